@@ -1,0 +1,198 @@
+"""Checks that dependencies point one way, in C++ and in Python.
+
+C++: a file includes only from its own folder and from folders above it in LAYERS; the runtime
+includes only support and runtime, and no backend includes another; only src/ir reads objects by
+reflection; the only TVM headers are those of tvm-ffi.
+
+Python: no import cycle in the package, and a private module imports only private ones.
+
+Run it from anywhere: ``check_layers.py [root of the repository]``. It prints one line per violation
+and fails if there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+LAYERS = (
+    "support",
+    "ir",
+    "mesh",
+    "cost",
+    "op",
+    "rules",
+    "propagation",
+    "redistribute",
+    "lower",
+    "optimize",
+    "stages",
+)
+# Folders that may include less than everything above them.
+RESTRICTED = {
+    "mesh": {"support", "mesh"},  # pure algebra: knows nothing of IR
+    "runtime": {"support", "runtime"},  # can be loaded where there is no compiler
+}
+REFLECTION = re.compile(
+    r"\b(?:GetFieldInfo|FieldGetter|FieldSetter|ForEachFieldInfo\w*|GetMethod|"
+    r"TVMFFIFieldInfo|TVMFFIGetTypeInfo|reflection/accessor\.h)\b"
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def allowed_folders(folder: str) -> set[str]:
+    """The folders of src that a file in ``folder`` may include from; empty if unknown."""
+    if folder in RESTRICTED:
+        return RESTRICTED[folder]
+    if folder in LAYERS:
+        return set(LAYERS[: LAYERS.index(folder) + 1])
+    return set()
+
+
+def check_includes(root: Path) -> Iterator[str]:
+    """Yields one line per violation of the C++ order under ``root``/src."""
+    source = root / "src"
+    for path in sorted(p for p in source.rglob("*") if p.suffix in {".h", ".cc"}):
+        parts = path.relative_to(source).parts
+        folder = parts[0]
+        where = path.relative_to(root)
+        allowed = allowed_folders(folder)
+        if not allowed or len(parts) == 1:
+            yield f"{where}: not in a known folder of src ({', '.join((*LAYERS, 'runtime'))})"
+            continue
+        text = path.read_text(encoding="utf-8")
+        code = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+        for number, line in enumerate(code.split("\n"), start=1):
+            if folder != "ir" and (match := REFLECTION.search(line)):
+                yield f"{where}:{number}: {match[0]} is for src/ir only"
+            if include := INCLUDE.match(line):
+                problem = check_include(source, parts, allowed, include[1], include[2])
+                if problem:
+                    yield f"{where}:{number}: {problem}"
+
+
+def check_include(
+    source: Path, parts: tuple[str, ...], allowed: set[str], quote: str, name: str
+) -> str | None:
+    """What is wrong with one include of the file ``parts`` under ``source``, or None."""
+    if quote == "<":
+        if name.startswith(("tvm/", "dmlc/")) and not name.startswith("tvm/ffi/"):
+            return f"<{name}> is not a header of tvm-ffi"
+        return None
+    if not (source / name).is_file():
+        return f'"{name}" is not a file under src; paths are relative to src'
+    target = Path(name).parts
+    if target[0] not in allowed:
+        return f'{parts[0]} must not include "{name}"; it may include {", ".join(sorted(allowed))}'
+    both_in_backends = parts[0] == target[0] == "runtime" and len(parts) > 2 and len(target) > 2
+    if both_in_backends and parts[1] != target[1]:
+        return f'runtime backend {parts[1]} must not include "{name}" of another backend'
+    return None
+
+
+def module_name(package: Path, path: Path) -> str:
+    """The dotted name of the module at ``path`` in the package at ``package``."""
+    parts = (package.name, *path.relative_to(package).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def runtime_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Every import statement, also those in functions, but not those for type checking only."""
+    if isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING"):
+        for statement in tree.orelse:
+            yield from runtime_imports(statement)
+        return
+    if isinstance(tree, ast.Import | ast.ImportFrom):
+        yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from runtime_imports(child)
+
+
+def imported_modules(name: str, is_package: bool, tree: ast.AST, modules: set[str]) -> set[str]:
+    """The modules among ``modules`` that module ``name`` imports."""
+    found: set[str] = set()
+    for statement in runtime_imports(tree):
+        if isinstance(statement, ast.Import):
+            candidates = [alias.name for alias in statement.names]
+        else:
+            base = statement.module or ""
+            if statement.level:
+                ancestors = name.split(".")[: None if is_package else -1]
+                ancestors = ancestors[: len(ancestors) - statement.level + 1]
+                base = ".".join([*ancestors, base] if base else ancestors)
+            # "from package import module" depends on the module, otherwise on the package.
+            candidates = [
+                full if (full := f"{base}.{alias.name}") in modules else base
+                for alias in statement.names
+            ]
+        found.update(candidate for candidate in candidates if candidate in modules)
+    return found - {name}
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str] | None:
+    """The modules of one import cycle, the first again at the end, or None."""
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str] | None:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return None
+        for other in sorted(graph[name]):
+            cycle = visit(other, [*path, name])
+            if cycle:
+                return cycle
+        done.add(name)
+        return None
+
+    for name in sorted(graph):
+        cycle = visit(name, [])
+        if cycle:
+            return cycle
+    return None
+
+
+def check_imports(root: Path) -> Iterator[str]:
+    """Yields one line per violation of the Python order under ``root``/python/distir_ext."""
+    package = root / "python" / "distir_ext"
+    paths = {module_name(package, path): path for path in sorted(package.rglob("*.py"))}
+    graph = {
+        name: imported_modules(
+            name,
+            path.name == "__init__.py",
+            ast.parse(path.read_text(encoding="utf-8"), str(path)),
+            set(paths),
+        )
+        for name, path in paths.items()
+    }
+    for name, imports in graph.items():
+        if is_private(name):
+            for other in sorted(imports):
+                if not is_private(other):
+                    where = paths[name].relative_to(root)
+                    yield f"{where}: private module must not import the public {other}"
+    cycle = find_cycle(graph)
+    if cycle:
+        yield f"{package.relative_to(root)}: import cycle {' -> '.join(cycle)}"
+
+
+def is_private(name: str) -> bool:
+    """Whether a part of the dotted name starts with an underscore; ``__main__`` is public."""
+    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
+
+
+def main() -> int:
+    """Prints the violations; returns the exit status."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    violations = [*check_includes(root), *check_imports(root)]
+    for violation in violations:
+        print(violation)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+# make demo and make test do all set-up: an environment in .venv, the native library, the package.
+# Options: PYTHON (interpreter of the environment), JOBS (parallel jobs of build and tests),
+# PYTEST_ARGS (for example PYTEST_ARGS="tests/mesh -x").
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+JOBS ?= $(if $(filter 1,$(CORES)),1,2)
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The environment carries its interpreter's version in the name of its stamp. Naming another
+# interpreter replaces it; naming none keeps the one that is there.
+VERSION_OF = import sys; print(".".join(map(str, sys.version_info[:3])))
+ifeq ($(origin PYTHON),undefined)
+PYTHON := python3
+CREATED := $(firstword $(wildcard $(VENV)/.created-*))
+endif
+ifeq ($(CREATED),)
+CREATED := $(VENV)/.created-$(shell $(PYTHON) -c '$(VERSION_OF)' 2>/dev/null)
+endif
+TOOLS := $(VENV)/.tools
+PACKAGE := $(VENV)/.package
+TEST_PACKAGES := $(VENV)/.test-packages
+LINT_PACKAGES := $(VENV)/.lint-packages
+
+NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src)
+CXX_FILES = $(shell find src -name '*.h' -o -name '*.cc')
+INSTALL := $(BIN)/python -m pip install --quiet
+EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
+
+.PHONY: help demo test asan tsan lint tidy format wheel clean
+
+help:
+	@echo "make demo     install into $(VENV) and run the demonstration"
+	@echo "make test     install into $(VENV) and run the tests"
+	@echo "make asan     run the tests with AddressSanitizer in the native library"
+	@echo "make tsan     run the tests with ThreadSanitizer in the native library"
+	@echo "make lint     check formatting, types and the order of includes and imports"
+	@echo "make tidy     check the C++ sources with clang-tidy (minutes)"
+	@echo "make format   format Python and C++"
+	@echo "make wheel    build the wheel into dist/"
+	@echo "make clean    remove $(VENV) and everything built"
+
+demo: $(PACKAGE)
+	@$(BIN)/distir demo
+
+test: $(PACKAGE) $(TEST_PACKAGES)
+	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+lint: $(PACKAGE) $(LINT_PACKAGES)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	$(BIN)/python .ci/check_layers.py
+
+tidy: $(PACKAGE) $(LINT_PACKAGES)
+	$(BIN)/python $(BIN)/run-clang-tidy.py -quiet -j $(JOBS) -p build/py3-none-* \
+	  -clang-tidy-binary $(BIN)/clang-tidy '$(CURDIR)/src/.*'
+
+# The sanitizer's library comes first in a Python that is not instrumented itself. A finding ends the
+# process that made it; its report goes to a file, as pytest captures what processes print.
+asan: SANITIZER := address
+tsan: SANITIZER := thread
+asan tsan: $(PACKAGE) $(TEST_PACKAGES)
+	@$(BIN)/cmake -S . -B build/$@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DDISTIR_SANITIZE=$(SANITIZER) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -Dtvm_ffi_ROOT="$$($(BIN)/tvm-ffi-config --cmakedir)" >/dev/null
+	@$(BIN)/cmake --build build/$@
+	@rm -f build/$@/report.*
+	@status=0; export DISTIR_EXT_LIBRARY=$(CURDIR)/build/$@/libdistir_ext.so; \
+	  export ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/$@/report; \
+	  export TSAN_OPTIONS=halt_on_error=1:log_path=$(CURDIR)/build/$@/report; \
+	  compiler="$${CXX:-c++}"; \
+	  LD_PRELOAD="$$($$compiler -print-file-name=lib$@.so) $$($$compiler -print-file-name=libstdc++.so)" \
+	    $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) || status=$$?; \
+	  for report in build/$@/report.*; do \
+	    if [ -e "$$report" ]; then cat "$$report"; status=1; fi; \
+	  done; \
+	  exit $$status
+
+format: $(PACKAGE) $(LINT_PACKAGES)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+wheel: $(PACKAGE)
+	$(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CREATED):
+	@command -v $(PYTHON) >/dev/null \
+	  || { echo "error: no $(PYTHON); install Python 3.10 or later (Debian: apt install python3 python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "error: $$($(PYTHON) --version) is too old, Python 3.10 or later is needed; name one with PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || { echo "error: $(PYTHON) cannot create environments (no venv or ensurepip); Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@command -v "$${CXX:-c++}" >/dev/null \
+	  || { echo "error: no C++ compiler; Debian and Ubuntu: apt install g++"; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(TOOLS): $(CREATED) pyproject.toml
+	@echo "Installing the build tools"
+	@$(INSTALL) --upgrade 'pip>=25.1'
+	@$(INSTALL) --group build
+	@touch $@
+
+$(PACKAGE): $(TOOLS) $(NATIVE_SOURCES)
+	@echo "Building and installing distir_ext with its dependencies (apache-tvm is large)"
+	@$(EDITABLE) .
+	@touch $@
+
+$(TEST_PACKAGES): pyproject.toml | $(PACKAGE)
+	@$(INSTALL) 'distir-ext[test]'
+	@touch $@
+
+$(LINT_PACKAGES): pyproject.toml | $(PACKAGE)
+	@$(INSTALL) 'distir-ext[lint,test]'
+	@touch $@

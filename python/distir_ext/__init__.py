@@ -1,0 +1,31 @@
+"""Distributed tensor programs for TVM Relax, as an add-on to the apache-tvm wheel.
+
+``import distir_ext as dx`` loads the native library into TVM, registers its operators and lets TVMScript parse them.
+"""
+
+from distir_ext import (
+    _library,  # first: loads the native library  # noqa: F401
+    _script,
+    analysis,
+    transform,
+)
+from distir_ext._version import __version__
+from distir_ext.annotate import annotate
+from distir_ext.mesh import Mesh
+from distir_ext.mutator import ShardingMutator
+from distir_ext.pipelines import build, lower
+from distir_ext.session import Session
+
+_script.install()
+
+__all__ = [
+    "Mesh",
+    "Session",
+    "ShardingMutator",
+    "__version__",
+    "analysis",
+    "annotate",
+    "build",
+    "lower",
+    "transform",
+]

@@ -1,0 +1,192 @@
+"""Global arrays to shards and back, checked against the types of a signature.
+
+Example: an argument of shape ``[8, 4]`` for a parameter ``float32["n", 4]`` whose first dimension
+is cut in two binds ``n`` to 8 and gives each device a box of 4 x 4 elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._host_array import HostArray, host_array
+from distir_ext._signature import Dim, ShapeSpec, Spec, TensorSpec, TupleSpec
+
+Sizes = Mapping[str, tuple[int, str]]
+
+
+class SizeBinding:
+    """Sizes of symbolic dimensions, and where each was first seen.
+
+    Args:
+        known: Sizes bound before, such as those of the weights.
+    """
+
+    def __init__(self, known: Sizes | None = None) -> None:
+        self.sizes: dict[str, tuple[int, str]] = dict(known or {})
+
+    def check(self, dim: Dim, size: int, where: str) -> None:
+        """Checks that a dimension has the expected size, binding its name if it has one.
+
+        Raises:
+            ValueError: it has another size; names ``where``.
+        """
+        if isinstance(dim, str):
+            bound, first = self.sizes.setdefault(dim, (size, where))
+            if bound != size:
+                raise ValueError(f"{where} has {dim} = {size}, but {first} has {dim} = {bound}")
+        elif dim != size:
+            raise ValueError(f"{where} has size {size}, expected {dim}")
+
+
+class ArgumentCutter:
+    """Checks the arguments of one step and describes their shards.
+
+    The memory of all arguments stays alive as long as this object.
+
+    Args:
+        known: Sizes of symbolic dimensions bound before.
+    """
+
+    def __init__(self, known: Sizes | None = None) -> None:
+        self.binding = SizeBinding(known)
+        self._arrays: list[HostArray] = []
+
+    def cut(self, value: Any, spec: Spec, where: str) -> Any:
+        """Checks one argument.
+
+        Args:
+            value: A global array, a shape, or a nested sequence of these.
+            spec: Its type.
+            where: What messages call it, such as ``input "x" of "main"``.
+
+        Returns:
+            What :func:`shard_for` picks a device's part from.
+
+        Raises:
+            TypeError: not an array, or of another dtype.
+            ValueError: another shape, or one that does not divide among the devices.
+        """
+        if isinstance(spec, TupleSpec):
+            return self._cut_tuple(value, spec, where)
+        if isinstance(spec, ShapeSpec):
+            return self._check_shape(value, spec, where)
+        try:
+            array = host_array(value)
+        except TypeError as error:
+            raise TypeError(f"{where} can not be used: {error}") from error
+        self._arrays.append(array)
+        self._check_array(array, spec, where)
+        extent = spec.local_shape(array.shape)
+        by_block: dict[tuple[int, ...], Any] = {}
+        by_device = {}
+        for device, block in spec.blocks.items():
+            if block not in by_block:
+                begin = [index * size for index, size in zip(block, extent, strict=True)]
+                by_block[block] = array.shard(begin, extent)
+            by_device[device] = by_block[block]
+        return by_device
+
+    def _cut_tuple(self, value: Any, spec: TupleSpec, where: str) -> list[Any]:
+        if not isinstance(value, Sequence) or len(value) != len(spec.fields):
+            found = f"{len(value)} fields" if isinstance(value, Sequence) else type(value).__name__
+            raise ValueError(f"{where} is {found}, expected a tuple of {len(spec.fields)} fields")
+        return [
+            self.cut(each, field, f"{where}[{index}]")
+            for index, (each, field) in enumerate(zip(value, spec.fields, strict=True))
+        ]
+
+    def _check_shape(self, value: Any, spec: ShapeSpec, where: str) -> Any:
+        try:
+            values = tuple(int(each) for each in value)
+        except TypeError as error:
+            raise TypeError(f"{where} is {type(value).__name__}, expected {spec}") from error
+        if spec.values is not None:
+            if len(values) != len(spec.values):
+                raise ValueError(f"{where} has {len(values)} values, expected {spec}")
+            for index, (dim, size) in enumerate(zip(spec.values, values, strict=True)):
+                self.binding.check(dim, size, f"value {index} of {where}")
+        return tvm_ffi.Shape(values)
+
+    def _check_array(self, array: HostArray, spec: TensorSpec, where: str) -> None:
+        if array.dtype != spec.dtype:
+            raise TypeError(f"{where} has dtype {array.dtype}, expected {spec.dtype}")
+        if len(array.shape) != len(spec.shape):
+            raise ValueError(
+                f"{where} has {len(array.shape)} dimensions {list(array.shape)}, expected "
+                f"{len(spec.shape)}: {spec}"
+            )
+        for index, (dim, size, parts) in enumerate(
+            zip(spec.shape, array.shape, spec.parts, strict=True)
+        ):
+            self.binding.check(dim, size, f"dimension {index} of {where}")
+            if size % parts != 0:
+                raise ValueError(
+                    f"dimension {index} of {where} has size {size}, which does not divide among "
+                    f"the {parts} parts that its placement cuts it into"
+                )
+
+
+def shard_for(device: int, cut: Any) -> Any:
+    """A device's part of an argument."""
+    if isinstance(cut, list):
+        return [shard_for(device, each) for each in cut]
+    if isinstance(cut, dict):
+        return cut[device]
+    return cut
+
+
+def flatten(value: Any) -> Iterator[Any]:
+    """The leaves of what a program returned, left to right."""
+    if isinstance(value, tvm_ffi.Array):
+        for each in value:
+            yield from flatten(each)
+    else:
+        yield value
+
+
+def join(
+    spec: TensorSpec | ShapeSpec, shards: Mapping[int, Any], where: str, binding: SizeBinding
+) -> Any:
+    """One leaf of a global result.
+
+    Args:
+        spec: Its type.
+        shards: What devices returned for it; every part at least once.
+        where: What messages call it.
+        binding: Sizes that the arguments have bound.
+
+    Returns:
+        A ``tvm.runtime.Tensor``; a shape as it is.
+
+    Raises:
+        ValueError: the shards are not what the type says.
+    """
+    if isinstance(spec, ShapeSpec):
+        return next(iter(shards.values()))
+    import tvm
+
+    paste = tvm_ffi.get_global_func("distir.runtime.paste")
+    result: Any = None
+    done = set()
+    for device, block in spec.blocks.items():
+        if device not in shards or block in done:
+            continue
+        done.add(block)
+        shard = shards[device]
+        if result is None:
+            shape = tuple(size * parts for size, parts in zip(shard.shape, spec.parts, strict=True))
+            for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
+                binding.check(dim, size, f"dimension {index} of {where}")
+            result = tvm.runtime.empty(shape, spec.dtype)
+            extent = spec.local_shape(shape)
+        if tuple(shard.shape) != extent or str(shard.dtype) != spec.dtype:
+            raise ValueError(
+                f"{where}: device {device} returned {shard.dtype} {list(shard.shape)}, expected "
+                f"{spec.dtype} {list(extent)}"
+            )
+        begin = tuple(index * size for index, size in zip(block, extent, strict=True))
+        paste(shard, result, tvm_ffi.Shape(begin))
+    return result

@@ -1,0 +1,88 @@
+"""Arrays as users pass them, seen as memory: NumPy, TVM and anything that speaks DLPack.
+
+No element is copied here. A worker that needs a part of the array cuts it straight out of the
+caller's memory, whatever its strides are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+
+@dataclass(frozen=True)
+class HostArray:
+    """A strided array in host memory.
+
+    Attributes:
+        owner: Keeps the memory alive.
+        source: What the native side reads: a Tensor, or an address.
+        shape: Sizes in elements.
+        byte_strides: Distance of neighbours along each dimension, in bytes.
+        dtype: TVM's name of the element type.
+    """
+
+    owner: Any
+    source: Any
+    shape: tuple[int, ...]
+    byte_strides: tuple[int, ...]
+    dtype: str
+
+    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> Any:
+        """The box of ``extent`` elements at ``begin``, to be cut by the worker that gets it.
+
+        Whoever passes it to a step keeps this object, and so the memory, until the step has ended.
+        """
+        return tvm_ffi.get_global_func("distir.runtime.shard")(
+            self.source,
+            tvm_ffi.Shape(self.byte_strides),
+            tvm_ffi.Shape(tuple(begin)),
+            tvm_ffi.Shape(tuple(extent)),
+            self.dtype,
+        )
+
+
+def _of_numpy(array: np.ndarray[Any, Any]) -> HostArray:
+    if array.dtype.hasobject or array.dtype.names is not None or array.dtype.kind in "USMm":
+        raise TypeError(f"it is an array of {array.dtype}, not of numbers")
+    if not array.dtype.isnative:
+        raise TypeError(f"its byte order ({array.dtype}) is not this machine's")
+    return HostArray(array, array.ctypes.data, array.shape, array.strides, array.dtype.name)
+
+
+def _of_tensor(tensor: Any) -> HostArray:
+    if tensor.device.dlpack_device_type() != tvm_ffi.DLDeviceType.kDLCPU:
+        raise TypeError(f"it is on {tensor.device}; move it to the CPU first")
+    dtype = tvm_ffi.dtype(tensor.dtype)
+    element_bytes = max(1, dtype.bits * dtype.lanes // 8)
+    strides = tuple(stride * element_bytes for stride in tensor.strides)
+    return HostArray(tensor, tensor, tuple(tensor.shape), strides, str(dtype))
+
+
+def host_array(value: Any) -> HostArray:
+    """Any array as memory.
+
+    Args:
+        value: A NumPy array or scalar, a TVM tensor, an object with ``__dlpack__`` on the CPU, or
+            what ``numpy.asarray`` accepts.
+
+    Raises:
+        TypeError: it is none of these, or not in host memory; the message continues "... : ".
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return _of_numpy(np.asarray(value))
+    if isinstance(value, tvm_ffi.Tensor):
+        return _of_tensor(value)
+    if hasattr(value, "__dlpack__"):
+        try:
+            return _of_tensor(tvm_ffi.from_dlpack(value))
+        except (RuntimeError, BufferError, ValueError) as error:
+            raise TypeError(f"its memory can not be shared: {error}") from error
+    try:
+        return _of_numpy(np.asarray(value))
+    except ValueError as error:
+        raise TypeError(f"{type(value).__name__} is not an array: {error}") from error

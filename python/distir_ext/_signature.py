@@ -1,0 +1,319 @@
+"""What an executable says about itself: its functions' global types and per-worker programs.
+
+``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
+classes that know how a global array is divided among devices. See ``docs/architecture.md`` for the
+JSON's form.
+
+Example: a type of shape ``[8, "n"]`` on a mesh of shape ``[2, 2]`` with placement ``[0, -1]`` is
+cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and 3 the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+SIGNATURE_VERSION = 1
+
+Dim = int | str
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The global type of one tensor and where its shards are.
+
+    Attributes:
+        shape: Sizes; a string is the name of a symbolic variable.
+        dtype: TVM's name of the element type.
+        mesh_shape: Devices per mesh axis.
+        device_ids: Devices of the mesh, row-major.
+        placement: Per mesh axis the tensor dimension that it shards, or -1.
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: str
+    mesh_shape: tuple[int, ...]
+    device_ids: tuple[int, ...]
+    placement: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if prod(self.mesh_shape) != len(self.device_ids):
+            raise ValueError(
+                f"a mesh of shape {list(self.mesh_shape)} has {len(self.device_ids)} devices"
+            )
+        if len(self.placement) != len(self.mesh_shape) or not all(
+            -1 <= dim < len(self.shape) for dim in self.placement
+        ):
+            raise ValueError(
+                f"placement {list(self.placement)} does not fit a tensor of shape "
+                f"{list(self.shape)} on a mesh of shape {list(self.mesh_shape)}"
+            )
+
+    @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """Into how many parts each dimension is cut."""
+        parts = [1] * len(self.shape)
+        for size, dim in zip(self.mesh_shape, self.placement, strict=True):
+            if dim >= 0:
+                parts[dim] *= size
+        return tuple(parts)
+
+    @cached_property
+    def blocks(self) -> dict[int, tuple[int, ...]]:
+        """Which part of each dimension a device holds, for every device of the mesh."""
+        result = {}
+        for position, device in enumerate(self.device_ids):
+            coordinates = []
+            for size in reversed(self.mesh_shape):
+                coordinates.append(position % size)
+                position //= size
+            block = [0] * len(self.shape)
+            axes = zip(self.mesh_shape, reversed(coordinates), self.placement, strict=True)
+            for size, coordinate, dim in axes:
+                if dim >= 0:  # several axes on one dimension: the earlier one is major
+                    block[dim] = block[dim] * size + coordinate
+            result[device] = tuple(block)
+        return result
+
+    def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of every shard of a global array of this shape, which must divide."""
+        return tuple(size // parts for size, parts in zip(shape, self.parts, strict=True))
+
+    def __str__(self) -> str:
+        shape = ", ".join(str(dim) for dim in self.shape)
+        text = f"{self.dtype}[{shape}]"
+        if len(self.device_ids) > 1:
+            places = ", ".join(f"S[{dim}]" if dim >= 0 else "R" for dim in self.placement)
+            text += f" ({places})"
+        return text
+
+
+@dataclass(frozen=True)
+class TupleSpec:
+    """A tuple of types."""
+
+    fields: tuple[Spec, ...]
+
+    def __str__(self) -> str:
+        return "(" + ", ".join(str(each) for each in self.fields) + ")"
+
+
+@dataclass(frozen=True)
+class ShapeSpec:
+    """A shape value; every worker gets the whole of it.
+
+    Attributes:
+        values: Sizes or names of symbolic variables; None if even their number is unknown.
+    """
+
+    values: tuple[Dim, ...] | None
+
+    def __str__(self) -> str:
+        if self.values is None:
+            return "shape"
+        return f"shape({', '.join(str(value) for value in self.values)})"
+
+
+Spec = TensorSpec | TupleSpec | ShapeSpec
+
+
+def leaves(spec: Spec) -> Iterator[TensorSpec | ShapeSpec]:
+    """The types in a nested tuple, left to right."""
+    if isinstance(spec, TupleSpec):
+        for each in spec.fields:
+            yield from leaves(each)
+    else:
+        yield spec
+
+
+def unflatten(spec: Spec, values: Iterator[Any]) -> Any:
+    """Nests values, given in the order of :func:`leaves`, as tuples of the type's form."""
+    if isinstance(spec, TupleSpec):
+        return tuple(unflatten(each, values) for each in spec.fields)
+    return next(values)
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """A parameter of a function."""
+
+    name: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Program:
+    """What some devices run for a function.
+
+    Attributes:
+        name: Of the function in the executable.
+        device_ids: Devices that run it.
+        params: Indices of the function's parameters that it takes, in order.
+        results: Indices of the leaves of the function's result that it returns, in order.
+    """
+
+    name: str
+    device_ids: tuple[int, ...]
+    params: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A function of an executable.
+
+    Attributes:
+        name: Its name for the user.
+        num_input: Parameters from this index on are weights.
+        params: All parameters, with global types.
+        result: Global type of the result.
+        programs: What devices run for it; no device runs two of them.
+    """
+
+    name: str
+    num_input: int
+    params: tuple[ParamSpec, ...]
+    result: Spec
+    programs: tuple[Program, ...]
+
+    def __post_init__(self) -> None:
+        devices = [device for program in self.programs for device in program.device_ids]
+        repeated = sorted({device for device in devices if devices.count(device) > 1})
+        if repeated:
+            raise ValueError(f'function "{self.name}" has two programs for devices {repeated}')
+        self._check_params()
+        self._check_results()
+
+    @cached_property
+    def program_of(self) -> dict[int, Program]:
+        """The program that a device runs; devices that run none are not in it."""
+        return {device: program for program in self.programs for device in program.device_ids}
+
+    @cached_property
+    def result_leaves(self) -> tuple[TensorSpec | ShapeSpec, ...]:
+        """The types in the result, left to right."""
+        return tuple(leaves(self.result))
+
+    def _check_params(self) -> None:
+        """A program takes parameters only on devices that have shards of them."""
+        for program in self.programs:
+            for index in program.params:
+                param = self.params[index]
+                for leaf in leaves(param.spec):
+                    if isinstance(leaf, ShapeSpec):
+                        continue
+                    missing = set(program.device_ids) - set(leaf.device_ids)
+                    if missing:
+                        raise ValueError(
+                            f'program "{program.name}" takes parameter "{param.name}" on devices '
+                            f"{sorted(missing)}, which are not in its mesh"
+                        )
+
+    def _check_results(self) -> None:
+        """Every part of the result is returned by some device."""
+        for index, leaf in enumerate(self.result_leaves):
+            holders = {
+                device for device, program in self.program_of.items() if index in program.results
+            }
+            if isinstance(leaf, ShapeSpec):
+                complete = bool(holders)
+            else:
+                held = {leaf.blocks[device] for device in holders if device in leaf.blocks}
+                complete = held == set(leaf.blocks.values())
+            if not complete:
+                raise ValueError(
+                    f'no program of function "{self.name}" returns all of result {index}'
+                )
+
+    @property
+    def inputs(self) -> tuple[ParamSpec, ...]:
+        """The parameters that are passed in every call."""
+        return self.params[: self.num_input]
+
+    @property
+    def weights(self) -> tuple[ParamSpec, ...]:
+        """The parameters that are given once, when the executable is loaded."""
+        return self.params[self.num_input :]
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{param.name}: {param.spec}" for param in self.inputs)
+        weights = f" with {len(self.weights)} weights" if self.weights else ""
+        return f"{self.name}({inputs}) -> {self.result}{weights}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All functions of an executable and the devices that it needs."""
+
+    device_ids: tuple[int, ...]
+    functions: Mapping[str, FunctionSpec]
+
+
+def _parse_spec(value: Mapping[str, Any]) -> Spec:
+    kind = value["kind"]
+    if kind == "tensor":
+        mesh = value["mesh"]
+        return TensorSpec(
+            tuple(value["shape"]),
+            value["dtype"],
+            tuple(mesh["shape"]),
+            tuple(mesh["device_ids"]),
+            tuple(value["placement"]),
+        )
+    if kind == "tuple":
+        return TupleSpec(tuple(_parse_spec(each) for each in value["fields"]))
+    if kind == "shape":
+        values = value.get("shape")
+        return ShapeSpec(None if values is None else tuple(values))
+    raise ValueError(f'the signature has a value of unknown kind "{kind}"')
+
+
+def _parse_function(name: str, value: Mapping[str, Any]) -> FunctionSpec:
+    params = tuple(ParamSpec(each["name"], _parse_spec(each["type"])) for each in value["params"])
+    programs = tuple(
+        Program(
+            each["name"],
+            tuple(each["device_ids"]),
+            tuple(each["params"]),
+            tuple(each["results"]),
+        )
+        for each in value["programs"]
+    )
+    num_input = value.get("num_input", len(params))
+    return FunctionSpec(name, num_input, params, _parse_spec(value["result"]), programs)
+
+
+def parse_signature(text: str) -> Signature:
+    """Reads what ``distir_signature`` returned.
+
+    Args:
+        text: JSON.
+
+    Raises:
+        ValueError: it is not a signature of the version that this package reads, or it contradicts
+            itself.
+    """
+    try:
+        value = json.loads(text)
+        version = value["version"]
+        if version != SIGNATURE_VERSION:
+            raise ValueError(
+                f"the executable has a signature of version {version}, this package reads version "
+                f"{SIGNATURE_VERSION}; build it again"
+            )
+        functions = {name: _parse_function(name, each) for name, each in value["functions"].items()}
+        devices = tuple(value["device_ids"])
+        for function in functions.values():
+            unknown = sorted(set(function.program_of) - set(devices))
+            if unknown:
+                raise ValueError(
+                    f'function "{function.name}" runs on devices {unknown}, which the executable '
+                    f"does not list; it lists {list(devices)}"
+                )
+        return Signature(devices, functions)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"the executable's distir_signature is malformed: {error!r}") from error

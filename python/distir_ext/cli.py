@@ -1,0 +1,74 @@
+"""The command ``distir``, also ``python -m distir_ext``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from distir_ext._version import __version__
+
+# A file has no width; this one holds the widest table on one line per row.
+_WIDTH_OF_A_FILE = 120
+
+_DEMONSTRATIONS = {
+    "forum": "one function called twice, each call on a mesh of its own; 2 workers",
+    "megatron": "the same program on a 2x2 mesh: batch over dp, Megatron sharding over tp; "
+    "4 workers",
+    "llama": "a four-layer decoder on a 2x4 mesh, its weights sharded by one plan; 8 workers",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: What follows the command's name; by default the process's arguments.
+
+    Returns:
+        The exit status: 0 for success.
+    """
+    options = _parser().parse_args(arguments)
+    if options.command == "demo":
+        return _demo(options.case)
+    raise AssertionError(f"command {options.command!r} has no handler")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="distir",
+        description="Distributed tensor programs for TVM Relax.",
+        epilog="'distir COMMAND --help' describes a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"distir_ext {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    cases = "\n".join(f"  {name:<10}{text}" for name, text in _DEMONSTRATIONS.items())
+    demo = commands.add_parser(
+        "demo",
+        help="partition small programs, run them on CPU workers and check the results",
+        description=(
+            "Annotates, partitions and compiles small programs, runs them on CPU workers, and\n"
+            "compares each result with that of the unpartitioned program. Prints where tensors\n"
+            "are, what is communicated, and the error. Fails if a relative RMSE exceeds 1e-5."
+        ),
+        epilog=f"cases:\n{cases}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument(
+        "--case",
+        choices=[*_DEMONSTRATIONS, "all"],
+        default="all",
+        help="which program (default: all)",
+    )
+    return parser
+
+
+def _demo(case: str) -> int:
+    from distir_ext.demo.run import run_demo  # what other commands do not need to load
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_A_FILE)
+    return run_demo(console, None if case == "all" else [case])

@@ -1,0 +1,1 @@
+"""Demonstrations that run from TVMScript to numbers on CPU workers: ``distir demo``."""

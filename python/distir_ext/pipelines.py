@@ -1,0 +1,80 @@
+"""From an annotated module to an executable for all workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from distir_ext import transform
+
+_SIGNATURE_ATTR = "distir.signature"
+_SIGNATURE_FUNCTION = "distir_signature"
+
+
+def lower(mod: tvm.IRModule) -> tvm.IRModule:
+    """Runs what is still missing up to per-worker Relax, collectives still being ``R.ccl`` operators.
+
+    Args:
+        mod: A module at any stage: annotated, propagated, legalised or already lowered.
+
+    Returns:
+        The module after LowerDistIR.
+
+    Raises:
+        ValueError: the module has no sharding annotations, or a pass refuses it.
+    """
+    if _signature(mod) is not None:
+        return mod
+    lowered = tvm.transform.Sequential(
+        [
+            transform.PropagateSharding(),
+            transform.LegalizeRedistribute(),
+            transform.LowerDistIR(),
+        ]
+    )(mod)
+    if _signature(lowered) is None:
+        raise ValueError(
+            "the module has no sharding annotations; mark some tensors with distir_ext.annotate, a ShardingMutator or "
+            "R.dist.annotate_sharding first"
+        )
+    return lowered
+
+
+def build(mod: tvm.IRModule, target: str | tvm.target.Target = "llvm", **options: Any) -> Any:
+    """Builds one executable that every worker loads, from a module at any stage.
+
+    Args:
+        mod: A module at any stage.
+        target: What each worker runs on, as for ``tvm.compile``.
+        options: Passed on to ``tvm.compile``.
+
+    Returns:
+        The executable of ``tvm.compile``. ``Session.load`` loads it; it tells its signature (parameters, placements, which
+        function which device runs) through its function ``distir_signature``.
+
+    Raises:
+        ValueError: the module has no sharding annotations, or a pass refuses it.
+    """
+    workers = transform.LowerCCL()(lower(mod))
+    return tvm.compile(_with_signature_function(workers), target=target, **options)
+
+
+def _signature(mod: tvm.IRModule) -> str | None:
+    attrs = mod.attrs
+    if attrs is None or _SIGNATURE_ATTR not in attrs:
+        return None
+    return str(attrs[_SIGNATURE_ATTR])
+
+
+def _with_signature_function(mod: tvm.IRModule) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    with builder.function(_SIGNATURE_FUNCTION, []):
+        text = builder.emit(tvm.ir.StringImm(_signature(mod)))
+        builder.emit_func_output(text)
+    signature = builder.get()[_SIGNATURE_FUNCTION]
+    # Stages are written without dataflow blocks, since they send; what lies between gets them for fusion.
+    result = relax.transform.ConvertToDataflow()(mod)
+    result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), signature)
+    return result

@@ -1,0 +1,134 @@
+"""Running an executable on workers: global arrays in, global arrays out.
+
+A :class:`Session` owns workers, one per device id. A :class:`Model` is an executable on these
+workers, with each worker's shards of the weights. Its functions take and return whole arrays::
+
+    with dx.Session(mesh) as session:
+        model = session.load(executable, params={"w": w})
+        y = model["main"](x).numpy()
+
+Whatever the user gets wrong is one exception that names it, and leaves the session as it was. A
+worker that fails ends the step on all workers, and closes the session.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._disco import WorkerError, Workers
+from distir_ext._model import Model, ModelFunction, load_model
+
+__all__ = ["Model", "ModelFunction", "Session", "WorkerError"]
+
+SUPPORTED_WORKERS = ("threads",)
+
+
+class Session:
+    """Workers that run programs together.
+
+    Args:
+        mesh_or_num_workers: A mesh (anything with ``device_ids``), or a number of workers, which
+            are devices 0, 1, ...
+        ccl: The communication library: ``"cpu"``.
+        workers: What a worker is: ``"threads"`` of this process.
+
+    Raises:
+        TypeError: the first argument is neither a mesh nor a number.
+        ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``.
+    """
+
+    def __init__(
+        self, mesh_or_num_workers: Any, ccl: str = "cpu", workers: str = "threads"
+    ) -> None:
+        device_ids = _device_ids(mesh_or_num_workers)
+        known = [str(name) for name in tvm_ffi.get_global_func("distir.runtime.backends")()]
+        if ccl not in known:
+            raise ValueError(f"ccl={ccl!r} is not supported; this build has {known}")
+        if workers not in SUPPORTED_WORKERS:
+            raise ValueError(
+                f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}"
+            )
+        self.ccl = ccl
+        self.workers = workers
+        self._workers = Workers(device_ids, ccl, workers)
+
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        """The device ids, ascending; the worker of rank ``i`` is device ``device_ids[i]``."""
+        return self._workers.device_ids
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers, one per device id."""
+        return self._workers.num_workers
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended: closed, or because a worker failed."""
+        return self._workers.closed_because is not None
+
+    def load(self, exe: Any, params: Mapping[str, Any] | Sequence[Any] | None = None) -> Model:
+        """Hands an executable to all workers and cuts its weights.
+
+        Args:
+            exe: What ``dx.build`` returned: an executable (or its loaded module) with a
+                ``distir_signature``.
+            params: Global arrays for the weights, by name, or in order if all functions that have
+                weights have the same.
+
+        Returns:
+            The executable's functions, ready to be called.
+
+        Raises:
+            TypeError: not an executable; a weight of a wrong dtype.
+            ValueError: no signature, devices that the session lacks, a weight that is missing, not
+                known, or of a wrong shape.
+            WorkerError: a worker failed; the session is closed.
+            RuntimeError: the session is closed, or a function that the executable calls does not
+                exist.
+        """
+        self._workers.check_open()
+        return load_model(self._workers, exe, params)
+
+    def close(self) -> None:
+        """Ends the workers and joins their threads. Closing twice is harmless."""
+        self._workers.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return (
+            f"<Session devices={list(self.device_ids)} ccl={self.ccl!r} "
+            f"workers={self.workers!r} {state}>"
+        )
+
+
+def _device_ids(mesh_or_num_workers: Any) -> list[int]:
+    if isinstance(mesh_or_num_workers, numbers.Integral) and not isinstance(
+        mesh_or_num_workers, bool
+    ):
+        count = int(mesh_or_num_workers)
+        if count < 1:
+            raise ValueError(f"a session needs at least one worker, not {count}")
+        return list(range(count))
+    if not hasattr(mesh_or_num_workers, "device_ids"):
+        raise TypeError(
+            "a session needs a mesh or a number of workers, not "
+            f"{type(mesh_or_num_workers).__name__}"
+        )
+    ids = sorted(int(device) for device in mesh_or_num_workers.device_ids)
+    if not ids:
+        raise ValueError("the mesh has no devices")
+    repeated = sorted({device for device in ids if ids.count(device) > 1})
+    if repeated:
+        raise ValueError(f"the mesh has devices more than once: {repeated}")
+    return ids

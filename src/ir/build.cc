@@ -1,0 +1,202 @@
+#include "ir/build.h"
+
+#include <unordered_map>
+
+namespace distir {
+namespace ir {
+
+namespace {
+
+const GlobalFunction kCall("ir.Call");
+const GlobalFunction kGetOp("ir.GetOp");
+const GlobalFunction kTuple("relax.Tuple");
+const GlobalFunction kTupleGetItem("relax.TupleGetItem");
+const GlobalFunction kVar("ir.Var");
+const GlobalFunction kDataflowVar("relax.DataflowVar");
+const GlobalFunction kGlobalVar("ir.GlobalVar");
+const GlobalFunction kTensorConst("relax.MakeTensorConst");
+const GlobalFunction kIntImm("ir.IntImm");
+const GlobalFunction kStringImm("ir.StringImm");
+const GlobalFunction kShapeExpr("relax.ShapeExpr");
+const GlobalFunction kExternFunc("relax.ExternFunc");
+const GlobalFunction kTensorType("relax.TensorType");
+const GlobalFunction kTupleType("ir.TupleType");
+const GlobalFunction kFuncType("relax.FuncType");
+const GlobalFunction kDTensorType("relax.distributed.DTensorType");
+const GlobalFunction kDeviceMesh("relax.distributed.DeviceMesh");
+const GlobalFunction kPlacement("relax.distributed.Placement");
+const GlobalFunction kSharding("relax.distributed.Sharding");
+const GlobalFunction kReplica("relax.distributed.Replica");
+const GlobalFunction kVarBinding("relax.VarBinding");
+const GlobalFunction kMatchCast("relax.MatchCast");
+const GlobalFunction kBindingBlock("relax.BindingBlock");
+const GlobalFunction kDataflowBlock("relax.DataflowBlock");
+const GlobalFunction kSeqExpr("relax.SeqExpr");
+const GlobalFunction kIf("relax.If");
+const GlobalFunction kFunction("relax.Function");
+const GlobalFunction kModule("ir.IRModule");
+const GlobalFunction kUpdateType("relax.UpdateType");
+const GlobalFunction kStructuralEqual("ffi.StructuralEqual");
+const GlobalFunction kRepr("ffi.ReprPrint");
+const GlobalFunction kMakeObject("ffi.MakeObjectFromPackedArgs");
+const GlobalFunction kRange("ir.Range_from_min_extent");
+
+const Node kNoSpan;
+
+DLDataType Int64() { return DLDataType{kDLInt, 64, 1}; }
+
+Node MakeDictAttrs(const ffi::Map<ffi::String, ffi::Any>& dict) {
+  return kMakeObject("ir.DictAttrs", "__dict__", dict).cast<Node>();
+}
+
+bool AreConsecutive(const std::vector<int64_t>& ids) {
+  for (size_t i = 1; i < ids.size(); ++i) {
+    if (ids[i] != ids[i - 1] + 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Call MakeCall(const Type& ty, const Expr& op, const ffi::Array<Expr>& args, const Node& attrs,
+              const ffi::Array<Type>& ty_args, const Node& span) {
+  return kCall(ty, op, args, attrs, ty_args, span).cast<Call>();
+}
+
+Call MakeOpCall(const Type& ty, const char* op_name, const ffi::Array<Expr>& args,
+                const std::vector<std::pair<const char*, ffi::Any>>& attrs,
+                const ffi::Array<Type>& ty_args) {
+  Node attrs_node;
+  if (!attrs.empty()) {
+    ffi::Map<ffi::String, ffi::Any> dict;
+    for (const auto& [key, value] : attrs) dict.Set(key, value);
+    attrs_node = MakeDictAttrs(dict);
+  }
+  return MakeCall(ty, GetOp(op_name), args, attrs_node, ty_args);
+}
+
+Op GetOp(const std::string& name) {
+  static std::unordered_map<std::string, Op> cache;
+  auto it = cache.find(name);
+  if (it == cache.end()) it = cache.emplace(name, kGetOp(name).cast<Op>()).first;
+  return it->second;
+}
+
+Tuple MakeTuple(const ffi::Array<Expr>& fields) { return kTuple(fields, kNoSpan).cast<Tuple>(); }
+
+Expr MakeTupleGetItem(const Expr& tuple, int index) {
+  return kTupleGetItem(tuple, index, kNoSpan).cast<Expr>();
+}
+
+Var MakeVar(const std::string& name, const Type& ty, bool dataflow) {
+  return (dataflow ? kDataflowVar(name, ty, kNoSpan) : kVar(name, ty, kNoSpan)).cast<Var>();
+}
+
+GlobalVar MakeGlobalVar(const std::string& name) { return kGlobalVar(name).cast<GlobalVar>(); }
+
+Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty) {
+  return kTensorConst(tensor, ty, kNoSpan).cast<Expr>();
+}
+
+Expr MakeInt(int64_t value) { return kIntImm(Int64(), value, kNoSpan).cast<Expr>(); }
+Expr MakeString(const std::string& value) { return kStringImm(value, kNoSpan).cast<Expr>(); }
+ShapeExpr MakeShape(const ffi::Array<Expr>& values) {
+  return kShapeExpr(values, kNoSpan).cast<ShapeExpr>();
+}
+ExternFunc MakeExternFunc(const std::string& name) {
+  return kExternFunc(name, nullptr, kNoSpan).cast<ExternFunc>();
+}
+
+TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like) {
+  ffi::Optional<DLDataType> dtype;
+  if (like.dtype().defined()) dtype = like.dtype().dtype();
+  return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
+}
+
+TupleType MakeTupleType(const ffi::Array<Type>& fields) {
+  return kTupleType(fields, kNoSpan).cast<TupleType>();
+}
+
+FuncType MakeFuncType(const ffi::Array<Type>& params, const Type& ret_ty, bool is_pure) {
+  return kFuncType(params, ret_ty, is_pure, kNoSpan).cast<FuncType>();
+}
+
+DTensorType MakeDTensorType(const TensorType& tensor_ty, const DeviceMesh& mesh,
+                            const Placement& placement) {
+  return kDTensorType(tensor_ty, mesh, placement, kNoSpan).cast<DTensorType>();
+}
+
+DeviceMesh MakeDeviceMesh(const std::vector<int64_t>& shape,
+                          const std::vector<int64_t>& device_ids) {
+  ffi::Shape mesh_shape(shape);
+  if (AreConsecutive(device_ids) && !device_ids.empty()) {
+    // As upstream prints it: R.device_mesh((2, 2), R.Range(0, 4)).
+    ffi::Any range = kRange(MakeInt(device_ids[0]), MakeInt(device_ids.size()), kNoSpan);
+    return kDeviceMesh(mesh_shape, nullptr, range).cast<DeviceMesh>();
+  }
+  ffi::Array<int64_t> ids(device_ids.begin(), device_ids.end());
+  return kDeviceMesh(mesh_shape, ids, nullptr).cast<DeviceMesh>();
+}
+
+Placement MakePlacement(const std::vector<int>& dims) {
+  ffi::Array<PlacementSpec> specs;
+  for (int dim : dims) {
+    specs.push_back((dim < 0 ? kReplica() : kSharding(dim)).cast<PlacementSpec>());
+  }
+  return kPlacement(specs).cast<Placement>();
+}
+
+VarBinding MakeBinding(const Var& var, const Expr& value) {
+  return kVarBinding(var, value, kNoSpan).cast<VarBinding>();
+}
+MatchCast MakeMatchCast(const Var& var, const Expr& value, const Type& ty) {
+  return kMatchCast(var, value, ty, kNoSpan).cast<MatchCast>();
+}
+BindingBlock MakeBlock(const ffi::Array<Binding>& bindings, bool dataflow) {
+  return (dataflow ? kDataflowBlock(bindings, kNoSpan) : kBindingBlock(bindings, kNoSpan))
+      .cast<BindingBlock>();
+}
+SeqExpr MakeSeq(const ffi::Array<BindingBlock>& blocks, const Expr& body, const Type& ty) {
+  SeqExpr seq = kSeqExpr(blocks, body, kNoSpan).cast<SeqExpr>();
+  SetType(seq, ty);
+  return seq;
+}
+If MakeIf(const Expr& cond, const SeqExpr& true_branch, const SeqExpr& false_branch,
+          const Type& ty) {
+  If expr = kIf(cond, true_branch, false_branch, kNoSpan).cast<If>();
+  SetType(expr, ty);
+  return expr;
+}
+Function MakeFunction(const ffi::Array<Var>& params, const SeqExpr& body, const Type& ret_ty,
+                      bool is_pure, const Node& attrs) {
+  return kFunction(params, body, ret_ty, is_pure, attrs, kNoSpan).cast<Function>();
+}
+
+Node WithAttr(const Node& attrs, const char* key, const ffi::Any& value) {
+  ffi::Map<ffi::String, ffi::Any> dict;
+  if (DictAttrs old = DictAttrs::Cast(attrs); old.defined()) {
+    for (const auto& [name, entry] : old.dict()) {
+      if (name != key) dict.Set(name, entry);
+    }
+  }
+  if (value != nullptr) dict.Set(key, value);
+  return MakeDictAttrs(dict);
+}
+
+IRModule MakeModule(const FunctionMap& functions, const Node& attrs,
+                    const GlobalInfoMap& global_infos) {
+  return kModule(functions, attrs, global_infos).cast<IRModule>();
+}
+
+void SetType(const Expr& expr, const Type& ty) { kUpdateType(expr, ty); }
+
+bool StructurallyEqual(const ffi::ObjectRef& a, const ffi::ObjectRef& b) {
+  return a.same_as(b) || kStructuralEqual(a, b, false, false).cast<bool>();
+}
+
+std::string Print(const ffi::ObjectRef& object) {
+  return static_cast<std::string>(kRepr(object).cast<ffi::String>());
+}
+
+}  // namespace ir
+}  // namespace distir

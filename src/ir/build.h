@@ -1,0 +1,73 @@
+/*!
+ * \file ir/build.h
+ * \brief Makes TVM's IR objects through FFI constructors.
+ *
+ * Types are given, not inferred: every pass here knows the type of what it makes, so nothing is
+ * normalised again and building stays linear. Passes keep the A-normal form of their input.
+ */
+#ifndef DISTIR_IR_BUILD_H_
+#define DISTIR_IR_BUILD_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+Call MakeCall(const Type& ty, const Expr& op, const ffi::Array<Expr>& args,
+              const Node& attrs = Node(), const ffi::Array<Type>& ty_args = {},
+              const Node& span = Node());
+/*! \brief A call of a registered operator with DictAttrs. */
+Call MakeOpCall(const Type& ty, const char* op_name, const ffi::Array<Expr>& args,
+                const std::vector<std::pair<const char*, ffi::Any>>& attrs = {},
+                const ffi::Array<Type>& ty_args = {});
+/*! \brief The registered operator of this name. */
+Op GetOp(const std::string& name);
+Tuple MakeTuple(const ffi::Array<Expr>& fields);
+/*! \brief An element of a tuple, typed by it. */
+Expr MakeTupleGetItem(const Expr& tuple, int index);
+Var MakeVar(const std::string& name, const Type& ty, bool dataflow);
+/*! \brief A global variable without a type; SetType gives it one. */
+GlobalVar MakeGlobalVar(const std::string& name);
+Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty);
+Expr MakeInt(int64_t value);
+Expr MakeString(const std::string& value);
+ShapeExpr MakeShape(const ffi::Array<Expr>& values);
+ExternFunc MakeExternFunc(const std::string& name);
+
+TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like);
+TupleType MakeTupleType(const ffi::Array<Type>& fields);
+FuncType MakeFuncType(const ffi::Array<Type>& params, const Type& ret_ty, bool is_pure);
+DTensorType MakeDTensorType(const TensorType& tensor_ty, const DeviceMesh& mesh,
+                            const Placement& placement);
+DeviceMesh MakeDeviceMesh(const std::vector<int64_t>& shape,
+                          const std::vector<int64_t>& device_ids);
+/*! \brief dims: the sharded tensor dimension per mesh axis, -1 for a replica. */
+Placement MakePlacement(const std::vector<int>& dims);
+
+VarBinding MakeBinding(const Var& var, const Expr& value);
+MatchCast MakeMatchCast(const Var& var, const Expr& value, const Type& ty);
+BindingBlock MakeBlock(const ffi::Array<Binding>& bindings, bool dataflow);
+SeqExpr MakeSeq(const ffi::Array<BindingBlock>& blocks, const Expr& body, const Type& ty);
+If MakeIf(const Expr& cond, const SeqExpr& true_branch, const SeqExpr& false_branch,
+          const Type& ty);
+Function MakeFunction(const ffi::Array<Var>& params, const SeqExpr& body, const Type& ret_ty,
+                      bool is_pure, const Node& attrs);
+/*! \brief A copy of the function's attributes without `key`; with `key` set when value is not None.
+ */
+Node WithAttr(const Node& attrs, const char* key, const ffi::Any& value);
+IRModule MakeModule(const FunctionMap& functions, const Node& attrs,
+                    const GlobalInfoMap& global_infos);
+
+/*! \brief Sets the type of an expression that has none yet. */
+void SetType(const Expr& expr, const Type& ty);
+bool StructurallyEqual(const ffi::ObjectRef& a, const ffi::ObjectRef& b);
+/*! \brief TVMScript of an object, for error messages. */
+std::string Print(const ffi::ObjectRef& object);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_BUILD_H_

@@ -1,0 +1,67 @@
+#include "ir/registration.h"
+
+#include "ir/build.h"
+
+namespace distir {
+namespace ir {
+
+namespace {
+
+const GlobalFunction kRegisterOp("ir.RegisterOp");
+const GlobalFunction kSetNumInputs("ir.OpSetNumInputs");
+const GlobalFunction kAddArgument("ir.OpAddArgument");
+const GlobalFunction kSetAttr("ir.OpSetAttr");
+const GlobalFunction kGetAttr("ir.OpGetAttr");
+const GlobalFunction kListOpNames("ir.ListOpNames");
+const GlobalFunction kBlockBuilder("relax.BlockBuilderCreate");
+
+constexpr const char* kInferType = "FInferType";
+constexpr const char* kInferDTensorType = "dist.FInferType";
+constexpr int kDefaultLevel = 10;
+constexpr int kOverUpstream = 15;  // upstream registers at the default level
+
+void SetInfer(const std::string& op, const char* attr, InferType infer, int level) {
+  ffi::Function function =
+      ffi::Function::FromTyped([infer](Call call, ffi::ObjectRef) -> Type { return infer(call); });
+  kSetAttr(GetOp(op), attr, function, level);
+}
+
+}  // namespace
+
+void RegisterOp(const std::string& name, const std::string& description,
+                const std::vector<const char*>& arguments, bool is_pure) {
+  kRegisterOp(name, description);
+  Op op = GetOp(name);
+  kSetNumInputs(op, static_cast<int>(arguments.size()));
+  for (const char* argument : arguments) kAddArgument(op, argument, "Tensor", "");
+  kSetAttr(op, "FPurity", is_pure, kDefaultLevel);
+}
+
+void SetInferType(const std::string& op, InferType infer) {
+  SetInfer(op, kInferType, infer, kOverUpstream);
+}
+
+void SetInferDTensorType(const std::string& op, InferType infer) {
+  SetInfer(op, kInferDTensorType, infer, kOverUpstream);
+}
+
+bool HasAttr(const std::string& op, const char* attr) {
+  return kGetAttr(GetOp(op), attr) != nullptr;
+}
+
+std::vector<std::string> ListOpNames() {
+  std::vector<std::string> names;
+  for (const ffi::String& name : kListOpNames().cast<ffi::Array<ffi::String>>()) {
+    names.push_back(static_cast<std::string>(name));
+  }
+  return names;
+}
+
+Type InferTensorType(const Call& call) {
+  static thread_local ffi::Any builder = kBlockBuilder(nullptr);
+  ffi::Function infer = kGetAttr(call.op(), kInferType).cast<ffi::Function>();
+  return infer(call, builder).cast<Type>();
+}
+
+}  // namespace ir
+}  // namespace distir

@@ -1,0 +1,183 @@
+#include "ir/rewriter.h"
+
+#include "ir/build.h"
+
+namespace distir {
+namespace ir {
+
+void BlockWriter::Begin(bool is_dataflow) {
+  End();
+  is_dataflow_ = is_dataflow;
+}
+
+void BlockWriter::End() {
+  if (!bindings_.empty()) blocks_.push_back(MakeBlock(bindings_, is_dataflow_));
+  bindings_ = {};
+  is_dataflow_ = false;
+}
+
+Function FunctionRewriter::RewriteFunction(const Function& function) {
+  ffi::Array<Var> params;
+  for (const Var& param : function.params()) {
+    Var fresh = RewriteParam(param);
+    Replace(param, fresh);
+    if (fresh.defined()) params.push_back(fresh);
+  }
+  SeqExpr body = RewriteSeq(function.body(), Var());
+  return MakeFunction(params, body, body.ty(), RewritePurity(function.is_pure()),
+                      RewriteAttrs(function.attrs()));
+}
+
+SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
+  BlockWriter* outer = writer_;
+  BlockWriter writer;
+  writer_ = &writer;
+  EnterScope();
+  for (const BindingBlock& block : seq.blocks()) {
+    bool is_dataflow = KeepsDataflow() && DataflowBlock::Is(block);
+    writer.Begin(is_dataflow);
+    if (is_dataflow) EnterScope();
+    for (const Binding& binding : block.bindings()) {
+      if (auto cast = MatchCast::Cast(binding); cast.defined()) {
+        RewriteMatchCast(binding.var(), cast);
+      } else {
+        RewriteVarBinding(binding.var(), VarBinding::Cast(binding).value());
+      }
+    }
+    if (is_dataflow) LeaveScope();
+    writer.End();
+  }
+  Expr value = RewriteSeqValue(seq.body(), branch_of);
+  LeaveScope();
+  writer.End();
+  writer_ = outer;
+  return MakeSeq(writer.blocks(), value, value.ty());
+}
+
+void FunctionRewriter::RewriteVarBinding(const Var& var, const Expr& value) {
+  if (If branch = If::Cast(value); branch.defined()) {
+    Expr cond = Rewrite(branch.cond());
+    SeqExpr true_branch = RewriteSeq(branch.true_branch(), var);
+    SeqExpr false_branch = RewriteSeq(branch.false_branch(), var);
+    Bind(var, MakeIf(cond, true_branch, false_branch, true_branch.ty()));
+    return;
+  }
+  Expr rewritten = Rewrite(value);
+  if (rewritten.same_as(value)) {
+    Bind(var, value, var.ty());
+  } else {
+    Bind(var, rewritten);
+  }
+}
+
+void FunctionRewriter::RewriteMatchCast(const Var& var, const MatchCast& cast) {
+  Type type = RewriteType(cast.ty());
+  Var fresh = FreshVar(var, type);
+  writer_->Add(MakeMatchCast(fresh, Rewrite(cast.value()), type));
+  Replace(var, fresh);
+}
+
+Expr FunctionRewriter::RewriteSeqValue(const Expr& value, const Var&) { return Rewrite(value); }
+
+Expr FunctionRewriter::Rewrite(const Expr& expr) {
+  if (Var::Is(expr)) {
+    auto it = vars_.find(expr.get());
+    return it == vars_.end() ? expr : it->second;
+  }
+  if (Call call = Call::Cast(expr); call.defined()) {
+    ffi::Array<Type> ty_args;
+    for (const Type& type : call.ty_args()) ty_args.push_back(RewriteType(type));
+    return MakeCall(RewriteType(call.ty()), call.op(), RewriteAll(call.args()), call.attrs(),
+                    ty_args, call.span());
+  }
+  if (Tuple tuple = Tuple::Cast(expr); tuple.defined())
+    return MakeTuple(RewriteAll(tuple.fields()));
+  if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
+    Expr tuple = Rewrite(item.tuple());
+    if (Tuple fields = Tuple::Cast(tuple); fields.defined()) return fields.fields()[item.index()];
+    return MakeTupleGetItem(tuple, item.index());
+  }
+  if (Constant constant = Constant::Cast(expr); constant.defined())
+    return RewriteConstant(constant);
+  return RewriteLeaf(expr);
+}
+
+ffi::Array<Expr> FunctionRewriter::RewriteAll(const ffi::Array<Expr>& exprs) {
+  ffi::Array<Expr> rewritten;
+  for (const Expr& expr : exprs) rewritten.push_back(Rewrite(expr));
+  return rewritten;
+}
+
+Var FunctionRewriter::FreshVar(const Var& var, const Type& type) {
+  return MakeVar(var.name(), type, KeepsDataflow() && DataflowVar::Is(var));
+}
+
+Var FunctionRewriter::Bind(const Var& var, const Expr& value, const Type& type) {
+  Var fresh = FreshVar(var, type);
+  writer_->Add(MakeBinding(fresh, value));
+  Replace(var, fresh);
+  return fresh;
+}
+
+Var FunctionRewriter::Emit(const std::string& name, const Expr& value) {
+  Var var = MakeVar(name, value.ty(), writer_->is_dataflow());
+  writer_->Add(MakeBinding(var, value));
+  return var;
+}
+
+void FunctionRewriter::Alias(const Var& var, const Expr& value) {
+  // A variable of a dataflow block must not be seen behind the block.
+  bool leaves_block = !DataflowVar::Is(var) && writer_->is_dataflow();
+  if (Var::Is(value) && !leaves_block) {
+    Replace(var, value);
+  } else {
+    Bind(var, value);
+  }
+}
+
+namespace {
+
+class UseCounter {
+ public:
+  void Visit(const SeqExpr& seq) {
+    for (const BindingBlock& block : seq.blocks()) {
+      for (const Binding& binding : block.bindings()) {
+        if (MatchCast cast = MatchCast::Cast(binding); cast.defined()) {
+          Visit(cast.value());
+        } else {
+          Visit(VarBinding::Cast(binding).value());
+        }
+      }
+    }
+    Visit(seq.body());
+  }
+
+  void Visit(const Expr& expr) {
+    if (Var::Is(expr)) {
+      ++uses[expr.get()];
+    } else if (Call call = Call::Cast(expr); call.defined()) {
+      for (const Expr& arg : call.args()) Visit(arg);
+    } else if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
+      for (const Expr& field : tuple.fields()) Visit(field);
+    } else if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
+      Visit(item.tuple());
+    } else if (If branch = If::Cast(expr); branch.defined()) {
+      Visit(branch.cond());
+      Visit(branch.true_branch());
+      Visit(branch.false_branch());
+    }
+  }
+
+  std::unordered_map<const ffi::Object*, int> uses;
+};
+
+}  // namespace
+
+std::unordered_map<const ffi::Object*, int> CountUses(const Function& function) {
+  UseCounter counter;
+  counter.Visit(function.body());
+  return std::move(counter.uses);
+}
+
+}  // namespace ir
+}  // namespace distir

@@ -1,0 +1,100 @@
+/*!
+ * \file ir/rewriter.h
+ * \brief Base of passes that rewrite functions binding by binding.
+ *
+ * A pass overrides what it changes; everything else is carried over with variables replaced.
+ * Variables keep their names, blocks keep their kinds. Input and output are in A-normal form, and
+ * every expression that a pass makes is typed by it.
+ *
+ *     class DropRelu : public ir::FunctionRewriter {
+ *       void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+ *         ir::Call call = ir::Call::Cast(value);
+ *         if (call.defined() && ir::IsOp(call.op(), "relax.nn.relu")) return Alias(var,
+ * Rewrite(call.args()[0])); FunctionRewriter::RewriteVarBinding(var, value);
+ *       }
+ *     };
+ */
+#ifndef DISTIR_IR_REWRITER_H_
+#define DISTIR_IR_REWRITER_H_
+
+#include <string>
+#include <unordered_map>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+/*! \brief Collects bindings into blocks. */
+class BlockWriter {
+ public:
+  void Begin(bool is_dataflow);
+  void Add(const Binding& binding) { bindings_.push_back(binding); }
+  void End();
+  bool is_dataflow() const { return is_dataflow_; }
+  const ffi::Array<BindingBlock>& blocks() const { return blocks_; }
+
+ private:
+  ffi::Array<BindingBlock> blocks_;
+  ffi::Array<Binding> bindings_;
+  bool is_dataflow_ = false;
+};
+
+class FunctionRewriter {
+ public:
+  virtual ~FunctionRewriter() = default;
+  Function RewriteFunction(const Function& function);
+
+ protected:
+  // ---- what a pass overrides
+
+  /*! \brief The new parameter; the same variable where nothing changes, null to drop it. */
+  virtual Var RewriteParam(const Var& param) { return param; }
+  virtual void RewriteVarBinding(const Var& var, const Expr& value);
+  virtual void RewriteMatchCast(const Var& var, const MatchCast& cast);
+  /*! \brief The value of a sequence; may emit bindings (in a block behind the others). `branch_of`
+   * is the variable that an If is bound to, or null for a function's body. */
+  virtual Expr RewriteSeqValue(const Expr& value, const Var& branch_of);
+  virtual Expr RewriteConstant(const Constant& constant) { return constant; }
+  /*! \brief Anything else: shapes, integers, strings. */
+  virtual Expr RewriteLeaf(const Expr& leaf) { return leaf; }
+  virtual Type RewriteType(const Type& type) { return type; }
+  virtual Node RewriteAttrs(const Node& attrs) { return attrs; }
+  virtual bool RewritePurity(bool is_pure) { return is_pure; }
+  /*! \brief An expression with its variables replaced. */
+  virtual Expr Rewrite(const Expr& expr);
+  /*! \brief Whether bindings stay in dataflow blocks; otherwise all blocks and variables become
+   * plain ones. */
+  virtual bool KeepsDataflow() const { return true; }
+  /*! \brief Called when the variables emitted since the matching EnterScope go out of scope. */
+  virtual void EnterScope() {}
+  virtual void LeaveScope() {}
+
+  // ---- what a pass uses
+
+  ffi::Array<Expr> RewriteAll(const ffi::Array<Expr>& exprs);
+  /*! \brief Binds a fresh variable of the same name and kind and lets `var` stand for it. */
+  Var Bind(const Var& var, const Expr& value, const Type& type);
+  Var Bind(const Var& var, const Expr& value) { return Bind(var, value, value.ty()); }
+  /*! \brief Binds a further variable, visible in the current block. */
+  Var Emit(const std::string& name, const Expr& value);
+  /*! \brief Lets `var` stand for `value`, without a binding where scoping allows. */
+  void Alias(const Var& var, const Expr& value);
+  void Replace(const Var& var, const Expr& value) { vars_[var.get()] = value; }
+  /*! \brief The sequence; a dataflow block's emitted variables end with it. */
+  SeqExpr RewriteSeq(const SeqExpr& seq, const Var& branch_of);
+  BlockWriter& writer() { return *writer_; }
+
+ private:
+  Var FreshVar(const Var& var, const Type& type);
+
+  std::unordered_map<const ffi::Object*, Expr> vars_;
+  BlockWriter* writer_ = nullptr;
+};
+
+/*! \brief How often each variable is used in a function. */
+std::unordered_map<const ffi::Object*, int> CountUses(const Function& function);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_REWRITER_H_

@@ -1,0 +1,129 @@
+#include "ir/symbolic.h"
+
+#include <tvm/ffi/error.h>
+
+#include "ir/build.h"
+
+namespace distir {
+namespace ir {
+
+namespace {
+
+const GlobalFunction kMul("prim._OpMul");
+const GlobalFunction kFloorDiv("prim._OpFloorDiv");
+const GlobalFunction kAnalyzer("sym.Analyzer");
+const GlobalFunction kSimplify("sym.AnalyzerSimplify");
+const GlobalFunction kCanProveEqual("sym.AnalyzerCanProveEqual");
+
+/*! \brief A binary node of index arithmetic and the function that makes it. */
+struct BinaryNode {
+  BinaryNode(const char* type_key)
+      : kind(type_key), a(type_key, "a"), b(type_key, "b"), make(type_key) {}
+  Kind kind;
+  Field<Expr> a;
+  Field<Expr> b;
+  GlobalFunction make;
+};
+
+// What dimensions are made of; anything else is kept as it is.
+const BinaryNode kBinaryNodes[] = {{"prim.Add"},      {"prim.Sub"}, {"prim.Mul"},
+                                   {"prim.Div"},      {"prim.Mod"}, {"prim.FloorDiv"},
+                                   {"prim.FloorMod"}, {"prim.Min"}, {"prim.Max"}};
+
+const Node kNoSpan;
+
+const ffi::Any& Analyzer() {
+  // Never bound to variables, so it may be shared by all calls of a thread.
+  static thread_local ffi::Any analyzer = kAnalyzer();
+  return analyzer;
+}
+
+const BinaryNode* FindBinary(const Expr& expr) {
+  for (const BinaryNode& node : kBinaryNodes) {
+    if (node.kind.Matches(expr.get())) return &node;
+  }
+  return nullptr;
+}
+
+Expr Substitute(const Expr& dim, const std::function<Expr(const Var&)>& replace) {
+  if (Var var = Var::Cast(dim); var.defined()) {
+    Expr replacement = replace(var);
+    return replacement.defined() ? replacement : dim;
+  }
+  const BinaryNode* node = FindBinary(dim);
+  if (node == nullptr) return dim;
+  Expr a = Substitute(node->a(dim), replace);
+  Expr b = Substitute(node->b(dim), replace);
+  if (a.same_as(node->a(dim)) && b.same_as(node->b(dim))) return dim;
+  return node->make(a, b, kNoSpan).cast<Expr>();
+}
+
+}  // namespace
+
+int64_t StaticDim(const Expr& dim) {
+  IntImm constant = IntImm::Cast(dim);
+  return constant.defined() ? constant.value() : -1;
+}
+
+bool HasKnownShape(const TensorType& type) { return ShapeExpr::Is(type.shape()); }
+
+ffi::Array<Expr> ShapeOf(const TensorType& type) {
+  ShapeExpr shape = ShapeExpr::Cast(type.shape());
+  return shape.defined() ? shape.values() : ffi::Array<Expr>();
+}
+
+Expr Multiply(const Expr& dim, int64_t factor) {
+  if (factor == 1) return dim;
+  int64_t size = StaticDim(dim);
+  if (size >= 0) return MakeInt(size * factor);
+  return Simplify(kMul(dim, MakeInt(factor), kNoSpan).cast<Expr>());
+}
+
+Expr FloorDivide(const Expr& dim, int64_t divisor) {
+  if (divisor == 1) return dim;
+  int64_t size = StaticDim(dim);
+  if (size >= 0) return MakeInt(size / divisor);
+  return Simplify(kFloorDiv(dim, MakeInt(divisor), kNoSpan).cast<Expr>());
+}
+
+Expr Simplify(const Expr& dim) { return kSimplify(Analyzer(), dim, 2).cast<Expr>(); }
+
+bool SameDim(const Expr& a, const Expr& b) {
+  if (a.same_as(b)) return true;
+  int64_t a_size = StaticDim(a);
+  int64_t b_size = StaticDim(b);
+  if (a_size >= 0 && b_size >= 0) return a_size == b_size;
+  return kCanProveEqual(Analyzer(), a, b).cast<bool>();
+}
+
+Expr Product(const std::vector<Expr>& dims) {
+  int64_t constant = 1;
+  Expr product;
+  for (const Expr& dim : dims) {
+    int64_t size = StaticDim(dim);
+    if (size >= 0) {
+      constant *= size;
+    } else {
+      product = product.defined() ? kMul(product, dim, kNoSpan).cast<Expr>() : dim;
+    }
+  }
+  return product.defined() ? Multiply(product, constant) : MakeInt(constant);
+}
+
+Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& replace) {
+  if (StaticDim(dim) >= 0) return dim;
+  Expr result = Substitute(dim, replace);
+  return result.same_as(dim) ? dim : Simplify(result);
+}
+
+void VisitVars(const Expr& dim, const std::function<void(const Var&)>& visit) {
+  if (Var var = Var::Cast(dim); var.defined()) {
+    visit(var);
+  } else if (const BinaryNode* node = FindBinary(dim)) {
+    VisitVars(node->a(dim), visit);
+    VisitVars(node->b(dim), visit);
+  }
+}
+
+}  // namespace ir
+}  // namespace distir

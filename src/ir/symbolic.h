@@ -1,0 +1,40 @@
+/*!
+ * \file ir/symbolic.h
+ * \brief Integer arithmetic on tensor dimensions, which are constants or expressions of symbolic
+ * variables.
+ */
+#ifndef DISTIR_IR_SYMBOLIC_H_
+#define DISTIR_IR_SYMBOLIC_H_
+
+#include <functional>
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+/*! \brief The value of a constant dimension, or -1 for a symbolic one. */
+int64_t StaticDim(const Expr& dim);
+/*! \brief The dimensions of a tensor type; empty when the shape is unknown and ndim is not 0 (see
+ * HasKnownShape). */
+ffi::Array<Expr> ShapeOf(const TensorType& type);
+bool HasKnownShape(const TensorType& type);
+
+Expr Multiply(const Expr& dim, int64_t factor);
+Expr FloorDivide(const Expr& dim, int64_t divisor);
+Expr Simplify(const Expr& dim);
+/*! \brief Whether two dimensions are provably equal. */
+bool SameDim(const Expr& a, const Expr& b);
+/*! \brief The product of dimensions. */
+Expr Product(const std::vector<Expr>& dims);
+
+/*! \brief Replaces symbolic variables; `replace` returns null to keep one. The result is
+ * simplified. */
+Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& replace);
+/*! \brief Calls `visit` for every symbolic variable in the expression. */
+void VisitVars(const Expr& dim, const std::function<void(const Var&)>& visit);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_SYMBOLIC_H_

@@ -1,0 +1,98 @@
+#include "lower/device_classes.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace distir {
+namespace lower {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+class RootCollector {
+ public:
+  explicit RootCollector(op::MeshTable* meshes) : meshes_(*meshes) {}
+
+  void Visit(const ir::Function& function) {
+    for (const ir::Var& param : function.params()) Visit(param.ty());
+    Visit(function.body());
+    Visit(function.ret_ty());
+  }
+
+  std::set<int> roots;
+  std::set<const ffi::Object*> callees;
+
+ private:
+  void Visit(const ir::SeqExpr& seq) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        Visit(binding.var().ty());
+        auto var_binding = ir::VarBinding::Cast(binding);
+        if (!var_binding.defined()) continue;
+        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
+          if (ir::GlobalVar::Is(call.op())) callees.insert(call.op().get());
+        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
+          Visit(branch.true_branch());
+          Visit(branch.false_branch());
+        }
+      }
+    }
+  }
+
+  void Visit(const ir::Type& type) {
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      for (const ir::Type& field : tuple.fields()) Visit(field);
+    } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
+      roots.insert(meshes_.RootOf(dtensor.device_mesh()));
+    }
+  }
+
+  op::MeshTable& meshes_;
+};
+
+}  // namespace
+
+std::map<const ffi::Object*, std::set<int>> RootsOfFunctions(const ir::IRModule& mod,
+                                                             op::MeshTable* meshes) {
+  std::map<const ffi::Object*, std::set<int>> roots;
+  std::unordered_map<const ffi::Object*, std::vector<const ffi::Object*>> callers;
+  std::vector<const ffi::Object*> pending;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    RootCollector collector(meshes);
+    collector.Visit(function);
+    roots[gv.get()] = collector.roots;
+    for (const ffi::Object* callee : collector.callees) callers[callee].push_back(gv.get());
+    pending.push_back(gv.get());
+  }
+  while (!pending.empty()) {
+    const ffi::Object* callee = pending.back();
+    pending.pop_back();
+    for (const ffi::Object* caller : callers[callee]) {
+      size_t before = roots[caller].size();
+      roots[caller].insert(roots[callee].begin(), roots[callee].end());
+      if (roots[caller].size() != before) pending.push_back(caller);
+    }
+  }
+  return roots;
+}
+
+std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots, const op::MeshTable& meshes) {
+  std::map<int64_t, std::set<int>> roots_of_device;
+  for (int root : roots) {
+    for (int64_t id : meshes.Root(root).device_ids) roots_of_device[id].insert(root);
+  }
+  std::vector<DeviceClass> classes;
+  for (const auto& [id, device_roots] : roots_of_device) {
+    auto it = std::find_if(classes.begin(), classes.end(),
+                           [&](const DeviceClass& c) { return c.roots == device_roots; });
+    if (it == classes.end()) it = classes.insert(classes.end(), DeviceClass{device_roots, {}});
+    it->device_ids.push_back(id);
+  }
+  return classes;
+}
+
+}  // namespace lower
+}  // namespace distir

@@ -1,0 +1,35 @@
+/*!
+ * \file lower/device_classes.h
+ * \brief Which devices run which part of a program whose values lie on several meshes.
+ *
+ * Devices that belong to the same meshes run the same program: they form a class. A program on one
+ * mesh has one class; a pipeline of two disjoint meshes has two, its stages.
+ */
+#ifndef DISTIR_LOWER_DEVICE_CLASSES_H_
+#define DISTIR_LOWER_DEVICE_CLASSES_H_
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "ir/node.h"
+#include "op/mesh_table.h"
+
+namespace distir {
+namespace lower {
+
+struct DeviceClass {
+  std::set<int> roots;              // the meshes that its devices belong to
+  std::vector<int64_t> device_ids;  // sorted
+};
+
+/*! \brief The root meshes that a function's values lie on, callees included, for every Relax
+ * function of a module. */
+std::map<const tvm::ffi::Object*, std::set<int>> RootsOfFunctions(const ir::IRModule& mod,
+                                                                  op::MeshTable* meshes);
+/*! \brief The classes of the devices of these meshes, ordered by their first device. */
+std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots, const op::MeshTable& meshes);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_DEVICE_CLASSES_H_

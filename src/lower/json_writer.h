@@ -1,0 +1,28 @@
+/*!
+ * \file lower/json_writer.h
+ * \brief Writes the JSON that the compiled program carries for the runtime.
+ */
+#ifndef DISTIR_LOWER_JSON_WRITER_H_
+#define DISTIR_LOWER_JSON_WRITER_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace distir {
+namespace lower {
+
+std::string JsonString(const std::string& text);
+/*! \brief Joins members that are JSON already. */
+std::string JsonArray(const std::vector<std::string>& items);
+std::string JsonObject(const std::vector<std::pair<std::string, std::string>>& members);
+template <typename Integers>
+std::string JsonIntegers(const Integers& values) {
+  std::vector<std::string> items;
+  for (auto value : values) items.push_back(std::to_string(value));
+  return JsonArray(items);
+}
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_JSON_WRITER_H_

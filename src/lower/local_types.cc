@@ -1,0 +1,116 @@
+#include "lower/local_types.h"
+
+#include <tvm/ffi/error.h>
+
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "rules/factor_rule.h"
+
+namespace distir {
+namespace lower {
+
+namespace {
+
+/*! \brief How the dimensions that are just one symbolic variable are sharded. */
+struct Occurrence {
+  ir::Var var;
+  int64_t shards;
+};
+
+void Collect(const ir::Type& type, op::MeshTable* meshes, std::vector<Occurrence>* out) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) Collect(field, meshes, out);
+    return;
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  ir::TensorType tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type);
+  if (!tensor.defined() || !ir::HasKnownShape(tensor)) return;
+  int root;
+  mesh::Sharding sharding = mesh::Sharding::Replicated(rules::ShardableRank(tensor));
+  if (dtensor.defined()) sharding = meshes->ShardingOf(dtensor, &root);
+  ffi::Array<ir::Expr> shape = ir::ShapeOf(tensor);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (auto var = ir::Var::Cast(shape[d]); var.defined())
+      out->push_back({var, mesh::NumShards(sharding.dims[d])});
+  }
+}
+
+}  // namespace
+
+LocalTypes::LocalTypes(const ir::Function& function, const std::string& function_name,
+                       op::MeshTable* meshes)
+    : function_name_(function_name), meshes_(*meshes) {
+  std::vector<Occurrence> occurrences;
+  for (const ir::Var& param : function.params()) Collect(param.ty(), meshes, &occurrences);
+  std::unordered_map<const ffi::Object*, int64_t> shards, most;
+  for (const Occurrence& occurrence : occurrences) {
+    int64_t& all = shards.try_emplace(occurrence.var.get(), 1).first->second;
+    all = std::lcm(all, occurrence.shards);
+    int64_t& one = most.try_emplace(occurrence.var.get(), 1).first->second;
+    one = std::max(one, occurrence.shards);
+  }
+  for (const Occurrence& occurrence : occurrences) {
+    const ffi::Object* key = occurrence.var.get();
+    if (shards[key] == 1 || replacements_.count(key) > 0) continue;
+    if (shards[key] != most[key]) {
+      TVM_FFI_THROW(ValueError) << "symbolic dimension `" << occurrence.var.name() << "` of `"
+                                << function_name
+                                << "` is sharded in ways that no parameter combines (" << most[key]
+                                << " and " << shards[key] << " shards)";
+    }
+    ir::Var local = ir::MakeVar(occurrence.var.name(), occurrence.var.ty(), false);
+    replacements_.emplace(key, ir::Multiply(local, shards[key]));
+  }
+}
+
+ir::Expr LocalTypes::LocalValue(const ir::Expr& value) const {
+  if (replacements_.empty()) return value;
+  return ir::SubstituteVars(value, [this](const ir::Var& var) {
+    auto it = replacements_.find(var.get());
+    return it == replacements_.end() ? ir::Expr() : it->second;
+  });
+}
+
+ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
+                                            const mesh::Sharding& sharding) {
+  ffi::Array<ir::Expr> local;
+  ffi::Array<ir::Expr> shape = ir::ShapeOf(type);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    int64_t shards = mesh::NumShards(sharding.dims[d]);
+    int64_t size = ir::StaticDim(shape[d]);
+    if (size >= 0 && size % shards != 0) {
+      TVM_FFI_THROW(ValueError) << "in `" << function_name_ << "`: dimension " << d << " of size "
+                                << size << " of " << ir::Print(type) << " does not divide into "
+                                << shards << " shards";
+    }
+    local.push_back(ir::FloorDivide(LocalValue(shape[d]), shards));
+  }
+  return local;
+}
+
+ir::Type LocalTypes::Local(const ir::Type& type) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    ffi::Array<ir::Type> fields;
+    for (const ir::Type& field : tuple.fields()) fields.push_back(Local(field));
+    return ir::MakeTupleType(fields);
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  ir::TensorType tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type);
+  if (!tensor.defined() || !ir::HasKnownShape(tensor))
+    return dtensor.defined() ? ir::Type(tensor) : type;
+  int root;
+  mesh::Sharding sharding = mesh::Sharding::Replicated(rules::ShardableRank(tensor));
+  if (dtensor.defined()) {
+    sharding = meshes_.ShardingOf(dtensor, &root);
+  } else if (replacements_.empty()) {
+    return type;
+  }
+  return ir::MakeTensorType(LocalShape(tensor, sharding), tensor);
+}
+
+}  // namespace lower
+}  // namespace distir

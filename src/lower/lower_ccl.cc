@@ -1,0 +1,101 @@
+// LowerCCL: local collectives become destination-passing calls of the runtime's builtins.
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/rewriter.h"
+#include "lower/json_writer.h"
+#include "op/collective.h"
+
+namespace distir {
+namespace lower {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+const std::string kRuntime = "distir.runtime.";
+
+class CollectiveLowering : public ir::FunctionRewriter {
+ public:
+  /*! \brief Whether the function has a collective. */
+  static bool Applies(const ir::SeqExpr& seq) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        auto var_binding = ir::VarBinding::Cast(binding);
+        if (!var_binding.defined()) continue;
+        if (auto call = ir::Call::Cast(var_binding.value()); call.defined() && IsCollective(call))
+          return true;
+        if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
+          if (Applies(branch.true_branch()) || Applies(branch.false_branch())) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+ private:
+  static bool IsCollective(const ir::Call& call) {
+    return op::LocalCollective(call.op()).has_value() || ir::IsOp(call.op(), "relax.ccl.send") ||
+           ir::IsOp(call.op(), "relax.ccl.recv");
+  }
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    auto call = ir::Call::Cast(value);
+    if (!call.defined() || !IsCollective(call))
+      return FunctionRewriter::RewriteVarBinding(var, value);
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    AddString(call, "plan", &args);
+    AddGroups(call, &args);
+    for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
+    AddString(call, "reduction", &args);
+    std::string name = ir::Op::Cast(call.op()).name();
+    ir::Expr builtin = ir::MakeExternFunc(kRuntime + name.substr(std::string("relax.ccl.").size()));
+    if (ir::IsOp(call.op(), "relax.ccl.send")) {
+      Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));
+    } else {
+      Bind(var, ir::MakeOpCall(call.ty(), "relax.call_dps_packed", {builtin, ir::MakeTuple(args)},
+                               {}, {call.ty()}));
+    }
+  }
+
+  static void AddString(const ir::Call& call, const char* key, ffi::Array<ir::Expr>* args) {
+    if (auto value = ir::GetAttr(call.attrs(), key).as<ffi::String>()) {
+      args->push_back(ir::MakeString(static_cast<std::string>(*value)));
+    }
+  }
+  static void AddInt(const ir::Call& call, const char* key, ffi::Array<ir::Expr>* args) {
+    if (auto value = ir::GetAttr(call.attrs(), key).as<int64_t>())
+      args->push_back(ir::MakeInt(*value));
+  }
+  static void AddGroups(const ir::Call& call, ffi::Array<ir::Expr>* args) {
+    auto groups = ir::GetAttr(call.attrs(), "groups").as<ffi::Array<ffi::Array<int64_t>>>();
+    if (!groups.has_value()) return;
+    std::vector<std::string> items;
+    for (const ffi::Array<int64_t>& group : *groups) items.push_back(JsonIntegers(group));
+    args->push_back(ir::MakeString(JsonArray(items)));
+  }
+};
+
+ir::IRModule LowerCCL(const ir::IRModule& mod) {
+  ir::FunctionMap functions = mod.functions();
+  bool any = false;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined() || !CollectiveLowering::Applies(function.body())) continue;
+    functions.Set(gv, CollectiveLowering().RewriteFunction(function));
+    any = true;
+  }
+  return any ? ir::MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.LowerCCL",
+                                   [] { return ir::MakeModulePass("LowerCCL", LowerCCL); });
+}
+
+}  // namespace
+
+}  // namespace lower
+}  // namespace distir

@@ -1,0 +1,158 @@
+// LowerDistIR: from DTensors to per-worker programs.
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "lower/device_classes.h"
+#include "lower/signature.h"
+#include "lower/worker_program.h"
+#include "op/mesh_table.h"
+#include "redistribute/pass.h"
+
+namespace distir {
+namespace lower {
+
+namespace {
+
+class ModuleLowering {
+ public:
+  explicit ModuleLowering(const ir::IRModule& mod)
+      : mod_(mod), meshes_(mod.global_infos()), roots_(RootsOfFunctions(mod, &meshes_)) {
+    for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+      ir::Function function = ir::Function::Cast(base);
+      if (!function.defined() || roots_[gv.get()].empty()) {
+        functions_.Set(gv, base);
+        names_.insert(gv.name());
+      } else {
+        index_[gv.get()] = distributed_.size();
+        distributed_.emplace_back(gv, function);
+      }
+    }
+  }
+
+  ir::IRModule Run() {
+    if (distributed_.empty()) return mod_;
+    std::set<int64_t> device_ids;
+    std::map<std::string, std::string> signatures;
+    for (const auto& [gv, function] : Entries()) {
+      std::vector<DeviceClass> classes = DeviceClasses(roots_[gv.get()], meshes_);
+      std::vector<WorkerVersion> versions;
+      for (size_t i = 0; i < classes.size(); ++i) {
+        stage_ = i;
+        versions.push_back({VersionFor(gv, function, classes[i].roots).name(), classes[i]});
+        device_ids.insert(classes[i].device_ids.begin(), classes[i].device_ids.end());
+      }
+      signatures[gv.name()] = FunctionSignature(function, versions, &meshes_);
+    }
+    ffi::Any signature =
+        ffi::String(ModuleSignature({device_ids.begin(), device_ids.end()}, signatures));
+    return ir::MakeModule(functions_, ir::WithAttr(mod_.attrs(), kSignatureAttr, signature),
+                          mod_.global_infos());
+  }
+
+ private:
+  using Named = std::pair<ir::GlobalVar, ir::Function>;
+
+  // Functions that something outside may call: public ones, and those that nothing inside calls.
+  std::vector<Named> Entries() {
+    std::set<const ffi::Object*> called;
+    for (const auto& [gv, function] : distributed_) CollectCallees(function.body(), &called);
+    std::vector<Named> entries;
+    for (const Named& named : distributed_) {
+      bool is_public = ir::GetAttr(named.second.attrs(), "global_symbol") != nullptr;
+      if (is_public || called.count(named.first.get()) == 0) entries.push_back(named);
+    }
+    return entries;
+  }
+
+  static void CollectCallees(const ir::SeqExpr& seq, std::set<const ffi::Object*>* called) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        auto var_binding = ir::VarBinding::Cast(binding);
+        if (!var_binding.defined()) continue;
+        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
+          called->insert(call.op().get());
+        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
+          CollectCallees(branch.true_branch(), called);
+          CollectCallees(branch.false_branch(), called);
+        }
+      }
+    }
+  }
+
+  /*! \brief The worker's version of a function for a class of these meshes; one version per set of
+   * its meshes present. */
+  ir::GlobalVar VersionFor(const ir::GlobalVar& gv, const ir::Function& function,
+                           const std::set<int>& class_roots) {
+    const std::set<int>& all = roots_[gv.get()];
+    std::set<int> present;
+    std::set_intersection(all.begin(), all.end(), class_roots.begin(), class_roots.end(),
+                          std::inserter(present, present.end()));
+    auto key = std::make_pair(gv.get(), present);
+    auto found = versions_.find(key);
+    if (found != versions_.end()) return found->second;
+
+    bool is_whole = present == all && DeviceClasses(all, meshes_).size() == 1;
+    std::string name =
+        UniqueName(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
+    ir::GlobalVar version = ir::MakeGlobalVar(name);
+    versions_.emplace(key, version);
+    WorkerContext context{
+        &meshes_, &plans_, is_whole ? nullptr : &present,
+        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); }};
+    ir::Function lowered = MakeWorkerProgram(function, gv.name(), context);
+    if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
+      ir::Node attrs = ir::WithAttr(lowered.attrs(), "global_symbol", ffi::String(name));
+      lowered = ir::MakeFunction(lowered.params(), lowered.body(), lowered.ret_ty(),
+                                 lowered.is_pure(), attrs);
+    }
+    ir::SetType(version, lowered.ty());
+    functions_.Set(version, lowered);
+    return version;
+  }
+
+  std::optional<ir::GlobalVar> CalleeVersion(const ir::GlobalVar& callee,
+                                             const std::set<int>& class_roots) {
+    auto it = index_.find(callee.get());
+    if (it == index_.end()) return ir::GlobalVar();
+    const auto& [gv, function] = distributed_[it->second];
+    for (int root : roots_[gv.get()]) {
+      if (class_roots.count(root) > 0) return VersionFor(gv, function, class_roots);
+    }
+    return std::nullopt;
+  }
+
+  std::string UniqueName(const std::string& name) {
+    std::string candidate = name;
+    for (int suffix = 1; !names_.insert(candidate).second; ++suffix)
+      candidate = name + "_" + std::to_string(suffix);
+    return candidate;
+  }
+
+  ir::IRModule mod_;
+  op::MeshTable meshes_;
+  std::map<const ffi::Object*, std::set<int>> roots_;
+  std::vector<Named> distributed_;
+  std::map<const ffi::Object*, size_t> index_;  // in distributed_, by global variable
+  ir::FunctionMap functions_;
+  std::set<std::string> names_;
+  std::map<std::pair<const ffi::Object*, std::set<int>>, ir::GlobalVar> versions_;
+  TransferPlans plans_;
+  size_t stage_ = 0;  // the class of the entry being lowered, for names
+};
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.LowerDistIR", [] {
+    return ir::MakeModulePass("LowerDistIR", [](ir::IRModule mod) {
+      return ModuleLowering(redistribute::LegalizeRedistribution(mod)).Run();
+    });
+  });
+}
+
+}  // namespace
+
+}  // namespace lower
+}  // namespace distir

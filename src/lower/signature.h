@@ -1,0 +1,37 @@
+/*!
+ * \file lower/signature.h
+ * \brief What the runtime must know of a compiled program: global types of parameters and results,
+ * who runs what.
+ */
+#ifndef DISTIR_LOWER_SIGNATURE_H_
+#define DISTIR_LOWER_SIGNATURE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/node.h"
+#include "lower/device_classes.h"
+
+namespace distir {
+namespace lower {
+
+/*! \brief The module attribute that LowerDistIR leaves the signature in, as JSON. */
+constexpr const char* kSignatureAttr = "distir.signature";
+
+/*! \brief One per-worker version of an entry function. */
+struct WorkerVersion {
+  std::string name;
+  DeviceClass devices;
+};
+
+/*! \brief JSON of one entry function. */
+std::string FunctionSignature(const ir::Function& function,
+                              const std::vector<WorkerVersion>& versions, op::MeshTable* meshes);
+/*! \brief JSON of the module. */
+std::string ModuleSignature(const std::vector<int64_t>& device_ids,
+                            const std::map<std::string, std::string>& function_signatures);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_SIGNATURE_H_

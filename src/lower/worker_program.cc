@@ -1,0 +1,337 @@
+#include "lower/worker_program.h"
+
+#include <tvm/ffi/error.h>
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ir/build.h"
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+#include "lower/json_writer.h"
+#include "mesh/blocks.h"
+#include "op/collective.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace lower {
+
+namespace {
+
+using mesh::CollectiveKind;
+
+constexpr const char* kNumInput = "num_input";
+
+std::string BoxJson(const mesh::Box& box) {
+  return JsonIntegers(box.begin) + "," + JsonIntegers(box.end);
+}
+
+std::string BoxesJson(const mesh::Mesh& mesh, const std::vector<mesh::Box>& boxes) {
+  std::vector<std::pair<std::string, std::string>> members;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    members.emplace_back(std::to_string(mesh.device_ids[i]), "[" + BoxJson(boxes[i]) + "]");
+  }
+  return JsonObject(members);
+}
+
+}  // namespace
+
+const std::string& TransferPlans::PlanOf(const ir::Call& call, op::MeshTable* meshes) {
+  auto found = plans_.find(call.get());
+  if (found != plans_.end()) return found->second;
+  int source_root, target_root;
+  mesh::Sharding source =
+      meshes->ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &source_root);
+  mesh::Sharding target = meshes->ShardingOf(ir::DTensorType::Cast(call.ty()), &target_root);
+  const mesh::Mesh& source_mesh = meshes->Root(source_root);
+  const mesh::Mesh& target_mesh = meshes->Root(target_root);
+  mesh::TransferPlan plan = mesh::PlanTransfer(source_mesh, source, target_mesh, target);
+  std::vector<std::string> pieces;
+  for (const mesh::Piece& piece : plan.pieces) {
+    pieces.push_back("[" + std::to_string(piece.source) + "," + std::to_string(piece.target) + "," +
+                     BoxJson(piece.box) + "]");
+  }
+  std::string json = JsonObject({
+      {"channel", std::to_string(plans_.size())},
+      {"grid", JsonIntegers(plan.grid)},
+      {"pieces", JsonArray(pieces)},
+      {"source_boxes", BoxesJson(source_mesh, mesh::DeviceBoxes(source_mesh, source, plan.grid))},
+      {"target_boxes", BoxesJson(target_mesh, mesh::DeviceBoxes(target_mesh, target, plan.grid))},
+  });
+  return plans_.emplace(call.get(), std::move(json)).first->second;
+}
+
+bool IsPresent(const ir::Type& type, const WorkerContext& context) {
+  if (context.roots == nullptr) return true;
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) {
+      if (IsPresent(field, context)) return true;
+    }
+    return tuple.fields().empty();
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  return !dtensor.defined() ||
+         context.roots->count(context.meshes->RootOf(dtensor.device_mesh())) > 0;
+}
+
+namespace {
+
+class WorkerProgram : public ir::FunctionRewriter {
+ public:
+  WorkerProgram(const ir::Function& function, const std::string& name, const WorkerContext& context)
+      : function_(function),
+        name_(name),
+        context_(context),
+        types_(function, name, context.meshes) {}
+
+ private:
+  bool HasOneClass() const { return context_.roots == nullptr; }
+
+  // ---- what is here
+
+  /*! \brief The type on this worker, without the fields of tuples that lie elsewhere. */
+  ir::Type LocalPart(const ir::Type& type) {
+    if (HasOneClass()) return types_.Local(type);
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      ffi::Array<ir::Type> fields;
+      for (const ir::Type& field : tuple.fields()) {
+        if (IsPresent(field, context_)) fields.push_back(LocalPart(field));
+      }
+      return ir::MakeTupleType(fields);
+    }
+    return types_.Local(type);
+  }
+
+  bool IsAbsent(const ir::Expr& expr) const {
+    if (HasOneClass()) return false;
+    if (ir::Var::Is(expr)) return absent_.count(expr.get()) > 0;
+    if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) {
+        if (!IsAbsent(field)) return false;
+      }
+      return !tuple.fields().empty();
+    }
+    if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
+      return IsAbsent(item.tuple()) || !IsPresent(item.ty(), context_);
+    }
+    return !IsPresent(expr.ty(), context_);
+  }
+
+  bool AnyAbsent(const ffi::Array<ir::Expr>& exprs) const {
+    for (const ir::Expr& expr : exprs) {
+      if (auto tuple = ir::Tuple::Cast(expr);
+          tuple.defined() ? AnyAbsent(tuple.fields()) : IsAbsent(expr))
+        return true;
+    }
+    return false;
+  }
+
+  // ---- the function
+
+  ir::Var RewriteParam(const ir::Var& param) override {
+    if (!IsPresent(param.ty(), context_)) {
+      absent_.insert(param.get());
+      return ir::Var();
+    }
+    return ir::MakeVar(param.name(), LocalPart(param.ty()), false);
+  }
+
+  // A send has an effect, which dataflow blocks must not have.
+  bool KeepsDataflow() const override { return HasOneClass(); }
+  bool RewritePurity(bool is_pure) override { return is_pure && HasOneClass(); }
+
+  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+    auto num_input = ir::GetAttr(attrs, kNumInput).as<int64_t>();
+    if (HasOneClass() || !num_input.has_value()) return attrs;
+    int64_t present = 0;
+    for (int64_t i = 0; i < *num_input; ++i)
+      present += IsPresent(function_.params()[i].ty(), context_);
+    return ir::WithAttr(attrs, kNumInput, present);
+  }
+
+  ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var&) override {
+    return IsAbsent(value) ? ir::Expr(ir::MakeTuple({})) : Rewrite(value);
+  }
+
+  // ---- expressions
+
+  ir::Type RewriteType(const ir::Type& type) override { return LocalPart(type); }
+  ir::Expr RewriteConstant(const ir::Constant& constant) override {
+    if (!ir::DTensorType::Is(constant.ty())) return constant;
+    return ir::MakeTensorConstant(constant.value(), types_.Local(constant.ty()));
+  }
+  ir::Expr RewriteLeaf(const ir::Expr& leaf) override {
+    if (auto shape = ir::ShapeExpr::Cast(leaf); shape.defined()) {
+      ffi::Array<ir::Expr> values;
+      for (const ir::Expr& value : shape.values()) values.push_back(types_.LocalValue(value));
+      return ir::MakeShape(values);
+    }
+    return types_.LocalValue(leaf);
+  }
+
+  ir::Expr Rewrite(const ir::Expr& expr) override {
+    if (!HasOneClass()) {
+      if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+        ffi::Array<ir::Expr> fields;
+        for (const ir::Expr& field : tuple.fields()) {
+          if (!IsAbsent(field)) fields.push_back(Rewrite(field));
+        }
+        return ir::MakeTuple(fields);
+      }
+      if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
+        int index = 0;
+        auto type = ir::TupleType::Cast(item.tuple().ty());
+        for (int i = 0; i < item.index(); ++i) index += IsPresent(type.fields()[i], context_);
+        return ir::MakeTupleGetItem(Rewrite(item.tuple()), index);
+      }
+      if (ir::Var::Is(expr) && IsAbsent(expr)) {
+        TVM_FFI_THROW(ValueError)
+            << "in `" << name_ << "`: `" << ir::Var::Cast(expr).name()
+            << "` is used on a mesh that it was not moved to; redistribute it first";
+      }
+    }
+    return FunctionRewriter::Rewrite(expr);
+  }
+
+  // ---- bindings
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (auto call = ir::Call::Cast(value); call.defined()) return LowerCall(var, call);
+    if (auto branch = ir::If::Cast(value); branch.defined() && !HasOneClass()) {
+      if (IsAbsent(branch.cond())) {
+        TVM_FFI_THROW(ValueError) << "in `" << name_ << "`: the condition of `" << var.name()
+                                  << "` lies on another mesh than a branch; redistribute it first";
+      }
+      FunctionRewriter::RewriteVarBinding(var, value);
+      if (!IsPresent(var.ty(), context_)) absent_.insert(var.get());
+      return;
+    }
+    if (IsAbsent(value)) {
+      absent_.insert(var.get());
+      return;
+    }
+    FunctionRewriter::RewriteVarBinding(var, value);
+  }
+
+  void LowerCall(const ir::Var& var, const ir::Call& call) {
+    if (auto callee = ir::GlobalVar::Cast(call.op()); callee.defined())
+      return LowerFunctionCall(var, call, callee);
+    auto collective = op::DTensorCollective(call.op());
+    if (collective == CollectiveKind::kTransfer || collective == CollectiveKind::kPermute) {
+      return LowerTransfer(var, call);
+    }
+    if (!IsPresent(var.ty(), context_) || AnyAbsent(call.args())) {
+      absent_.insert(var.get());
+      return;
+    }
+    if (collective.has_value()) return LowerCollective(var, call, *collective);
+    if (ir::IsOp(call.op(), "relax.dist.redistribute_replica_to_shard")) {
+      return LowerCollective(var, call, CollectiveKind::kSlice);
+    }
+    if (ir::IsOp(call.op(), "relax.dist.redistribute") ||
+        ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
+      // Only placements that change nothing are left: LegalizeRedistribute has run.
+      return Alias(var, Rewrite(call.args()[0]));
+    }
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    const rules::RuleEntry* entry = rules::FindRule(call.op());
+    if (auto result = ir::DTensorType::Cast(var.ty());
+        entry != nullptr && entry->shape_argument >= 0 && result.defined() &&
+        ir::HasKnownShape(result.tensor_ty())) {
+      args.Set(entry->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
+    }
+    ffi::Array<ir::Type> ty_args;
+    for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
+    Bind(var, ir::MakeCall(types_.Local(call.ty()), call.op(), args, call.attrs(), ty_args,
+                           call.span()));
+  }
+
+  void LowerFunctionCall(const ir::Var& var, const ir::Call& call, const ir::GlobalVar& callee) {
+    std::optional<ir::GlobalVar> version = context_.callee(callee);
+    if (!version) {
+      absent_.insert(var.get());
+      return;
+    }
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) {
+      if (!IsAbsent(arg)) args.push_back(Rewrite(arg));
+    }
+    ir::Expr target = version->defined() ? ir::Expr(*version) : ir::Expr(callee);
+    Bind(var, ir::MakeCall(LocalPart(call.ty()), target, args, call.attrs(), call.ty_args(),
+                           call.span()));
+    if (!IsPresent(var.ty(), context_)) absent_.insert(var.get());
+  }
+
+  void LowerTransfer(const ir::Var& var, const ir::Call& call) {
+    bool sends = !IsAbsent(call.args()[0]);
+    bool receives = IsPresent(var.ty(), context_);
+    if (!receives) absent_.insert(var.get());
+    if (!sends && !receives) return;
+    ffi::Any plan = ffi::String(context_.plans->PlanOf(call, context_.meshes));
+    ir::Type local = types_.Local(var.ty());
+    if (sends && receives) {
+      Bind(var, ir::MakeOpCall(local, "relax.ccl.transfer", {Rewrite(call.args()[0])},
+                               {{"plan", plan}}, {local}));
+    } else if (receives) {
+      Bind(var, ir::MakeOpCall(local, "relax.ccl.recv", {}, {{"plan", plan}}, {local}));
+    } else {
+      Emit(var.name(), ir::MakeOpCall(ir::MakeTupleType({}), "relax.ccl.send",
+                                      {Rewrite(call.args()[0])}, {{"plan", plan}}));
+    }
+  }
+
+  void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    op::MeshTable& meshes = *context_.meshes;
+    auto target_ty = ir::DTensorType::Cast(call.ty());
+    int root;
+    mesh::Sharding source = meshes.ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &root);
+    mesh::Sharding target = meshes.ShardingOf(target_ty, &root);
+    mesh::AxisList reduce_axes;
+    std::vector<int> axes_of_target = op::ReduceAxes(call);
+    if (!axes_of_target.empty()) {
+      auto views = mesh::Relate(op::ToMesh(target_ty.device_mesh()), meshes.Root(root));
+      for (int axis : axes_of_target) {
+        reduce_axes.insert(reduce_axes.end(), (*views)[axis].begin(), (*views)[axis].end());
+      }
+    }
+    mesh::CollectiveStep step =
+        mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
+    ir::Expr value = Rewrite(call.args()[0]);
+    if (kind == CollectiveKind::kView || mesh::NumShards(step.axes) == 1) return Alias(var, value);
+
+    ffi::Array<ffi::Array<int64_t>> groups;
+    for (const std::vector<int64_t>& group : mesh::DeviceGroups(meshes.Root(root), step.axes)) {
+      groups.push_back(ffi::Array<int64_t>(group.begin(), group.end()));
+    }
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", groups}};
+    if (kind == CollectiveKind::kAllToAll) {
+      attrs.emplace_back("split_dim", step.to_dim);
+      attrs.emplace_back("concat_dim", step.dim);
+    } else if (kind != CollectiveKind::kAllReduce) {
+      attrs.emplace_back("dim", step.dim);
+    }
+    if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter) {
+      attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(op::ReductionOf(call))));
+    }
+    std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+    Bind(var, ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs));
+  }
+
+  const ir::Function& function_;
+  const std::string& name_;
+  const WorkerContext& context_;
+  LocalTypes types_;
+  std::unordered_set<const ffi::Object*> absent_;
+};
+
+}  // namespace
+
+ir::Function MakeWorkerProgram(const ir::Function& function, const std::string& name,
+                               const WorkerContext& context) {
+  return WorkerProgram(function, name, context).RewriteFunction(function);
+}
+
+}  // namespace lower
+}  // namespace distir

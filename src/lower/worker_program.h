@@ -1,0 +1,59 @@
+/*!
+ * \file lower/worker_program.h
+ * \brief Rewrites one function to what the devices of one class run.
+ *
+ * DTensors become local Tensors, collectives get device groups, what lies on other meshes is left
+ * out: parameters, bindings, tuple fields and results of other classes. A transfer becomes a send,
+ * a receive, or both.
+ */
+#ifndef DISTIR_LOWER_WORKER_PROGRAM_H_
+#define DISTIR_LOWER_WORKER_PROGRAM_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ir/node.h"
+#include "lower/local_types.h"
+#include "op/mesh_table.h"
+
+namespace distir {
+namespace lower {
+
+/*! \brief Plans of a module's transfers: the same for every class, numbered in order of first
+ * sight. */
+class TransferPlans {
+ public:
+  /*! \brief The runtime's plan (JSON) of a transfer or permute call. */
+  const std::string& PlanOf(const ir::Call& call, op::MeshTable* meshes);
+
+ private:
+  std::map<const ffi::Object*, std::string> plans_;
+};
+
+struct WorkerContext {
+  op::MeshTable* meshes;
+  TransferPlans* plans;
+  /*! \brief The meshes of the class, or null when there is one class and everything is present. */
+  const std::set<int>* roots;
+  /*! \brief The worker's version of a callee: null GlobalVar when it is no distributed function,
+   * nullopt when nothing of it is present. */
+  std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
+};
+
+/*! \brief Whether any tensor of a type lies on the class's meshes; true for types without DTensors.
+ */
+bool IsPresent(const ir::Type& type, const WorkerContext& context);
+
+/*!
+ * \brief The function as one worker of the class runs it.
+ * \throws ValueError naming a value that this class needs but that no transfer brings.
+ */
+ir::Function MakeWorkerProgram(const ir::Function& function, const std::string& name,
+                               const WorkerContext& context);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_WORKER_PROGRAM_H_

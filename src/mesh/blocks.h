@@ -1,0 +1,65 @@
+/*!
+ * \file mesh/blocks.h
+ * \brief Which block of a tensor every device holds, in units of a grid, and who sends what to
+ * whom.
+ *
+ * Blocks are counted in grid units, so the same pieces serve static and symbolic shapes: a tensor
+ * dimension is cut into `grid[d]` equal parts.
+ *
+ * Worked example: a vector in two shards on devices 0, 1 moves to three shards on devices 1, 2, 3.
+ * The grid is (6); 0 holds [0, 3), 1 holds [3, 6). Pieces: 0 -> 1 [0, 2); 0 -> 2 [2, 3), 1 -> 2
+ * [3, 4); 1 -> 3 [4, 6).
+ */
+#ifndef DISTIR_MESH_BLOCKS_H_
+#define DISTIR_MESH_BLOCKS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace mesh {
+
+/*! \brief A box in grid units, [begin, end) per tensor dimension. */
+struct Box {
+  std::vector<int64_t> begin;
+  std::vector<int64_t> end;
+};
+
+/*!
+ * \brief One piece: `source` sends `box` (global grid units) to `target`; device ids; may be the
+ * same device.
+ */
+struct Piece {
+  int64_t source;
+  int64_t target;
+  Box box;
+};
+
+struct TransferPlan {
+  std::vector<int64_t> grid;  // per tensor dimension: least common multiple of both shard counts
+  std::vector<Piece> pieces;  // ordered by target id, then box.begin
+};
+
+/*!
+ * \brief The box that each device of `mesh` (by position) holds, in units of `grid`.
+ * \throws ValueError when a dimension's shard count does not divide its grid.
+ */
+std::vector<Box> DeviceBoxes(const Mesh& mesh, const Sharding& sharding,
+                             const std::vector<int64_t>& grid);
+
+/*!
+ * \brief Moves a tensor from one mesh and sharding to another; the meshes may be the same, overlap
+ * or be disjoint. Every target device gets each grid cell exactly once: from itself where it holds
+ * it, else from one of the holders, the sending spread evenly over them (the numbers of pieces that
+ * holders of one block send to others differ by at most 1). Deterministic, and independent of the
+ * views by which meshes and shardings are written.
+ * \throws ValueError when the numbers of dimensions differ or either side is partial.
+ */
+TransferPlan PlanTransfer(const Mesh& source_mesh, const Sharding& source, const Mesh& target_mesh,
+                          const Sharding& target);
+
+}  // namespace mesh
+}  // namespace distir
+#endif  // DISTIR_MESH_BLOCKS_H_

@@ -1,0 +1,305 @@
+/*!
+ * \file mesh/ffi.cc
+ * \brief The algebra as global functions `distir.mesh.*` over plain data.
+ *
+ * A mesh is the two arguments (shape, device_ids); an axis reference is [axis, pre_size, size], an
+ * axis list an array of them; a sharding is [list per dimension, partial list, reduction name].
+ * What is optional is None. Meshes, references and shardings are checked here, so that no input
+ * from Python reaches the algebra outside of its contract.
+ */
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/optional.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <limits>
+
+#include "mesh/blocks.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace mesh {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+using Ints = ffi::Array<int64_t>;
+using AxisData = ffi::Array<Ints>;
+using ShardingData = ffi::Array<ffi::Any>;
+
+std::vector<int64_t> ToVector(const Ints& values) {
+  return std::vector<int64_t>(values.begin(), values.end());
+}
+
+Ints ToInts(const std::vector<int64_t>& values) { return Ints(values.begin(), values.end()); }
+
+/*! \brief A number of an axis or a dimension. */
+int ToIndex(int64_t value) {
+  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {
+    TVM_FFI_THROW(ValueError) << value << " is no number of an axis or a dimension";
+  }
+  return static_cast<int>(value);
+}
+
+int ToRank(int64_t ndim) {
+  if (ndim < 0) TVM_FFI_THROW(ValueError) << "a tensor cannot have " << ndim << " dimensions";
+  return ToIndex(ndim);
+}
+
+Mesh ToMesh(const Ints& shape, const Ints& device_ids) {
+  Mesh mesh{ToVector(shape), ToVector(device_ids)};
+  CheckValid(mesh);
+  return mesh;
+}
+
+AxisList ToAxes(const AxisData& data) {
+  AxisList axes;
+  for (const Ints& ref : data) {
+    if (ref.size() != 3) {
+      TVM_FFI_THROW(ValueError) << "an axis reference is [axis, pre_size, size], not " << ref.size()
+                                << " numbers";
+    }
+    if (ref[1] < 1 || ref[2] < 1 || ref[1] > std::numeric_limits<int64_t>::max() / ref[2]) {
+      TVM_FFI_THROW(ValueError) << "axis reference [" << ref[0] << ", " << ref[1] << ", " << ref[2]
+                                << "] does not have positive sizes that fit an axis";
+    }
+    axes.push_back(AxisRef{ToIndex(ref[0]), ref[1], ref[2]});
+  }
+  return axes;
+}
+
+AxisData FromAxes(const AxisList& axes) {
+  AxisData data;
+  for (const AxisRef& ref : axes) data.push_back(Ints{ref.axis, ref.pre_size, ref.size});
+  return data;
+}
+
+/*! \brief A list whose references lie within the axes of the mesh and do not overlap. */
+AxisList ToAxesOn(const Mesh& mesh, const AxisData& data) {
+  Sharding sharding;
+  sharding.dims.push_back(Canonical(ToAxes(data)));
+  CheckValid(mesh, sharding);
+  return sharding.dims.front();
+}
+
+Sharding ToSharding(const ShardingData& data) {
+  if (data.size() != 3) {
+    TVM_FFI_THROW(ValueError) << "a sharding is [dims, partial, reduction], not " << data.size()
+                              << " entries";
+  }
+  Sharding sharding;
+  for (const AxisData& axes : data[0].cast<ffi::Array<AxisData>>()) {
+    sharding.dims.push_back(ToAxes(axes));
+  }
+  sharding.partial = ToAxes(data[1].cast<AxisData>());
+  sharding.reduction = ReductionFromName(data[2].cast<ffi::String>());
+  return sharding;
+}
+
+Sharding ToShardingOn(const Mesh& mesh, const ShardingData& data) {
+  Sharding sharding = ToSharding(data);
+  CheckValid(mesh, sharding);
+  return sharding;
+}
+
+ShardingData FromSharding(const Sharding& sharding) {
+  ffi::Array<AxisData> dims;
+  for (const AxisList& axes : sharding.dims) dims.push_back(FromAxes(axes));
+  return {dims, FromAxes(sharding.partial), ffi::String(ReductionName(sharding.reduction))};
+}
+
+Ints FromDims(const std::vector<int>& axis_to_dim) {
+  Ints dims;
+  for (int dim : axis_to_dim) dims.push_back(dim);
+  return dims;
+}
+
+void RegisterMesh() {
+  ffi::reflection::GlobalDef()
+      .def("distir.mesh.CheckMesh", [](Ints shape, Ints ids) { ToMesh(shape, ids); })
+      .def("distir.mesh.MeshToString",
+           [](Ints shape, Ints ids) { return ffi::String(ToString(ToMesh(shape, ids))); })
+      .def("distir.mesh.MeshSize", [](Ints shape, Ints ids) { return ToMesh(shape, ids).size(); })
+      .def("distir.mesh.Coordinates",
+           [](Ints shape, Ints ids, int64_t position) {
+             const Mesh mesh = ToMesh(shape, ids);
+             if (position < 0 || position >= mesh.size()) {
+               TVM_FFI_THROW(ValueError)
+                   << "there is no position " << position << " in the mesh " << ToString(mesh);
+             }
+             return ToInts(mesh.Coordinates(position));
+           })
+      .def("distir.mesh.PositionOf",
+           [](Ints shape, Ints ids, int64_t id) { return ToMesh(shape, ids).PositionOf(id); })
+      .def("distir.mesh.FullAxis",
+           [](Ints shape, Ints ids, int64_t axis) {
+             const Mesh mesh = ToMesh(shape, ids);
+             if (axis < 0 || axis >= mesh.ndim()) {
+               TVM_FFI_THROW(ValueError)
+                   << "there is no axis " << axis << " in the mesh " << ToString(mesh);
+             }
+             return FromAxes({FullAxis(mesh, static_cast<int>(axis))})[0];
+           })
+      .def("distir.mesh.Complement",
+           [](Ints shape, Ints ids, AxisData used) {
+             const Mesh mesh = ToMesh(shape, ids);
+             const AxisList axes = ToAxes(used);
+             // References may overlap each other here, so each is checked by itself.
+             for (const AxisRef& ref : Canonical(axes)) ToAxesOn(mesh, FromAxes({ref}));
+             return FromAxes(Complement(mesh, axes));
+           })
+      .def("distir.mesh.ShardIndices",
+           [](Ints shape, Ints ids, AxisData axes) {
+             const Mesh mesh = ToMesh(shape, ids);
+             const AxisList list = ToAxesOn(mesh, axes);
+             Ints indices;
+             for (int64_t position = 0; position < mesh.size(); ++position) {
+               indices.push_back(ShardIndex(mesh, list, mesh.Coordinates(position)));
+             }
+             return indices;
+           })
+      .def("distir.mesh.DeviceGroups",
+           [](Ints shape, Ints ids, AxisData axes) {
+             const Mesh mesh = ToMesh(shape, ids);
+             ffi::Array<Ints> groups;
+             for (const auto& group : DeviceGroups(mesh, ToAxesOn(mesh, axes))) {
+               groups.push_back(ToInts(group));
+             }
+             return groups;
+           })
+      .def("distir.mesh.Relate",
+           [](Ints view_shape, Ints view_ids, Ints root_shape,
+              Ints root_ids) -> ffi::Optional<ffi::Array<AxisData>> {
+             const auto related =
+                 Relate(ToMesh(view_shape, view_ids), ToMesh(root_shape, root_ids));
+             if (!related) return std::nullopt;
+             ffi::Array<AxisData> data;
+             for (const AxisList& axes : *related) data.push_back(FromAxes(axes));
+             return data;
+           });
+}
+
+void RegisterAxisLists() {
+  ffi::reflection::GlobalDef()
+      .def("distir.mesh.NumShards", [](AxisData axes) { return NumShards(ToAxes(axes)); })
+      .def("distir.mesh.Overlaps",
+           [](AxisData a, AxisData b) { return Overlaps(ToAxes(a), ToAxes(b)); })
+      .def("distir.mesh.Canonical", [](AxisData axes) { return FromAxes(Canonical(ToAxes(axes))); })
+      .def("distir.mesh.CommonPrefix",
+           [](AxisData a, AxisData b) { return FromAxes(CommonPrefix(ToAxes(a), ToAxes(b))); })
+      .def("distir.mesh.IsPrefix",
+           [](AxisData prefix, AxisData axes) { return IsPrefix(ToAxes(prefix), ToAxes(axes)); })
+      .def("distir.mesh.RemovePrefix",
+           [](AxisData axes, AxisData prefix) {
+             return FromAxes(RemovePrefix(ToAxes(axes), ToAxes(prefix)));
+           })
+      .def("distir.mesh.SplitAt",
+           [](AxisData axes, int64_t size) -> ffi::Optional<ffi::Array<AxisData>> {
+             const auto parts = SplitAt(ToAxes(axes), size);
+             if (!parts) return std::nullopt;
+             return ffi::Array<AxisData>{FromAxes(parts->first), FromAxes(parts->second)};
+           })
+      .def("distir.mesh.PrefixDisjointFrom",
+           [](AxisData axes, AxisData taken) {
+             return FromAxes(PrefixDisjointFrom(ToAxes(axes), ToAxes(taken)));
+           })
+      .def("distir.mesh.AxesToString",
+           [](AxisData axes) { return ffi::String(ToString(ToAxes(axes))); })
+      .def("distir.mesh.AxesToStringOn", [](Ints shape, Ints ids, AxisData axes) {
+        return ffi::String(ToString(ToAxes(axes), ToMesh(shape, ids)));
+      });
+}
+
+void RegisterShardings() {
+  ffi::reflection::GlobalDef()
+      .def("distir.mesh.CheckSharding",
+           [](Ints shape, Ints ids, ShardingData sharding) {
+             ToShardingOn(ToMesh(shape, ids), sharding);
+           })
+      .def("distir.mesh.Replicated",
+           [](int64_t ndim) { return FromSharding(Sharding::Replicated(ToRank(ndim))); })
+      .def("distir.mesh.IsReplicated",
+           [](ShardingData sharding) { return ToSharding(sharding).IsReplicated(); })
+      .def("distir.mesh.CanonicalSharding",
+           [](ShardingData sharding) { return FromSharding(Canonical(ToSharding(sharding))); })
+      .def("distir.mesh.SameLayout",
+           [](Ints shape, Ints ids, ShardingData a, ShardingData b) {
+             const Mesh mesh = ToMesh(shape, ids);
+             return SameLayout(mesh, ToShardingOn(mesh, a), ToShardingOn(mesh, b));
+           })
+      .def("distir.mesh.LocalShape",
+           [](Ints shape, ShardingData sharding) {
+             return ToInts(LocalShape(ToVector(shape), ToSharding(sharding)));
+           })
+      .def("distir.mesh.ShardingToString",
+           [](ShardingData sharding) { return ffi::String(ToString(ToSharding(sharding))); })
+      .def("distir.mesh.ShardingToStringOn",
+           [](Ints shape, Ints ids, ShardingData sharding) {
+             return ffi::String(ToString(ToSharding(sharding), ToMesh(shape, ids)));
+           })
+      .def("distir.mesh.ToPlacement",
+           [](Ints shape, Ints ids, ShardingData sharding) {
+             const Mesh root = ToMesh(shape, ids);
+             const MeshPlacement placement = ToPlacement(root, ToShardingOn(root, sharding));
+             return ffi::Array<Ints>{ToInts(placement.mesh.shape),
+                                     ToInts(placement.mesh.device_ids),
+                                     FromDims(placement.axis_to_dim)};
+           })
+      .def("distir.mesh.ToPlacementOn",
+           [](Ints view_shape, Ints view_ids, Ints shape, Ints ids,
+              ShardingData sharding) -> ffi::Optional<Ints> {
+             const Mesh root = ToMesh(shape, ids);
+             const auto axis_to_dim =
+                 ToPlacementOn(ToMesh(view_shape, view_ids), root, ToShardingOn(root, sharding));
+             if (!axis_to_dim) return std::nullopt;
+             return FromDims(*axis_to_dim);
+           })
+      .def("distir.mesh.FromPlacement", [](Ints view_shape, Ints view_ids, Ints axis_to_dim,
+                                           int64_t ndim, Ints shape, Ints ids) {
+        std::vector<int> dims;
+        for (int64_t dim : axis_to_dim) dims.push_back(ToIndex(dim));
+        return FromSharding(
+            FromPlacement(ToMesh(view_shape, view_ids), dims, ToRank(ndim), ToMesh(shape, ids)));
+      });
+}
+
+void RegisterBlocks() {
+  ffi::reflection::GlobalDef()
+      .def(
+          "distir.mesh.DeviceBoxes",
+          [](Ints shape, Ints ids, ShardingData sharding, Ints grid) {
+            const Mesh mesh = ToMesh(shape, ids);
+            ffi::Array<ffi::Array<Ints>> boxes;  // per position: begin, end
+            for (const Box& box : DeviceBoxes(mesh, ToShardingOn(mesh, sharding), ToVector(grid))) {
+              boxes.push_back({ToInts(box.begin), ToInts(box.end)});
+            }
+            return boxes;
+          })
+      .def("distir.mesh.PlanTransfer", [](Ints source_shape, Ints source_ids, ShardingData source,
+                                          Ints target_shape, Ints target_ids, ShardingData target) {
+        const Mesh from = ToMesh(source_shape, source_ids);
+        const Mesh to = ToMesh(target_shape, target_ids);
+        const TransferPlan plan =
+            PlanTransfer(from, ToShardingOn(from, source), to, ToShardingOn(to, target));
+        ffi::Array<ffi::Any> pieces;  // each source, target, begin, end
+        for (const Piece& piece : plan.pieces) {
+          pieces.push_back(ffi::Array<ffi::Any>{piece.source, piece.target, ToInts(piece.box.begin),
+                                                ToInts(piece.box.end)});
+        }
+        return ffi::Array<ffi::Any>{ToInts(plan.grid), pieces};
+      });
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  RegisterMesh();
+  RegisterAxisLists();
+  RegisterShardings();
+  RegisterBlocks();
+}
+
+}  // namespace mesh
+}  // namespace distir

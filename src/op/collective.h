@@ -1,0 +1,52 @@
+/*!
+ * \file op/collective.h
+ * \brief The collective operators, on DTensors (`R.dist.*`) and on local tensors (`R.ccl.*`).
+ *
+ * On DTensors a collective states the mesh and placement it leads to; the placement it comes from
+ * is its argument's type. Both together say which axes move where:
+ *
+ *     lv1: DTensor(.., "S[0], R") = R.dist.all_gather(lv0, device_mesh="mesh[0]", placement="S[0],
+ * R")  # lv0: "S[0], S[1]"
+ *
+ * Reductions also name `reduce_axes` (axes of the target's mesh over which the argument is partial)
+ * and `reduction`. On local tensors a collective names device groups and tensor dimensions:
+ *
+ *     lv1: Tensor((4, 8)) = R.ccl.all_gather(lv0, groups=[[0, 1], [2, 3]], dim=1) # lv0: (4, 4)
+ */
+#ifndef DISTIR_OP_COLLECTIVE_H_
+#define DISTIR_OP_COLLECTIVE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/node.h"
+#include "mesh/collective.h"
+
+namespace distir {
+namespace op {
+
+using mesh::CollectiveKind;
+using mesh::CollectiveName;
+
+/*! \brief The kind of a `relax.dist.*` collective operator, or nullopt. */
+std::optional<CollectiveKind> DTensorCollective(const ir::Expr& op);
+/*! \brief The kind of a `relax.ccl.*` operator registered here, or nullopt. */
+std::optional<CollectiveKind> LocalCollective(const ir::Expr& op);
+
+/*! \brief A DTensor collective; reduce_axes are axes of target's device mesh. */
+ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DTensorType& target,
+                        const std::vector<int>& reduce_axes = {},
+                        mesh::Reduction reduction = mesh::Reduction::kNone);
+/*! \brief R.dist.redistribute(value, device_mesh, placement). */
+ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target);
+
+/*! \brief The target of a DTensor collective or redistribute call, from its attributes. */
+ir::DeviceMesh TargetMesh(const ir::Call& call);
+ir::Placement TargetPlacement(const ir::Call& call);
+std::vector<int> ReduceAxes(const ir::Call& call);
+mesh::Reduction ReductionOf(const ir::Call& call);
+
+}  // namespace op
+}  // namespace distir
+#endif  // DISTIR_OP_COLLECTIVE_H_

@@ -1,0 +1,170 @@
+#include "op/mesh_table.h"
+
+#include <tvm/ffi/error.h>
+
+#include "ir/build.h"
+
+namespace distir {
+namespace op {
+
+namespace {
+
+// Where TVMScript's examples keep meshes; views are appended there.
+constexpr const char* kMeshInfo = "mesh";
+
+}  // namespace
+
+mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh) {
+  mesh::Mesh mesh;
+  for (int64_t size : device_mesh.shape()) mesh.shape.push_back(size);
+  for (int64_t id : device_mesh.device_ids()) mesh.device_ids.push_back(id);
+  return mesh;
+}
+
+std::vector<int> PlacementDims(const ir::Placement& placement) {
+  std::vector<int> dims;
+  for (const ir::PlacementSpec& spec : placement.dim_specs()) dims.push_back(spec.dim());
+  return dims;
+}
+
+bool HasDTensor(const ir::Type& type) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) {
+      if (HasDTensor(field)) return true;
+    }
+  }
+  return ir::DTensorType::Is(type);
+}
+
+bool IsDistributed(const ir::Function& function) {
+  for (const ir::Var& param : function.params()) {
+    if (HasDTensor(param.ty())) return true;
+  }
+  for (const ir::BindingBlock& block : function.body().blocks()) {
+    for (const ir::Binding& binding : block.bindings()) {
+      if (HasDTensor(binding.var().ty())) return true;
+    }
+  }
+  return HasDTensor(function.ret_ty());
+}
+
+MeshTable::MeshTable(const ir::GlobalInfoMap& global_infos) : global_infos_(global_infos) {
+  auto enter_all = [this](const ffi::Array<ir::GlobalInfo>& infos) {
+    for (const ir::GlobalInfo& info : infos) {
+      if (auto device_mesh = ir::DeviceMesh::Cast(info); device_mesh.defined()) Enter(device_mesh);
+    }
+  };
+  // The usual place first: roots are numbered in its order, which is the order of pipeline stages.
+  auto usual = global_infos.find(kMeshInfo);
+  if (usual != global_infos.end()) enter_all((*usual).second);
+  std::map<std::string, ffi::Array<ir::GlobalInfo>> others;
+  for (const auto& [name, infos] : global_infos) {
+    if (name != kMeshInfo) others.emplace(name, infos);
+  }
+  for (const auto& [name, infos] : others) enter_all(infos);
+  num_given_ = views_.size();
+}
+
+int MeshTable::FindView(const mesh::Mesh& mesh) const {
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].mesh == mesh) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int MeshTable::Enter(const ir::DeviceMesh& device_mesh) {
+  mesh::Mesh mesh = ToMesh(device_mesh);
+  int view = FindView(mesh);
+  if (view < 0) {
+    int root = -1;
+    for (size_t r = 0; r < roots_.size() && root < 0; ++r) {
+      if (mesh::Relate(mesh, roots_[r]).has_value()) root = static_cast<int>(r);
+    }
+    if (root < 0) {
+      root = num_roots();
+      roots_.push_back(mesh);
+    }
+    view = static_cast<int>(views_.size());
+    views_.push_back({device_mesh, mesh, root});
+  }
+  entered_.push_back(device_mesh);
+  view_of_object_.emplace(device_mesh.get(), view);
+  return view;
+}
+
+int MeshTable::RootOf(const ir::DeviceMesh& device_mesh) {
+  auto it = view_of_object_.find(device_mesh.get());
+  return views_[it == view_of_object_.end() ? Enter(device_mesh) : it->second].root;
+}
+
+mesh::Sharding MeshTable::ShardingOf(const ir::DTensorType& type, int* root) {
+  return ShardingOf(type.device_mesh(), type.placement(), std::max(type.tensor_ty().ndim(), 0),
+                    root);
+}
+
+mesh::Sharding MeshTable::ShardingOf(const ir::DeviceMesh& device_mesh,
+                                     const ir::Placement& placement, int ndim, int* root) {
+  *root = RootOf(device_mesh);
+  const View& view = views_[view_of_object_.at(device_mesh.get())];
+  std::vector<int> dims = PlacementDims(placement);
+  if (static_cast<int>(dims.size()) != view.mesh.ndim()) {
+    TVM_FFI_THROW(ValueError) << "placement " << ir::Print(placement) << " has " << dims.size()
+                              << " entries, but its device mesh has " << view.mesh.ndim()
+                              << " axes";
+  }
+  return mesh::FromPlacement(view.mesh, dims, ndim, roots_[*root]);
+}
+
+ir::DeviceMesh MeshTable::Intern(const mesh::Mesh& mesh) {
+  int view = FindView(mesh);
+  if (view < 0) view = Enter(ir::MakeDeviceMesh(mesh.shape, mesh.device_ids));
+  return views_[view].object;
+}
+
+std::pair<ir::DeviceMesh, ir::Placement> MeshTable::PlacementOf(int root,
+                                                                const mesh::Sharding& sharding) {
+  std::vector<int64_t> key{root};
+  for (const mesh::AxisList& axes : sharding.dims) {
+    key.push_back(-1);
+    for (const mesh::AxisRef& ref : axes) key.insert(key.end(), {ref.axis, ref.pre_size, ref.size});
+  }
+  auto it = placements_.find(key);
+  if (it == placements_.end()) {
+    mesh::MeshPlacement placed = mesh::ToPlacement(roots_[root], sharding);
+    // A view that the module already names is better than a new one.
+    if (!(placed.mesh == roots_[root])) {
+      for (const View& view : views_) {
+        if (view.root != root) continue;
+        if (auto dims = mesh::ToPlacementOn(view.mesh, roots_[root], sharding)) {
+          placed = {view.mesh, *dims};
+          break;
+        }
+      }
+    }
+    it = placements_
+             .emplace(key,
+                      std::make_pair(Intern(placed.mesh), ir::MakePlacement(placed.axis_to_dim)))
+             .first;
+  }
+  return it->second;
+}
+
+ir::DTensorType MeshTable::TypeOf(const ir::TensorType& tensor_ty, int root,
+                                  const mesh::Sharding& sharding) {
+  auto [device_mesh, placement] = PlacementOf(root, sharding);
+  return ir::MakeDTensorType(tensor_ty, device_mesh, placement);
+}
+
+ir::GlobalInfoMap MeshTable::GlobalInfos() const {
+  if (views_.size() == num_given_) return global_infos_;
+  ffi::Array<ir::GlobalInfo> infos;
+  auto given = global_infos_.find(kMeshInfo);
+  if (given != global_infos_.end()) infos = (*given).second;
+  for (size_t i = num_given_; i < views_.size(); ++i) infos.push_back(views_[i].object);
+  ir::GlobalInfoMap result = global_infos_;
+  result.Set(kMeshInfo, infos);
+  return result;
+}
+
+}  // namespace op
+}  // namespace distir

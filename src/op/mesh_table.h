@@ -1,0 +1,86 @@
+/*!
+ * \file op/mesh_table.h
+ * \brief The device meshes of a module: between TVM's (DeviceMesh, Placement) and shardings on root
+ * meshes.
+ *
+ * Meshes over the same devices that are reshapes, transposes or refinements of each other are
+ * *views* of one root, the first of them in the module. Passes compute on roots; types name a view
+ * only where the root cannot express a sharding. DeviceMesh objects are unique per table, because
+ * TVMScript prints a mesh by identity with an entry of the module's global infos.
+ *
+ * Worked example: global infos mesh = [(2, 4) ids 0..7]. A tensor sharded [y, x] on dimension 0 has
+ * no placement on (2, 4), whose axes nest as x, y; the table adds the view (4, 2) ids 0 4 1 5 2 6 3
+ * 7 as mesh[1], placement "S[0], S[0]".
+ */
+#ifndef DISTIR_OP_MESH_TABLE_H_
+#define DISTIR_OP_MESH_TABLE_H_
+
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/node.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace op {
+
+namespace ffi = tvm::ffi;
+
+mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh);
+/*! \brief The sharded tensor dimension per mesh axis, -1 for a replica. */
+std::vector<int> PlacementDims(const ir::Placement& placement);
+
+/*! \brief Whether a type has a DTensor in it. */
+bool HasDTensor(const ir::Type& type);
+/*! \brief Whether a function takes, makes or returns DTensors. */
+bool IsDistributed(const ir::Function& function);
+
+class MeshTable {
+ public:
+  explicit MeshTable(const ir::GlobalInfoMap& global_infos);
+
+  /*! \brief The root of a mesh; entered on first sight. */
+  int RootOf(const ir::DeviceMesh& device_mesh);
+  const mesh::Mesh& Root(int root) const { return roots_[root]; }
+  int num_roots() const { return static_cast<int>(roots_.size()); }
+
+  /*!
+   * \brief The sharding, on its root, that a type states; `root` receives the root.
+   * \throws ValueError naming the type when placement and rank do not agree.
+   */
+  mesh::Sharding ShardingOf(const ir::DTensorType& type, int* root);
+  mesh::Sharding ShardingOf(const ir::DeviceMesh& device_mesh, const ir::Placement& placement,
+                            int ndim, int* root);
+
+  /*! \brief A mesh and placement that state a sharding: the root's own where possible. */
+  std::pair<ir::DeviceMesh, ir::Placement> PlacementOf(int root, const mesh::Sharding& sharding);
+  ir::DTensorType TypeOf(const ir::TensorType& tensor_ty, int root, const mesh::Sharding& sharding);
+  /*! \brief The unique DeviceMesh equal to `mesh`. */
+  ir::DeviceMesh Intern(const mesh::Mesh& mesh);
+
+  /*! \brief The module's global infos with every mesh of the table among them. */
+  ir::GlobalInfoMap GlobalInfos() const;
+
+ private:
+  struct View {
+    ir::DeviceMesh object;
+    mesh::Mesh mesh;
+    int root;
+  };
+  int Enter(const ir::DeviceMesh& device_mesh);
+  int FindView(const mesh::Mesh& mesh) const;
+
+  ir::GlobalInfoMap global_infos_;
+  size_t num_given_ = 0;  // views below this index stand in global_infos_
+  std::vector<View> views_;
+  std::vector<mesh::Mesh> roots_;
+  std::vector<ir::DeviceMesh> entered_;  // keeps the keys of view_of_object_ alive
+  std::unordered_map<const ffi::Object*, int> view_of_object_;
+  std::map<std::vector<int64_t>, std::pair<ir::DeviceMesh, ir::Placement>> placements_;
+};
+
+}  // namespace op
+}  // namespace distir
+#endif  // DISTIR_OP_MESH_TABLE_H_

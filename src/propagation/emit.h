@@ -1,0 +1,67 @@
+/*!
+ * \file propagation/emit.h
+ * \brief Writes the solved program: DTensor types, redistributions, specialised callees.
+ *
+ * Every call is made consistent: its arguments are redistributed to what the call needs, its result
+ * type is what type inference gives for them, and a result that was solved differently is
+ * redistributed. Callees with equal signatures share one copy. A call whose arguments are all
+ * undistributed (R.zeros) stays a Tensor and is placed by R.dist.redistribute.
+ */
+#ifndef DISTIR_PROPAGATION_EMIT_H_
+#define DISTIR_PROPAGATION_EMIT_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "propagation/instances.h"
+
+namespace distir {
+namespace propagation {
+
+/*! \brief Explanation of one variable of an emitted function. */
+struct Explanation {
+  std::string variable;
+  int dim;
+  std::string axes;  // "[x|y]" notation of the dimension's axes
+  std::string rule;  // operator, "annotation" or "redistribute"
+  std::string from;  // variable that the axes came from; empty when stated
+};
+
+struct EmittedFunction {
+  ir::GlobalVar name;
+  ir::Function function;
+  std::vector<Explanation> explanations;
+};
+
+class Emitter {
+ public:
+  /*! \param unique_name A fresh function name made from a wanted one. */
+  Emitter(op::MeshTable* meshes, std::function<std::string(const std::string&)> unique_name)
+      : meshes_(*meshes), unique_name_(std::move(unique_name)) {}
+
+  /*! \brief Writes instance 0 of the program under `name`, and the callees it reaches. */
+  void EmitRoot(const Program& program, const std::vector<Step>& steps, const std::string& name);
+
+  const std::vector<EmittedFunction>& functions() const { return functions_; }
+
+ private:
+  friend class InstanceEmitter;
+  struct Specialization {
+    ir::GlobalVar name;
+    ir::Type ret_ty;
+  };
+  /*! \brief The emitted copy for an instance's signature, made on first request. */
+  Specialization Specialize(const Program& program, const std::vector<Step>& steps, int instance,
+                            const std::string* root_name);
+
+  op::MeshTable& meshes_;
+  std::function<std::string(const std::string&)> unique_name_;
+  std::map<std::vector<int64_t>, Specialization> specializations_;
+  std::vector<EmittedFunction> functions_;
+};
+
+}  // namespace propagation
+}  // namespace distir
+#endif  // DISTIR_PROPAGATION_EMIT_H_

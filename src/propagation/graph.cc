@@ -1,0 +1,237 @@
+#include "propagation/graph.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "op/collective.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace propagation {
+
+namespace {
+
+class GraphBuilder {
+ public:
+  GraphBuilder(FunctionGraph* graph, op::MeshTable* meshes,
+               const std::function<bool(const ir::GlobalVar&)>& is_relax_function)
+      : graph_(*graph), meshes_(*meshes), is_relax_function_(is_relax_function) {}
+
+  void Run() {
+    for (const ir::Var& param : graph_.function.params()) {
+      std::vector<int> slots = NewSlots(param.ty(), param.name());
+      graph_.params.insert(graph_.params.end(), slots.begin(), slots.end());
+      graph_.var_slots[param.get()] = std::move(slots);
+    }
+    std::vector<int> body = VisitSeq(graph_.function.body());
+    graph_.results = NewSlots(rules::StripDistribution(graph_.function.body().body().ty()),
+                              "result of " + graph_.name);
+    AddIdentities(body, graph_.results, "return");
+    StateTypes(graph_.function.ret_ty(), graph_.results);
+  }
+
+ private:
+  std::vector<int> VisitSeq(const ir::SeqExpr& seq) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) VisitBinding(binding);
+    }
+    return SlotsOf(seq.body());
+  }
+
+  void VisitBinding(const ir::Binding& binding) {
+    const ir::Var& var = binding.var();
+    if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
+      std::vector<int> slots = NewSlots(var.ty(), var.name());
+      std::vector<int> value = SlotsOf(cast.value());
+      if (value.size() == slots.size()) AddIdentities(value, slots, "match_cast");
+      graph_.var_slots[var.get()] = std::move(slots);
+      return;
+    }
+    ir::Expr value = ir::VarBinding::Cast(binding).value();
+    if (auto call = ir::Call::Cast(value); call.defined()) {
+      VisitCall(var, call);
+    } else if (auto branch = ir::If::Cast(value); branch.defined()) {
+      VisitIf(var, branch);
+    } else if (ir::Function::Is(value)) {
+      TVM_FFI_THROW(ValueError)
+          << "local function `" << var.name() << "` in `" << graph_.name
+          << "`: PropagateSharding works on global functions; run relax.transform.LambdaLift first";
+    } else {
+      graph_.var_slots[var.get()] = SlotsOf(value);
+    }
+  }
+
+  void VisitCall(const ir::Var& var, const ir::Call& call) {
+    std::vector<int> results = NewSlots(var.ty(), var.name());
+    if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
+      AddIdentities(SlotsOf(call.args()[0]), results, "annotate_sharding");
+      StateAll(op::TargetMesh(call), op::TargetPlacement(call), results);
+    } else if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
+      SlotsOf(call.args()[0]);
+      StateAll(op::TargetMesh(call), op::TargetPlacement(call), results);
+    } else if (op::DTensorCollective(call.op()).has_value()) {
+      SlotsOf(call.args()[0]);  // its types state both sides
+    } else if (auto callee = ir::GlobalVar::Cast(call.op());
+               callee.defined() && is_relax_function_(callee)) {
+      CallSite site{call.get(), callee, {}, results, graph_.nodes.size()};
+      for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &site.arguments);
+      graph_.calls.push_back(std::move(site));
+    } else {
+      VisitOperator(call, var.ty(), results);
+    }
+    graph_.var_slots[var.get()] = std::move(results);
+  }
+
+  void VisitOperator(const ir::Call& call, const ir::Type& result_ty,
+                     const std::vector<int>& results) {
+    rules::OpView view = rules::ViewCall(call, result_ty);
+    Node node;
+    node.rule = std::make_shared<const rules::FactorRule>(rules::RuleOf(view));
+    for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
+    node.results = results;
+    if (ir::Op::Is(call.op())) node.name = ir::Op::Cast(call.op()).name();
+    graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void VisitIf(const ir::Var& var, const ir::If& branch) {
+    SlotsOf(branch.cond());
+    std::vector<int> true_value = VisitSeq(branch.true_branch());
+    std::vector<int> false_value = VisitSeq(branch.false_branch());
+    std::vector<int> results = NewSlots(var.ty(), var.name());
+    AddIdentities(true_value, results, "if");
+    AddIdentities(false_value, results, "if");
+    graph_.var_slots[var.get()] = results;
+  }
+
+  // The slots of an expression in A-normal form.
+  std::vector<int> SlotsOf(const ir::Expr& expr) {
+    if (ir::Var::Is(expr)) {
+      auto it = graph_.var_slots.find(expr.get());
+      return it == graph_.var_slots.end() ? std::vector<int>() : it->second;
+    }
+    if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+      std::vector<int> slots;
+      for (const ir::Expr& field : tuple.fields()) Append(SlotsOf(field), &slots);
+      return slots;
+    }
+    if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
+      std::vector<int> slots = SlotsOf(item.tuple());
+      auto type = ir::TupleType::Cast(item.tuple().ty());
+      if (!type.defined()) return {};
+      size_t begin = 0;
+      for (int i = 0; i < item.index(); ++i) begin += CountTensors(type.fields()[i]);
+      size_t count = CountTensors(type.fields()[item.index()]);
+      return std::vector<int>(slots.begin() + begin, slots.begin() + begin + count);
+    }
+    if (ir::Constant::Is(expr) && CountTensors(expr.ty()) > 0) {
+      auto [it, inserted] = graph_.expr_slots.try_emplace(expr.get());
+      if (inserted) {
+        it->second = NewSlots(rules::StripDistribution(expr.ty()), "constant");
+        for (int slot : it->second) graph_.slots[slot].is_constant = true;
+      }
+      return it->second;
+    }
+    return {};
+  }
+
+  static size_t CountTensors(const ir::Type& type) {
+    std::vector<ir::TensorType> tensors;
+    rules::CollectTensorTypes(type, &tensors);
+    return tensors.size();
+  }
+
+  std::vector<int> NewSlots(const ir::Type& type, const std::string& name) {
+    std::vector<ir::TensorType> tensors;
+    rules::CollectTensorTypes(type, &tensors);
+    std::vector<int> slots;
+    for (const ir::TensorType& tensor : tensors) {
+      slots.push_back(static_cast<int>(graph_.slots.size()));
+      graph_.slots.push_back({tensor, name});
+    }
+    StateTypes(type, slots);
+    return slots;
+  }
+
+  void AddIdentities(const std::vector<int>& from, const std::vector<int>& to, const char* name) {
+    for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+      std::vector<int64_t> sizes = rules::StaticSizes(graph_.slots[from[i]].type);
+      if (sizes.size() != rules::StaticSizes(graph_.slots[to[i]].type).size()) continue;
+      Node node;
+      node.rule = std::make_shared<const rules::FactorRule>(rules::IdentityRule(sizes));
+      node.operands = {from[i]};
+      node.results = {to[i]};
+      node.name = name;
+      graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+  void StateAll(const ir::DeviceMesh& mesh, const ir::Placement& placement,
+                const std::vector<int>& slots) {
+    for (int slot : slots) State(mesh, placement, slot);
+  }
+
+  void State(const ir::DeviceMesh& mesh, const ir::Placement& placement, int slot) {
+    const SlotInfo& info = graph_.slots[slot];
+    Source source;
+    source.slot = slot;
+    source.sharding =
+        meshes_.ShardingOf(mesh, placement, rules::ShardableRank(info.type), &source.root);
+    CheckDivides(info, source.sharding);
+    graph_.sources.push_back(std::move(source));
+  }
+
+  void CheckDivides(const SlotInfo& info, const mesh::Sharding& sharding) {
+    std::vector<int64_t> sizes = rules::StaticSizes(info.type);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      int64_t shards = mesh::NumShards(sharding.dims[d]);
+      if (sizes[d] >= 0 && sizes[d] % shards != 0) {
+        TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: dimension "
+                                  << d << " of size " << sizes[d] << " does not divide into "
+                                  << shards << " shards";
+      }
+    }
+  }
+
+  // DTensor types in a type are sources for the slots of its tensors.
+  void StateTypes(const ir::Type& type, const std::vector<int>& slots) {
+    size_t next = 0;
+    StateTypes(type, slots, &next);
+  }
+  void StateTypes(const ir::Type& type, const std::vector<int>& slots, size_t* next) {
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      for (const ir::Type& field : tuple.fields()) StateTypes(field, slots, next);
+    } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
+      State(dtensor.device_mesh(), dtensor.placement(), slots[(*next)++]);
+    } else if (ir::TensorType::Is(type)) {
+      ++*next;
+    }
+  }
+
+  static void Append(const std::vector<int>& from, std::vector<int>* to) {
+    to->insert(to->end(), from.begin(), from.end());
+  }
+
+  FunctionGraph& graph_;
+  op::MeshTable& meshes_;
+  const std::function<bool(const ir::GlobalVar&)>& is_relax_function_;
+};
+
+}  // namespace
+
+FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
+                         op::MeshTable* meshes,
+                         const std::function<bool(const ir::GlobalVar&)>& is_relax_function) {
+  FunctionGraph graph;
+  graph.function = function;
+  graph.name = name;
+  GraphBuilder(&graph, meshes, is_relax_function).Run();
+  return graph;
+}
+
+}  // namespace propagation
+}  // namespace distir

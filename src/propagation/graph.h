@@ -1,0 +1,86 @@
+/*!
+ * \file propagation/graph.h
+ * \brief A function as propagation sees it: tensors (slots) and the rules that link them.
+ *
+ * A slot is one tensor value: a parameter, a constant, a result; tuples have a slot per tensor in
+ * them. Variables that rename a value (tuples, tuple elements, `lv1 = lv0`) share its slots. A node
+ * links slots by a factor rule; an identity node links two slots that hold the same tensor but may
+ * be placed differently (an annotation and its argument, a result of a function and its value). The
+ * graph of a function is built once, however often the function is specialised.
+ */
+#ifndef DISTIR_PROPAGATION_GRAPH_H_
+#define DISTIR_PROPAGATION_GRAPH_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/node.h"
+#include "op/mesh_table.h"
+#include "rules/factor_rule.h"
+
+namespace distir {
+namespace propagation {
+
+namespace ffi = tvm::ffi;
+
+/*! \brief Where a sharding is stated: by an annotation or by a DTensor type. */
+struct Source {
+  int slot;
+  int root;
+  mesh::Sharding sharding;
+};
+
+struct SlotInfo {
+  ir::TensorType type;
+  std::string name;  // of the variable, for explanations
+  bool is_constant = false;
+};
+
+struct Node {
+  std::shared_ptr<const rules::FactorRule> rule;
+  std::vector<int> operands;  // slots
+  std::vector<int> results;
+  std::string name;  // of the operator, for explanations
+};
+
+/*! \brief A call of another function of the module. */
+struct CallSite {
+  const ffi::Object* call;  // ir::Call
+  ir::GlobalVar callee;
+  std::vector<int> arguments;  // slots of all arguments, flattened
+  std::vector<int> results;
+  size_t position;  // number of nodes before it, for program order
+};
+
+struct FunctionGraph {
+  ir::Function function;
+  std::string name;
+  std::vector<SlotInfo> slots;
+  std::vector<Node> nodes;
+  std::vector<CallSite> calls;
+  std::vector<Source> sources;
+  std::vector<int> params;  // slots of all parameters, flattened
+  std::vector<int>
+      results;  // slots of the returned value, flattened: separate from the slots of its expression
+  /*! \brief Slots of each variable; a variable without tensors has none. */
+  std::unordered_map<const ffi::Object*, std::vector<int>> var_slots;
+  /*! \brief Slots of each constant and of each If, by the expression. */
+  std::unordered_map<const ffi::Object*, std::vector<int>> expr_slots;
+  /*! \brief The node of a call of an operator, by the call. */
+  std::unordered_map<const ffi::Object*, int> node_of_call;
+};
+
+/*!
+ * \param is_relax_function Whether a global variable names a Relax function of the module.
+ * \throws ValueError naming what propagation cannot look into (a local closure).
+ */
+FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
+                         op::MeshTable* meshes,
+                         const std::function<bool(const ir::GlobalVar&)>& is_relax_function);
+
+}  // namespace propagation
+}  // namespace distir
+#endif  // DISTIR_PROPAGATION_GRAPH_H_

@@ -1,0 +1,99 @@
+/*!
+ * \file propagation/instances.h
+ * \brief The program unfolded along calls: one instance of a function's graph per call path, solved
+ * together.
+ *
+ * An instance gives a callee its own slots, so that information flows both ways through each call
+ * separately and a callee reached with different shardings or on different meshes ends with
+ * different signatures. A recursive call joins the instance of its function that is open on the
+ * call path, and past kMaxUnfoldedSlots calls share one instance per callee, so that unfolding
+ * always ends and stays linear in practice.
+ */
+#ifndef DISTIR_PROPAGATION_INSTANCES_H_
+#define DISTIR_PROPAGATION_INSTANCES_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "propagation/graph.h"
+
+namespace distir {
+namespace propagation {
+
+constexpr int kNoRoot = -1;
+
+/*! \brief One tensor of one instance. */
+struct SlotState {
+  const SlotInfo* info;
+  int root = kNoRoot;
+  bool is_stated = false;  // an annotation or a type fixes it
+  mesh::Sharding sharding;
+  std::vector<int64_t> sizes;
+  double elements;
+};
+
+/*! \brief A graph node with slots of the whole program. */
+struct Link {
+  const rules::FactorRule* rule;
+  std::vector<int> operands;
+  std::vector<int> results;
+  const std::string* name;
+  int instance;
+};
+
+struct Instance {
+  const FunctionGraph* graph;
+  int slot_offset;
+  std::unordered_map<const ffi::Object*, int> callee_of_call;  // instance by call
+  bool is_recursive = false;
+
+  int Slot(int local) const { return slot_offset + local; }
+};
+
+struct Program {
+  std::vector<Instance> instances;
+  std::vector<SlotState> slots;
+  std::vector<Link> links;  // in program order, callees unfolded at their calls
+  std::vector<std::shared_ptr<const rules::FactorRule>>
+      identity_rules;  // owned rules of call boundaries
+};
+
+/*! \brief Looks up the graph of a function by its global variable. */
+using GraphOf = std::function<const FunctionGraph&(const ir::GlobalVar&)>;
+
+/*! \brief Unfolds the program that starts at `root`; the root is instance 0. */
+Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
+
+/*! \brief Why a dimension of a slot got its axes. */
+struct Step {
+  int slot;
+  int dim;
+  mesh::AxisList axes;  // of the dimension after the step
+  int from_slot;        // -1: stated
+  int link;             // -1: stated
+};
+
+/*!
+ * \brief Assigns every slot a mesh and a sharding. Deterministic, and linear in the program for a
+ * given mesh:
+ *
+ * 1. Meshes go forward along the program (a call on values of several meshes runs on the last of
+ * them in the module's order), then backward to values that have none; the first stated mesh serves
+ * what is left.
+ * 2. Axes are propagated between slots on one mesh, along factors, both ways, first through
+ * operators whose factors are all parallel, then through all; only where the tensors of a link
+ * agree (one has a prefix of the other's axes).
+ * 3. The same once more with conflicts resolved: a factor takes the axes of its largest tensor (the
+ * first of equals), the factor with the largest source chooses first.
+ *
+ * Stated slots never change. A dimension takes only axes that divide it and that its tensor does
+ * not use elsewhere.
+ */
+void Solve(Program* program, std::vector<Step>* steps);
+
+}  // namespace propagation
+}  // namespace distir
+#endif  // DISTIR_PROPAGATION_INSTANCES_H_

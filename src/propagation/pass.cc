@@ -1,0 +1,201 @@
+// PropagateSharding: from annotations to DTensor types, across functions.
+#include "ir/pass.h"
+
+#include <tvm/ffi/reflection/registry.h>
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "propagation/emit.h"
+#include "propagation/instances.h"
+
+namespace distir {
+namespace propagation {
+
+namespace {
+
+/*! \brief Relax functions of a module, which of them state shardings, and who calls whom. */
+class CallGraph {
+ public:
+  explicit CallGraph(const ir::IRModule& mod) {
+    for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+      ir::Function function = ir::Function::Cast(base);
+      if (function.defined()) functions_[gv.get()] = Entry{gv, function, {}, {}, false, false};
+    }
+    for (auto& [key, entry] : functions_) Scan(key, entry);
+    // A function that calls one that states shardings takes part too.
+    std::vector<const ffi::Object*> pending;
+    for (const auto& [key, entry] : functions_) {
+      if (entry.takes_part) pending.push_back(key);
+    }
+    Spread(pending, &Entry::callers, &Entry::takes_part);
+    for (const auto& [key, entry] : functions_) {
+      if (!entry.takes_part) continue;
+      for (const ffi::Object* callee : entry.callees) called_.insert(callee);
+    }
+    // A function that takes no part stays as it is when something else can call it.
+    pending.clear();
+    for (auto& [key, entry] : functions_) {
+      if (!entry.takes_part && (IsPublic(entry.function) || called_.count(key) == 0)) {
+        entry.stays = true;
+        pending.push_back(key);
+      }
+    }
+    Spread(pending, &Entry::callees, &Entry::stays);
+  }
+
+  bool IsRelaxFunction(const ir::GlobalVar& gv) const { return functions_.count(gv.get()) > 0; }
+  const ir::Function& FunctionOf(const ir::GlobalVar& gv) const {
+    return functions_.at(gv.get()).function;
+  }
+
+  /*! \brief Functions to propagate from, ordered by name: those that take part and that others may
+   * call, or that nobody who takes part calls. */
+  std::vector<ir::GlobalVar> Roots() const {
+    std::map<std::string, ir::GlobalVar> roots;
+    for (const auto& [key, entry] : functions_) {
+      if (entry.takes_part && (IsPublic(entry.function) || called_.count(key) == 0)) {
+        roots.emplace(entry.gv.name(), entry.gv);
+      }
+    }
+    std::vector<ir::GlobalVar> ordered;
+    for (const auto& [name, gv] : roots) ordered.push_back(gv);
+    return ordered;
+  }
+
+  /*! \brief Whether the function is kept as it is; others are replaced by what propagation makes of
+   * them. */
+  bool Stays(const ir::GlobalVar& gv) const { return functions_.at(gv.get()).stays; }
+
+ private:
+  struct Entry {
+    ir::GlobalVar gv;
+    ir::Function function;
+    std::set<const ffi::Object*> callees;
+    std::set<const ffi::Object*> callers;
+    bool takes_part;
+    bool stays;
+  };
+
+  /*! \brief Sets a mark on everything reachable from the pending functions. */
+  void Spread(std::vector<const ffi::Object*> pending, std::set<const ffi::Object*> Entry::* next,
+              bool Entry::* mark) {
+    while (!pending.empty()) {
+      const Entry& entry = functions_.at(pending.back());
+      pending.pop_back();
+      for (const ffi::Object* key : entry.*next) {
+        Entry& reached = functions_.at(key);
+        if (reached.*mark) continue;
+        reached.*mark = true;
+        pending.push_back(key);
+      }
+    }
+  }
+
+  static bool IsPublic(const ir::Function& function) {
+    return ir::GetAttr(function.attrs(), "global_symbol") != nullptr;
+  }
+
+  void Scan(const ffi::Object* key, Entry& entry) {
+    for (const ir::Var& param : entry.function.params()) ScanType(param.ty(), entry);
+    ScanSeq(entry.function.body(), entry);
+    for (const ffi::Object* callee : entry.callees) functions_.at(callee).callers.insert(key);
+  }
+
+  void ScanSeq(const ir::SeqExpr& seq, Entry& entry) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        ScanType(binding.var().ty(), entry);
+        ir::VarBinding var_binding = ir::VarBinding::Cast(binding);
+        if (!var_binding.defined()) continue;
+        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
+          if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) entry.takes_part = true;
+          if (functions_.count(call.op().get()) > 0) entry.callees.insert(call.op().get());
+        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
+          ScanSeq(branch.true_branch(), entry);
+          ScanSeq(branch.false_branch(), entry);
+        }
+      }
+    }
+  }
+
+  void ScanType(const ir::Type& type, Entry& entry) {
+    if (ir::DTensorType::Is(type)) entry.takes_part = true;
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      for (const ir::Type& field : tuple.fields()) ScanType(field, entry);
+    }
+  }
+
+  std::map<const ffi::Object*, Entry> functions_;
+  std::set<const ffi::Object*> called_;
+};
+
+class Propagation {
+ public:
+  explicit Propagation(const ir::IRModule& mod)
+      : mod_(mod), calls_(mod), meshes_(mod.global_infos()) {}
+
+  ir::IRModule Run() {
+    std::vector<ir::GlobalVar> roots = calls_.Roots();
+    if (roots.empty()) return mod_;
+    for (const ir::GlobalVar& root : roots) names_.insert(root.name());
+    ir::FunctionMap functions;
+    for (const auto& [gv, base] : mod_.functions()) {
+      if (calls_.IsRelaxFunction(gv) && !calls_.Stays(gv)) continue;
+      functions.Set(gv, base);
+      names_.insert(gv.name());
+    }
+    Emitter emitter(&meshes_, [this](const std::string& name) { return UniqueName(name); });
+    for (const ir::GlobalVar& root : roots) {
+      Program program =
+          Unfold(GraphOf(root),
+                 [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
+      std::vector<Step> steps;
+      Solve(&program, &steps);
+      emitter.EmitRoot(program, steps, root.name());
+    }
+    for (const EmittedFunction& emitted : emitter.functions())
+      functions.Set(emitted.name, emitted.function);
+    return ir::MakeModule(functions, mod_.attrs(), meshes_.GlobalInfos());
+  }
+
+ private:
+  const FunctionGraph& GraphOf(const ir::GlobalVar& gv) {
+    auto it = graphs_.find(gv.get());
+    if (it == graphs_.end()) {
+      auto graph = std::make_unique<FunctionGraph>(BuildGraph(
+          gv.name(), calls_.FunctionOf(gv), &meshes_,
+          [this](const ir::GlobalVar& callee) { return calls_.IsRelaxFunction(callee); }));
+      it = graphs_.emplace(gv.get(), std::move(graph)).first;
+    }
+    return *it->second;
+  }
+
+  std::string UniqueName(const std::string& name) {
+    std::string candidate = name;
+    for (int suffix = 1; !names_.insert(candidate).second; ++suffix)
+      candidate = name + "_" + std::to_string(suffix);
+    return candidate;
+  }
+
+  ir::IRModule mod_;
+  CallGraph calls_;
+  op::MeshTable meshes_;
+  std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
+  std::set<std::string> names_;
+};
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.PropagateSharding", [] {
+    return ir::MakeModulePass("PropagateSharding",
+                              [](ir::IRModule mod) { return Propagation(mod).Run(); });
+  });
+}
+
+}  // namespace
+
+}  // namespace propagation
+}  // namespace distir

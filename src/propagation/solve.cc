@@ -1,0 +1,277 @@
+// Meshes, then axes, for the slots of an unfolded program; the contract is in instances.h.
+#include <algorithm>
+#include <deque>
+#include <numeric>
+
+#include "propagation/instances.h"
+#include "rules/projection.h"
+
+namespace distir {
+namespace propagation {
+
+namespace {
+
+using mesh::AxisList;
+using rules::FactorShardings;
+
+/*! \brief Links by the slots they touch. */
+std::vector<std::vector<int>> LinksOfSlots(const Program& program) {
+  std::vector<std::vector<int>> users(program.slots.size());
+  for (size_t l = 0; l < program.links.size(); ++l) {
+    for (const auto* slots : {&program.links[l].operands, &program.links[l].results}) {
+      for (int slot : *slots) {
+        if (users[slot].empty() || users[slot].back() != static_cast<int>(l))
+          users[slot].push_back(static_cast<int>(l));
+      }
+    }
+  }
+  return users;
+}
+
+class MeshSolver {
+ public:
+  MeshSolver(Program* program, const std::vector<std::vector<int>>& users)
+      : program_(*program), users_(users) {}
+
+  void Run() {
+    std::vector<int> all(program_.links.size());
+    std::iota(all.begin(), all.end(), 0);
+    forward_.assign(all.begin(), all.end());
+    backward_ = forward_;
+    // Forward always first: a value belongs to the mesh that computes it, not to one that will use
+    // it.
+    while (!forward_.empty() || !backward_.empty()) {
+      bool is_forward = !forward_.empty();
+      std::deque<int>& queue = is_forward ? forward_ : backward_;
+      int link = queue.front();
+      queue.pop_front();
+      Visit(program_.links[link], is_forward);
+    }
+    int fallback = kNoRoot;
+    for (const SlotState& slot : program_.slots) {
+      if (fallback == kNoRoot) fallback = slot.root;
+    }
+    for (SlotState& slot : program_.slots) {
+      if (slot.root == kNoRoot) slot.root = std::max(fallback, 0);
+    }
+  }
+
+ private:
+  void Visit(const Link& link, bool is_forward) {
+    if (is_forward) {
+      int root = LastRoot(link.operands);
+      if (root != kNoRoot) AssignAll(link.results, root);
+    } else {
+      int root = LastRoot(link.results);
+      if (root == kNoRoot) root = LastRoot(link.operands);
+      if (root != kNoRoot) AssignAll(link.operands, root);
+    }
+  }
+
+  int LastRoot(const std::vector<int>& slots) const {
+    int root = kNoRoot;
+    for (int slot : slots) root = std::max(root, program_.slots[slot].root);
+    return root;
+  }
+
+  void AssignAll(const std::vector<int>& slots, int root) {
+    for (int slot : slots) {
+      if (program_.slots[slot].root != kNoRoot) continue;
+      program_.slots[slot].root = root;
+      for (int link : users_[slot]) {
+        forward_.push_back(link);
+        backward_.push_back(link);
+      }
+    }
+  }
+
+  Program& program_;
+  const std::vector<std::vector<int>>& users_;
+  std::deque<int> forward_, backward_;
+};
+
+class AxisSolver {
+ public:
+  AxisSolver(Program* program, const std::vector<std::vector<int>>& users, std::vector<Step>* steps)
+      : program_(*program), users_(users), steps_(*steps), queued_(program->links.size(), false) {}
+
+  void Run() {
+    for (size_t s = 0; s < program_.slots.size(); ++s) {
+      const SlotState& slot = program_.slots[s];
+      if (!slot.is_stated) continue;
+      for (size_t d = 0; d < slot.sharding.dims.size(); ++d) {
+        if (!slot.sharding.dims[d].empty()) {
+          steps_.push_back(
+              {static_cast<int>(s), static_cast<int>(d), slot.sharding.dims[d], -1, -1});
+        }
+      }
+    }
+    for (bool resolve_conflicts : {false, true}) {
+      for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
+      while (true) {
+        std::deque<int>& queue = pass_through_.empty() ? others_ : pass_through_;
+        if (queue.empty()) break;
+        int link = queue.front();
+        queue.pop_front();
+        queued_[link] = false;
+        Visit(link, resolve_conflicts);
+      }
+    }
+  }
+
+ private:
+  void Enqueue(int link) {
+    if (queued_[link]) return;
+    queued_[link] = true;
+    (program_.links[link].rule->is_pass_through ? pass_through_ : others_).push_back(link);
+  }
+
+  /*! \brief What one tensor of a link says. */
+  struct View {
+    int slot;
+    const rules::TensorFactors* tensor;
+    FactorShardings factors;  // empty when the tensor has no axes
+  };
+
+  void Visit(int index, bool resolve_conflicts) {
+    const Link& link = program_.links[index];
+    views_.clear();
+    bool any = false;
+    int root = kNoRoot;
+    for (int slot : link.results) root = std::max(root, program_.slots[slot].root);
+    if (root == kNoRoot) return;
+    auto collect = [&](const std::vector<int>& slots,
+                       const std::vector<rules::TensorFactors>& tensors) {
+      for (size_t i = 0; i < slots.size(); ++i) {
+        const SlotState& slot = program_.slots[slots[i]];
+        if (slot.root != root || slot.info->is_constant) continue;
+        views_.push_back({slots[i], &tensors[i], {}});
+        if (slot.sharding.IsReplicated()) continue;
+        views_.back().factors.resize(link.rule->factors.size());
+        rules::Project(*link.rule, tensors[i], slot.sharding, &views_.back().factors);
+        any = true;
+      }
+    };
+    collect(link.operands, link.rule->operands);
+    collect(link.results, link.rule->results);
+    if (!any) return;
+
+    FactorShardings merged(link.rule->factors.size());
+    std::vector<int> source(link.rule->factors.size(), -1);
+    if (resolve_conflicts) {
+      MergeByPriority(*link.rule, &merged, &source);
+    } else {
+      MergeWhereAgreed(*link.rule, &merged, &source);
+    }
+    for (const View& view : views_) Apply(index, *link.rule, view, merged, source);
+  }
+
+  // The longest list when all are prefixes of it, else the common prefix; without axes that any
+  // other factor wants too.
+  void MergeWhereAgreed(const rules::FactorRule& rule, FactorShardings* merged,
+                        std::vector<int>* source) const {
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
+      const AxisList* longest = nullptr;
+      for (const View& view : views_) {
+        if (view.factors.empty() || view.factors[f].empty()) continue;
+        if (longest == nullptr || mesh::NumShards(view.factors[f]) > mesh::NumShards(*longest)) {
+          longest = &view.factors[f];
+          (*source)[f] = view.slot;
+        }
+      }
+      if (longest == nullptr) continue;
+      AxisList axes = *longest;
+      for (const View& view : views_) {
+        if (view.factors.empty()) continue;
+        if (!view.factors[f].empty() && !mesh::IsPrefix(view.factors[f], axes)) {
+          axes = mesh::CommonPrefix(view.factors[f], axes);
+        }
+        for (size_t g = 0; g < rule.factors.size(); ++g) {
+          if (g != f && !view.factors[g].empty())
+            axes = mesh::PrefixDisjointFrom(axes, view.factors[g]);
+        }
+      }
+      (*merged)[f] = std::move(axes);
+    }
+  }
+
+  void MergeByPriority(const rules::FactorRule& rule, FactorShardings* merged,
+                       std::vector<int>* source) const {
+    struct Choice {
+      size_t factor;
+      const View* view;
+    };
+    std::vector<Choice> choices;
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
+      const View* best = nullptr;
+      for (const View& view : views_) {
+        if (view.factors.empty() || view.factors[f].empty()) continue;
+        if (best == nullptr ||
+            program_.slots[view.slot].elements > program_.slots[best->slot].elements)
+          best = &view;
+      }
+      if (best != nullptr) choices.push_back({f, best});
+    }
+    std::stable_sort(choices.begin(), choices.end(), [this](const Choice& a, const Choice& b) {
+      return program_.slots[a.view->slot].elements > program_.slots[b.view->slot].elements;
+    });
+    AxisList taken;
+    for (const Choice& choice : choices) {
+      AxisList axes = mesh::PrefixDisjointFrom(choice.view->factors[choice.factor], taken);
+      taken.insert(taken.end(), axes.begin(), axes.end());
+      (*merged)[choice.factor] = std::move(axes);
+      (*source)[choice.factor] = choice.view->slot;
+    }
+  }
+
+  void Apply(int link, const rules::FactorRule& rule, const View& view,
+             const FactorShardings& merged, const std::vector<int>& source) {
+    SlotState& slot = program_.slots[view.slot];
+    if (slot.is_stated) return;
+    mesh::Sharding composed = rules::Compose(rule, *view.tensor, merged);
+    bool changed = false;
+    for (size_t d = 0; d < composed.dims.size(); ++d) {
+      AxisList& current = slot.sharding.dims[d];
+      if (mesh::NumShards(composed.dims[d]) <= mesh::NumShards(current)) continue;
+      if (!mesh::IsPrefix(current, composed.dims[d])) continue;
+      AxisList used;
+      for (size_t other = 0; other < composed.dims.size(); ++other) {
+        if (other != d)
+          used.insert(used.end(), slot.sharding.dims[other].begin(),
+                      slot.sharding.dims[other].end());
+      }
+      AxisList extended =
+          rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used), slot.sizes[d]);
+      if (mesh::NumShards(extended) <= mesh::NumShards(current)) continue;
+      current = std::move(extended);
+      int from = -1;
+      for (int f : (*view.tensor)[d]) {
+        if (!merged[f].empty() && source[f] != view.slot) from = source[f];
+      }
+      steps_.push_back({view.slot, static_cast<int>(d), current, from, link});
+      changed = true;
+    }
+    if (!changed) return;
+    for (int user : users_[view.slot]) Enqueue(user);
+  }
+
+  Program& program_;
+  const std::vector<std::vector<int>>& users_;
+  std::vector<Step>& steps_;
+  std::vector<bool> queued_;
+  std::deque<int> pass_through_, others_;
+  std::vector<View> views_;  // of the link being visited
+};
+
+}  // namespace
+
+void Solve(Program* program, std::vector<Step>* steps) {
+  std::vector<std::vector<int>> users = LinksOfSlots(*program);
+  MeshSolver(program, users).Run();
+  AxisSolver(program, users, steps).Run();
+}
+
+}  // namespace propagation
+}  // namespace distir

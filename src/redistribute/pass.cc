@@ -1,0 +1,242 @@
+// LegalizeRedistribute: redistributions and the reductions that rules imply become explicit
+// collectives.
+#include "redistribute/pass.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <optional>
+
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/rewriter.h"
+#include "op/collective.h"
+#include "op/mesh_table.h"
+#include "redistribute/planner.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace redistribute {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+// Marks a function whose partial results all have explicit reductions; without it, a second run
+// would add them again.
+constexpr const char* kExplicitReductions = "distir.explicit_reductions";
+
+/*! \brief A value that still has to be reduced before anything but its redistribution may use it.
+ */
+struct Pending {
+  ir::Expr value;
+  int root;
+  mesh::Sharding sharding;  // with partial axes
+};
+
+class Legalizer : public ir::FunctionRewriter {
+ public:
+  explicit Legalizer(op::MeshTable* meshes) : meshes_(*meshes) {}
+
+  ir::Function Run(const ir::Function& function) {
+    reductions_are_explicit_ = ir::GetAttr(function.attrs(), kExplicitReductions) != nullptr;
+    CollectRedistributedOnce(function);
+    return RewriteFunction(function);
+  }
+
+ private:
+  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+    return ir::WithAttr(attrs, kExplicitReductions, true);
+  }
+
+  // Variables whose single use is a redistribution: their reduction can be part of it.
+  void CollectRedistributedOnce(const ir::Function& function) {
+    uses_ = ir::CountUses(function);
+    CollectIn(function.body());
+  }
+  void CollectIn(const ir::SeqExpr& seq) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        auto var_binding = ir::VarBinding::Cast(binding);
+        if (!var_binding.defined()) continue;
+        if (auto call = ir::Call::Cast(var_binding.value());
+            call.defined() && IsRedistribute(call)) {
+          if (uses_[call.args()[0].get()] == 1)
+            redistributed_once_.insert({call.args()[0].get(), true});
+        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
+          CollectIn(branch.true_branch());
+          CollectIn(branch.false_branch());
+        }
+      }
+    }
+  }
+
+  static bool IsRedistribute(const ir::Call& call) {
+    return ir::IsOp(call.op(), "relax.dist.redistribute");
+  }
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    auto call = ir::Call::Cast(value);
+    if (!call.defined()) return FunctionRewriter::RewriteVarBinding(var, value);
+    if (IsRedistribute(call)) return Redistribute(var, call);
+    std::optional<Pending> pending = PartialResult(call);
+    if (!pending) return FunctionRewriter::RewriteVarBinding(var, value);
+    pending->value = Rewrite(value);
+    if (redistributed_once_.count(var.get()) > 0) {
+      pending->value = Emit(var.name(), pending->value);
+      pending_.emplace(var.get(), *pending);
+      return;
+    }
+    ir::DTensorType target = ir::DTensorType::Cast(call.ty());
+    TVM_FFI_CHECK(target.defined(), ValueError)
+        << "`" << var.name() << "`: a partial result inside a tuple cannot be reduced";
+    Lead(var, *pending, target);
+  }
+
+  /*! \brief What a call leaves partial, if anything. */
+  std::optional<Pending> PartialResult(const ir::Call& call) {
+    if (reductions_are_explicit_ || rules::FindRule(call.op()) == nullptr) return std::nullopt;
+    bool any_dtensor = false;
+    for (const ir::Expr& arg : call.args())
+      any_dtensor = any_dtensor || ir::DTensorType::Is(arg.ty());
+    if (!any_dtensor) return std::nullopt;
+    ir::Type global_ty = rules::StripDistribution(call.ty());
+    rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
+    bool can_be_partial = false;
+    for (const rules::Factor& factor : rule.factors) {
+      can_be_partial = can_be_partial || factor.kind == rules::FactorKind::kReduction;
+    }
+    if (!can_be_partial) return std::nullopt;
+    rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, &meshes_);
+    if (inferred.sharding.partial.empty()) return std::nullopt;
+    Pending pending{{}, inferred.root, inferred.sharding.results[0]};
+    pending.sharding.partial = inferred.sharding.partial;
+    pending.sharding.reduction = inferred.sharding.reduction;
+    return pending;
+  }
+
+  void Redistribute(const ir::Var& var, const ir::Call& call) {
+    ir::DTensorType target = ir::DTensorType::Cast(call.ty());
+    auto found = pending_.find(call.args()[0].get());
+    if (found != pending_.end()) return Lead(var, found->second, target);
+    Pending source{Rewrite(call.args()[0]), -1, {}};
+    auto source_ty = ir::DTensorType::Cast(source.value.ty());
+    if (!source_ty.defined()) {
+      // A Tensor that every device has made alike is the same as a replicated DTensor.
+      ir::DTensorType replicated = ReplicatedOn(target);
+      source.value = Emit(var.name(), op::MakeRedistribute(source.value, replicated));
+      source_ty = replicated;
+    }
+    source.sharding = meshes_.ShardingOf(source_ty, &source.root);
+    Lead(var, source, target);
+  }
+
+  static ir::DTensorType ReplicatedOn(const ir::DTensorType& target) {
+    std::vector<int> replica(target.device_mesh().shape().size(), -1);
+    return ir::MakeDTensorType(target.tensor_ty(), target.device_mesh(),
+                               ir::MakePlacement(replica));
+  }
+
+  /*! \brief Writes the collectives that lead from `source` to exactly the target type, bound to
+   * `var`. */
+  void Lead(const ir::Var& var, const Pending& source, const ir::DTensorType& target_ty) {
+    int target_root;
+    mesh::Sharding target = meshes_.ShardingOf(target_ty, &target_root);
+    const ir::TensorType& tensor_ty = target_ty.tensor_ty();
+    ir::Expr value = source.value;
+    mesh::Sharding now = source.sharding;
+    if (source.root != target_root) {
+      if (!now.partial.empty()) {
+        mesh::Sharding reduced = now;
+        reduced.partial.clear();
+        value = Chain(var, value, source.root, now, Plan(meshes_.Root(source.root), now, reduced),
+                      tensor_ty);
+      }
+      Bind(var, op::MakeCollective(mesh::CollectiveKind::kTransfer, value, target_ty));
+      return;
+    }
+    std::vector<PlanStep> steps = Plan(meshes_.Root(target_root), now, target);
+    value = Chain(var, value, target_root, now, steps, tensor_ty);
+    auto reached = ir::DTensorType::Cast(value.ty());
+    if (reached.device_mesh().same_as(target_ty.device_mesh()) &&
+        op::PlacementDims(reached.placement()) == op::PlacementDims(target_ty.placement())) {
+      return Alias(var, value);
+    }
+    Bind(var, op::MakeCollective(mesh::CollectiveKind::kView, AsVar(var, value), target_ty));
+  }
+
+  ir::Expr AsVar(const ir::Var& var, const ir::Expr& value) {
+    return ir::Call::Is(value) ? ir::Expr(Emit(var.name(), value)) : value;
+  }
+
+  /*! \brief Emits all steps but the last, which is returned unbound. */
+  ir::Expr Chain(const ir::Var& var, ir::Expr value, int root, mesh::Sharding now,
+                 const std::vector<PlanStep>& steps, const ir::TensorType& tensor_ty) {
+    value = AsVar(var, value);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (i > 0) value = Emit(var.name(), value);
+      value = StepCall(value, root, now, steps[i], tensor_ty);
+      now = steps[i].result;
+    }
+    return value;
+  }
+
+  ir::Expr StepCall(const ir::Expr& value, int root, const mesh::Sharding& now,
+                    const PlanStep& step, const ir::TensorType& tensor_ty) {
+    if (step.reduce_axes.empty()) {
+      return op::MakeCollective(step.kind, value, meshes_.TypeOf(tensor_ty, root, step.result));
+    }
+    // The target's mesh must have the reduced axes as axes of their own, so each gets a dimension
+    // for the moment.
+    const mesh::Mesh& root_mesh = meshes_.Root(root);
+    mesh::Sharding with_reduced = step.result;
+    for (const mesh::AxisRef& ref : step.reduce_axes) with_reduced.dims.push_back({ref});
+    if (step.kind == mesh::CollectiveKind::kReduceScatter) with_reduced = step.result;
+    mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, with_reduced);
+    int rank = static_cast<int>(step.result.dims.size());
+    for (int& dim : placed.axis_to_dim) {
+      if (dim >= rank) dim = -1;
+    }
+    auto views = mesh::Relate(placed.mesh, root_mesh);
+    std::vector<int> reduce_axes;
+    for (size_t axis = 0; axis < views->size(); ++axis) {
+      if (mesh::Overlaps((*views)[axis], step.reduce_axes))
+        reduce_axes.push_back(static_cast<int>(axis));
+    }
+    ir::DTensorType target = ir::MakeDTensorType(tensor_ty, meshes_.Intern(placed.mesh),
+                                                 ir::MakePlacement(placed.axis_to_dim));
+    return op::MakeCollective(step.kind, value, target, reduce_axes, now.reduction);
+  }
+
+  op::MeshTable& meshes_;
+  bool reductions_are_explicit_ = false;
+  std::unordered_map<const ffi::Object*, int> uses_;
+  std::unordered_map<const ffi::Object*, bool> redistributed_once_;
+  std::unordered_map<const ffi::Object*, Pending> pending_;
+};
+
+}  // namespace
+
+ir::IRModule LegalizeRedistribution(const ir::IRModule& mod) {
+  op::MeshTable meshes(mod.global_infos());
+  ir::FunctionMap functions = mod.functions();
+  bool any = false;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined() || !op::IsDistributed(function)) continue;
+    functions.Set(gv, Legalizer(&meshes).Run(function));
+    any = true;
+  }
+  return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.LegalizeRedistribute", [] {
+    return ir::MakeModulePass("LegalizeRedistribute",
+                              [](ir::IRModule mod) { return LegalizeRedistribution(mod); });
+  });
+}
+
+}  // namespace redistribute
+}  // namespace distir

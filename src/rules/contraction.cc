@@ -1,0 +1,62 @@
+// Matrix multiplication of any ranks: batch dimensions broadcast, rows and columns are parallel,
+// the contracted dimension is a sum.
+#include "ir/symbolic.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+bool SameBatch(const OpView& view, size_t operand, int dim, int result_dim) {
+  const ir::TensorType& from = view.operands[operand];
+  if (!ir::HasKnownShape(from) || !ir::HasKnownShape(view.results[0])) return false;
+  return ir::SameDim(ir::ShapeOf(from)[dim], ir::ShapeOf(view.results[0])[result_dim]);
+}
+
+FactorRule Matmul(const OpView& view) {
+  if (view.operands.size() != 2 || view.results.size() != 1) return ReplicateAll(view);
+  std::vector<int64_t> lhs = StaticSizes(view.operands[0]);
+  std::vector<int64_t> rhs = StaticSizes(view.operands[1]);
+  std::vector<int64_t> out = StaticSizes(view.results[0]);
+  int lhs_rank = static_cast<int>(lhs.size());
+  int rhs_rank = static_cast<int>(rhs.size());
+  int out_rank = static_cast<int>(out.size());
+  if (lhs_rank == 0 || rhs_rank == 0) return ReplicateAll(view);  // ranks unknown
+  bool has_rows = lhs_rank > 1;
+  bool has_columns = rhs_rank > 1;
+  int batch_rank = out_rank - has_rows - has_columns;
+
+  RuleBuilder builder(view);
+  for (int d = 0; d < batch_rank; ++d) {
+    int factor = builder.Parallel(out[d]);
+    builder.Result(0, d, factor);
+    int lhs_dim = d - (batch_rank - (lhs_rank - 1 - has_rows));
+    int rhs_dim = d - (batch_rank - (rhs_rank - 1 - has_columns));
+    if (lhs_dim >= 0 && SameBatch(view, 0, lhs_dim, d)) builder.Operand(0, lhs_dim, factor);
+    if (rhs_dim >= 0 && SameBatch(view, 1, rhs_dim, d)) builder.Operand(1, rhs_dim, factor);
+  }
+  if (has_rows) {
+    int rows = builder.Parallel(lhs[lhs_rank - 2]);
+    builder.Operand(0, lhs_rank - 2, rows);
+    builder.Result(0, batch_rank, rows);
+  }
+  int contracted = builder.Reduce(lhs[lhs_rank - 1], mesh::Reduction::kSum);
+  builder.Operand(0, lhs_rank - 1, contracted);
+  builder.Operand(1, has_columns ? rhs_rank - 2 : 0, contracted);
+  if (has_columns) {
+    int columns = builder.Parallel(rhs[rhs_rank - 1]);
+    builder.Operand(1, rhs_rank - 1, columns);
+    builder.Result(0, out_rank - 1, columns);
+  }
+  return builder.Finish();
+}
+
+const RuleTable kTable("contraction", {
+                                          {"relax.matmul", Matmul},
+                                      });
+
+}  // namespace
+
+}  // namespace rules
+}  // namespace distir

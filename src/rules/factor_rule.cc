@@ -1,0 +1,76 @@
+#include "rules/factor_rule.h"
+
+#include <utility>
+
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace rules {
+
+void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out) {
+  if (auto tensor = ir::TensorType::Cast(type); tensor.defined()) {
+    out->push_back(tensor);
+  } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
+    out->push_back(dtensor.tensor_ty());
+  } else if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) CollectTensorTypes(field, out);
+  }
+}
+
+OpView ViewCall(const ir::Call& call, const ir::Type& result_ty) {
+  OpView view;
+  view.call = call;
+  for (const ir::Expr& arg : call.args()) CollectTensorTypes(arg.ty(), &view.operands);
+  CollectTensorTypes(result_ty, &view.results);
+  return view;
+}
+
+int ShardableRank(const ir::TensorType& type) { return type.ndim() < 0 ? 0 : type.ndim(); }
+
+std::vector<int64_t> StaticSizes(const ir::TensorType& type) {
+  std::vector<int64_t> sizes(ShardableRank(type), -1);
+  if (ir::HasKnownShape(type)) {
+    ffi::Array<ir::Expr> shape = ir::ShapeOf(type);
+    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = ir::StaticDim(shape[i]);
+  }
+  return sizes;
+}
+
+RuleBuilder::RuleBuilder(const OpView& view) {
+  for (const auto& type : view.operands) rule_.operands.emplace_back(ShardableRank(type));
+  for (const auto& type : view.results) rule_.results.emplace_back(ShardableRank(type));
+}
+
+int RuleBuilder::Add(Factor factor) {
+  rule_.factors.push_back(factor);
+  return static_cast<int>(rule_.factors.size()) - 1;
+}
+
+FactorRule RuleBuilder::Finish() {
+  rule_.is_pass_through = true;
+  for (const Factor& factor : rule_.factors) {
+    if (factor.kind != FactorKind::kParallel) rule_.is_pass_through = false;
+  }
+  return std::move(rule_);
+}
+
+FactorRule ReplicateAll(const OpView& view) {
+  // A dimension without factors is never sharded.
+  return RuleBuilder(view).Finish();
+}
+
+FactorRule IdentityRule(const std::vector<int64_t>& sizes) {
+  FactorRule rule;
+  rule.is_pass_through = true;
+  TensorFactors dims;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    rule.factors.push_back({sizes[i], FactorKind::kParallel});
+    dims.push_back({static_cast<int>(i)});
+  }
+  rule.operands = {dims};
+  rule.results = {dims};
+  return rule;
+}
+
+}  // namespace rules
+}  // namespace distir

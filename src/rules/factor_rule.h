@@ -1,0 +1,102 @@
+/*!
+ * \file rules/factor_rule.h
+ * \brief What an operator call means for sharding: an einsum-like map from dimensions to factors.
+ *
+ * Each dimension of each tensor operand and result is a list of factors, major to minor, whose
+ * sizes multiply to the size of the dimension. Tensors that share a factor are sharded alike along
+ * it.
+ *
+ * Worked example: matmul of (8, 16) and (16, 32) has factors i=8, j=32 (parallel) and k=16
+ * (reduction sum); operands [i][k], [k][j], result [i][j]. Reshape of (8, 4) to (2, 16) has factors
+ * a=2, b=4, c=4; operand [a b][c], result [a][b c].
+ */
+#ifndef DISTIR_RULES_FACTOR_RULE_H_
+#define DISTIR_RULES_FACTOR_RULE_H_
+
+#include <vector>
+
+#include "ir/node.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace rules {
+
+namespace ffi = tvm::ffi;
+
+enum class FactorKind {
+  kParallel,   // every shard computes its part alone
+  kReduction,  // sharding it makes the results partial, to be combined by `reduction`
+  kReplicate,  // the operator needs all of it on every device
+};
+
+struct Factor {
+  int64_t size;  // -1: symbolic
+  FactorKind kind;
+  mesh::Reduction reduction = mesh::Reduction::kNone;
+};
+
+using FactorList = std::vector<int>;            // factor indices of one dimension, major to minor
+using TensorFactors = std::vector<FactorList>;  // one list per dimension
+
+struct FactorRule {
+  std::vector<Factor> factors;
+  std::vector<TensorFactors> operands;  // the call's tensor operands in order, tuples flattened
+  std::vector<TensorFactors> results;   // the result, or the fields of a tuple result
+  /*! \brief Every factor is parallel: a rule of first priority in propagation. */
+  bool is_pass_through = false;
+};
+
+/*! \brief A call as rules see it: tensors only, tuples flattened. */
+struct OpView {
+  ir::Call call;
+  std::vector<ir::TensorType> operands;
+  std::vector<ir::TensorType> results;
+};
+
+/*!
+ * \brief The tensors of a call. Types of operands may be Tensor or DTensor (then its tensor type
+ * counts).
+ * \param result_ty The type of the call's value.
+ */
+OpView ViewCall(const ir::Call& call, const ir::Type& result_ty);
+/*! \brief The tensor types in a type, tuples flattened; DTensor counts as its tensor type. */
+void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out);
+
+/*! \brief Number of dimensions that carry sharding: 0 where the rank is unknown. */
+int ShardableRank(const ir::TensorType& type);
+/*! \brief Sizes of the dimensions, -1 where symbolic or unknown; length ShardableRank. */
+std::vector<int64_t> StaticSizes(const ir::TensorType& type);
+
+/*! \brief Builds a rule dimension by dimension. */
+class RuleBuilder {
+ public:
+  explicit RuleBuilder(const OpView& view);
+  /*! \brief A new factor; returns its index. */
+  int Parallel(int64_t size) { return Add({size, FactorKind::kParallel}); }
+  int Reduce(int64_t size, mesh::Reduction kind) {
+    return Add({size, FactorKind::kReduction, kind});
+  }
+  int Replicate(int64_t size) { return Add({size, FactorKind::kReplicate}); }
+  /*! \brief Appends a factor to a dimension. */
+  void Operand(size_t tensor, int dim, int factor) {
+    rule_.operands[tensor][dim].push_back(factor);
+  }
+  void Result(size_t tensor, int dim, int factor) { rule_.results[tensor][dim].push_back(factor); }
+  /*! \brief Sets the kind of a factor to kReplicate. */
+  void ForceReplicate(int factor) { rule_.factors[factor].kind = FactorKind::kReplicate; }
+  FactorRule Finish();
+
+ private:
+  int Add(Factor factor);
+  FactorRule rule_;
+};
+
+/*! \brief The rule that keeps every operand and result whole. */
+FactorRule ReplicateAll(const OpView& view);
+/*! \brief The rule of a value passed on unchanged: one operand, one result, the same factor per
+ * dimension. */
+FactorRule IdentityRule(const std::vector<int64_t>& sizes);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_FACTOR_RULE_H_

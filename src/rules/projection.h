@@ -1,0 +1,66 @@
+/*!
+ * \file rules/projection.h
+ * \brief Between shardings of tensors and shardings of a rule's factors.
+ *
+ * Project: reads off, for every factor, the axes that a tensor's dimensions put on it. Compose: the
+ * inverse. A minor factor of a dimension can only be sharded when all factors before it in that
+ * dimension are fully sharded, else its shards would not be contiguous blocks.
+ */
+#ifndef DISTIR_RULES_PROJECTION_H_
+#define DISTIR_RULES_PROJECTION_H_
+
+#include <vector>
+
+#include "mesh/sharding.h"
+#include "rules/factor_rule.h"
+
+namespace distir {
+namespace rules {
+
+using FactorShardings = std::vector<mesh::AxisList>;  // one list per factor
+
+/*! \brief The longest prefix of `axes`, cutting one reference if needed, whose shards divide `size`
+ * (-1: any). */
+mesh::AxisList FittingPrefix(const mesh::AxisList& axes, int64_t size);
+
+/*! \brief Adds to `out` what the dimensions of one tensor say about each of its factors; what does
+ * not fit is left out. */
+void Project(const FactorRule& rule, const TensorFactors& tensor, const mesh::Sharding& sharding,
+             FactorShardings* out);
+
+/*! \brief The sharding of a tensor whose factors are sharded so. */
+mesh::Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
+                       const FactorShardings& factors);
+
+/*! \brief How one call is computed. */
+struct CallSharding {
+  FactorShardings factors;
+  std::vector<mesh::Sharding> operands;  // what each operand must be redistributed to
+  std::vector<mesh::Sharding> results;   // what comes out
+  mesh::AxisList partial;                // axes over which the results still have to be reduced
+  mesh::Reduction reduction = mesh::Reduction::kNone;
+};
+
+/*!
+ * \brief Decides the factors' shardings of a call from what its operands and results have.
+ * Deterministic:
+ *
+ * 1. A factor takes the axes that a result gives it, else those of the operand with the most
+ * elements (the first of equals), extended by any tensor that continues them.
+ * 2. No axis serves two factors: factors that results name choose first, then by the size of the
+ * operand they come from.
+ *
+ * \param operands, results Known shardings; null where a tensor has none (a constant, a result to
+ * be inferred).
+ * \param operand_elements Number of elements of each operand, for rule 1.
+ */
+CallSharding DecideCall(const FactorRule& rule, const std::vector<const mesh::Sharding*>& operands,
+                        const std::vector<const mesh::Sharding*>& results,
+                        const std::vector<double>& operand_elements);
+
+/*! \brief Elements of a tensor, symbolic dimensions counted as kAssumedSymbolicSize. */
+double NumElements(const ir::TensorType& type);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_PROJECTION_H_

@@ -1,0 +1,211 @@
+// Operators that move, split, merge, add or drop dimensions.
+#include <numeric>
+#include <utility>
+
+#include "ir/symbolic.h"
+#include "rules/axes.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+const ir::AttrField kPermuteAxes("relax.attrs.PermuteDimsAttrs", "axes");
+const ir::AttrField kExpandAxes("relax.attrs.ExpandDimsAttrs", "axis");
+const ir::AttrField kSqueezeAxes("relax.attrs.SqueezeAttrs", "axis");
+const ir::AttrField kRepeatAxis("relax.attrs.RepeatAttrs", "axis");
+const ir::AttrField kRepeats("relax.attrs.RepeatAttrs", "repeats");
+
+FactorRule PermuteDims(const OpView& view) {
+  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  int rank = static_cast<int>(sizes.size());
+  auto axes = ReadAxes(kPermuteAxes(view.call.attrs()), rank);
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    int source = axes ? (*axes)[d] : rank - 1 - d;
+    int factor = builder.Parallel(sizes[source]);
+    builder.Operand(0, source, factor);
+    builder.Result(0, d, factor);
+  }
+  return builder.Finish();
+}
+
+// Operand dimensions that `skip` does not name go, in order, to result dimensions that
+// `skip_result` does not name.
+FactorRule InOrder(const OpView& view, const std::vector<bool>& skip,
+                   const std::vector<bool>& skip_result) {
+  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  RuleBuilder builder(view);
+  size_t result_dim = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (skip[d]) continue;
+    while (result_dim < skip_result.size() && skip_result[result_dim]) ++result_dim;
+    if (result_dim >= skip_result.size()) break;
+    int factor = builder.Parallel(sizes[d]);
+    builder.Operand(0, static_cast<int>(d), factor);
+    builder.Result(0, static_cast<int>(result_dim++), factor);
+  }
+  return builder.Finish();
+}
+
+FactorRule ExpandDims(const OpView& view) {
+  int rank = ShardableRank(view.operands[0]);
+  int result_rank = ShardableRank(view.results[0]);
+  return InOrder(view, std::vector<bool>(rank, false),
+                 AxisMask(kExpandAxes(view.call.attrs()), result_rank));
+}
+
+FactorRule Squeeze(const OpView& view) {
+  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  int rank = static_cast<int>(sizes.size());
+  auto axes = ReadAxes(kSqueezeAxes(view.call.attrs()), rank);
+  std::vector<bool> dropped(rank, false);
+  for (int d = 0; d < rank; ++d) dropped[d] = !axes && sizes[d] == 1;
+  if (axes) {
+    for (int axis : *axes) dropped[axis] = true;
+  }
+  return InOrder(view, dropped, std::vector<bool>(ShardableRank(view.results[0]), false));
+}
+
+/*!
+ * \brief Walks the dimensions of both shapes of a reshape from the major end and emits the factors
+ * they share.
+ *
+ * Invariant: the elements before the current place are the same on both sides. Example (8, 4) to
+ * (2, 16): 8 and 2 share 2, leaving 4 and 16; they share 4, leaving the operand's 4 and the
+ * result's 4; they share 4.
+ */
+class ReshapeWalk {
+ public:
+  explicit ReshapeWalk(const OpView& view)
+      : builder_(view), in_(ir::ShapeOf(view.operands[0])), out_(ir::ShapeOf(view.results[0])) {}
+
+  FactorRule Run() {
+    while (i_ < in_.size() && o_ < out_.size()) {
+      if (in_rest_ == 0 && out_rest_ == 0 && ir::SameDim(in_[i_], out_[o_])) {
+        int factor = builder_.Parallel(ir::StaticDim(in_[i_]));
+        builder_.Operand(0, static_cast<int>(i_++), factor);
+        builder_.Result(0, static_cast<int>(o_++), factor);
+        continue;
+      }
+      if (!StepSymbolic() && !StepStatic()) break;  // the rest is kept whole
+    }
+    return builder_.Finish();
+  }
+
+ private:
+  // A symbolic dimension that equals the product of the next dimensions of the other side.
+  bool StepSymbolic() {
+    if (in_rest_ != 0 || out_rest_ != 0) return false;
+    return MatchProduct(out_[o_], in_, i_, /*merge=*/true) ||
+           MatchProduct(in_[i_], out_, o_, /*merge=*/false);
+  }
+
+  bool MatchProduct(const ir::Expr& whole, const ffi::Array<ir::Expr>& parts, size_t begin,
+                    bool merge) {
+    if (ir::StaticDim(whole) >= 0) return false;
+    std::vector<ir::Expr> taken;
+    for (size_t end = begin; end < parts.size(); ++end) {
+      taken.push_back(parts[end]);
+      if (taken.size() < 2 || !ir::SameDim(ir::Product(taken), whole)) continue;
+      for (size_t k = begin; k <= end; ++k) {
+        int factor = builder_.Parallel(ir::StaticDim(parts[k]));
+        builder_.Operand(0, static_cast<int>(merge ? k : i_), factor);
+        builder_.Result(0, static_cast<int>(merge ? o_ : k), factor);
+      }
+      i_ = merge ? end + 1 : i_ + 1;
+      o_ = merge ? o_ + 1 : end + 1;
+      return true;
+    }
+    return false;
+  }
+
+  bool StepStatic() {
+    if (in_rest_ == 0) in_rest_ = ir::StaticDim(in_[i_]);
+    if (out_rest_ == 0) out_rest_ = ir::StaticDim(out_[o_]);
+    if (in_rest_ <= 0 || out_rest_ <= 0) return false;
+    int64_t shared = std::gcd(in_rest_, out_rest_);
+    bool aligned = shared == in_rest_ || shared == out_rest_;
+    if (shared > 1) {
+      int factor = builder_.Parallel(shared);
+      builder_.Operand(0, static_cast<int>(i_), factor);
+      builder_.Result(0, static_cast<int>(o_), factor);
+    }
+    in_rest_ /= shared;
+    out_rest_ /= shared;
+    if (!aligned) return Realign();
+    if (in_rest_ == 1) AdvanceIn();
+    if (out_rest_ == 1) AdvanceOut();
+    return true;
+  }
+
+  // Sizes such as 2 and 3: no block of one is a block of the other; whole until the products agree
+  // again.
+  bool Realign() {
+    int64_t in_product = in_rest_;
+    int64_t out_product = out_rest_;
+    while (in_product != out_product) {
+      bool extend_in = in_product < out_product;
+      size_t& position = extend_in ? i_ : o_;
+      const ffi::Array<ir::Expr>& shape = extend_in ? in_ : out_;
+      if (position + 1 >= shape.size()) return false;
+      int64_t size = ir::StaticDim(shape[++position]);
+      if (size < 0) return false;
+      (extend_in ? in_product : out_product) *= size;
+    }
+    AdvanceIn();
+    AdvanceOut();
+    return true;
+  }
+
+  void AdvanceIn() {
+    ++i_;
+    in_rest_ = 0;
+  }
+  void AdvanceOut() {
+    ++o_;
+    out_rest_ = 0;
+  }
+
+  RuleBuilder builder_;
+  ffi::Array<ir::Expr> in_, out_;
+  size_t i_ = 0, o_ = 0;
+  int64_t in_rest_ = 0, out_rest_ = 0;  // what is left of the current dimensions; 0: not begun
+};
+
+FactorRule Reshape(const OpView& view) {
+  if (!ir::HasKnownShape(view.operands[0]) || !ir::HasKnownShape(view.results[0]))
+    return ReplicateAll(view);
+  return ReshapeWalk(view).Run();
+}
+
+// out[i] = in[i / repeats]: the repetition is the minor part of the result's dimension.
+FactorRule Repeat(const OpView& view) {
+  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  int rank = static_cast<int>(sizes.size());
+  auto axes = ReadAxes(kRepeatAxis(view.call.attrs()), rank);
+  if (!axes) return ReplicateAll(view);  // of the flattened tensor
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    int factor = builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    builder.Result(0, d, factor);
+    if (d == (*axes)[0])
+      builder.Result(0, d, builder.Replicate(kRepeats.Int(view.call.attrs(), 1)));
+  }
+  return builder.Finish();
+}
+
+const RuleTable kTable("shape", {
+                                    {"relax.expand_dims", ExpandDims},
+                                    {"relax.permute_dims", PermuteDims},
+                                    {"relax.repeat", Repeat},
+                                    {"relax.reshape", Reshape, /*shape_argument=*/1},
+                                    {"relax.squeeze", Squeeze},
+                                });
+
+}  // namespace
+
+}  // namespace rules
+}  // namespace distir

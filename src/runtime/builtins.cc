@@ -1,0 +1,194 @@
+/*!
+ * \file runtime/builtins.cc
+ * \brief What compiled programs call: distir.runtime.<collective>, destination passing.
+ *
+ * Checks arguments, resolves descriptors for this worker and hands over to its communicator. All
+ * checks come before the communicator is called: a worker that fails here fails alone and ends
+ * the step for all, a worker that fails half way would leave its peers with half a result.
+ */
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "runtime/format_list.h"
+#include "runtime/strided_copy.h"
+#include "runtime/worker_context.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+using ffi::String;
+using ffi::TensorView;
+
+namespace {
+
+// Checks the tensors of one call; messages begin with the operation and the worker's device.
+class Checker {
+ public:
+  Checker(const char* operation, const WorkerContext& worker)
+      : operation_(operation), device_id_(worker.device_id()) {}
+
+  template <typename... Parts>
+  [[noreturn]] void Fail(const Parts&... parts) const {
+    std::ostringstream text;
+    text << operation_ << " on device " << device_id_ << ": ";
+    (text << ... << parts);
+    TVM_FFI_THROW(ValueError) << text.str();
+    TVM_FFI_UNREACHABLE();
+  }
+
+  void RowMajor(const char* name, const TensorView& tensor) const {
+    if (!tensor.IsContiguous())
+      Fail(name, " of shape ", FormatList(tensor.shape()), " is not contiguous");
+  }
+
+  int Dim(const char* name, int64_t dim, const TensorView& x) const {
+    if (dim < 0 || dim >= x.ndim()) {
+      Fail(name, " ", dim, " is not a dimension of x of shape ", FormatList(x.shape()));
+    }
+    return static_cast<int>(dim);
+  }
+
+  int64_t Divide(const TensorView& x, int dim, int parts) const {
+    if (x.size(dim) % parts != 0) {
+      Fail("dimension ", dim, " of x of shape ", FormatList(x.shape()), " does not divide into ",
+           parts, " parts");
+    }
+    return x.size(dim) / parts;
+  }
+
+  void Output(const TensorView& x, const TensorView& out,
+              const std::vector<int64_t>& expected) const {
+    RowMajor("x", x);
+    RowMajor("out", out);
+    if (x.dtype() != out.dtype()) {
+      Fail("x is ", ffi::DLDataTypeToString(x.dtype()), ", out is ",
+           ffi::DLDataTypeToString(out.dtype()));
+    }
+    if (ShapeOf(out) != expected) {
+      Fail("out has shape ", FormatList(out.shape()), ", the result of x of shape ",
+           FormatList(x.shape()), " has ", FormatList(expected));
+    }
+  }
+
+ private:
+  const char* operation_;
+  int device_id_;
+};
+
+void AllReduce(TensorView x, const String& groups, const String& kind, TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  Checker("all_reduce", worker).Output(x, out, ShapeOf(x));
+  worker.communicator().AllReduce(worker.FindGroup(groups), x, ParseReduceKind(kind), out);
+}
+
+void AllGather(TensorView x, const String& groups, int64_t dim, TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("all_gather", worker);
+  Group* group = worker.FindGroup(groups);
+  const int axis = check.Dim("dim", dim, x);
+  std::vector<int64_t> expected = ShapeOf(x);
+  expected[axis] *= group->size();
+  check.Output(x, out, expected);
+  worker.communicator().AllGather(group, x, axis, out);
+}
+
+void ReduceScatter(TensorView x, const String& groups, int64_t dim, const String& kind,
+                   TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("reduce_scatter", worker);
+  Group* group = worker.FindGroup(groups);
+  const int axis = check.Dim("dim", dim, x);
+  std::vector<int64_t> expected = ShapeOf(x);
+  expected[axis] = check.Divide(x, axis, group->size());
+  check.Output(x, out, expected);
+  worker.communicator().ReduceScatter(group, x, axis, ParseReduceKind(kind), out);
+}
+
+void AllToAll(TensorView x, const String& groups, int64_t split_dim, int64_t concat_dim,
+              TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("all_to_all", worker);
+  Group* group = worker.FindGroup(groups);
+  const int split = check.Dim("split_dim", split_dim, x);
+  const int concat = check.Dim("concat_dim", concat_dim, x);
+  std::vector<int64_t> expected = ShapeOf(x);
+  expected[split] = check.Divide(x, split, group->size());
+  expected[concat] *= group->size();
+  check.Output(x, out, expected);
+  worker.communicator().AllToAll(group, x, split, concat, out);
+}
+
+void Slice(TensorView x, const String& groups, int64_t dim, TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("slice", worker);
+  Group* group = worker.FindGroup(groups);
+  const int axis = check.Dim("dim", dim, x);
+  std::vector<int64_t> expected = ShapeOf(x);
+  expected[axis] = check.Divide(x, axis, group->size());
+  check.Output(x, out, expected);
+  worker.communicator().Slice(*group, x, axis, out);
+}
+
+void Permute(TensorView x, const String& groups, const String& pairs, TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  Checker("permute", worker).Output(x, out, ShapeOf(x));
+  Group* group = worker.FindGroup(groups);
+  const PermutationDescriptor& permutation = worker.FindPermutation(groups, pairs);
+  worker.communicator().Permute(group, x, permutation.source, permutation.target, out);
+}
+
+void RunTransfer(const char* operation, const String& plan_json, const TensorView* x,
+                 const TensorView* out) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check(operation, worker);
+  const TransferPlan& plan = worker.FindTransferPlan(plan_json);
+  if (plan.is_source != (x != nullptr) || plan.is_target != (out != nullptr)) {
+    check.Fail("the plan of channel ", plan.channel, " has this device as ",
+               plan.is_source ? (plan.is_target ? "source and target" : "source only")
+                              : (plan.is_target ? "target only" : "neither source nor target"));
+  }
+  if (x != nullptr) check.RowMajor("x", *x);
+  if (out != nullptr) check.RowMajor("out", *out);
+  if (x != nullptr && out != nullptr && x->dtype() != out->dtype()) {
+    check.Fail("x is ", ffi::DLDataTypeToString(x->dtype()), ", out is ",
+               ffi::DLDataTypeToString(out->dtype()));
+  }
+  worker.communicator().Transfer(plan, x, out);
+}
+
+// Relax has no call without a result; an empty shape costs nothing and has a type (R.Shape([])).
+ffi::Shape Send(TensorView x, const String& plan) {
+  RunTransfer("send", plan, &x, nullptr);
+  return ffi::Shape({});
+}
+
+void Recv(const String& plan, TensorView out) { RunTransfer("recv", plan, nullptr, &out); }
+
+void Transfer(TensorView x, const String& plan, TensorView out) {
+  RunTransfer("transfer", plan, &x, &out);
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def("distir.runtime.all_reduce", AllReduce)
+      .def("distir.runtime.all_gather", AllGather)
+      .def("distir.runtime.reduce_scatter", ReduceScatter)
+      .def("distir.runtime.all_to_all", AllToAll)
+      .def("distir.runtime.slice", Slice)
+      .def("distir.runtime.permute", Permute)
+      .def("distir.runtime.send", Send)
+      .def("distir.runtime.recv", Recv)
+      .def("distir.runtime.transfer", Transfer);
+}
+
+}  // namespace
+
+}  // namespace distir::runtime

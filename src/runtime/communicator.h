@@ -1,0 +1,133 @@
+/*!
+ * \file runtime/communicator.h
+ * \brief What a communication backend provides: collectives over groups of workers.
+ *
+ * A Backend belongs to one session and connects each of its workers once; the worker then owns its
+ * Communicator. Backends: threads of one process (cpu/thread_backend.h). A backend for processes or
+ * for GPUs implements the same two classes and registers a factory under its name.
+ *
+ * Contract of every collective:
+ *  - all members of a group call it in the same order with the same arguments (`group.position`
+ *    and the tensors differ, dtypes and shapes do not); a mismatch is an error on all of them;
+ *  - tensors are row-major, in memory of the worker, and outputs have their final shape;
+ *  - results are combined in group order, so they are bitwise equal on all members;
+ *  - after Backend::Abort, calls that wait and later calls throw, on every worker.
+ *
+ * Example, worker of rank 2 of a session of 4:
+ * \code
+ *   auto communicator = backend->Connect(2);
+ *   auto group = communicator->OpenGroup({2, 3}, 0);
+ *   communicator->AllReduce(group.get(), x, ReduceKind::kSum, out);  // with the worker of rank 3
+ * \endcode
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATOR_H_
+#define DISTIR_RUNTIME_COMMUNICATOR_H_
+
+#include <tvm/ffi/container/tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/reduce.h"
+#include "runtime/transfer_plan.h"
+
+namespace distir::runtime {
+
+/*! \brief An ordered set of workers that communicate, as one of its members sees it. */
+class Group {
+ public:
+  Group(std::vector<int> ranks, int position) : ranks(std::move(ranks)), position(position) {}
+  virtual ~Group() = default;
+
+  int size() const { return static_cast<int>(ranks.size()); }
+
+  /*! \brief Ranks in the session, in collective order. */
+  const std::vector<int> ranks;
+  /*! \brief The calling worker's index in `ranks`. */
+  const int position;
+};
+
+/*! \brief One worker's endpoint. Used by that worker's thread only. */
+class Communicator {
+ public:
+  using TensorView = tvm::ffi::TensorView;
+
+  virtual ~Communicator() = default;
+
+  /*! \brief Makes the group known to the backend; called once per group and worker. */
+  virtual std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) = 0;
+
+  /*! \brief out = reduction of all members' x; same shape. */
+  virtual void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) = 0;
+
+  /*! \brief out = concatenation of all members' x along `dim`, in group order. */
+  virtual void AllGather(Group* group, TensorView x, int dim, TensorView out) = 0;
+
+  /*! \brief out = block [position] of `dim` of the reduction of all members' x. */
+  virtual void ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
+                             TensorView out) = 0;
+
+  /*!
+   * \brief x is cut into group-size blocks along `split_dim`, block j goes to position j; out is
+   *        the concatenation of what was received along `concat_dim`, in group order.
+   */
+  virtual void AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
+                        TensorView out) = 0;
+
+  /*!
+   * \brief out = x of the member at position `source`; this member's x goes to position `target`.
+   *        Over the group, the sources are a permutation.
+   */
+  virtual void Permute(Group* group, TensorView x, int source, int target, TensorView out) = 0;
+
+  /*! \brief out = block [position] of `dim` of x. No communication. */
+  virtual void Slice(const Group& group, TensorView x, int dim, TensorView out) = 0;
+
+  /*!
+   * \brief Sends this worker's pieces of `x` and receives its pieces of `out`, as the plan says.
+   * \param x The local source tensor; nullptr on workers that only receive.
+   * \param out The local target tensor; nullptr on workers that only send.
+   */
+  virtual void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) = 0;
+};
+
+/*! \brief What the workers of one session share. Thread safe. */
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /*! \brief The endpoint of one worker; called once per rank, on the worker's thread. */
+  virtual std::unique_ptr<Communicator> Connect(int rank) = 0;
+
+  /*! \brief Makes every call that waits, and every later call, throw. Idempotent. */
+  virtual void Abort() noexcept = 0;
+
+  /*!
+   * \brief The worker begins (ends) a step: one program run by all workers of the session. Steps
+   *        number upwards; a backend can use them to find collectives that can never complete.
+   */
+  virtual void StepBegins(int rank, int64_t step) noexcept = 0;
+  virtual void StepEnds(int rank, int64_t step) noexcept = 0;
+};
+
+/*!
+ * \brief Makes a backend for the workers of a session.
+ * \param device_ids The device id of each rank, for messages.
+ */
+using BackendFactory = std::shared_ptr<Backend> (*)(std::vector<int> device_ids);
+
+/*! \brief Registers a factory; the returned bool lets a static initialise from it. */
+bool RegisterBackend(const std::string& name, BackendFactory factory);
+
+/*! \brief Names of the registered backends, sorted. */
+std::vector<std::string> BackendNames();
+
+/*! \brief Makes a backend. \throws ValueError if there is none of this name, naming those known. */
+std::shared_ptr<Backend> MakeBackend(const std::string& name, std::vector<int> device_ids);
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_COMMUNICATOR_H_

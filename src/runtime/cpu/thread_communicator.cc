@@ -1,0 +1,190 @@
+#include "runtime/cpu/thread_communicator.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/strided_copy.h"
+
+namespace distir::runtime::cpu {
+
+namespace {
+
+// Elements that one member reduces at a time: small enough that the result is still in the cache
+// when it is copied to the other members, large enough to hide the calls.
+constexpr int64_t kReduceBlock = 4096;
+// Parts of an all-reduce begin at multiples of this, so that no two members write to one cache
+// line.
+constexpr int64_t kPartAlignment = 64;
+
+class ThreadGroup : public Group {
+ public:
+  ThreadGroup(std::vector<int> ranks, int position, std::shared_ptr<Rendezvous> rendezvous)
+      : Group(std::move(ranks), position), rendezvous(std::move(rendezvous)) {}
+  const std::shared_ptr<Rendezvous> rendezvous;
+};
+
+// Elements before, in and after `dim`: a row-major tensor is [outer, size, inner].
+struct DimView {
+  DimView(const std::vector<int64_t>& shape, int dim) : outer(1), size(shape[dim]), inner(1) {
+    for (int i = 0; i < dim; ++i) outer *= shape[i];
+    for (size_t i = dim + 1; i < shape.size(); ++i) inner *= shape[i];
+  }
+  int64_t outer, size, inner;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> ThreadCommunicator::OpenGroup(std::vector<int> ranks, int position) {
+  std::shared_ptr<Rendezvous> rendezvous = backend_->FindRendezvous(ranks);
+  return std::make_unique<ThreadGroup>(std::move(ranks), position, std::move(rendezvous));
+}
+
+// Runs `work(calls of all members)` while all members' buffers are valid.
+template <typename Work>
+void ThreadCommunicator::Meet(Group* group, const char* operation, TensorView x, TensorView out,
+                              int64_t argument0, int64_t argument1, Work work) {
+  static_assert(noexcept(work(nullptr)), "peers rely on this worker until it leaves");
+  if (x.ndim() > kMaxDims) {
+    TVM_FFI_THROW(ValueError) << "tensors have at most " << kMaxDims << " dimensions, not "
+                              << x.ndim();
+  }
+  CollectiveCall call;
+  call.operation = operation;
+  call.step = backend_->step(rank_);
+  call.arguments[0] = argument0;
+  call.arguments[1] = argument1;
+  call.dtype = x.dtype();
+  call.ndim = x.ndim();
+  std::copy(x.shape().begin(), x.shape().end(), call.shape);
+  call.x = DataOf(x);
+  call.out = DataOf(out);
+  if (group->size() == 1) {
+    work(&call);
+    return;
+  }
+  Rendezvous* rendezvous = static_cast<ThreadGroup*>(group)->rendezvous.get();
+  work(rendezvous->Enter(group->position, call));
+  rendezvous->Leave();
+}
+
+void ThreadCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
+  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int64_t count = x.numel();
+  const int n = group->size(), position = group->position;
+  const int64_t units = (count + kPartAlignment - 1) / kPartAlignment;
+  const int64_t begin = units * position / n * kPartAlignment;
+  const int64_t end = std::min(count, units * (position + 1) / n * kPartAlignment);
+  std::vector<const void*> sources(n);
+  Meet(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0,
+       [&](const CollectiveCall* calls) noexcept {
+         for (int j = 0; j < n; ++j) sources[j] = calls[j].x;
+         for (int64_t at = begin; at < end; at += kReduceBlock) {
+           const int64_t size = std::min(kReduceBlock, end - at);
+           char* reduced = calls[position].out + at * element_bytes;
+           reduce(sources.data(), n, at, size, reduced);
+           for (int j = 0; j < n; ++j) {
+             if (j == position) continue;
+             std::memcpy(calls[j].out + at * element_bytes, reduced, size * element_bytes);
+           }
+         }
+       });
+}
+
+void ThreadCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> extent = ShapeOf(x);
+  const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
+  const BoxCopy copy(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
+  const int64_t block_bytes = extent[dim] * out_strides[dim];
+  const int n = group->size(), position = group->position;
+  Meet(group, "all_gather", x, out, dim, 0, [&](const CollectiveCall* calls) noexcept {
+    // Members begin with their own block, so that they do not all read the same one at a time.
+    for (int i = 0; i < n; ++i) {
+      const int j = (position + i) % n;
+      copy.Run(calls[j].x, calls[position].out + j * block_bytes);
+    }
+  });
+}
+
+void ThreadCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
+                                       TensorView out) {
+  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int n = group->size(), position = group->position;
+  const DimView view(ShapeOf(x), dim);
+  const int64_t run = view.size / n * view.inner;
+  std::vector<const void*> sources(n);
+  Meet(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind),
+       [&](const CollectiveCall* calls) noexcept {
+         for (int j = 0; j < n; ++j) sources[j] = calls[j].x;
+         for (int64_t o = 0; o < view.outer; ++o) {
+           reduce(sources.data(), n, (o * n + position) * run, run,
+                  calls[position].out + o * run * element_bytes);
+         }
+       });
+}
+
+void ThreadCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
+                                  TensorView out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int n = group->size(), position = group->position;
+  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
+  std::vector<int64_t> piece = ShapeOf(x);
+  piece[split_dim] /= n;
+  const BoxCopy copy(piece, x_strides, out_strides, element_bytes);
+  const int64_t x_offset = position * piece[split_dim] * x_strides[split_dim];
+  const int64_t out_step = piece[concat_dim] * out_strides[concat_dim];
+  Meet(group, "all_to_all", x, out, split_dim, concat_dim,
+       [&](const CollectiveCall* calls) noexcept {
+         for (int i = 0; i < n; ++i) {
+           const int j = (position + i) % n;
+           copy.Run(calls[j].x + x_offset, calls[position].out + j * out_step);
+         }
+       });
+}
+
+void ThreadCommunicator::Permute(Group* group, TensorView x, int source, int, TensorView out) {
+  const size_t bytes = x.numel() * ElementBytes(x.dtype());
+  const int position = group->position;
+  Meet(group, "permute", x, out, 0, 0, [&](const CollectiveCall* calls) noexcept {
+    if (bytes != 0) std::memcpy(calls[position].out, calls[source].x, bytes);
+  });
+}
+
+void ThreadCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> extent = ShapeOf(out);
+  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  BoxCopy(extent, x_strides, RowMajorStrides(extent, element_bytes), element_bytes)
+      .Run(DataOf(x) + group.position * extent[dim] * x_strides[dim], DataOf(out));
+}
+
+MemoryBox ThreadCommunicator::BoxOf(const TransferPiece& piece, const std::vector<int64_t>& units,
+                                    const TensorView& tensor) const {
+  const std::vector<int64_t> shape = ShapeOf(tensor);
+  ElementBox box = ScalePiece(piece, units, shape);
+  MemoryBox result{backend_->step(rank_), tensor.dtype(), std::move(box.extent),
+                   RowMajorStrides(shape, ElementBytes(tensor.dtype())), DataOf(tensor)};
+  for (size_t i = 0; i < shape.size(); ++i) result.data += box.begin[i] * result.byte_strides[i];
+  return result;
+}
+
+void ThreadCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
+                                  const TensorView* out) {
+  // Sends never wait, so doing all of them first can not deadlock. A worker that sends to itself
+  // leaves the message in its own mailbox.
+  for (const TransferPiece& piece : plan.sends) {
+    backend_->FindMailbox(plan.channel, rank_, piece.peer)
+        ->Send(BoxOf(piece, plan.source_units, *x));
+  }
+  for (const TransferPiece& piece : plan.receives) {
+    backend_->FindMailbox(plan.channel, piece.peer, rank_)
+        ->Receive(rank_, BoxOf(piece, plan.target_units, *out));
+  }
+}
+
+}  // namespace distir::runtime::cpu

@@ -1,0 +1,50 @@
+/*!
+ * \file runtime/job.h
+ * \brief One step of a session: a function and arguments for each worker, and what came of it.
+ *
+ * Disco's queue carries numbers only; the job itself is handed over inside the process. The
+ * controller waits on it, workers fill in their results.
+ */
+#ifndef DISTIR_RUNTIME_JOB_H_
+#define DISTIR_RUNTIME_JOB_H_
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/object.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace distir::runtime {
+
+class JobObj : public tvm::ffi::Object {
+ public:
+  /*! \brief Number of the step in its session; steps run in this order on every worker. */
+  int64_t step = 0;
+  /*! \brief What messages call it: the name of the function. */
+  std::string name;
+  /*! \brief Per rank; a worker whose function is not defined has nothing to do. */
+  std::vector<tvm::ffi::Optional<tvm::ffi::Function>> functions;
+  std::vector<tvm::ffi::Array<tvm::ffi::Any>> arguments;
+  std::vector<tvm::ffi::Any> results;
+
+  /*! \brief Called by each worker once, after it has written its result. */
+  void WorkerDone();
+  /*! \brief Waits until all workers are done. \return Whether they are. */
+  bool Wait(double seconds);
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Job", JobObj, tvm::ffi::Object);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_done_;
+  size_t num_done_ = 0;
+};
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_JOB_H_

@@ -1,0 +1,224 @@
+#include "runtime/session.h"
+
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/shard.h"
+#include "runtime/worker_context.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+ffi::Function DiscoFunction(const char* name) {
+  std::optional<ffi::Function> found = ffi::Function::GetGlobal(name);
+  if (!found.has_value()) {
+    TVM_FFI_THROW(RuntimeError) << "this TVM has no global function " << name
+                                << "; it was built without disco (libtvm_runtime_extra)";
+  }
+  return *std::move(found);
+}
+
+std::vector<int> CheckDeviceIds(const ffi::Shape& device_ids) {
+  std::vector<int> ids(device_ids.begin(), device_ids.end());
+  if (ids.empty()) TVM_FFI_THROW(ValueError) << "a session needs at least one device";
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0) TVM_FFI_THROW(ValueError) << "device id " << ids[i] << " is negative";
+    if (i > 0 && ids[i - 1] >= ids[i]) {
+      TVM_FFI_THROW(ValueError) << "device ids must ascend; " << ids[i] << " follows "
+                                << ids[i - 1];
+    }
+  }
+  return ids;
+}
+
+Failure DescribeCurrentException(int rank, const std::string& function,
+                                 const std::string& operation) {
+  Failure failure{rank, function, operation, "RuntimeError", "unknown exception", ""};
+  try {
+    throw;
+  } catch (const ffi::Error& error) {
+    failure.kind = error.kind();
+    failure.message = error.message();
+    failure.backtrace = error.backtrace();
+  } catch (const std::exception& error) {
+    failure.message = error.what();
+  } catch (...) {
+  }
+  return failure;
+}
+
+void RunOnWorker(SessionState* session, JobObj* job, WorkerContext* worker) {
+  const int rank = worker->rank();
+  session->backend().StepBegins(rank, job->step);
+  worker->operator_name.clear();
+  try {
+    if (session->failed()) {
+      TVM_FFI_THROW(RuntimeError) << "the session has failed before this step";
+    }
+    if (job->functions[rank].has_value()) {
+      std::vector<ffi::Any> arguments;
+      for (const ffi::Any& argument : job->arguments[rank]) {
+        arguments.push_back(CutShards(argument));
+      }
+      std::vector<ffi::AnyView> views(arguments.begin(), arguments.end());
+      job->functions[rank].value().CallPacked(
+          ffi::PackedArgs(views.data(), static_cast<int>(views.size())), &job->results[rank]);
+    }
+  } catch (...) {
+    session->Fail(DescribeCurrentException(rank, job->name, worker->operator_name));
+  }
+  session->backend().StepEnds(rank, job->step);
+}
+
+// The entry of every step on a worker. Nothing may leave it: disco would end the process.
+void GuardedCall(int64_t session_id, int64_t step) noexcept {
+  std::shared_ptr<SessionState> session = SessionState::Find(session_id);
+  if (session == nullptr) return;
+  ffi::ObjectPtr<JobObj> job = session->FetchJob(step);
+  if (job == nullptr) return;
+  int rank = -1;
+  try {
+    static const ffi::Function worker_rank = DiscoFunction("runtime.disco.worker_rank");
+    rank = worker_rank().cast<int>();
+    RunOnWorker(session.get(), job.get(), &WorkerContext::Enter(session, rank));
+  } catch (...) {
+    session->Fail(DescribeCurrentException(rank, job->name, ""));
+  }
+  job->WorkerDone();
+}
+
+// Called by the virtual machine before and after each of its calls; see its set_instrument.
+void RecordOperator(ffi::PackedArgs args, ffi::Any*) {
+  WorkerContext* worker = WorkerContext::CurrentOrNull();
+  if (worker == nullptr || !args[2].cast<bool>()) return;
+  worker->operator_name = args[1].cast<std::string>();
+}
+
+ffi::Map<ffi::String, ffi::Any> FailureToMap(const Failure& failure, const SessionState& state) {
+  ffi::Map<ffi::String, ffi::Any> map;
+  map.Set("worker", failure.rank);
+  map.Set("device", failure.rank < 0 ? -1 : state.device_ids()[failure.rank]);
+  map.Set("function", ffi::String(failure.function));
+  map.Set("operator", ffi::String(failure.operation));
+  map.Set("kind", ffi::String(failure.kind));
+  map.Set("message", ffi::String(failure.message));
+  map.Set("backtrace", ffi::String(failure.backtrace));
+  return map;
+}
+
+}  // namespace
+
+SessionObj::SessionObj(const ffi::String& workers, const ffi::Shape& device_ids,
+                       const ffi::String& ccl) {
+  if (workers != "threads") {
+    TVM_FFI_THROW(ValueError) << "workers \"" << workers
+                              << "\" are not supported; known are "
+                                 "\"threads\"";
+  }
+  const ffi::Function make_session = DiscoFunction("runtime.disco.SessionThreaded");
+  const ffi::Function get_function = DiscoFunction("runtime.disco.SessionGetGlobalFunc");
+  // A worker that looks up a missing function ends the process, so it is looked up here first.
+  DiscoFunction("runtime.disco.worker_rank");
+  DiscoFunction("distir.runtime.guarded_call");
+  state_ = std::make_shared<SessionState>(CheckDeviceIds(device_ids), ccl);
+  disco_session_ = make_session(state_->num_workers(), 1);
+  guarded_call_ = get_function(disco_session_, "distir.runtime.guarded_call");
+  SessionState::Register(state_);
+}
+
+SessionObj::~SessionObj() {
+  try {
+    Close();
+  } catch (const std::exception&) {
+    // Dropped by one of its own workers: the threads are left to end with the process.
+  }
+}
+
+ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
+                                          const ffi::Array<ffi::Optional<ffi::Function>>& functions,
+                                          const ffi::Array<ffi::Array<ffi::Any>>& arguments) {
+  const size_t num_workers = state_->device_ids().size();
+  if (functions.size() != num_workers || arguments.size() != num_workers) {
+    TVM_FFI_THROW(ValueError) << "a job needs functions and arguments for each of the "
+                              << num_workers << " workers";
+  }
+  static const ffi::Function call = DiscoFunction("runtime.disco.SessionCallPacked");
+  auto job = ffi::make_object<JobObj>();
+  job->name = name;
+  job->functions.assign(functions.begin(), functions.end());
+  job->arguments.assign(arguments.begin(), arguments.end());
+  job->results.resize(num_workers);
+
+  CheckNotWorker("start a step of");
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) TVM_FFI_THROW(RuntimeError) << "the session is closed";
+  job->step = next_step_++;
+  state_->AddJob(job);
+  call(disco_session_, 0, 0, guarded_call_, state_->id(), job->step);
+  return job;
+}
+
+void SessionObj::CheckNotWorker(const char* action) const {
+  WorkerContext* worker = WorkerContext::CurrentOrNull();
+  if (worker != nullptr && &worker->session() == state_.get()) {
+    TVM_FFI_THROW(RuntimeError) << "worker " << worker->rank() << " can not " << action
+                                << " its own session; it would wait for itself";
+  }
+}
+
+void SessionObj::Close() {
+  CheckNotWorker("close");
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return;
+  closed_ = true;
+  guarded_call_ = nullptr;
+  disco_session_ = nullptr;  // the last reference: disco tells its threads to end and joins them
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  using SessionPtr = ffi::ObjectPtr<SessionObj>;
+  refl::ObjectDef<SessionObj>(refl::init(false));
+  refl::GlobalDef()
+      .def("distir.runtime.backends",
+           []() {
+             ffi::Array<ffi::String> names;
+             for (const std::string& name : BackendNames()) names.push_back(name);
+             return names;
+           })
+      .def("distir.runtime.guarded_call",
+           [](int64_t session_id, int64_t step) { GuardedCall(session_id, step); })
+      .def_packed("distir.runtime.record_operator", RecordOperator)
+      .def("distir.runtime.session_open",
+           [](const ffi::String& workers, const ffi::Shape& device_ids, const ffi::String& ccl) {
+             return ffi::make_object<SessionObj>(workers, device_ids, ccl);
+           })
+      .def("distir.runtime.session_submit",
+           [](const SessionPtr& session, const ffi::String& name,
+              const ffi::Array<ffi::Optional<ffi::Function>>& functions,
+              const ffi::Array<ffi::Array<ffi::Any>>& arguments) {
+             return session->Submit(name, functions, arguments);
+           })
+      .def("distir.runtime.session_abort",
+           [](const SessionPtr& session, const ffi::String& why) {
+             session->state().Fail(Failure{-1, "", "", "RuntimeError", why, ""});
+           })
+      .def("distir.runtime.session_failure",
+           [](const SessionPtr& session) -> ffi::Optional<ffi::Map<ffi::String, ffi::Any>> {
+             std::optional<Failure> failure = session->state().failure();
+             if (!failure.has_value()) return std::nullopt;
+             return FailureToMap(*failure, session->state());
+           })
+      .def("distir.runtime.session_close", [](const SessionPtr& session) { session->Close(); });
+}
+
+}  // namespace distir::runtime

@@ -1,0 +1,72 @@
+/*!
+ * \file runtime/session.h
+ * \brief A session: workers (TVM's disco), the order of their steps, and its end.
+ *
+ * Disco's workers end the process when anything they run throws, so the only function that disco
+ * ever calls on a worker is distir.runtime.guarded_call(session id, step): it runs the worker's
+ * part of the job and turns whatever is thrown into the session's failure.
+ *
+ * Example (Python holds the same objects):
+ * \code
+ *   session = distir.runtime.session_open("threads", device_ids={0, 1}, "cpu")
+ *   job = distir.runtime.session_submit(session, "main", {f0, f1}, {{x0}, {x1}})
+ *   distir.runtime.job_wait(job, 1.0); distir.runtime.job_results(job)
+ *   distir.runtime.session_close(session)
+ * \endcode
+ */
+#ifndef DISTIR_RUNTIME_SESSION_H_
+#define DISTIR_RUNTIME_SESSION_H_
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/object.h>
+
+#include <memory>
+#include <mutex>
+
+#include "runtime/job.h"
+#include "runtime/session_state.h"
+
+namespace distir::runtime {
+
+class SessionObj : public tvm::ffi::Object {
+ public:
+  /*!
+   * \brief Starts the workers.
+   * \throws ValueError for unsorted or repeated device ids, or an unknown backend.
+   * \throws RuntimeError if TVM lacks a disco function that is needed.
+   */
+  SessionObj(const tvm::ffi::String& workers, const tvm::ffi::Shape& device_ids,
+             const tvm::ffi::String& ccl);
+  ~SessionObj();
+
+  /*! \brief Queues a job on all workers. \throws RuntimeError if the session is closed. */
+  tvm::ffi::ObjectPtr<JobObj> Submit(
+      const tvm::ffi::String& name,
+      const tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::Function>>& functions,
+      const tvm::ffi::Array<tvm::ffi::Array<tvm::ffi::Any>>& arguments);
+
+  /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. */
+  void Close();
+
+  SessionState& state() { return *state_; }
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Session", SessionObj, tvm::ffi::Object);
+
+ private:
+  void CheckNotWorker(const char* action) const;
+
+  std::shared_ptr<SessionState> state_;
+  // Disco's controller side is not thread safe, and all workers must see the same order of steps.
+  std::mutex mutex_;
+  tvm::ffi::Any disco_session_;
+  tvm::ffi::Any guarded_call_;
+  int64_t next_step_ = 1;
+  bool closed_ = false;
+};
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_SESSION_H_

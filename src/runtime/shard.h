@@ -1,0 +1,46 @@
+/*!
+ * \file runtime/shard.h
+ * \brief Cutting a worker's shard out of a global array in host memory, and pasting it back.
+ *
+ * The controller describes shards (distir.runtime.shard) and passes them as arguments of a job;
+ * each worker cuts its own on its own thread, straight from the caller's memory.
+ *
+ * Example: rows 2 and 3 of a row-major float32 array of 4 x 8 at address p:
+ * \code
+ *   shard = distir.runtime.shard(p, byte_strides={32, 4}, begin={2, 0}, extent={2, 8}, "float32")
+ * \endcode
+ */
+#ifndef DISTIR_RUNTIME_SHARD_H_
+#define DISTIR_RUNTIME_SHARD_H_
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/object.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace distir::runtime {
+
+/*! \brief A box of a global array that has not been copied yet. */
+class ShardObj : public tvm::ffi::Object {
+ public:
+  /*! \brief Keeps `data` alive if it is a Tensor's; otherwise the caller does. */
+  tvm::ffi::Any owner;
+  const char* data = nullptr;  // of the box's first element
+  std::vector<int64_t> byte_strides;
+  std::vector<int64_t> extent;
+  DLDataType dtype;
+
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);
+};
+
+/*! \brief Copies the box into a new tensor. */
+tvm::ffi::Tensor CutShard(const ShardObj& shard);
+
+/*! \brief `value` with every shard in it, also inside arrays, replaced by its tensor. */
+tvm::ffi::Any CutShards(const tvm::ffi::Any& value);
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_SHARD_H_

@@ -1,0 +1,75 @@
+/*!
+ * \file runtime/worker_context.h
+ * \brief Who the current thread is: its session, rank and device, and its resolved descriptors.
+ *
+ * A session's worker runs on one thread for as long as the session lives. Builtins are called by
+ * compiled programs, which pass no context, so they find it here.
+ *
+ * Example, inside a builtin:
+ * \code
+ *   WorkerContext& worker = WorkerContext::Current();
+ *   worker.communicator().AllReduce(worker.FindGroup("[[0,1]]"), x, kind, out);
+ * \endcode
+ */
+#ifndef DISTIR_RUNTIME_WORKER_CONTEXT_H_
+#define DISTIR_RUNTIME_WORKER_CONTEXT_H_
+
+#include <tvm/ffi/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/descriptors.h"
+
+namespace distir::runtime {
+
+class SessionState;
+
+class WorkerContext {
+ public:
+  /*! \brief The context of this thread. \throws RuntimeError on threads that are not workers. */
+  static WorkerContext& Current();
+  /*! \brief The context of this thread, or nullptr. */
+  static WorkerContext* CurrentOrNull();
+  /*! \brief Makes this thread the worker `rank` of a session; a no-op if it already is. */
+  static WorkerContext& Enter(const std::shared_ptr<SessionState>& session, int rank);
+
+  SessionState& session() { return *session_; }
+  Communicator& communicator() { return *communicator_; }
+  int rank() const { return rank_; }
+  int device_id() const { return device_id_; }
+
+  /*! \brief The group of this worker in `groups`; parsed once, then found by content. */
+  Group* FindGroup(const tvm::ffi::String& groups);
+  /*! \brief This worker's part of a permutation. */
+  const PermutationDescriptor& FindPermutation(const tvm::ffi::String& groups,
+                                               const tvm::ffi::String& pairs);
+  /*! \brief This worker's part of a transfer plan. */
+  const TransferPlan& FindTransferPlan(const tvm::ffi::String& plan);
+
+  /*!
+   * \brief The operator that runs now, for messages about failures. Kept as text because what
+   *        the virtual machine passes lives no longer than its call.
+   */
+  std::string operator_name;
+
+ private:
+  WorkerContext(std::shared_ptr<SessionState> session, int rank);
+  RankOf MakeRankOf() const;
+
+  std::shared_ptr<SessionState> session_;
+  int rank_;
+  int device_id_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
+  std::unordered_map<std::string, std::unique_ptr<PermutationDescriptor>> permutations_;
+  std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
+};
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_WORKER_CONTEXT_H_

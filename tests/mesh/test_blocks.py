@@ -1,0 +1,225 @@
+"""Blocks that devices hold, and transfers executed in NumPy."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .model import (
+    blocks,
+    call,
+    cells,
+    mesh_of,
+    meshes,
+    num_shards,
+    same_shards,
+    sharding_of,
+    shardings,
+    shards,
+)
+
+SHAPES = [(1,), (4,), (6,), (3, 2), (2, 4), (2, 2, 2, 2), (2, 3, 5)]
+
+
+def slices(begin, end):
+    return tuple(slice(b, e) for b, e in zip(begin, end, strict=True))
+
+
+@given(
+    meshes(SHAPES).flatmap(lambda m: st.tuples(st.just(m), shardings(m[0]))),
+    st.lists(st.integers(1, 2), min_size=3, max_size=3),
+)
+def test_box_of_a_device_cuts_out_its_shard(case, factors):
+    mesh, sharding = case
+    dims = sharding[0]
+    grid = tuple(k * num_shards(axes) for k, axes in zip(factors, dims, strict=False))
+    tensor = cells(grid)
+    boxes = call("DeviceBoxes", *mesh, sharding, grid)
+    held = {device_id: tensor[slices(*box)] for device_id, box in zip(mesh[1], boxes, strict=True)}
+    assert same_shards(held, shards(mesh, dims, tensor))
+
+
+def test_grid_has_to_fit_the_sharding():
+    with pytest.raises(ValueError, match="dimension 0 of size 6 does not divide into 4 shards"):
+        call("DeviceBoxes", *mesh_of(4), sharding_of(((0, 1, 4),)), (6,))
+    with pytest.raises(ValueError, match="grid of 2 dimensions does not fit a sharding of 1"):
+        call("DeviceBoxes", *mesh_of(4), sharding_of(((0, 1, 4),)), (4, 4))
+
+
+@st.composite
+def transfers(draw):
+    """Two sides on meshes that are equal, overlap or are disjoint."""
+    ndim = draw(st.integers(0, 3))
+    source_mesh = draw(meshes(SHAPES))
+    shift = draw(st.sampled_from([0, 0, 1, 5, 1000]))
+    shape, ids = draw(st.one_of(st.just(source_mesh), meshes(SHAPES)))
+    target_mesh = (shape, tuple(device_id + shift for device_id in ids))
+    return (
+        (source_mesh, draw(shardings(source_mesh[0], ndim))),
+        (target_mesh, draw(shardings(shape, ndim))),
+    )
+
+
+@given(transfers())
+def test_transfer_brings_every_cell_once_in_balance(sides):
+    (source_mesh, source), (target_mesh, target) = sides
+    plan = call("PlanTransfer", *source_mesh, source, *target_mesh, target)
+    check_plan(plan, *sides)
+    assert plan == call("PlanTransfer", *source_mesh, source, *target_mesh, target)
+
+
+@given(transfers())
+def test_plan_does_not_depend_on_how_the_meshes_are_written(sides):
+    (source_mesh, source), (target_mesh, target) = sides
+    plan = call("PlanTransfer", *source_mesh, source, *target_mesh, target)
+
+    def as_placed(mesh, sharding):
+        shape, ids, placement = call("ToPlacement", *mesh, sharding)
+        dims = len(sharding[0])
+        return (shape, ids), call("FromPlacement", shape, ids, placement, dims, shape, ids)
+
+    sides = as_placed(source_mesh, source), as_placed(target_mesh, target)
+    assert call("PlanTransfer", *sides[0][0], sides[0][1], *sides[1][0], sides[1][1]) == plan
+
+
+def check_plan(plan, source_side, target_side):
+    """Runs a plan on NumPy shards and checks everything that is promised of it."""
+    grid, pieces = plan
+    (source_mesh, source), (target_mesh, target) = source_side, target_side
+    assert grid == tuple(
+        math.lcm(num_shards(a), num_shards(b)) for a, b in zip(source[0], target[0], strict=True)
+    )
+    tensor = cells(grid)
+    held = shards(source_mesh, source[0], tensor)
+    wanted = shards(target_mesh, target[0], tensor)
+    received = {device_id: np.full_like(part, -1) for device_id, part in wanted.items()}
+    arrivals = {device_id: np.zeros_like(part) for device_id, part in wanted.items()}
+    sends = dict.fromkeys(held, 0)
+    block_of = blocks(source_mesh, source[0])
+    met = collections.defaultdict(list)
+    for sender, receiver, begin, end in pieces:
+        sent = held[sender][within(held[sender], grid, begin, end)]
+        into = within(wanted[receiver], grid, begin, end)
+        received[receiver][into] = sent
+        arrivals[receiver][into] += 1
+        met[receiver].append(block_of[sender])
+        if sender != receiver:
+            sends[sender] += 1
+            assert receiver not in held or not np.isin(sent, held[receiver]).any(), "sent, but held"
+    for device_id, part in wanted.items():
+        assert np.array_equal(received[device_id], part), "wrong contents"
+        assert (arrivals[device_id] == 1).all(), "not once"
+        assert len(set(met[device_id])) == len(met[device_id]), "a block in several pieces"
+    for block in set(block_of.values()):
+        counts = [sends[device_id] for device_id in held if block_of[device_id] == block]
+        assert max(counts) - min(counts) <= 1, "out of balance"
+    keys = [(receiver, begin) for _, receiver, begin, _ in pieces]
+    assert keys == sorted(keys), "out of order"
+
+
+def within(part, grid, begin, end):
+    """Where a box lies in a part of `cells(grid)`."""
+    offset = np.array(np.unravel_index(part.flat[0], grid), dtype=int)
+    low, high = np.array(begin, dtype=int) - offset, np.array(end, dtype=int) - offset
+    assert (low >= 0).all(), "outside of the shard"
+    assert (high <= part.shape).all(), "outside of the shard"
+    assert (low < high).all(), "empty"
+    return slices(low, high)
+
+
+def worked_transfer():
+    """Rows in halves, each on two devices, to columns in quarters; devices 2 and 3 are in both."""
+    source_side = (mesh_of(2, 2), sharding_of(((0, 1, 2),), ()))
+    target_side = (((4,), (2, 3, 4, 5)), sharding_of((), ((0, 1, 4),)))
+    plan = call("PlanTransfer", *source_side[0], source_side[1], *target_side[0], target_side[1])
+    return plan, source_side, target_side
+
+
+def test_worked_example():
+    (grid, pieces), *sides = worked_transfer()
+    check_plan((grid, pieces), *sides)
+    assert grid == (2, 4)
+    assert pieces == (
+        (0, 2, (0, 0), (1, 1)),
+        (2, 2, (1, 0), (2, 1)),
+        (1, 3, (0, 1), (1, 2)),
+        (3, 3, (1, 1), (2, 2)),
+        (0, 4, (0, 2), (1, 3)),
+        (2, 4, (1, 2), (2, 3)),
+        (1, 5, (0, 3), (1, 4)),
+        (3, 5, (1, 3), (2, 4)),
+    )
+
+
+def test_shards_that_do_not_nest_meet_on_the_grid():
+    halves = sharding_of(((0, 1, 2),))
+    thirds = sharding_of(((0, 1, 3),))
+    plan = call("PlanTransfer", *mesh_of(2), halves, (3,), (1, 2, 3), thirds)
+    assert plan == (
+        (6,),
+        ((0, 1, (0,), (2,)), (0, 2, (2,), (3,)), (1, 2, (3,), (4,)), (1, 3, (4,), (6,))),
+    )
+
+
+def test_equal_layouts_stay_where_they_are():
+    sharding = sharding_of(((0, 1, 2),), ((1, 1, 4),))
+    _, pieces = call("PlanTransfer", *mesh_of(2, 4), sharding, *mesh_of(2, 4), sharding)
+    assert [piece[:2] for piece in pieces] == [(d, d) for d in range(8)]
+
+
+def replaced(pieces, index, **changes):
+    piece = dict(zip(("sender", "receiver", "begin", "end"), pieces[index], strict=True))
+    return (*pieces[:index], tuple({**piece, **changes}.values()), *pieces[index + 1 :])
+
+
+SABOTAGE = {
+    "drop": (lambda p: p[1:], "wrong contents"),
+    "repeat": (lambda p: (p[0], *p), "not once"),
+    "from a device without the block": (lambda p: replaced(p, 0, sender=3), "outside of the shard"),
+    "to a device that wants another": (
+        lambda p: replaced(p, 0, receiver=3),
+        "outside of the shard",
+    ),
+    "from another though held": (lambda p: replaced(p, 1, sender=3), "sent, but held"),
+    "box too large": (lambda p: replaced(p, 0, end=(2, 1)), "outside of the shard"),
+    "box empty": (lambda p: replaced(p, 0, end=(0, 1)), "empty"),
+    "all from one holder": (lambda p: replaced(p, 2, sender=0), "out of balance"),
+    "swap": (lambda p: (p[1], p[0], *p[2:]), "out of order"),
+}
+
+
+@pytest.mark.parametrize("name", SABOTAGE)
+def test_checker_sees_a_sabotaged_plan(name):
+    (grid, pieces), *sides = worked_transfer()
+    sabotage, message = SABOTAGE[name]
+    with pytest.raises(AssertionError, match=message):
+        check_plan((grid, sabotage(pieces)), *sides)
+
+
+def test_checker_sees_a_block_in_several_pieces():
+    sides = (mesh_of(2), sharding_of(((0, 1, 2),))), (mesh_of(3), sharding_of(((0, 1, 3),)))
+    grid, pieces = call("PlanTransfer", *sides[0][0], sides[0][1], *sides[1][0], sides[1][1])
+    check_plan((grid, pieces), *sides)
+    assert pieces[0] == (0, 0, (0,), (2,))
+    cut = ((0, 0, (0,), (1,)), (0, 0, (1,), (2,)), *pieces[1:])
+    with pytest.raises(AssertionError, match="a block in several pieces"):
+        check_plan((grid, cut), *sides)
+
+
+def test_sides_of_different_rank_are_refused():
+    with pytest.raises(ValueError, match="transfer a tensor of 2 dimensions to a sharding of 1"):
+        call("PlanTransfer", *mesh_of(2), sharding_of((), ()), *mesh_of(2), sharding_of(()))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_partial_side_is_refused(side):
+    partial = [[[]], [[0, 1, 2]], "sum"]
+    whole = sharding_of(())
+    source, target = (partial, whole) if side == "source" else (whole, partial)
+    with pytest.raises(ValueError, match=rf"the {side} of a transfer is partial over x:\(1\)2"):
+        call("PlanTransfer", *mesh_of(2), source, *mesh_of(2), target)

@@ -1,0 +1,161 @@
+"""The order of C++ includes and of Python imports, and that the checks can fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / ".ci" / "check_layers.py"
+
+_spec = importlib.util.spec_from_file_location("check_layers", SCRIPT)
+assert _spec is not None
+assert _spec.loader is not None
+check_layers = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(check_layers)
+
+
+def write_tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def test_sources_follow_the_order_of_includes():
+    assert list(check_layers.check_includes(ROOT)) == []
+
+
+def test_package_follows_the_order_of_imports():
+    assert list(check_layers.check_imports(ROOT)) == []
+
+
+def test_checks_see_the_sources():
+    folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
+    assert folders <= {*check_layers.LAYERS, "runtime"}
+    assert "support" in folders
+
+
+GOOD_CXX = {
+    "src/support/error.h": "#include <tvm/ffi/error.h>\n",
+    "src/ir/view.h": '#include "support/error.h"\nauto x = reflection::GetFieldInfo("a", "b");\n',
+    "src/mesh/mesh.h": '#include "support/error.h"\n',
+    "src/rules/rule.h": '#include "ir/view.h"\n#include "mesh/mesh.h"\n// not GetFieldInfo\n',
+    "src/runtime/communicator.h": '#include "support/error.h"\n',
+    "src/runtime/cpu/cpu.cc": '#include "runtime/communicator.h"\n',
+    "src/runtime/nccl/nccl.h": '#include "runtime/communicator.h"\n',
+}
+
+
+def test_good_includes_pass(tmp_path):
+    write_tree(tmp_path, GOOD_CXX)
+    assert list(check_layers.check_includes(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("src/support/b.h", '#include "ir/view.h"', 'support must not include "ir/view.h"'),
+        ("src/ir/b.h", '#include "rules/rule.h"', 'ir must not include "rules/rule.h"'),
+        ("src/mesh/b.h", '#include "ir/view.h"', 'mesh must not include "ir/view.h"'),
+        ("src/runtime/b.h", '#include "ir/view.h"', 'runtime must not include "ir/view.h"'),
+        ("src/runtime/b.h", '#include "mesh/mesh.h"', 'runtime must not include "mesh/mesh.h"'),
+        (
+            "src/stages/b.h",
+            '#include "runtime/communicator.h"',
+            'stages must not include "runtime/communicator.h"',
+        ),
+        (
+            "src/runtime/cpu/b.cc",
+            '#include "runtime/nccl/nccl.h"',
+            'backend cpu must not include "runtime/nccl/nccl.h"',
+        ),
+        ("src/rules/b.h", '#include "rule.h"', '"rule.h" is not a file under src'),
+        ("src/ir/b.h", "#include <tvm/ir/expr.h>", "<tvm/ir/expr.h> is not a header of tvm-ffi"),
+        ("src/rules/b.cc", 'auto y = refl::GetFieldInfo("a");', "GetFieldInfo is for src/ir only"),
+        ("src/lower/b.cc", 'refl::FieldGetter get("a");', "FieldGetter is for src/ir only"),
+        (
+            "src/mesh/b.h",
+            "#include <tvm/ffi/reflection/accessor.h>",
+            "reflection/accessor.h is for src/ir only",
+        ),
+        ("src/other/b.h", "", "not in a known folder"),
+        ("src/b.cc", "", "not in a known folder"),
+    ],
+)
+def test_bad_include_is_one_violation_that_names_its_place(tmp_path, file, line, message):
+    write_tree(tmp_path, {**GOOD_CXX, file: f"// first line\n{line}\n"})
+    (violation,) = check_layers.check_includes(tmp_path)
+    assert message in violation
+    assert violation.startswith(f"{file}:2: " if line else f"{file}: ")
+
+
+GOOD_PYTHON = {
+    "python/distir_ext/__init__.py": "from distir_ext import _library\nfrom .mesh import Mesh\n",
+    "python/distir_ext/__main__.py": "from distir_ext.session import Session\n",
+    "python/distir_ext/_library.py": "import ctypes\n",
+    "python/distir_ext/mesh.py": (
+        "from typing import TYPE_CHECKING\n"
+        "from ._library import load\n"
+        "if TYPE_CHECKING:\n    from distir_ext.session import Session\n"
+    ),
+    "python/distir_ext/session.py": "from distir_ext.mesh import Mesh\n",
+    "python/distir_ext/interop/__init__.py": "from . import gspmd\n",
+    "python/distir_ext/interop/gspmd.py": "from ..mesh import Mesh\n",
+}
+
+
+def test_good_imports_pass(tmp_path):
+    write_tree(tmp_path, GOOD_PYTHON)
+    assert list(check_layers.check_imports(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        (
+            "mesh.py",
+            "import distir_ext.session",
+            "import cycle distir_ext.mesh -> distir_ext.session -> distir_ext.mesh",
+        ),
+        (
+            "mesh.py",
+            "def f():\n    from .session import Session",
+            "import cycle distir_ext.mesh -> distir_ext.session -> distir_ext.mesh",
+        ),
+        (
+            "mesh.py",
+            "from distir_ext import Session",
+            "import cycle distir_ext -> distir_ext.mesh -> distir_ext",
+        ),
+        (
+            "interop/gspmd.py",
+            "from . import parse",
+            "import cycle distir_ext.interop -> distir_ext.interop.gspmd -> distir_ext.interop",
+        ),
+        (
+            "_names.py",
+            "from distir_ext.session import Session",
+            "private module must not import the public distir_ext.session",
+        ),
+    ],
+)
+def test_bad_import_is_one_violation(tmp_path, file, text, message):
+    write_tree(tmp_path, {**GOOD_PYTHON, f"python/distir_ext/{file}": text + "\n"})
+    (violation,) = check_layers.check_imports(tmp_path)
+    assert message in violation
+
+
+def test_script_fails_on_a_bad_tree_and_passes_on_a_good_one(tmp_path):
+    write_tree(tmp_path, {**GOOD_CXX, **GOOD_PYTHON})
+    command = [sys.executable, str(SCRIPT), str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    write_tree(tmp_path, {"src/mesh/b.h": '#include "ir/view.h"\n'})
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stdout.count("\n") == 1
+    assert result.stdout.startswith("src/mesh/b.h:1: ")

@@ -1,0 +1,253 @@
+"""A worker that fails, or a program that disagrees with the others', ends the step for all."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+
+from distir_ext._disco import WorkerError
+
+X = np.arange(6, dtype="float32").reshape(2, 3)
+SHAPE = (2, 3)
+
+
+def all_reduce(groups="[[0,1,2,3]]", x=X, kind="sum"):
+    return ("all_reduce", (x, groups, kind), x.shape)
+
+
+NOTHING = ("keep", (), None)
+
+
+def fails(runner, calls, match):
+    """The error of a step, which must come within seconds and close the session."""
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=match) as caught:
+        runner.calls(calls)
+    assert time.monotonic() - begin < 5
+    with pytest.raises(RuntimeError, match="the session is closed: worker"):
+        runner.calls([NOTHING] * runner.workers.num_workers)
+    return caught.value
+
+
+def test_others_wake_when_a_worker_raises(fresh_runner):
+    runner = fresh_runner(4)
+
+    def late_failure():
+        time.sleep(0.3)  # the others sleep in the all-reduce by now
+        raise ValueError("boom")
+
+    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
+
+    def arguments():
+        return [tvm.runtime.tensor(X), "[[0,1,2,3]]", "sum", tvm.runtime.empty(SHAPE)]
+
+    functions = [reduce, tvm_ffi.convert(late_failure), reduce, reduce]
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=r"worker 1 \(device 1\) failed in \"step\".*boom") as e:
+        runner.workers.run("step", functions, [arguments(), [], arguments(), arguments()])
+    assert time.monotonic() - begin < 5
+    assert (e.value.worker, e.value.device, e.value.function) == (1, 1, "step")
+    assert e.value.kind == "ValueError"
+    assert "late_failure" in e.value.backtrace
+
+
+def test_others_wake_from_recv_when_a_worker_raises(fresh_runner):
+    plan = (
+        '{"channel": 0, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
+        ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
+    )
+    runner = fresh_runner(3)
+    recv = ("recv", (plan,), (4,))
+    bad = ("all_reduce", (np.zeros(3, "float32"), "[[2]]", "median"), (3,))
+
+    def wait_then_fail(*args):
+        time.sleep(0.3)
+        tvm_ffi.get_global_func("distir.runtime.all_reduce")(*args)
+
+    x = tvm.runtime.tensor(bad[1][0])
+    functions = [
+        tvm_ffi.get_global_func("distir.runtime.keep"),
+        tvm_ffi.get_global_func("distir.runtime.recv"),
+        tvm_ffi.convert(wait_then_fail),
+    ]
+    out = tvm.runtime.empty((4,))
+    with pytest.raises(WorkerError, match=r'worker 2 .* unknown reduction "median"'):
+        runner.workers.run("step", functions, [[], [recv[1][0], out], [x, "[[2]]", "median", x]])
+
+
+def test_device_ids_are_named_not_ranks(fresh_runner):
+    runner = fresh_runner([3, 5, 9])
+    outs = runner("all_reduce", [X] * 3, ("[[9,3,5]]", "sum"), [SHAPE] * 3)
+    np.testing.assert_array_equal(outs[0], 3 * X)
+    error = fails(runner, [all_reduce("[[3,5]]")] * 3, r"no group of .* has device 9")
+    assert (error.worker, error.device) == (2, 9)
+
+
+@pytest.mark.parametrize(
+    ("calls", "match"),
+    [
+        (
+            [all_reduce("[[0,1]]"), NOTHING],
+            r"all_reduce over devices \[0, 1\] can never complete.*device 1 has finished",
+        ),
+        (
+            [
+                all_reduce("[[0,1],[2,3]]"),
+                all_reduce("[[0,1],[2,3]]"),
+                all_reduce("[[2,3]]"),
+                NOTHING,
+            ],
+            r"all_reduce over devices \[2, 3\] can never complete",
+        ),
+        (
+            [all_reduce("[[0,1]]"), all_reduce("[[1,2]]"), all_reduce("[[0,2]]")],
+            r"can never complete.*waits in all_reduce over devices",
+        ),
+        (
+            [all_reduce("[[0,1]]"), all_reduce("[[1,0]]")],
+            r"can never complete.*waits in all_reduce over devices",
+        ),
+    ],
+    ids=["one skips", "others are done", "cycle", "orders differ"],
+)
+def test_programs_that_would_wait_forever(fresh_runner, calls, match):
+    fails(fresh_runner(len(calls)), calls, match)
+
+
+def test_recv_without_send(fresh_runner):
+    plan = (
+        '{"channel": 4, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
+        ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
+    )
+    runner = fresh_runner(2)
+    with pytest.raises(WorkerError, match=r"recv on channel 4 from device 0 to device 1 can never"):
+        runner.workers.run(
+            "step",
+            [None, tvm_ffi.get_global_func("distir.runtime.recv")],
+            [[], [plan, tvm.runtime.empty((2,))]],
+        )
+
+
+@pytest.mark.parametrize(
+    ("calls", "match"),
+    [
+        ([all_reduce("[[0,1]]", kind="sum"), all_reduce("[[0,1]]", kind="max")], "disagree"),
+        ([all_reduce("[[0,1]]"), all_reduce("[[0,1]]", X.T.copy())], r"\[2, 3\].*\[3, 2\]"),
+        ([all_reduce("[[0,1]]"), all_reduce("[[0,1]]", X.astype("int32"))], "float32.*int32"),
+        (
+            [all_reduce("[[0,1]]"), ("permute", (X, "[[0,1]]", "[[0,1],[1,0]]"), SHAPE)],
+            "device 0 calls all_reduce.*device 1 calls permute",
+        ),
+        (
+            [
+                ("all_gather", (np.zeros((2, 2)), "[[0,1]]", d), s)
+                for d, s in [(0, (4, 2)), (1, (2, 4))]
+            ],
+            "disagree",
+        ),
+    ],
+    ids=["kind", "shape", "dtype", "operation", "dim"],
+)
+def test_calls_that_do_not_match(fresh_runner, calls, match):
+    fails(fresh_runner(2), calls, match)
+
+
+def test_message_of_an_earlier_step_is_not_taken(fresh_runner):
+    plan = (
+        '{"channel": 0, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
+        ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
+    )
+    runner = fresh_runner(2)
+    runner.calls([("send", (X[0].copy(), plan), None), NOTHING])
+    calls = [("send", (X[0].copy(), plan), None), ("recv", (plan,), (3,))]
+    fails(runner, calls, "channel 0 from device 0 to device 1.*of another step")
+
+
+PLAN = '{"channel": 0, "grid": [2], "pieces": %s, "source_boxes": %s, "target_boxes": %s}'
+BOTH = '{"0": [[0], [2]], "1": [[0], [2]]}'
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (("all_reduce", (X, "[[0,1]]", "median"), SHAPE), 'unknown reduction "median"'),
+        (("all_reduce", (X, "[[0,1]]", "sum"), (3, 2)), r"out has shape \[3, 2\].*\[2, 3\]"),
+        (("all_reduce", (X, "[[0,1", "sum"), SHAPE), "groups: not JSON"),
+        (("all_reduce", (X, "[[0,1],[1]]", "sum"), SHAPE), r"groups\[1\]: device 1 occurs twice"),
+        (("all_reduce", (X, '{"a": 1}', "sum"), SHAPE), "groups: is not a list"),
+        (
+            ("all_reduce", (X, "[[0,1,7]]", "sum"), SHAPE),
+            r"device 7 is not in the session.*\[0, 1\]",
+        ),
+        (("all_reduce", (X.astype("int32"), "[[0,1]]", "mean"), SHAPE), "mean of int32"),
+        (("all_reduce", (X > 1, "[[0,1]]", "mean"), SHAPE), "mean of bool"),
+        (
+            ("all_reduce", (X.astype(ml_dtypes.float8_e4m3fn), "[[0,1]]", "sum"), SHAPE),
+            "float8_e4m3fn can not be reduced",
+        ),
+        (("all_gather", (X, "[[0,1]]", 2), (4, 3)), r"dim 2 is not a dimension of x"),
+        (("all_gather", (X, "[[0,1]]", -1), (4, 3)), r"dim -1 is not a dimension of x"),
+        (("reduce_scatter", (X, "[[0,1]]", 1, "sum"), (2, 1)), "does not divide into 2 parts"),
+        (("all_to_all", (X, "[[0,1]]", 1, 0), (4, 1)), "does not divide into 2 parts"),
+        (("slice", (X, "[[0,1]]", 1), (2, 1)), "does not divide into 2 parts"),
+        (("permute", (X, "[[0,1]]", "[[0,1]]"), SHAPE), "not a permutation"),
+        (("permute", (X, "[[0,1]]", "[[0,1],[1,1]]"), SHAPE), "occurs twice"),
+        (("permute", (X, "[[0],[1]]", "[[0,1],[1,0]]"), SHAPE), "is not in the group"),
+        (("send", (X, PLAN % ("[]", "{}", "{}")), None), "neither source nor target"),
+        (("transfer", (X, PLAN % ("[]", BOTH, BOTH)), SHAPE), "pieces of 0 units for a box of 2"),
+        (("recv", (PLAN % ("[[0,0,[0],[3]]]", "{}", BOTH),), SHAPE), "inside the grid"),
+        (("send", (X, "{}"), None), 'has no key "grid"'),
+    ],
+)
+def test_bad_arguments(fresh_runner, call, match):
+    error = fails(fresh_runner(2), [call, call], match)
+    assert error.kind in ("ValueError", "TypeError")
+
+
+def test_builtins_outside_a_session():
+    x = tvm.runtime.tensor(X)
+    with pytest.raises(RuntimeError, match="run on the workers of a session"):
+        tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, "[[0]]", "sum", x)
+
+
+def test_a_worker_can_not_wait_for_itself(fresh_runner):
+    runner = fresh_runner(2)
+
+    def reenter():
+        runner.workers.run("inner", [None, None], [[], []])
+
+    with pytest.raises(WorkerError, match="worker 0 can not start a step of its own session"):
+        runner.workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
+
+
+def test_interrupt_ends_the_step(fresh_runner):
+    """A KeyboardInterrupt while the workers wait in a collective."""
+    runner = fresh_runner(2)
+    release = threading.Event()
+
+    def hold():
+        release.wait(20)
+
+    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
+    x = tvm.runtime.tensor(X)
+
+    def interrupt():
+        time.sleep(0.3)
+        _thread.interrupt_main()
+        time.sleep(0.5)
+        release.set()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.workers.run("step", [reduce, tvm_ffi.convert(hold)], [[x, "[[0,1]]", "sum", x], []])
+    thread.join()
+    with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
+        runner.workers.check_open()

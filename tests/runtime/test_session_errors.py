@@ -1,0 +1,284 @@
+"""What users get wrong is one exception that names it, on a session that goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from distir_ext.session import Session, WorkerError
+
+
+@pytest.fixture
+def build(signature, tensor_type, function_type):
+    """x [n, 4] times w [4], rows over two devices, by a kernel written in Python."""
+
+    def compile_with(kernel="distir.test.multiply", **changes):
+        rows = tensor_type(["n", 4], "float32", (2,), [0])
+        function = function_type(
+            {"x": rows, "y": rows, "w": tensor_type([4], "float32", (2,), [-1])},
+            rows,
+            [("main", [0, 1], [0, 2], [0])],
+            num_input=2,
+        )
+        function.update(changes)
+        text = signature([0, 1], main=function)
+
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("m", 4), "float32"), w: R.Tensor((4,), "float32")):
+                m = T.int64()
+                z = R.call_dps_packed(kernel, (x, w), out_ty=R.Tensor((m, 4), "float32"))
+                y = R.call_dps_packed(
+                    "distir.runtime.all_reduce",
+                    (z, R.str("[[0,1]]"), R.str("max")),
+                    out_ty=R.Tensor((m, 4), "float32"),
+                )
+                return y
+
+            @R.function
+            def distir_signature() -> R.Object:
+                return R.str(text)
+
+        return tvm.compile(Module, "llvm")
+
+    return compile_with
+
+
+@tvm_ffi.register_global_func("distir.test.multiply", override=True)
+def _multiply(x, w, out):
+    out.copyfrom(x.numpy() * w.numpy())
+
+
+@tvm_ffi.register_global_func("distir.test.fail_on_worker_1", override=True)
+def _fail_on_worker_1(x, w, out):
+    if tvm_ffi.get_global_func("runtime.disco.worker_rank")() == 1:
+        raise ValueError("no such luck")
+    out.copyfrom(x)
+
+
+W = np.arange(4, dtype="float32")
+X = np.ones((2, 4), "float32")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "match"),
+    [
+        ((), TypeError, r'"main" takes 2 inputs \(x, y\), 0 were given'),
+        ((X, X, X), TypeError, r'"main" takes 2 inputs \(x, y\), 3 were given'),
+        (
+            (X.astype("float64"), X),
+            TypeError,
+            r'input "x" of "main" has dtype float64, expected float32',
+        ),
+        (
+            (X, X.astype(">f4")),
+            TypeError,
+            r'input "y" of "main" can not be used: its byte order',
+        ),
+        (
+            (np.ones((2, 5), "float32"), X),
+            ValueError,
+            r'dimension 1 of input "x" of "main" has size 5, expected 4',
+        ),
+        (
+            (np.ones(4, "float32"), X),
+            ValueError,
+            r'input "x" of "main" has 1 dimensions \[4\], expected 2: float32\[n, 4\]',
+        ),
+        (
+            (X, np.ones((4, 4), "float32")),
+            ValueError,
+            r'dimension 0 of input "y" of "main" has n = 4, but dimension 0 of input "x".*n = 2',
+        ),
+        (
+            (np.ones((3, 4), "float32"), X),
+            ValueError,
+            r'dimension 0 of input "x" of "main" has size 3, which does not divide among the 2',
+        ),
+        ((["a"], X), TypeError, r'input "x" of "main" can not be used: it is an array of <U1'),
+        (([[1, 2], [3]], X), TypeError, r'input "x" of "main" can not be used: list is not an'),
+        ((None, X), TypeError, r'input "x" of "main" can not be used: it is an array of object'),
+    ],
+)
+def test_wrong_inputs(build, inputs, error, match):
+    with Session(2) as session:
+        main = session.load(build(), {"w": W})["main"]
+        with pytest.raises(error, match=match):
+            main(*inputs)
+        np.testing.assert_array_equal(main(X, X).numpy(), X * W)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        (None, ValueError, r"no value was given for the weights \['w'\]"),
+        ({}, ValueError, r"no value was given for the weights \['w'\]"),
+        ({"v": W}, ValueError, r"no value was given for the weights \['w'\]"),
+        ({"w": W, "v": W}, ValueError, r"has no weights \['v'\]; it has \['w'\]"),
+        ([], ValueError, r"has 1 weights \(w\), 0 were given"),
+        ([W, W], ValueError, r"has 1 weights \(w\), 2 were given"),
+        ({"w": W[:3]}, ValueError, r'dimension 0 of weight "w" of "main" has size 3, expected 4'),
+        ({"w": W.astype("int32")}, TypeError, r'weight "w" of "main" has dtype int32, expected'),
+    ],
+)
+def test_wrong_weights(build, params, error, match):
+    with Session(2) as session:
+        exe = build()
+        with pytest.raises(error, match=match):
+            session.load(exe, params)
+        np.testing.assert_array_equal(session.load(exe, [W])["main"](X, X).numpy(), X * W)
+
+
+def test_unknown_function(build):
+    with Session(2) as session:
+        model = session.load(build(), {"w": W})
+        with pytest.raises(KeyError, match=r'no function \\?"prefill\\?"; it has \\?"main\\?"'):
+            model["prefill"]
+
+
+def test_too_few_workers(build):
+    with Session(1) as session:
+        with pytest.raises(
+            ValueError,
+            match=r"needs 2 devices \[0, 1\], the session has 1 workers for devices \[0\]",
+        ):
+            session.load(build(), {"w": W})
+        assert not session.closed
+
+
+def test_not_an_executable(build):
+    @I.ir_module
+    class Plain:
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            return x
+
+    with Session(2) as session:
+        with pytest.raises(TypeError, match=r"expected an executable from dx.build, got IRModule"):
+            session.load(Plain)
+        with pytest.raises(ValueError, match=r"no distir_signature; build it with dx.build"):
+            session.load(tvm.compile(Plain, "llvm"))
+        assert not session.closed
+
+
+def test_executable_that_calls_a_missing_function(build):
+    with Session(2) as session:
+        with pytest.raises(RuntimeError, match=r"distir.test.missing"):
+            session.load(build(kernel="distir.test.missing"), {"w": W})
+        np.testing.assert_array_equal(session.load(build(), [W])["main"](X, X).numpy(), X * W)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"programs": [{"name": "gone", "device_ids": [0, 1], "params": [0, 2], "results": [0]}]},
+         r'no function "gone"'),
+        ({"programs": [{"name": "main", "device_ids": [0], "params": [0, 2], "results": [0]}]},
+         r'no program of function "main" returns all of result 0'),
+        ({"programs": [{"name": "main", "device_ids": [0, 1, 2], "params": [0], "results": [0]}]},
+         r'takes parameter "x" on devices \[2\], which are not in its mesh'),
+        ({"programs": [{"name": "main", "device_ids": [0, 1, 1], "params": [0], "results": [0]}]},
+         r"two programs for devices \[1\]"),
+        ({"result": {"kind": "object"}}, r'unknown kind "object"'),
+        ({"params": [{"type": {"kind": "tuple", "fields": []}}]}, r"malformed: KeyError\('name'\)"),
+    ],
+)  # fmt: skip
+def test_bad_signatures(build, changes, match):
+    with Session(2) as session:
+        with pytest.raises(ValueError, match=match):
+            session.load(build(**changes), {"w": W})
+        assert not session.closed
+
+
+def test_signature_of_another_version(build):
+    from distir_ext._signature import parse_signature
+
+    with pytest.raises(ValueError, match="signature of version 2, this package reads version 1"):
+        parse_signature('{"version": 2, "device_ids": [], "functions": {}}')
+    with pytest.raises(ValueError, match="mesh of shape"):
+        parse_signature(
+            '{"version": 1, "device_ids": [0], "functions": {"f": {"params": [], "programs": [],'
+            ' "result": {"kind": "tensor", "shape": [2], "dtype": "int8", "placement": [0],'
+            ' "mesh": {"shape": [2], "device_ids": [0]}}}}}'
+        )
+    with pytest.raises(ValueError, match="placement"):
+        parse_signature(
+            '{"version": 1, "device_ids": [0], "functions": {"f": {"params": [], "programs": [],'
+            ' "result": {"kind": "tensor", "shape": [2], "dtype": "int8", "placement": [1],'
+            ' "mesh": {"shape": [1], "device_ids": [0]}}}}}'
+        )
+
+
+class FakeMesh:
+    def __init__(self, *device_ids):
+        self.device_ids = device_ids
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ((0,), ValueError, "at least one worker, not 0"),
+        ((-2,), ValueError, "at least one worker, not -2"),
+        ((True,), TypeError, "a mesh or a number of workers, not bool"),
+        (("2",), TypeError, "a mesh or a number of workers, not str"),
+        ((2.0,), TypeError, "a mesh or a number of workers, not float"),
+        ((FakeMesh(),), ValueError, "the mesh has no devices"),
+        ((FakeMesh(0, 1, 1, 0),), ValueError, r"devices more than once: \[0, 1\]"),
+        ((FakeMesh(-1, 1),), ValueError, "device id -1 is negative"),
+        ((2, "gloo"), ValueError, r"ccl='gloo' is not supported; this build has \["),
+        ((2, "cpu", "fibers"), ValueError, r"workers='fibers' is not supported; known are \["),
+    ],
+)
+def test_wrong_sessions(arguments, error, match):
+    with pytest.raises(error, match=match):
+        Session(*arguments)
+
+
+def test_worker_that_raises_closes_the_session(build):
+    session = Session(2)
+    main = session.load(build(kernel="distir.test.fail_on_worker_1"), {"w": W})["main"]
+    with pytest.raises(
+        WorkerError,
+        match=r'worker 1 \(device 1\) failed in "main" in operator '
+        r'"distir.test.fail_on_worker_1": ValueError: no such luck',
+    ):
+        main(X, X)
+    assert session.closed
+    for use in (lambda: main(X, X), lambda: session.load(build(), {"w": W})):
+        with pytest.raises(RuntimeError, match=r"the session is closed: worker 1 .* no such luck"):
+            use()
+    session.close()
+    with Session(2) as another:
+        np.testing.assert_array_equal(another.load(build(), [W])["main"](X, X).numpy(), X * W)
+
+
+def test_failure_inside_a_builtin_names_the_builtin(build):
+    with Session(FakeMesh(1, 0, 7)) as session:
+        main = session.load(build(), {"w": W})["main"]
+        np.testing.assert_array_equal(main(X, X).numpy(), X * W)
+        session.load(build(kernel="distir.test.wrong_shape"), {"w": W})
+        with pytest.raises(WorkerError, match=r'in operator "distir.test.wrong_shape"'):
+            session.load(build(kernel="distir.test.wrong_shape"), {"w": W})["main"](X, X)
+
+
+@tvm_ffi.register_global_func("distir.test.wrong_shape", override=True)
+def _wrong_shape(x, w, out):
+    out.copyfrom(w.numpy())
+
+
+def test_closing_twice_and_using_a_closed_session(build):
+    session = Session(2)
+    main = session.load(build(), {"w": W})["main"]
+    session.close()
+    session.close()
+    assert session.closed
+    with pytest.raises(RuntimeError, match="the session is closed: it was closed"):
+        main(X, X)
+    with pytest.raises(RuntimeError, match="the session is closed: it was closed"):
+        session.load(build(), {"w": W})
