@@ -5,11 +5,13 @@
 The program is a stack of decoder layers with the shapes of Llama 2 70B on 8 devices, its
 projections sharded as Megatron does, see ``models/llama_stack.py``. First as one function, which
 upstream's PropagateSharding accepts as well, then as one private function that is called once per
-layer, which it does not. Times are the best of several repeats, each with the garbage collector
-off; a pass gets the result of the one before it.
+layer, which it does not. Times are the processor time of the thread, since no pass uses several and
+other processes count less; the best of several repeats, with the garbage collector off. A pass gets
+the result of the one before it.
 
-The last table says how far time is from linear between the two largest programs: (time ratio) over
-(operator ratio) minus one, where negative means faster than linear.
+The second table of each says how far time is from linear between the two largest programs: (ratio
+of times) over (ratio of program sizes) minus one, so that below zero is better than linear. Size is
+the number of variables, since calls have few operators but many arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import tvm
-from models.llama_stack import build_calls, build_stack, count_operators
+from models.llama_stack import (
+    annotated,
+    build_calls,
+    build_stack,
+    count_operators,
+    count_variables,
+)
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -45,6 +53,7 @@ class Measurement:
 
     layers: int
     operators: int
+    variables: int
     passes: dict[str, float] = field(default_factory=dict)
     upstream: float | None = None
 
@@ -71,9 +80,9 @@ def timed(
     gc.collect()
     gc.disable()
     try:
-        start = time.perf_counter()
+        start = time.thread_time()
         result = apply(mod)
-        return time.perf_counter() - start, result
+        return time.thread_time() - start, result
     finally:
         gc.enable()
 
@@ -82,8 +91,8 @@ def measure(
     layers: int, build: Callable[[int], tvm.IRModule], repeats: int, upstream: bool
 ) -> Measurement:
     """Times every pass on one program."""
-    mod = build(layers)
-    measurement = Measurement(layers, count_operators(mod))
+    mod = annotated(build(layers))
+    measurement = Measurement(layers, count_operators(mod), count_variables(mod))
     best = measurement.passes
     for _ in range(repeats):
         current = mod
@@ -120,8 +129,8 @@ def time_table(title: str, measurements: Sequence[Measurement]) -> Table:
 
 
 def linearity_table(title: str, small: Measurement, large: Measurement) -> Table:
-    """How far each time is from growing as the number of operators does."""
-    growth = large.operators / small.operators
+    """How far each time is from growing as the program does."""
+    growth = large.variables / small.variables
     table = Table(
         "pass",
         "deviation from linear",

@@ -150,7 +150,7 @@ class LayerEmitter:
 
 
 def build_stack(layers: int, config: StackConfig = LLAMA_70B) -> tvm.IRModule:
-    """All layers in one function ``main``, its projections annotated over 8 devices."""
+    """All layers in one function ``main``."""
     builder = relax.BlockBuilder()
     shared = _variables(shared_inputs(config), config)
     weights = [_variables(layer_weights(config), config, f"layers.{i}.") for i in range(layers)]
@@ -162,7 +162,7 @@ def build_stack(layers: int, config: StackConfig = LLAMA_70B) -> tvm.IRModule:
                 x = emitter.layer(x, each)
             result = builder.emit_output(x)
         builder.emit_func_output(result)
-    return _annotated(builder.get())
+    return builder.get()
 
 
 def build_calls(layers: int, config: StackConfig = LLAMA_70B) -> tvm.IRModule:
@@ -186,7 +186,12 @@ def build_calls(layers: int, config: StackConfig = LLAMA_70B) -> tvm.IRModule:
                 x = builder.emit(relax.Call(layer, [x, *tables, *each.values()]))
             result = builder.emit_output(x)
         builder.emit_func_output(result)
-    return _annotated(builder.get())
+    return builder.get()
+
+
+def annotated(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the projections of ``main`` annotated over 8 devices."""
+    return dx.annotate(mod, dx.Mesh((8,), ("tp",)), PLAN)
 
 
 def count_operators(mod: tvm.IRModule) -> int:
@@ -197,6 +202,14 @@ def count_operators(mod: tvm.IRModule) -> int:
         for function in mod.functions.values()
         for block in function.body.blocks
         for binding in block.bindings
+    )
+
+
+def count_variables(mod: tvm.IRModule) -> int:
+    """The parameters and bindings of all functions: what a pass visits at least once."""
+    return sum(
+        len(function.params) + sum(len(block.bindings) for block in function.body.blocks)
+        for function in mod.functions.values()
     )
 
 
@@ -213,7 +226,3 @@ def _parameters(
     shared: dict[str, relax.Var], weights: list[dict[str, relax.Var]]
 ) -> list[relax.Var]:
     return [*shared.values(), *(var for each in weights for var in each.values())]
-
-
-def _annotated(mod: tvm.IRModule) -> tvm.IRModule:
-    return dx.annotate(mod, dx.Mesh((8,), ("tp",)), PLAN)

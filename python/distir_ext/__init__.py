@@ -1,11 +1,13 @@
 """Distributed tensor programs for TVM Relax, as an add-on to the apache-tvm wheel.
 
-``import distir_ext as dx`` loads the native library into TVM, registers its operators and lets TVMScript parse them.
+``import distir_ext as dx`` loads the native library into TVM, registers its operators and lets
+TVMScript parse them.
 """
 
 from distir_ext import (
     _library,  # first: loads the native library  # noqa: F401
     _script,
+    _warnings,
     analysis,
     transform,
 )
@@ -14,9 +16,11 @@ from distir_ext.annotate import annotate
 from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.pipelines import build, lower
+from distir_ext.provenance import explain
 from distir_ext.session import Session
 
 _script.install()
+_warnings.install()
 
 __all__ = [
     "Mesh",
@@ -26,6 +30,7 @@ __all__ = [
     "analysis",
     "annotate",
     "build",
+    "explain",
     "lower",
     "transform",
 ]

@@ -1,7 +1,8 @@
 """Lets TVMScript parse the operators that this package adds.
 
-TVM prints an operator ``relax.dist.all_gather`` as ``R.dist.all_gather(...)`` by itself; parsing needs a function of
-that name under ``R.dist`` (on DTensors) or ``R.ccl`` (on local tensors) that returns the call.
+TVM prints an operator ``relax.dist.all_gather`` as ``R.dist.all_gather(...)`` by itself; parsing
+needs a function of that name under ``R.dist`` (on DTensors) or ``R.ccl`` (on local tensors) that
+returns the call.
 """
 
 from __future__ import annotations

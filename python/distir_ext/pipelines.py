@@ -14,7 +14,7 @@ _SIGNATURE_FUNCTION = "distir_signature"
 
 
 def lower(mod: tvm.IRModule) -> tvm.IRModule:
-    """Runs what is still missing up to per-worker Relax, collectives still being ``R.ccl`` operators.
+    """Runs what is still missing up to per-worker Relax, with ``R.ccl`` collectives.
 
     Args:
         mod: A module at any stage: annotated, propagated, legalised or already lowered.
@@ -36,8 +36,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     )(mod)
     if _signature(lowered) is None:
         raise ValueError(
-            "the module has no sharding annotations; mark some tensors with distir_ext.annotate, a ShardingMutator or "
-            "R.dist.annotate_sharding first"
+            "the module has no sharding annotations; mark some tensors with distir_ext.annotate, "
+            "a ShardingMutator or R.dist.annotate_sharding first"
         )
     return lowered
 
@@ -51,8 +51,9 @@ def build(mod: tvm.IRModule, target: str | tvm.target.Target = "llvm", **options
         options: Passed on to ``tvm.compile``.
 
     Returns:
-        The executable of ``tvm.compile``. ``Session.load`` loads it; it tells its signature (parameters, placements, which
-        function which device runs) through its function ``distir_signature``.
+        The executable of ``tvm.compile``. ``Session.load`` loads it; it tells its signature
+        (parameters, placements, which function which device runs) through its function
+        ``distir_signature``.
 
     Raises:
         ValueError: the module has no sharding annotations, or a pass refuses it.
@@ -74,7 +75,7 @@ def _with_signature_function(mod: tvm.IRModule) -> tvm.IRModule:
         text = builder.emit(tvm.ir.StringImm(_signature(mod)))
         builder.emit_func_output(text)
     signature = builder.get()[_SIGNATURE_FUNCTION]
-    # Stages are written without dataflow blocks, since they send; what lies between gets them for fusion.
+    # Stages have no dataflow blocks, since they send; what lies between sends gets them for fusion.
     result = relax.transform.ConvertToDataflow()(mod)
     result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), signature)
     return result

@@ -1,4 +1,4 @@
-"""The passes: each an ordinary ``tvm.transform.Pass``, to be called on a module or put into a ``Sequential``."""
+"""The passes: ordinary ``tvm.transform.Pass`` objects, to be called or put into a Sequential."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ def _native(name: str) -> tvm.transform.Pass:
 def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes so
     """From annotations to DTensor types, across function calls.
 
-    Sources are ``R.dist.annotate_sharding`` and DTensor types that are there already. Every value of a function that takes
-    part becomes a DTensor; callees are specialised per signature, and ``R.dist.redistribute`` stands where two sides
-    disagree. Functions that take no part stay as they are.
+    Sources are ``R.dist.annotate_sharding`` and DTensor types that are there already. Every value
+    of a function that takes part becomes a DTensor; callees are specialised per signature, and
+    ``R.dist.redistribute`` stands where two sides disagree. What is annotated stays as annotated;
+    functions that take no part stay as they are.
 
     Raises (when applied):
-        ValueError: a stated sharding does not fit its tensor, or a local function stands in the way.
+        ValueError: A stated sharding does not fit its tensor, or a local function is in the way.
     """
     return _native("PropagateSharding")
 
 
 def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
-    """Redistributions, and the reductions that operators imply, become explicit collectives on DTensors."""
+    """Redistributions, and reductions that operators imply, become collectives on DTensors."""
     return _native("LegalizeRedistribute")
 
 
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
     """From DTensors to per-worker programs on local tensors, with collectives over device groups.
 
-    A function whose values lie on several device sets becomes one function per stage, named ``<name>_stage<i>``.
-    Runs LegalizeRedistribute on functions where it has not been run.
+    A function whose values lie on several device sets becomes one function per stage, named
+    ``<name>_stage<i>``. Runs LegalizeRedistribute on functions where it has not been run.
 
     Raises (when applied):
-        ValueError: a dimension does not divide into its shards; names function and tensor.
+        ValueError: A dimension does not divide into its shards; names function and tensor.
     """
     return _native("LowerDistIR")
 

@@ -45,6 +45,31 @@ void SetInferDTensorType(const std::string& op, InferType infer) {
   SetInfer(op, kInferDTensorType, infer, kOverUpstream);
 }
 
+namespace {
+
+bool HasDTensor(const Type& type) {
+  if (auto tuple = TupleType::Cast(type); tuple.defined()) {
+    for (const Type& field : tuple.fields()) {
+      if (HasDTensor(field)) return true;
+    }
+  }
+  return DTensorType::Is(type);
+}
+
+}  // namespace
+
+void SetInferDTensorTupleType(const std::string& op, InferType infer) {
+  ffi::Function own = kGetAttr(GetOp(op), kInferType).cast<ffi::Function>();
+  ffi::Function function =
+      ffi::Function::FromTyped([infer, own](Call call, ffi::ObjectRef builder) -> Type {
+        for (const Expr& arg : call.args()) {
+          if (HasDTensor(arg.ty())) return infer(call);
+        }
+        return own(call, builder).cast<Type>();
+      });
+  kSetAttr(GetOp(op), kInferType, function, kOverUpstream);
+}
+
 bool HasAttr(const std::string& op, const char* attr) {
   return kGetAttr(GetOp(op), attr) != nullptr;
 }

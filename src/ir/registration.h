@@ -24,6 +24,11 @@ void SetInferType(const std::string& op, InferType infer);
 /*! \brief Type inference for calls with a DTensor argument; takes the place of upstream's where
  * there is one. */
 void SetInferDTensorType(const std::string& op, InferType infer);
+/*!
+ * \brief Lets `infer` decide for calls with a DTensor inside a tuple argument, which TVM takes for
+ * calls on Tensors; other calls keep the operator's own inference.
+ */
+void SetInferDTensorTupleType(const std::string& op, InferType infer);
 bool HasAttr(const std::string& op, const char* attr);
 /*! \brief Names of all registered operators. */
 std::vector<std::string> ListOpNames();

@@ -27,12 +27,10 @@ bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
 /*! \brief Writes one instance. */
 class InstanceEmitter : public ir::FunctionRewriter {
  public:
-  InstanceEmitter(Emitter* emitter, const Program& program, const std::vector<Step>& steps,
-                  int instance)
+  InstanceEmitter(Emitter* emitter, const Program& program, int instance)
       : emitter_(*emitter),
         meshes_(emitter->meshes_),
         program_(program),
-        steps_(steps),
         instance_(program.instances[instance]),
         graph_(*instance_.graph) {}
 
@@ -41,6 +39,17 @@ class InstanceEmitter : public ir::FunctionRewriter {
     exact_ret_ty_ = exact_ret_ty;
     return RewriteFunction(graph_.function);
   }
+
+  /*! \brief Names of the function's tensors with their slots in the program. */
+  std::vector<std::pair<std::string, int>> Variables() const {
+    std::vector<std::pair<std::string, int>> variables;
+    for (size_t i = 0; i < graph_.slots.size(); ++i) {
+      if (!graph_.slots[i].is_constant)
+        variables.emplace_back(graph_.slots[i].name, instance_.Slot(i));
+    }
+    return variables;
+  }
+  std::vector<Disagreement> TakeDisagreements() { return std::move(disagreements_); }
 
   ffi::Array<ir::Type> ParamTypes() {
     ffi::Array<ir::Type> types;
@@ -90,6 +99,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
   }
 
   ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
+    writing_ = branch_of.defined() ? branch_of.name() : "the result of " + graph_.name;
     ir::Type global_ty = rules::StripDistribution(value.ty());
     if (branch_of.defined()) return Placed(value, SolvedType(global_ty, SlotsOf(branch_of)), true);
     if (exact_ret_ty_.defined()) return Placed(value, exact_ret_ty_, true);
@@ -106,6 +116,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
   // ---- bindings
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    writing_ = var.name();
     if (auto call = ir::Call::Cast(value); call.defined()) {
       EmitCall(var, call);
     } else if (ir::Constant::Is(value) && ir::TensorType::Is(value.ty())) {
@@ -143,8 +154,8 @@ class InstanceEmitter : public ir::FunctionRewriter {
   }
 
   void EmitFunctionCall(const ir::Var& var, const ir::Call& call, int callee) {
-    Emitter::Specialization target = emitter_.Specialize(program_, steps_, callee, nullptr);
-    ffi::Array<ir::Type> wanted = InstanceEmitter(&emitter_, program_, steps_, callee).ParamTypes();
+    Emitter::Specialization target = emitter_.Specialize(program_, callee, nullptr);
+    ffi::Array<ir::Type> wanted = InstanceEmitter(&emitter_, program_, callee).ParamTypes();
     ffi::Array<ir::Expr> args;
     for (size_t i = 0; i < call.args().size(); ++i)
       args.push_back(Placed(call.args()[i], wanted[i], true));
@@ -232,6 +243,24 @@ class InstanceEmitter : public ir::FunctionRewriter {
                                             state.root, state.sharding);
     ir::Expr raw = ir::Constant::Is(value) ? value : ir::Expr(Emit(var.name(), value));
     Bind(var, op::MakeRedistribute(raw, wanted), wanted);
+    Disagree(var.name(), type, wanted);
+  }
+
+  /*! \brief Notes for explanations why a redistribution stands where it does. */
+  void Disagree(const std::string& name, const ir::Type& have, const ir::DTensorType& wanted) {
+    auto dtensor = ir::DTensorType::Cast(have);
+    std::string from = dtensor.defined() ? PlacementText(dtensor) : "a copy on every device";
+    disagreements_.push_back({name, "`" + name + "` is redistributed from " + from + " to " +
+                                        PlacementText(wanted) + " for `" + writing_ + "`"});
+  }
+
+  static std::string PlacementText(const ir::DTensorType& type) {
+    std::string text;
+    for (int dim : op::PlacementDims(type.placement())) {
+      text += text.empty() ? "\"" : ", ";
+      text += dim < 0 ? "R" : "S[" + std::to_string(dim) + "]";
+    }
+    return text + "\" on " + mesh::ToString(op::ToMesh(type.device_mesh()));
   }
 
   bool HasLayout(const ir::DTensorType& type, const SlotState& state) {
@@ -433,6 +462,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
     if (ir::TupleGetItem::Is(value)) argument = Emit("lv", value);
     std::string name = ir::Var::Is(argument) ? ir::Var::Cast(argument).name() : "lv";
     ir::Var var = Emit(name, op::MakeRedistribute(argument, target));
+    Disagree(name, argument.ty(), target);
     if (ir::Var::Is(value)) {
       redistributed_[value.get()].emplace_back(target, var);
       redistribution_log_.push_back(value.get());
@@ -443,10 +473,11 @@ class InstanceEmitter : public ir::FunctionRewriter {
   Emitter& emitter_;
   op::MeshTable& meshes_;
   const Program& program_;
-  const std::vector<Step>& steps_;
   const Instance& instance_;
   const FunctionGraph& graph_;
   ir::Type exact_ret_ty_;
+  std::string writing_;  // what is being written, for explanations
+  std::vector<Disagreement> disagreements_;
   std::vector<size_t> scopes_;
   std::unordered_map<const ffi::Object*, std::vector<std::pair<ir::DTensorType, ir::Var>>>
       redistributed_;
@@ -454,13 +485,13 @@ class InstanceEmitter : public ir::FunctionRewriter {
       redistribution_log_;  // keys of redistributed_ in the order of entry
 };
 
-void Emitter::EmitRoot(const Program& program, const std::vector<Step>& steps,
-                       const std::string& name) {
-  Specialize(program, steps, 0, &name);
+void Emitter::EmitRoot(const Program& program, std::vector<Step> steps, const std::string& name) {
+  record_ = MakeRecord(program, std::move(steps), meshes_);
+  Specialize(program, 0, &name);
 }
 
-Emitter::Specialization Emitter::Specialize(const Program& program, const std::vector<Step>& steps,
-                                            int index, const std::string* root_name) {
+Emitter::Specialization Emitter::Specialize(const Program& program, int index,
+                                            const std::string* root_name) {
   const Instance& instance = program.instances[index];
   const FunctionGraph& graph = *instance.graph;
   // The signature: how every parameter and result is placed.
@@ -479,7 +510,7 @@ Emitter::Specialization Emitter::Specialize(const Program& program, const std::v
   auto found = specializations_.find(key);
   if (found != specializations_.end()) return found->second;
 
-  InstanceEmitter emitter(this, program, steps, index);
+  InstanceEmitter emitter(this, program, index);
   ir::Type exact_ret_ty;
   std::string name = root_name != nullptr ? *root_name : unique_name_(graph.name);
   ir::GlobalVar gv = ir::MakeGlobalVar(name);
@@ -501,7 +532,8 @@ Emitter::Specialization Emitter::Specialize(const Program& program, const std::v
   if (!instance.is_recursive) ir::SetType(gv, function.ty());
   Specialization result{gv, function.ret_ty()};
   specializations_[key] = result;
-  functions_.push_back({gv, function, {}});
+  Remember(function, record_, emitter.Variables(), emitter.TakeDisagreements());
+  functions_.push_back({gv, function});
   return result;
 }
 

@@ -16,23 +16,14 @@
 #include <vector>
 
 #include "propagation/instances.h"
+#include "propagation/provenance.h"
 
 namespace distir {
 namespace propagation {
 
-/*! \brief Explanation of one variable of an emitted function. */
-struct Explanation {
-  std::string variable;
-  int dim;
-  std::string axes;  // "[x|y]" notation of the dimension's axes
-  std::string rule;  // operator, "annotation" or "redistribute"
-  std::string from;  // variable that the axes came from; empty when stated
-};
-
 struct EmittedFunction {
   ir::GlobalVar name;
   ir::Function function;
-  std::vector<Explanation> explanations;
 };
 
 class Emitter {
@@ -42,7 +33,7 @@ class Emitter {
       : meshes_(*meshes), unique_name_(std::move(unique_name)) {}
 
   /*! \brief Writes instance 0 of the program under `name`, and the callees it reaches. */
-  void EmitRoot(const Program& program, const std::vector<Step>& steps, const std::string& name);
+  void EmitRoot(const Program& program, std::vector<Step> steps, const std::string& name);
 
   const std::vector<EmittedFunction>& functions() const { return functions_; }
 
@@ -53,10 +44,10 @@ class Emitter {
     ir::Type ret_ty;
   };
   /*! \brief The emitted copy for an instance's signature, made on first request. */
-  Specialization Specialize(const Program& program, const std::vector<Step>& steps, int instance,
-                            const std::string* root_name);
+  Specialization Specialize(const Program& program, int instance, const std::string* root_name);
 
   op::MeshTable& meshes_;
+  std::shared_ptr<const ProgramRecord> record_;  // of the program being written
   std::function<std::string(const std::string&)> unique_name_;
   std::map<std::vector<int64_t>, Specialization> specializations_;
   std::vector<EmittedFunction> functions_;

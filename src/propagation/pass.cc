@@ -155,7 +155,7 @@ class Propagation {
                  [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
       std::vector<Step> steps;
       Solve(&program, &steps);
-      emitter.EmitRoot(program, steps, root.name());
+      emitter.EmitRoot(program, std::move(steps), root.name());
     }
     for (const EmittedFunction& emitted : emitter.functions())
       functions.Set(emitted.name, emitted.function);

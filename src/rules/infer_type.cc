@@ -162,10 +162,15 @@ bool NeedsInference(const std::string& name) {
   return ir::HasAttr(name, "FInferType");
 }
 
+// Operators whose tensors stand in a tuple.
+constexpr const char* kTakesTuple[] = {"relax.concat",       "relax.einsum",   "relax.index_put",
+                                       "relax.index_tensor", "relax.meshgrid", "relax.stack"};
+
 const ir::OnLoad kRegister([] {
   for (const std::string& name : ir::ListOpNames()) {
     if (NeedsInference(name)) ir::SetInferDTensorType(name, InferDTensorType);
   }
+  for (const char* name : kTakesTuple) ir::SetInferDTensorTupleType(name, InferDTensorType);
 });
 
 }  // namespace

@@ -77,6 +77,9 @@ void RunOnWorker(SessionState* session, JobObj* job, WorkerContext* worker) {
     session->Fail(DescribeCurrentException(rank, job->name, worker->operator_name));
   }
   session->backend().StepEnds(rank, job->step);
+  // What the step was given goes before the controller hears of its end, not some time after.
+  job->functions[rank] = std::nullopt;
+  job->arguments[rank] = ffi::Array<ffi::Any>();
 }
 
 // The entry of every step on a worker. Nothing may leave it: disco would end the process.

@@ -100,6 +100,11 @@ def test_equal_collectives_are_counted_together():
     assert table.count("all_gather") == 1
 
 
+def test_collective_of_symbolic_size():
+    table = text(collective_table([Collective("all_reduce", 4, None, 2, "main")]))
+    assert table.count("symbolic") == 2
+
+
 def test_mesh_label():
     assert mesh_label(DeviceMesh([1], [3])) == "1: 3"
     assert mesh_label(DeviceMesh([2, 2], [4, 5, 6, 7])) == "2x2: 4-7"

@@ -22,13 +22,13 @@ class Collective:
     """One kind of collective in one per-worker function; equal ones are counted together."""
 
     kind: str
-    """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``transfer``, ``send`` or ``recv``."""
+    """The operators name under ``R.ccl``, such as ``all_reduce``, ``send`` or ``recv``."""
 
     group_size: int
     """Devices per group; for transfers, the devices that take part."""
 
     bytes_per_device: int | None
-    """Bytes that a device sends (the one that sends most, for transfers); None if a dimension is symbolic."""
+    """Bytes that a device sends, for transfers the one that sends most; None if symbolic."""
 
     count: int
     """How often it runs in one call of the function, calls of other functions included."""
@@ -152,8 +152,9 @@ def _tensor_bytes(type_: Any) -> int | None:
     shape = type_.shape
     if not isinstance(shape, relax.ShapeExpr):
         return None
-    sizes = [getattr(dim, "value", None) for dim in shape.values]
-    if not all(isinstance(size, int) for size in sizes):
-        return None
-    bits = tvm.DataType(str(type_.dtype)).bits
-    return math.prod(sizes) * max(bits, 8) // 8
+    size = 1
+    for dim in shape.values:
+        if not isinstance(dim, tvm.tirx.IntImm):
+            return None
+        size *= int(dim)
+    return size * max(int(tvm.DataType(str(type_.dtype)).bits), 8) // 8

@@ -62,7 +62,7 @@ def placement_rows(case: Case, propagated: tvm.IRModule) -> list[tuple[Placement
 
 def placement_table(rows: Iterable[tuple[PlacementRow, int]]) -> Table:
     """A table of :func:`placement_rows`."""
-    table = _table("tensor", "count", "shape", "type", "devices", "sharding", "per device")
+    table = _table("tensor", "count", "shape", "type", "devices", "sharding", "local")
     table.columns[0].overflow = "fold"
     table.columns[1].justify = "right"
     for row, count in rows:
@@ -83,11 +83,12 @@ def collective_table(collectives: Sequence[Collective]) -> Table:
     table = _table("collective", "program", "group size", "count", "bytes each", "bytes total")
     for column in table.columns[2:]:
         column.justify = "right"
-    merged: Counter[tuple[str, str, int, int]] = Counter()
+    merged: Counter[tuple[str, str, int, int | None]] = Counter()
     for each in collectives:
         merged[each.kind, each.function, each.group_size, each.bytes_per_device] += each.count
     for (kind, function, group_size, size), count in merged.items():
-        table.add_row(kind, function, str(group_size), str(count), f"{size:,}", f"{size * count:,}")
+        each_size, total = ("symbolic",) * 2 if size is None else (f"{size:,}", f"{size * count:,}")
+        table.add_row(kind, function, str(group_size), str(count), each_size, total)
     return table
 
 
