@@ -11,6 +11,9 @@ from tvm import relax
 _NAMES_IN_A_MESSAGE = 12
 
 
+_NAMES_IN_A_MESSAGE = 20
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why one variable is sharded as it is; prints as text."""
@@ -61,5 +64,16 @@ def explain(mod: tvm.IRModule, variable: str, func: str | None = None) -> Explan
         )
     lines = tuple(str(line) for lines in found if lines is not None for line in lines)
     if not lines:
-        raise ValueError(f"no variable {variable!r} in {', '.join(sorted(functions))}")
+        known = tvm_ffi.get_global_func("distir.propagation.Variables")
+        names = dict.fromkeys(str(name) for f in functions.values() for name in known(f) or ())
+        raise ValueError(
+            f"no variable {variable!r} in {', '.join(sorted(functions))}; "
+            f"there are: {_shortened(list(names))}"
+        )
     return Explanation(variable, lines)
+
+
+def _shortened(names: list[str]) -> str:
+    rest = len(names) - _NAMES_IN_A_MESSAGE
+    shown = ", ".join(names[:_NAMES_IN_A_MESSAGE])
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -97,6 +97,17 @@ ffi::Any Explain(ir::Function function, ffi::String variable) {
   return lines;
 }
 
+/*! \brief Names of the variables that Explain knows, in program order; None as for Explain. */
+ffi::Any Variables(ir::Function function) {
+  Store& store = GetStore();
+  std::lock_guard<std::mutex> lock(store.mutex);
+  auto found = store.entries.find(function.get());
+  if (found == store.entries.end() || found->second.function.lock() == nullptr) return ffi::Any();
+  ffi::Array<ffi::String> names;
+  for (const auto& [name, slot] : found->second.variables) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 std::shared_ptr<const ProgramRecord> MakeRecord(const Program& program, std::vector<Step> steps,
@@ -136,7 +147,9 @@ void Remember(const ir::Function& function, std::shared_ptr<const ProgramRecord>
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.propagation.Explain", Explain);
+  ffi::reflection::GlobalDef()
+      .def("distir.propagation.Explain", Explain)
+      .def("distir.propagation.Variables", Variables);
 }
 
 }  // namespace propagation

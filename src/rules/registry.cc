@@ -1,5 +1,7 @@
 #include "rules/registry.h"
 
+#include <tvm/ffi/reflection/registry.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -66,6 +68,19 @@ FactorRule RuleOf(const OpView& view) {
   if (!view.operands.empty() || !view.results.empty()) WarnOnce(CalleeName(view.call.op()));
   return ReplicateAll(view);
 }
+
+namespace {
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  // The table as pairs of operator and family.
+  ffi::reflection::GlobalDef().def("distir.rules.List", [] {
+    ffi::Array<ffi::Array<ffi::String>> pairs;
+    for (const RuleEntry& entry : AllRules()) pairs.push_back({entry.op, entry.family});
+    return pairs;
+  });
+}
+
+}  // namespace
 
 }  // namespace rules
 }  // namespace distir

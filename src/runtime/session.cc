@@ -42,7 +42,7 @@ std::vector<int> CheckDeviceIds(const ffi::Shape& device_ids) {
 
 Failure DescribeCurrentException(int rank, const std::string& function,
                                  const std::string& operation) {
-  Failure failure{rank, function, operation, "RuntimeError", "unknown exception", ""};
+  Failure failure{rank, function, operation, "RuntimeError", "", ""};
   try {
     throw;
   } catch (const ffi::Error& error) {
@@ -52,6 +52,7 @@ Failure DescribeCurrentException(int rank, const std::string& function,
   } catch (const std::exception& error) {
     failure.message = error.what();
   } catch (...) {
+    failure.message = "an exception of unknown type";
   }
   return failure;
 }
@@ -133,16 +134,18 @@ SessionObj::SessionObj(const ffi::String& workers, const ffi::Shape& device_ids,
   DiscoFunction("runtime.disco.worker_rank");
   DiscoFunction("distir.runtime.guarded_call");
   state_ = std::make_shared<SessionState>(CheckDeviceIds(device_ids), ccl);
-  disco_session_ = make_session(state_->num_workers(), 1);
-  guarded_call_ = get_function(disco_session_, "distir.runtime.guarded_call");
+  disco_ = std::make_unique<Disco>();
+  disco_->session = make_session(state_->num_workers(), 1);
+  disco_->guarded_call = get_function(disco_->session, "distir.runtime.guarded_call");
   SessionState::Register(state_);
 }
 
 SessionObj::~SessionObj() {
-  try {
+  if (IsOwnWorker()) {
+    // A thread can not join itself; the workers stay until the process ends.
+    [[maybe_unused]] Disco* kept = disco_.release();
+  } else {
     Close();
-  } catch (const std::exception&) {
-    // Dropped by one of its own workers: the threads are left to end with the process.
   }
 }
 
@@ -161,30 +164,31 @@ ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
   job->arguments.assign(arguments.begin(), arguments.end());
   job->results.resize(num_workers);
 
-  CheckNotWorker("start a step of");
+  CheckNotOwnWorker("start a step of");
   std::lock_guard<std::mutex> lock(mutex_);
-  if (closed_) TVM_FFI_THROW(RuntimeError) << "the session is closed";
+  if (disco_ == nullptr) TVM_FFI_THROW(RuntimeError) << "the session is closed";
   job->step = next_step_++;
   state_->AddJob(job);
-  call(disco_session_, 0, 0, guarded_call_, state_->id(), job->step);
+  call(disco_->session, 0, 0, disco_->guarded_call, state_->id(), job->step);
   return job;
 }
 
-void SessionObj::CheckNotWorker(const char* action) const {
+bool SessionObj::IsOwnWorker() const {
   WorkerContext* worker = WorkerContext::CurrentOrNull();
-  if (worker != nullptr && &worker->session() == state_.get()) {
-    TVM_FFI_THROW(RuntimeError) << "worker " << worker->rank() << " can not " << action
-                                << " its own session; it would wait for itself";
+  return worker != nullptr && &worker->session() == state_.get();
+}
+
+void SessionObj::CheckNotOwnWorker(const char* action) const {
+  if (IsOwnWorker()) {
+    TVM_FFI_THROW(RuntimeError) << "worker " << WorkerContext::Current().rank() << " can not "
+                                << action << " its own session; it would wait for itself";
   }
 }
 
 void SessionObj::Close() {
-  CheckNotWorker("close");
+  CheckNotOwnWorker("close");
   std::lock_guard<std::mutex> lock(mutex_);
-  if (closed_) return;
-  closed_ = true;
-  guarded_call_ = nullptr;
-  disco_session_ = nullptr;  // the last reference: disco tells its threads to end and joins them
+  disco_.reset();  // the last reference: disco tells its threads to end and joins them
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

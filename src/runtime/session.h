@@ -56,15 +56,20 @@ class SessionObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Session", SessionObj, tvm::ffi::Object);
 
  private:
-  void CheckNotWorker(const char* action) const;
+  // The session's first member is released last, after what refers to it.
+  struct Disco {
+    tvm::ffi::Any session;
+    tvm::ffi::Any guarded_call;
+  };
+
+  bool IsOwnWorker() const;
+  void CheckNotOwnWorker(const char* action) const;
 
   std::shared_ptr<SessionState> state_;
   // Disco's controller side is not thread safe, and all workers must see the same order of steps.
   std::mutex mutex_;
-  tvm::ffi::Any disco_session_;
-  tvm::ffi::Any guarded_call_;
+  std::unique_ptr<Disco> disco_;  // nullptr once the session is closed
   int64_t next_step_ = 1;
-  bool closed_ = false;
 };
 
 }  // namespace distir::runtime

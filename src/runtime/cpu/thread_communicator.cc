@@ -34,6 +34,15 @@ struct DimView {
   int64_t outer, size, inner;
 };
 
+void Copy(const MemoryBox& source, const MemoryBox& target) {
+  if (!source.Matches(target)) {
+    TVM_FFI_THROW(ValueError) << "a worker sends itself " << source.Describe() << " and expects "
+                              << target.Describe();
+  }
+  BoxCopy(source.extent, source.byte_strides, target.byte_strides, ElementBytes(source.dtype))
+      .Run(source.data, target.data);
+}
+
 }  // namespace
 
 std::unique_ptr<Group> ThreadCommunicator::OpenGroup(std::vector<int> ranks, int position) {
@@ -175,15 +184,24 @@ MemoryBox ThreadCommunicator::BoxOf(const TransferPiece& piece, const std::vecto
 
 void ThreadCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                   const TensorView* out) {
-  // Sends never wait, so doing all of them first can not deadlock. A worker that sends to itself
-  // leaves the message in its own mailbox.
+  // Sends never wait, so doing all of them first can not deadlock.
+  std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
   for (const TransferPiece& piece : plan.sends) {
-    backend_->FindMailbox(plan.channel, rank_, piece.peer)
-        ->Send(BoxOf(piece, plan.source_units, *x));
+    MemoryBox box = BoxOf(piece, plan.source_units, *x);
+    if (piece.peer == rank_) {
+      own.push_back(std::move(box));
+    } else {
+      backend_->FindMailbox(plan.channel, rank_, piece.peer)->Send(box);
+    }
   }
+  size_t num_own = 0;
   for (const TransferPiece& piece : plan.receives) {
-    backend_->FindMailbox(plan.channel, piece.peer, rank_)
-        ->Receive(rank_, BoxOf(piece, plan.target_units, *out));
+    const MemoryBox box = BoxOf(piece, plan.target_units, *out);
+    if (piece.peer == rank_) {
+      Copy(own[num_own++], box);
+    } else {
+      backend_->FindMailbox(plan.channel, piece.peer, rank_)->Receive(rank_, box);
+    }
   }
 }
 
