@@ -65,10 +65,10 @@ def explain(mod: tvm.IRModule, variable: str, func: str | None = None) -> Explan
     lines = tuple(str(line) for lines in found if lines is not None for line in lines)
     if not lines:
         known = tvm_ffi.get_global_func("distir.propagation.Variables")
-        names = dict.fromkeys(str(name) for f in functions.values() for name in known(f) or ())
+        variables = dict.fromkeys(str(v) for f in functions.values() for v in known(f) or ())
         raise ValueError(
             f"no variable {variable!r} in {', '.join(sorted(functions))}; "
-            f"there are: {_shortened(list(names))}"
+            f"there are: {_shortened(list(variables))}"
         )
     return Explanation(variable, lines)
 

@@ -1,7 +1,10 @@
 #include "ir/node.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
+
+#include "ir/build.h"
 
 namespace distir {
 namespace ir {
@@ -124,7 +127,13 @@ ffi::Any GetAttr(const Node& attrs, const char* key) {
   return it == dict.dict().end() ? ffi::Any() : (*it).second;
 }
 
-bool IsOp(const Expr& op, const char* name) { return Op::Is(op) && Op::Cast(op).name() == name; }
+bool IsOp(const Expr& op, const char* name) {
+  // Operators are unique and never freed: one look-up per literal, then a comparison of pointers.
+  static thread_local std::unordered_map<const char*, const ffi::Object*> known;
+  const ffi::Object*& found = known[name];
+  if (found == nullptr) found = GetOp(name).get();
+  return op.get() == found;
+}
 
 std::vector<std::pair<GlobalVar, BaseFunc>> OrderedFunctions(const IRModule& mod) {
   std::vector<std::pair<GlobalVar, BaseFunc>> functions;

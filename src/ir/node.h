@@ -242,8 +242,8 @@ class IRModule : public Node {
 /*! \brief An entry of a DictAttrs (None when absent or when attrs is no DictAttrs). */
 ffi::Any GetAttr(const Node& attrs, const char* key);
 
-/*! \brief Whether the operator is the one of this name; ops are unique, so compare by name once per
- * op. */
+/*! \brief Whether the callee is the registered operator of this name, which must be a string
+ * literal. */
 bool IsOp(const Expr& op, const char* name);
 
 /*! \brief The functions of a module ordered by name, so that passes do not depend on the hash order
