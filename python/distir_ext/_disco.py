@@ -101,7 +101,10 @@ def _allowed_cores() -> list[int]:
 
 
 def _kernel_cores() -> list[int]:
-    """Ids of as many cores as kernels should use: TVM's own choice, within what is allowed."""
+    """Ids of the cores that kernels should use.
+
+    As many as there are physical ones, or as the environment variables that TVM reads say.
+    """
     cores = _allowed_cores()
     limit = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
     if limit is not None and limit.isdigit():

@@ -1,8 +1,25 @@
 """What an executable says about itself: its functions' global types and per-worker programs.
 
 ``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
-classes that know how a global array is divided among devices. See ``docs/architecture.md`` for the
-JSON's form.
+classes that know how a global array is divided among devices::
+
+    {"version": 1, "device_ids": [0, 1],
+     "functions": {"main": {
+        "num_input": 1,                           parameters from here on are weights
+        "params": [{"name": "x", "type": TYPE}, ...],
+        "result": TYPE,
+        "programs": [{"name": "main",             a function of the executable
+                      "device_ids": [0, 1],       who runs it
+                      "params": [0],              parameters that it takes, in order
+                      "results": [0]}]}}}         leaves of the result that it returns, in order
+
+    TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
+           "mesh": {"shape": [2], "device_ids": [0, 1]}}
+        | {"kind": "tuple", "fields": [TYPE, ...]}
+        | {"kind": "shape", "shape": [8, "n"]}    "shape" may be absent
+
+A string among the sizes is a symbolic variable. A placement has, per mesh axis, the tensor
+dimension that it shards, or -1; several axes on one dimension nest in mesh order.
 
 Example: a type of shape ``[8, "n"]`` on a mesh of shape ``[2, 2]`` with placement ``[0, -1]`` is
 cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and 3 the second.

@@ -235,6 +235,14 @@ class WorkerProgram : public ir::FunctionRewriter {
       // Only placements that change nothing are left: LegalizeRedistribute has run.
       return Alias(var, Rewrite(call.args()[0]));
     }
+    if (ir::IsOp(call.op(), "relax.shape_of")) {
+      // The shape meant is the global one.
+      auto tensor = ir::TensorType::Cast(rules::StripDistribution(call.args()[0].ty()));
+      if (ir::HasKnownShape(tensor)) {
+        Bind(var, RewriteLeaf(tensor.shape()));
+        return;
+      }
+    }
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     const rules::RuleEntry* entry = rules::FindRule(call.op());
     if (auto result = ir::DTensorType::Cast(var.ty());

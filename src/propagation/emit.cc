@@ -159,9 +159,25 @@ class InstanceEmitter : public ir::FunctionRewriter {
     ffi::Array<ir::Expr> args;
     for (size_t i = 0; i < call.args().size(); ++i)
       args.push_back(Placed(call.args()[i], wanted[i], true));
-    ir::Call value =
-        ir::MakeCall(target.ret_ty, target.name, args, call.attrs(), call.ty_args(), call.span());
-    BindSolved(var, value);
+    ir::Type type = PlacedAs(target.ret_ty, rules::StripDistribution(var.ty()));
+    BindSolved(var,
+               ir::MakeCall(type, target.name, args, call.attrs(), call.ty_args(), call.span()));
+  }
+
+  /*! \brief The caller's tensor types with the callee's placements: their symbolic dimensions are
+   * different variables. */
+  static ir::Type PlacedAs(const ir::Type& placed, const ir::Type& global_ty) {
+    if (auto tuple = ir::TupleType::Cast(placed); tuple.defined()) {
+      ffi::Array<ir::Type> fields;
+      for (size_t i = 0; i < tuple.fields().size(); ++i) {
+        fields.push_back(PlacedAs(tuple.fields()[i], ir::TupleType::Cast(global_ty).fields()[i]));
+      }
+      return ir::MakeTupleType(fields);
+    }
+    auto dtensor = ir::DTensorType::Cast(placed);
+    if (!dtensor.defined()) return global_ty;
+    return ir::MakeDTensorType(ir::TensorType::Cast(global_ty), dtensor.device_mesh(),
+                               dtensor.placement());
   }
 
   void EmitOperator(const ir::Var& var, const ir::Call& call) {

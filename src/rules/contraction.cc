@@ -52,9 +52,7 @@ FactorRule Matmul(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("contraction", {
-                                          {"relax.matmul", Matmul},
-                                      });
+const RuleTable kTable("contraction", {{"relax.matmul", Matmul}});
 
 }  // namespace
 

@@ -35,50 +35,48 @@ FactorRule Broadcasting(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kUnary("elementwise unary", {
-                                                {"relax.abs", Broadcasting},
-                                                {"relax.acos", Broadcasting},
-                                                {"relax.acosh", Broadcasting},
-                                                {"relax.asin", Broadcasting},
-                                                {"relax.asinh", Broadcasting},
-                                                {"relax.astype", Broadcasting},
-                                                {"relax.atan", Broadcasting},
-                                                {"relax.atanh", Broadcasting},
-                                                {"relax.bitwise_not", Broadcasting},
-                                                {"relax.builtin.stop_lift_params", Broadcasting},
-                                                {"relax.ceil", Broadcasting},
-                                                {"relax.clip", Broadcasting},
-                                                {"relax.cos", Broadcasting},
-                                                {"relax.cosh", Broadcasting},
-                                                {"relax.dist.annotate_sharding", Broadcasting},
-                                                {"relax.erf", Broadcasting},
-                                                {"relax.exp", Broadcasting},
-                                                {"relax.floor", Broadcasting},
-                                                {"relax.isfinite", Broadcasting},
-                                                {"relax.isinf", Broadcasting},
-                                                {"relax.isnan", Broadcasting},
-                                                {"relax.log", Broadcasting},
-                                                {"relax.logical_not", Broadcasting},
-                                                {"relax.negative", Broadcasting},
-                                                {"relax.nn.gelu", Broadcasting},
-                                                {"relax.nn.gelu_tanh", Broadcasting},
-                                                {"relax.nn.leakyrelu", Broadcasting},
-                                                {"relax.nn.relu", Broadcasting},
-                                                {"relax.nn.selu", Broadcasting},
-                                                {"relax.nn.silu", Broadcasting},
-                                                {"relax.nn.softplus", Broadcasting},
-                                                {"relax.round", Broadcasting},
-                                                {"relax.rsqrt", Broadcasting},
-                                                {"relax.sigmoid", Broadcasting},
-                                                {"relax.sign", Broadcasting},
-                                                {"relax.sin", Broadcasting},
-                                                {"relax.sinh", Broadcasting},
-                                                {"relax.sqrt", Broadcasting},
-                                                {"relax.square", Broadcasting},
-                                                {"relax.tan", Broadcasting},
-                                                {"relax.tanh", Broadcasting},
-                                                {"relax.trunc", Broadcasting},
-                                            });
+const RuleTable kUnary("elementwise unary", {{"relax.abs", Broadcasting},
+                                             {"relax.acos", Broadcasting},
+                                             {"relax.acosh", Broadcasting},
+                                             {"relax.asin", Broadcasting},
+                                             {"relax.asinh", Broadcasting},
+                                             {"relax.astype", Broadcasting},
+                                             {"relax.atan", Broadcasting},
+                                             {"relax.atanh", Broadcasting},
+                                             {"relax.bitwise_not", Broadcasting},
+                                             {"relax.builtin.stop_lift_params", Broadcasting},
+                                             {"relax.ceil", Broadcasting},
+                                             {"relax.clip", Broadcasting},
+                                             {"relax.cos", Broadcasting},
+                                             {"relax.cosh", Broadcasting},
+                                             {"relax.dist.annotate_sharding", Broadcasting},
+                                             {"relax.erf", Broadcasting},
+                                             {"relax.exp", Broadcasting},
+                                             {"relax.floor", Broadcasting},
+                                             {"relax.isfinite", Broadcasting},
+                                             {"relax.isinf", Broadcasting},
+                                             {"relax.isnan", Broadcasting},
+                                             {"relax.log", Broadcasting},
+                                             {"relax.logical_not", Broadcasting},
+                                             {"relax.negative", Broadcasting},
+                                             {"relax.nn.gelu", Broadcasting},
+                                             {"relax.nn.gelu_tanh", Broadcasting},
+                                             {"relax.nn.leakyrelu", Broadcasting},
+                                             {"relax.nn.relu", Broadcasting},
+                                             {"relax.nn.selu", Broadcasting},
+                                             {"relax.nn.silu", Broadcasting},
+                                             {"relax.nn.softplus", Broadcasting},
+                                             {"relax.round", Broadcasting},
+                                             {"relax.rsqrt", Broadcasting},
+                                             {"relax.sigmoid", Broadcasting},
+                                             {"relax.sign", Broadcasting},
+                                             {"relax.sin", Broadcasting},
+                                             {"relax.sinh", Broadcasting},
+                                             {"relax.sqrt", Broadcasting},
+                                             {"relax.square", Broadcasting},
+                                             {"relax.tan", Broadcasting},
+                                             {"relax.tanh", Broadcasting},
+                                             {"relax.trunc", Broadcasting}});
 
 const RuleTable kBinary(
     "elementwise binary",
@@ -98,33 +96,25 @@ const RuleTable kBinary(
         {"relax.right_shift", Broadcasting},   {"relax.subtract", Broadcasting},
     });
 
-const RuleTable kTernary("elementwise ternary", {
-                                                    {"relax.ewise_fma", Broadcasting},
-                                                    {"relax.where", Broadcasting},
-                                                });
+const RuleTable kTernary("elementwise ternary",
+                         {{"relax.ewise_fma", Broadcasting}, {"relax.where", Broadcasting}});
 
 // The operands' values do not matter, but the local result must have the local shape of the
 // operand.
-const RuleTable kLike("create", {
-                                    {"relax.full_like", Broadcasting},
-                                    {"relax.ones_like", Broadcasting},
-                                    {"relax.zeros_like", Broadcasting},
-                                });
+const RuleTable kLike("create", {{"relax.full_like", Broadcasting},
+                                 {"relax.ones_like", Broadcasting},
+                                 {"relax.zeros_like", Broadcasting}});
 
 const RuleTable kBroadcastTo("broadcast",
-                             {
-                                 {"relax.broadcast_to", Broadcasting, /*shape_argument=*/1},
-                             });
+                             {{"relax.broadcast_to", Broadcasting, /*shape_argument=*/1}});
 
 // Made whole on every device (no tensor operand says how they are sharded), then sliced.
-const RuleTable kCreate("create", {
-                                      {"relax.arange", ReplicateAll},
-                                      {"relax.eye", ReplicateAll},
-                                      {"relax.full", ReplicateAll},
-                                      {"relax.hamming_window", ReplicateAll},
-                                      {"relax.ones", ReplicateAll},
-                                      {"relax.zeros", ReplicateAll},
-                                  });
+const RuleTable kCreate("create", {{"relax.arange", ReplicateAll},
+                                   {"relax.eye", ReplicateAll},
+                                   {"relax.full", ReplicateAll},
+                                   {"relax.hamming_window", ReplicateAll},
+                                   {"relax.ones", ReplicateAll},
+                                   {"relax.zeros", ReplicateAll}});
 
 }  // namespace
 

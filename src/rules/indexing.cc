@@ -103,15 +103,13 @@ FactorRule OneHot(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("indexing", {
-                                       {"relax.concat", Concat},
-                                       {"relax.one_hot", OneHot},
-                                       {"relax.split", Split},
-                                       {"relax.strided_slice", StridedSlice},
-                                       {"relax.take", Take},
-                                       {"relax.tril", LastTwoWhole},
-                                       {"relax.triu", LastTwoWhole},
-                                   });
+const RuleTable kTable("indexing", {{"relax.concat", Concat},
+                                    {"relax.one_hot", OneHot},
+                                    {"relax.split", Split},
+                                    {"relax.strided_slice", StridedSlice},
+                                    {"relax.take", Take},
+                                    {"relax.tril", LastTwoWhole},
+                                    {"relax.triu", LastTwoWhole}});
 
 }  // namespace
 

@@ -85,34 +85,28 @@ FactorRule WholeAlongAxis(const OpView& view) {
 
 using mesh::Reduction;
 
-const RuleTable kReductions("reduction", {
-                                             {"relax.max", Statistical<Reduction::kMax>},
-                                             {"relax.mean", Statistical<Reduction::kMean>},
-                                             {"relax.min", Statistical<Reduction::kMin>},
-                                             {"relax.prod", Statistical<Reduction::kProd>},
-                                             {"relax.std", Statistical<Reduction::kNone>},
-                                             {"relax.sum", Statistical<Reduction::kSum>},
-                                             {"relax.variance", Statistical<Reduction::kNone>},
-                                             {"relax.argmax", ArgReduce},
-                                             {"relax.argmin", ArgReduce},
-                                         });
+const RuleTable kReductions("reduction", {{"relax.max", Statistical<Reduction::kMax>},
+                                          {"relax.mean", Statistical<Reduction::kMean>},
+                                          {"relax.min", Statistical<Reduction::kMin>},
+                                          {"relax.prod", Statistical<Reduction::kProd>},
+                                          {"relax.std", Statistical<Reduction::kNone>},
+                                          {"relax.sum", Statistical<Reduction::kSum>},
+                                          {"relax.variance", Statistical<Reduction::kNone>},
+                                          {"relax.argmax", ArgReduce},
+                                          {"relax.argmin", ArgReduce}});
 
 const RuleTable kNormalizations("normalization",
-                                {
-                                    {"relax.nn.softmax", WholeAlongAxis<&kSoftmaxAxis>},
-                                    {"relax.nn.log_softmax", WholeAlongAxis<&kSoftmaxAxis>},
-                                    {"relax.nn.layer_norm", WholeAlongAxis<&kLayerNormAxes>},
-                                    {"relax.nn.rms_norm", WholeAlongAxis<&kRmsNormAxes>},
-                                });
+                                {{"relax.nn.softmax", WholeAlongAxis<&kSoftmaxAxis>},
+                                 {"relax.nn.log_softmax", WholeAlongAxis<&kSoftmaxAxis>},
+                                 {"relax.nn.layer_norm", WholeAlongAxis<&kLayerNormAxes>},
+                                 {"relax.nn.rms_norm", WholeAlongAxis<&kRmsNormAxes>}});
 
-const RuleTable kAlongAxis("along an axis", {
-                                                {"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
-                                                {"relax.cumprod", WholeAlongAxis<&kScanAxis>},
-                                                {"relax.cumsum", WholeAlongAxis<&kScanAxis>},
-                                                {"relax.flip", WholeAlongAxis<&kFlipAxis>},
-                                                {"relax.sort", WholeAlongAxis<&kSortAxis>},
-                                                {"relax.topk", WholeAlongAxis<&kTopkAxis>},
-                                            });
+const RuleTable kAlongAxis("along an axis", {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
+                                             {"relax.cumprod", WholeAlongAxis<&kScanAxis>},
+                                             {"relax.cumsum", WholeAlongAxis<&kScanAxis>},
+                                             {"relax.flip", WholeAlongAxis<&kFlipAxis>},
+                                             {"relax.sort", WholeAlongAxis<&kSortAxis>},
+                                             {"relax.topk", WholeAlongAxis<&kTopkAxis>}});
 
 }  // namespace
 

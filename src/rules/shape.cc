@@ -197,13 +197,23 @@ FactorRule Repeat(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("shape", {
-                                    {"relax.expand_dims", ExpandDims},
-                                    {"relax.permute_dims", PermuteDims},
-                                    {"relax.repeat", Repeat},
-                                    {"relax.reshape", Reshape, /*shape_argument=*/1},
-                                    {"relax.squeeze", Squeeze},
-                                });
+// The global shape is known whatever the sharding.
+FactorRule ShapeOf(const OpView& view) {
+  if (!ir::HasKnownShape(view.operands[0])) return ReplicateAll(view);
+  RuleBuilder builder(view);
+  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    builder.Operand(0, static_cast<int>(d), builder.Parallel(sizes[d]));
+  }
+  return builder.Finish();
+}
+
+const RuleTable kTable("shape", {{"relax.expand_dims", ExpandDims},
+                                 {"relax.permute_dims", PermuteDims},
+                                 {"relax.repeat", Repeat},
+                                 {"relax.reshape", Reshape, /*shape_argument=*/1},
+                                 {"relax.shape_of", ShapeOf},
+                                 {"relax.squeeze", Squeeze}});
 
 }  // namespace
 
