@@ -77,7 +77,7 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 	@rm -f build/$@/report.*
 	@status=0; export DISTIR_EXT_LIBRARY=$(CURDIR)/build/$@/libdistir_ext.so; \
 	  export ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/$@/report; \
-	  export TSAN_OPTIONS=halt_on_error=1:log_path=$(CURDIR)/build/$@/report; \
+	  export TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/.ci/tsan_suppressions:log_path=$(CURDIR)/build/$@/report; \
 	  compiler="$${CXX:-c++}"; \
 	  LD_PRELOAD="$$($$compiler -print-file-name=lib$@.so) $$($$compiler -print-file-name=libstdc++.so)" \
 	    $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) || status=$$?; \

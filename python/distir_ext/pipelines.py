@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import tvm
@@ -58,8 +59,35 @@ def build(mod: tvm.IRModule, target: str | tvm.target.Target = "llvm", **options
     Raises:
         ValueError: the module has no sharding annotations, or a pass refuses it.
     """
-    workers = transform.LowerCCL()(lower(mod))
-    return tvm.compile(_with_signature_function(workers), target=target, **options)
+    workers = _with_signature_function(transform.LowerCCL()(lower(mod)))
+    with _branch_safe_context(workers):
+        return tvm.compile(workers, target=target, **options)
+
+
+def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager[Any]:
+    """Switches off TVM's static memory plan for modules with branches.
+
+    The plan of TVM 0.27 lets the branches of an ``If`` share storage that only one of them
+    allocates; the other then crashes the process.
+    """
+    if not any(isinstance(f, relax.Function) and _has_if(f.body) for f in mod.functions.values()):
+        return contextlib.nullcontext()
+    current = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=current.opt_level,
+        required_pass=list(current.required_pass),
+        disabled_pass=[*current.disabled_pass, "StaticPlanBlockMemory"],
+        instruments=list(current.instruments),
+        config=dict(current.config),
+    )
+
+
+def _has_if(body: relax.SeqExpr) -> bool:
+    return any(
+        isinstance(getattr(binding, "value", None), relax.If)
+        for block in body.blocks
+        for binding in block.bindings
+    )
 
 
 def _signature(mod: tvm.IRModule) -> str | None:

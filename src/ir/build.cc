@@ -20,6 +20,7 @@ const GlobalFunction kStringImm("ir.StringImm");
 const GlobalFunction kShapeExpr("relax.ShapeExpr");
 const GlobalFunction kExternFunc("relax.ExternFunc");
 const GlobalFunction kTensorType("relax.TensorType");
+const GlobalFunction kShapeType("relax.ShapeType");
 const GlobalFunction kTupleType("ir.TupleType");
 const GlobalFunction kFuncType("relax.FuncType");
 const GlobalFunction kDTensorType("relax.distributed.DTensorType");
@@ -113,6 +114,10 @@ TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like)
   return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
 }
 
+ShapeType MakeShapeType(const ffi::Array<Expr>& values) {
+  return kShapeType(values, -1, kNoSpan).cast<ShapeType>();
+}
+
 TupleType MakeTupleType(const ffi::Array<Type>& fields) {
   return kTupleType(fields, kNoSpan).cast<TupleType>();
 }
@@ -132,7 +137,7 @@ DeviceMesh MakeDeviceMesh(const std::vector<int64_t>& shape,
   if (AreConsecutive(device_ids) && !device_ids.empty()) {
     // As upstream prints it: R.device_mesh((2, 2), R.Range(0, 4)).
     ffi::Any range = kRange(MakeInt(device_ids[0]), MakeInt(device_ids.size()), kNoSpan);
-    return kDeviceMesh(mesh_shape, nullptr, range).cast<DeviceMesh>();
+    return kDeviceMesh(mesh_shape, ffi::Array<int64_t>(), range).cast<DeviceMesh>();
   }
   ffi::Array<int64_t> ids(device_ids.begin(), device_ids.end());
   return kDeviceMesh(mesh_shape, ids, nullptr).cast<DeviceMesh>();

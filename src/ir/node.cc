@@ -115,9 +115,13 @@ DISTIR_FIELD(IRModule, GlobalInfoMap, global_infos, "ir.IRModule", "global_infos
 
 static const AttrField kConstantValue("ir.GenericConst", "value");
 static const AttrField kIntImmValue("ir.IntImm", "value");
+static const AttrField kShapeTypeValues("relax.ShapeType", "values");
 
 ffi::Any Constant::value() const { return kConstantValue(*this); }
 bool Constant::IsTensor() const { return value().type_index() == ffi::TypeIndex::kTVMFFITensor; }
+ffi::Optional<ffi::Array<Expr>> ShapeType::values() const {
+  return kShapeTypeValues(*this).cast<ffi::Optional<ffi::Array<Expr>>>();
+}
 int64_t IntImm::value() const { return kIntImmValue.Int(*this, 0); }
 
 ffi::Any GetAttr(const Node& attrs, const char* key) {

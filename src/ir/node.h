@@ -65,6 +65,8 @@ class TensorType : public Type {
 
 class ShapeType : public Type {
   DISTIR_VIEW(ShapeType, Type)
+  /*! \brief The dimensions; nullopt where the shape is unknown. */
+  ffi::Optional<ffi::Array<Expr>> values() const;
 };
 
 class TupleType : public Type {

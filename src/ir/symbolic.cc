@@ -116,6 +116,49 @@ Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& repl
   return result.same_as(dim) ? dim : Simplify(result);
 }
 
+namespace {
+
+// Null where nothing changes.
+ffi::Optional<ffi::Array<Expr>> MapAll(const ffi::Array<Expr>& dims,
+                                       const std::function<Expr(const Expr&)>& map) {
+  ffi::Array<Expr> mapped;
+  bool changed = false;
+  for (const Expr& dim : dims) {
+    mapped.push_back(map(dim));
+    changed = changed || !mapped.back().same_as(dim);
+  }
+  if (!changed) return std::nullopt;
+  return mapped;
+}
+
+}  // namespace
+
+Type MapDims(const Type& type, const std::function<Expr(const Expr&)>& map) {
+  if (TupleType tuple = TupleType::Cast(type); tuple.defined()) {
+    ffi::Array<Type> fields;
+    bool changed = false;
+    for (const Type& field : tuple.fields()) {
+      fields.push_back(MapDims(field, map));
+      changed = changed || !fields.back().same_as(field);
+    }
+    return changed ? MakeTupleType(fields) : tuple;
+  }
+  if (DTensorType dtensor = DTensorType::Cast(type); dtensor.defined()) {
+    Type tensor = MapDims(dtensor.tensor_ty(), map);
+    if (tensor.same_as(dtensor.tensor_ty())) return type;
+    return MakeDTensorType(TensorType::Cast(tensor), dtensor.device_mesh(), dtensor.placement());
+  }
+  if (TensorType tensor = TensorType::Cast(type); tensor.defined() && HasKnownShape(tensor)) {
+    auto dims = MapAll(ShapeOf(tensor), map);
+    return dims.has_value() ? Type(MakeTensorType(*dims, tensor)) : type;
+  }
+  if (ShapeType shape = ShapeType::Cast(type); shape.defined() && shape.values().has_value()) {
+    auto dims = MapAll(*shape.values(), map);
+    return dims.has_value() ? Type(MakeShapeType(*dims)) : type;
+  }
+  return type;
+}
+
 void VisitVars(const Expr& dim, const std::function<void(const Var&)>& visit) {
   if (Var var = Var::Cast(dim); var.defined()) {
     visit(var);

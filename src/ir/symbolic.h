@@ -34,6 +34,9 @@ Expr Product(const std::vector<Expr>& dims);
 Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& replace);
 /*! \brief Calls `visit` for every symbolic variable in the expression. */
 void VisitVars(const Expr& dim, const std::function<void(const Var&)>& visit);
+/*! \brief The type with `map` applied to every dimension in it: of tensors, shapes and tuples of
+ * them. The same object where nothing changes. */
+Type MapDims(const Type& type, const std::function<Expr(const Expr&)>& map);
 
 }  // namespace ir
 }  // namespace distir

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/renew.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "op/collective.h"
@@ -20,6 +21,21 @@ bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
   if (!a.device_mesh().same_as(b.device_mesh())) return false;
   return a.placement().same_as(b.placement()) ||
          op::PlacementDims(a.placement()) == op::PlacementDims(b.placement());
+}
+
+/*! \brief `type` with its tensors placed as those of `like` are; the shapes are those of `type`. */
+ir::Type PlacedAs(const ir::Type& type, const ir::Type& like) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    auto like_tuple = ir::TupleType::Cast(like);
+    ffi::Array<ir::Type> fields;
+    for (size_t i = 0; i < tuple.fields().size(); ++i)
+      fields.push_back(PlacedAs(tuple.fields()[i], like_tuple.fields()[i]));
+    return ir::MakeTupleType(fields);
+  }
+  auto dtensor = ir::DTensorType::Cast(like);
+  auto tensor = ir::TensorType::Cast(rules::StripDistribution(type));
+  if (!dtensor.defined() || !tensor.defined()) return type;
+  return ir::MakeDTensorType(tensor, dtensor.device_mesh(), dtensor.placement());
 }
 
 }  // namespace
@@ -121,6 +137,11 @@ class InstanceEmitter : public ir::FunctionRewriter {
       EmitCall(var, call);
     } else if (ir::Constant::Is(value) && ir::TensorType::Is(value.ty())) {
       BindSolved(var, Rewrite(value));
+    } else if (auto branch = ir::If::Cast(value); branch.defined()) {
+      EmitIf(var, branch);
+    } else if (ir::Tuple::Is(value)) {
+      // Variables that are Tensors until they are used are placed here.
+      Bind(var, Placed(value, SolvedType(rules::StripDistribution(var.ty()), SlotsOf(var)), false));
     } else {
       FunctionRewriter::RewriteVarBinding(var, value);
     }
@@ -128,7 +149,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
 
   void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
     ir::Type wanted = SolvedType(rules::StripDistribution(var.ty()), SlotsOf(var));
-    ir::Expr value = PlacedLike(cast.value(), wanted);
+    ir::Expr value = Placed(cast.value(), PlacedAs(cast.value().ty(), wanted), true);
     ir::Var fresh = ir::MakeVar(var.name(), wanted, ir::DataflowVar::Is(var));
     writer().Add(ir::MakeMatchCast(fresh, value, wanted));
     Replace(var, fresh);
@@ -137,9 +158,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
   void EmitCall(const ir::Var& var, const ir::Call& call) {
     if (ir::IsOp(call.op(), "relax.dist.annotate_sharding") ||
         ir::IsOp(call.op(), "relax.dist.redistribute")) {
-      Alias(var, Placed(call.args()[0],
-                        SolvedType(rules::StripDistribution(var.ty()), SlotsOf(var)), false));
-      return;
+      return EmitPlaced(var, call.args()[0]);
     }
     auto callee = instance_.callee_of_call.find(call.get());
     if (callee != instance_.callee_of_call.end()) {
@@ -159,30 +178,50 @@ class InstanceEmitter : public ir::FunctionRewriter {
     ffi::Array<ir::Expr> args;
     for (size_t i = 0; i < call.args().size(); ++i)
       args.push_back(Placed(call.args()[i], wanted[i], true));
-    ir::Type type = PlacedAs(target.ret_ty, rules::StripDistribution(var.ty()));
+    // The callee's type speaks of its own symbolic variables.
+    ir::Type type = PlacedAs(var.ty(), target.ret_ty);
     BindSolved(var,
                ir::MakeCall(type, target.name, args, call.attrs(), call.ty_args(), call.span()));
   }
 
-  /*! \brief The caller's tensor types with the callee's placements: their symbolic dimensions are
-   * different variables. */
-  static ir::Type PlacedAs(const ir::Type& placed, const ir::Type& global_ty) {
-    if (auto tuple = ir::TupleType::Cast(placed); tuple.defined()) {
-      ffi::Array<ir::Type> fields;
-      for (size_t i = 0; i < tuple.fields().size(); ++i) {
-        fields.push_back(PlacedAs(tuple.fields()[i], ir::TupleType::Cast(global_ty).fields()[i]));
-      }
-      return ir::MakeTupleType(fields);
-    }
-    auto dtensor = ir::DTensorType::Cast(placed);
-    if (!dtensor.defined()) return global_ty;
-    return ir::MakeDTensorType(ir::TensorType::Cast(global_ty), dtensor.device_mesh(),
-                               dtensor.placement());
+  /*! \brief Binds a tensor placed as it is solved for `var`; without a binding where nothing
+   * changes. */
+  void EmitPlaced(const ir::Var& var, const ir::Expr& tensor) {
+    ir::Type wanted = SolvedType(rules::StripDistribution(var.ty()), SlotsOf(var));
+    ir::Expr value = ir::Constant::Is(tensor) ? tensor : Rewrite(tensor);
+    auto target = ir::DTensorType::Cast(wanted);
+    bool is_new = ir::Var::Is(value) && target.defined() && !Fits(value.ty(), target, false) &&
+                  !FindRedistributed(value, target).defined();
+    if (!is_new) return Alias(var, PlacedValue(value, wanted, false));
+    ir::Var fresh = Bind(var, op::MakeRedistribute(value, target), target);
+    Disagree(ir::Var::Cast(value).name(), value.ty(), target);
+    KeepRedistributed(value, target, fresh);
+  }
+
+  void EmitIf(const ir::Var& var, const ir::If& branch) {
+    ir::Expr cond = Placed(branch.cond(), ConditionType(branch.cond(), SlotsOf(var)), false);
+    ir::SeqExpr true_branch = RewriteSeq(branch.true_branch(), var);
+    ir::SeqExpr false_branch = RewriteSeq(branch.false_branch(), var);
+    Bind(var, ir::MakeIf(cond, true_branch, false_branch, true_branch.ty()));
+  }
+
+  /*! \brief A condition is needed where the branches run. */
+  ir::Type ConditionType(const ir::Expr& cond, const std::vector<int>& results) {
+    auto tensor = ir::TensorType::Cast(rules::StripDistribution(cond.ty()));
+    if (!tensor.defined() || results.empty()) return cond.ty();
+    int root = State(results[0]).root;
+    return meshes_.TypeOf(tensor, root, Replica(cond));
   }
 
   void EmitOperator(const ir::Var& var, const ir::Call& call) {
-    const Node& node = graph_.nodes[graph_.node_of_call.at(call.get())];
     ir::Type global_ty = rules::StripDistribution(var.ty());
+    auto index = graph_.node_of_call.find(call.get());
+    if (index == graph_.node_of_call.end()) {
+      // R.shape_of: what is known of a shape needs no tensor.
+      Bind(var, ir::TensorType::Cast(rules::StripDistribution(call.args()[0].ty())).shape());
+      return;
+    }
+    const Node& node = graph_.nodes[index->second];
     // What the tensors have now, and what the result should have, decide how the call is computed.
     std::vector<mesh::Sharding> have(node.operands.size());
     std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
@@ -192,26 +231,19 @@ class InstanceEmitter : public ir::FunctionRewriter {
     for (int slot : node.results) root = std::max(root, State(slot).root);
     std::vector<ir::DTensorType> types;
     for (const ir::Expr& arg : call.args()) CollectPlaced(arg, &types);
-    bool any_distributed = false;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const SlotState& state = State(node.operands[i]);
       if (root == kNoRoot) root = state.root;
-      any_distributed = true;
       elements[i] = state.elements;
       if (state.info->is_constant || !types[i].defined()) continue;
       int have_root;
       have[i] = meshes_.ShardingOf(types[i], &have_root);
       if (have_root == root) operands[i] = &have[i];
     }
-    if (!any_distributed) {
-      ir::Type type = global_ty;
-      ir::Expr value = ir::MakeCall(type, call.op(), RewriteAll(call.args()), call.attrs(),
-                                    call.ty_args(), call.span());
-      if (node.results.empty()) {
-        Bind(var, value, type);
-      } else {
-        BindSolved(var, value);
-      }
+    if (node.operands.empty()) {
+      // R.zeros: a Tensor, made by every device alike; each use places it as it needs.
+      Bind(var, ir::MakeCall(global_ty, call.op(), RewriteAll(call.args()), call.attrs(),
+                             call.ty_args(), call.span()));
       return;
     }
     for (int slot : node.results) results.push_back(&State(slot).sharding);
@@ -408,16 +440,6 @@ class InstanceEmitter : public ir::FunctionRewriter {
     return PlacedValue(ir::Constant::Is(expr) ? expr : Rewrite(expr), wanted, exact);
   }
 
-  /*! \brief Placed as the tensors of `wanted` are, whatever their shapes (before a match_cast). */
-  ir::Expr PlacedLike(const ir::Expr& expr, const ir::Type& wanted) {
-    ir::Expr value = Rewrite(expr);
-    auto from = ir::DTensorType::Cast(value.ty());
-    auto to = ir::DTensorType::Cast(wanted);
-    if (!from.defined() || !to.defined()) return value;
-    return PlacedValue(
-        value, ir::MakeDTensorType(from.tensor_ty(), to.device_mesh(), to.placement()), true);
-  }
-
   ir::Expr PlacedValue(const ir::Expr& value, const ir::Type& wanted, bool exact) {
     if (auto tuple_ty = ir::TupleType::Cast(wanted); tuple_ty.defined()) {
       if (!ir::Tuple::Is(value) && FitsAll(value.ty(), tuple_ty, exact)) return value;
@@ -469,21 +491,29 @@ class InstanceEmitter : public ir::FunctionRewriter {
   }
 
   ir::Expr Redistributed(const ir::Expr& value, const ir::DTensorType& target) {
-    if (ir::Var::Is(value)) {
-      for (const auto& [type, var] : redistributed_[value.get()]) {
-        if (SamePlacement(type, target)) return var;
-      }
-    }
+    if (ir::Var known = FindRedistributed(value, target); known.defined()) return known;
     ir::Expr argument = value;
     if (ir::TupleGetItem::Is(value)) argument = Emit("lv", value);
     std::string name = ir::Var::Is(argument) ? ir::Var::Cast(argument).name() : "lv";
     ir::Var var = Emit(name, op::MakeRedistribute(argument, target));
     Disagree(name, argument.ty(), target);
-    if (ir::Var::Is(value)) {
-      redistributed_[value.get()].emplace_back(target, var);
-      redistribution_log_.push_back(value.get());
-    }
+    KeepRedistributed(value, target, var);
     return var;
+  }
+
+  ir::Var FindRedistributed(const ir::Expr& value, const ir::DTensorType& target) const {
+    auto known = redistributed_.find(value.get());
+    if (known == redistributed_.end()) return ir::Var();
+    for (const auto& [type, var] : known->second) {
+      if (SamePlacement(type, target)) return var;
+    }
+    return ir::Var();
+  }
+
+  void KeepRedistributed(const ir::Expr& value, const ir::DTensorType& target, const ir::Var& var) {
+    if (!ir::Var::Is(value)) return;
+    redistributed_[value.get()].emplace_back(target, var);
+    redistribution_log_.push_back(value.get());
   }
 
   Emitter& emitter_;
@@ -545,6 +575,7 @@ Emitter::Specialization Emitter::Specialize(const Program& program, int index,
     function = ir::MakeFunction(function.params(), function.body(), function.ret_ty(),
                                 function.is_pure(), attrs);
   }
+  if (!copied_.insert(graph.function.get()).second) function = ir::RenewVars(function);
   if (!instance.is_recursive) ir::SetType(gv, function.ty());
   Specialization result{gv, function.ret_ty()};
   specializations_[key] = result;

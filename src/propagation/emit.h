@@ -4,14 +4,16 @@
  *
  * Every call is made consistent: its arguments are redistributed to what the call needs, its result
  * type is what type inference gives for them, and a result that was solved differently is
- * redistributed. Callees with equal signatures share one copy. A call whose arguments are all
- * undistributed (R.zeros) stays a Tensor and is placed by R.dist.redistribute.
+ * redistributed. Callees with equal signatures share one copy. The result of a
+ * call without tensor arguments (R.zeros) stays a Tensor, and R.dist.redistribute places it for
+ * each use. A condition is brought to the mesh of its branches.
  */
 #ifndef DISTIR_PROPAGATION_EMIT_H_
 #define DISTIR_PROPAGATION_EMIT_H_
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,10 @@ class Emitter {
   /*! \brief Writes instance 0 of the program under `name`, and the callees it reaches. */
   void EmitRoot(const Program& program, std::vector<Step> steps, const std::string& name);
 
+  /*! \brief Says that the module keeps a function as it is, so that copies must not share its
+   * variables. */
+  void Keep(const ir::Function& function) { copied_.insert(function.get()); }
+
   const std::vector<EmittedFunction>& functions() const { return functions_; }
 
  private:
@@ -50,6 +56,7 @@ class Emitter {
   std::shared_ptr<const ProgramRecord> record_;  // of the program being written
   std::function<std::string(const std::string&)> unique_name_;
   std::map<std::vector<int64_t>, Specialization> specializations_;
+  std::set<const ffi::Object*> copied_;  // functions of the module that it has a version of
   std::vector<EmittedFunction> functions_;
 };
 

@@ -88,6 +88,7 @@ class GraphBuilder {
 
   void VisitOperator(const ir::Call& call, const ir::Type& result_ty,
                      const std::vector<int>& results) {
+    if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     rules::OpView view = rules::ViewCall(call, result_ty);
     Node node;
     node.rule = std::make_shared<const rules::FactorRule>(rules::RuleOf(view));
@@ -99,13 +100,27 @@ class GraphBuilder {
   }
 
   void VisitIf(const ir::Var& var, const ir::If& branch) {
-    SlotsOf(branch.cond());
     std::vector<int> true_value = VisitSeq(branch.true_branch());
     std::vector<int> false_value = VisitSeq(branch.false_branch());
     std::vector<int> results = NewSlots(var.ty(), var.name());
     AddIdentities(true_value, results, "if");
     AddIdentities(false_value, results, "if");
+    AddCondition(SlotsOf(branch.cond()), results);
     graph_.var_slots[var.get()] = results;
+  }
+
+  // Says nothing of shardings, only that a condition and what depends on it belong to one mesh.
+  void AddCondition(const std::vector<int>& cond, const std::vector<int>& results) {
+    if (cond.size() != 1 || results.empty()) return;
+    Node node;
+    rules::FactorRule rule;
+    rule.operands.resize(1);
+    rule.results.resize(results.size());
+    node.rule = std::make_shared<const rules::FactorRule>(std::move(rule));
+    node.operands = cond;
+    node.results = results;
+    node.name = "if";
+    graph_.nodes.push_back(std::move(node));
   }
 
   // The slots of an expression in A-normal form.
@@ -137,6 +152,11 @@ class GraphBuilder {
       return it->second;
     }
     return {};
+  }
+
+  static bool HasKnownShape(const ir::Expr& tensor) {
+    auto type = ir::TensorType::Cast(rules::StripDistribution(tensor.ty()));
+    return type.defined() && ir::HasKnownShape(type);
   }
 
   static size_t CountTensors(const ir::Type& type) {

@@ -149,6 +149,9 @@ class Propagation {
       names_.insert(gv.name());
     }
     Emitter emitter(&meshes_, [this](const std::string& name) { return UniqueName(name); });
+    for (const auto& [gv, base] : functions) {
+      if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
+    }
     for (const ir::GlobalVar& root : roots) {
       Program program =
           Unfold(GraphOf(root),

@@ -84,7 +84,7 @@ class Legalizer : public ir::FunctionRewriter {
     if (!pending) return FunctionRewriter::RewriteVarBinding(var, value);
     pending->value = Rewrite(value);
     if (redistributed_once_.count(var.get()) > 0) {
-      pending->value = Emit(var.name(), pending->value);
+      pending->value = Bind(var, pending->value);
       pending_.emplace(var.get(), *pending);
       return;
     }
@@ -98,8 +98,7 @@ class Legalizer : public ir::FunctionRewriter {
   std::optional<Pending> PartialResult(const ir::Call& call) {
     if (reductions_are_explicit_ || rules::FindRule(call.op()) == nullptr) return std::nullopt;
     bool any_dtensor = false;
-    for (const ir::Expr& arg : call.args())
-      any_dtensor = any_dtensor || ir::DTensorType::Is(arg.ty());
+    for (const ir::Expr& arg : call.args()) any_dtensor = any_dtensor || op::HasDTensor(arg.ty());
     if (!any_dtensor) return std::nullopt;
     ir::Type global_ty = rules::StripDistribution(call.ty());
     rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
