@@ -72,6 +72,9 @@ class ModelFunction:
                     for index in (() if program is None else program.params)
                 ]
             )
+            if program is not None and program.sizes:
+                sizes = [cutter.binding.sizes[name][0] for name in program.sizes]
+                arguments[-1].append(tvm_ffi.Shape(sizes))
         results = self._workers.run(spec.name, self._functions, arguments)
         return self._assemble(results, cutter)
 

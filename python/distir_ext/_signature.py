@@ -11,7 +11,8 @@ classes that know how a global array is divided among devices::
         "programs": [{"name": "main",             a function of the executable
                       "device_ids": [0, 1],       who runs it
                       "params": [0],              parameters that it takes, in order
-                      "results": [0]}]}}}         leaves of the result that it returns, in order
+                      "results": [0],             leaves of the result that it returns, in order
+                      "sizes": []}]}}}            see :class:`Program`
 
     TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
            "mesh": {"shape": [2], "device_ids": [0, 1]}}
@@ -171,12 +172,15 @@ class Program:
         device_ids: Devices that run it.
         params: Indices of the function's parameters that it takes, in order.
         results: Indices of the leaves of the function's result that it returns, in order.
+        sizes: Symbolic dimensions that none of its parameters has; the program takes their global
+            sizes as a last argument, a shape, if there are any.
     """
 
     name: str
     device_ids: tuple[int, ...]
     params: tuple[int, ...]
     results: tuple[int, ...]
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -297,6 +301,7 @@ def _parse_function(name: str, value: Mapping[str, Any]) -> FunctionSpec:
             tuple(each["device_ids"]),
             tuple(each["params"]),
             tuple(each["results"]),
+            tuple(each.get("sizes", ())),
         )
         for each in value["programs"]
     )

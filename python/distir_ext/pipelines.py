@@ -73,13 +73,14 @@ def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager
     if not any(isinstance(f, relax.Function) and _has_if(f.body) for f in mod.functions.values()):
         return contextlib.nullcontext()
     current = tvm.transform.PassContext.current()
-    return tvm.transform.PassContext(
+    context: contextlib.AbstractContextManager[Any] = tvm.transform.PassContext(
         opt_level=current.opt_level,
         required_pass=list(current.required_pass),
         disabled_pass=[*current.disabled_pass, "StaticPlanBlockMemory"],
         instruments=list(current.instruments),
         config=dict(current.config),
     )
+    return context
 
 
 def _has_if(body: relax.SeqExpr) -> bool:

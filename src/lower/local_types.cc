@@ -26,28 +26,63 @@ void Collect(const ir::Type& type, op::MeshTable* meshes, std::vector<Occurrence
     for (const ir::Type& field : tuple.fields()) Collect(field, meshes, out);
     return;
   }
-  auto dtensor = ir::DTensorType::Cast(type);
-  ir::TensorType tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type);
-  if (!tensor.defined() || !ir::HasKnownShape(tensor)) return;
-  int root;
-  mesh::Sharding sharding = mesh::Sharding::Replicated(rules::ShardableRank(tensor));
-  if (dtensor.defined()) sharding = meshes->ShardingOf(dtensor, &root);
-  ffi::Array<ir::Expr> shape = ir::ShapeOf(tensor);
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (auto var = ir::Var::Cast(shape[d]); var.defined())
+  ffi::Array<ir::Expr> dims;
+  mesh::Sharding sharding;
+  if (auto shape = ir::ShapeType::Cast(type); shape.defined()) {
+    dims = shape.values().value_or(ffi::Array<ir::Expr>());
+    sharding = mesh::Sharding::Replicated(static_cast<int>(dims.size()));
+  } else {
+    auto dtensor = ir::DTensorType::Cast(type);
+    ir::TensorType tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type);
+    if (!tensor.defined() || !ir::HasKnownShape(tensor)) return;
+    int root;
+    sharding = mesh::Sharding::Replicated(rules::ShardableRank(tensor));
+    if (dtensor.defined()) sharding = meshes->ShardingOf(dtensor, &root);
+    dims = ir::ShapeOf(tensor);
+  }
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (auto var = ir::Var::Cast(dims[d]); var.defined())
       out->push_back({var, mesh::NumShards(sharding.dims[d])});
+  }
+}
+
+/*! \brief Calls `visit` with the type of every match_cast. */
+void VisitMatchCasts(const ir::SeqExpr& seq, const std::function<void(const ir::Type&)>& visit) {
+  for (const ir::BindingBlock& block : seq.blocks()) {
+    for (const ir::Binding& binding : block.bindings()) {
+      if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
+        visit(cast.ty());
+      } else if (auto branch = ir::If::Cast(ir::VarBinding::Cast(binding).value());
+                 branch.defined()) {
+        VisitMatchCasts(branch.true_branch(), visit);
+        VisitMatchCasts(branch.false_branch(), visit);
+      }
+    }
   }
 }
 
 }  // namespace
 
 LocalTypes::LocalTypes(const ir::Function& function, const std::string& function_name,
-                       op::MeshTable* meshes)
-    : function_name_(function_name), meshes_(*meshes) {
+                       op::MeshTable* meshes, std::function<bool(const ir::Type&)> is_present)
+    : function_name_(function_name), meshes_(*meshes), may_be_undefined_(is_present != nullptr) {
   std::vector<Occurrence> occurrences;
-  for (const ir::Var& param : function.params()) Collect(param.ty(), meshes, &occurrences);
+  for (const ir::Var& param : function.params()) {
+    if (!is_present || is_present(param.ty())) Collect(param.ty(), meshes, &occurrences);
+  }
+  std::unordered_set<const ffi::Object*> of_params;
+  for (const Occurrence& occurrence : occurrences) of_params.insert(occurrence.var.get());
+  VisitMatchCasts(function.body(), [&](const ir::Type& type) {
+    if (is_present && !is_present(type)) return;
+    std::vector<Occurrence> defined;
+    Collect(type, meshes, &defined);
+    for (const Occurrence& occurrence : defined) {
+      if (of_params.count(occurrence.var.get()) == 0) occurrences.push_back(occurrence);
+    }
+  });
   std::unordered_map<const ffi::Object*, int64_t> shards, most;
   for (const Occurrence& occurrence : occurrences) {
+    known_.insert(occurrence.var.get());
     int64_t& all = shards.try_emplace(occurrence.var.get(), 1).first->second;
     all = std::lcm(all, occurrence.shards);
     int64_t& one = most.try_emplace(occurrence.var.get(), 1).first->second;
@@ -67,7 +102,12 @@ LocalTypes::LocalTypes(const ir::Function& function, const std::string& function
   }
 }
 
-ir::Expr LocalTypes::LocalValue(const ir::Expr& value) const {
+ir::Expr LocalTypes::LocalValue(const ir::Expr& value) {
+  if (may_be_undefined_) {
+    ir::VisitVars(value, [this](const ir::Var& var) {
+      if (known_.insert(var.get()).second) undefined_.push_back(var);
+    });
+  }
   if (replacements_.empty()) return value;
   return ir::SubstituteVars(value, [this](const ir::Var& var) {
     auto it = replacements_.find(var.get());
@@ -99,17 +139,12 @@ ir::Type LocalTypes::Local(const ir::Type& type) {
     return ir::MakeTupleType(fields);
   }
   auto dtensor = ir::DTensorType::Cast(type);
-  ir::TensorType tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type);
-  if (!tensor.defined() || !ir::HasKnownShape(tensor))
-    return dtensor.defined() ? ir::Type(tensor) : type;
+  if (!dtensor.defined())
+    return ir::MapDims(type, [this](const ir::Expr& dim) { return LocalValue(dim); });
+  if (!ir::HasKnownShape(dtensor.tensor_ty())) return dtensor.tensor_ty();
   int root;
-  mesh::Sharding sharding = mesh::Sharding::Replicated(rules::ShardableRank(tensor));
-  if (dtensor.defined()) {
-    sharding = meshes_.ShardingOf(dtensor, &root);
-  } else if (replacements_.empty()) {
-    return type;
-  }
-  return ir::MakeTensorType(LocalShape(tensor, sharding), tensor);
+  mesh::Sharding sharding = meshes_.ShardingOf(dtensor, &root);
+  return ir::MakeTensorType(LocalShape(dtensor.tensor_ty(), sharding), dtensor.tensor_ty());
 }
 
 }  // namespace lower

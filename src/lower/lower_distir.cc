@@ -1,4 +1,5 @@
 // LowerDistIR: from DTensors to per-worker programs.
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 
 #include "ir/build.h"
 #include "ir/pass.h"
+#include "ir/renew.h"
 #include "lower/device_classes.h"
 #include "lower/signature.h"
 #include "lower/worker_program.h"
@@ -42,7 +44,8 @@ class ModuleLowering {
       std::vector<WorkerVersion> versions;
       for (size_t i = 0; i < classes.size(); ++i) {
         stage_ = i;
-        versions.push_back({VersionFor(gv, function, classes[i].roots).name(), classes[i]});
+        const Version& version = VersionFor(gv, function, classes[i].roots);
+        versions.push_back({version.name.name(), classes[i], version.sizes});
         device_ids.insert(classes[i].device_ids.begin(), classes[i].device_ids.end());
       }
       signatures[gv.name()] = FunctionSignature(function, versions, &meshes_);
@@ -83,10 +86,15 @@ class ModuleLowering {
     }
   }
 
+  struct Version {
+    ir::GlobalVar name;
+    std::vector<std::string> sizes;  // as in WorkerFunction
+  };
+
   /*! \brief The worker's version of a function for a class of these meshes; one version per set of
    * its meshes present. */
-  ir::GlobalVar VersionFor(const ir::GlobalVar& gv, const ir::Function& function,
-                           const std::set<int>& class_roots) {
+  const Version& VersionFor(const ir::GlobalVar& gv, const ir::Function& function,
+                            const std::set<int>& class_roots) {
     const std::set<int>& all = roots_[gv.get()];
     std::set<int> present;
     std::set_intersection(all.begin(), all.end(), class_roots.begin(), class_roots.end(),
@@ -99,11 +107,14 @@ class ModuleLowering {
     std::string name =
         UniqueName(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
     ir::GlobalVar version = ir::MakeGlobalVar(name);
-    versions_.emplace(key, version);
+    Version& entry = versions_.emplace(key, Version{version, {}}).first->second;
     WorkerContext context{
         &meshes_, &plans_, is_whole ? nullptr : &present,
         [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); }};
-    ir::Function lowered = MakeWorkerProgram(function, gv.name(), context);
+    WorkerFunction worker = MakeWorkerProgram(function, gv.name(), context);
+    entry.sizes = std::move(worker.sizes);
+    ir::Function lowered = worker.function;
+    if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
     if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
       ir::Node attrs = ir::WithAttr(lowered.attrs(), "global_symbol", ffi::String(name));
       lowered = ir::MakeFunction(lowered.params(), lowered.body(), lowered.ret_ty(),
@@ -111,7 +122,7 @@ class ModuleLowering {
     }
     ir::SetType(version, lowered.ty());
     functions_.Set(version, lowered);
-    return version;
+    return entry;
   }
 
   std::optional<ir::GlobalVar> CalleeVersion(const ir::GlobalVar& callee,
@@ -120,7 +131,14 @@ class ModuleLowering {
     if (it == index_.end()) return ir::GlobalVar();
     const auto& [gv, function] = distributed_[it->second];
     for (int root : roots_[gv.get()]) {
-      if (class_roots.count(root) > 0) return VersionFor(gv, function, class_roots);
+      if (class_roots.count(root) == 0) continue;
+      const Version& version = VersionFor(gv, function, class_roots);
+      if (!version.sizes.empty()) {
+        TVM_FFI_THROW(ValueError) << "`" << gv.name() << "` spans several meshes, and symbolic "
+                                  << "dimension `" << version.sizes[0] << "` is not a size of its "
+                                  << "parameters on all of them; inline the function";
+      }
+      return version.name;
     }
     return std::nullopt;
   }
@@ -139,7 +157,8 @@ class ModuleLowering {
   std::map<const ffi::Object*, size_t> index_;  // in distributed_, by global variable
   ir::FunctionMap functions_;
   std::set<std::string> names_;
-  std::map<std::pair<const ffi::Object*, std::set<int>>, ir::GlobalVar> versions_;
+  std::map<std::pair<const ffi::Object*, std::set<int>>, Version> versions_;
+  std::set<const ffi::Object*> lowered_;  // functions that have a version
   TransferPlans plans_;
   size_t stage_ = 0;  // the class of the entry being lowered, for names
 };

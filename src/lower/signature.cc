@@ -70,6 +70,9 @@ void PresentLeaves(const ir::Type& type, const WorkerContext& context, int* next
 
 std::string FunctionSignature(const ir::Function& function,
                               const std::vector<WorkerVersion>& versions, op::MeshTable* meshes) {
+  // The returned value knows its shape where the return type, which must not name variables that a
+  // match_cast defines, does not.
+  const ir::Type& result_ty = function.body().body().ty();
   std::vector<std::string> params;
   for (const ir::Var& param : function.params()) {
     params.push_back(
@@ -84,18 +87,21 @@ std::string FunctionSignature(const ir::Function& function,
         present_params.push_back(static_cast<int>(i));
     }
     int next = 0;
-    PresentLeaves(function.ret_ty(), context, &next, &present_results);
+    PresentLeaves(result_ty, context, &next, &present_results);
+    std::vector<std::string> sizes;
+    for (const std::string& size : version.sizes) sizes.push_back(JsonString(size));
     programs.push_back(JsonObject({{"name", JsonString(version.name)},
                                    {"device_ids", JsonIntegers(version.devices.device_ids)},
                                    {"params", JsonIntegers(present_params)},
-                                   {"results", JsonIntegers(present_results)}}));
+                                   {"results", JsonIntegers(present_results)},
+                                   {"sizes", JsonArray(sizes)}}));
   }
   std::vector<std::pair<std::string, std::string>> members;
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {
     members.emplace_back("num_input", std::to_string(*num_input));
   }
   members.emplace_back("params", JsonArray(params));
-  members.emplace_back("result", TypeJson(function.ret_ty()));
+  members.emplace_back("result", TypeJson(result_ty));
   members.emplace_back("programs", JsonArray(programs));
   return JsonObject(members);
 }

@@ -23,6 +23,7 @@ constexpr const char* kSignatureAttr = "distir.signature";
 struct WorkerVersion {
   std::string name;
   DeviceClass devices;
+  std::vector<std::string> sizes;  // as in WorkerFunction
 };
 
 /*! \brief JSON of one entry function. */

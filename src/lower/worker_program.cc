@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
+#include <functional>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -84,10 +85,46 @@ class WorkerProgram : public ir::FunctionRewriter {
       : function_(function),
         name_(name),
         context_(context),
-        types_(function, name, context.meshes) {}
+        types_(function, name, context.meshes, PresenceIn(context)) {}
+
+  WorkerFunction Run() {
+    WorkerFunction worker{RewriteFunction(function_), {}};
+    if (!types_.undefined().empty()) TakeSizes(&worker);
+    return worker;
+  }
 
  private:
   bool HasOneClass() const { return context_.roots == nullptr; }
+
+  static std::function<bool(const ir::Type&)> PresenceIn(const WorkerContext& context) {
+    if (context.roots == nullptr) return nullptr;
+    return [&context](const ir::Type& type) { return IsPresent(type, context); };
+  }
+
+  /*! \brief Adds a last parameter for the sizes that only parameters of other classes define. */
+  void TakeSizes(WorkerFunction* worker) {
+    std::unordered_set<const ffi::Object*> of_params;
+    for (const ir::Var& param : function_.params()) {
+      ir::MapDims(ir::Type(rules::StripDistribution(param.ty())), [&](const ir::Expr& dim) {
+        of_params.insert(dim.get());
+        return dim;
+      });
+    }
+    ffi::Array<ir::Expr> sizes;
+    for (const ir::Var& var : types_.undefined()) {
+      if (of_params.count(var.get()) == 0) {
+        TVM_FFI_THROW(ValueError) << "in `" << name_ << "`: symbolic dimension `" << var.name()
+                                  << "` is used on a mesh that no parameter brings it to";
+      }
+      sizes.push_back(var);
+      worker->sizes.push_back(var.name());
+    }
+    const ir::Function& function = worker->function;
+    ffi::Array<ir::Var> params = function.params();
+    params.push_back(ir::MakeVar("sizes", ir::MakeShapeType(sizes), false));
+    worker->function = ir::MakeFunction(params, function.body(), function.ret_ty(),
+                                        function.is_pure(), function.attrs());
+  }
 
   // ---- what is here
 
@@ -200,6 +237,10 @@ class WorkerProgram : public ir::FunctionRewriter {
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     if (auto call = ir::Call::Cast(value); call.defined()) return LowerCall(var, call);
     if (auto branch = ir::If::Cast(value); branch.defined() && !HasOneClass()) {
+      if (!IsAnyPresent(branch.true_branch()) && !IsAnyPresent(branch.false_branch())) {
+        absent_.insert(var.get());
+        return;
+      }
       if (IsAbsent(branch.cond())) {
         TVM_FFI_THROW(ValueError) << "in `" << name_ << "`: the condition of `" << var.name()
                                   << "` lies on another mesh than a branch; redistribute it first";
@@ -213,6 +254,36 @@ class WorkerProgram : public ir::FunctionRewriter {
       return;
     }
     FunctionRewriter::RewriteVarBinding(var, value);
+  }
+
+  void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
+    if (IsAbsent(cast.value())) {
+      absent_.insert(var.get());
+    } else {
+      FunctionRewriter::RewriteMatchCast(var, cast);
+    }
+  }
+
+  /*! \brief Whether a branch has a DTensor of this class: one that it makes, sends or returns. */
+  bool IsAnyPresent(const ir::SeqExpr& branch) const {
+    auto is_here = [this](const ir::Type& type) {
+      return op::HasDTensor(type) && IsPresent(type, context_);
+    };
+    for (const ir::BindingBlock& block : branch.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        if (is_here(binding.var().ty())) return true;
+        auto var_binding = ir::VarBinding::Cast(binding);
+        if (!var_binding.defined()) continue;
+        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
+          for (const ir::Expr& arg : call.args()) {
+            if (is_here(arg.ty())) return true;
+          }
+        } else if (auto inner = ir::If::Cast(var_binding.value()); inner.defined()) {
+          if (IsAnyPresent(inner.true_branch()) || IsAnyPresent(inner.false_branch())) return true;
+        }
+      }
+    }
+    return is_here(branch.body().ty());
   }
 
   void LowerCall(const ir::Var& var, const ir::Call& call) {
@@ -336,9 +407,9 @@ class WorkerProgram : public ir::FunctionRewriter {
 
 }  // namespace
 
-ir::Function MakeWorkerProgram(const ir::Function& function, const std::string& name,
-                               const WorkerContext& context) {
-  return WorkerProgram(function, name, context).RewriteFunction(function);
+WorkerFunction MakeWorkerProgram(const ir::Function& function, const std::string& name,
+                                 const WorkerContext& context) {
+  return WorkerProgram(function, name, context).Run();
 }
 
 }  // namespace lower

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ir/node.h"
 #include "lower/local_types.h"
@@ -47,12 +48,20 @@ struct WorkerContext {
  */
 bool IsPresent(const ir::Type& type, const WorkerContext& context);
 
+/*! \brief What one worker of a class runs. */
+struct WorkerFunction {
+  ir::Function function;
+  /*! \brief Symbolic dimensions that no parameter on the class's meshes defines: the function takes
+   * their global values as a last parameter, a shape. */
+  std::vector<std::string> sizes;
+};
+
 /*!
  * \brief The function as one worker of the class runs it.
  * \throws ValueError naming a value that this class needs but that no transfer brings.
  */
-ir::Function MakeWorkerProgram(const ir::Function& function, const std::string& name,
-                               const WorkerContext& context);
+WorkerFunction MakeWorkerProgram(const ir::Function& function, const std::string& name,
+                                 const WorkerContext& context);
 
 }  // namespace lower
 }  // namespace distir

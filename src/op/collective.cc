@@ -8,6 +8,7 @@
 #include "ir/registration.h"
 #include "ir/symbolic.h"
 #include "op/mesh_table.h"
+#include "support/error.h"
 
 namespace distir {
 namespace op {
@@ -89,7 +90,7 @@ ir::DeviceMesh TargetMesh(const ir::Call& call) {
   ffi::Any value = kDistributionMesh(call.attrs());
   if (value == nullptr) value = ir::GetAttr(call.attrs(), "device_mesh");
   ir::DeviceMesh mesh = ir::DeviceMesh::Cast(value.cast<ffi::ObjectRef>());
-  TVM_FFI_CHECK(mesh.defined(), ValueError)
+  DISTIR_REQUIRE(mesh.defined(), ValueError)
       << "attribute device_mesh of " << ir::Print(call.op()) << " is no device mesh";
   return mesh;
 }
@@ -98,7 +99,7 @@ ir::Placement TargetPlacement(const ir::Call& call) {
   ffi::Any value = kDistributionPlacement(call.attrs());
   if (value == nullptr) value = ir::GetAttr(call.attrs(), "placement");
   ir::Placement placement = ir::Placement::Cast(value.cast<ffi::ObjectRef>());
-  TVM_FFI_CHECK(placement.defined(), ValueError)
+  DISTIR_REQUIRE(placement.defined(), ValueError)
       << "attribute placement of " << ir::Print(call.op()) << " is no placement";
   return placement;
 }
@@ -125,7 +126,7 @@ namespace {
 ir::Type InferDTensorCollective(const ir::Call& call) {
   CollectiveKind kind = *DTensorCollective(call.op());
   ir::DTensorType source_ty = ir::DTensorType::Cast(call.args()[0].ty());
-  TVM_FFI_CHECK(source_ty.defined(), TypeError)
+  DISTIR_REQUIRE(source_ty.defined(), TypeError)
       << "R.dist." << CollectiveName(kind) << " takes a DTensor, got "
       << ir::Print(call.args()[0].ty());
   ir::DeviceMesh device_mesh = TargetMesh(call);
@@ -136,13 +137,13 @@ ir::Type InferDTensorCollective(const ir::Call& call) {
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
   Sharding target = table.ShardingOf(target_ty, &target_root);
-  TVM_FFI_CHECK(source_root == target_root, ValueError)
+  DISTIR_REQUIRE(source_root == target_root, ValueError)
       << "R.dist." << CollectiveName(kind) << " stays on one device set, got "
       << ir::Print(source_ty) << " and " << ir::Print(target_ty);
   AxisList reduce_axes;
   auto views = mesh::Relate(ToMesh(device_mesh), table.Root(source_root));
   for (int axis : ReduceAxes(call)) {
-    TVM_FFI_CHECK(axis >= 0 && axis < static_cast<int>(views->size()), ValueError)
+    DISTIR_REQUIRE(axis >= 0 && axis < static_cast<int>(views->size()), ValueError)
         << "R.dist." << CollectiveName(kind) << ": reduce axis " << axis
         << " is no axis of the device mesh";
     reduce_axes.insert(reduce_axes.end(), (*views)[axis].begin(), (*views)[axis].end());
@@ -156,7 +157,7 @@ ir::Type InferRedistribute(const ir::Call& call) {
   ir::TensorType tensor_ty = ir::TensorType::Cast(types[0]);
   if (auto source = ir::DTensorType::Cast(types[0]); source.defined())
     tensor_ty = source.tensor_ty();
-  TVM_FFI_CHECK(tensor_ty.defined(), TypeError)
+  DISTIR_REQUIRE(tensor_ty.defined(), TypeError)
       << "R.dist.redistribute takes a tensor, got " << ir::Print(types[0]);
   return ir::MakeDTensorType(tensor_ty, TargetMesh(call), TargetPlacement(call));
 }
@@ -165,14 +166,14 @@ ir::Type InferRedistribute(const ir::Call& call) {
 
 int64_t GroupSize(const ir::Call& call) {
   auto groups = ir::GetAttr(call.attrs(), "groups").as<ffi::Array<ffi::Array<int64_t>>>();
-  TVM_FFI_CHECK(groups.has_value() && !groups->empty(), ValueError)
+  DISTIR_REQUIRE(groups.has_value() && !groups->empty(), ValueError)
       << ir::Print(call.op()) << " needs attribute groups, a list of lists of device ids";
   return static_cast<int64_t>((*groups)[0].size());
 }
 
 int IntAttr(const ir::Call& call, const char* key) {
   auto value = ir::GetAttr(call.attrs(), key).as<int64_t>();
-  TVM_FFI_CHECK(value.has_value(), ValueError)
+  DISTIR_REQUIRE(value.has_value(), ValueError)
       << ir::Print(call.op()) << " needs attribute " << key;
   return static_cast<int>(*value);
 }
@@ -180,14 +181,14 @@ int IntAttr(const ir::Call& call, const char* key) {
 ir::Type InferLocalCollective(const ir::Call& call) {
   CollectiveKind kind = *LocalCollective(call.op());
   ir::TensorType source = ir::TensorType::Cast(call.args()[0].ty());
-  TVM_FFI_CHECK(source.defined() && ir::HasKnownShape(source), TypeError)
+  DISTIR_REQUIRE(source.defined() && ir::HasKnownShape(source), TypeError)
       << "R.ccl." << CollectiveName(kind) << " takes a Tensor of known shape, got "
       << ir::Print(call.args()[0].ty());
   if (kind == CollectiveKind::kTransfer) return call.ty_args()[0];
   ffi::Array<ir::Expr> shape = ir::ShapeOf(source);
   auto scale = [&](const char* key, bool grow) {
     int dim = IntAttr(call, key);
-    TVM_FFI_CHECK(dim >= 0 && dim < static_cast<int>(shape.size()), ValueError)
+    DISTIR_REQUIRE(dim >= 0 && dim < static_cast<int>(shape.size()), ValueError)
         << "R.ccl." << CollectiveName(kind) << ": " << key << "=" << dim << " is no dimension of "
         << ir::Print(source);
     int64_t size = GroupSize(call);
@@ -212,7 +213,7 @@ ir::Type InferLocalCollective(const ir::Call& call) {
 }
 
 ir::Type InferFromTypeArgs(const ir::Call& call) {
-  TVM_FFI_CHECK(call.ty_args().size() == 1, ValueError)
+  DISTIR_REQUIRE(call.ty_args().size() == 1, ValueError)
       << ir::Print(call.op()) << " needs the type of its result";
   return call.ty_args()[0];
 }

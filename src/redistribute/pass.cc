@@ -15,6 +15,7 @@
 #include "redistribute/planner.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
+#include "support/error.h"
 
 namespace distir {
 namespace redistribute {
@@ -89,7 +90,7 @@ class Legalizer : public ir::FunctionRewriter {
       return;
     }
     ir::DTensorType target = ir::DTensorType::Cast(call.ty());
-    TVM_FFI_CHECK(target.defined(), ValueError)
+    DISTIR_REQUIRE(target.defined(), ValueError)
         << "`" << var.name() << "`: a partial result inside a tuple cannot be reduced";
     Lead(var, *pending, target);
   }

@@ -9,6 +9,7 @@
 #include "ir/registration.h"
 #include "op/collective.h"
 #include "rules/registry.h"
+#include "support/error.h"
 
 namespace distir {
 namespace rules {
@@ -39,7 +40,7 @@ ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call,
   if (auto tensor = ir::TensorType::Cast(global_ty); tensor.defined()) {
     const mesh::Sharding& sharding = call.sharding.results[(*next)++];
     auto dims = mesh::ToPlacementOn(op::ToMesh(call.device_mesh), table.Root(call.root), sharding);
-    TVM_FFI_CHECK(dims.has_value(), ValueError)
+    DISTIR_REQUIRE(dims.has_value(), ValueError)
         << "the device mesh " << ir::Print(call.device_mesh)
         << " cannot express the result's sharding " << mesh::ToString(sharding)
         << "; redistribute the arguments to a finer view of the mesh";

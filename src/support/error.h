@@ -20,6 +20,16 @@
 #include <string>
 #include <type_traits>
 
+/*!
+ * \brief Throws unless the condition holds: DISTIR_REQUIRE(size > 0, ValueError) << "size is " <<
+ * size; Unlike TVM_FFI_CHECK it does not put the condition's text, which means nothing to a user,
+ * before the message.
+ */
+#define DISTIR_REQUIRE(condition, ErrorKind) \
+  if (condition) {                           \
+  } else                                     \
+    TVM_FFI_THROW(ErrorKind)
+
 namespace distir {
 namespace support {
 
