@@ -227,13 +227,20 @@ def test_a_worker_can_not_wait_for_itself(fresh_runner):
         runner.workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
 
 
-def test_interrupt_ends_the_step(fresh_runner):
+def test_interrupt_ends_the_step(fresh_runner, monkeypatch):
     """A KeyboardInterrupt while the workers wait in a collective."""
     runner = fresh_runner(2)
-    release = threading.Event()
+    closing = threading.Event()
+    close = runner.workers.close
+
+    def close_and_release(reason):
+        closing.set()  # the interrupt has been noticed, and closing joins the held worker
+        close(reason)
+
+    monkeypatch.setattr(runner.workers, "close", close_and_release)
 
     def hold():
-        release.wait(20)
+        closing.wait(60)
 
     reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
     x = tvm.runtime.tensor(X)
@@ -241,8 +248,6 @@ def test_interrupt_ends_the_step(fresh_runner):
     def interrupt():
         time.sleep(0.3)
         _thread.interrupt_main()
-        time.sleep(0.5)
-        release.set()
 
     thread = threading.Thread(target=interrupt)
     thread.start()
