@@ -2,7 +2,8 @@
 
 TVM prints an operator ``relax.dist.all_gather`` as ``R.dist.all_gather(...)`` by itself; parsing
 needs a function of that name under ``R.dist`` (on DTensors) or ``R.ccl`` (on local tensors) that
-returns the call.
+returns the call. Branches whose values are DTensors, and ``R.call_dps_packed`` with such results,
+print too, but TVM's own parser refuses them; it is extended here.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.distributed import DeviceMesh, Placement
+from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
+from tvm.relax.script import builder as _builder
 from tvm.relax.script.builder.distributed.ir import _lookup_device_mesh
 from tvm.relax.script.parser import dist as _dist
+from tvm.script.ir_builder.base import IRBuilder
 from tvm.script.parser import relax as _parser
+from tvm.script.parser._core import dispatch
 
 _DTENSOR_COLLECTIVES = (
     "all_gather",
@@ -74,8 +78,59 @@ def _as_type(annotation: Any) -> Any:
     return annotation.as_ty() if hasattr(annotation, "as_ty") else annotation
 
 
+def _has_dtensor(ty: Any) -> bool:
+    if isinstance(ty, tvm.ir.TupleType):
+        return any(_has_dtensor(field) for field in ty.fields)
+    return isinstance(ty, DTensorType)
+
+
+def _call_dps_packed(usual: Any) -> Any:
+    """``R.call_dps_packed``, whose results TVM's own wants to be Tensors."""
+
+    def call_dps_packed(func: Any, args: Any, out_ty: Any) -> relax.Expr:
+        types = [_as_type(ty) for ty in (out_ty if isinstance(out_ty, list | tuple) else [out_ty])]
+        if not any(_has_dtensor(ty) for ty in types):
+            return usual(func, args, out_ty)
+        callee = relax.ExternFunc(func) if isinstance(func, str) else func
+        fields = args if isinstance(args, relax.Expr) else relax.Tuple(args)
+        if not isinstance(fields.ty, tvm.ir.TupleType):
+            fields = relax.Tuple([fields])
+        return _call("relax.call_dps_packed", [callee, fields], {}, types)
+
+    return call_dps_packed
+
+
+def _visit_if(parser: Any, node: Any) -> None:
+    """Parses ``if``: as TVM does, except that branches may have DTensors."""
+    if node.orelse is None:
+        raise ValueError("Else statements are required for relax dialect.")
+    frame = _builder.If(parser.eval_expr(node.test))
+    frame.__enter__()
+    for branch, body in ((_builder.Then, node.body), (_builder.Else, node.orelse)):
+        with parser.var_table.with_frame(), branch():
+            parser.visit_body(body)
+    branches = (frame.then_expr, frame.else_expr)
+    try:
+        frame.__exit__(None, None, None)
+        var = frame.var
+    except Exception:
+        # By now the frame has ended. What failed is the common type of the branches, which TVM
+        # does not know for DTensors: here they have to be the same.
+        ty = branches[0].body.ty
+        if not _has_dtensor(ty):
+            raise
+        tvm.ir.assert_structural_equal(ty, branches[1].body.ty)
+        value = relax.If(frame.condition, *branches)
+        relax.expr._update_type(value, ty)
+        var = _builder.emit(value)
+        IRBuilder.name(frame.var_name, var)
+    parser.var_table.add(frame.var_name, var, allow_shadowing=True)
+
+
 def install() -> None:
     """Adds the functions to the parser's namespaces ``R.dist`` and ``R.ccl``."""
+    dispatch.register(token="relax", type_name="If")(_visit_if)
+    _parser.call_dps_packed = _call_dps_packed(_parser.call_dps_packed)
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
     for name in _LOCAL_COLLECTIVES:

@@ -60,6 +60,7 @@ class Kind : public Resolvable {
   /*! \brief Whether the object is of this type or derived from it; false for null. */
   bool Matches(const ffi::Object* object) const;
   const char* type_key() const { return type_key_; }
+  int32_t type_index() const { return type_index_; }
 
  private:
   const char* type_key_;

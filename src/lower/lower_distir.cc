@@ -22,7 +22,14 @@ namespace {
 class ModuleLowering {
  public:
   explicit ModuleLowering(const ir::IRModule& mod)
-      : mod_(mod), meshes_(mod.global_infos()), roots_(RootsOfFunctions(mod, &meshes_)) {
+      : mod_(mod), meshes_(mod.global_infos()), roots_(RootsOfFunctions(mod, &meshes_)),
+        kernels_(mod.functions(), &meshes_, [this](const std::string& name,
+                                                   const ir::BaseFunc& kernel) {
+          ir::GlobalVar gv = ir::MakeGlobalVar(UniqueName(name));
+          ir::SetType(gv, kernel.ty());
+          functions_.Set(gv, kernel);
+          return gv;
+        }) {
     for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
       ir::Function function = ir::Function::Cast(base);
       if (!function.defined() || roots_[gv.get()].empty()) {
@@ -110,7 +117,8 @@ class ModuleLowering {
     Version& entry = versions_.emplace(key, Version{version, {}}).first->second;
     WorkerContext context{
         &meshes_, &plans_, is_whole ? nullptr : &present,
-        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); }};
+        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
+        &kernels_};
     WorkerFunction worker = MakeWorkerProgram(function, gv.name(), context);
     entry.sizes = std::move(worker.sizes);
     ir::Function lowered = worker.function;
@@ -160,6 +168,7 @@ class ModuleLowering {
   std::map<std::pair<const ffi::Object*, std::set<int>>, Version> versions_;
   std::set<const ffi::Object*> lowered_;  // functions that have a version
   TransferPlans plans_;
+  LocalKernels kernels_;
   size_t stage_ = 0;  // the class of the entry being lowered, for names
 };
 

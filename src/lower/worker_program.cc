@@ -13,8 +13,10 @@
 #include "lower/json_writer.h"
 #include "mesh/blocks.h"
 #include "op/collective.h"
+#include "op/kv_cache.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
+#include "rules/tir_rule.h"
 
 namespace distir {
 namespace lower {
@@ -314,17 +316,33 @@ class WorkerProgram : public ir::FunctionRewriter {
         return;
       }
     }
+    if (op::IsCacheCall(call)) return LowerCacheCall(var, call);
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    if (rules::KernelTable::IsKernelCall(call.op())) args.Set(0, context_.kernels->Localize(call));
     const rules::RuleEntry* entry = rules::FindRule(call.op());
     if (auto result = ir::DTensorType::Cast(var.ty());
         entry != nullptr && entry->shape_argument >= 0 && result.defined() &&
         ir::HasKnownShape(result.tensor_ty())) {
       args.Set(entry->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
     }
+    ir::Node attrs = call.attrs();
+    if (entry != nullptr && entry->local_attrs != nullptr) {
+      attrs = entry->local_attrs(rules::ViewCall(call, rules::StripDistribution(call.ty())));
+    }
     ffi::Array<ir::Type> ty_args;
     for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
-    Bind(var, ir::MakeCall(types_.Local(call.ty()), call.op(), args, call.attrs(), ty_args,
-                           call.span()));
+    Bind(var, ir::MakeCall(types_.Local(call.ty()), call.op(), args, attrs, ty_args, call.span()));
+  }
+
+  void LowerCacheCall(const ir::Var& var, const ir::Call& call) {
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    auto view = ir::DTensorType::Cast(var.ty());
+    if (view.defined() && args.size() > 1 && ir::HasKnownShape(view.tensor_ty()))
+      args.Set(1, ir::TensorType::Cast(types_.Local(view)).shape());
+    ffi::Array<ir::Type> ty_args;
+    for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
+    Bind(var, ir::MakeCall(types_.Local(call.ty()), op::LocalCacheCallee(call), args, call.attrs(),
+                           ty_args, call.span()));
   }
 
   void LowerFunctionCall(const ir::Var& var, const ir::Call& call, const ir::GlobalVar& callee) {

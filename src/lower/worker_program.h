@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ir/node.h"
+#include "lower/local_kernel.h"
 #include "lower/local_types.h"
 #include "op/mesh_table.h"
 
@@ -42,6 +43,7 @@ struct WorkerContext {
   /*! \brief The worker's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
+  LocalKernels* kernels = nullptr;
 };
 
 /*! \brief Whether any tensor of a type lies on the class's meshes; true for types without DTensors.

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
+#include <string>
 #include <vector>
 
 namespace distir {
@@ -9,8 +10,10 @@ namespace mesh {
 
 namespace {
 
-[[noreturn]] void ThrowNoStep(CollectiveKind kind, const Sharding& source, const Sharding& target) {
-  TVM_FFI_THROW(ValueError) << CollectiveName(kind) << " does not lead from sharding "
+[[noreturn]] void ThrowNoStep(CollectiveKind kind, const Sharding& source, const Sharding& target,
+                              const AxisList& reduce_axes = {}) {
+  std::string over = reduce_axes.empty() ? "" : " over " + ToString(reduce_axes);
+  TVM_FFI_THROW(ValueError) << CollectiveName(kind) << over << " does not lead from sharding "
                             << ToString(source) << " to " << ToString(target);
   TVM_FFI_UNREACHABLE();
 }
@@ -75,7 +78,7 @@ CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Shardin
       step.axes = gained(step.dim);
       if (kind == CollectiveKind::kReduceScatter &&
           Canonical(step.axes) != Canonical(reduce_axes)) {
-        ThrowNoStep(kind, source, target);
+        ThrowNoStep(kind, source, target, reduce_axes);
       }
       break;
     case CollectiveKind::kAllToAll: {
@@ -88,7 +91,11 @@ CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Shardin
       break;
     }
     case CollectiveKind::kAllReduce:
-      if (!changed.empty()) ThrowNoStep(kind, source, target);
+      // What a value is partial over cannot shard it at the same time.
+      for (const AxisList& axes : source.dims) {
+        if (Overlaps(axes, reduce_axes)) ThrowNoStep(kind, source, target, reduce_axes);
+      }
+      if (!changed.empty() || reduce_axes.empty()) ThrowNoStep(kind, source, target, reduce_axes);
       step.axes = reduce_axes;
       break;
     case CollectiveKind::kPermute:

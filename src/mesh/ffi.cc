@@ -1,11 +1,9 @@
 /*!
  * \file mesh/ffi.cc
- * \brief The algebra as global functions `distir.mesh.*` over plain data.
+ * \brief The algebra as global functions `distir.mesh.*` over plain data; see plain_data.h.
  *
- * A mesh is the two arguments (shape, device_ids); an axis reference is [axis, pre_size, size], an
- * axis list an array of them; a sharding is [list per dimension, partial list, reduction name].
- * What is optional is None. Meshes, references and shardings are checked here, so that no input
- * from Python reaches the algebra outside of its contract.
+ * A mesh is the two arguments (shape, device_ids). What is optional is None. Everything is checked
+ * here, so that no input from Python reaches the algebra outside of its contract.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
@@ -13,9 +11,9 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
-#include <limits>
-
 #include "mesh/blocks.h"
+#include "mesh/common_view.h"
+#include "mesh/plain_data.h"
 #include "mesh/sharding.h"
 
 namespace distir {
@@ -24,91 +22,6 @@ namespace mesh {
 namespace ffi = tvm::ffi;
 
 namespace {
-
-using Ints = ffi::Array<int64_t>;
-using AxisData = ffi::Array<Ints>;
-using ShardingData = ffi::Array<ffi::Any>;
-
-std::vector<int64_t> ToVector(const Ints& values) {
-  return std::vector<int64_t>(values.begin(), values.end());
-}
-
-Ints ToInts(const std::vector<int64_t>& values) { return Ints(values.begin(), values.end()); }
-
-/*! \brief A number of an axis or a dimension. */
-int ToIndex(int64_t value) {
-  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {
-    TVM_FFI_THROW(ValueError) << value << " is no number of an axis or a dimension";
-  }
-  return static_cast<int>(value);
-}
-
-int ToRank(int64_t ndim) {
-  if (ndim < 0) TVM_FFI_THROW(ValueError) << "a tensor cannot have " << ndim << " dimensions";
-  return ToIndex(ndim);
-}
-
-Mesh ToMesh(const Ints& shape, const Ints& device_ids) {
-  Mesh mesh{ToVector(shape), ToVector(device_ids)};
-  CheckValid(mesh);
-  return mesh;
-}
-
-AxisList ToAxes(const AxisData& data) {
-  AxisList axes;
-  for (const Ints& ref : data) {
-    if (ref.size() != 3) {
-      TVM_FFI_THROW(ValueError) << "an axis reference is [axis, pre_size, size], not " << ref.size()
-                                << " numbers";
-    }
-    if (ref[1] < 1 || ref[2] < 1 || ref[1] > std::numeric_limits<int64_t>::max() / ref[2]) {
-      TVM_FFI_THROW(ValueError) << "axis reference [" << ref[0] << ", " << ref[1] << ", " << ref[2]
-                                << "] does not have positive sizes that fit an axis";
-    }
-    axes.push_back(AxisRef{ToIndex(ref[0]), ref[1], ref[2]});
-  }
-  return axes;
-}
-
-AxisData FromAxes(const AxisList& axes) {
-  AxisData data;
-  for (const AxisRef& ref : axes) data.push_back(Ints{ref.axis, ref.pre_size, ref.size});
-  return data;
-}
-
-/*! \brief A list whose references lie within the axes of the mesh and do not overlap. */
-AxisList ToAxesOn(const Mesh& mesh, const AxisData& data) {
-  Sharding sharding;
-  sharding.dims.push_back(Canonical(ToAxes(data)));
-  CheckValid(mesh, sharding);
-  return sharding.dims.front();
-}
-
-Sharding ToSharding(const ShardingData& data) {
-  if (data.size() != 3) {
-    TVM_FFI_THROW(ValueError) << "a sharding is [dims, partial, reduction], not " << data.size()
-                              << " entries";
-  }
-  Sharding sharding;
-  for (const AxisData& axes : data[0].cast<ffi::Array<AxisData>>()) {
-    sharding.dims.push_back(ToAxes(axes));
-  }
-  sharding.partial = ToAxes(data[1].cast<AxisData>());
-  sharding.reduction = ReductionFromName(data[2].cast<ffi::String>());
-  return sharding;
-}
-
-Sharding ToShardingOn(const Mesh& mesh, const ShardingData& data) {
-  Sharding sharding = ToSharding(data);
-  CheckValid(mesh, sharding);
-  return sharding;
-}
-
-ShardingData FromSharding(const Sharding& sharding) {
-  ffi::Array<AxisData> dims;
-  for (const AxisList& axes : sharding.dims) dims.push_back(FromAxes(axes));
-  return {dims, FromAxes(sharding.partial), ffi::String(ReductionName(sharding.reduction))};
-}
 
 Ints FromDims(const std::vector<int>& axis_to_dim) {
   Ints dims;
@@ -255,6 +168,15 @@ void RegisterShardings() {
                  ToPlacementOn(ToMesh(view_shape, view_ids), root, ToShardingOn(root, sharding));
              if (!axis_to_dim) return std::nullopt;
              return FromDims(*axis_to_dim);
+           })
+      .def("distir.mesh.CommonView",
+           [](Ints shape, Ints ids, ffi::Array<AxisData> lists) -> ffi::Optional<ffi::Array<Ints>> {
+             const Mesh root = ToMesh(shape, ids);
+             std::vector<AxisList> axes;
+             for (const AxisData& list : lists) axes.push_back(ToAxesOn(root, list));
+             const auto view = CommonView(root, axes);
+             if (!view) return std::nullopt;
+             return ffi::Array<Ints>{ToInts(view->shape), ToInts(view->device_ids)};
            })
       .def("distir.mesh.FromPlacement", [](Ints view_shape, Ints view_ids, Ints axis_to_dim,
                                            int64_t ndim, Ints shape, Ints ids) {

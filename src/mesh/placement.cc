@@ -56,6 +56,32 @@ Mesh ViewOf(const Mesh& root, const std::vector<Part>& parts) {
   return view;
 }
 
+/*! \brief The parts of a reference, major to minor, between the ends of the references in `apart`.
+ */
+AxisList CutAtEnds(const AxisRef& ref, const AxisList& apart) {
+  std::vector<int64_t> cuts = {ref.pre_size * ref.size};
+  for (const AxisRef& other : apart) {
+    if (other.axis != ref.axis) continue;
+    for (int64_t cut : {other.pre_size, other.pre_size * other.size}) {
+      if (cut > ref.pre_size && cut < ref.pre_size * ref.size) cuts.push_back(cut);
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  AxisList parts;
+  int64_t begin = ref.pre_size;
+  for (int64_t cut : cuts) {
+    if (cut == begin) continue;
+    parts.push_back({ref.axis, begin, cut / begin});
+    begin = cut;
+  }
+  return parts;
+}
+
+bool AreWholeAxes(const Mesh& mesh, const AxisList& axes) {
+  return std::all_of(axes.begin(), axes.end(),
+                     [&mesh](const AxisRef& ref) { return ref == FullAxis(mesh, ref.axis); });
+}
+
 /*! \brief Whether the parts, once sorted in root order, still nest as their dimensions ask. */
 bool NestsInRootOrder(const std::vector<Part>& parts) {
   // Parts are listed dimension by dimension.
@@ -66,19 +92,21 @@ bool NestsInRootOrder(const std::vector<Part>& parts) {
 
 }  // namespace
 
-MeshPlacement ToPlacement(const Mesh& root, const Sharding& sharding) {
-  if (auto axis_to_dim = ToPlacementOnRoot(root, sharding)) {
-    return MeshPlacement{root, std::move(*axis_to_dim)};
-  }
+MeshPlacement ToPlacement(const Mesh& root, const Sharding& sharding, const AxisList& apart) {
+  auto on_root = ToPlacementOnRoot(root, sharding);
+  if (on_root && AreWholeAxes(root, apart)) return MeshPlacement{root, std::move(*on_root)};
   std::vector<Part> parts;
   AxisList used;
+  auto add = [&](const AxisRef& ref, int dim) {
+    for (const AxisRef& part : CutAtEnds(ref, apart)) parts.push_back(Part{part, dim});
+  };
   for (size_t dim = 0; dim < sharding.dims.size(); ++dim) {
     for (const AxisRef& ref : Canonical(sharding.dims[dim])) {
-      parts.push_back(Part{ref, static_cast<int>(dim)});
+      add(ref, static_cast<int>(dim));
       used.push_back(ref);
     }
   }
-  for (const AxisRef& ref : Complement(root, used)) parts.push_back(Part{ref, -1});
+  for (const AxisRef& ref : Complement(root, used)) add(ref, -1);
   if (NestsInRootOrder(parts)) {
     std::sort(parts.begin(), parts.end(),
               [](const Part& a, const Part& b) { return a.ref < b.ref; });

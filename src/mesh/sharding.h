@@ -179,8 +179,12 @@ struct MeshPlacement {
  *    root (2, 4) is (0, 0) on shape (4, 2), devices 0 4 1 5 2 6 3 7.
  * Adjacent parts of one axis are merged where they serve the same dimension or none. The partial
  * axes are ignored.
+ *
+ * \param apart References that are to be axes of their own in the mesh, such as those that a
+ * collective reduces over; each lies within one reference of a dimension or outside of all.
+ * Example: [x | -] on root (4), apart {x:(2)2}, is (0, 0) on shape (2, 2).
  */
-MeshPlacement ToPlacement(const Mesh& root, const Sharding& sharding);
+MeshPlacement ToPlacement(const Mesh& root, const Sharding& sharding, const AxisList& apart = {});
 /*!
  * \brief Whether `view` itself (not another view) can express the sharding, given on `root`; then
  * its axis_to_dim.

@@ -132,11 +132,11 @@ ir::Type InferDTensorCollective(const ir::Call& call) {
   ir::DeviceMesh device_mesh = TargetMesh(call);
   ir::DTensorType target_ty =
       ir::MakeDTensorType(source_ty.tensor_ty(), device_mesh, TargetPlacement(call));
-  if (kind == CollectiveKind::kTransfer) return target_ty;
   MeshTable table({});
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
   Sharding target = table.ShardingOf(target_ty, &target_root);
+  if (kind == CollectiveKind::kTransfer) return target_ty;
   DISTIR_REQUIRE(source_root == target_root, ValueError)
       << "R.dist." << CollectiveName(kind) << " stays on one device set, got "
       << ir::Print(source_ty) << " and " << ir::Print(target_ty);
@@ -159,7 +159,10 @@ ir::Type InferRedistribute(const ir::Call& call) {
     tensor_ty = source.tensor_ty();
   DISTIR_REQUIRE(tensor_ty.defined(), TypeError)
       << "R.dist.redistribute takes a tensor, got " << ir::Print(types[0]);
-  return ir::MakeDTensorType(tensor_ty, TargetMesh(call), TargetPlacement(call));
+  ir::DTensorType target = ir::MakeDTensorType(tensor_ty, TargetMesh(call), TargetPlacement(call));
+  int root;
+  MeshTable({}).ShardingOf(target, &root);  // throws where placement and tensor do not fit
+  return target;
 }
 
 // ---- type inference of R.ccl.*

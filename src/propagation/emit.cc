@@ -2,13 +2,16 @@
 
 #include <tvm/ffi/error.h>
 
+#include <optional>
 #include <utility>
 
 #include "ir/build.h"
 #include "ir/renew.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "mesh/common_view.h"
 #include "op/collective.h"
+#include "op/kv_cache.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
 
@@ -213,6 +216,36 @@ class InstanceEmitter : public ir::FunctionRewriter {
     return meshes_.TypeOf(tensor, root, Replica(cond));
   }
 
+  // Both sides of a cache are placed as its views are solved, whatever is appended.
+  void EmitCacheCall(const ir::Var& var, const ir::Call& call, const Node& node) {
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    ir::Type type = rules::StripDistribution(var.ty());
+    if (op::IsCacheAppend(call)) {
+      const SlotState& state = State(node.operands[0]);
+      mesh::Sharding kept = state.sharding;
+      if (!kept.dims.empty()) kept.dims[0].clear();  // positions come in turns
+      auto tensor = ir::TensorType::Cast(rules::StripDistribution(call.args()[1].ty()));
+      ir::DTensorType wanted = meshes_.TypeOf(tensor, state.root, kept);
+      args.Set(1, Placed(call.args()[1], wanted, true));
+      cache_types_[var.get()] = wanted;
+      cache_types_[call.args()[0].get()] = wanted;
+    } else if (auto kept = cache_types_.find(call.args()[0].get()); kept != cache_types_.end()) {
+      type = ir::MakeDTensorType(ir::TensorType::Cast(type), kept->second.device_mesh(),
+                                 kept->second.placement());
+    } else {
+      type = SolvedType(type, SlotsOf(var));
+    }
+    ffi::Array<ir::Type> ty_args = call.ty_args();
+    if (!ty_args.empty()) ty_args = {type};
+    ir::Expr value = ir::MakeCall(type, op::DistributedCacheCallee(call), args, call.attrs(),
+                                  ty_args, call.span());
+    if (op::IsCacheAppend(call)) {
+      Bind(var, value, type);
+    } else {
+      BindSolved(var, value);
+    }
+  }
+
   void EmitOperator(const ir::Var& var, const ir::Call& call) {
     ir::Type global_ty = rules::StripDistribution(var.ty());
     auto index = graph_.node_of_call.find(call.get());
@@ -222,6 +255,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
       return;
     }
     const Node& node = graph_.nodes[index->second];
+    if (op::IsCacheCall(call)) return EmitCacheCall(var, call, node);
     // What the tensors have now, and what the result should have, decide how the call is computed.
     std::vector<mesh::Sharding> have(node.operands.size());
     std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
@@ -369,40 +403,21 @@ class InstanceEmitter : public ir::FunctionRewriter {
   ir::DeviceMesh ViewFor(int root, const std::vector<mesh::Sharding>& operands,
                          const std::vector<mesh::Sharding>& results) {
     const mesh::Mesh& root_mesh = meshes_.Root(root);
-    mesh::Sharding all;
+    std::vector<mesh::AxisList> lists;
     bool root_serves = true;
-    for (const auto* list : {&operands, &results}) {
-      for (const mesh::Sharding& sharding : *list) {
+    for (const auto* shardings : {&operands, &results}) {
+      for (const mesh::Sharding& sharding : *shardings) {
         if (sharding.IsReplicated()) continue;
         root_serves =
             root_serves && mesh::ToPlacementOn(root_mesh, root_mesh, sharding).has_value();
-        for (const mesh::AxisList& axes : sharding.dims) all.dims.push_back(axes);
+        lists.insert(lists.end(), sharding.dims.begin(), sharding.dims.end());
       }
     }
     if (root_serves) return meshes_.Intern(root_mesh);
-    return meshes_.Intern(FinestView(root_mesh, all));
-  }
-
-  // Cuts and orders the root's axes so that every given dimension can be named. The lists come from
-  // one factor rule, so they agree on the order of what they share: the longest lists of every axis
-  // come first.
-  static mesh::Mesh FinestView(const mesh::Mesh& root, const mesh::Sharding& all) {
-    mesh::AxisList parts;
-    std::vector<mesh::AxisList> lists = all.dims;
-    std::stable_sort(
-        lists.begin(), lists.end(),
-        [](const mesh::AxisList& a, const mesh::AxisList& b) { return a.size() < b.size(); });
-    mesh::Sharding separate;
-    for (const mesh::AxisList& list : lists) {
-      for (const mesh::AxisRef& ref : list) {
-        mesh::AxisList fresh = mesh::PrefixDisjointFrom({ref}, parts);
-        for (const mesh::AxisRef& part : fresh) {
-          parts.push_back(part);
-          separate.dims.push_back({part});  // a dimension each, so that they stay axes of their own
-        }
-      }
-    }
-    return mesh::ToPlacement(root, separate).mesh;
+    // The lists come from one factor rule, so they agree on the order of what they share.
+    std::optional<mesh::Mesh> view = mesh::CommonView(root_mesh, lists);
+    TVM_FFI_ICHECK(view.has_value()) << "the shardings of a call have no common mesh";
+    return meshes_.Intern(*view);
   }
 
   /*! \brief An argument with each of its tensors placed on `view` as decided. */
@@ -522,6 +537,8 @@ class InstanceEmitter : public ir::FunctionRewriter {
   const Instance& instance_;
   const FunctionGraph& graph_;
   ir::Type exact_ret_ty_;
+  /*! \brief How a cache holds what was appended, by its variable. */
+  std::unordered_map<const ffi::Object*, ir::DTensorType> cache_types_;
   std::string writing_;  // what is being written, for explanations
   std::vector<Disagreement> disagreements_;
   std::vector<size_t> scopes_;

@@ -7,8 +7,10 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "op/collective.h"
+#include "op/kv_cache.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
+#include "rules/tir_rule.h"
 
 namespace distir {
 namespace propagation {
@@ -17,9 +19,12 @@ namespace {
 
 class GraphBuilder {
  public:
-  GraphBuilder(FunctionGraph* graph, op::MeshTable* meshes,
+  GraphBuilder(FunctionGraph* graph, op::MeshTable* meshes, rules::KernelTable* kernels,
                const std::function<bool(const ir::GlobalVar&)>& is_relax_function)
-      : graph_(*graph), meshes_(*meshes), is_relax_function_(is_relax_function) {}
+      : graph_(*graph),
+        meshes_(*meshes),
+        kernels_(*kernels),
+        is_relax_function_(is_relax_function) {}
 
   void Run() {
     for (const ir::Var& param : graph_.function.params()) {
@@ -81,15 +86,16 @@ class GraphBuilder {
       for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &site.arguments);
       graph_.calls.push_back(std::move(site));
     } else {
-      VisitOperator(call, var.ty(), results);
+      VisitOperator(var, call, results);
     }
     graph_.var_slots[var.get()] = std::move(results);
   }
 
-  void VisitOperator(const ir::Call& call, const ir::Type& result_ty,
-                     const std::vector<int>& results) {
+  void VisitOperator(const ir::Var& var, const ir::Call& call, const std::vector<int>& results) {
+    const ir::Type& result_ty = var.ty();
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
-    rules::OpView view = rules::ViewCall(call, result_ty);
+    if (op::IsCacheCall(call)) return VisitCacheCall(var, call, results);
+    rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
     Node node;
     node.rule = std::make_shared<const rules::FactorRule>(rules::RuleOf(view));
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
@@ -97,6 +103,39 @@ class GraphBuilder {
     if (ir::Op::Is(call.op())) node.name = ir::Op::Cast(call.op()).name();
     graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
     graph_.nodes.push_back(std::move(node));
+  }
+
+  // What is viewed is what was appended: sharded alike, but along positions, which come in turns.
+  void VisitCacheCall(const ir::Var& var, const ir::Call& call, const std::vector<int>& results) {
+    Node node;
+    node.operands = op::IsCacheAppend(call) ? SlotsOf(call.args()[1]) : Appended(call.args()[0]);
+    node.results = results;
+    node.name = ir::ExternFunc::Cast(call.op()).name();
+    if (op::IsCacheAppend(call)) {
+      appended_[var.get()] = node.operands;
+      appended_[call.args()[0].get()] = node.operands;
+    }
+    std::vector<int> all = node.operands;
+    Append(results, &all);
+    rules::FactorRule rule;
+    for (size_t i = 0; i < all.size(); ++i) {
+      std::vector<int64_t> sizes = rules::StaticSizes(graph_.slots[all[i]].type);
+      rules::TensorFactors factors(sizes.size());
+      for (size_t d = 1; d < sizes.size(); ++d) {
+        if (rule.factors.size() < d)
+          rule.factors.push_back({sizes[d], rules::FactorKind::kParallel});
+        factors[d] = {static_cast<int>(d) - 1};
+      }
+      (i < node.operands.size() ? rule.operands : rule.results).push_back(std::move(factors));
+    }
+    node.rule = std::make_shared<const rules::FactorRule>(std::move(rule));
+    graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  std::vector<int> Appended(const ir::Expr& cache) const {
+    auto it = appended_.find(cache.get());
+    return it == appended_.end() ? std::vector<int>() : it->second;
   }
 
   void VisitIf(const ir::Var& var, const ir::If& branch) {
@@ -197,12 +236,30 @@ class GraphBuilder {
 
   void State(const ir::DeviceMesh& mesh, const ir::Placement& placement, int slot) {
     const SlotInfo& info = graph_.slots[slot];
+    CheckFits(info, mesh, placement);
     Source source;
     source.slot = slot;
     source.sharding =
         meshes_.ShardingOf(mesh, placement, rules::ShardableRank(info.type), &source.root);
     CheckDivides(info, source.sharding);
     graph_.sources.push_back(std::move(source));
+  }
+
+  void CheckFits(const SlotInfo& info, const ir::DeviceMesh& mesh, const ir::Placement& placement) {
+    std::vector<int> dims = op::PlacementDims(placement);
+    if (dims.size() != mesh.shape().size()) {
+      TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
+                                << ir::Print(placement) << " has " << dims.size()
+                                << " entries for a device mesh of " << mesh.shape().size()
+                                << " axes";
+    }
+    int rank = rules::ShardableRank(info.type);
+    for (int dim : dims) {
+      if (dim < rank) continue;
+      TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
+                                << ir::Print(placement) << " shards dimension " << dim
+                                << " of a tensor of " << rank << " dimensions";
+    }
   }
 
   void CheckDivides(const SlotInfo& info, const mesh::Sharding& sharding) {
@@ -238,18 +295,21 @@ class GraphBuilder {
 
   FunctionGraph& graph_;
   op::MeshTable& meshes_;
+  rules::KernelTable& kernels_;
+  /*! \brief The slots of what was last appended to a cache, by the cache's variable. */
+  std::unordered_map<const ffi::Object*, std::vector<int>> appended_;
   const std::function<bool(const ir::GlobalVar&)>& is_relax_function_;
 };
 
 }  // namespace
 
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
-                         op::MeshTable* meshes,
+                         op::MeshTable* meshes, rules::KernelTable* kernels,
                          const std::function<bool(const ir::GlobalVar&)>& is_relax_function) {
   FunctionGraph graph;
   graph.function = function;
   graph.name = name;
-  GraphBuilder(&graph, meshes, is_relax_function).Run();
+  GraphBuilder(&graph, meshes, kernels, is_relax_function).Run();
   return graph;
 }
 

@@ -74,11 +74,12 @@ struct FunctionGraph {
 };
 
 /*!
+ * \param kernels The kernels of the module.
  * \param is_relax_function Whether a global variable names a Relax function of the module.
  * \throws ValueError naming what propagation cannot look into (a local closure).
  */
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
-                         op::MeshTable* meshes,
+                         op::MeshTable* meshes, rules::KernelTable* kernels,
                          const std::function<bool(const ir::GlobalVar&)>& is_relax_function);
 
 }  // namespace propagation

@@ -11,6 +11,7 @@
 #include "op/collective.h"
 #include "propagation/emit.h"
 #include "propagation/instances.h"
+#include "rules/tir_rule.h"
 
 namespace distir {
 namespace propagation {
@@ -23,7 +24,7 @@ class CallGraph {
   explicit CallGraph(const ir::IRModule& mod) {
     for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
       ir::Function function = ir::Function::Cast(base);
-      if (function.defined()) functions_[gv.get()] = Entry{gv, function, {}, {}, false, false};
+      if (function.defined()) functions_[gv.get()] = Entry{gv, function};
     }
     for (auto& [key, entry] : functions_) Scan(key, entry);
     // A function that calls one that states shardings takes part too.
@@ -36,10 +37,15 @@ class CallGraph {
       if (!entry.takes_part) continue;
       for (const ffi::Object* callee : entry.callees) called_.insert(callee);
     }
+    pending.clear();
+    for (const auto& [key, entry] : functions_) {
+      if (entry.takes_part) pending.push_back(key);
+    }
+    Spread(pending, &Entry::callees, &Entry::is_reached);
     // A function that takes no part stays as it is when something else can call it.
     pending.clear();
     for (auto& [key, entry] : functions_) {
-      if (!entry.takes_part && (IsPublic(entry.function) || called_.count(key) == 0)) {
+      if (!entry.takes_part && (IsPublic(entry.function) || entry.is_value || !entry.is_reached)) {
         entry.stays = true;
         pending.push_back(key);
       }
@@ -74,10 +80,12 @@ class CallGraph {
   struct Entry {
     ir::GlobalVar gv;
     ir::Function function;
-    std::set<const ffi::Object*> callees;
-    std::set<const ffi::Object*> callers;
-    bool takes_part;
-    bool stays;
+    std::set<const ffi::Object*> callees = {};
+    std::set<const ffi::Object*> callers = {};
+    bool takes_part = false;
+    bool is_reached = false;  // from a function that takes part, by calls
+    bool is_value = false;    // used otherwise than by a call
+    bool stays = false;
   };
 
   /*! \brief Sets a mark on everything reachable from the pending functions. */
@@ -114,12 +122,24 @@ class CallGraph {
         if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
           if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) entry.takes_part = true;
           if (functions_.count(call.op().get()) > 0) entry.callees.insert(call.op().get());
+          for (const ir::Expr& arg : call.args()) ScanValue(arg);
         } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
           ScanSeq(branch.true_branch(), entry);
           ScanSeq(branch.false_branch(), entry);
+        } else {
+          ScanValue(var_binding.value());
         }
       }
     }
+    ScanValue(seq.body());
+  }
+
+  void ScanValue(const ir::Expr& value) {
+    if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) ScanValue(field);
+    }
+    auto function = functions_.find(value.get());
+    if (function != functions_.end()) function->second.is_value = true;
   }
 
   void ScanType(const ir::Type& type, Entry& entry) {
@@ -136,7 +156,7 @@ class CallGraph {
 class Propagation {
  public:
   explicit Propagation(const ir::IRModule& mod)
-      : mod_(mod), calls_(mod), meshes_(mod.global_infos()) {}
+      : mod_(mod), calls_(mod), meshes_(mod.global_infos()), kernels_(mod.functions()) {}
 
   ir::IRModule Run() {
     std::vector<ir::GlobalVar> roots = calls_.Roots();
@@ -170,7 +190,7 @@ class Propagation {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
       auto graph = std::make_unique<FunctionGraph>(BuildGraph(
-          gv.name(), calls_.FunctionOf(gv), &meshes_,
+          gv.name(), calls_.FunctionOf(gv), &meshes_, &kernels_,
           [this](const ir::GlobalVar& callee) { return calls_.IsRelaxFunction(callee); }));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }
@@ -187,6 +207,7 @@ class Propagation {
   ir::IRModule mod_;
   CallGraph calls_;
   op::MeshTable meshes_;
+  rules::KernelTable kernels_;
   std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
   std::set<std::string> names_;
 };

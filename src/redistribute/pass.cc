@@ -12,9 +12,8 @@
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
+#include "redistribute/partial.h"
 #include "redistribute/planner.h"
-#include "rules/infer_type.h"
-#include "rules/registry.h"
 #include "support/error.h"
 
 namespace distir {
@@ -38,7 +37,8 @@ struct Pending {
 
 class Legalizer : public ir::FunctionRewriter {
  public:
-  explicit Legalizer(op::MeshTable* meshes) : meshes_(*meshes) {}
+  Legalizer(op::MeshTable* meshes, rules::KernelTable* kernels)
+      : meshes_(*meshes), kernels_(*kernels) {}
 
   ir::Function Run(const ir::Function& function) {
     reductions_are_explicit_ = ir::GetAttr(function.attrs(), kExplicitReductions) != nullptr;
@@ -81,39 +81,19 @@ class Legalizer : public ir::FunctionRewriter {
     auto call = ir::Call::Cast(value);
     if (!call.defined()) return FunctionRewriter::RewriteVarBinding(var, value);
     if (IsRedistribute(call)) return Redistribute(var, call);
-    std::optional<Pending> pending = PartialResult(call);
-    if (!pending) return FunctionRewriter::RewriteVarBinding(var, value);
-    pending->value = Rewrite(value);
+    std::optional<PartialValue> partial;
+    if (!reductions_are_explicit_) partial = PartialResult(call, &meshes_, &kernels_);
+    if (!partial) return FunctionRewriter::RewriteVarBinding(var, value);
+    Pending pending{Rewrite(value), partial->root, partial->sharding};
     if (redistributed_once_.count(var.get()) > 0) {
-      pending->value = Bind(var, pending->value);
-      pending_.emplace(var.get(), *pending);
+      pending.value = Bind(var, pending.value);
+      pending_.emplace(var.get(), pending);
       return;
     }
     ir::DTensorType target = ir::DTensorType::Cast(call.ty());
     DISTIR_REQUIRE(target.defined(), ValueError)
         << "`" << var.name() << "`: a partial result inside a tuple cannot be reduced";
-    Lead(var, *pending, target);
-  }
-
-  /*! \brief What a call leaves partial, if anything. */
-  std::optional<Pending> PartialResult(const ir::Call& call) {
-    if (reductions_are_explicit_ || rules::FindRule(call.op()) == nullptr) return std::nullopt;
-    bool any_dtensor = false;
-    for (const ir::Expr& arg : call.args()) any_dtensor = any_dtensor || op::HasDTensor(arg.ty());
-    if (!any_dtensor) return std::nullopt;
-    ir::Type global_ty = rules::StripDistribution(call.ty());
-    rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
-    bool can_be_partial = false;
-    for (const rules::Factor& factor : rule.factors) {
-      can_be_partial = can_be_partial || factor.kind == rules::FactorKind::kReduction;
-    }
-    if (!can_be_partial) return std::nullopt;
-    rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, &meshes_);
-    if (inferred.sharding.partial.empty()) return std::nullopt;
-    Pending pending{{}, inferred.root, inferred.sharding.results[0]};
-    pending.sharding.partial = inferred.sharding.partial;
-    pending.sharding.reduction = inferred.sharding.reduction;
-    return pending;
+    Lead(var, pending, target);
   }
 
   void Redistribute(const ir::Var& var, const ir::Call& call) {
@@ -187,17 +167,8 @@ class Legalizer : public ir::FunctionRewriter {
     if (step.reduce_axes.empty()) {
       return op::MakeCollective(step.kind, value, meshes_.TypeOf(tensor_ty, root, step.result));
     }
-    // The target's mesh must have the reduced axes as axes of their own, so each gets a dimension
-    // for the moment.
     const mesh::Mesh& root_mesh = meshes_.Root(root);
-    mesh::Sharding with_reduced = step.result;
-    for (const mesh::AxisRef& ref : step.reduce_axes) with_reduced.dims.push_back({ref});
-    if (step.kind == mesh::CollectiveKind::kReduceScatter) with_reduced = step.result;
-    mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, with_reduced);
-    int rank = static_cast<int>(step.result.dims.size());
-    for (int& dim : placed.axis_to_dim) {
-      if (dim >= rank) dim = -1;
-    }
+    mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, step.result, step.reduce_axes);
     auto views = mesh::Relate(placed.mesh, root_mesh);
     std::vector<int> reduce_axes;
     for (size_t axis = 0; axis < views->size(); ++axis) {
@@ -210,6 +181,7 @@ class Legalizer : public ir::FunctionRewriter {
   }
 
   op::MeshTable& meshes_;
+  rules::KernelTable& kernels_;
   bool reductions_are_explicit_ = false;
   std::unordered_map<const ffi::Object*, int> uses_;
   std::unordered_map<const ffi::Object*, bool> redistributed_once_;
@@ -220,12 +192,13 @@ class Legalizer : public ir::FunctionRewriter {
 
 ir::IRModule LegalizeRedistribution(const ir::IRModule& mod) {
   op::MeshTable meshes(mod.global_infos());
+  rules::KernelTable kernels(mod.functions());
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined() || !op::IsDistributed(function)) continue;
-    functions.Set(gv, Legalizer(&meshes).Run(function));
+    functions.Set(gv, Legalizer(&meshes, &kernels).Run(function));
     any = true;
   }
   return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ir/symbolic.h"
+#include "rules/tir_rule.h"
 
 namespace distir {
 namespace rules {
@@ -17,11 +18,12 @@ void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out) 
   }
 }
 
-OpView ViewCall(const ir::Call& call, const ir::Type& result_ty) {
+OpView ViewCall(const ir::Call& call, const ir::Type& result_ty, KernelTable* kernels) {
   OpView view;
   view.call = call;
   for (const ir::Expr& arg : call.args()) CollectTensorTypes(arg.ty(), &view.operands);
   CollectTensorTypes(result_ty, &view.results);
+  if (kernels != nullptr) view.kernel = kernels->Find(call);
   return view;
 }
 

@@ -46,19 +46,25 @@ struct FactorRule {
   bool is_pass_through = false;
 };
 
+struct KernelRule;
+class KernelTable;
+
 /*! \brief A call as rules see it: tensors only, tuples flattened. */
 struct OpView {
   ir::Call call;
   std::vector<ir::TensorType> operands;
   std::vector<ir::TensorType> results;
+  /*! \brief What an R.call_tir calls; null for other calls and where the module is not known. */
+  const KernelRule* kernel = nullptr;
 };
 
 /*!
  * \brief The tensors of a call. Types of operands may be Tensor or DTensor (then its tensor type
  * counts).
  * \param result_ty The type of the call's value.
+ * \param kernels The kernels of the module, where it is known.
  */
-OpView ViewCall(const ir::Call& call, const ir::Type& result_ty);
+OpView ViewCall(const ir::Call& call, const ir::Type& result_ty, KernelTable* kernels = nullptr);
 /*! \brief The tensor types in a type, tuples flattened; DTensor counts as its tensor type. */
 void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out);
 

@@ -51,6 +51,15 @@ FactorRule Statistical(const OpView& view) {
   return ReduceDims(view, mask, kStatisticalKeepdims.Bool(attrs), kind);
 }
 
+// The mean of integers is truncated, so means of shards do not combine to it.
+FactorRule Mean(const OpView& view) {
+  const ir::PrimType& dtype = view.operands[0].dtype();
+  bool is_float =
+      dtype.defined() && (dtype.dtype().code == kDLFloat || dtype.dtype().code == kDLBfloat);
+  return is_float ? Statistical<mesh::Reduction::kMean>(view)
+                  : Statistical<mesh::Reduction::kNone>(view);
+}
+
 FactorRule ArgReduce(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   std::vector<bool> mask = AxisMask(kArgAxis(attrs), ShardableRank(view.operands[0]));
@@ -86,7 +95,7 @@ FactorRule WholeAlongAxis(const OpView& view) {
 using mesh::Reduction;
 
 const RuleTable kReductions("reduction", {{"relax.max", Statistical<Reduction::kMax>},
-                                          {"relax.mean", Statistical<Reduction::kMean>},
+                                          {"relax.mean", Mean},
                                           {"relax.min", Statistical<Reduction::kMin>},
                                           {"relax.prod", Statistical<Reduction::kProd>},
                                           {"relax.std", Statistical<Reduction::kNone>},

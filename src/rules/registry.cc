@@ -10,6 +10,7 @@
 
 #include "ir/build.h"
 #include "ir/pass.h"
+#include "rules/tir_rule.h"
 
 namespace distir {
 namespace rules {
@@ -65,6 +66,7 @@ std::vector<RuleEntry> AllRules() {
 
 FactorRule RuleOf(const OpView& view) {
   if (const RuleEntry* entry = FindRule(view.call.op())) return entry->rule(view);
+  if (KernelTable::IsKernelCall(view.call.op())) return RuleOfKernelCall(view);
   if (!view.operands.empty() || !view.results.empty()) WarnOnce(CalleeName(view.call.op()));
   return ReplicateAll(view);
 }

@@ -20,6 +20,7 @@ namespace distir {
 namespace rules {
 
 using RuleFunction = FactorRule (*)(const OpView& view);
+using AttrsFunction = ir::Node (*)(const OpView& view);
 
 struct RuleEntry {
   const char* op;  // "relax.matmul"
@@ -27,6 +28,9 @@ struct RuleEntry {
   /*! \brief Index of the argument that states the result's shape and must become the local one; -1:
    * none. */
   int shape_argument = -1;
+  /*! \brief The attributes of the worker's call, made from the global one, where those of the
+   * global one mean something else on local shapes; null: the same. */
+  AttrsFunction local_attrs = nullptr;
   const char* family = "";
 };
 

@@ -68,6 +68,21 @@ FactorRule Squeeze(const OpView& view) {
   return InOrder(view, dropped, std::vector<bool>(ShardableRank(view.results[0]), false));
 }
 
+const ir::GlobalFunction kSqueeze("relax.op.squeeze");
+
+// Without axes, squeeze drops what has size 1, which on a worker may be a shard of a larger
+// dimension.
+ir::Node SqueezeGlobalAxes(const OpView& view) {
+  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  if (ReadAxes(kSqueezeAxes(view.call.attrs()), static_cast<int>(sizes.size())))
+    return view.call.attrs();
+  ffi::Array<int64_t> axes;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 1) axes.push_back(static_cast<int64_t>(d));
+  }
+  return kSqueeze(view.call.args()[0], axes).cast<ir::Call>().attrs();
+}
+
 /*!
  * \brief Walks the dimensions of both shapes of a reshape from the major end and emits the factors
  * they share.
@@ -208,12 +223,13 @@ FactorRule ShapeOf(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("shape", {{"relax.expand_dims", ExpandDims},
-                                 {"relax.permute_dims", PermuteDims},
-                                 {"relax.repeat", Repeat},
-                                 {"relax.reshape", Reshape, /*shape_argument=*/1},
-                                 {"relax.shape_of", ShapeOf},
-                                 {"relax.squeeze", Squeeze}});
+const RuleTable kTable("shape",
+                       {{"relax.expand_dims", ExpandDims},
+                        {"relax.permute_dims", PermuteDims},
+                        {"relax.repeat", Repeat},
+                        {"relax.reshape", Reshape, /*shape_argument=*/1},
+                        {"relax.shape_of", ShapeOf},
+                        {"relax.squeeze", Squeeze, /*shape_argument=*/-1, SqueezeGlobalAxes}});
 
 }  // namespace
 

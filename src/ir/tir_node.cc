@@ -1,0 +1,340 @@
+#include "ir/tir_node.h"
+
+#include <utility>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace ir {
+
+namespace {
+
+const Node kNoSpan;
+
+// IterVarType of TVM.
+constexpr int kDataParallel = 0;
+constexpr int kCommutativeReduce = 2;
+
+// CallEffectKind of TVM: calls up to this one depend on their arguments only.
+constexpr int64_t kPureEffect = 1;
+
+const GlobalFunction kIntImm("ir.IntImm");
+const GlobalFunction kFloorDiv("prim._OpFloorDiv");
+const GlobalFunction kMul("prim._OpMul");
+const GlobalFunction kVar("ir.Var");
+const GlobalFunction kBufferType("tirx.BufferType");
+const GlobalFunction kFor("tirx.For");
+const GlobalFunction kIterVar("tirx.IterVar");
+const GlobalFunction kRange("ir.Range_from_min_extent");
+const GlobalFunction kTensorRegion("ir.TensorRegion");
+const GlobalFunction kPrimFunc("tirx.PrimFunc");
+const GlobalFunction kRenewDefs("s_tir.RenewDefs");
+const GlobalFunction kStructuralMap("ffi.StructuralMap");
+const GlobalFunction kOpGetAttr("ir.OpGetAttr");
+
+constexpr int kPreorder = 0;
+
+}  // namespace
+
+#define DISTIR_KIND(Name, key)          \
+  static const Kind k##Name##Kind(key); \
+  const Kind& Name::GetKind() { return k##Name##Kind; }
+
+#define DISTIR_FIELD(View, Type, accessor, key, name)              \
+  static const Field<Type> k##View##_##accessor##Field(key, name); \
+  const Type& View::accessor() const { return k##View##_##accessor##Field(*this); }
+
+DISTIR_KIND(BufferType, "tirx.BufferType")
+DISTIR_KIND(Stmt, "tirx.Stmt")
+DISTIR_KIND(PrimFunc, "tirx.PrimFunc")
+DISTIR_KIND(Range, "ir.Range")
+DISTIR_KIND(For, "tirx.For")
+DISTIR_KIND(IterVar, "tirx.IterVar")
+DISTIR_KIND(TensorRegion, "ir.TensorRegion")
+DISTIR_KIND(SBlock, "s_tir.SBlock")
+DISTIR_KIND(SBlockRealize, "s_tir.SBlockRealize")
+DISTIR_KIND(SeqStmt, "tirx.SeqStmt")
+DISTIR_KIND(IfThenElse, "tirx.IfThenElse")
+DISTIR_KIND(BufferStore, "tirx.BufferStore")
+DISTIR_KIND(BindStmt, "tirx.Bind")
+DISTIR_KIND(Evaluate, "tirx.Evaluate")
+DISTIR_KIND(TensorLoad, "ir.TensorLoad")
+DISTIR_KIND(FloatImm, "ir.FloatImm")
+DISTIR_KIND(CastExpr, "prim.Cast")
+
+DISTIR_FIELD(BufferType, ffi::Array<Expr>, shape, "tirx.BufferType", "shape")
+DISTIR_FIELD(PrimFunc, ffi::Array<Var>, params, "tirx.PrimFunc", "params")
+DISTIR_FIELD(PrimFunc, Stmt, body, "tirx.PrimFunc", "body")
+DISTIR_FIELD(Range, Expr, min, "ir.Range", "min")
+DISTIR_FIELD(Range, Expr, extent, "ir.Range", "extent")
+DISTIR_FIELD(For, Var, loop_var, "tirx.For", "loop_var")
+DISTIR_FIELD(For, Expr, min, "tirx.For", "min")
+DISTIR_FIELD(For, Expr, extent, "tirx.For", "extent")
+DISTIR_FIELD(For, Stmt, body, "tirx.For", "body")
+DISTIR_FIELD(IterVar, Range, dom, "tirx.IterVar", "dom")
+DISTIR_FIELD(IterVar, Var, var, "tirx.IterVar", "var")
+DISTIR_FIELD(TensorRegion, Var, source, "ir.TensorRegion", "source")
+DISTIR_FIELD(TensorRegion, ffi::Array<Range>, region, "ir.TensorRegion", "region")
+DISTIR_FIELD(SBlock, ffi::Array<IterVar>, iter_vars, "s_tir.SBlock", "iter_vars")
+DISTIR_FIELD(SBlock, ffi::Array<TensorRegion>, reads, "s_tir.SBlock", "reads")
+DISTIR_FIELD(SBlock, ffi::Array<TensorRegion>, writes, "s_tir.SBlock", "writes")
+DISTIR_FIELD(SBlock, ffi::Array<Var>, alloc_buffers, "s_tir.SBlock", "alloc_buffers")
+DISTIR_FIELD(SBlock, ffi::Array<Node>, match_buffers, "s_tir.SBlock", "match_buffers")
+DISTIR_FIELD(SBlock, Stmt, init, "s_tir.SBlock", "init")
+DISTIR_FIELD(SBlock, Stmt, body, "s_tir.SBlock", "body")
+DISTIR_FIELD(SBlockRealize, ffi::Array<Expr>, iter_values, "s_tir.SBlockRealize", "iter_values")
+DISTIR_FIELD(SBlockRealize, Expr, predicate, "s_tir.SBlockRealize", "predicate")
+DISTIR_FIELD(SBlockRealize, SBlock, block, "s_tir.SBlockRealize", "block")
+DISTIR_FIELD(SeqStmt, ffi::Array<Stmt>, seq, "tirx.SeqStmt", "seq")
+DISTIR_FIELD(IfThenElse, Expr, condition, "tirx.IfThenElse", "condition")
+DISTIR_FIELD(IfThenElse, Stmt, then_case, "tirx.IfThenElse", "then_case")
+DISTIR_FIELD(IfThenElse, Stmt, else_case, "tirx.IfThenElse", "else_case")
+DISTIR_FIELD(BufferStore, Var, buffer, "tirx.BufferStore", "buffer")
+DISTIR_FIELD(BufferStore, Expr, value, "tirx.BufferStore", "value")
+DISTIR_FIELD(BufferStore, ffi::Array<Expr>, indices, "tirx.BufferStore", "indices")
+DISTIR_FIELD(BindStmt, Expr, value, "tirx.Bind", "value")
+DISTIR_FIELD(Evaluate, Expr, value, "tirx.Evaluate", "value")
+DISTIR_FIELD(TensorLoad, Expr, source, "ir.TensorLoad", "source")
+DISTIR_FIELD(TensorLoad, ffi::Array<Expr>, indices, "ir.TensorLoad", "indices")
+DISTIR_FIELD(CastExpr, Expr, value, "prim.Cast", "value")
+
+#undef DISTIR_KIND
+#undef DISTIR_FIELD
+
+namespace {
+
+const Field<double> kFloatValue("ir.FloatImm", "value");
+const Field<PrimType> kElementType("tirx.BufferType", "dtype");
+const Field<ffi::String> kStorageScope("tirx.BufferType", "storage_scope");
+const Field<ffi::Array<Expr>> kStrides("tirx.BufferType", "strides");
+const Field<Expr> kElemOffset("tirx.BufferType", "elem_offset");
+const Field<int32_t> kDataAlignment("tirx.BufferType", "data_alignment");
+const Field<int32_t> kOffsetFactor("tirx.BufferType", "offset_factor");
+const Field<Node> kLayout("tirx.BufferType", "layout");
+const Field<ffi::Array<Expr>> kAllocatedAddr("tirx.BufferType", "allocated_addr");
+const Field<int32_t> kForKind("tirx.For", "kind");
+const Field<Node> kThreadBinding("tirx.For", "thread_binding");
+const Field<Node> kAnnotations("tirx.For", "annotations");
+const Field<Expr> kStep("tirx.For", "step");
+const Field<int32_t> kIterType("tirx.IterVar", "iter_type");
+const Field<ffi::String> kThreadTag("tirx.IterVar", "thread_tag");
+const Field<Type> kReturnType("tirx.PrimFunc", "ret_type");
+
+struct BinaryNode {
+  BinaryNode(const char* key, BinaryKind kind) : node(key), a(key, "a"), b(key, "b"), kind(kind) {}
+  Kind node;
+  Field<Expr> a;
+  Field<Expr> b;
+  BinaryKind kind;
+};
+
+const BinaryNode kBinaryNodes[] = {
+    {"prim.Add", BinaryKind::kAdd},           {"prim.Sub", BinaryKind::kSub},
+    {"prim.Mul", BinaryKind::kMul},           {"prim.Div", BinaryKind::kDiv},
+    {"prim.FloorDiv", BinaryKind::kFloorDiv}, {"prim.FloorMod", BinaryKind::kFloorMod},
+    {"prim.Min", BinaryKind::kMin},           {"prim.Max", BinaryKind::kMax},
+    {"prim.Mod", BinaryKind::kOther},         {"prim.EQ", BinaryKind::kOther},
+    {"prim.NE", BinaryKind::kOther},          {"prim.LT", BinaryKind::kOther},
+    {"prim.LE", BinaryKind::kOther},          {"prim.GT", BinaryKind::kOther},
+    {"prim.GE", BinaryKind::kOther},          {"prim.And", BinaryKind::kOther},
+    {"prim.Or", BinaryKind::kOther},          {"prim.BitwiseAnd", BinaryKind::kOther},
+    {"prim.BitwiseOr", BinaryKind::kOther},   {"prim.BitwiseXor", BinaryKind::kOther},
+    {"prim.LShift", BinaryKind::kOther},      {"prim.RShift", BinaryKind::kOther}};
+constexpr int kNumBinaryNodes = sizeof(kBinaryNodes) / sizeof(kBinaryNodes[0]);
+
+/*! \brief Nodes of one operand. */
+struct UnaryNode {
+  UnaryNode(const char* key, const char* field) : node(key), operand(key, field) {}
+  Kind node;
+  Field<Expr> operand;
+};
+const UnaryNode kUnaryNodes[] = {
+    {"prim.Not", "a"}, {"prim.BitwiseNot", "a"}, {"prim.Cast", "value"}};
+
+const Kind kSelect("prim.Select");
+const Field<Expr> kSelectCondition("prim.Select", "condition");
+const Field<Expr> kSelectTrue("prim.Select", "true_value");
+const Field<Expr> kSelectFalse("prim.Select", "false_value");
+const Kind kLet("prim.Let");
+const Field<Expr> kLetValue("prim.Let", "value");
+const Field<Expr> kLetBody("prim.Let", "body");
+const Kind kStringImm("ir.StringImm");
+
+bool IsPureOp(const Expr& op) {
+  if (!Op::Is(op)) return false;
+  // Operators are unique objects, never freed, so the pointer is a key.
+  static thread_local std::unordered_map<const ffi::Object*, bool> cache;
+  auto it = cache.find(op.get());
+  if (it == cache.end()) {
+    auto effect = kOpGetAttr(op, "TCallEffectKind").as<int64_t>();
+    it = cache.emplace(op.get(), effect.has_value() && *effect <= kPureEffect).first;
+  }
+  return it->second;
+}
+
+}  // namespace
+
+bool BufferType::IsCompact() const {
+  const Expr& offset = kElemOffset(*this);
+  return kStrides(*this).empty() && !kLayout(*this).defined() &&
+         (!offset.defined() || StaticDim(offset) == 0);
+}
+
+bool For::IsPlain() const {
+  const Expr& step = kStep(*this);
+  return StaticDim(min()) == 0 && (!step.defined() || StaticDim(step) == 1) &&
+         !kThreadBinding(*this).defined();
+}
+
+IteratorKind IterVar::kind() const {
+  int type = kIterType(*this);
+  if (type == kDataParallel) return IteratorKind::kSpatial;
+  return type == kCommutativeReduce ? IteratorKind::kReduction : IteratorKind::kOther;
+}
+
+double FloatImm::value() const { return kFloatValue(*this); }
+
+BinaryExpr BinaryExpr::Cast(const Expr& expr) {
+  BinaryExpr binary;
+  for (int i = 0; i < kNumBinaryNodes; ++i) {
+    if (!kBinaryNodes[i].node.Matches(expr.get())) continue;
+    binary.expr_ = expr;
+    binary.kind_index_ = i;
+    break;
+  }
+  return binary;
+}
+BinaryKind BinaryExpr::kind() const { return kBinaryNodes[kind_index_].kind; }
+const Expr& BinaryExpr::a() const { return kBinaryNodes[kind_index_].a(expr_); }
+const Expr& BinaryExpr::b() const { return kBinaryNodes[kind_index_].b(expr_); }
+
+bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& visit) {
+  if (Var::Is(expr) || IntImm::Is(expr) || FloatImm::Is(expr) || kStringImm.Matches(expr.get()))
+    return true;
+  if (BinaryExpr binary = BinaryExpr::Cast(expr); binary.defined()) {
+    visit(binary.a());
+    visit(binary.b());
+    return true;
+  }
+  if (Call call = Call::Cast(expr); call.defined()) {
+    if (!IsPureOp(call.op())) return false;
+    for (const Expr& arg : call.args()) visit(arg);
+    return true;
+  }
+  for (const UnaryNode& unary : kUnaryNodes) {
+    if (!unary.node.Matches(expr.get())) continue;
+    visit(unary.operand(expr));
+    return true;
+  }
+  if (kSelect.Matches(expr.get())) {
+    visit(kSelectCondition(expr));
+    visit(kSelectTrue(expr));
+    visit(kSelectFalse(expr));
+    return true;
+  }
+  if (kLet.Matches(expr.get())) {
+    visit(kLetValue(expr));
+    visit(kLetBody(expr));
+    return true;
+  }
+  return false;
+}
+
+DLDataType ScalarType(const Expr& expr) {
+  PrimType type = PrimType::Cast(expr.ty());
+  return type.defined() ? type.dtype() : DLDataType{kDLOpaqueHandle, 0, 0};
+}
+
+Expr MakeIntLike(int64_t value, const Expr& like) {
+  return kIntImm(ScalarType(like), value, kNoSpan).cast<Expr>();
+}
+
+Expr MultiplyExtent(const Expr& extent, int64_t factor) {
+  return kMul(extent, MakeIntLike(factor, extent), kNoSpan).cast<Expr>();
+}
+
+Expr DivideExtent(const Expr& extent, int64_t shards) {
+  if (shards == 1) return extent;
+  int64_t size = StaticDim(extent);
+  if (size >= 0) return MakeIntLike(size / shards, extent);
+  return Simplify(kFloorDiv(extent, MakeIntLike(shards, extent), kNoSpan).cast<Expr>());
+}
+
+Var MakeBufferLike(const Var& buffer, const ffi::Array<Expr>& shape) {
+  const Type& type = buffer.ty();
+  Type reshaped = kBufferType(kStorageScope(type), kElementType(type), shape, kStrides(type),
+                              kElemOffset(type), kDataAlignment(type), kOffsetFactor(type),
+                              kLayout(type), kAllocatedAddr(type), kNoSpan)
+                      .cast<Type>();
+  return kVar(buffer.name(), reshaped, kNoSpan).cast<Var>();
+}
+
+namespace {
+
+Range WithExtent(const Range& range, const Expr& extent) {
+  return kRange(range.min(), extent, kNoSpan).cast<Range>();
+}
+
+For EditLoop(const For& loop, const KernelEdit& edit) {
+  auto it = edit.extents.find(loop.loop_var().get());
+  if (it == edit.extents.end()) return loop;
+  return kFor(loop.loop_var(), loop.min(), it->second, kForKind(loop), loop.body(),
+              kThreadBinding(loop), kAnnotations(loop), kStep(loop), kNoSpan)
+      .cast<For>();
+}
+
+IterVar EditIterator(const IterVar& iterator, const KernelEdit& edit) {
+  auto it = edit.extents.find(iterator.var().get());
+  if (it == edit.extents.end()) return iterator;
+  return kIterVar(WithExtent(iterator.dom(), it->second), iterator.var(), kIterType(iterator),
+                  kThreadTag(iterator), kNoSpan)
+      .cast<IterVar>();
+}
+
+TensorRegion EditRegion(const TensorRegion& region, const KernelEdit& edit) {
+  auto it = edit.variables.find(region.source().get());
+  if (it == edit.variables.end()) return region;
+  BufferType from = BufferType::Cast(region.source().ty());
+  BufferType to = BufferType::Cast(it->second.ty());
+  ffi::Array<Range> ranges;
+  bool changed = false;
+  for (size_t d = 0; d < region.region().size(); ++d) {
+    const Range& range = region.region()[d];
+    bool is_whole = StaticDim(range.extent()) != 1 && StaticDim(range.min()) == 0 &&
+                    SameDim(range.extent(), from.shape()[d]);
+    ranges.push_back(is_whole ? WithExtent(range, to.shape()[d]) : range);
+    changed = changed || is_whole;
+  }
+  return changed ? kTensorRegion(region.source(), ranges, kNoSpan).cast<TensorRegion>() : region;
+}
+
+}  // namespace
+
+PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node& attrs) {
+  auto entry = [](const Kind& kind, ffi::Function callback) {
+    return ffi::Any(ffi::Array<ffi::Any>{kind.type_index(), callback});
+  };
+  ffi::Array<ffi::Any> callbacks{
+      entry(Var::GetKind(), ffi::Function::FromTyped([&edit](Var var) -> Expr {
+              auto it = edit.variables.find(var.get());
+              return it == edit.variables.end() ? Expr(var) : it->second;
+            })),
+      entry(For::GetKind(),
+            ffi::Function::FromTyped([&edit](For loop) -> For { return EditLoop(loop, edit); })),
+      entry(IterVar::GetKind(), ffi::Function::FromTyped([&edit](IterVar iterator) -> IterVar {
+              return EditIterator(iterator, edit);
+            })),
+      entry(TensorRegion::GetKind(),
+            ffi::Function::FromTyped(
+                [&edit](TensorRegion region) -> TensorRegion { return EditRegion(region, edit); })),
+  };
+  PrimFunc edited =
+      kStructuralMap(function, callbacks, ffi::Array<ffi::Any>(), kPreorder).cast<PrimFunc>();
+  PrimFunc renamed = kPrimFunc(edited.params(), edited.body(), kReturnType(edited), attrs, kNoSpan)
+                         .cast<PrimFunc>();
+  return kRenewDefs(renamed).cast<PrimFunc>();
+}
+
+}  // namespace ir
+}  // namespace distir

@@ -1,0 +1,190 @@
+/*!
+ * \file ir/tir_node.h
+ * \brief Views of TIR objects, and the edits that make a kernel of other extents.
+ *
+ * A buffer is an ordinary variable whose type is a BufferType; loads are expressions, stores are
+ * statements. What has no view here is opaque to this library.
+ */
+#ifndef DISTIR_IR_TIR_NODE_H_
+#define DISTIR_IR_TIR_NODE_H_
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+// ---- functions and buffers
+
+class BufferType : public Type {
+  DISTIR_VIEW(BufferType, Type)
+  const ffi::Array<Expr>& shape() const;
+  /*! \brief Row-major from offset 0, without a layout: what every Relax tensor is. */
+  bool IsCompact() const;
+};
+
+class Stmt : public Node {
+  DISTIR_VIEW(Stmt, Node)
+};
+
+class PrimFunc : public BaseFunc {
+  DISTIR_VIEW(PrimFunc, BaseFunc)
+  const ffi::Array<Var>& params() const;
+  const Stmt& body() const;
+};
+
+class Range : public Node {
+  DISTIR_VIEW(Range, Node)
+  const Expr& min() const;
+  const Expr& extent() const;
+};
+
+// ---- statements
+
+class For : public Stmt {
+  DISTIR_VIEW(For, Stmt)
+  const Var& loop_var() const;
+  const Expr& min() const;
+  const Expr& extent() const;
+  const Stmt& body() const;
+  /*! \brief Counts 0, 1, .., extent - 1, and is not bound to a thread. */
+  bool IsPlain() const;
+};
+
+enum class IteratorKind { kSpatial, kReduction, kOther };
+
+class IterVar : public Node {
+  DISTIR_VIEW(IterVar, Node)
+  const Range& dom() const;
+  const Var& var() const;
+  IteratorKind kind() const;
+};
+
+class TensorRegion : public Expr {
+  DISTIR_VIEW(TensorRegion, Expr)
+  const Var& source() const;
+  const ffi::Array<Range>& region() const;
+};
+
+class SBlock : public Stmt {
+  DISTIR_VIEW(SBlock, Stmt)
+  const ffi::Array<IterVar>& iter_vars() const;
+  const ffi::Array<TensorRegion>& reads() const;
+  const ffi::Array<TensorRegion>& writes() const;
+  const ffi::Array<Var>& alloc_buffers() const;
+  const ffi::Array<Node>& match_buffers() const;
+  /*! \brief Null when there is none. */
+  const Stmt& init() const;
+  const Stmt& body() const;
+};
+
+class SBlockRealize : public Stmt {
+  DISTIR_VIEW(SBlockRealize, Stmt)
+  const ffi::Array<Expr>& iter_values() const;
+  const Expr& predicate() const;
+  const SBlock& block() const;
+};
+
+class SeqStmt : public Stmt {
+  DISTIR_VIEW(SeqStmt, Stmt)
+  const ffi::Array<Stmt>& seq() const;
+};
+
+class IfThenElse : public Stmt {
+  DISTIR_VIEW(IfThenElse, Stmt)
+  const Expr& condition() const;
+  const Stmt& then_case() const;
+  const Stmt& else_case() const;
+};
+
+class BufferStore : public Stmt {
+  DISTIR_VIEW(BufferStore, Stmt)
+  const Var& buffer() const;
+  const Expr& value() const;
+  const ffi::Array<Expr>& indices() const;
+};
+
+class BindStmt : public Stmt {
+  DISTIR_VIEW(BindStmt, Stmt)
+  const Expr& value() const;
+};
+
+class Evaluate : public Stmt {
+  DISTIR_VIEW(Evaluate, Stmt)
+  const Expr& value() const;
+};
+
+// ---- expressions
+
+class TensorLoad : public Expr {
+  DISTIR_VIEW(TensorLoad, Expr)
+  const Expr& source() const;
+  const ffi::Array<Expr>& indices() const;
+};
+
+class FloatImm : public Expr {
+  DISTIR_VIEW(FloatImm, Expr)
+  double value() const;
+};
+
+enum class BinaryKind { kAdd, kSub, kMul, kDiv, kFloorDiv, kFloorMod, kMin, kMax, kOther };
+
+/*! \brief A node of two operands: arithmetic, comparison or logic. */
+class BinaryExpr {
+ public:
+  static BinaryExpr Cast(const Expr& expr);
+  bool defined() const { return kind_index_ >= 0; }
+  BinaryKind kind() const;
+  const Expr& a() const;
+  const Expr& b() const;
+
+ private:
+  Expr expr_;
+  int kind_index_ = -1;
+};
+
+class CastExpr : public Expr {
+  DISTIR_VIEW(CastExpr, Expr)
+  const Expr& value() const;
+};
+
+/*!
+ * \brief Calls `visit` for each operand of an expression other than a load, whose parts are not
+ * operands but an access.
+ * \return Whether the expression is of a known kind without side effects; a leaf has no operands.
+ */
+bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& visit);
+
+/*! \brief The element type of a scalar expression. */
+DLDataType ScalarType(const Expr& expr);
+/*! \brief An integer of the same type as `like`. */
+Expr MakeIntLike(int64_t value, const Expr& like);
+Expr MultiplyExtent(const Expr& extent, int64_t factor);
+/*! \brief An extent in `shards` equal parts. */
+Expr DivideExtent(const Expr& extent, int64_t shards);
+
+// ---- edits
+
+/*! \brief A variable for a buffer of the same name and kind but another shape. */
+Var MakeBufferLike(const Var& buffer, const ffi::Array<Expr>& shape);
+
+struct KernelEdit {
+  /*! \brief What variables become: buffers of other shapes, symbolic sizes in terms of others. */
+  std::unordered_map<const ffi::Object*, Expr> variables;
+  /*! \brief New extents of loops and block iterators, by their variable. */
+  std::unordered_map<const ffi::Object*, Expr> extents;
+};
+
+/*!
+ * \brief A copy of a kernel with the edit applied and all definitions fresh. Regions that spanned a
+ * whole dimension of a buffer span its new size.
+ */
+PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node& attrs);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_TIR_NODE_H_

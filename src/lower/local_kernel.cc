@@ -1,0 +1,196 @@
+#include "lower/local_kernel.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+#include "support/error.h"
+
+namespace distir {
+namespace lower {
+
+namespace {
+
+/*! \brief The DTensor types of a type's tensors, tuples flattened; null for plain tensors. */
+void CollectPlacements(const ir::Type& type, std::vector<ir::DTensorType>* out) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) CollectPlacements(field, out);
+  } else if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
+    out->push_back(ir::DTensorType::Cast(type));
+  }
+}
+
+std::string KernelName(const ir::Call& call) {
+  auto name = ir::GlobalVar::Cast(call.args()[0]);
+  return name.defined() ? name.name() : ir::Print(call.args()[0]);
+}
+
+class KernelLocalizer {
+ public:
+  KernelLocalizer(const std::string& name, const rules::KernelRule& kernel,
+                  const std::vector<int64_t>& shards)
+      : name_(name), kernel_(kernel), shards_(shards) {}
+
+  ir::PrimFunc Run() {
+    SplitSymbols();
+    for (const ir::Var& param : kernel_.function.params()) {
+      if (ir::BufferType::Is(param.ty())) SplitBuffer(param);
+    }
+    for (const ir::Var& buffer : kernel_.intermediates) SplitBuffer(buffer);
+    for (const auto& [variable, factors] : kernel_.iterators) {
+      int64_t parts = PartsOf(factors);
+      if (parts > 1) edit_.extents[variable] = LocalSize(kernel_.extents.at(variable), parts);
+    }
+    return ir::EditKernel(kernel_.function, edit_,
+                          ir::WithAttr(kernel_.function.attrs(), "global_symbol", ffi::Any()));
+  }
+
+ private:
+  int64_t PartsOf(const rules::FactorList& factors) const {
+    int64_t parts = 1;
+    for (int factor : factors) parts *= shards_[factor];
+    return parts;
+  }
+
+  // Sizes that only buffers define become multiples of what a worker sees of them.
+  void SplitSymbols() {
+    std::unordered_set<const ffi::Object*> given;
+    std::vector<std::pair<ir::Var, int64_t>> seen;
+    for (const ir::Var& param : kernel_.function.params()) {
+      auto type = ir::BufferType::Cast(param.ty());
+      if (!type.defined()) {
+        given.insert(param.get());
+        continue;
+      }
+      const rules::TensorFactors& factors = kernel_.buffers.at(param.get());
+      for (size_t d = 0; d < factors.size(); ++d) {
+        if (auto size = ir::Var::Cast(type.shape()[d]); size.defined())
+          seen.emplace_back(size, PartsOf(factors[d]));
+      }
+    }
+    std::map<const ffi::Object*, int64_t> most;
+    for (const auto& [size, parts] : seen) {
+      int64_t& value = most.try_emplace(size.get(), 1).first->second;
+      value = std::max(value, parts);
+    }
+    for (const auto& [size, parts] : seen) {
+      int64_t all = most.at(size.get());
+      if (given.count(size.get()) > 0 || all == 1 || edit_.variables.count(size.get()) > 0)
+        continue;
+      for (const auto& [other, other_parts] : seen) {
+        if (!other.same_as(size) || all % other_parts == 0) continue;
+        TVM_FFI_THROW(ValueError) << "kernel `" << name_ << "`: size `" << size.name() << "` is in "
+                                  << all << " shards in one buffer and " << other_parts
+                                  << " in another; redistribute one of them";
+      }
+      ir::Var local = ir::MakeVar(size.name(), size.ty(), false);
+      edit_.variables.emplace(size.get(), ir::MultiplyExtent(local, all));
+    }
+  }
+
+  ir::Expr LocalSize(const ir::Expr& size, int64_t parts) const {
+    ir::Expr substituted = ir::SubstituteVars(size, [this](const ir::Var& var) {
+      auto it = edit_.variables.find(var.get());
+      return it == edit_.variables.end() ? ir::Expr() : it->second;
+    });
+    return ir::DivideExtent(substituted, parts);
+  }
+
+  void SplitBuffer(const ir::Var& buffer) {
+    const rules::TensorFactors& factors = kernel_.buffers.at(buffer.get());
+    ffi::Array<ir::Expr> shape;
+    bool changed = false;
+    auto type = ir::BufferType::Cast(buffer.ty());
+    for (size_t d = 0; d < factors.size(); ++d) {
+      shape.push_back(LocalSize(type.shape()[d], PartsOf(factors[d])));
+      changed = changed || !shape.back().same_as(type.shape()[d]);
+    }
+    if (changed) edit_.variables.emplace(buffer.get(), ir::MakeBufferLike(buffer, shape));
+  }
+
+  const std::string& name_;
+  const rules::KernelRule& kernel_;
+  const std::vector<int64_t>& shards_;
+  ir::KernelEdit edit_;
+};
+
+}  // namespace
+
+ir::PrimFunc MakeLocalKernel(const std::string& name, const rules::KernelRule& kernel,
+                             const std::vector<int64_t>& shards) {
+  return KernelLocalizer(name, kernel, shards).Run();
+}
+
+rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::FactorRule& rule) {
+  struct Side {
+    std::vector<ir::DTensorType> types;
+    std::vector<mesh::Sharding> shardings;
+    std::vector<const mesh::Sharding*> known;
+    std::vector<double> elements;
+  };
+  Side operands, results;
+  for (const ir::Expr& arg : call.args()) CollectPlacements(arg.ty(), &operands.types);
+  CollectPlacements(call.ty(), &results.types);
+  int root = -1;
+  for (Side* side : {&operands, &results}) {
+    side->shardings.resize(side->types.size());
+    for (size_t i = 0; i < side->types.size(); ++i) {
+      side->known.push_back(nullptr);
+      side->elements.push_back(0);
+      if (!side->types[i].defined()) continue;
+      side->shardings[i] = meshes_.ShardingOf(side->types[i], &root);
+      side->known[i] = &side->shardings[i];
+      side->elements[i] = rules::NumElements(side->types[i].tensor_ty());
+    }
+  }
+  rules::CallSharding decision =
+      rules::DecideCall(rule, operands.known, results.known, operands.elements);
+  auto check = [&](const Side& side, const std::vector<mesh::Sharding>& wanted, const char* what) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      bool agrees = side.known[i] == nullptr
+                        ? wanted[i].IsReplicated()
+                        : mesh::Canonical(wanted[i]) == mesh::Canonical(side.shardings[i]);
+      DISTIR_REQUIRE(agrees, ValueError)
+          << "kernel `" << KernelName(call) << "`: " << what << " " << i << " is placed as "
+          << (side.known[i] == nullptr ? "a plain tensor" : mesh::ToString(side.shardings[i]))
+          << ", but its index maps need " << mesh::ToString(wanted[i])
+          << "; redistribute it, or let PropagateSharding place the call";
+    }
+  };
+  check(operands, decision.operands, "operand");
+  check(results, decision.results, "result");
+  return decision;
+}
+
+ir::Expr LocalKernels::Localize(const ir::Call& call) {
+  const ir::Expr& callee = call.args()[0];
+  bool any_distributed = op::HasDTensor(call.ty());
+  for (const ir::Expr& arg : call.args())
+    any_distributed = any_distributed || op::HasDTensor(arg.ty());
+  if (!any_distributed) return callee;
+  ir::Type global_ty = rules::StripDistribution(call.ty());
+  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, &table_));
+  rules::CallSharding decision = Decide(call, rule);
+  std::vector<int64_t> shards;
+  for (const mesh::AxisList& axes : decision.factors) shards.push_back(mesh::NumShards(axes));
+  bool is_whole =
+      std::all_of(shards.begin(), shards.end(), [](int64_t count) { return count == 1; });
+  if (is_whole) return callee;
+  const rules::KernelRule& kernel = *table_.Find(call);
+  auto key = std::make_pair(static_cast<const ffi::Object*>(kernel.function.get()), shards);
+  auto found = made_.find(key);
+  if (found == made_.end()) {
+    std::string name = KernelName(call);
+    ir::PrimFunc local = MakeLocalKernel(name, kernel, shards);
+    found = made_.emplace(key, add_(name + "_local", local)).first;
+  }
+  return found->second;
+}
+
+}  // namespace lower
+}  // namespace distir

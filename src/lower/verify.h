@@ -1,0 +1,42 @@
+/*!
+ * \file lower/verify.h
+ * \brief The postconditions of the passes as code: what holds between two stages.
+ *
+ * Each function returns all violations, one line each that names function and variable; none: the
+ * module is at that stage. Functions without DTensors take no part and are not looked at, except
+ * for their calls.
+ */
+#ifndef DISTIR_LOWER_VERIFY_H_
+#define DISTIR_LOWER_VERIFY_H_
+
+#include <string>
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace lower {
+
+/*!
+ * \brief After PropagateSharding:
+ * - no annotate_sharding is left;
+ * - every tensor is a DTensor, except the result of a call that takes no tensors (R.zeros), which
+ *   every device makes alike, and what only renames it;
+ * - the arguments of an operator lie on the devices of its result; redistributions and transfers
+ *   lead from one device set to another;
+ * - arguments of a function are placed as its parameters are;
+ * - every DeviceMesh is an entry of the module's global infos, by identity.
+ */
+std::vector<std::string> VerifyPropagated(const ir::IRModule& mod);
+/*!
+ * \brief After LegalizeRedistribute, in addition:
+ * - no redistribute, except of a Tensor to a replicated DTensor;
+ * - a value that an operator leaves partial is used by all-reduces and reduce-scatters only.
+ */
+std::vector<std::string> VerifyLegalized(const ir::IRModule& mod);
+/*! \brief After LowerDistIR: no DTensor and no R.dist operator anywhere. */
+std::vector<std::string> VerifyLowered(const ir::IRModule& mod);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_VERIFY_H_

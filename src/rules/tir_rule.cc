@@ -1,0 +1,443 @@
+#include "rules/tir_rule.h"
+
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/symbolic.h"
+#include "rules/tir_kernel.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+using mesh::Reduction;
+
+/*! \brief Over which classes, and how, a buffer still has to be reduced. */
+using PartialState = std::map<int, Reduction>;
+
+class RuleDeriver {
+ public:
+  RuleDeriver(const ir::PrimFunc& function, Kernel kernel)
+      : function_(function), kernel_(std::move(kernel)), digits_(kernel_.digits) {}
+
+  KernelRule Run() {
+    KernelRule rule;
+    rule.function = function_;
+    rule.failure = kernel_.failure;
+    if (!rule.failure.empty()) return rule;
+    FindWritten(&rule);
+    PinRepeated();
+    PinUncovered();
+    PinSharedReductions();
+    SpreadPartial();
+    PinUnfinished();
+    PinUnnested();
+    Fill(&rule);
+    return rule;
+  }
+
+ private:
+  // ---- classes of things
+
+  std::vector<int> ClassesOf(const std::vector<int>& ranges) const {
+    std::vector<int> classes;
+    for (int range : ranges) {
+      const std::vector<int>& own = digits_.ClassesOf(range);
+      classes.insert(classes.end(), own.begin(), own.end());
+    }
+    return classes;
+  }
+
+  std::set<int> BufferClasses(const ffi::Object* buffer) const {
+    std::vector<int> classes = ClassesOf(kernel_.buffers.at(buffer));
+    return {classes.begin(), classes.end()};
+  }
+
+  void PinAll(const std::vector<int>& classes) {
+    for (int index : classes) digits_.PinClass(index);
+  }
+
+  void FindWritten(KernelRule* rule) {
+    std::set<const ffi::Object*> written;
+    for (const Statement& statement : kernel_.statements) written.insert(statement.buffer);
+    for (const ir::Var& param : function_.params())
+      rule->is_written.push_back(written.count(param.get()) > 0);
+    for (size_t i = 0; i < rule->is_written.size(); ++i) {
+      if (rule->is_written[i]) outputs_.push_back(function_.params()[i].get());
+    }
+  }
+
+  // ---- what cannot be sharded
+
+  // x[i, i], or two loops over the same factor: a shard would hold a block of the diagonal.
+  void PinRepeated() {
+    for (const auto& [buffer, dims] : kernel_.buffers) PinRepeatedIn(ClassesOf(dims));
+    for (const Statement& statement : kernel_.statements) {
+      PinRepeatedIn(ClassesOf(statement.loops));
+      PinRepeatedIn(ClassesOf(statement.iterators));
+    }
+  }
+  void PinRepeatedIn(std::vector<int> classes) {
+    std::sort(classes.begin(), classes.end());
+    for (size_t i = 1; i < classes.size(); ++i) {
+      if (classes[i] == classes[i - 1]) digits_.PinClass(classes[i]);
+    }
+  }
+
+  // An element that is written again in every step of a loop depends on all of the loop, unless it
+  // is a reduction that shards can share.
+  void PinUncovered() {
+    for (const Statement& statement : kernel_.statements) {
+      if (statement.buffer == nullptr) continue;
+      std::set<int> written = BufferClasses(statement.buffer);
+      std::vector<int> reduced = ClassesOf(statement.reductions);
+      if (!statement.is_init && statement.reduction == Reduction::kNone) PinAll(reduced);
+      for (int index : reduced) {
+        if (written.count(index) > 0) digits_.PinClass(index);
+      }
+      for (int index : ClassesOf(statement.loops)) {
+        bool is_reduced = std::count(reduced.begin(), reduced.end(), index) > 0;
+        if (written.count(index) == 0 && !is_reduced) digits_.PinClass(index);
+      }
+    }
+  }
+
+  // A buffer that several statements write is no plain reduction.
+  void PinSharedReductions() {
+    std::map<const ffi::Object*, int> writes;
+    for (const Statement& statement : kernel_.statements) {
+      if (!statement.is_init && statement.buffer != nullptr) ++writes[statement.buffer];
+    }
+    for (const Statement& statement : kernel_.statements) {
+      if (statement.buffer != nullptr && writes[statement.buffer] > 1)
+        PinAll(ClassesOf(statement.reductions));
+    }
+  }
+
+  // ---- partial values
+
+  // Follows partial buffers from statement to statement; where one is not just passed on, its
+  // classes are pinned.
+  void SpreadPartial() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const Statement& statement : kernel_.statements) {
+        if (statement.reduction != Reduction::kNone) {
+          for (int index : ClassesOf(statement.reductions)) {
+            if (!digits_.IsPinned(index))
+              changed = Enter(statement.buffer, index, statement.reduction) || changed;
+          }
+        }
+        changed = PassOn(statement) || changed;
+      }
+    }
+  }
+
+  bool Enter(const ffi::Object* buffer, int index, Reduction kind) {
+    auto [it, inserted] = partial_[buffer].emplace(index, kind);
+    if (!inserted && it->second != kind && !digits_.IsPinned(index)) {
+      digits_.PinClass(index);
+      return true;
+    }
+    return inserted;
+  }
+
+  bool PassOn(const Statement& statement) {
+    PartialState incoming;
+    std::vector<const ffi::Object*> loaded;
+    if (statement.reduction == Reduction::kNone) {
+      loaded = LoadedBuffers(statement.value);
+    } else {
+      for (const ir::Expr& term : statement.terms) {
+        std::vector<const ffi::Object*> more = LoadedBuffers(term);
+        loaded.insert(loaded.end(), more.begin(), more.end());
+      }
+    }
+    for (const ffi::Object* buffer : loaded) {
+      auto found = partial_.find(buffer);
+      if (found == partial_.end()) continue;
+      for (const auto& [index, kind] : found->second) {
+        if (!digits_.IsPinned(index)) incoming.emplace(index, kind);
+      }
+    }
+    if (incoming.empty()) return false;
+    std::vector<int> loops = ClassesOf(statement.loops);
+    bool changed = false;
+    for (const auto& [index, kind] : incoming) {
+      bool passes = statement.buffer != nullptr && !statement.is_init &&
+                    std::count(loops.begin(), loops.end(), index) == 0 &&
+                    IsPassedOn(statement, index, kind);
+      if (passes) {
+        changed = Enter(statement.buffer, index, kind) || changed;
+      } else {
+        digits_.PinClass(index);
+        changed = true;
+      }
+    }
+    return changed;
+  }
+
+  bool IsPassedOn(const Statement& statement, int index, Reduction kind) const {
+    if (statement.reduction == Reduction::kNone) return Commutes(statement.value, index, kind);
+    if (statement.reduction != kind || statement.terms.size() != 1) return false;
+    return Commutes(statement.terms[0], index, kind);
+  }
+
+  bool IsPartial(const ir::Expr& expr, int index) const {
+    for (const ffi::Object* buffer : LoadedBuffers(expr)) {
+      auto found = partial_.find(buffer);
+      if (found != partial_.end() && found->second.count(index) > 0) return true;
+    }
+    return false;
+  }
+
+  // Whether reducing the expression's value is the same as the expression of the reduced values.
+  bool Commutes(const ir::Expr& expr, int index, Reduction kind) const {
+    if (auto load = ir::TensorLoad::Cast(expr); load.defined()) {
+      for (const ir::Expr& position : load.indices()) {
+        if (IsPartial(position, index)) return false;
+      }
+      return IsPartial(expr, index);
+    }
+    if (auto cast = ir::CastExpr::Cast(expr); cast.defined()) {
+      return IsFloat(expr) && IsFloat(cast.value()) && Commutes(cast.value(), index, kind);
+    }
+    ir::BinaryExpr binary = ir::BinaryExpr::Cast(expr);
+    if (kind != Reduction::kSum || !binary.defined()) return false;
+    bool partial_a = IsPartial(binary.a(), index);
+    bool partial_b = IsPartial(binary.b(), index);
+    switch (binary.kind()) {
+      case ir::BinaryKind::kMul:
+        return partial_a != partial_b && Commutes(partial_a ? binary.a() : binary.b(), index, kind);
+      case ir::BinaryKind::kDiv:
+        return IsFloat(expr) && !partial_b && Commutes(binary.a(), index, kind);
+      case ir::BinaryKind::kAdd:
+      case ir::BinaryKind::kSub:
+        return Commutes(binary.a(), index, kind) && Commutes(binary.b(), index, kind);
+      default:
+        return false;
+    }
+  }
+
+  static bool IsFloat(const ir::Expr& expr) {
+    uint8_t code = ir::ScalarType(expr).code;
+    return code == kDLFloat || code == kDLBfloat;
+  }
+
+  // A reduction is one of the rule only when it ends in the kernel's one output, of which nothing
+  // else is sharded alike.
+  void PinUnfinished() {
+    for (const Statement& statement : kernel_.statements) {
+      for (int index : ClassesOf(statement.reductions)) {
+        bool ends_well = outputs_.size() == 1 && partial_[outputs_[0]].count(index) > 0;
+        if (!ends_well) digits_.PinClass(index);
+      }
+    }
+    if (outputs_.size() != 1) return;
+    std::set<int> sharded = BufferClasses(outputs_[0]);
+    for (const auto& [index, kind] : partial_[outputs_[0]]) {
+      if (sharded.count(index) > 0) digits_.PinClass(index);
+      if (digits_.IsPinned(index)) continue;
+      if (final_kind_ == Reduction::kNone) final_kind_ = kind;
+      if (kind != final_kind_) digits_.PinClass(index);
+    }
+  }
+
+  // A minor digit may be sharded only where the digits before it are fully sharded, or its shards
+  // would not be a block. Rules see to it in the dimensions of parameters; where a loop or an
+  // intermediate buffer is the only place with that order, the digit is replicated.
+  void PinUnnested() {
+    std::set<std::pair<int, int>> ordered;
+    for (const ir::Var& param : function_.params()) {
+      auto found = kernel_.buffers.find(param.get());
+      if (found == kernel_.buffers.end()) continue;
+      for (int range : found->second) {
+        const std::vector<int>& classes = digits_.ClassesOf(range);
+        for (size_t i = 0; i < classes.size(); ++i) {
+          for (size_t j = i + 1; j < classes.size(); ++j) ordered.emplace(classes[i], classes[j]);
+        }
+      }
+    }
+    for (int range = 0; range < digits_.num_ranges(); ++range) {
+      const std::vector<int>& classes = digits_.ClassesOf(range);
+      for (size_t i = 1; i < classes.size(); ++i) {
+        if (ordered.count({classes[i - 1], classes[i]}) == 0) digits_.PinClass(classes[i]);
+      }
+    }
+  }
+
+  // ---- the rule
+
+  void Fill(KernelRule* rule) {
+    const PartialState no_state;
+    const PartialState& state = outputs_.size() == 1 ? partial_[outputs_[0]] : no_state;
+    for (int index = 0; index < digits_.num_classes(); ++index) {
+      Factor factor{digits_.ClassSize(index), FactorKind::kParallel};
+      if (digits_.IsPinned(index)) {
+        factor.kind = FactorKind::kReplicate;
+      } else if (auto partial = state.find(index); partial != state.end()) {
+        factor.kind = FactorKind::kReduction;
+        factor.reduction = partial->second;
+      }
+      rule->factors.push_back(factor);
+    }
+    for (const auto& [variable, range] : kernel_.iterators)
+      rule->iterators[variable] = digits_.ClassesOf(range);
+    rule->extents = kernel_.extents;
+    for (const auto& [buffer, dims] : kernel_.buffers) {
+      TensorFactors& factors = rule->buffers[buffer];
+      for (int range : dims) factors.push_back(digits_.ClassesOf(range));
+    }
+    rule->intermediates = kernel_.intermediates;
+  }
+
+  const ir::PrimFunc& function_;
+  Kernel kernel_;
+  DigitTable& digits_;
+  std::vector<const ffi::Object*> outputs_;
+  std::map<const ffi::Object*, PartialState> partial_;
+  Reduction final_kind_ = Reduction::kNone;
+};
+
+std::string KernelName(const ir::Call& call) {
+  auto name = ir::GlobalVar::Cast(call.args()[0]);
+  return name.defined() ? name.name() : ir::Print(call.args()[0]);
+}
+
+FactorRule ReplicatedKernel(const OpView& view, const std::string& reason) {
+  ir::Warn("no sharding rule for kernel " + KernelName(view.call) + ": " + reason +
+           "; its operands and results are replicated");
+  return ReplicateAll(view);
+}
+
+}  // namespace
+
+KernelRule DeriveKernelRule(const ir::PrimFunc& function) {
+  return RuleDeriver(function, ReadKernel(function)).Run();
+}
+
+bool KernelTable::IsKernelCall(const ir::Expr& op) {
+  static const ir::Op call_tir = ir::GetOp("relax.call_tir");
+  return op.same_as(call_tir);
+}
+
+const KernelRule* KernelTable::Find(const ir::Call& call) {
+  if (!IsKernelCall(call.op()) || !ir::GlobalVar::Is(call.args()[0])) return nullptr;
+  auto found = functions_.find(ir::GlobalVar::Cast(call.args()[0]));
+  if (found == functions_.end()) return nullptr;
+  auto function = ir::PrimFunc::Cast((*found).second);
+  if (!function.defined()) return nullptr;
+  std::unique_ptr<KernelRule>& rule = rules_[function.get()];
+  if (rule == nullptr) rule = std::make_unique<KernelRule>(DeriveKernelRule(function));
+  return rule.get();
+}
+
+FactorRule RuleOfKernelCall(const OpView& view) {
+  if (view.kernel == nullptr) return ReplicateAll(view);
+  const KernelRule& kernel = *view.kernel;
+  if (!kernel.failure.empty()) return ReplicatedKernel(view, kernel.failure);
+  const ffi::Array<ir::Var>& params = kernel.function.params();
+  size_t num_operands = view.operands.size();
+  size_t num_tensors = num_operands + view.results.size();
+  FactorRule rule;
+  rule.factors = kernel.factors;
+  size_t next = 0;  // of the call's tensors: operands, then results; scalars stand between them
+  for (size_t i = 0; i < params.size(); ++i) {
+    auto factors = kernel.buffers.find(params[i].get());
+    if (factors == kernel.buffers.end()) continue;
+    size_t tensor = next++;
+    bool is_result = tensor >= num_operands;
+    if (tensor >= num_tensors || kernel.is_written[i] != is_result)
+      return ReplicatedKernel(view, "it does not write exactly its last tensors");
+    std::vector<int64_t> sizes =
+        StaticSizes(is_result ? view.results[tensor - num_operands] : view.operands[tensor]);
+    if (sizes.size() != factors->second.size())
+      return ReplicatedKernel(view, "parameter `" + params[i].name() + "` has another rank");
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      // A kernel for any size, called with a constant one.
+      const FactorList& list = factors->second[d];
+      if (list.size() == 1 && rule.factors[list[0]].size < 0) rule.factors[list[0]].size = sizes[d];
+    }
+    (is_result ? rule.results : rule.operands).push_back(factors->second);
+  }
+  if (next != num_tensors) return ReplicatedKernel(view, "the call has other tensors");
+  // Factors of loops and intermediate buffers alone are nobody's to shard.
+  std::set<int> seen;
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const TensorFactors& tensor : *tensors) {
+      for (const FactorList& list : tensor) seen.insert(list.begin(), list.end());
+    }
+  }
+  rule.is_pass_through = std::all_of(seen.begin(), seen.end(), [&rule](int factor) {
+    return rule.factors[factor].kind == FactorKind::kParallel;
+  });
+  return rule;
+}
+
+namespace {
+
+std::string Describe(const TensorFactors& tensor) {
+  std::ostringstream text;
+  for (const FactorList& list : tensor) {
+    text << "[";
+    for (size_t i = 0; i < list.size(); ++i) text << (i > 0 ? " " : "") << list[i];
+    text << "]";
+  }
+  return text.str();
+}
+
+/*! \brief "x[0][1] w[1][2] matmul[0][2]; 0: 8 parallel, 1: 16 sum, 2: 32 parallel"; factors are
+ * numbered in order of appearance. */
+std::string Describe(const KernelRule& rule) {
+  if (!rule.failure.empty()) return "none: " + rule.failure;
+  std::map<int, int> numbers;
+  std::vector<int> order;
+  std::ostringstream text;
+  for (const ir::Var& param : rule.function.params()) {
+    auto found = rule.buffers.find(param.get());
+    if (found == rule.buffers.end()) continue;
+    TensorFactors tensor = found->second;
+    for (FactorList& list : tensor) {
+      for (int& factor : list) {
+        auto [number, inserted] = numbers.emplace(factor, static_cast<int>(numbers.size()));
+        if (inserted) order.push_back(factor);
+        factor = number->second;
+      }
+    }
+    text << (text.tellp() > 0 ? " " : "") << param.name() << Describe(tensor);
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Factor& factor = rule.factors[order[i]];
+    const char* kind = factor.kind == FactorKind::kParallel ? "parallel"
+                       : factor.kind == FactorKind::kReplicate
+                           ? "replicate"
+                           : mesh::ReductionName(factor.reduction);
+    text << (i == 0 ? "; " : ", ") << i << ": ";
+    if (factor.size < 0) {
+      text << "?";
+    } else {
+      text << factor.size;
+    }
+    text << " " << kind;
+  }
+  return text.str();
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.rules.DescribeKernel", [](ir::PrimFunc function) {
+    return Describe(DeriveKernelRule(function));
+  });
+}
+
+}  // namespace rules
+}  // namespace distir
