@@ -129,10 +129,16 @@ class ArgumentCutter:
                 )
 
 
-def shard_for(device: int, cut: Any) -> Any:
-    """A device's part of an argument."""
+def _is_on(device: int, cut: Any) -> bool:
     if isinstance(cut, list):
-        return [shard_for(device, each) for each in cut]
+        return not cut or any(_is_on(device, each) for each in cut)
+    return device in cut if isinstance(cut, dict) else True
+
+
+def shard_for(device: int, cut: Any) -> Any:
+    """A device's part of an argument: of a tuple, the fields that the device has a part of."""
+    if isinstance(cut, list):
+        return [shard_for(device, each) for each in cut if _is_on(device, each)]
     if isinstance(cut, dict):
         return cut[device]
     return cut

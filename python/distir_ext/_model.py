@@ -73,7 +73,7 @@ class ModelFunction:
                 ]
             )
             if program is not None and program.sizes:
-                sizes = [cutter.binding.sizes[name][0] for name in program.sizes]
+                sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
                 arguments[-1].append(tvm_ffi.Shape(sizes))
         results = self._workers.run(spec.name, self._functions, arguments)
         return self._assemble(results, cutter)

@@ -224,15 +224,14 @@ class FunctionSpec:
         for program in self.programs:
             for index in program.params:
                 param = self.params[index]
-                for leaf in leaves(param.spec):
-                    if isinstance(leaf, ShapeSpec):
-                        continue
-                    missing = set(program.device_ids) - set(leaf.device_ids)
-                    if missing:
-                        raise ValueError(
-                            f'program "{program.name}" takes parameter "{param.name}" on devices '
-                            f"{sorted(missing)}, which are not in its mesh"
-                        )
+                tensors = [leaf for leaf in leaves(param.spec) if isinstance(leaf, TensorSpec)]
+                holders = {device for leaf in tensors for device in leaf.device_ids}
+                missing = set(program.device_ids) - holders
+                if tensors and missing:
+                    raise ValueError(
+                        f'program "{program.name}" takes parameter "{param.name}" on devices '
+                        f"{sorted(missing)}, which are not in its mesh"
+                    )
 
     def _check_results(self) -> None:
         """Every part of the result is returned by some device."""

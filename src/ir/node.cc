@@ -113,8 +113,9 @@ DISTIR_FIELD(IRModule, FunctionMap, functions, "ir.IRModule", "functions")
 DISTIR_FIELD(IRModule, Node, attrs, "ir.IRModule", "attrs")
 DISTIR_FIELD(IRModule, GlobalInfoMap, global_infos, "ir.IRModule", "global_infos")
 
-static const AttrField kConstantValue("ir.GenericConst", "value");
-static const AttrField kIntImmValue("ir.IntImm", "value");
+static const Field<ffi::Any> kConstantValue("ir.GenericConst", "value");
+// A big integer is stored as the FFI value it is: an int64 where it fits one.
+static const Field<ffi::Any> kIntImmValue("ir.IntImm", "value");
 static const AttrField kShapeTypeValues("relax.ShapeType", "values");
 
 ffi::Any Constant::value() const { return kConstantValue(*this); }
@@ -122,7 +123,7 @@ bool Constant::IsTensor() const { return value().type_index() == ffi::TypeIndex:
 ffi::Optional<ffi::Array<Expr>> ShapeType::values() const {
   return kShapeTypeValues(*this).cast<ffi::Optional<ffi::Array<Expr>>>();
 }
-int64_t IntImm::value() const { return kIntImmValue.Int(*this, 0); }
+int64_t IntImm::value() const { return kIntImmValue(*this).as<int64_t>().value_or(0); }
 
 ffi::Any GetAttr(const Node& attrs, const char* key) {
   DictAttrs dict = DictAttrs::Cast(attrs);

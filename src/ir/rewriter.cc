@@ -11,7 +11,16 @@ void BlockWriter::Begin(bool is_dataflow) {
 }
 
 void BlockWriter::End() {
-  if (!bindings_.empty()) blocks_.push_back(MakeBlock(bindings_, is_dataflow_));
+  if (!bindings_.empty()) {
+    // TVM's normal form has no two plain blocks in a row.
+    if (!is_dataflow_ && !blocks_.empty() && !DataflowBlock::Is(blocks_.back())) {
+      ffi::Array<Binding> joined = blocks_.back().bindings();
+      joined.insert(joined.end(), bindings_.begin(), bindings_.end());
+      bindings_ = joined;
+      blocks_.pop_back();
+    }
+    blocks_.push_back(MakeBlock(bindings_, is_dataflow_));
+  }
   bindings_ = {};
   is_dataflow_ = false;
 }

@@ -67,6 +67,13 @@ int64_t StaticDim(const Expr& dim) {
 
 bool HasKnownShape(const TensorType& type) { return ShapeExpr::Is(type.shape()); }
 
+TensorType WithKnownShape(const TensorType& type) {
+  if (!Var::Is(type.shape())) return type;
+  ShapeType shape = ShapeType::Cast(type.shape().ty());
+  if (!shape.defined() || !shape.values().has_value()) return type;
+  return MakeTensorType(*shape.values(), type);
+}
+
 ffi::Array<Expr> ShapeOf(const TensorType& type) {
   ShapeExpr shape = ShapeExpr::Cast(type.shape());
   return shape.defined() ? shape.values() : ffi::Array<Expr>();

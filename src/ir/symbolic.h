@@ -20,6 +20,9 @@ int64_t StaticDim(const Expr& dim);
  * HasKnownShape). */
 ffi::Array<Expr> ShapeOf(const TensorType& type);
 bool HasKnownShape(const TensorType& type);
+/*! \brief The type with the dimensions written out where its shape is a variable whose type has
+ * them, so that it can stand where the variable is not defined. */
+TensorType WithKnownShape(const TensorType& type);
 
 Expr Multiply(const Expr& dim, int64_t factor);
 Expr FloorDivide(const Expr& dim, int64_t divisor);

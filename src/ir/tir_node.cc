@@ -27,7 +27,7 @@ const GlobalFunction kBufferType("tirx.BufferType");
 const GlobalFunction kFor("tirx.For");
 const GlobalFunction kIterVar("tirx.IterVar");
 const GlobalFunction kRange("ir.Range_from_min_extent");
-const GlobalFunction kTensorRegion("ir.TensorRegion");
+const GlobalFunction kBufferRegion("tirx.BufferRegion");
 const GlobalFunction kPrimFunc("tirx.PrimFunc");
 const GlobalFunction kRenewDefs("s_tir.RenewDefs");
 const GlobalFunction kStructuralMap("ffi.StructuralMap");
@@ -306,7 +306,7 @@ TensorRegion EditRegion(const TensorRegion& region, const KernelEdit& edit) {
     ranges.push_back(is_whole ? WithExtent(range, to.shape()[d]) : range);
     changed = changed || is_whole;
   }
-  return changed ? kTensorRegion(region.source(), ranges, kNoSpan).cast<TensorRegion>() : region;
+  return changed ? kBufferRegion(region.source(), ranges).cast<TensorRegion>() : region;
 }
 
 }  // namespace

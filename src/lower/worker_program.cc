@@ -211,6 +211,11 @@ class WorkerProgram : public ir::FunctionRewriter {
   }
 
   ir::Expr Rewrite(const ir::Expr& expr) override {
+    // A symbolic size as an argument.
+    if (ir::Var::Is(expr) && ir::PrimType::Is(expr.ty())) {
+      ir::Expr local = types_.LocalValue(expr);
+      if (!local.same_as(expr)) return local;
+    }
     if (!HasOneClass()) {
       if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
         ffi::Array<ir::Expr> fields;
@@ -316,7 +321,7 @@ class WorkerProgram : public ir::FunctionRewriter {
         return;
       }
     }
-    if (op::IsCacheCall(call)) return LowerCacheCall(var, call);
+    if (auto cache = op::CacheCall(call)) return LowerCacheCall(var, call, *cache);
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     if (rules::KernelTable::IsKernelCall(call.op())) args.Set(0, context_.kernels->Localize(call));
     const rules::RuleEntry* entry = rules::FindRule(call.op());
@@ -334,14 +339,21 @@ class WorkerProgram : public ir::FunctionRewriter {
     Bind(var, ir::MakeCall(types_.Local(call.ty()), call.op(), args, attrs, ty_args, call.span()));
   }
 
-  void LowerCacheCall(const ir::Var& var, const ir::Call& call) {
+  void LowerCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind) {
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
-    auto view = ir::DTensorType::Cast(var.ty());
-    if (view.defined() && args.size() > 1 && ir::HasKnownShape(view.tensor_ty()))
-      args.Set(1, ir::TensorType::Cast(types_.Local(view)).shape());
+    // The shape of a cache, and of a view of it, is divided as its tensors are.
+    auto like =
+        ir::DTensorType::Cast(kind == op::CacheCallKind::kCreate ? call.args()[0].ty() : var.ty());
+    auto shape = args.size() > 1 ? ir::ShapeExpr::Cast(call.args()[1]) : ir::ShapeExpr();
+    if (like.defined() && shape.defined()) {
+      int root;
+      mesh::Sharding sharding = context_.meshes->ShardingOf(like, &root);
+      auto whole = ir::MakeTensorType(shape.values(), like.tensor_ty());
+      args.Set(1, ir::MakeShape(types_.LocalShape(whole, sharding)));
+    }
     ffi::Array<ir::Type> ty_args;
     for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
-    Bind(var, ir::MakeCall(types_.Local(call.ty()), op::LocalCacheCallee(call), args, call.attrs(),
+    Bind(var, ir::MakeCall(types_.Local(call.ty()), op::LocalCacheCallee(kind), args, call.attrs(),
                            ty_args, call.span()));
   }
 

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "ir/build.h"
@@ -130,12 +131,13 @@ ir::Type InferDTensorCollective(const ir::Call& call) {
       << "R.dist." << CollectiveName(kind) << " takes a DTensor, got "
       << ir::Print(call.args()[0].ty());
   ir::DeviceMesh device_mesh = TargetMesh(call);
-  ir::DTensorType target_ty =
-      ir::MakeDTensorType(source_ty.tensor_ty(), device_mesh, TargetPlacement(call));
+  ir::Placement placement = TargetPlacement(call);
   MeshTable table({});
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
-  Sharding target = table.ShardingOf(target_ty, &target_root);
+  Sharding target =
+      table.ShardingOf(device_mesh, placement, static_cast<int>(source.dims.size()), &target_root);
+  ir::DTensorType target_ty = ir::MakeDTensorType(source_ty.tensor_ty(), device_mesh, placement);
   if (kind == CollectiveKind::kTransfer) return target_ty;
   DISTIR_REQUIRE(source_root == target_root, ValueError)
       << "R.dist." << CollectiveName(kind) << " stays on one device set, got "
@@ -159,10 +161,11 @@ ir::Type InferRedistribute(const ir::Call& call) {
     tensor_ty = source.tensor_ty();
   DISTIR_REQUIRE(tensor_ty.defined(), TypeError)
       << "R.dist.redistribute takes a tensor, got " << ir::Print(types[0]);
-  ir::DTensorType target = ir::MakeDTensorType(tensor_ty, TargetMesh(call), TargetPlacement(call));
-  int root;
-  MeshTable({}).ShardingOf(target, &root);  // throws where placement and tensor do not fit
-  return target;
+  ir::DeviceMesh device_mesh = TargetMesh(call);
+  ir::Placement placement = TargetPlacement(call);
+  int root;  // throws where placement and tensor do not fit
+  MeshTable({}).ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
+  return ir::MakeDTensorType(tensor_ty, device_mesh, placement);
 }
 
 // ---- type inference of R.ccl.*

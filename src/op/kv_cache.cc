@@ -9,32 +9,45 @@ namespace op {
 
 namespace {
 
-constexpr const char* kLocalPrefix = "vm.builtin.";
-constexpr const char* kDistributedPrefix = "vm.builtin.distributed.";
-constexpr const char* kAppend = "attention_kv_cache_append";
-constexpr const char* kView = "attention_kv_cache_view";
+/*! \brief Indexed by CacheCallKind. */
+struct CacheFunction {
+  const char* local;
+  const char* distributed;
+  int tensor_argument;
+};
 
-/*! \brief The name without its prefix; empty for calls of anything but these packed functions. */
-std::string CacheFunction(const ir::Call& call) {
-  auto callee = ir::ExternFunc::Cast(call.op());
-  if (!callee.defined()) return "";
-  std::string name = callee.name();
-  for (const std::string function : {kAppend, kView}) {
-    if (name == kLocalPrefix + function || name == kDistributedPrefix + function) return function;
-  }
-  return "";
-}
+constexpr CacheFunction kFunctions[] = {
+    {"vm.builtin.attention_kv_cache_create", "vm.builtin.attention_kv_cache_create", 0},
+    {"vm.builtin.attention_kv_cache_append", "vm.builtin.distributed.attention_kv_cache_append", 1},
+    {"vm.builtin.attention_kv_cache_view", "vm.builtin.distributed.attention_kv_cache_view", -1},
+};
+
+const CacheFunction& FunctionOf(CacheCallKind kind) { return kFunctions[static_cast<int>(kind)]; }
 
 }  // namespace
 
-bool IsCacheAppend(const ir::Call& call) { return CacheFunction(call) == kAppend; }
-bool IsCacheCall(const ir::Call& call) { return !CacheFunction(call).empty(); }
-
-ir::ExternFunc DistributedCacheCallee(const ir::Call& call) {
-  return ir::MakeExternFunc(kDistributedPrefix + CacheFunction(call));
+std::optional<CacheCallKind> CacheCall(const ir::Call& call) {
+  auto callee = ir::ExternFunc::Cast(call.op());
+  if (!callee.defined()) return std::nullopt;
+  std::string name = callee.name();
+  for (CacheCallKind kind :
+       {CacheCallKind::kCreate, CacheCallKind::kAppend, CacheCallKind::kView}) {
+    if (name == FunctionOf(kind).local || name == FunctionOf(kind).distributed) return kind;
+  }
+  return std::nullopt;
 }
-ir::ExternFunc LocalCacheCallee(const ir::Call& call) {
-  return ir::MakeExternFunc(kLocalPrefix + CacheFunction(call));
+
+int CacheTensorArgument(CacheCallKind kind) { return FunctionOf(kind).tensor_argument; }
+
+ir::Expr UsedCache(const ir::Call& call, CacheCallKind kind) {
+  return kind == CacheCallKind::kCreate ? ir::Expr() : call.args()[0];
+}
+
+ir::ExternFunc DistributedCacheCallee(CacheCallKind kind) {
+  return ir::MakeExternFunc(FunctionOf(kind).distributed);
+}
+ir::ExternFunc LocalCacheCallee(CacheCallKind kind) {
+  return ir::MakeExternFunc(FunctionOf(kind).local);
 }
 
 }  // namespace op

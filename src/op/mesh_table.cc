@@ -12,6 +12,18 @@ namespace {
 // Where TVMScript's examples keep meshes; views are appended there.
 constexpr const char* kMeshInfo = "mesh";
 
+/*! \brief A sharding's axes as numbers, with what it is on before them. */
+std::vector<int64_t> Key(int64_t on, const mesh::Sharding& sharding) {
+  std::vector<int64_t> key{on};
+  for (const mesh::AxisList& axes : sharding.dims) {
+    key.push_back(-1);
+    for (const mesh::AxisRef& ref : axes) {
+      key.insert(key.end(), {ref.axis, ref.pre_size, ref.size});
+    }
+  }
+  return key;
+}
+
 }  // namespace
 
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh) {
@@ -123,11 +135,7 @@ ir::DeviceMesh MeshTable::Intern(const mesh::Mesh& mesh) {
 
 std::pair<ir::DeviceMesh, ir::Placement> MeshTable::PlacementOf(int root,
                                                                 const mesh::Sharding& sharding) {
-  std::vector<int64_t> key{root};
-  for (const mesh::AxisList& axes : sharding.dims) {
-    key.push_back(-1);
-    for (const mesh::AxisRef& ref : axes) key.insert(key.end(), {ref.axis, ref.pre_size, ref.size});
-  }
+  std::vector<int64_t> key = Key(root, sharding);
   auto it = placements_.find(key);
   if (it == placements_.end()) {
     mesh::MeshPlacement placed = mesh::ToPlacement(roots_[root], sharding);
@@ -145,6 +153,20 @@ std::pair<ir::DeviceMesh, ir::Placement> MeshTable::PlacementOf(int root,
              .emplace(key,
                       std::make_pair(Intern(placed.mesh), ir::MakePlacement(placed.axis_to_dim)))
              .first;
+  }
+  return it->second;
+}
+
+ir::Placement MeshTable::PlacementOn(const ir::DeviceMesh& view, int root,
+                                     const mesh::Sharding& sharding) {
+  RootOf(view);  // enters a view that is new
+  int index = view_of_object_.at(view.get());
+  std::vector<int64_t> key = Key(index, sharding);
+  auto it = placements_on_view_.find(key);
+  if (it == placements_on_view_.end()) {
+    auto dims = mesh::ToPlacementOn(views_[index].mesh, roots_[root], sharding);
+    ir::Placement placement = dims ? ir::MakePlacement(*dims) : ir::Placement();
+    it = placements_on_view_.emplace(std::move(key), placement).first;
   }
   return it->second;
 }

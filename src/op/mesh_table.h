@@ -56,6 +56,8 @@ class MeshTable {
 
   /*! \brief A mesh and placement that state a sharding: the root's own where possible. */
   std::pair<ir::DeviceMesh, ir::Placement> PlacementOf(int root, const mesh::Sharding& sharding);
+  /*! \brief The placement that states a sharding on this very view; null where the view cannot. */
+  ir::Placement PlacementOn(const ir::DeviceMesh& view, int root, const mesh::Sharding& sharding);
   ir::DTensorType TypeOf(const ir::TensorType& tensor_ty, int root, const mesh::Sharding& sharding);
   /*! \brief The unique DeviceMesh equal to `mesh`. */
   ir::DeviceMesh Intern(const mesh::Mesh& mesh);
@@ -79,6 +81,7 @@ class MeshTable {
   std::vector<ir::DeviceMesh> entered_;  // keeps the keys of view_of_object_ alive
   std::unordered_map<const ffi::Object*, int> view_of_object_;
   std::map<std::vector<int64_t>, std::pair<ir::DeviceMesh, ir::Placement>> placements_;
+  std::map<std::vector<int64_t>, ir::Placement> placements_on_view_;
 };
 
 }  // namespace op

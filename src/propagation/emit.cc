@@ -20,10 +20,12 @@ namespace propagation {
 
 namespace {
 
+bool SamePlacement(const ir::Placement& a, const ir::Placement& b) {
+  return a.same_as(b) || op::PlacementDims(a) == op::PlacementDims(b);
+}
+
 bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
-  if (!a.device_mesh().same_as(b.device_mesh())) return false;
-  return a.placement().same_as(b.placement()) ||
-         op::PlacementDims(a.placement()) == op::PlacementDims(b.placement());
+  return a.device_mesh().same_as(b.device_mesh()) && SamePlacement(a.placement(), b.placement());
 }
 
 /*! \brief `type` with its tensors placed as those of `like` are; the shapes are those of `type`. */
@@ -216,34 +218,38 @@ class InstanceEmitter : public ir::FunctionRewriter {
     return meshes_.TypeOf(tensor, root, Replica(cond));
   }
 
-  // Both sides of a cache are placed as its views are solved, whatever is appended.
-  void EmitCacheCall(const ir::Var& var, const ir::Call& call, const Node& node) {
+  // All tensors of a cache are placed as the first one that the function puts in.
+  void EmitCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind,
+                     const Node& node) {
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     ir::Type type = rules::StripDistribution(var.ty());
-    if (op::IsCacheAppend(call)) {
-      const SlotState& state = State(node.operands[0]);
-      mesh::Sharding kept = state.sharding;
-      if (!kept.dims.empty()) kept.dims[0].clear();  // positions come in turns
-      auto tensor = ir::TensorType::Cast(rules::StripDistribution(call.args()[1].ty()));
-      ir::DTensorType wanted = meshes_.TypeOf(tensor, state.root, kept);
-      args.Set(1, Placed(call.args()[1], wanted, true));
-      cache_types_[var.get()] = wanted;
-      cache_types_[call.args()[0].get()] = wanted;
-    } else if (auto kept = cache_types_.find(call.args()[0].get()); kept != cache_types_.end()) {
-      type = ir::MakeDTensorType(ir::TensorType::Cast(type), kept->second.device_mesh(),
-                                 kept->second.placement());
+    ir::Expr cache = op::UsedCache(call, kind);
+    auto known = cache_types_.find(cache.get());
+    int argument = op::CacheTensorArgument(kind);
+    ir::DTensorType like = known == cache_types_.end() ? ir::DTensorType() : known->second;
+    if (argument >= 0) {
+      const ir::Expr& tensor = call.args()[argument];
+      auto tensor_ty = ir::TensorType::Cast(rules::StripDistribution(tensor.ty()));
+      if (!like.defined()) {
+        const SlotState& state = State(node.results[0]);
+        mesh::Sharding sharding = state.sharding;
+        if (!sharding.dims.empty()) sharding.dims[0].clear();  // positions come in turns
+        like = meshes_.TypeOf(tensor_ty, state.root, sharding);
+      }
+      args.Set(argument,
+               Placed(tensor, ir::MakeDTensorType(tensor_ty, like.device_mesh(), like.placement()),
+                      true));
+      cache_types_[var.get()] = like;
+      if (cache.defined()) cache_types_[cache.get()] = like;
+    } else if (like.defined()) {
+      type = ir::MakeDTensorType(ir::TensorType::Cast(type), like.device_mesh(), like.placement());
     } else {
       type = SolvedType(type, SlotsOf(var));
     }
     ffi::Array<ir::Type> ty_args = call.ty_args();
     if (!ty_args.empty()) ty_args = {type};
-    ir::Expr value = ir::MakeCall(type, op::DistributedCacheCallee(call), args, call.attrs(),
-                                  ty_args, call.span());
-    if (op::IsCacheAppend(call)) {
-      Bind(var, value, type);
-    } else {
-      BindSolved(var, value);
-    }
+    BindSolved(var, ir::MakeCall(type, op::DistributedCacheCallee(kind), args, call.attrs(),
+                                 ty_args, call.span()));
   }
 
   void EmitOperator(const ir::Var& var, const ir::Call& call) {
@@ -255,7 +261,7 @@ class InstanceEmitter : public ir::FunctionRewriter {
       return;
     }
     const Node& node = graph_.nodes[index->second];
-    if (op::IsCacheCall(call)) return EmitCacheCall(var, call, node);
+    if (auto cache = op::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
     // What the tensors have now, and what the result should have, decide how the call is computed.
     std::vector<mesh::Sharding> have(node.operands.size());
     std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
@@ -429,8 +435,17 @@ class InstanceEmitter : public ir::FunctionRewriter {
         fields.push_back(PlacedOn(field, view, root, decided, next));
       return ir::MakeTuple(fields);
     }
-    return PlacedValue(ir::Constant::Is(arg) ? arg : Rewrite(arg),
-                       TypeOn(arg.ty(), view, root, decided, next), true);
+    ir::Expr value = ir::Constant::Is(arg) ? arg : Rewrite(arg);
+    // Most arguments are where they should be; that is seen without making a type.
+    if (auto have = ir::DTensorType::Cast(value.ty());
+        have.defined() && have.device_mesh().same_as(view)) {
+      ir::Placement wanted = meshes_.PlacementOn(view, root, decided[*next]);
+      if (wanted.defined() && SamePlacement(have.placement(), wanted)) {
+        ++*next;
+        return value;
+      }
+    }
+    return PlacedValue(value, TypeOn(arg.ty(), view, root, decided, next), true);
   }
 
   ir::Type TypeOn(const ir::Type& type, const ir::DeviceMesh& view, int root,
@@ -444,9 +459,9 @@ class InstanceEmitter : public ir::FunctionRewriter {
     if (!ir::TensorType::Is(type) && !ir::DTensorType::Is(type)) return type;
     auto tensor = ir::TensorType::Cast(rules::StripDistribution(type));
     const mesh::Sharding& sharding = decided[(*next)++];
-    auto dims = mesh::ToPlacementOn(op::ToMesh(view), meshes_.Root(root), sharding);
-    if (!dims) return meshes_.TypeOf(tensor, root, sharding);
-    return ir::MakeDTensorType(tensor, view, ir::MakePlacement(*dims));
+    ir::Placement placement = meshes_.PlacementOn(view, root, sharding);
+    if (!placement.defined()) return meshes_.TypeOf(tensor, root, sharding);
+    return ir::MakeDTensorType(tensor, view, placement);
   }
 
   /*! \brief An original expression, rewritten and placed as `wanted`; `exact` asks for the same
@@ -500,9 +515,10 @@ class InstanceEmitter : public ir::FunctionRewriter {
            mesh::Canonical(have_sharding) == mesh::Canonical(wanted_sharding);
   }
 
-  static ir::Expr Field(const ir::Expr& value, int index) {
+  /*! \brief A field of a tuple, bound: only variables may stand in tuples and calls. */
+  ir::Expr Field(const ir::Expr& value, int index) {
     if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) return tuple.fields()[index];
-    return ir::MakeTupleGetItem(value, index);
+    return Emit("lv", ir::MakeTupleGetItem(value, index));
   }
 
   ir::Expr Redistributed(const ir::Expr& value, const ir::DTensorType& target) {

@@ -11,6 +11,7 @@
 #include "rules/infer_type.h"
 #include "rules/registry.h"
 #include "rules/tir_rule.h"
+#include "support/error.h"
 
 namespace distir {
 namespace propagation {
@@ -94,48 +95,60 @@ class GraphBuilder {
   void VisitOperator(const ir::Var& var, const ir::Call& call, const std::vector<int>& results) {
     const ir::Type& result_ty = var.ty();
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
-    if (op::IsCacheCall(call)) return VisitCacheCall(var, call, results);
+    if (auto cache = op::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
     Node node;
     node.rule = std::make_shared<const rules::FactorRule>(rules::RuleOf(view));
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
     node.results = results;
+    if (node.operands.empty()) {
+      // R.zeros: every device has all of it, so its uses need not agree.
+      for (int slot : results) graph_.slots[slot].is_constant = true;
+    }
     if (ir::Op::Is(call.op())) node.name = ir::Op::Cast(call.op()).name();
     graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
     graph_.nodes.push_back(std::move(node));
   }
 
-  // What is viewed is what was appended: sharded alike, but along positions, which come in turns.
-  void VisitCacheCall(const ir::Var& var, const ir::Call& call, const std::vector<int>& results) {
+  // Links what goes into a cache to what was in it before, but for positions. Each state of a cache
+  // has a slot of its own.
+  void VisitCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind,
+                      const std::vector<int>& results) {
+    ir::Expr cache = op::UsedCache(call, kind);
     Node node;
-    node.operands = op::IsCacheAppend(call) ? SlotsOf(call.args()[1]) : Appended(call.args()[0]);
-    node.results = results;
     node.name = ir::ExternFunc::Cast(call.op()).name();
-    if (op::IsCacheAppend(call)) {
-      appended_[var.get()] = node.operands;
-      appended_[call.args()[0].get()] = node.operands;
+    if (auto last = last_in_cache_.find(cache.get()); last != last_in_cache_.end())
+      node.operands.push_back(last->second);
+    int argument = op::CacheTensorArgument(kind);
+    if (argument >= 0) {
+      const ir::Expr& tensor = call.args()[argument];
+      Append(SlotsOf(tensor), &node.operands);
+      node.results = NewSlots(rules::StripDistribution(tensor.ty()), var.name());
+      DISTIR_REQUIRE(node.results.size() == 1, ValueError)
+          << "`" << var.name() << "` in `" << graph_.name << "`: " << node.name
+          << " needs a tensor as argument " << argument;
+      last_in_cache_[var.get()] = node.results[0];
+      if (cache.defined()) last_in_cache_[cache.get()] = node.results[0];
+    } else {
+      node.results = results;
     }
-    std::vector<int> all = node.operands;
-    Append(results, &all);
     rules::FactorRule rule;
-    for (size_t i = 0; i < all.size(); ++i) {
-      std::vector<int64_t> sizes = rules::StaticSizes(graph_.slots[all[i]].type);
-      rules::TensorFactors factors(sizes.size());
-      for (size_t d = 1; d < sizes.size(); ++d) {
-        if (rule.factors.size() < d)
-          rule.factors.push_back({sizes[d], rules::FactorKind::kParallel});
-        factors[d] = {static_cast<int>(d) - 1};
-      }
-      (i < node.operands.size() ? rule.operands : rule.results).push_back(std::move(factors));
-    }
+    for (int slot : node.operands) rule.operands.push_back(AddCacheFactors(slot, &rule));
+    for (int slot : node.results) rule.results.push_back(AddCacheFactors(slot, &rule));
     node.rule = std::make_shared<const rules::FactorRule>(std::move(rule));
     graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
     graph_.nodes.push_back(std::move(node));
   }
 
-  std::vector<int> Appended(const ir::Expr& cache) const {
-    auto it = appended_.find(cache.get());
-    return it == appended_.end() ? std::vector<int>() : it->second;
+  rules::TensorFactors AddCacheFactors(int slot, rules::FactorRule* rule) const {
+    std::vector<int64_t> sizes = rules::StaticSizes(graph_.slots[slot].type);
+    rules::TensorFactors factors(sizes.size());
+    for (size_t d = 1; d < sizes.size(); ++d) {
+      if (rule->factors.size() < d)
+        rule->factors.push_back({sizes[d], rules::FactorKind::kParallel});
+      factors[d] = {static_cast<int>(d) - 1};
+    }
+    return factors;
   }
 
   void VisitIf(const ir::Var& var, const ir::If& branch) {
@@ -296,8 +309,8 @@ class GraphBuilder {
   FunctionGraph& graph_;
   op::MeshTable& meshes_;
   rules::KernelTable& kernels_;
-  /*! \brief The slots of what was last appended to a cache, by the cache's variable. */
-  std::unordered_map<const ffi::Object*, std::vector<int>> appended_;
+  /*! \brief The slot of a cache's last state, by the cache's variable. */
+  std::unordered_map<const ffi::Object*, int> last_in_cache_;
   const std::function<bool(const ir::GlobalVar&)>& is_relax_function_;
 };
 

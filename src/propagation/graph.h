@@ -35,8 +35,8 @@ struct Source {
 
 struct SlotInfo {
   ir::TensorType type;
-  std::string name;  // of the variable, for explanations
-  bool is_constant = false;
+  std::string name;          // of the variable, for explanations
+  bool is_constant = false;  // every device has all of it, so it says nothing of shardings
 };
 
 struct Node {

@@ -11,7 +11,7 @@ namespace {
 
 // Enough for any model written out per layer; a guard against call graphs that unfold
 // exponentially.
-constexpr size_t kMaxUnfoldedSlots = 2000000;
+constexpr size_t kMaxUnfoldedSlots = 200000;
 
 class Unfolder {
  public:

@@ -93,7 +93,11 @@ class MeshSolver {
 class AxisSolver {
  public:
   AxisSolver(Program* program, const std::vector<std::vector<int>>& users, std::vector<Step>* steps)
-      : program_(*program), users_(users), steps_(*steps), queued_(program->links.size(), false) {}
+      : program_(*program),
+        users_(users),
+        steps_(*steps),
+        queued_(program->links.size(), false),
+        has_conflict_(program->links.size(), false) {}
 
   void Run() {
     for (size_t s = 0; s < program_.slots.size(); ++s) {
@@ -106,20 +110,27 @@ class AxisSolver {
         }
       }
     }
-    for (bool resolve_conflicts : {false, true}) {
-      for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
-      while (true) {
-        std::deque<int>& queue = pass_through_.empty() ? others_ : pass_through_;
-        if (queue.empty()) break;
-        int link = queue.front();
-        queue.pop_front();
-        queued_[link] = false;
-        Visit(link, resolve_conflicts);
-      }
+    for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
+    Drain(/*resolve_conflicts=*/false);
+    // Where everything agreed, resolving conflicts would change nothing.
+    for (size_t l = 0; l < program_.links.size(); ++l) {
+      if (has_conflict_[l]) Enqueue(static_cast<int>(l));
     }
+    Drain(/*resolve_conflicts=*/true);
   }
 
  private:
+  void Drain(bool resolve_conflicts) {
+    while (true) {
+      std::deque<int>& queue = pass_through_.empty() ? others_ : pass_through_;
+      if (queue.empty()) return;
+      int link = queue.front();
+      queue.pop_front();
+      queued_[link] = false;
+      Visit(link, resolve_conflicts);
+    }
+  }
+
   void Enqueue(int link) {
     if (queued_[link]) return;
     queued_[link] = true;
@@ -161,15 +172,16 @@ class AxisSolver {
     if (resolve_conflicts) {
       MergeByPriority(*link.rule, &merged, &source);
     } else {
-      MergeWhereAgreed(*link.rule, &merged, &source);
+      has_conflict_[index] = !MergeWhereAgreed(*link.rule, &merged, &source);
     }
     for (const View& view : views_) Apply(index, *link.rule, view, merged, source);
   }
 
   // The longest list when all are prefixes of it, else the common prefix; without axes that any
-  // other factor wants too.
-  void MergeWhereAgreed(const rules::FactorRule& rule, FactorShardings* merged,
+  // other factor wants too. Returns whether every factor got its longest list.
+  bool MergeWhereAgreed(const rules::FactorRule& rule, FactorShardings* merged,
                         std::vector<int>* source) const {
+    bool agreed = true;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
       if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
       const AxisList* longest = nullptr;
@@ -192,8 +204,10 @@ class AxisSolver {
             axes = mesh::PrefixDisjointFrom(axes, view.factors[g]);
         }
       }
+      agreed = agreed && mesh::NumShards(axes) == mesh::NumShards(*longest);
       (*merged)[f] = std::move(axes);
     }
+    return agreed;
   }
 
   void MergeByPriority(const rules::FactorRule& rule, FactorShardings* merged,
@@ -261,6 +275,7 @@ class AxisSolver {
   const std::vector<std::vector<int>>& users_;
   std::vector<Step>& steps_;
   std::vector<bool> queued_;
+  std::vector<bool> has_conflict_;  // as of the link's last visit that did not resolve them
   std::deque<int> pass_through_, others_;
   std::vector<View> views_;  // of the link being visited
 };

@@ -10,9 +10,9 @@ namespace rules {
 
 void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out) {
   if (auto tensor = ir::TensorType::Cast(type); tensor.defined()) {
-    out->push_back(tensor);
+    out->push_back(ir::WithKnownShape(tensor));
   } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-    out->push_back(dtensor.tensor_ty());
+    out->push_back(ir::WithKnownShape(dtensor.tensor_ty()));
   } else if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     for (const ir::Type& field : tuple.fields()) CollectTensorTypes(field, out);
   }

@@ -7,6 +7,7 @@
 
 #include "ir/build.h"
 #include "ir/registration.h"
+#include "ir/symbolic.h"
 #include "op/collective.h"
 #include "rules/registry.h"
 #include "support/error.h"
@@ -35,16 +36,16 @@ void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out
 
 /*! \brief Types the leaves of `global_ty` on `view`, the mesh that everything of this call is named
  * on. */
-ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call,
-                     const op::MeshTable& table, size_t* next) {
+ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, op::MeshTable& table,
+                     size_t* next) {
   if (auto tensor = ir::TensorType::Cast(global_ty); tensor.defined()) {
     const mesh::Sharding& sharding = call.sharding.results[(*next)++];
-    auto dims = mesh::ToPlacementOn(op::ToMesh(call.device_mesh), table.Root(call.root), sharding);
-    DISTIR_REQUIRE(dims.has_value(), ValueError)
+    ir::Placement placement = table.PlacementOn(call.device_mesh, call.root, sharding);
+    DISTIR_REQUIRE(placement.defined(), ValueError)
         << "the device mesh " << ir::Print(call.device_mesh)
         << " cannot express the result's sharding " << mesh::ToString(sharding)
         << "; redistribute the arguments to a finer view of the mesh";
-    return ir::MakeDTensorType(tensor, call.device_mesh, ir::MakePlacement(*dims));
+    return ir::MakeDTensorType(tensor, call.device_mesh, placement);
   }
   if (auto tuple = ir::TupleType::Cast(global_ty); tuple.defined()) {
     ffi::Array<ir::Type> fields;
@@ -69,7 +70,9 @@ ir::Expr StripExpr(const ir::Expr& arg) {
 }  // namespace
 
 ir::Type StripDistribution(const ir::Type& type) {
-  if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) return dtensor.tensor_ty();
+  if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined())
+    return ir::WithKnownShape(dtensor.tensor_ty());
+  if (auto tensor = ir::TensorType::Cast(type); tensor.defined()) return ir::WithKnownShape(tensor);
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     ffi::Array<ir::Type> fields;
     bool changed = false;

@@ -17,7 +17,8 @@
 namespace distir {
 namespace rules {
 
-/*! \brief Replaces DTensor by its tensor type throughout. */
+/*! \brief Replaces DTensor by its tensor type throughout; shapes that are variables are written out
+ * where they are known. */
 ir::Type StripDistribution(const ir::Type& type);
 
 /*! \brief How a call on DTensors is computed, on the mesh of its first DTensor argument. */

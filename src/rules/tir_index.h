@@ -3,8 +3,9 @@
  * \brief Reads an index expression as a sum of digits of iterators.
  *
  * Understood are sums, products with constants, and quotients and remainders by constants that cut
- * between digits; the rest is no index pattern. Worked example, i of 4, j of 8:
- * (i * 8 + j) // 4 is {i, times 2} + {j // 4, times 1}; (i * 8 + j) % 6 is none.
+ * between digits, and the same with a symbolic size that an iterator runs to; the rest is no index
+ * pattern. Worked example, i of 4, j of 8, k of n: (i * 8 + j) // 4 is {i, times 2} + {j // 4,
+ * times 1}; (i * 8 + j) % 6 is none; (i * n + k) // n is {i, times 1}.
  */
 #ifndef DISTIR_RULES_TIR_INDEX_H_
 #define DISTIR_RULES_TIR_INDEX_H_

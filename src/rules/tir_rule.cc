@@ -384,51 +384,38 @@ FactorRule RuleOfKernelCall(const OpView& view) {
 
 namespace {
 
-std::string Describe(const TensorFactors& tensor) {
-  std::ostringstream text;
-  for (const FactorList& list : tensor) {
-    text << "[";
-    for (size_t i = 0; i < list.size(); ++i) text << (i > 0 ? " " : "") << list[i];
-    text << "]";
-  }
-  return text.str();
-}
-
-/*! \brief "x[0][1] w[1][2] matmul[0][2]; 0: 8 parallel, 1: 16 sum, 2: 32 parallel"; factors are
- * numbered in order of appearance. */
+/*! \brief A rule as text: "x[0][1] w[1][2] y[0][2]; 0: 8 parallel, 1: 16 sum, 2: ? parallel".
+ * Factors are numbered in order of appearance; "-" is one that is replicated, "?" a symbolic size.
+ */
 std::string Describe(const KernelRule& rule) {
   if (!rule.failure.empty()) return "none: " + rule.failure;
-  std::map<int, int> numbers;
-  std::vector<int> order;
-  std::ostringstream text;
+  std::map<int, size_t> numbers;
+  std::ostringstream text, factors;
   for (const ir::Var& param : rule.function.params()) {
     auto found = rule.buffers.find(param.get());
     if (found == rule.buffers.end()) continue;
-    TensorFactors tensor = found->second;
-    for (FactorList& list : tensor) {
-      for (int& factor : list) {
-        auto [number, inserted] = numbers.emplace(factor, static_cast<int>(numbers.size()));
-        if (inserted) order.push_back(factor);
-        factor = number->second;
+    text << (text.tellp() > 0 ? " " : "") << param.name();
+    for (const FactorList& list : found->second) {
+      text << "[";
+      for (size_t i = 0; i < list.size(); ++i) {
+        const Factor& factor = rule.factors[list[i]];
+        text << (i > 0 ? " " : "");
+        if (factor.kind == FactorKind::kReplicate) {
+          text << "-";
+          continue;
+        }
+        auto [number, inserted] = numbers.emplace(list[i], numbers.size());
+        text << number->second;
+        if (!inserted) continue;
+        factors << (factors.tellp() > 0 ? ", " : "; ") << number->second << ": "
+                << (factor.size < 0 ? "?" : std::to_string(factor.size)) << " "
+                << (factor.kind == FactorKind::kParallel ? "parallel"
+                                                         : mesh::ReductionName(factor.reduction));
       }
+      text << "]";
     }
-    text << (text.tellp() > 0 ? " " : "") << param.name() << Describe(tensor);
   }
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Factor& factor = rule.factors[order[i]];
-    const char* kind = factor.kind == FactorKind::kParallel ? "parallel"
-                       : factor.kind == FactorKind::kReplicate
-                           ? "replicate"
-                           : mesh::ReductionName(factor.reduction);
-    text << (i == 0 ? "; " : ", ") << i << ": ";
-    if (factor.size < 0) {
-      text << "?";
-    } else {
-      text << factor.size;
-    }
-    text << " " << kind;
-  }
-  return text.str();
+  return text.str() + factors.str();
 }
 
 }  // namespace

@@ -11,9 +11,7 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
-from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
-from tvm.script.parser import tirx as T
 
 import distir_ext as dx
 
@@ -29,7 +27,6 @@ class Case(NamedTuple):
     make: Callable[..., Any]
     shapes: Sequence[tuple[int, ...]]
     integer: Sequence[int] = ()  # parameters that are indices below 6
-    rank_kept: bool = True
 
 
 # Sizes that 2, 3, 4 and 6 shards divide.

@@ -39,7 +39,7 @@ def test_worked_examples(shape, lists, expected):
     assert found == (None if expected is None else (expected[0], tuple(expected[1])))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def all_views(shape):
     """Every cut of the axes in every order."""
     root = mesh_of(*shape)
@@ -53,9 +53,7 @@ def all_views(shape):
 
 
 def names_all(view, root, lists):
-    return all(
-        call("ToPlacementOn", *view, *root, sharding_of(axes)) is not None for axes in lists
-    )
+    return all(call("ToPlacementOn", *view, *root, sharding_of(axes)) is not None for axes in lists)
 
 
 @given(

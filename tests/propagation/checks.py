@@ -29,14 +29,21 @@ def assert_propagates(before, expected):
 
 
 def placements(mod, function="main"):
-    """From variable name to "mesh[i] placement" for every DTensor parameter and variable."""
+    """From variable name to "mesh[i] placement" for every DTensor parameter and variable.
+
+    A name that was there before gets a suffix: "x", "x_1".
+    """
     meshes = list(mod.global_infos["mesh"])
     found = {}
 
     def note(var):
         if isinstance(var.ty, relax.distributed.DTensorType):
             index = meshes.index(var.ty.device_mesh)
-            found[var.name] = f"mesh[{index}] " + repr(var.ty.placement).strip('"')
+            name, count = var.name, 0
+            while name in found:
+                count += 1
+                name = f"{var.name}_{count}"
+            found[name] = f"mesh[{index}] " + repr(var.ty.placement).strip('"')
 
     def visit(seq):
         for block in seq.blocks:

@@ -1,0 +1,147 @@
+"""The verifiers report every violation, and nothing else."""
+
+import pytest
+import tvm
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
+from distir_ext.testing import STAGES, verify, violations
+
+
+@I.ir_module(check_well_formed=False)
+class NotPropagated:
+    I.module_global_infos(
+        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
+    )
+
+    @R.function(private=True)
+    def inner(
+        x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+    ) -> R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"):
+        y = R.exp(x)
+        return y
+
+    @R.function
+    def main(
+        x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        y: R.Tensor((8, 8), "float32"),
+        t: R.Tuple(R.DTensor((8, 8), "float32", "mesh[1]", "R"), R.Tensor((4,), "float32")),
+    ):
+        cls = NotPropagated
+        a = cls.inner(x)
+        b = R.exp(y)
+        c = R.dist.annotate_sharding(b, "mesh[0]", "S[0]")
+        zeros = R.zeros(R.shape([8, 8]), "float32")
+        also = zeros
+        return a
+
+
+def test_every_violation_of_propagated_is_listed():
+    found = violations(NotPropagated, "propagated")
+    expected = [
+        "`y` in `main`: is a Tensor",
+        "`t` in `main`: is a Tensor",
+        "`b` in `main`: is a Tensor",
+        "`b` in `main`: takes a Tensor",
+        "`c` in `main`: is a Tensor",
+        "`c` in `main`: annotate_sharding is left",
+    ]
+    assert len(found) == len(expected)
+    for line, beginning in zip(found, expected, strict=True):
+        assert line.startswith(beginning)
+
+
+def test_callee_that_is_placed_otherwise_than_its_call_shows():
+    @I.ir_module
+    class Other:
+        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+        @R.function(private=True)
+        def inner(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1]"),
+        ) -> R.DTensor((8, 8), "float32", "mesh[0]", "S[1]"):
+            y = R.exp(x)
+            return y
+
+    mod = NotPropagated.clone()
+    mod.update_func(mod.get_global_var("inner"), Other["inner"])
+    mod.update_global_info("mesh", [*mod.global_infos["mesh"], *Other.global_infos["mesh"]])
+    found = set(violations(mod, "propagated")) - set(violations(NotPropagated, "propagated"))
+    assert {line.split(":")[0] for line in found} == {"`a` in `main`"}
+    assert any("argument 0 of `inner` is placed differently" in line for line in found)
+    assert any("differently from the result of `inner`" in line for line in found)
+
+
+def test_verify_raises_one_error_with_all_lines():
+    with pytest.raises(ValueError, match=r"not propagated:\n`y`(.|\n)*annotate_sharding is left"):
+        verify(NotPropagated, "propagated")
+
+
+@I.ir_module
+class Partial:
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function
+    def main(
+        x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1]"),
+        w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+    ):
+        a = R.matmul(x, w)
+        b = R.exp(a)
+        c = R.dist.redistribute(b, "mesh[0]", "S[0]")
+        return (c, a)
+
+
+def test_redistributions_and_partial_values_are_not_legalized():
+    assert violations(Partial, "propagated") == []
+    found = violations(Partial, "legalized")
+    assert found == [
+        "`c` in `main`: redistribute is left",
+        "`a` in `main`: is partial and used without a reduction",
+        "`a` in `main`: is partial and used without a reduction",
+    ]
+    assert violations(dx.transform.LegalizeRedistribute()(Partial), "legalized") == []
+
+
+def test_reduction_that_is_missing_shows():
+    legal = dx.transform.LegalizeRedistribute()(Partial)
+    text = legal.script()
+    line = next(each for each in text.splitlines() if "all_reduce" in each)
+    name = line.split(":")[0].strip()
+    sabotaged = text.replace(line + "\n", "").replace(f"R.exp({name})", "R.exp(a)")
+    sabotaged = sabotaged.replace(f"({name}", "(a").replace(f", {name})", ", a)")
+    assert violations(tvm.script.from_source(sabotaged), "legalized")
+
+
+def test_dtensors_and_their_operators_are_not_lowered():
+    found = violations(Partial, "lowered")
+    assert found[0].startswith("`x` in `main`: is a DTensor")
+    assert any("relax.dist.redistribute is left" in line for line in found)
+    assert violations(dx.transform.LowerDistIR()(Partial), "lowered") == []
+
+
+def test_mesh_that_is_no_global_info_shows():
+    mod = Partial.clone()
+    mod.update_global_info("mesh", [dx.Mesh((2,), ("a",)).device_mesh])
+    assert all(
+        "no entry of the module's global infos" in each for each in violations(mod, "propagated")
+    )
+    assert violations(mod, "propagated")
+
+
+def test_modules_without_dtensors_are_at_every_stage():
+    @I.ir_module
+    class Plain:
+        @R.function
+        def main(x: R.Tensor((8,), "float32")):
+            y = R.exp(x)
+            return y
+
+    for stage in STAGES:
+        verify(Plain, stage)
+
+
+def test_unknown_stage():
+    with pytest.raises(ValueError, match=r"'optimised'.*propagated, legalized, lowered"):
+        verify(Partial, "optimised")

@@ -1,0 +1,59 @@
+"""Matrix products of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from tvm.relax import op as R
+
+from ..case import Case, Operand
+
+# Left shape and letters, right shape and letters, result's letters; k is contracted.
+PRODUCTS = [
+    ((8, 12), "ik", (12, 6), "kj", "ij"),
+    ((8, 5), "ik", (5, 24), "kj", "ij"),
+    ((1, 8), "ik", (8, 12), "kj", "ij"),
+    ((12,), "k", (12, 8), "kj", "j"),
+    ((8, 12), "ik", (12,), "k", "i"),
+    ((24,), "k", (24,), "k", ""),
+    ((4, 6, 8), "bik", (4, 8, 12), "bkj", "bij"),
+    ((4, 6, 8), "bik", (8, 12), "kj", "bij"),
+    ((6, 8), "ik", (4, 8, 12), "bkj", "bij"),
+    ((1, 6, 8), ".ik", (4, 8, 3), "bkj", "bij"),
+    ((2, 4, 3, 8), "abik", (2, 4, 8, 6), "abkj", "abij"),
+    ((2, 1, 6, 8), "a.ik", (4, 8, 2), "bkj", "abij"),
+    ((4, 12), "ik", (2, 3, 12, 2), "abkj", "abij"),
+    ((8,), "k", (4, 8, 6), "bkj", "bj"),
+    ((4, 6, 8), "bik", (8,), "k", "bi"),
+]
+
+
+def cases() -> Iterator[Case]:
+    for left, left_letters, right, right_letters, result in PRODUCTS:
+        sizes = dict(zip(left_letters + right_letters, left + right, strict=True))
+        for dtype, out_dtype in (
+            ("float32", None),
+            ("float64", None),
+            ("int32", None),
+            ("float16", "float32"),
+            ("bfloat16", "float32"),
+        ):
+            if dtype != "float32" and left not in ((8, 12), (4, 6, 8)):
+                continue
+            # One sum of mixed signs can cancel, which makes its relative error mean little.
+            values = "normal" if result else "positive"
+            yield Case(
+                "relax.matmul",
+                f"{left_letters},{right_letters}->{result} out={out_dtype} ",
+                (
+                    Operand(left, left_letters, dtype, values),
+                    Operand(right, right_letters, dtype, values),
+                ),
+                (result,),
+                lambda x, y, out=out_dtype: R.matmul(x, y, out),
+                combined="k",
+                sizes={name: size for name, size in sizes.items() if name != "."},
+                exact=dtype == "int32",
+                numpy=np.matmul if dtype in ("float32", "int32") else None,
+            )

@@ -1,0 +1,158 @@
+"""Operators that cut, join or look up along a dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op as R
+
+from ..case import Case, Operand
+
+
+def joins() -> Iterator[Case]:
+    for shapes, axis, letters in (
+        ([(24,), (6,)], 0, "."),
+        ([(8, 4), (8, 6)], 1, "a."),
+        ([(8, 4), (8, 6), (8, 2)], -1, "a."),
+        ([(4, 6), (8, 6)], -2, ".a"),
+        ([(4, 3, 8), (4, 5, 8)], 1, "a.b"),
+        ([(4, 1, 2, 6), (4, 2, 2, 6)], 1, "a.bc"),
+        ([(8, 6)], 0, ".a"),
+    ):
+        for dtype in ("float32", "int32"):
+            yield Case(
+                "relax.concat",
+                f"axis={axis} ",
+                tuple(Operand(shape, letters, dtype) for shape in shapes),
+                (letters,),
+                lambda *xs, axis=axis: R.concat(list(xs), axis),
+                exact=True,
+                numpy=lambda *xs, axis=axis: np.concatenate(xs, axis),
+            )
+
+
+def cuts() -> Iterator[Case]:
+    for shape, where, axis, letters in (
+        ((24,), 3, 0, "."),
+        ((8, 12), 2, 1, "a."),
+        ((8, 12), [3, 7], -1, "a."),
+        ((12, 6), [4], 0, ".a"),
+        ((4, 6, 8), 4, 2, "ab."),
+        ((4, 6, 8), [2], 1, "a.b"),
+        ((2, 8, 3, 4), 2, -3, "a.bc"),
+    ):
+        parts = where if isinstance(where, int) else len(where) + 1
+        yield Case(
+            "relax.split",
+            f"{where} axis={axis} ",
+            (Operand(shape, letters),),
+            (letters,) * parts,
+            lambda x, where=where, axis=axis: R.split(x, where, axis),
+            exact=True,
+            numpy=lambda x, where=where, axis=axis: np.split(x, where, axis),
+        )
+    for shape, letters, axes, begin, end, strides in (
+        ((24,), ".", [0], [2], [20], None),
+        ((8, 12), "a.", [1], [3], [9], [2]),
+        ((8, 12), ".a", [0], [0], [4], None),
+        ((4, 6, 8), ".a.", [0, 2], [1, 0], [4, 8], [1, 3]),
+        ((4, 6, 8), "a.b", [-2], [1], [5], None),
+        ((2, 3, 4, 6), "abc.", [3], [0], [3], [1]),
+    ):
+        chosen = tuple(
+            slice(*triple) for triple in zip(begin, end, strides or [1] * len(axes), strict=True)
+        )
+
+        def cut(x, axes=axes, chosen=chosen):
+            index = [slice(None)] * x.ndim
+            for axis, part in zip(axes, chosen, strict=True):
+                index[axis] = part
+            return x[tuple(index)]
+
+        yield Case(
+            "relax.strided_slice",
+            f"{axes} {begin} {end} {strides} ",
+            (Operand(shape, letters),),
+            (letters,),
+            lambda x, a=axes, b=begin, e=end, s=strides: R.strided_slice(x, a, b, e, s),
+            exact=True,
+            numpy=cut,
+        )
+    for name in ("tril", "triu"):
+        for shape, diagonal, letters in (
+            ((8, 12), 0, ".."),
+            ((4, 6, 6), 1, "a.."),
+            ((2, 4, 3, 8), -2, "ab.."),
+        ):
+            yield Case(
+                f"relax.{name}",
+                f"k={diagonal} ",
+                (Operand(shape, letters),),
+                (letters,),
+                lambda x, name=name, k=diagonal: getattr(R, name)(x, k),
+                exact=True,
+                numpy=lambda x, name=name, k=diagonal: getattr(np, name)(x, k),
+            )
+
+
+def lookups() -> Iterator[Case]:
+    for data, data_letters, indices, index_letters, axis, result in (
+        ((24,), ".", (8,), "i", 0, "i"),
+        ((24,), ".", (8,), "i", None, "i"),
+        ((6, 8), ".a", (12,), "i", 0, "ia"),
+        ((6, 8), "a.", (12,), "i", 1, "ai"),
+        ((6, 8), "a.", (4, 6), "ij", -1, "aij"),
+        ((4, 5, 8), "a.b", (6,), "i", 1, "aib"),
+        ((4, 8), ".a", (2, 3, 4), "ijk", 0, "ijka"),
+        ((8, 6), ".a", (), "", 0, "a"),
+    ):
+        bound = int(np.prod(data)) if axis is None else data[axis]
+        yield Case(
+            "relax.take",
+            f"axis={axis} ",
+            (
+                Operand(data, data_letters),
+                Operand(indices, index_letters, "int32", f"index {bound}"),
+            ),
+            (result,),
+            lambda x, i, axis=axis: R.take(x, i, axis),
+            exact=True,
+            numpy=lambda x, i, axis=axis: np.take(x, i, axis),
+        )
+    yield Case(
+        "relax.take",
+        "wrap ",
+        (Operand((6, 8), ".a"), Operand((4,), "i", "int64", "index 12")),
+        ("ia",),
+        lambda x, i: R.take(x, i, 0, "wrap"),
+        exact=True,
+        numpy=lambda x, i: np.take(x, i, 0, mode="wrap"),
+    )
+    for shape, axis, depth, result in (
+        ((24,), -1, 5, "a."),
+        ((24,), 0, 4, ".a"),
+        ((8, 6), 1, 6, "a.b"),
+        ((4, 3, 2), -1, 8, "abc."),
+    ):
+        letters = "abcdefgh"[: len(shape)]
+        yield Case(
+            "relax.one_hot",
+            f"depth={depth} axis={axis} ",
+            (Operand(shape, letters, "int32", f"index {depth}"),),
+            (result,),
+            lambda x, depth=depth, axis=axis: R.one_hot(
+                x, relax.prim_value(1), relax.prim_value(0), depth, axis
+            ),
+            exact=True,
+            numpy=lambda x, depth=depth, axis=axis: np.moveaxis(
+                np.eye(depth, dtype="int64")[x], -1, axis
+            ),
+        )
+
+
+def cases() -> Iterator[Case]:
+    yield from joins()
+    yield from cuts()
+    yield from lookups()

@@ -1,0 +1,173 @@
+"""Reductions over dimensions, softmax and norms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tvm.relax import op as R
+from tvm.relax.op import nn
+
+from ..case import Case, Operand
+
+Axis = int | tuple[int, ...] | None
+
+# Shape, axes, keepdims.
+REDUCTIONS: list[tuple[tuple[int, ...], Axis, bool]] = [
+    ((24,), None, False),
+    ((24,), 0, True),
+    ((8, 12), None, True),
+    ((8, 12), 1, False),
+    ((8, 12), -2, True),
+    ((8, 12), (0, 1), False),
+    ((5, 8), 0, False),
+    ((12, 1, 6), (-1, 0), False),
+    ((4, 6, 8), (0, 2), True),
+    ((4, 6, 8), 1, False),
+    ((2, 3, 4, 8), (-1, 1), False),
+    ((2, 4, 2, 6), (2,), True),
+]
+
+
+def reduced(rank: int, axis: Axis) -> set[int]:
+    if axis is None:
+        return set(range(rank))
+    axes = (axis,) if isinstance(axis, int) else axis
+    return {a % rank for a in axes}
+
+
+def reduction_case(
+    name: str,
+    shape: tuple[int, ...],
+    axis: Axis,
+    keepdims: bool,
+    dtype: str = "float32",
+    values: str = "normal",
+    combines: bool = True,
+    exact: bool = False,
+    numpy: Any = None,
+) -> Case:
+    gone = reduced(len(shape), axis)
+    letters = "abcdefgh"[: len(shape)]
+    result = "".join(
+        "." if d in gone else letters[d] for d in range(len(shape)) if keepdims or d not in gone
+    )
+    listed = list(axis) if isinstance(axis, tuple) else axis
+    return Case(
+        f"relax.{name}",
+        f"axis={axis} keepdims={keepdims} ",
+        (Operand(shape, letters, dtype, values),),
+        (result,),
+        lambda x: getattr(R, name)(x, axis=listed, keepdims=keepdims),
+        combined="".join(letters[d] for d in gone) if combines else "",
+        exact=exact,
+        numpy=(lambda x: numpy(x, axis=axis, keepdims=keepdims)) if numpy else None,
+    )
+
+
+def statistics() -> Iterator[Case]:
+    for shape, axis, keepdims in REDUCTIONS:
+        for name in ("max", "min", "mean", "prod", "sum", "std", "variance"):
+            # Sums of mixed signs cancel, which makes their relative error mean little.
+            values = "positive" if name in ("prod", "sum", "mean") else "normal"
+            numpy = getattr(np, {"variance": "var"}.get(name, name))
+            yield reduction_case(
+                name,
+                shape,
+                axis,
+                keepdims,
+                values=values,
+                combines=name not in ("std", "variance"),
+                exact=name in ("max", "min"),
+                numpy=numpy,
+            )
+    for shape, axis, keepdims in REDUCTIONS[3:10:3]:
+        for name in ("max", "min", "prod", "sum"):
+            for dtype in ("int32", "int64"):
+                yield reduction_case(name, shape, axis, keepdims, dtype, exact=True)
+            yield reduction_case(name, shape, axis, keepdims, "float64", "positive")
+        for name in ("max", "min", "mean", "sum"):
+            for dtype in ("float16", "bfloat16"):
+                yield reduction_case(name, shape, axis, keepdims, dtype, "positive")
+        # An integer mean truncates, so means of shards do not combine to it. TVM computes that of
+        # int32 in int64, against the type it infers.
+        yield reduction_case("mean", shape, axis, keepdims, "int64", combines=False, exact=True)
+    for shape, axis, keepdims in REDUCTIONS:
+        if isinstance(axis, tuple):
+            continue
+        for name in ("argmax", "argmin"):
+            for dtype in ("float32", "int32"):
+                yield reduction_case(
+                    name,
+                    shape,
+                    axis,
+                    keepdims,
+                    dtype,
+                    "distinct",
+                    combines=False,
+                    exact=True,
+                    numpy=getattr(np, name),
+                )
+
+
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    shifted = np.exp(x - x.max(axis=axis, keepdims=True))
+    return shifted / shifted.sum(axis=axis, keepdims=True)
+
+
+def normalizations() -> Iterator[Case]:
+    for shape, axis in (
+        ((24,), -1),
+        ((8, 12), 1),
+        ((8, 12), 0),
+        ((4, 5, 8), -2),
+        ((2, 3, 8, 4), 3),
+    ):
+        letters = list("abcdefgh"[: len(shape)])
+        letters[axis] = "."
+        spelled = "".join(letters)
+        for op, numpy in (
+            (nn.softmax, softmax),
+            (nn.log_softmax, lambda x, axis: np.log(softmax(x, axis))),
+        ):
+            yield Case(
+                f"relax.nn.{op.__name__}",
+                f"axis={axis} ",
+                (Operand(shape, spelled),),
+                (spelled,),
+                lambda x, op=op, axis=axis: op(x, axis),
+                numpy=lambda x, numpy=numpy, axis=axis: numpy(x, axis),
+            )
+    for shape, axes in (
+        ((8, 12), [-1]),
+        ((8, 4, 6), [1, 2]),
+        ((4, 6, 8), [2]),
+        ((2, 4, 3, 8), [-1]),
+    ):
+        whole = reduced(len(shape), tuple(axes))
+        letters = "".join("." if d in whole else "abcdefgh"[d] for d in range(len(shape)))
+        scale = tuple(shape[d] for d in sorted(whole))
+        dots = "." * len(scale)
+        for dtype in ("float32", "float16"):
+            data = Operand(shape, letters, dtype)
+            weight = Operand(scale, dots, dtype)
+            yield Case(
+                "relax.nn.layer_norm",
+                f"axes={axes} ",
+                (data, weight, weight),
+                (letters,),
+                lambda x, g, b, axes=axes: nn.layer_norm(x, g, b, axes),
+            )
+            yield Case(
+                "relax.nn.rms_norm",
+                f"axes={axes} ",
+                (data, weight),
+                (letters,),
+                lambda x, w, axes=axes: nn.rms_norm(x, w, axes),
+            )
+
+
+def cases() -> Iterator[Case]:
+    yield from statistics()
+    yield from normalizations()

@@ -1,0 +1,319 @@
+"""Random programs: operators, calls of private functions, tuples, and annotations anywhere.
+
+A program is plain data, so that hypothesis can print and shrink it. Values stay of order one:
+sums are scaled down and products are gated, so that errors do not grow with the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from hypothesis import strategies as st
+from tvm import relax
+from tvm.relax import op as R
+from tvm.relax.op.distributed import annotate_sharding
+
+from .placement import Dims, MeshShape, all_placements, device_mesh, to_placement
+
+Shape = tuple[int, ...]
+SIZES = (2, 3, 4, 6, 8, 12)
+MESHES: tuple[MeshShape, ...] = ((2,), (4,), (2, 2), (3, 2))
+UNARY = ("relu", "tanh", "sigmoid", "negative", "softmax")
+BINARY = ("add", "subtract", "maximum", "gate")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on earlier values; ``detail`` are its attributes."""
+
+    kind: str
+    operands: tuple[int, ...]
+    detail: Any = None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function: values are the parameters, then the results of the steps in order."""
+
+    params: tuple[Shape, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    """Of all values."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A public function ``main`` and private functions that it calls."""
+
+    mesh: MeshShape
+    dtype: str
+    main: Body
+    callees: tuple[Body, ...]
+
+
+def broadcast(left: Shape, right: Shape) -> Shape | None:
+    """The shape of a binary operation, None if there is none."""
+    rank = max(len(left), len(right))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in (left, right)]
+    sizes = list(zip(*padded, strict=True))
+    if any(a != b and 1 not in (a, b) for a, b in sizes):
+        return None
+    return tuple(max(pair) for pair in sizes)
+
+
+@dataclass
+class Writer:
+    """Draws the steps of one function."""
+
+    draw: Callable[[Any], Any]
+    mesh: MeshShape
+    shapes: list[Shape]
+    callees: Sequence[Body] = ()
+    steps: list[Step] = field(default_factory=list)
+
+    def pick(self, suits: Callable[[Shape], bool] = lambda shape: True) -> int:
+        """An earlier value, the latest first for shrinking towards chains."""
+        options = [i for i, shape in enumerate(self.shapes) if suits(shape)]
+        return self.draw(st.sampled_from(options[::-1]))
+
+    def add(self, kind: str, operands: Sequence[int], detail: Any, *results: Shape) -> None:
+        self.steps.append(Step(kind, tuple(operands), detail))
+        self.shapes.extend(results)
+
+    def step(self) -> None:
+        kinds = ["unary", "binary", "matmul", "reduce", "permute", "reshape", "split", "concat"]
+        kinds += ["tuple", "annotate", "annotate"] + ["call"] * 3 * bool(self.callees)
+        getattr(self, self.draw(st.sampled_from(kinds)))()
+
+    def unary(self) -> None:
+        value = self.pick()
+        self.add("unary", [value], self.draw(st.sampled_from(UNARY)), self.shapes[value])
+
+    def binary(self) -> None:
+        left = self.pick()
+        right = self.pick(lambda shape: broadcast(self.shapes[left], shape) is not None)
+        result = broadcast(self.shapes[left], self.shapes[right])
+        assert result is not None
+        self.add("binary", [left, right], self.draw(st.sampled_from(BINARY)), result)
+
+    def matmul(self) -> None:
+        left = self.pick(lambda shape: len(shape) >= 2)
+        rows = self.shapes[left]
+        fits = [
+            i
+            for i, shape in enumerate(self.shapes)
+            if len(shape) >= 2
+            and shape[-2] == rows[-1]
+            and broadcast(rows[:-2], shape[:-2]) is not None
+        ]
+        if not fits:
+            order = (*range(len(rows) - 2), len(rows) - 1, len(rows) - 2)
+            self.add("permute", [left], order, tuple(rows[d] for d in order))
+            fits = [len(self.shapes) - 1]
+        right = self.draw(st.sampled_from(fits))
+        columns = self.shapes[right]
+        batch = broadcast(rows[:-2], columns[:-2])
+        assert batch is not None
+        self.add("matmul", [left, right], rows[-1], (*batch, rows[-2], columns[-1]))
+
+    def reduce(self) -> None:
+        value = self.pick()
+        shape = self.shapes[value]
+        axis = self.draw(st.integers(0, len(shape) - 1))
+        keepdims = len(shape) < 3 or self.draw(st.booleans())
+        kind = self.draw(st.sampled_from(("sum", "mean", "max", "min")))
+        kept = (1,) if keepdims else ()
+        result = (*shape[:axis], *kept, *shape[axis + 1 :])
+        self.add("reduce", [value], (kind, axis, keepdims, shape[axis]), result)
+
+    def permute(self) -> None:
+        value = self.pick()
+        shape = self.shapes[value]
+        order = tuple(self.draw(st.permutations(range(len(shape)))))
+        self.add("permute", [value], order, tuple(shape[d] for d in order))
+
+    def reshape(self) -> None:
+        value = self.pick()
+        shape = self.shapes[value]
+        if len(shape) >= 3:
+            dim = self.draw(st.integers(0, len(shape) - 2))
+            result = (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
+        else:
+            dim = self.draw(st.integers(0, len(shape) - 1))
+            major = self.draw(st.sampled_from([n for n in range(1, 9) if shape[dim] % n == 0]))
+            result = (*shape[:dim], major, shape[dim] // major, *shape[dim + 1 :])
+        self.add("reshape", [value], result, result)
+
+    def split(self) -> None:
+        value = self.pick(lambda shape: True)
+        shape = self.shapes[value]
+        dims = [d for d, size in enumerate(shape) if size % 2 == 0]
+        if not dims:
+            return self.unary()
+        dim = self.draw(st.sampled_from(dims))
+        half = (*shape[:dim], shape[dim] // 2, *shape[dim + 1 :])
+        return self.add("split", [value], dim, half, half)
+
+    def concat(self) -> None:
+        left = self.pick()
+        shape = self.shapes[left]
+        dim = self.draw(st.integers(0, len(shape) - 1))
+        rest = (shape[:dim], shape[dim + 1 :])
+        right = self.pick(
+            lambda other: len(other) == len(shape) and (other[:dim], other[dim + 1 :]) == rest
+        )
+        joined = shape[dim] + self.shapes[right][dim]
+        self.add("concat", [left, right], dim, (*shape[:dim], joined, *shape[dim + 1 :]))
+
+    def tuple(self) -> None:
+        values = [self.pick(), self.pick(), self.pick()]
+        self.add("tuple", values, None, *(self.shapes[v] for v in values))
+
+    def annotate(self) -> None:
+        value = self.pick()
+        shape = self.shapes[value]
+        dims = self.draw(st.sampled_from(list(all_placements(self.mesh, shape))))
+        self.add("annotate", [value], dims, shape)
+
+    def call(self) -> None:
+        index = self.draw(st.integers(0, len(self.callees) - 1))
+        callee = self.callees[index]
+        if not all(shape in self.shapes for shape in callee.params):
+            return self.unary()
+        arguments = [self.pick(lambda shape, want=want: shape == want) for want in callee.params]
+        results = [callee.shapes[r] for r in callee.results]
+        return self.add("call", arguments, index, *results)
+
+    def body(self, params: Sequence[Shape], count: int, max_results: int) -> Body:
+        for _ in range(count):
+            self.step()
+        results = [len(self.shapes) - 1]
+        for _ in range(self.draw(st.integers(0, max_results - 1))):
+            results.append(self.pick())
+        return Body(tuple(params), tuple(self.steps), tuple(results), tuple(self.shapes))
+
+
+@st.composite
+def programs(draw: Callable[[Any], Any]) -> Program:
+    """Programs of 2 to 15 operations."""
+    mesh = draw(st.sampled_from(MESHES))
+    dtype = draw(st.sampled_from(("float32", "float64")))
+    tensor = st.lists(st.sampled_from(SIZES), min_size=2, max_size=3).map(tuple)
+    params = draw(st.lists(tensor, min_size=1, max_size=3))
+    callees: list[Body] = []
+    for _ in range(draw(st.integers(0, 2))):
+        # Callees take what main has; the second may call the first.
+        wanted = draw(st.lists(st.sampled_from(params), min_size=1, max_size=2))
+        writer = Writer(draw, mesh, list(wanted), tuple(callees))
+        callees.append(writer.body(wanted, draw(st.integers(1, 4)), 2))
+    main = Writer(draw, mesh, list(params), tuple(callees))
+    for value in range(len(params)):
+        shape = params[value]
+        dims = draw(st.sampled_from(list(all_placements(mesh, shape))))
+        main.add("annotate", [value], dims, shape)
+    body = main.body(params, draw(st.integers(2, 15)), 3)
+    return Program(mesh, dtype, body, tuple(callees))
+
+
+def to_module(program: Program, annotated: bool) -> tvm.IRModule:
+    """The program in Relax, with its annotations or without."""
+    builder = relax.BlockBuilder()
+    names: list[relax.GlobalVar] = []
+    for index, body in enumerate(program.callees):
+        names.append(_function(builder, f"callee{index}", body, program, annotated, names))
+    _function(builder, "main", program.main, program, annotated, names)
+    mod = builder.get()
+    if annotated:
+        mod.update_global_info("mesh", [device_mesh(program.mesh)])
+    return mod
+
+
+def _function(
+    builder: relax.BlockBuilder,
+    name: str,
+    body: Body,
+    program: Program,
+    annotated: bool,
+    names: Sequence[relax.GlobalVar],
+) -> relax.GlobalVar:
+    params = [
+        relax.Var(f"x{i}", relax.TensorType(shape, program.dtype))
+        for i, shape in enumerate(body.params)
+    ]
+    with builder.function(name, params, private=name != "main"):
+        with builder.dataflow():
+            values: list[relax.Expr] = list(params)
+            for step in body.steps:
+                operands = [values[i] for i in step.operands]
+                values.extend(_emit(builder, step, operands, program, annotated, names))
+            results = [values[i] for i in body.results]
+            if len(results) == 1:
+                output = builder.emit_output(results[0])
+            else:
+                # Nested, and with one value that may be there twice.
+                output = builder.emit_output(relax.Tuple([results[0], relax.Tuple(results[1:])]))
+        return builder.emit_func_output(output)
+
+
+def _emit(
+    builder: relax.BlockBuilder,
+    step: Step,
+    operands: Sequence[relax.Expr],
+    program: Program,
+    annotated: bool,
+    names: Sequence[relax.GlobalVar],
+) -> list[relax.Expr]:
+    def scaled(value: relax.Expr, factor: float) -> relax.Expr:
+        return builder.emit(R.multiply(builder.emit(value), relax.const(factor, program.dtype)))
+
+    first = operands[0]
+    if step.kind == "unary":
+        function = {"relu": R.nn.relu, "softmax": R.nn.softmax}.get(step.detail)
+        return [builder.emit((function or getattr(R, step.detail))(first))]
+    if step.kind == "binary":
+        if step.detail == "gate":
+            return [builder.emit(R.multiply(first, builder.emit(R.tanh(operands[1]))))]
+        value = getattr(R, step.detail)(*operands)
+        return [builder.emit(value) if step.detail == "maximum" else scaled(value, 0.5)]
+    if step.kind == "matmul":
+        return [scaled(R.matmul(*operands), 1 / step.detail)]
+    if step.kind == "reduce":
+        kind, axis, keepdims, size = step.detail
+        value = getattr(R, kind)(first, axis, keepdims)
+        return [scaled(value, 1 / size) if kind == "sum" else builder.emit(value)]
+    if step.kind == "permute":
+        return [builder.emit(R.permute_dims(first, list(step.detail)))]
+    if step.kind == "reshape":
+        return [builder.emit(R.reshape(first, step.detail))]
+    if step.kind == "concat":
+        return [builder.emit(R.concat(list(operands), step.detail))]
+    if step.kind == "split":
+        halves = builder.emit(R.split(first, 2, step.detail))
+        return [builder.emit(halves[0]), builder.emit(halves[1])]
+    if step.kind == "tuple":
+        packed = builder.emit(relax.Tuple([relax.Tuple(operands[:2]), operands[2]]))
+        inner = builder.emit(packed[0])
+        return [builder.emit(inner[0]), builder.emit(inner[1]), builder.emit(packed[1])]
+    if step.kind == "annotate":
+        if not annotated:
+            return [first]
+        dims: Dims = step.detail
+        mesh = device_mesh(program.mesh)
+        return [builder.emit(annotate_sharding(first, mesh, to_placement(dims)))]
+    assert step.kind == "call", step.kind
+    value = builder.emit(relax.Call(names[step.detail], list(operands)))
+    if len(program.callees[step.detail].results) == 1:
+        return [value]
+    rest = builder.emit(value[1])
+    return [builder.emit(value[0]), *(builder.emit(rest[i]) for i in range(len(rest.ty.fields)))]
+
+
+def elements(program: Program) -> int:
+    """The number of elements of the largest value."""
+    bodies = (program.main, *program.callees)
+    return max(math.prod(shape) for body in bodies for shape in body.shapes)

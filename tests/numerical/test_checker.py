@@ -1,0 +1,136 @@
+"""The checker itself: programs that are wrong, or that are not distributed, do not pass."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .case import Case
+from .operators import CASES
+from .partitioned import Partitioned, check, relative_rmse
+from .placement import expect_from_operands
+
+MESH = (2, 2)
+
+
+def matmul(left, right, result=None) -> Partitioned:
+    case = next(c for c in CASES["relax.matmul"] if c.operands[0].shape == (8, 12))
+    return placed(case, (left, right), result)
+
+
+def reduction(name, placement, result=None) -> Partitioned:
+    case = next(c for c in CASES[f"relax.{name}"] if c.operands[0].shape == (8, 12))
+    return placed(case, (placement,), result)
+
+
+def placed(case: Case, operands, result) -> Partitioned:
+    expectation = expect_from_operands(case, MESH, operands)
+    if result is not None:
+        expectation = dataclasses.replace(expectation, result_shards=None, collectives=None)
+    return Partitioned(case, MESH, operands, (result,), expectation)
+
+
+@mutator
+class Sabotage(PyExprMutator):
+    """Replaces the calls of one operator of a lowered module."""
+
+    def __init__(self, mod, op, replace):
+        super().__init__(mod)
+        self.op = tvm.ir.Op.get(op)
+        self.replace = replace
+        self.count = 0
+
+    def visit_call_(self, call):
+        call = super().visit_call_(call)
+        if not call.op.same_as(self.op):
+            return call
+        self.count += 1
+        return self.replace(call)
+
+
+def sabotage(op, replace):
+    def change(mod):
+        sabotaged = Sabotage(mod, op, replace)
+        result = tvm.IRModule(
+            {
+                var: sabotaged.visit_expr(f) if isinstance(f, relax.Function) else f
+                for var, f in mod.functions.items()
+            },
+            attrs=mod.attrs,
+            global_infos=mod.global_infos,
+        )
+        assert sabotaged.count > 0, f"nothing to sabotage in\n{mod}"
+        return result
+
+    return change
+
+
+def with_attrs(call, **changes):
+    attrs = tvm.ir.make_node("ir.DictAttrs", **{**dict(call.attrs.items()), **changes})
+    return relax.Call(call.op, call.args, attrs, call.ty_args)
+
+
+SABOTAGES = [
+    pytest.param(
+        matmul((-1, 1), (-1, 0)),
+        "relax.ccl.all_reduce",
+        lambda call: call.args[0],
+        id="a sum is not reduced",
+    ),
+    pytest.param(
+        reduction("max", (0, 1)),
+        "relax.ccl.all_reduce",
+        lambda call: with_attrs(call, reduction="sum"),
+        id="a maximum is summed",
+    ),
+    pytest.param(
+        matmul((0, -1), (-1, -1), (-1, -1)),
+        "relax.ccl.all_gather",
+        lambda call: with_attrs(call, groups=[list(g)[::-1] for g in call.attrs["groups"]]),
+        id="shards are gathered in reverse",
+    ),
+    pytest.param(
+        matmul((-1, -1), (-1, -1), (0, -1)),
+        "relax.ccl.slice",
+        lambda call: with_attrs(call, groups=[list(g)[::-1] for g in call.attrs["groups"]]),
+        id="the wrong shard is kept",
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "op", "replace"), SABOTAGES)
+def test_a_wrong_program_is_noticed(program, op, replace, session_of):
+    check([program], session_of(MESH))
+    with pytest.raises(AssertionError, match=r"result 0( differs|: relative RMSE)"):
+        check([program], session_of(MESH), sabotage(op, replace))
+
+
+def test_a_program_on_copies_is_noticed(session_of):
+    sharded = matmul((0, -1), (-1, 1))
+    copies = dataclasses.replace(sharded, operands=((-1, -1), (-1, -1)))
+    check([sharded], session_of(MESH))
+    with pytest.raises(AssertionError, match="runs on copies"):
+        check([copies], session_of(MESH))
+
+
+def test_needless_communication_is_noticed(session_of):
+    # Both operands are whole along k, but the right one also has to give up its columns.
+    program = matmul((0, -1), (0, -1))
+    needless = dataclasses.replace(program.expectation, collectives=frozenset())
+    with pytest.raises(AssertionError, match="communicates by"):
+        check([dataclasses.replace(program, expectation=needless)], session_of(MESH))
+
+
+def test_error_measure():
+    ones = np.ones(4, "float32")
+    assert relative_rmse(ones, ones) == 0
+    assert relative_rmse(ones * 1.5, ones) == pytest.approx(0.5)
+    with_nan = np.array([np.nan, 1], "float32")
+    assert relative_rmse(with_nan, with_nan) == 0
+    assert relative_rmse(ones[:2], with_nan) == float("inf")
+    assert relative_rmse(with_nan, ones[:2]) == float("inf")

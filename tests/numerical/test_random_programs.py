@@ -1,0 +1,48 @@
+"""Random programs through the whole pipeline equal the same programs on one device."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from hypothesis import HealthCheck, assume, given, note, settings
+from tvm import relax
+
+import distir_ext as dx
+
+from .partitioned import TARGET, close, to_arrays
+from .random_programs import elements, programs, to_module
+
+# Values are of order one and errors add up over at most some 40 operators; float32 sums over 12 to
+# 100 elements lose a few units of 6e-8 each.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
+LARGEST = 50_000  # elements: chains of concat grow
+
+EXAMPLES = 30
+EXAMPLES_EXHAUSTIVE = 1000
+
+
+def test_random_programs(exhaustive, session_of):
+    @settings(
+        max_examples=EXAMPLES_EXHAUSTIVE if exhaustive else EXAMPLES,
+        print_blob=True,
+        derandomize=not exhaustive,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(programs())
+    def check(program):
+        assume(elements(program) <= LARGEST)
+        rng = np.random.default_rng(0)
+        inputs = [rng.standard_normal(s).astype(program.dtype) for s in program.main.params]
+        plain = tvm.compile(to_module(program, annotated=False), TARGET)
+        machine = relax.VirtualMachine(plain, tvm.cpu())
+        wanted = to_arrays(machine["main"](*(tvm.runtime.tensor(x) for x in inputs)))
+        annotated = to_module(program, annotated=True)
+        note(annotated.script())
+        model = session_of(program.mesh).load(dx.build(annotated, TARGET))
+        got = to_arrays(model["main"](*inputs))
+        assert len(got) == len(wanted)
+        for index, (left, right) in enumerate(zip(got, wanted, strict=True)):
+            close(left, right, TOLERANCE, exact=False, what=f"result {index}")
+
+    check()

@@ -1,0 +1,34 @@
+"""Every rule of the table against numerical truth: placed in many ways, equal to one device."""
+
+from __future__ import annotations
+
+import pytest
+import tvm_ffi
+
+from .operators import CASES
+from .partitioned import check
+from .placement import MESHES
+from .sampling import programs_of
+
+
+def table() -> list[str]:
+    return [str(name) for name, _ in tvm_ffi.get_global_func("distir.rules.List")()]
+
+
+def test_every_operator_of_the_table_has_cases():
+    assert sorted(table()) == sorted(CASES)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: "x".join(map(str, mesh)))
+@pytest.mark.parametrize("op", CASES)
+def test_rule(op, mesh, exhaustive, session_of):
+    programs = programs_of(CASES[op], mesh, exhaustive)
+    assert any(program.expectation.runs_sharded for program in programs) or not shardable(op)
+    for begin in range(0, len(programs), 200):
+        check(programs[begin : begin + 200], session_of(mesh))
+
+
+def shardable(op: str) -> bool:
+    """Whether any dimension of any case has a factor."""
+    letters = "".join(o.letters for case in CASES[op] for o in case.operands)
+    return any(letter.isalpha() for letter in letters)

@@ -1,0 +1,203 @@
+"""Symbolic dimensions, sharded or not: one build serves every size that divides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import distir_ext as dx
+
+from .partitioned import TARGET, close, to_arrays
+
+TOLERANCE = {"float32": 2e-6}
+MESH = dx.Mesh((2, 2), ("dp", "tp"))
+
+
+@I.ir_module
+class Mlp:
+    """A private function with symbolic shapes, reached twice."""
+
+    @R.function(private=True)
+    def layer(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            y = R.nn.relu(R.matmul(x, w))
+            R.output(y)
+        return y
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 8), "float32"),
+        w0: R.Tensor((8, 8), "float32"),
+        w1: R.Tensor((8, 8), "float32"),
+    ):
+        cls = Mlp
+        n = T.int64()
+        with R.dataflow():
+            h = cls.layer(x, w0)
+            y = R.nn.softmax(R.add(cls.layer(h, w1), x))
+            R.output(y)
+        return y
+
+
+@I.ir_module
+class Reshaped:
+    """The symbolic dimension in reshapes: merged, split, and in a tensor made from it."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 4, 6), "float32"), w: R.Tensor((6, 4), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            rows = R.reshape(x, (n * 4, 6))
+            y = R.matmul(rows, w)
+            back = R.reshape(y, (n, 4, 4))
+            heads = R.reshape(R.permute_dims(back, [0, 2, 1]), (n, 2, 8))
+            shifted = R.add(heads, R.ones((n, 2, 8), "float32"))
+            R.output(shifted)
+        return shifted
+
+
+@I.ir_module
+class Reduced:
+    """Sums over the symbolic dimension, two results, and a broadcast back to it."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 8), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            mean = R.mean(x, axis=[0], keepdims=True)
+            centred = R.subtract(x, mean)
+            wide = R.broadcast_to(mean, (n, 8))
+            out = R.concat([centred, wide], axis=1)
+            total = R.sum(R.square(centred))
+            largest = R.max(x, axis=[0])
+            R.output(out, total, largest)
+        return (out, (total, largest))
+
+
+@I.ir_module
+class Attention:
+    """Two symbolic dimensions; the second is contracted and normalised over."""
+
+    @R.function
+    def main(
+        q: R.Tensor(("b", "s", 8), "float32"),
+        k: R.Tensor(("b", "s", 8), "float32"),
+        v: R.Tensor(("b", "s", 8), "float32"),
+    ):
+        b = T.int64()
+        s = T.int64()
+        with R.dataflow():
+            scores = R.matmul(q, R.permute_dims(k, [0, 2, 1]))
+            y = R.matmul(R.nn.softmax(scores), v)
+            flat = R.reshape(y, (b, s * 8))
+            R.output(flat)
+        return flat
+
+
+def arrays_of(mod, **sizes):
+    rng = np.random.default_rng(0)
+
+    def size(dim):
+        return sizes[dim.name] if isinstance(dim, tvm.tirx.Var) else int(dim)
+
+    return [
+        rng.standard_normal([size(dim) for dim in param.ty.shape]).astype("float32")
+        for param in mod["main"].params
+    ]
+
+
+PLANS = [
+    (Mlp, {"x": ("dp", None)}),
+    (Mlp, {"x": ("dp", None), "w0": (None, "tp"), "w1": ("tp", None)}),
+    (Mlp, {"x": (("dp", "tp"), None)}),
+    (Mlp, {"x": (None, "tp"), "w0": ("dp", None)}),
+    (Reshaped, {"x": ("dp", None, None)}),
+    (Reshaped, {"x": ("dp", "tp", None)}),
+    (Reshaped, {"x": (("dp", "tp"), None, None), "w": (None, None)}),
+    (Reshaped, {"w": (None, "tp")}),
+    (Reduced, {"x": ("dp", None)}),
+    (Reduced, {"x": ("dp", "tp")}),
+    (Reduced, {"x": (("dp", "tp"), None)}),
+    (Attention, {"[qkv]": ("dp", None, None)}),
+    (Attention, {"q": ("dp", "tp", None)}),
+    (Attention, {"[kv]": ("dp", "tp", None)}),
+    (Attention, {"[qk]": ("dp", None, "tp")}),
+]
+
+
+@pytest.mark.parametrize(
+    ("mod", "plan"), PLANS, ids=[f"{mod.__name__}-{plan}" for mod, plan in PLANS]
+)
+def test_one_build_serves_many_sizes(mod, plan, session_of):
+    machine = relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
+    main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), TARGET))["main"]
+    for batch, length in ((4, 4), (8, 12), (12, 8), (4, 8)):
+        inputs = arrays_of(mod, n=batch, b=batch, s=length)
+        wanted = to_arrays(machine["main"](*(tvm.runtime.tensor(x) for x in inputs)))
+        got = to_arrays(main(*inputs))
+        assert len(got) == len(wanted)
+        for index, (left, right) in enumerate(zip(got, wanted, strict=True)):
+            close(left, right, TOLERANCE, exact=False, what=f"result {index}, batch {batch}")
+
+
+@pytest.mark.parametrize(
+    ("mod", "plan", "batch", "message"),
+    [
+        (Mlp, {"x": ("dp", None)}, 7, r'dimension 0 of input "x".* size 7, .* 2 parts'),
+        (Mlp, {"x": (("dp", "tp"), None)}, 6, r'dimension 0 of input "x".* size 6, .* 4 parts'),
+        (Reshaped, {"x": ("dp", None, None)}, 5, r'dimension 0 of input "x".* size 5, .* 2 parts'),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_one_error(mod, plan, batch, message, session_of):
+    main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), TARGET))["main"]
+    with pytest.raises(ValueError, match=message):
+        main(*arrays_of(mod, n=batch))
+    # The session goes on.
+    assert to_arrays(main(*arrays_of(mod, n=4)))[0].shape[0] == 4
+
+
+def inner(first, second):
+    """``relu`` of x placed by ``first``, then placed by ``second``."""
+    builder = relax.BlockBuilder()
+    n = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 8), "float32"))
+    mesh = MESH.device_mesh
+
+    def placed(value, text):
+        placement = relax.distributed.Placement.from_text(text)
+        return builder.emit(relax.op.distributed.annotate_sharding(value, mesh, placement))
+
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = placed(builder.emit(relax.op.nn.relu(placed(x, first))), second)
+            value = builder.emit_output(value)
+        builder.emit_func_output(value)
+    mod = builder.get()
+    mod.update_global_info("mesh", [mesh])
+    return mod
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "works", "fails", "parts"),
+    [
+        ("R, R", "S[0], R", 6, 7, 2),
+        ("R, R", "S[0], S[0]", 8, 6, 4),
+        ("S[1], R", "S[0], R", 6, 5, 2),
+        ("S[0], R", "S[0], S[0]", 8, 6, 2),
+    ],
+)
+def test_an_inner_dimension_that_does_not_divide_is_an_error(first, second, works, fails, parts):
+    exe = dx.build(inner(first, second), TARGET)
+    with dx.Session(4) as session:
+        main = session.load(exe)["main"]
+        x = np.random.default_rng(0).standard_normal((works, 8)).astype("float32")
+        np.testing.assert_array_equal(main(x).numpy(), np.maximum(x, 0))
+        message = rf"dimension 0 of x of shape \[\d+, \d\] does not divide into {parts} parts"
+        with pytest.raises(dx.session.WorkerError, match=message):
+            main(np.zeros((fails, 8), "float32"))

@@ -1,0 +1,261 @@
+"""Which axes spread, and who wins where tensors disagree.
+
+The order is that of propagation/instances.h: what is annotated stays exactly so (also where it is
+annotated as replicated); first axes spread where the tensors of an operator agree, through
+operators with parallel factors only before all others; then a factor takes the axes of its largest
+tensor, the first of equals. An axis shards at most one dimension of a tensor, and only where it
+divides the dimension.
+
+Meshes here have axes a, b, c; placements are written with one entry per tensor dimension, "ab|-"
+for a dimension sharded by a, then b, and one that is whole.
+"""
+
+import math
+
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
+
+from .checks import propagated
+
+AXES = "abc"
+
+
+class Program:
+    """Writes a function operator by operator, on one mesh."""
+
+    def __init__(self, *mesh_shape):
+        self.mesh = DeviceMesh(mesh_shape, list(range(math.prod(mesh_shape))))
+        self.bindings = []
+        self.params = []
+        self.builder = relax.BlockBuilder()
+
+    def param(self, name, *shape):
+        self.params.append(relax.Var(name, relax.TensorType(shape, "float32")))
+        return self.params[-1]
+
+    def emit(self, name, value):
+        self.bindings.append((name, value))
+        return _Later(len(self.bindings) - 1)
+
+    def place(self, name, value, text):
+        return self.emit(name, ("place", value, text))
+
+    def placement(self, text):
+        specs = [PlacementSpec.replica() for _ in self.mesh.shape]
+        for dim, axes in enumerate(text.split("|")):
+            for axis in axes.strip("-"):
+                specs[AXES.index(axis)] = PlacementSpec.sharding(dim)
+        return Placement(specs)
+
+    def shardings(self, *results):
+        """Propagates; from name to sharding, views of the mesh included (their axes as numbers)."""
+        emitted = []
+
+        def value_of(value):
+            return emitted[value.index] if isinstance(value, _Later) else value
+
+        with self.builder.function("main", self.params):
+            for name, value in self.bindings:
+                if value[0] == "place":
+                    made = relax.op.distributed.annotate_sharding(
+                        value_of(value[1]), self.mesh, self.placement(value[2])
+                    )
+                else:
+                    made = value[0](*[value_of(arg) for arg in value[1:]])
+                emitted.append(self.builder.emit(made, name))
+            fields = [value_of(result) for result in results]
+            self.builder.emit_func_output(fields[0] if len(fields) == 1 else relax.Tuple(fields))
+        mod = self.builder.get()
+        mod.update_global_info("mesh", [self.mesh])
+        result = propagated(mod)
+        found = {}
+        values = [binding.var for block in result["main"].body.blocks for binding in block.bindings]
+        for var in [*result["main"].params, *values]:
+            if isinstance(var.ty, relax.distributed.DTensorType):
+                found.setdefault(var.name, self.text(var.ty))
+        return found
+
+    def text(self, ty):
+        dims = ["" for _ in range(ty.tensor_ty.ndim)]
+        is_root = tuple(ty.device_mesh.shape) == tuple(self.mesh.shape)
+        for axis, spec in enumerate(ty.placement.dim_specs):
+            if spec.axis >= 0:
+                dims[spec.axis] += AXES[axis] if is_root else str(axis)
+        return "|".join(dim or "-" for dim in dims)
+
+
+class _Later:
+    def __init__(self, index):
+        self.index = index
+
+
+matmul, add = relax.op.matmul, relax.op.add
+
+
+def test_axes_spread_forward_through_parallel_and_contracted_dimensions():
+    p = Program(2, 2)
+    x, y, w = p.param("x", 8, 8), p.param("y", 8, 8), p.param("w", 8, 8)
+    s = p.emit("s", (add, p.place("x0", x, "a|b"), y))
+    d = p.emit("d", (matmul, s, w))
+    found = p.shardings(d)
+    assert found == {"x": "a|b", "y": "a|b", "w": "b|-", "s": "a|b", "d": "a|-"}
+
+
+def test_axes_of_an_operand_reach_the_result_that_leaves_the_other_free():
+    p = Program(2, 2)
+    x, w = p.param("x", 8, 8), p.param("w", 8, 8)
+    d = p.emit("d", (matmul, x, p.place("w0", w, "-|b")))
+    assert p.shardings(d) == {"x": "-|-", "w": "-|b", "d": "-|b"}
+
+
+def test_tensors_that_agree_up_to_a_prefix_share_it():
+    p = Program(2, 2, 2)
+    x, y = p.param("x", 8, 8), p.param("y", 8, 8)
+    x0, y0 = p.place("x0", x, "ab|-"), p.place("y0", y, "ac|-")
+    s = p.emit("s", (add, x0, y0))
+    # Forced: the first of two equally large tensors decides the rest of the dimension.
+    assert p.shardings(s)["s"] == "ab|-"
+
+
+def test_disagreement_in_the_major_axis_is_won_by_the_first_of_equals():
+    p = Program(2, 2)
+    x, y = p.param("x", 8, 8), p.param("y", 8, 8)
+    s = p.emit("s", (add, p.place("x0", x, "a|-"), p.place("y0", y, "b|-")))
+    assert p.shardings(s)["s"] == "a|-"
+
+
+def test_larger_tensor_wins():
+    p = Program(2, 2)
+    x, y = p.param("x", 8, 1), p.param("y", 8, 8)
+    s = p.emit("s", (add, p.place("x0", x, "a|-"), p.place("y0", y, "b|-")))
+    assert p.shardings(s)["s"] == "b|-"
+
+
+def test_an_axis_shards_one_dimension_of_a_result_only():
+    p = Program(2)
+    x, w = p.param("x", 8, 8), p.param("w", 8, 16)
+    d = p.emit("d", (matmul, p.place("x0", x, "a|-"), p.place("w0", w, "-|a")))
+    # The weight is larger, so its axis reaches the result.
+    assert p.shardings(d)["d"] == "-|a"
+
+
+def test_what_is_annotated_replicated_stays_replicated():
+    p = Program(2)
+    x, y = p.param("x", 8, 8), p.param("y", 8, 8)
+    s = p.emit("s", (add, p.place("x0", x, "a|-"), y))
+    t = p.place("t", s, "-|-")
+    u = p.emit("u", (relax.op.exp, t))
+    found = p.shardings(u)
+    assert found["y"] == "a|-"
+    assert found["s"] == "a|-"
+    assert found["t"] == found["u"] == "-|-"
+
+
+def test_axes_do_not_spread_through_an_annotated_value():
+    p = Program(2, 2)
+    x = p.param("x", 8, 8)
+    a = p.emit("a", (relax.op.exp, x))
+    b = p.place("b", a, "a|-")
+    c = p.emit("c", (relax.op.exp, b))
+    d = p.place("d", c, "a|b")
+    assert p.shardings(d) == {"x": "a|-", "a": "a|-", "c": "a|b"}
+
+
+def test_result_reaches_both_operands():
+    p = Program(2, 2)
+    x, w = p.param("x", 8, 8), p.param("w", 8, 8)
+    d = p.place("d", p.emit("m", (matmul, x, w)), "a|b")
+    assert p.shardings(d) == {"x": "a|-", "w": "-|b", "m": "a|b"}
+
+
+def test_contracted_dimension_is_shared_between_operands():
+    p = Program(2)
+    x, w = p.param("x", 8, 8), p.param("w", 8, 8)
+    d = p.emit("d", (matmul, p.place("x0", x, "-|a"), w))
+    assert p.shardings(d) == {"x": "-|a", "w": "a|-", "d": "-|-"}
+
+
+def test_elementwise_operators_come_before_contractions():
+    # The product could give s its columns; the sum with y, which only renames dimensions, is first.
+    p = Program(2)
+    x, w, y = p.param("x", 8, 8), p.param("w", 8, 8), p.param("y", 8, 8)
+    m = p.emit("m", (matmul, x, p.place("w0", w, "-|a")))
+    s = p.emit("s", (add, m, p.place("y0", y, "a|-")))
+    found = p.shardings(s)
+    assert found["s"] == "a|-"
+    assert found["x"] == "a|-"
+
+
+def test_transposition_carries_axes_both_ways():
+    p = Program(2, 2)
+    x = p.param("x", 8, 4)
+    t = p.emit("t", (relax.op.permute_dims, x))
+    e = p.place("e", t, "a|b")
+    assert p.shardings(e) == {"x": "b|a", "t": "a|b"}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "before", "after", "given", "expected"),
+    [
+        ((4,), (8,), (2, 4), "a", "0|1"),  # an axis of 4 is cut in two halves
+        ((2, 2), (2, 4), (8,), "a|b", "ab"),
+        ((2, 2), (4, 4), (16,), "a|b", "a"),  # b is not contiguous behind the rest of a's dimension
+        ((2, 2), (16,), (4, 4), "ab", "ab|-"),
+        ((6,), (6,), (2, 3), "a", "0|1"),
+        ((3,), (6,), (2, 3), "a", "-|-"),  # 3 shards cut across rows of 3
+        ((2,), (8, 3), (24,), "a|-", "a"),
+        ((2,), (3, 8), (24,), "-|a", "-"),
+    ],
+)
+def test_reshape(mesh, before, after, given, expected):
+    p = Program(*mesh)
+    x = p.param("x", *before)
+    y = p.emit("y", (relax.op.reshape, p.place("x0", x, given), relax.ShapeExpr(after)))
+    assert p.shardings(y)["y"] == expected
+
+
+def test_axis_that_does_not_divide_a_dimension_stops_there():
+    p = Program(4)
+    x = p.param("x", 8, 8)
+    y = p.emit("y", (relax.op.strided_slice, p.place("x0", x, "-|a"), [0], [0], [6]))
+    z = p.emit("z", (relax.op.permute_dims, y))
+    found = p.shardings(z)
+    assert found["y"] == "-|a"
+    assert found["z"] == "a|-"
+
+    p = Program(4)
+    x, y = p.param("x", 8), p.param("y", 6, 1)
+    s = p.emit("s", (add, p.place("x0", x, "a"), y))
+    assert p.shardings(s) == {"x": "a", "y": "-|-", "s": "-|a"}
+
+
+def test_weights_sharded_over_the_data_axis_keep_it_and_activations_keep_theirs():
+    p = Program(2)
+    x, w = p.param("x", 64, 8), p.param("w", 8, 8)
+    x0, w0 = p.place("x0", x, "a|-"), p.place("w0", w, "-|a")
+    d = p.emit("d", (matmul, x0, w0))
+    e = p.emit("e", (relax.op.exp, d))
+    found = p.shardings(e)
+    assert found["w"] == "-|a"
+    assert found["d"] == found["e"] == "a|-"
+
+
+def test_deterministic():
+    def run():
+        p = Program(2, 2)
+        x, y, w = p.param("x", 8, 8), p.param("y", 8, 8), p.param("w", 8, 8)
+        a = p.emit("a", (matmul, p.place("x0", x, "a|b"), p.place("w0", w, "a|b")))
+        b = p.emit("b", (add, a, p.place("y0", y, "b|a")))
+        return p.shardings(b)
+
+    assert run() == run() == run()
+
+
+def test_dimension_that_is_one_symbolic_variable_takes_any_axis():
+    n = tvm.tirx.Var("n", "int64")
+    p = Program(2)
+    x = p.param("x", n, 8)
+    y = p.emit("y", (relax.op.exp, p.place("x0", x, "a|-")))
+    assert p.shardings(y) == {"x": "a|-", "y": "a|-"}

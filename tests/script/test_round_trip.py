@@ -1,0 +1,205 @@
+"""Every stage of a program prints, parses, and is structurally what it was."""
+
+# TVMScript has statements only.
+# ruff: noqa: SIM108
+
+import pytest
+import tvm
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
+
+import distir_ext as dx
+from distir_ext.testing import verify
+
+
+@I.ir_module
+class OneMesh:
+    """Collectives of every kind, a call, a branch, symbolic sizes."""
+
+    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+
+    @R.function(private=True)
+    def block(x: R.Tensor(("n", 16), "float32"), w: R.Tensor((16, 16), "float32")) -> R.Tensor(
+        ("n", 16), "float32"
+    ):
+        y = R.matmul(x, w)
+        z = R.add(x, y)
+        return z
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 16), "float32"),
+        w: R.Tensor((16, 16), "float32"),
+        flag: R.Tensor((), "bool"),
+    ):
+        cls = OneMesh
+        n = T.int64()
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0], S[1]")
+        a = cls.block(x0, w)
+        b = R.dist.annotate_sharding(a, "mesh[0]", "S[1], S[0]")
+        if flag:
+            c = R.nn.relu(b)
+        else:
+            c = R.permute_dims(R.permute_dims(b))
+        d = R.sum(c, axis=[0], keepdims=True)
+        e = R.dist.annotate_sharding(d, "mesh[0]", "R, S[1]")
+        f = R.multiply(e, R.const(2.0, "float32"))
+        g = R.zeros(R.shape([n, 16]), "float32")
+        h = R.add(f, g)
+        return (h, a)
+
+
+@I.ir_module
+class TwoMeshes:
+    """A pipeline of two stages, the second on fewer devices, with a branch in it."""
+
+    I.module_global_infos(
+        {"mesh": [R.device_mesh((2, 2), I.Range(0, 4)), R.device_mesh((2,), I.Range(4, 6))]}
+    )
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 16), "float32"),
+        w0: R.Tensor((16, 32), "float32"),
+        w1: R.Tensor((32, 16), "float32"),
+        flag: R.Tensor((), "bool"),
+    ):
+        R.func_attr({"num_input": 1})
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0], R")
+        w = R.dist.annotate_sharding(w0, "mesh[0]", "R, S[1]")
+        a = R.matmul(x0, w)
+        b = R.dist.annotate_sharding(a, "mesh[1]", "S[1]")
+        c = R.matmul(b, w1)
+        if flag:
+            d = R.nn.relu(c)
+        else:
+            d = R.exp(c)
+        return (d, a)
+
+
+@I.ir_module
+class Views:
+    """Shardings that only other views of the mesh can name: another order, and parts of an axis."""
+
+    I.module_global_infos(
+        {
+            "mesh": [
+                R.device_mesh((2, 4), I.Range(0, 8)),
+                R.device_mesh((4, 2), [0, 4, 1, 5, 2, 6, 3, 7]),
+            ]
+        }
+    )
+
+    @R.function
+    def main(x: R.Tensor((16, 16), "float32"), v: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            x0 = R.dist.annotate_sharding(x, "mesh[1]", "S[0], S[0]")
+            y = R.nn.relu(x0)
+            y0 = R.dist.annotate_sharding(y, "mesh[0]", "S[0], S[0]")
+            z = R.reshape(y0, (2, 8, 16))
+            v0 = R.dist.annotate_sharding(v, "mesh[0]", "R, S[0]")
+            u = R.reshape(v0, (2, 2))
+            R.output(z, u)
+        return (z, u)
+
+
+@I.ir_module
+class Packed:
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        a = R.call_dps_packed("test.first", (x0,), out_ty=R.Tensor((8, 8), "float32"))
+        b = R.call_pure_packed("test.second", a, ty_args=R.Tensor((8, 8), "float32"))
+        return b
+
+
+def stages(mod):
+    """From name to the module at every stage."""
+    found = {"annotated": mod}
+    found["propagated"] = dx.transform.PropagateSharding()(mod)
+    found["legalized"] = dx.transform.LegalizeRedistribute()(found["propagated"])
+    found["lowered"] = dx.transform.LowerDistIR()(found["legalized"])
+    found["called"] = dx.transform.LowerCCL()(found["lowered"])
+    return found
+
+
+STAGES = ("annotated", "propagated", "legalized", "lowered", "called")
+MODULES = [OneMesh, TwoMeshes, Views, Packed]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("mod", MODULES, ids=lambda mod: mod.__name__)
+def test_stage_round_trips(mod, stage):
+    result = stages(mod)[stage]
+    assert relax.analysis.check_well_formed(result)
+    if stage in ("propagated", "legalized", "lowered"):
+        verify(result, stage)
+    tvm.ir.assert_structural_equal(tvm.script.from_source(result.script()), result)
+
+
+@pytest.mark.parametrize("mod", [OneMesh, TwoMeshes, Views], ids=lambda mod: mod.__name__)
+def test_what_was_parsed_goes_on_as_what_was_printed(mod):
+    usual = stages(mod)
+    for before, after, transform in [
+        ("propagated", "legalized", dx.transform.LegalizeRedistribute()),
+        ("legalized", "lowered", dx.transform.LowerDistIR()),
+        ("lowered", "called", dx.transform.LowerCCL()),
+    ]:
+        parsed = tvm.script.from_source(usual[before].script())
+        tvm.ir.assert_structural_equal(transform(parsed), usual[after])
+
+
+def test_views_are_among_the_global_infos():
+    meshes = stages(Views)["legalized"].global_infos["mesh"]
+    assert [tuple(mesh.shape) for mesh in meshes][:2] == [(2, 4), (4, 2)]
+    assert (2, 2, 2) in [tuple(mesh.shape) for mesh in meshes]
+
+
+def test_collectives_of_the_two_mesh_program_print_their_names():
+    text = stages(TwoMeshes)["legalized"].script()
+    assert "R.dist.transfer(" in text
+    lowered = stages(TwoMeshes)["lowered"].script()
+    assert "R.ccl.send(" in lowered
+    assert "R.ccl.recv(" in lowered
+
+
+def test_branches_of_tensors_parse_as_before():
+    @I.ir_module
+    class Plain:
+        @R.function
+        def main(flag: R.Tensor((), "bool"), x: R.Tensor((4, "n"), "float32")):
+            if flag:
+                y = R.nn.relu(x)
+                z = R.exp(y)
+            else:
+                z = R.negative(x)
+            return z
+
+    tvm.ir.assert_structural_equal(tvm.script.from_source(Plain.script()), Plain)
+    branch = Plain["main"].body.blocks[0].bindings[0].value
+    assert isinstance(branch, relax.If)
+    assert len(branch.true_branch.blocks[0].bindings) == 2
+
+
+def test_branches_on_different_placements_are_refused():
+    with pytest.raises(Exception, match=r"StructuralEqual|placement"):
+        tvm.script.from_source(
+            """
+@I.ir_module
+class Module:
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    @R.function
+    def main(
+        c: R.DTensor((), "bool", "mesh[0]", "R"), x: R.DTensor((8,), "float32", "mesh[0]", "S[0]")
+    ):
+        if c:
+            y = R.exp(x)
+        else:
+            y = R.dist.redistribute(x, "mesh[0]", "R")
+        return y
+"""
+        )
