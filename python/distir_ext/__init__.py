@@ -9,6 +9,7 @@ from distir_ext import (
     _script,
     _warnings,
     analysis,
+    testing,
     transform,
 )
 from distir_ext._version import __version__
@@ -32,5 +33,6 @@ __all__ = [
     "build",
     "explain",
     "lower",
+    "testing",
     "transform",
 ]

@@ -22,14 +22,16 @@ namespace {
 class ModuleLowering {
  public:
   explicit ModuleLowering(const ir::IRModule& mod)
-      : mod_(mod), meshes_(mod.global_infos()), roots_(RootsOfFunctions(mod, &meshes_)),
-        kernels_(mod.functions(), &meshes_, [this](const std::string& name,
-                                                   const ir::BaseFunc& kernel) {
-          ir::GlobalVar gv = ir::MakeGlobalVar(UniqueName(name));
-          ir::SetType(gv, kernel.ty());
-          functions_.Set(gv, kernel);
-          return gv;
-        }) {
+      : mod_(mod),
+        meshes_(mod.global_infos()),
+        roots_(RootsOfFunctions(mod, &meshes_)),
+        kernels_(mod.functions(), &meshes_,
+                 [this](const std::string& name, const ir::BaseFunc& kernel) {
+                   ir::GlobalVar gv = ir::MakeGlobalVar(UniqueName(name));
+                   ir::SetType(gv, kernel.ty());
+                   functions_.Set(gv, kernel);
+                   return gv;
+                 }) {
     for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
       ir::Function function = ir::Function::Cast(base);
       if (!function.defined() || roots_[gv.get()].empty()) {
@@ -117,8 +119,7 @@ class ModuleLowering {
     Version& entry = versions_.emplace(key, Version{version, {}}).first->second;
     WorkerContext context{
         &meshes_, &plans_, is_whole ? nullptr : &present,
-        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
-        &kernels_};
+        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); }, &kernels_};
     WorkerFunction worker = MakeWorkerProgram(function, gv.name(), context);
     entry.sizes = std::move(worker.sizes);
     ir::Function lowered = worker.function;

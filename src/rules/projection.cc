@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 
 namespace distir {
 namespace rules {
@@ -138,6 +140,62 @@ void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
   }
 }
 
+/*! \brief The sharded factors of every dimension that has several, major to minor. */
+std::vector<FactorList> NestedFactors(const FactorRule& rule, const FactorShardings& factors) {
+  std::vector<FactorList> nested;
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const TensorFactors& tensor : *tensors) {
+      for (const FactorList& dim : tensor) {
+        if (dim.size() < 2) continue;
+        FactorList sharded;
+        for (int f : dim) {
+          if (!factors[f].empty()) sharded.push_back(f);
+        }
+        if (sharded.size() > 1) nested.push_back(std::move(sharded));
+      }
+    }
+  }
+  return nested;
+}
+
+/*! \brief Factors that no order of all factors can serve; empty if one does. */
+std::set<int> Disordered(const std::vector<FactorList>& nested) {
+  std::map<int, std::set<int>> before;
+  for (const FactorList& dim : nested) {
+    for (size_t i = 0; i < dim.size(); ++i) {
+      std::set<int>& earlier = before[dim[i]];
+      if (i > 0) earlier.insert(dim[i - 1]);
+    }
+  }
+  while (true) {
+    auto next = std::find_if(before.begin(), before.end(),
+                             [](const auto& entry) { return entry.second.empty(); });
+    if (next == before.end()) break;
+    int factor = next->first;
+    before.erase(next);
+    for (auto& [other, earlier] : before) earlier.erase(factor);
+  }
+  std::set<int> rest;
+  for (const auto& [factor, earlier] : before) rest.insert(factor);
+  return rest;
+}
+
+// Two dimensions that nest the same factors in opposite orders have no placement on one mesh, so
+// what was chosen last gives way.
+void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
+                    FactorShardings* factors) {
+  while (true) {
+    std::vector<FactorList> nested = NestedFactors(rule, *factors);
+    if (nested.size() < 2) return;
+    std::set<int> disordered = Disordered(nested);
+    if (disordered.empty()) return;
+    auto last = std::find_if(chosen.rbegin(), chosen.rend(),
+                             [&](int factor) { return disordered.count(factor) > 0; });
+    (*factors)[*last].clear();
+    DropUnnestable(rule, factors);
+  }
+}
+
 }  // namespace
 
 CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding*>& operands,
@@ -166,13 +224,16 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   CallSharding decision;
   decision.factors.resize(rule.factors.size());
   AxisList taken;
+  std::vector<int> chosen;
   for (const Choice& choice : choices) {
+    chosen.push_back(static_cast<int>(choice.factor));
     AxisList axes = ExtendByOthers(*choice.axes, candidates, choice.factor);
     axes = FittingPrefix(mesh::PrefixDisjointFrom(axes, taken), rule.factors[choice.factor].size);
     taken.insert(taken.end(), axes.begin(), axes.end());
     decision.factors[choice.factor] = std::move(axes);
   }
   DropUnnestable(rule, &decision.factors);
+  DropDisordered(rule, chosen, &decision.factors);
 
   for (const TensorFactors& tensor : rule.operands) {
     decision.operands.push_back(Compose(rule, tensor, decision.factors));

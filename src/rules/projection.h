@@ -49,6 +49,8 @@ struct CallSharding {
  * elements (the first of equals), extended by any tensor that continues them.
  * 2. No axis serves two factors: factors that results name choose first, then by the size of the
  * operand they come from.
+ * 3. Where two dimensions would nest the same factors in opposite orders, the factor that chose
+ * last stays whole: no mesh names both.
  *
  * \param operands, results Known shardings; null where a tensor has none (a constant, a result to
  * be inferred).
