@@ -4,6 +4,7 @@
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "ir/view_definition.h"
 
 namespace distir {
 namespace ir {
@@ -36,14 +37,6 @@ const GlobalFunction kOpGetAttr("ir.OpGetAttr");
 constexpr int kPreorder = 0;
 
 }  // namespace
-
-#define DISTIR_KIND(Name, key)          \
-  static const Kind k##Name##Kind(key); \
-  const Kind& Name::GetKind() { return k##Name##Kind; }
-
-#define DISTIR_FIELD(View, Type, accessor, key, name)              \
-  static const Field<Type> k##View##_##accessor##Field(key, name); \
-  const Type& View::accessor() const { return k##View##_##accessor##Field(*this); }
 
 DISTIR_KIND(BufferType, "tirx.BufferType")
 DISTIR_KIND(Stmt, "tirx.Stmt")
@@ -98,9 +91,6 @@ DISTIR_FIELD(Evaluate, Expr, value, "tirx.Evaluate", "value")
 DISTIR_FIELD(TensorLoad, Expr, source, "ir.TensorLoad", "source")
 DISTIR_FIELD(TensorLoad, ffi::Array<Expr>, indices, "ir.TensorLoad", "indices")
 DISTIR_FIELD(CastExpr, Expr, value, "prim.Cast", "value")
-
-#undef DISTIR_KIND
-#undef DISTIR_FIELD
 
 namespace {
 
