@@ -18,5 +18,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--exhaustive",
         action="store_true",
-        help="run all combinations of placements in tests/numerical (hours), not a sample",
+        help="run all combinations of placements in tests/numerical (an hour or two), not a sample",
     )

@@ -174,6 +174,8 @@ class AxisSolver {
     } else {
       has_conflict_[index] = !MergeWhereAgreed(*link.rule, &merged, &source);
     }
+    // What the call cannot compute on shards is not spread: it would only have to be moved.
+    rules::DropUnnestable(*link.rule, &merged);
     for (const View& view : views_) Apply(index, *link.rule, view, merged, source);
   }
 

@@ -116,8 +116,8 @@ AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t fact
   return base;
 }
 
-// Clears factors whose shards would not be contiguous in some tensor; repeated because one may
-// uncover another.
+}  // namespace
+
 void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
   bool changed = true;
   while (changed) {
@@ -139,6 +139,8 @@ void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
     }
   }
 }
+
+namespace {
 
 /*! \brief The sharded factors of every dimension that has several, major to minor. */
 std::vector<FactorList> NestedFactors(const FactorRule& rule, const FactorShardings& factors) {

@@ -32,6 +32,9 @@ void Project(const FactorRule& rule, const TensorFactors& tensor, const mesh::Sh
 mesh::Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
                        const FactorShardings& factors);
 
+/*! \brief Clears factors whose shards would not be contiguous blocks in some tensor of the rule. */
+void DropUnnestable(const FactorRule& rule, FactorShardings* factors);
+
 /*! \brief How one call is computed. */
 struct CallSharding {
   FactorShardings factors;

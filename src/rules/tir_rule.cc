@@ -21,7 +21,11 @@ namespace {
 using mesh::Reduction;
 
 /*! \brief Over which classes, and how, a buffer still has to be reduced. */
-using PartialState = std::map<int, Reduction>;
+// A type of this file, so that the map's code is not exported from the library.
+struct Less {
+  bool operator()(int a, int b) const { return a < b; }
+};
+using PartialState = std::map<int, Reduction, Less>;
 
 class RuleDeriver {
  public:

@@ -15,15 +15,28 @@ import tvm
 from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op as R
+from tvm.relax.distributed import DeviceMesh
 from tvm.relax.op.distributed import annotate_sharding
 
-from .placement import Dims, MeshShape, all_placements, device_mesh, to_placement
+from .placement import MeshShape, all_placements, device_mesh, to_placement
 
 Shape = tuple[int, ...]
 SIZES = (2, 3, 4, 6, 8, 12)
 MESHES: tuple[MeshShape, ...] = ((2,), (4,), (2, 2), (3, 2))
+# Other meshes over the same devices: transposed, merged, split.
+VIEWS: dict[MeshShape, tuple[DeviceMesh, ...]] = {
+    (2,): (),
+    (4,): (DeviceMesh((2, 2), [0, 1, 2, 3]),),
+    (2, 2): (DeviceMesh((2, 2), [0, 2, 1, 3]), DeviceMesh((4,), [0, 1, 2, 3])),
+    (3, 2): (DeviceMesh((2, 3), [0, 2, 4, 1, 3, 5]), DeviceMesh((6,), [0, 1, 2, 3, 4, 5])),
+}
 UNARY = ("relu", "tanh", "sigmoid", "negative", "softmax")
 BINARY = ("add", "subtract", "maximum", "gate")
+
+
+def meshes_of(mesh: MeshShape) -> tuple[DeviceMesh, ...]:
+    """The mesh itself, then its other views."""
+    return (device_mesh(mesh), *VIEWS[mesh])
 
 
 @dataclass(frozen=True)
@@ -175,10 +188,16 @@ class Writer:
         self.add("tuple", values, None, *(self.shapes[v] for v in values))
 
     def annotate(self) -> None:
-        value = self.pick()
+        self.annotate_value(self.pick())
+
+    def annotate_value(self, value: int) -> None:
+        """On the program's mesh mostly, else on another view of it."""
         shape = self.shapes[value]
-        dims = self.draw(st.sampled_from(list(all_placements(self.mesh, shape))))
-        self.add("annotate", [value], dims, shape)
+        views = meshes_of(self.mesh)
+        view = self.draw(st.sampled_from([0, 0, *range(len(views))]))
+        sizes = tuple(int(size) for size in views[view].shape)
+        dims = self.draw(st.sampled_from(list(all_placements(sizes, shape))))
+        self.add("annotate", [value], (view, dims), shape)
 
     def call(self) -> None:
         index = self.draw(st.integers(0, len(self.callees) - 1))
@@ -213,9 +232,7 @@ def programs(draw: Callable[[Any], Any]) -> Program:
         callees.append(writer.body(wanted, draw(st.integers(1, 4)), 2))
     main = Writer(draw, mesh, list(params), tuple(callees))
     for value in range(len(params)):
-        shape = params[value]
-        dims = draw(st.sampled_from(list(all_placements(mesh, shape))))
-        main.add("annotate", [value], dims, shape)
+        main.annotate_value(value)
     body = main.body(params, draw(st.integers(2, 15)), 3)
     return Program(mesh, dtype, body, tuple(callees))
 
@@ -229,7 +246,7 @@ def to_module(program: Program, annotated: bool) -> tvm.IRModule:
     _function(builder, "main", program.main, program, annotated, names)
     mod = builder.get()
     if annotated:
-        mod.update_global_info("mesh", [device_mesh(program.mesh)])
+        mod.update_global_info("mesh", list(meshes_of(program.mesh)))
     return mod
 
 
@@ -302,8 +319,8 @@ def _emit(
     if step.kind == "annotate":
         if not annotated:
             return [first]
-        dims: Dims = step.detail
-        mesh = device_mesh(program.mesh)
+        view, dims = step.detail
+        mesh = meshes_of(program.mesh)[view]
         return [builder.emit(annotate_sharding(first, mesh, to_placement(dims)))]
     assert step.kind == "call", step.kind
     value = builder.emit(relax.Call(names[step.detail], list(operands)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
 
@@ -249,10 +250,16 @@ def test_interrupt_ends_the_step(fresh_runner, monkeypatch):
         time.sleep(0.3)
         _thread.interrupt_main()
 
+    # A process started in the background of a shell ignores the signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        runner.workers.run("step", [reduce, tvm_ffi.convert(hold)], [[x, "[[0,1]]", "sum", x], []])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            arguments = [[x, "[[0,1]]", "sum", x], []]
+            runner.workers.run("step", [reduce, tvm_ffi.convert(hold)], arguments)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     thread.join()
     with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
         runner.workers.check_open()
