@@ -250,13 +250,13 @@ def test_interrupt_ends_the_step(fresh_runner, monkeypatch):
         time.sleep(0.3)
         _thread.interrupt_main()
 
+    arguments = [[x, "[[0,1]]", "sum", x], []]
     # A process started in the background of a shell ignores the signal.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            arguments = [[x, "[[0,1]]", "sum", x], []]
             runner.workers.run("step", [reduce, tvm_ffi.convert(hold)], arguments)
     finally:
         signal.signal(signal.SIGINT, handler)
