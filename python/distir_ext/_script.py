@@ -28,6 +28,7 @@ _DTENSOR_COLLECTIVES = (
     "reduce_scatter",
     "slice",
     "permute",
+    "exchange",
     "transfer",
     "view",
 )
@@ -37,6 +38,8 @@ _LOCAL_COLLECTIVES = (
     "all_reduce",
     "reduce_scatter",
     "slice",
+    "permute",
+    "exchange",
     "transfer",
     "send",
     "recv",

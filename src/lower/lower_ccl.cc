@@ -50,14 +50,20 @@ class CollectiveLowering : public ir::FunctionRewriter {
     AddGroups(call, &args);
     for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
-    std::string name = ir::Op::Cast(call.op()).name();
-    ir::Expr builtin = ir::MakeExternFunc(kRuntime + name.substr(std::string("relax.ccl.").size()));
+    ir::Expr builtin = ir::MakeExternFunc(kRuntime + BuiltinOf(call));
     if (ir::IsOp(call.op(), "relax.ccl.send")) {
       Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));
     } else {
       Bind(var, ir::MakeOpCall(call.ty(), "relax.call_dps_packed", {builtin, ir::MakeTuple(args)},
                                {}, {call.ty()}));
     }
+  }
+
+  static std::string BuiltinOf(const ir::Call& call) {
+    auto kind = op::LocalCollective(call.op());
+    // All moves by pieces are the same to the runtime.
+    if (kind.has_value() && mesh::HasPieces(*kind)) return "transfer";
+    return ir::Op::Cast(call.op()).name().substr(std::string("relax.ccl.").size());
   }
 
   static void AddString(const ir::Call& call, const char* key, ffi::Array<ir::Expr>* args) {

@@ -297,8 +297,8 @@ class WorkerProgram : public ir::FunctionRewriter {
     if (auto callee = ir::GlobalVar::Cast(call.op()); callee.defined())
       return LowerFunctionCall(var, call, callee);
     auto collective = op::DTensorCollective(call.op());
-    if (collective == CollectiveKind::kTransfer || collective == CollectiveKind::kPermute) {
-      return LowerTransfer(var, call);
+    if (collective.has_value() && mesh::HasPieces(*collective)) {
+      return LowerTransfer(var, call, *collective);
     }
     if (!IsPresent(var.ty(), context_) || AnyAbsent(call.args())) {
       absent_.insert(var.get());
@@ -373,7 +373,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     if (!IsPresent(var.ty(), context_)) absent_.insert(var.get());
   }
 
-  void LowerTransfer(const ir::Var& var, const ir::Call& call) {
+  void LowerTransfer(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
     bool sends = !IsAbsent(call.args()[0]);
     bool receives = IsPresent(var.ty(), context_);
     if (!receives) absent_.insert(var.get());
@@ -381,8 +381,9 @@ class WorkerProgram : public ir::FunctionRewriter {
     ffi::Any plan = ffi::String(context_.plans->PlanOf(call, context_.meshes));
     ir::Type local = types_.Local(var.ty());
     if (sends && receives) {
-      Bind(var, ir::MakeOpCall(local, "relax.ccl.transfer", {Rewrite(call.args()[0])},
-                               {{"plan", plan}}, {local}));
+      std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+      Bind(var, ir::MakeOpCall(local, op_name.c_str(), {Rewrite(call.args()[0])}, {{"plan", plan}},
+                               {local}));
     } else if (receives) {
       Bind(var, ir::MakeOpCall(local, "relax.ccl.recv", {}, {{"plan", plan}}, {local}));
     } else {

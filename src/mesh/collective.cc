@@ -44,6 +44,8 @@ const char* CollectiveName(CollectiveKind kind) {
       return "slice";
     case CollectiveKind::kPermute:
       return "permute";
+    case CollectiveKind::kExchange:
+      return "exchange";
     case CollectiveKind::kTransfer:
       return "transfer";
     case CollectiveKind::kView:
@@ -107,6 +109,7 @@ CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Shardin
     case CollectiveKind::kView:
       if (!SameLayout(root, source, target)) ThrowNoStep(kind, source, target);
       break;
+    case CollectiveKind::kExchange:
     case CollectiveKind::kTransfer:
       break;
   }

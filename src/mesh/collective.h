@@ -19,7 +19,8 @@ enum class CollectiveKind {
   kReduceScatter,  // reduces over axes and shards one dimension by them
   kAllReduce,      // reduces over axes
   kSlice,          // shards one dimension by axes that held copies; no communication
-  kPermute,        // same local shapes, other devices
+  kPermute,        // whole blocks change devices; the grid of blocks stays
+  kExchange,       // every device receives exactly what it lacks of its target block
   kTransfer,       // between different device sets
   kView,  // the same blocks on the same devices, named by another mesh view; no communication
 };
@@ -27,7 +28,13 @@ enum class CollectiveKind {
 constexpr CollectiveKind kAllCollectiveKinds[] = {
     CollectiveKind::kAllGather, CollectiveKind::kAllToAll, CollectiveKind::kReduceScatter,
     CollectiveKind::kAllReduce, CollectiveKind::kSlice,    CollectiveKind::kPermute,
-    CollectiveKind::kTransfer,  CollectiveKind::kView};
+    CollectiveKind::kExchange,  CollectiveKind::kTransfer, CollectiveKind::kView};
+
+/*! \brief Whether a collective is one grouped step of sends and receives, by a plan of pieces. */
+constexpr bool HasPieces(CollectiveKind kind) {
+  return kind == CollectiveKind::kPermute || kind == CollectiveKind::kExchange ||
+         kind == CollectiveKind::kTransfer;
+}
 
 /*! \brief "all_gather", ... */
 const char* CollectiveName(CollectiveKind kind);

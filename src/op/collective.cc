@@ -32,7 +32,9 @@ const char* Description(CollectiveKind kind) {
     case CollectiveKind::kSlice:
       return "Each device keeps its shard of a replicated dimension.";
     case CollectiveKind::kPermute:
-      return "Exchanges whole shards between devices.";
+      return "Moves whole blocks to other devices.";
+    case CollectiveKind::kExchange:
+      return "Brings every device the parts of its block that it lacks.";
     case CollectiveKind::kTransfer:
       return "Moves a tensor to another device set.";
     case CollectiveKind::kView:
@@ -190,7 +192,11 @@ ir::Type InferLocalCollective(const ir::Call& call) {
   DISTIR_REQUIRE(source.defined() && ir::HasKnownShape(source), TypeError)
       << "R.ccl." << CollectiveName(kind) << " takes a Tensor of known shape, got "
       << ir::Print(call.args()[0].ty());
-  if (kind == CollectiveKind::kTransfer) return call.ty_args()[0];
+  if (mesh::HasPieces(kind)) {
+    DISTIR_REQUIRE(call.ty_args().size() == 1, ValueError)
+        << ir::Print(call.op()) << " needs the type of its result";
+    return call.ty_args()[0];
+  }
   ffi::Array<ir::Expr> shape = ir::ShapeOf(source);
   auto scale = [&](const char* key, bool grow) {
     int dim = IntAttr(call, key);

@@ -5,11 +5,14 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <optional>
 
+#include "cost/cluster.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
 #include "redistribute/partial.h"
@@ -27,6 +30,21 @@ namespace {
 // would add them again.
 constexpr const char* kExplicitReductions = "distir.explicit_reductions";
 
+// What a symbolic dimension counts for in the size of a tensor.
+constexpr int64_t kAssumedExtent = 1024;
+
+TensorSize SizeOf(const ir::TensorType& type) {
+  TensorSize size;
+  DLDataType dtype = type.dtype().dtype();
+  size.bytes = static_cast<double>(dtype.bits) * dtype.lanes / 8;
+  for (const ir::Expr& dim : ir::ShapeOf(type)) {
+    int64_t extent = ir::StaticDim(dim);
+    size.dims.push_back(std::max<int64_t>(extent, 0));
+    size.bytes *= static_cast<double>(extent < 0 ? kAssumedExtent : extent);
+  }
+  return size;
+}
+
 /*! \brief A value that still has to be reduced before anything but its redistribution may use it.
  */
 struct Pending {
@@ -37,8 +55,8 @@ struct Pending {
 
 class Legalizer : public ir::FunctionRewriter {
  public:
-  Legalizer(op::MeshTable* meshes, rules::KernelTable* kernels)
-      : meshes_(*meshes), kernels_(*kernels) {}
+  Legalizer(op::MeshTable* meshes, rules::KernelTable* kernels, Planner* planner)
+      : meshes_(*meshes), kernels_(*kernels), planner_(*planner) {}
 
   ir::Function Run(const ir::Function& function) {
     reductions_are_explicit_ = ir::GetAttr(function.attrs(), kExplicitReductions) != nullptr;
@@ -130,14 +148,12 @@ class Legalizer : public ir::FunctionRewriter {
       if (!now.partial.empty()) {
         mesh::Sharding reduced = now;
         reduced.partial.clear();
-        value = Chain(var, value, source.root, now, Plan(meshes_.Root(source.root), now, reduced),
-                      tensor_ty);
+        value = Chain(var, value, source.root, now, reduced, tensor_ty);
       }
       Bind(var, op::MakeCollective(mesh::CollectiveKind::kTransfer, value, target_ty));
       return;
     }
-    std::vector<PlanStep> steps = Plan(meshes_.Root(target_root), now, target);
-    value = Chain(var, value, target_root, now, steps, tensor_ty);
+    value = Chain(var, value, target_root, now, target, tensor_ty);
     auto reached = ir::DTensorType::Cast(value.ty());
     if (reached.device_mesh().same_as(target_ty.device_mesh()) &&
         op::PlacementDims(reached.placement()) == op::PlacementDims(target_ty.placement())) {
@@ -150,9 +166,11 @@ class Legalizer : public ir::FunctionRewriter {
     return ir::Call::Is(value) ? ir::Expr(Emit(var.name(), value)) : value;
   }
 
-  /*! \brief Emits all steps but the last, which is returned unbound. */
+  /*! \brief Emits all steps of the plan but the last, which is returned unbound. */
   ir::Expr Chain(const ir::Var& var, ir::Expr value, int root, mesh::Sharding now,
-                 const std::vector<PlanStep>& steps, const ir::TensorType& tensor_ty) {
+                 const mesh::Sharding& target, const ir::TensorType& tensor_ty) {
+    const std::vector<PlanStep>& steps =
+        planner_.Find(meshes_.Root(root), now, target, SizeOf(tensor_ty)).steps;
     value = AsVar(var, value);
     for (size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) value = Emit(var.name(), value);
@@ -182,6 +200,7 @@ class Legalizer : public ir::FunctionRewriter {
 
   op::MeshTable& meshes_;
   rules::KernelTable& kernels_;
+  Planner& planner_;
   bool reductions_are_explicit_ = false;
   std::unordered_map<const ffi::Object*, int> uses_;
   std::unordered_map<const ffi::Object*, bool> redistributed_once_;
@@ -193,12 +212,13 @@ class Legalizer : public ir::FunctionRewriter {
 ir::IRModule LegalizeRedistribution(const ir::IRModule& mod) {
   op::MeshTable meshes(mod.global_infos());
   rules::KernelTable kernels(mod.functions());
+  Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined() || !op::IsDistributed(function)) continue;
-    functions.Set(gv, Legalizer(&meshes, &kernels).Run(function));
+    functions.Set(gv, Legalizer(&meshes, &kernels, &planner).Run(function));
     any = true;
   }
   return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;

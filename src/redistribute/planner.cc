@@ -3,10 +3,15 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <map>
+#include <cstring>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
+
+#include "cost/collective_cost.h"
+#include "redistribute/search.h"
+#include "redistribute/space.h"
 
 namespace distir {
 namespace redistribute {
@@ -18,46 +23,51 @@ using mesh::AxisRef;
 using mesh::CollectiveKind;
 using mesh::Sharding;
 
-/*! \brief The places where the references of both shardings cut each mesh axis. */
+/*! \brief The places at which shardings cut the axes of a mesh. */
 class Cuts {
  public:
-  explicit Cuts(const std::vector<const Sharding*>& shardings) {
-    for (const Sharding* sharding : shardings) {
-      for (const AxisList& axes : sharding->dims) Add(axes);
-      Add(sharding->partial);
+  explicit Cuts(const mesh::Mesh& mesh) : mesh_(mesh), cuts_(mesh.ndim()) {
+    for (int axis = 0; axis < mesh.ndim(); ++axis) cuts_[axis] = {1, mesh.shape[axis]};
+  }
+
+  void Add(const Sharding& sharding) {
+    for (const AxisList& axes : sharding.dims) Add(axes);
+    Add(sharding.partial);
+  }
+
+  /*! \brief Cuts every part into primes. */
+  void AddPrimes() {
+    for (std::set<int64_t>& cuts : cuts_) {
+      std::set<int64_t> finer = cuts;
+      for (auto begin = cuts.begin(), end = std::next(begin); end != cuts.end(); ++begin, ++end) {
+        int64_t at = *begin;
+        for (int64_t prime = 2, rest = *end / at; rest > 1;) {
+          if (rest % prime != 0) {
+            ++prime;
+            continue;
+          }
+          rest /= prime;
+          at *= prime;
+          finer.insert(at);
+        }
+      }
+      cuts = std::move(finer);
     }
   }
 
-  /*! \brief Whether every cut of an axis divides the next, so that all references are made of
-   * common atoms. */
-  bool AreNested() const {
-    for (const auto& [axis, cuts] : cuts_) {
+  /*! \brief The parts between the cuts, axis by axis, major to minor; nullopt when some cut does
+   * not divide the next, so that there are no common parts. */
+  std::optional<AxisList> Atoms() const {
+    AxisList atoms;
+    for (int axis = 0; axis < mesh_.ndim(); ++axis) {
       int64_t previous = 1;
-      for (int64_t cut : cuts) {
-        if (cut % previous != 0) return false;
+      for (int64_t cut : cuts_[axis]) {
+        if (cut % previous != 0) return std::nullopt;
+        if (cut > previous) atoms.push_back({axis, previous, cut / previous});
         previous = cut;
       }
     }
-    return true;
-  }
-
-  AxisList Atoms(const AxisList& axes) const {
-    AxisList atoms;
-    for (const AxisRef& ref : axes) {
-      int64_t begin = ref.pre_size;
-      for (int64_t cut : cuts_.at(ref.axis)) {
-        if (cut <= begin || cut > ref.pre_size * ref.size) continue;
-        atoms.push_back({ref.axis, begin, cut / begin});
-        begin = cut;
-      }
-    }
     return atoms;
-  }
-
-  Sharding Atoms(Sharding sharding) const {
-    for (AxisList& axes : sharding.dims) axes = Atoms(axes);
-    sharding.partial = Atoms(sharding.partial);
-    return sharding;
   }
 
  private:
@@ -67,148 +77,197 @@ class Cuts {
       cuts_[ref.axis].insert(ref.pre_size * ref.size);
     }
   }
-  std::map<int, std::set<int64_t>> cuts_;
+
+  const mesh::Mesh& mesh_;
+  std::vector<std::set<int64_t>> cuts_;
 };
 
-size_t CommonLength(const AxisList& a, const AxisList& b) {
-  size_t length = 0;
-  while (length < a.size() && length < b.size() && a[length] == b[length]) ++length;
-  return length;
+/*! \brief The finest parts that both sides are made of and that the search can cope with. */
+std::optional<AxisList> ChooseAtoms(const mesh::Mesh& mesh, const Sharding& source,
+                                    const Sharding& target) {
+  Cuts cuts(mesh);
+  cuts.Add(source);
+  cuts.Add(target);
+  std::optional<AxisList> atoms = cuts.Atoms();
+  if (!atoms) return std::nullopt;
+  Cuts finer = cuts;
+  finer.AddPrimes();
+  std::optional<AxisList> primes = finer.Atoms();
+  return static_cast<int>(primes->size()) <= kMaxAtoms ? primes : atoms;
 }
 
-bool Contains(const AxisList& axes, const AxisRef& atom) {
-  return std::find(axes.begin(), axes.end(), atom) != axes.end();
-}
-
-class Planner {
- public:
-  Planner(Sharding source, Sharding target) : now_(std::move(source)), target_(std::move(target)) {}
-
-  std::vector<PlanStep> Run() {
-    Reduce();
-    // Slices first, since they make what follows smaller; gathers only where nothing else helps.
-    while (TrySlice() || TryAllToAll() || TryAllGather()) {
+/*! \brief The dimensions that a plan may shard: those that a side shards, and up to three in all,
+ * the longer first. */
+std::vector<int> ChooseDims(const Sharding& source, const Sharding& target,
+                            const TensorSize& size) {
+  constexpr size_t kFew = 3;
+  std::vector<int> dims, spare;
+  for (size_t d = 0; d < source.dims.size(); ++d) {
+    bool is_used = !source.dims[d].empty() || !target.dims[d].empty();
+    if (is_used) {
+      dims.push_back(static_cast<int>(d));
+    } else if (size.dims[d] > 1) {
+      spare.push_back(static_cast<int>(d));
     }
-    return std::move(steps_);
+  }
+  std::stable_sort(spare.begin(), spare.end(),
+                   [&](int a, int b) { return size.dims[a] > size.dims[b]; });
+  while (dims.size() < kFew && !spare.empty()) {
+    dims.push_back(spare.front());
+    spare.erase(spare.begin());
+  }
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+void Append(const std::vector<int64_t>& values, std::vector<int64_t>* key) {
+  key->push_back(static_cast<int64_t>(values.size()));
+  key->insert(key->end(), values.begin(), values.end());
+}
+
+void Append(const AxisList& axes, std::vector<int64_t>* key) {
+  key->push_back(static_cast<int64_t>(axes.size()));
+  for (const AxisRef& ref : axes) key->insert(key->end(), {ref.axis, ref.pre_size, ref.size});
+}
+
+std::vector<int64_t> KeyOf(const mesh::Mesh& mesh, const Sharding& source, const Sharding& target,
+                           const TensorSize& size) {
+  std::vector<int64_t> key;
+  Append(mesh.shape, &key);
+  Append(mesh.device_ids, &key);
+  for (const AxisList& axes : source.dims) Append(axes, &key);
+  Append(source.partial, &key);
+  for (const AxisList& axes : target.dims) Append(axes, &key);
+  Append(size.dims, &key);
+  int64_t bytes;
+  static_assert(sizeof(bytes) == sizeof(size.bytes));
+  std::memcpy(&bytes, &size.bytes, sizeof(bytes));
+  key.push_back(bytes);
+  return key;
+}
+
+/*! \brief Where there are no common parts: the reduction, and one exchange. */
+Plan PlanDirectly(const cost::Cluster& cluster, const mesh::Mesh& mesh, const Sharding& source,
+                  const Sharding& target, double bytes) {
+  Plan plan;
+  Sharding whole = source;
+  whole.partial.clear();
+  const cost::Layout from(mesh, whole), to(mesh, target);
+  if (!source.partial.empty()) {
+    int64_t size = mesh::NumShards(source.partial);
+    double local = from.Fraction() * bytes;
+    const cost::Link& link = cluster.links()[cluster.Along(mesh, source.partial)];
+    plan.steps.push_back(
+        {CollectiveKind::kAllReduce, mesh::Canonical(whole), mesh::Canonical(source.partial)});
+    plan.seconds += cost::Seconds(CollectiveKind::kAllReduce, cluster.launch(), link, size, local);
+    plan.received += cost::BytesSent(CollectiveKind::kAllReduce, size, local);
+  }
+  cost::ExchangeCost cost = cost::CostOfExchange(cluster, from, to, bytes);
+  plan.steps.push_back({CollectiveKind::kExchange, mesh::Canonical(target), {}});
+  plan.seconds += cost.seconds;
+  plan.received += cost.received;
+  return plan;
+}
+
+/*! \brief One tensor's dimensions that are planned, and their nodes in a space. */
+class Projection {
+ public:
+  Projection(const Sharding& source, const Sharding& target, const TensorSize& size)
+      : source_(source), target_(target), size_(size), dims_(ChooseDims(source, target, size)) {}
+
+  int ndim() const { return static_cast<int>(dims_.size()); }
+
+  Question Ask(Space* space) const {
+    Question question{};
+    std::vector<AtomList> from, to;
+    for (int d : dims_) {
+      from.push_back(space->AtomsOf(source_.dims[d]));
+      to.push_back(space->AtomsOf(target_.dims[d]));
+      int64_t common = std::lcm(mesh::NumShards(source_.dims[d]), mesh::NumShards(target_.dims[d]));
+      question.divisors.push_back(size_.dims[d] != 0 ? size_.dims[d] : common);
+    }
+    question.source = space->Intern(from, space->SetOf(source_.partial));
+    question.target = space->Intern(to, 0);
+    question.bytes = size_.bytes;
+    question.only_nearer = space->num_atoms() > kMaxAtoms;
+    return question;
+  }
+
+  Plan Read(const Space& space, const std::vector<Move>& way) const {
+    Plan plan;
+    for (const Move& move : way) {
+      plan.seconds += move.seconds;
+      plan.received += move.received;
+      Append({move.kind, ShardingAt(space, space.at(move.node)), space.AxesOf(move.reduced)},
+             &plan.steps);
+    }
+    return plan;
   }
 
  private:
-  size_t num_dims() const { return now_.dims.size(); }
-  bool HasMissing(size_t d) const {
-    return now_.dims[d].size() < target_.dims[d].size() &&
-           CommonLength(now_.dims[d], target_.dims[d]) == now_.dims[d].size();
-  }
-  const AxisRef& NextMissing(size_t d) const { return target_.dims[d][now_.dims[d].size()]; }
-
-  void Push(CollectiveKind kind, AxisList reduce_axes = {}) {
-    Sharding result = mesh::Canonical(now_);
-    // A gather that continues the last one on the same dimension is one gather.
-    if (kind == CollectiveKind::kAllGather && !steps_.empty() && steps_.back().kind == kind &&
-        last_gathered_ == gathered_) {
-      steps_.back().result = std::move(result);
-      return;
-    }
-    last_gathered_ = kind == CollectiveKind::kAllGather ? gathered_ : -1;
-    steps_.push_back({kind, std::move(result), mesh::Canonical(reduce_axes)});
+  Sharding ShardingAt(const Space& space, const Node& node) const {
+    Sharding sharding = Sharding::Replicated(static_cast<int>(source_.dims.size()));
+    for (size_t i = 0; i < dims_.size(); ++i) sharding.dims[dims_[i]] = space.AxesOf(node.dims[i]);
+    sharding.partial = space.AxesOf(node.partial);
+    if (node.partial != 0) sharding.reduction = source_.reduction;
+    return mesh::Canonical(sharding);
   }
 
-  void Reduce() {
-    for (size_t d = 0; d < num_dims() && !now_.partial.empty(); ++d) {
-      AxisList scattered;
-      while (HasMissing(d) && Contains(now_.partial, NextMissing(d))) {
-        AxisRef atom = NextMissing(d);
-        scattered.push_back(atom);
-        now_.dims[d].push_back(atom);
-        now_.partial.erase(std::find(now_.partial.begin(), now_.partial.end(), atom));
+  /*! \brief Adds a step; slices of one dimension in a row are one. */
+  void Append(PlanStep step, std::vector<PlanStep>* steps) const {
+    if (!steps->empty() && step.kind == CollectiveKind::kSlice &&
+        steps->back().kind == CollectiveKind::kSlice) {
+      const Sharding before =
+          steps->size() > 1 ? (*steps)[steps->size() - 2].result : mesh::Canonical(source_);
+      int changed = 0;
+      for (size_t d = 0; d < before.dims.size(); ++d) {
+        changed += before.dims[d] != step.result.dims[d];
       }
-      if (!scattered.empty()) Push(CollectiveKind::kReduceScatter, scattered);
+      if (changed == 1) steps->pop_back();
     }
-    if (now_.partial.empty()) return;
-    AxisList reduced = std::exchange(now_.partial, {});
-    Push(CollectiveKind::kAllReduce, reduced);
+    steps->push_back(std::move(step));
   }
 
-  bool IsFree(const AxisRef& atom) const {
-    for (const AxisList& axes : now_.dims) {
-      if (Contains(axes, atom)) return false;
-    }
-    return true;
-  }
-
-  bool TrySlice() {
-    for (size_t d = 0; d < num_dims(); ++d) {
-      bool sliced = false;
-      while (HasMissing(d) && IsFree(NextMissing(d))) {
-        now_.dims[d].push_back(NextMissing(d));
-        sliced = true;
-      }
-      if (sliced) {
-        Push(CollectiveKind::kSlice);
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // Moves the longest minor run of some dimension that another dimension has next.
-  bool TryAllToAll() {
-    for (size_t to = 0; to < num_dims(); ++to) {
-      if (!HasMissing(to)) continue;
-      for (size_t from = 0; from < num_dims(); ++from) {
-        if (from == to) continue;
-        AxisList& source = now_.dims[from];
-        size_t movable = source.size() - CommonLength(source, target_.dims[from]);
-        size_t missing = target_.dims[to].size() - now_.dims[to].size();
-        for (size_t run = std::min(movable, missing); run > 0; --run) {
-          if (!std::equal(source.end() - run, source.end(),
-                          target_.dims[to].begin() + now_.dims[to].size()))
-            continue;
-          now_.dims[to].insert(now_.dims[to].end(), source.end() - run, source.end());
-          source.resize(source.size() - run);
-          Push(CollectiveKind::kAllToAll);
-          return true;
-        }
-      }
-    }
-    return false;
-  }
-
-  bool TryAllGather() {
-    for (size_t d = 0; d < num_dims(); ++d) {
-      if (CommonLength(now_.dims[d], target_.dims[d]) == now_.dims[d].size()) continue;
-      now_.dims[d].pop_back();
-      gathered_ = static_cast<int>(d);
-      Push(CollectiveKind::kAllGather);
-      return true;
-    }
-    return false;
-  }
-
-  Sharding now_, target_;
-  std::vector<PlanStep> steps_;
-  int gathered_ = -1;
-  int last_gathered_ = -1;
+  const Sharding& source_;
+  const Sharding& target_;
+  const TensorSize& size_;
+  std::vector<int> dims_;
 };
-
-// Without common atoms (an axis of 12 cut at 4 and at 6) the way leads over the replicated tensor.
-std::vector<PlanStep> PlanOverReplicated(const mesh::Mesh& mesh, const Sharding& source,
-                                         const Sharding& target) {
-  Sharding whole = Sharding::Replicated(static_cast<int>(source.dims.size()));
-  std::vector<PlanStep> steps = Plan(mesh, source, whole);
-  for (PlanStep& step : Plan(mesh, whole, target)) steps.push_back(std::move(step));
-  return steps;
-}
 
 }  // namespace
 
-std::vector<PlanStep> Plan(const mesh::Mesh& mesh, const Sharding& source, const Sharding& target) {
-  if (source.dims.size() != target.dims.size() || !target.partial.empty()) {
-    TVM_FFI_THROW(ValueError) << "cannot redistribute a tensor sharded " << mesh::ToString(source)
-                              << " to " << mesh::ToString(target);
+Planner::Planner(cost::Cluster cluster) : cluster_(std::move(cluster)) {}
+Planner::~Planner() = default;
+
+const Plan& Planner::Find(const mesh::Mesh& mesh, const Sharding& source, const Sharding& target,
+                          const TensorSize& size) {
+  if (source.dims.size() != target.dims.size() || source.dims.size() != size.dims.size() ||
+      !target.partial.empty()) {
+    TVM_FFI_THROW(ValueError) << "cannot redistribute a tensor of " << size.dims.size()
+                              << " dimensions sharded " << mesh::ToString(source) << " to "
+                              << mesh::ToString(target);
   }
-  Cuts cuts({&source, &target});
-  if (!cuts.AreNested()) return PlanOverReplicated(mesh, source, target);
-  return Planner(cuts.Atoms(source), cuts.Atoms(target)).Run();
+  auto [found, is_new] = plans_.try_emplace(KeyOf(mesh, source, target, size));
+  Plan& plan = found->second;
+  if (!is_new || (source.partial.empty() && mesh::SameLayout(mesh, source, target))) return plan;
+  std::optional<AxisList> atoms = ChooseAtoms(mesh, source, target);
+  if (!atoms || atoms->size() > kMostAtoms) {
+    return plan = PlanDirectly(cluster_, mesh, source, target, size.bytes);
+  }
+  const Projection projection(source, target, size);
+  Space* space = SpaceOf(mesh, *atoms, projection.ndim());
+  return plan = projection.Read(*space, FindWay(space, cluster_, projection.Ask(space)));
+}
+
+Space* Planner::SpaceOf(const mesh::Mesh& mesh, const AxisList& atoms, int ndim) {
+  std::vector<int64_t> key;
+  Append(mesh.shape, &key);
+  Append(mesh.device_ids, &key);
+  Append(atoms, &key);
+  key.push_back(ndim);
+  std::unique_ptr<Space>& space = spaces_[std::move(key)];
+  if (space == nullptr) space = std::make_unique<Space>(mesh, cluster_, atoms, ndim);
+  return space.get();
 }
 
 }  // namespace redistribute

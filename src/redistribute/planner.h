@@ -1,23 +1,42 @@
 /*!
  * \file redistribute/planner.h
- * \brief A sequence of collectives from one sharding to another on one mesh.
+ * \brief The cheapest sequence of collectives from one sharding to another on one mesh.
  *
- * Pure search over shardings: no IR. Steps are made from whole atoms, the parts into which the
- * references of both sides cut the mesh axes.
+ * Pure search: no IR. Nodes are shardings by *atoms*, the parts into which both sides cut the mesh
+ * axes, cut further into primes where a mesh has few. Edges are slice, all-gather, all-to-all,
+ * reduce-scatter and all-reduce of any run of atoms, and an exchange (or permute) to any sharding;
+ * their length is the time by cost/collective_cost.h and cost/exchange.h. The search is A* under
+ * the bound that a device has to receive at least what it lacks of its target block, over the best
+ * link. Among plans of equal time, the one with fewer and simpler steps wins.
  *
- * Worked example, mesh (2, 4) axes x, y: [x|y] to [y|x] is all-gather x on dimension 0 ([-|y]),
- * all-to-all y from dimension 1 to 0 ([y|-]), slice x on dimension 1 ([y|x]).
+ * A value that is still partial is not permuted or exchanged.
+ *
+ * Worked example, mesh (2, 4) axes x, y, a large tensor: [x|y] to [y|x] is one exchange, in which
+ * the worst-off device receives its whole block: 1/8 of the tensor. For a tensor of a few bytes the
+ * number of messages counts, and all-gathers may be the faster way.
+ *
+ * Bound: where the mesh is cut into more than kMaxAtoms atoms, only collectives that bring the
+ * target nearer are tried, and the plan is never slower than one exchange (after a reduction, if
+ * partial), which moves the minimum of bytes: it exceeds the optimum by at most its messages'
+ * latency.
  */
 #ifndef DISTIR_REDISTRIBUTE_PLANNER_H_
 #define DISTIR_REDISTRIBUTE_PLANNER_H_
 
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "cost/cluster.h"
 #include "mesh/collective.h"
 #include "mesh/sharding.h"
 
 namespace distir {
 namespace redistribute {
+
+/*! \brief Atoms up to which all shardings are searched: those of a mesh (2, 2, 2, 2). */
+constexpr int kMaxAtoms = 4;
 
 struct PlanStep {
   mesh::CollectiveKind kind;
@@ -25,14 +44,42 @@ struct PlanStep {
   mesh::AxisList reduce_axes;  // of a reduction
 };
 
-/*!
- * \brief Leads from `source` (which may be partial) to `target` (which is not). Always ends at the
- * target: every step either adds an atom that the target has at that place or removes one that it
- * has not.
- * \throws ValueError when the ranks differ; names both shardings.
- */
-std::vector<PlanStep> Plan(const mesh::Mesh& mesh, const mesh::Sharding& source,
-                           const mesh::Sharding& target);
+struct Plan {
+  std::vector<PlanStep> steps;
+  double seconds = 0;   // by the cost model
+  double received = 0;  // bytes that the device that receives most receives, summed over steps
+};
+
+/*! \brief The tensor that a plan moves. */
+struct TensorSize {
+  /*! \brief Per dimension, what the number of shards has to divide in every step; 0: a symbolic
+   * dimension, which only divides into what both sides divide it into. */
+  std::vector<int64_t> dims;
+  double bytes = 0;  // in all
+};
+
+class Space;
+
+/*! \brief Plans, each made once. */
+class Planner {
+ public:
+  explicit Planner(cost::Cluster cluster);
+  ~Planner();
+
+  /*!
+   * \brief Leads from `source` (which may be partial) to `target` (which is not).
+   * \throws ValueError when the ranks differ or the target is partial; names both shardings.
+   */
+  const Plan& Find(const mesh::Mesh& mesh, const mesh::Sharding& source,
+                   const mesh::Sharding& target, const TensorSize& size);
+
+ private:
+  Space* SpaceOf(const mesh::Mesh& mesh, const mesh::AxisList& atoms, int ndim);
+
+  const cost::Cluster cluster_;
+  std::map<std::vector<int64_t>, std::unique_ptr<Space>> spaces_;
+  std::map<std::vector<int64_t>, Plan> plans_;
+};
 
 }  // namespace redistribute
 }  // namespace distir

@@ -13,14 +13,41 @@ import tvm_ffi
 
 import distir_ext  # noqa: F401  registers the planner
 
+UNIFORM = {"launch": 8.4e-6, "latency": [3.4e-6], "bandwidth": [450e9]}
+NO_LATENCY = {"launch": 0.0, "latency": [0.0], "bandwidth": [450e9]}
 
-def plan(shape, source, target):
-    """The planner's steps from one sharding to another: (kind, sharding, axes reduced over)."""
-    ids = list(range(math.prod(shape)))
-    steps = tvm_ffi.get_global_func("distir.redistribute.Plan")(
-        shape, ids, _data(source), _data(target)
-    )
-    return [(str(kind), _sharding(result), _axes(reduced)) for kind, result, reduced in steps]
+
+class Planner:
+    """Plans on one mesh, for tensors of one size.
+
+    Args:
+        shape: Of the mesh; its devices are 0, 1, ...
+        dims: Extents of the tensor, 0 for a symbolic one.
+        size: Bytes of the tensor.
+        cluster: Links of the devices, as a module states them.
+    """
+
+    def __init__(self, shape, dims, size=2.0**20, cluster=None):
+        self._mesh = (shape, list(range(math.prod(shape))))
+        self._tensor = (dims, size)
+        self._find = tvm_ffi.get_global_func("distir.redistribute.Planner")(cluster)
+
+    def __call__(self, source, target):
+        """Steps (kind, sharding, axes reduced over), seconds, bytes received."""
+        steps, seconds, received = self._find(
+            *self._mesh, _data(source), _data(target), *self._tensor
+        )
+        return (
+            [(str(kind), _sharding(result), _axes(reduced)) for kind, result, reduced in steps],
+            float(seconds),
+            float(received),
+        )
+
+
+def plan(shape, source, target, **tensor):
+    """The steps from one sharding to another of a tensor whose extents any sharding divides."""
+    tensor.setdefault("dims", [math.prod(shape)] * len(source[0]))
+    return Planner(shape, **tensor)(source, target)[0]
 
 
 def _data(sharding):
@@ -161,14 +188,15 @@ def run(kind, shape, arrays, now, result, reduced):
                     if kind == "reduce_scatter"
                     else total
                 )
-    elif kind == "permute":
-        holders = {}
-        for device in range(math.prod(shape)):
-            place = tuple(shard_index(shape, device, axes) for axes in before)
-            holders.setdefault(place, device)
-        for device in range(math.prod(shape)):
-            place = tuple(shard_index(shape, device, axes) for axes in after)
-            after_arrays[device] = arrays[holders[place]]
+    elif kind in ("permute", "exchange"):
+        # A partial value has no holder that could stand for the others.
+        assert not now[1]
+        shards = [count(axes) for axes in now[0]]
+        assert kind == "exchange" or shards == [count(axes) for axes in result[0]]
+        whole = np.zeros([n * k for n, k in zip(arrays[0].shape, shards, strict=True)], int)
+        for device, array in enumerate(arrays):
+            block(whole, shape, device, now[0])[...] = array
+        after_arrays = [block(whole, shape, device, result[0]) for device in range(len(arrays))]
     else:
         raise AssertionError(f"the model knows no {kind}")
     return after_arrays
@@ -180,16 +208,41 @@ def behind(axes, prefix):
     return axes[len(prefix) :]
 
 
-def check_plan(shape, size, source, target, steps, rng):
-    """Runs a plan on a tensor whose dimensions all have this size; asserts that it arrives."""
-    whole = rng.integers(-99, 99, [size] * len(source[0]))
-    arrays = distribute(whole, shape, source, rng)
-    now = source
-    for kind, result, reduced in steps:
-        arrays = run(kind, shape, arrays, now, result, reduced)
-        now = result
-    for device, array in enumerate(arrays):
-        np.testing.assert_array_equal(array, block(whole, shape, device, target[0]))
+class StepChecker:
+    """Executes steps on one mesh, each different one once.
+
+    A step is right if it takes any arrays that hold a tensor under one sharding to arrays that hold
+    it under the next; so a plan is right if its steps are and they lead from end to end.
+    """
+
+    def __init__(self, shape, rank, seed=0):
+        self._shape = shape
+        self._rng = np.random.default_rng(seed)
+        self._whole = self._rng.integers(-99, 99, [math.prod(shape)] * rank)
+        self._right = set()
+
+    def check(self, source, target, steps):
+        """Asserts that the steps lead from source to target."""
+        now = source
+        for kind, result, reduced in steps:
+            step = (kind, now, result, reduced)
+            if step not in self._right:
+                self._execute(*step)
+                self._right.add(step)
+            now = result
+        if now != target:
+            self._holds(distribute(self._whole, self._shape, now, self._rng), target)
+
+    def _execute(self, kind, now, result, reduced):
+        arrays = distribute(self._whole, self._shape, now, self._rng)
+        self._holds(run(kind, self._shape, arrays, now, result, reduced), result)
+
+    def _holds(self, arrays, sharding):
+        """Asserts that the arrays are the tensor under a sharding."""
+        dims, partial = sharding
+        for group in groups(self._shape, partial):
+            expected = block(self._whole, self._shape, group[0], dims)
+            np.testing.assert_array_equal(sum(arrays[device] for device in group), expected)
 
 
 # ---- all shardings

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax
 
 _PREFIX = "relax.ccl."
-_PLANNED = ("transfer", "send", "recv")
+_PLANNED = ("permute", "exchange", "transfer", "send", "recv")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+/*!
+ * \file cost/cluster.h
+ * \brief What the devices are joined by: an alpha-beta model per axis of a mesh.
+ *
+ * A message of b bytes over a link takes alpha + b / beta seconds (Hockney, "The communication
+ * challenge for MPP", 1994); starting a collective takes a time of its own. A cluster is a mesh of
+ * devices with one link per axis; two devices that differ along several axes are joined by the
+ * slowest of their links.
+ *
+ * Worked example: 2 hosts of 4 devices, mesh (2, 4) with InfiniBand along the first axis and NVLink
+ * along the second. Seen as a mesh (8), the sub-axis x:(1)2 is InfiniBand and x:(2)4 is NVLink.
+ */
+#ifndef DISTIR_COST_CLUSTER_H_
+#define DISTIR_COST_CLUSTER_H_
+
+#include <tvm/ffi/any.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace cost {
+
+/*! \brief A device's way to others; both directions work at the same time. */
+struct Link {
+  double latency;    // seconds per message, alpha
+  double bandwidth;  // bytes per second in each direction, beta
+
+  double Seconds(double bytes) const { return latency + bytes / bandwidth; }
+};
+
+class Cluster {
+ public:
+  /*! \brief All devices joined alike, by NVLink. */
+  Cluster();
+  /*!
+   * \brief All devices joined alike.
+   * \param launch Seconds that starting a collective takes, whatever its size.
+   */
+  Cluster(Link link, double launch);
+  /*!
+   * \brief One link per axis of `mesh`. Devices that it lacks are joined by its slowest link.
+   * \throws ValueError when there is not one link per axis, or a link has no positive bandwidth or
+   * a negative latency.
+   */
+  Cluster(const mesh::Mesh& mesh, std::vector<Link> links, double launch);
+
+  double launch() const { return launch_; }
+  bool IsUniform() const { return links_.size() == 1; }
+  /*! \brief All links, the faster (by bandwidth, then latency) first. */
+  const std::vector<Link>& links() const { return links_; }
+  /*! \brief The index in links() of the link between two devices, by id; 0 for a device and itself.
+   */
+  int Between(int64_t device, int64_t other) const;
+  /*! \brief The slowest link between any two devices of a group along `axes`: an index in links().
+   */
+  int Along(const mesh::Mesh& mesh, const mesh::AxisList& axes) const;
+
+ private:
+  void Check() const;
+
+  double launch_;
+  std::vector<Link> links_;
+  std::vector<int> link_of_axis_;
+  std::unordered_map<int64_t, std::vector<int64_t>> coordinates_;  // by device id
+};
+
+/*! \brief The attribute of a module that states its cluster. */
+constexpr const char* kClusterAttr = "distir.cluster";
+
+/*!
+ * \brief A cluster as plain data: a map with "latency" and "bandwidth", lists with one number per
+ * axis, "launch", and "shape" and "device_ids" of the mesh; without "shape", one link joins all.
+ * Nothing (None) is the default cluster.
+ * \throws ValueError naming what is missing or of another form.
+ */
+Cluster ToCluster(const tvm::ffi::Any& data);
+
+}  // namespace cost
+}  // namespace distir
+#endif  // DISTIR_COST_CLUSTER_H_

@@ -1,0 +1,72 @@
+/*!
+ * \file cost/exchange.h
+ * \brief Cost of one grouped step of sends and receives that takes every device from its block
+ * under one sharding to its block under another: exchanges, permutes and transfers.
+ *
+ * Every device receives exactly the parts of its target block that it lacks, one message per block
+ * of the source that they lie in, each from its nearest holder (mesh::PlanTransfer spreads the
+ * sending evenly over those). A device that receives messages of b_i bytes over links (alpha_i,
+ * beta_i) is done after launch + sum_i (alpha_i + b_i / beta_i); the step takes as long as its last
+ * device.
+ *
+ * Worked example, mesh (2, 2), [x | -] to [- | y]: device (0, 0) holds the upper half and wants the
+ * left one. It lacks the lower left quarter: one message of a quarter of the tensor.
+ */
+#ifndef DISTIR_COST_EXCHANGE_H_
+#define DISTIR_COST_EXCHANGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cost/cluster.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace cost {
+
+/*! \brief Which block of a tensor each device of a mesh holds. The mesh has to outlive it. */
+class Layout {
+ public:
+  Layout(const mesh::Mesh& mesh, const mesh::Sharding& sharding);
+  /*!
+   * \param counts Blocks per tensor dimension.
+   * \param block_of Per device position, one index per dimension.
+   */
+  Layout(const std::vector<int64_t>* device_ids, std::vector<int64_t> counts,
+         std::vector<int64_t> block_of);
+
+  size_t ndim() const { return counts_.size(); }
+  int64_t num_devices() const { return static_cast<int64_t>(device_ids_->size()); }
+  const std::vector<int64_t>& counts() const { return counts_; }
+  /*! \brief The device's block index in each dimension. */
+  const int64_t* BlockOf(int64_t position) const { return &block_of_[position * ndim()]; }
+  const std::vector<int64_t>& device_ids() const { return *device_ids_; }
+  int64_t DeviceAt(int64_t position) const { return (*device_ids_)[position]; }
+  /*! \brief Part of the tensor in one block, 0 to 1. */
+  double Fraction() const { return fraction_; }
+  /*! \brief The device positions that hold a block, by the block's row-major index; made on first
+   * use. */
+  const std::vector<std::vector<int64_t>>& Holders() const;
+
+ private:
+  const std::vector<int64_t>* device_ids_;
+  std::vector<int64_t> counts_;
+  std::vector<int64_t> block_of_;
+  double fraction_;
+  mutable std::vector<std::vector<int64_t>> holders_;
+};
+
+struct ExchangeCost {
+  double seconds = 0;
+  double received = 0;   // bytes that the worst-off device lacks
+  int64_t messages = 0;  // the most that a device receives
+};
+
+/*! \brief From one layout to another, of a tensor of `bytes` bytes in all. The layouts may be on
+ * different device sets. */
+ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
+                            double bytes);
+
+}  // namespace cost
+}  // namespace distir
+#endif  // DISTIR_COST_EXCHANGE_H_

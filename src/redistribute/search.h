@@ -1,0 +1,39 @@
+/*!
+ * \file redistribute/search.h
+ * \brief A* over the shardings of a Space.
+ */
+#ifndef DISTIR_REDISTRIBUTE_SEARCH_H_
+#define DISTIR_REDISTRIBUTE_SEARCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "mesh/collective.h"
+#include "redistribute/space.h"
+
+namespace distir {
+namespace redistribute {
+
+/*! \brief An edge of the way found. */
+struct Move {
+  mesh::CollectiveKind kind;
+  int node;         // where it leads
+  AtomSet reduced;  // of a reduction
+  double seconds;
+  double received;  // bytes, by the device that receives most
+};
+
+struct Question {
+  int source;
+  int target;
+  std::vector<int64_t> divisors;  // per dimension, what its number of shards has to divide
+  double bytes;                   // of the whole tensor
+  bool only_nearer;               // only moves that bring the target nearer, and exchanges to it
+};
+
+/*! \brief The fastest way; among those within one ten-millionth of each other, the simplest. */
+std::vector<Move> FindWay(Space* space, const cost::Cluster& cluster, const Question& question);
+
+}  // namespace redistribute
+}  // namespace distir
+#endif  // DISTIR_REDISTRIBUTE_SEARCH_H_

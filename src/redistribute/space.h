@@ -1,0 +1,79 @@
+/*!
+ * \file redistribute/space.h
+ * \brief The shardings of a tensor by given parts of a mesh, as numbered nodes of a search.
+ */
+#ifndef DISTIR_REDISTRIBUTE_SPACE_H_
+#define DISTIR_REDISTRIBUTE_SPACE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cost/cluster.h"
+#include "cost/exchange.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace redistribute {
+
+/*! \brief A set of atoms; bit i stands for atom i. */
+using AtomSet = uint32_t;
+constexpr int kMostAtoms = 31;
+/*! \brief Atoms, major to minor. */
+using AtomList = std::vector<uint8_t>;
+
+struct Node {
+  std::vector<AtomList> dims;
+  AtomSet partial;
+  AtomSet free;  // atoms in neither
+  cost::Layout layout;
+};
+
+class Space {
+ public:
+  /*!
+   * \param atoms Parts of the mesh's axes that do not overlap; at most kMostAtoms.
+   * \param ndim Dimensions of the tensor.
+   */
+  Space(const mesh::Mesh& mesh, const cost::Cluster& cluster, mesh::AxisList atoms, int ndim);
+  Space(const Space&) = delete;
+
+  const mesh::Mesh& mesh() const { return mesh_; }
+  int ndim() const { return ndim_; }
+  int num_atoms() const { return static_cast<int>(atoms_.size()); }
+  int64_t SizeOf(int atom) const { return atoms_[atom].size; }
+  int64_t SizeOf(AtomSet atoms) const;
+  /*! \brief The slowest link of a collective over some atoms. */
+  const cost::Link& LinkAlong(AtomSet atoms);
+
+  /*! \brief The atoms of a list whose references are made of whole atoms. */
+  AtomList AtomsOf(const mesh::AxisList& axes) const;
+  AtomSet SetOf(const mesh::AxisList& axes) const;
+  mesh::AxisList AxesOf(const AtomList& atoms) const;
+  mesh::AxisList AxesOf(AtomSet atoms) const;
+
+  int Intern(const std::vector<AtomList>& dims, AtomSet partial);
+  const Node& at(int node) const { return *nodes_[node]; }
+  /*! \brief Every sharding that is not partial. */
+  const std::vector<int>& All();
+
+ private:
+  void AddAll(std::vector<AtomList>* dims, AtomSet free, size_t dim);
+
+  const mesh::Mesh mesh_;
+  const cost::Cluster& cluster_;
+  const mesh::AxisList atoms_;
+  const int ndim_;
+  std::vector<std::vector<int64_t>> digits_;  // per atom, per device position
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::unordered_map<std::string, int> index_;
+  std::map<AtomSet, int> link_along_;
+  std::vector<int> all_;
+};
+
+}  // namespace redistribute
+}  // namespace distir
+#endif  // DISTIR_REDISTRIBUTE_SPACE_H_
