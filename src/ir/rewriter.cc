@@ -144,48 +144,57 @@ void FunctionRewriter::Alias(const Var& var, const Expr& value) {
   }
 }
 
-namespace {
-
-class UseCounter {
- public:
-  void Visit(const SeqExpr& seq) {
-    for (const BindingBlock& block : seq.blocks()) {
-      for (const Binding& binding : block.bindings()) {
-        if (MatchCast cast = MatchCast::Cast(binding); cast.defined()) {
-          Visit(cast.value());
-        } else {
-          Visit(VarBinding::Cast(binding).value());
-        }
+void VisitBindings(const SeqExpr& seq, const std::function<void(const Binding&)>& visit) {
+  for (const BindingBlock& block : seq.blocks()) {
+    for (const Binding& binding : block.bindings()) {
+      visit(binding);
+      VarBinding var_binding = VarBinding::Cast(binding);
+      if (!var_binding.defined()) continue;
+      if (If branch = If::Cast(var_binding.value()); branch.defined()) {
+        VisitBindings(branch.true_branch(), visit);
+        VisitBindings(branch.false_branch(), visit);
       }
     }
-    Visit(seq.body());
   }
+}
 
-  void Visit(const Expr& expr) {
-    if (Var::Is(expr)) {
-      ++uses[expr.get()];
-    } else if (Call call = Call::Cast(expr); call.defined()) {
-      for (const Expr& arg : call.args()) Visit(arg);
-    } else if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
-      for (const Expr& field : tuple.fields()) Visit(field);
-    } else if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
-      Visit(item.tuple());
-    } else if (If branch = If::Cast(expr); branch.defined()) {
-      Visit(branch.cond());
-      Visit(branch.true_branch());
-      Visit(branch.false_branch());
-    }
+Call BoundCall(const Binding& binding) {
+  VarBinding var_binding = VarBinding::Cast(binding);
+  return var_binding.defined() ? Call::Cast(var_binding.value()) : Call();
+}
+
+namespace {
+
+using Uses = std::unordered_map<const ffi::Object*, int>;
+
+/*! \brief Counts what an expression uses itself; of an If, its condition and its branches' values.
+ */
+void CountIn(const Expr& expr, Uses* uses) {
+  if (Var::Is(expr)) {
+    ++(*uses)[expr.get()];
+  } else if (Call call = Call::Cast(expr); call.defined()) {
+    for (const Expr& arg : call.args()) CountIn(arg, uses);
+  } else if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
+    for (const Expr& field : tuple.fields()) CountIn(field, uses);
+  } else if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
+    CountIn(item.tuple(), uses);
+  } else if (If branch = If::Cast(expr); branch.defined()) {
+    CountIn(branch.cond(), uses);
+    CountIn(branch.true_branch().body(), uses);
+    CountIn(branch.false_branch().body(), uses);
   }
-
-  std::unordered_map<const ffi::Object*, int> uses;
-};
+}
 
 }  // namespace
 
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function) {
-  UseCounter counter;
-  counter.Visit(function.body());
-  return std::move(counter.uses);
+  Uses uses;
+  VisitBindings(function.body(), [&uses](const Binding& binding) {
+    MatchCast cast = MatchCast::Cast(binding);
+    CountIn(cast.defined() ? cast.value() : VarBinding::Cast(binding).value(), &uses);
+  });
+  CountIn(function.body().body(), &uses);
+  return uses;
 }
 
 }  // namespace ir

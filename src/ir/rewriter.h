@@ -17,6 +17,7 @@
 #ifndef DISTIR_IR_REWRITER_H_
 #define DISTIR_IR_REWRITER_H_
 
+#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -91,6 +92,17 @@ class FunctionRewriter {
   std::unordered_map<const ffi::Object*, Expr> vars_;
   BlockWriter* writer_ = nullptr;
 };
+
+/*!
+ * \brief Calls `visit` for every binding in program order; an If comes before the bindings of its
+ * branches. The values of sequences are not bindings.
+ *
+ *     size_t calls = 0;
+ *     VisitBindings(function.body(), [&](const Binding& b) { calls += BoundCall(b).defined(); });
+ */
+void VisitBindings(const SeqExpr& seq, const std::function<void(const Binding&)>& visit);
+/*! \brief The call that a binding gives a name to; null where it binds anything else. */
+Call BoundCall(const Binding& binding);
 
 /*! \brief How often each variable is used in a function. */
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "ir/rewriter.h"
+
 namespace distir {
 namespace lower {
 
@@ -16,7 +18,11 @@ class RootCollector {
 
   void Visit(const ir::Function& function) {
     for (const ir::Var& param : function.params()) Visit(param.ty());
-    Visit(function.body());
+    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
+      Visit(binding.var().ty());
+      ir::Call call = ir::BoundCall(binding);
+      if (call.defined() && ir::GlobalVar::Is(call.op())) callees.insert(call.op().get());
+    });
     Visit(function.ret_ty());
   }
 
@@ -24,22 +30,6 @@ class RootCollector {
   std::set<const ffi::Object*> callees;
 
  private:
-  void Visit(const ir::SeqExpr& seq) {
-    for (const ir::BindingBlock& block : seq.blocks()) {
-      for (const ir::Binding& binding : block.bindings()) {
-        Visit(binding.var().ty());
-        auto var_binding = ir::VarBinding::Cast(binding);
-        if (!var_binding.defined()) continue;
-        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
-          if (ir::GlobalVar::Is(call.op())) callees.insert(call.op().get());
-        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-          Visit(branch.true_branch());
-          Visit(branch.false_branch());
-        }
-      }
-    }
-  }
-
   void Visit(const ir::Type& type) {
     if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
       for (const ir::Type& field : tuple.fields()) Visit(field);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/build.h"
+#include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/factor_rule.h"
 
@@ -46,21 +47,6 @@ void Collect(const ir::Type& type, op::MeshTable* meshes, std::vector<Occurrence
   }
 }
 
-/*! \brief Calls `visit` with the type of every match_cast. */
-void VisitMatchCasts(const ir::SeqExpr& seq, const std::function<void(const ir::Type&)>& visit) {
-  for (const ir::BindingBlock& block : seq.blocks()) {
-    for (const ir::Binding& binding : block.bindings()) {
-      if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
-        visit(cast.ty());
-      } else if (auto branch = ir::If::Cast(ir::VarBinding::Cast(binding).value());
-                 branch.defined()) {
-        VisitMatchCasts(branch.true_branch(), visit);
-        VisitMatchCasts(branch.false_branch(), visit);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 LocalTypes::LocalTypes(const ir::Function& function, const std::string& function_name,
@@ -72,10 +58,11 @@ LocalTypes::LocalTypes(const ir::Function& function, const std::string& function
   }
   std::unordered_set<const ffi::Object*> of_params;
   for (const Occurrence& occurrence : occurrences) of_params.insert(occurrence.var.get());
-  VisitMatchCasts(function.body(), [&](const ir::Type& type) {
-    if (is_present && !is_present(type)) return;
+  ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+    auto cast = ir::MatchCast::Cast(binding);
+    if (!cast.defined() || (is_present && !is_present(cast.ty()))) return;
     std::vector<Occurrence> defined;
-    Collect(type, meshes, &defined);
+    Collect(cast.ty(), meshes, &defined);
     for (const Occurrence& occurrence : defined) {
       if (of_params.count(occurrence.var.get()) == 0) occurrences.push_back(occurrence);
     }

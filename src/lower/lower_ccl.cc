@@ -20,19 +20,13 @@ const std::string kRuntime = "distir.runtime.";
 class CollectiveLowering : public ir::FunctionRewriter {
  public:
   /*! \brief Whether the function has a collective. */
-  static bool Applies(const ir::SeqExpr& seq) {
-    for (const ir::BindingBlock& block : seq.blocks()) {
-      for (const ir::Binding& binding : block.bindings()) {
-        auto var_binding = ir::VarBinding::Cast(binding);
-        if (!var_binding.defined()) continue;
-        if (auto call = ir::Call::Cast(var_binding.value()); call.defined() && IsCollective(call))
-          return true;
-        if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-          if (Applies(branch.true_branch()) || Applies(branch.false_branch())) return true;
-        }
-      }
-    }
-    return false;
+  static bool Applies(const ir::Function& function) {
+    bool applies = false;
+    ir::VisitBindings(function.body(), [&applies](const ir::Binding& binding) {
+      ir::Call call = ir::BoundCall(binding);
+      applies = applies || (call.defined() && IsCollective(call));
+    });
+    return applies;
   }
 
  private:
@@ -89,7 +83,7 @@ ir::IRModule LowerCCL(const ir::IRModule& mod) {
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !CollectiveLowering::Applies(function.body())) continue;
+    if (!function.defined() || !CollectiveLowering::Applies(function)) continue;
     functions.Set(gv, CollectiveLowering().RewriteFunction(function));
     any = true;
   }

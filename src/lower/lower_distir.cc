@@ -8,6 +8,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/renew.h"
+#include "ir/rewriter.h"
 #include "lower/device_classes.h"
 #include "lower/signature.h"
 #include "lower/worker_program.h"
@@ -71,28 +72,17 @@ class ModuleLowering {
   // Functions that something outside may call: public ones, and those that nothing inside calls.
   std::vector<Named> Entries() {
     std::set<const ffi::Object*> called;
-    for (const auto& [gv, function] : distributed_) CollectCallees(function.body(), &called);
+    for (const auto& [gv, function] : distributed_) {
+      ir::VisitBindings(function.body(), [&called](const ir::Binding& binding) {
+        if (ir::Call call = ir::BoundCall(binding); call.defined()) called.insert(call.op().get());
+      });
+    }
     std::vector<Named> entries;
     for (const Named& named : distributed_) {
       bool is_public = ir::GetAttr(named.second.attrs(), "global_symbol") != nullptr;
       if (is_public || called.count(named.first.get()) == 0) entries.push_back(named);
     }
     return entries;
-  }
-
-  static void CollectCallees(const ir::SeqExpr& seq, std::set<const ffi::Object*>* called) {
-    for (const ir::BindingBlock& block : seq.blocks()) {
-      for (const ir::Binding& binding : block.bindings()) {
-        auto var_binding = ir::VarBinding::Cast(binding);
-        if (!var_binding.defined()) continue;
-        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
-          called->insert(call.op().get());
-        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-          CollectCallees(branch.true_branch(), called);
-          CollectCallees(branch.false_branch(), called);
-        }
-      }
-    }
   }
 
   struct Version {

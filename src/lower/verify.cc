@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/rewriter.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
 #include "redistribute/partial.h"
@@ -18,22 +19,6 @@ namespace lower {
 namespace ffi = tvm::ffi;
 
 namespace {
-
-/*! \brief Calls `visit` for every binding, those of branches included. */
-template <typename Visit>
-void ForEachBinding(const ir::SeqExpr& seq, const Visit& visit) {
-  for (const ir::BindingBlock& block : seq.blocks()) {
-    for (const ir::Binding& binding : block.bindings()) {
-      visit(binding);
-      auto var_binding = ir::VarBinding::Cast(binding);
-      if (!var_binding.defined()) continue;
-      if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-        ForEachBinding(branch.true_branch(), visit);
-        ForEachBinding(branch.false_branch(), visit);
-      }
-    }
-  }
-}
 
 template <typename Visit>
 void ForEachLeaf(const ir::Type& type, const Visit& visit) {
@@ -101,7 +86,7 @@ class DistributedVerifier {
       takes_part_ = op::IsDistributed(function);
       alike_.clear();
       for (const ir::Var& param : function.params()) CheckVar(param, param.ty());
-      ForEachBinding(function.body(), [this](const ir::Binding& b) { CheckBinding(b); });
+      ir::VisitBindings(function.body(), [this](const ir::Binding& b) { CheckBinding(b); });
       if (takes_part_ && is_legalized_) CheckReductions(function);
     }
     return std::move(violations_);
@@ -220,7 +205,7 @@ class DistributedVerifier {
 
   void CheckReductions(const ir::Function& function) {
     partial_.clear();
-    ForEachBinding(function.body(), [this](const ir::Binding& binding) {
+    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
       auto var_binding = ir::VarBinding::Cast(binding);
       if (!var_binding.defined()) return;
       auto call = ir::Call::Cast(var_binding.value());
@@ -300,7 +285,7 @@ std::vector<std::string> VerifyLowered(const ir::IRModule& mod) {
         violations.push_back("`" + var.name() + where + "is a DTensor: " + ir::Print(var.ty()));
     };
     for (const ir::Var& param : function.params()) check_type(param);
-    ForEachBinding(function.body(), [&](const ir::Binding& binding) {
+    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
       check_type(binding.var());
       auto var_binding = ir::VarBinding::Cast(binding);
       auto call = ir::Call::Cast(var_binding.defined() ? var_binding.value() : ir::Expr());

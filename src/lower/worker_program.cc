@@ -276,21 +276,14 @@ class WorkerProgram : public ir::FunctionRewriter {
     auto is_here = [this](const ir::Type& type) {
       return op::HasDTensor(type) && IsPresent(type, context_);
     };
-    for (const ir::BindingBlock& block : branch.blocks()) {
-      for (const ir::Binding& binding : block.bindings()) {
-        if (is_here(binding.var().ty())) return true;
-        auto var_binding = ir::VarBinding::Cast(binding);
-        if (!var_binding.defined()) continue;
-        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
-          for (const ir::Expr& arg : call.args()) {
-            if (is_here(arg.ty())) return true;
-          }
-        } else if (auto inner = ir::If::Cast(var_binding.value()); inner.defined()) {
-          if (IsAnyPresent(inner.true_branch()) || IsAnyPresent(inner.false_branch())) return true;
-        }
-      }
-    }
-    return is_here(branch.body().ty());
+    bool found = is_here(branch.body().ty());
+    ir::VisitBindings(branch, [&](const ir::Binding& binding) {
+      found = found || is_here(binding.var().ty());
+      ir::Call call = ir::BoundCall(binding);
+      if (found || !call.defined()) return;
+      for (const ir::Expr& arg : call.args()) found = found || is_here(arg.ty());
+    });
+    return found;
   }
 
   void LowerCall(const ir::Var& var, const ir::Call& call) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ir/build.h"
+#include "ir/rewriter.h"
 #include "op/collective.h"
 #include "propagation/emit.h"
 #include "propagation/instances.h"
@@ -109,29 +110,26 @@ class CallGraph {
 
   void Scan(const ffi::Object* key, Entry& entry) {
     for (const ir::Var& param : entry.function.params()) ScanType(param.ty(), entry);
-    ScanSeq(entry.function.body(), entry);
+    ir::VisitBindings(entry.function.body(),
+                      [&](const ir::Binding& binding) { ScanBinding(binding, entry); });
+    ScanValue(entry.function.body().body());
     for (const ffi::Object* callee : entry.callees) functions_.at(callee).callers.insert(key);
   }
 
-  void ScanSeq(const ir::SeqExpr& seq, Entry& entry) {
-    for (const ir::BindingBlock& block : seq.blocks()) {
-      for (const ir::Binding& binding : block.bindings()) {
-        ScanType(binding.var().ty(), entry);
-        ir::VarBinding var_binding = ir::VarBinding::Cast(binding);
-        if (!var_binding.defined()) continue;
-        if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
-          if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) entry.takes_part = true;
-          if (functions_.count(call.op().get()) > 0) entry.callees.insert(call.op().get());
-          for (const ir::Expr& arg : call.args()) ScanValue(arg);
-        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-          ScanSeq(branch.true_branch(), entry);
-          ScanSeq(branch.false_branch(), entry);
-        } else {
-          ScanValue(var_binding.value());
-        }
-      }
+  void ScanBinding(const ir::Binding& binding, Entry& entry) {
+    ScanType(binding.var().ty(), entry);
+    ir::VarBinding var_binding = ir::VarBinding::Cast(binding);
+    if (!var_binding.defined()) return;
+    if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
+      if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) entry.takes_part = true;
+      if (functions_.count(call.op().get()) > 0) entry.callees.insert(call.op().get());
+      for (const ir::Expr& arg : call.args()) ScanValue(arg);
+    } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
+      ScanValue(branch.true_branch().body());
+      ScanValue(branch.false_branch().body());
+    } else {
+      ScanValue(var_binding.value());
     }
-    ScanValue(seq.body());
   }
 
   void ScanValue(const ir::Expr& value) {

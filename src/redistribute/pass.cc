@@ -72,23 +72,11 @@ class Legalizer : public ir::FunctionRewriter {
   // Variables whose single use is a redistribution: their reduction can be part of it.
   void CollectRedistributedOnce(const ir::Function& function) {
     uses_ = ir::CountUses(function);
-    CollectIn(function.body());
-  }
-  void CollectIn(const ir::SeqExpr& seq) {
-    for (const ir::BindingBlock& block : seq.blocks()) {
-      for (const ir::Binding& binding : block.bindings()) {
-        auto var_binding = ir::VarBinding::Cast(binding);
-        if (!var_binding.defined()) continue;
-        if (auto call = ir::Call::Cast(var_binding.value());
-            call.defined() && IsRedistribute(call)) {
-          if (uses_[call.args()[0].get()] == 1)
-            redistributed_once_.insert({call.args()[0].get(), true});
-        } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-          CollectIn(branch.true_branch());
-          CollectIn(branch.false_branch());
-        }
-      }
-    }
+    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
+      ir::Call call = ir::BoundCall(binding);
+      if (call.defined() && IsRedistribute(call) && uses_[call.args()[0].get()] == 1)
+        redistributed_once_.insert({call.args()[0].get(), true});
+    });
   }
 
   static bool IsRedistribute(const ir::Call& call) {
