@@ -8,9 +8,6 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-_NAMES_IN_A_MESSAGE = 12
-
-
 _NAMES_IN_A_MESSAGE = 20
 
 

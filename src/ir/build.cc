@@ -89,7 +89,7 @@ Expr MakeTupleGetItem(const Expr& tuple, int index) {
   return kTupleGetItem(tuple, index, kNoSpan).cast<Expr>();
 }
 
-Var MakeVar(const std::string& name, const Type& ty, bool dataflow) {
+Var MakeVar(const ffi::String& name, const Type& ty, bool dataflow) {
   return (dataflow ? kDataflowVar(name, ty, kNoSpan) : kVar(name, ty, kNoSpan)).cast<Var>();
 }
 

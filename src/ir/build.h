@@ -29,7 +29,7 @@ Op GetOp(const std::string& name);
 Tuple MakeTuple(const ffi::Array<Expr>& fields);
 /*! \brief An element of a tuple, typed by it. */
 Expr MakeTupleGetItem(const Expr& tuple, int index);
-Var MakeVar(const std::string& name, const Type& ty, bool dataflow);
+Var MakeVar(const ffi::String& name, const Type& ty, bool dataflow);
 /*! \brief A global variable without a type; SetType gives it one. */
 GlobalVar MakeGlobalVar(const std::string& name);
 Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty);

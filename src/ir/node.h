@@ -110,7 +110,7 @@ class DTensorType : public Type {
 
 class Var : public Expr {
   DISTIR_VIEW(Var, Expr)
-  std::string name() const;
+  const ffi::String& name() const;
 };
 
 class DataflowVar : public Var {
@@ -124,7 +124,7 @@ class GlobalVar : public Expr {
 
 class Op : public Expr {
   DISTIR_VIEW(Op, Expr)
-  std::string name() const;
+  const ffi::String& name() const;
 };
 
 class ExternFunc : public Expr {

@@ -128,7 +128,7 @@ Var FunctionRewriter::Bind(const Var& var, const Expr& value, const Type& type) 
   return fresh;
 }
 
-Var FunctionRewriter::Emit(const std::string& name, const Expr& value) {
+Var FunctionRewriter::Emit(const ffi::String& name, const Expr& value) {
   Var var = MakeVar(name, value.ty(), writer_->is_dataflow());
   writer_->Add(MakeBinding(var, value));
   return var;

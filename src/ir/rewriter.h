@@ -78,7 +78,7 @@ class FunctionRewriter {
   Var Bind(const Var& var, const Expr& value, const Type& type);
   Var Bind(const Var& var, const Expr& value) { return Bind(var, value, value.ty()); }
   /*! \brief Binds a further variable, visible in the current block. */
-  Var Emit(const std::string& name, const Expr& value);
+  Var Emit(const ffi::String& name, const Expr& value);
   /*! \brief Lets `var` stand for `value`, without a binding where scoping allows. */
   void Alias(const Var& var, const Expr& value);
   void Replace(const Var& var, const Expr& value) { vars_[var.get()] = value; }

@@ -35,7 +35,7 @@ struct Source {
 
 struct SlotInfo {
   ir::TensorType type;
-  std::string name;          // of the variable, for explanations
+  ffi::String name;          // of the variable, for explanations
   bool is_constant = false;  // every device has all of it, so it says nothing of shardings
 };
 
@@ -43,7 +43,7 @@ struct Node {
   std::shared_ptr<const rules::FactorRule> rule;
   std::vector<int> operands;  // slots
   std::vector<int> results;
-  std::string name;  // of the operator, for explanations
+  ffi::String name;  // of the operator, for explanations
 };
 
 /*! \brief A call of another function of the module. */

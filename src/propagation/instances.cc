@@ -106,7 +106,7 @@ class Unfolder {
     return shifted;
   }
 
-  static const std::string kCallName;
+  static const ffi::String kCallName;
 
   Program& program_;
   const GraphOf& graph_of_;
@@ -114,7 +114,7 @@ class Unfolder {
   std::unordered_map<const FunctionGraph*, int> shared_;
 };
 
-const std::string Unfolder::kCallName = "call";
+const ffi::String Unfolder::kCallName = "call";
 
 }  // namespace
 

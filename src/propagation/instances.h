@@ -40,7 +40,7 @@ struct Link {
   const rules::FactorRule* rule;
   std::vector<int> operands;
   std::vector<int> results;
-  const std::string* name;
+  const ffi::String* name;
   int instance;
 };
 

@@ -18,7 +18,8 @@ constexpr int kMaxChain = 64;
 struct Entry {
   ffi::WeakObjectPtr<ffi::Object> function;
   std::shared_ptr<const ProgramRecord> record;
-  std::vector<std::pair<std::string, int>> variables;
+  int first_slot;  // its tensors are num_slots slots of the record
+  int num_slots;
   std::vector<Disagreement> disagreements;
 };
 
@@ -39,7 +40,8 @@ std::string Axes(const ProgramRecord& record, int slot, const mesh::AxisList& ax
 }
 
 std::string Place(const ProgramRecord& record, int slot) {
-  return "`" + record.slots[slot].variable + "` in `" + record.slots[slot].function + "`";
+  return "`" + static_cast<std::string>(record.slots[slot].variable) + "` in `" +
+         record.functions[record.slots[slot].function] + "`";
 }
 
 /*! \brief The last step that gave the slot axes overlapping `axes`, or null. */
@@ -48,6 +50,32 @@ const Step* FindStep(const ProgramRecord& record, int slot, const mesh::AxisList
     if (step->slot == slot && mesh::Overlaps(step->axes, axes)) return &*step;
   }
   return nullptr;
+}
+
+std::string PlacementText(const ir::Type& type) {
+  auto dtensor = ir::DTensorType::Cast(type);
+  if (!dtensor.defined()) return "a copy on every device";
+  std::string text;
+  for (int dim : op::PlacementDims(dtensor.placement())) {
+    text += text.empty() ? "\"" : ", ";
+    text += dim < 0 ? "R" : "S[" + std::to_string(dim) + "]";
+  }
+  return text + "\" on " + mesh::ToString(op::ToMesh(dtensor.device_mesh()));
+}
+
+ffi::String Text(const Disagreement& disagreement) {
+  return "`" + disagreement.variable + "` is redistributed from " +
+         PlacementText(disagreement.have) + " to " + PlacementText(disagreement.wanted) + " for `" +
+         disagreement.reader + "`";
+}
+
+/*! \brief The slots of a function's variables, in program order. */
+std::vector<int> VariableSlots(const Entry& entry) {
+  std::vector<int> slots;
+  for (int slot = entry.first_slot; slot < entry.first_slot + entry.num_slots; ++slot) {
+    if (!entry.record->slots[slot].is_constant) slots.push_back(slot);
+  }
+  return slots;
 }
 
 void ExplainChain(const ProgramRecord& record, const Step& first, ffi::Array<ffi::String>* lines) {
@@ -63,7 +91,7 @@ void ExplainChain(const ProgramRecord& record, const Step& first, ffi::Array<ffi
     const Step* source = FindStep(record, step->from_slot, step->axes);
     std::string dim = source == nullptr ? "" : " dimension " + std::to_string(source->dim);
     lines->push_back("  from " + Place(record, step->from_slot) + dim + " through " +
-                     record.links[step->link]);
+                     static_cast<std::string>(record.links[step->link]));
     step = source;
   }
 }
@@ -80,8 +108,8 @@ ffi::Any Explain(ir::Function function, ffi::String variable) {
   if (found == store.entries.end() || found->second.function.lock() == nullptr) return ffi::Any();
   const Entry& entry = found->second;
   ffi::Array<ffi::String> lines;
-  for (const auto& [name, slot] : entry.variables) {
-    if (name != static_cast<std::string>(variable)) continue;
+  for (int slot : VariableSlots(entry)) {
+    if (entry.record->slots[slot].variable != variable) continue;
     std::map<int, const Step*> last;  // by dimension
     for (const Step& step : entry.record->steps) {
       if (step.slot == slot) last[step.dim] = &step;
@@ -91,8 +119,7 @@ ffi::Any Explain(ir::Function function, ffi::String variable) {
       lines.push_back(Place(*entry.record, slot) + ": replicated, nothing shards it");
   }
   for (const Disagreement& disagreement : entry.disagreements) {
-    if (disagreement.variable == static_cast<std::string>(variable))
-      lines.push_back(disagreement.text);
+    if (disagreement.variable == variable) lines.push_back(Text(disagreement));
   }
   return lines;
 }
@@ -104,7 +131,8 @@ ffi::Any Variables(ir::Function function) {
   auto found = store.entries.find(function.get());
   if (found == store.entries.end() || found->second.function.lock() == nullptr) return ffi::Any();
   ffi::Array<ffi::String> names;
-  for (const auto& [name, slot] : found->second.variables) names.push_back(name);
+  const Entry& entry = found->second;
+  for (int slot : VariableSlots(entry)) names.push_back(entry.record->slots[slot].variable);
   return names;
 }
 
@@ -113,15 +141,15 @@ ffi::Any Variables(ir::Function function) {
 std::shared_ptr<const ProgramRecord> MakeRecord(const Program& program, std::vector<Step> steps,
                                                 const op::MeshTable& meshes) {
   auto record = std::make_shared<ProgramRecord>();
-  std::vector<const std::string*> functions(program.slots.size());
+  record->slots.resize(program.slots.size());
   for (const Instance& instance : program.instances) {
+    int function = static_cast<int>(record->functions.size());
+    record->functions.push_back(instance.graph->name);
     for (size_t i = 0; i < instance.graph->slots.size(); ++i) {
-      functions[instance.slot_offset + i] = &instance.graph->name;
+      const SlotInfo& info = instance.graph->slots[i];
+      int slot = instance.Slot(static_cast<int>(i));
+      record->slots[slot] = {function, program.slots[slot].root, info.name, info.is_constant};
     }
-  }
-  record->slots.reserve(program.slots.size());
-  for (size_t s = 0; s < program.slots.size(); ++s) {
-    record->slots.push_back({*functions[s], program.slots[s].info->name, program.slots[s].root});
   }
   record->links.reserve(program.links.size());
   for (const Link& link : program.links) record->links.push_back(*link.name);
@@ -131,8 +159,7 @@ std::shared_ptr<const ProgramRecord> MakeRecord(const Program& program, std::vec
 }
 
 void Remember(const ir::Function& function, std::shared_ptr<const ProgramRecord> record,
-              std::vector<std::pair<std::string, int>> variables,
-              std::vector<Disagreement> disagreements) {
+              const Instance& instance, std::vector<Disagreement> disagreements) {
   Store& store = GetStore();
   std::lock_guard<std::mutex> lock(store.mutex);
   if (store.entries.size() >= store.sweep_at) {
@@ -142,8 +169,9 @@ void Remember(const ir::Function& function, std::shared_ptr<const ProgramRecord>
     store.sweep_at = 2 * store.entries.size() + 64;
   }
   auto pointer = ffi::detail::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(function);
-  store.entries[function.get()] = {ffi::WeakObjectPtr<ffi::Object>(pointer), std::move(record),
-                                   std::move(variables), std::move(disagreements)};
+  store.entries[function.get()] = {
+      ffi::WeakObjectPtr<ffi::Object>(pointer), std::move(record), instance.slot_offset,
+      static_cast<int>(instance.graph->slots.size()), std::move(disagreements)};
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -4,14 +4,13 @@
  * made.
  *
  * Kept beside the program, not in it: printed modules stay clean. Entries live as long as their
- * function does.
+ * function does. A run only keeps what it has at hand; texts are made when somebody asks.
  */
 #ifndef DISTIR_PROPAGATION_PROVENANCE_H_
 #define DISTIR_PROPAGATION_PROVENANCE_H_
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "propagation/instances.h"
@@ -23,12 +22,14 @@ namespace propagation {
  * stay alive. */
 struct ProgramRecord {
   struct Slot {
-    std::string function;
-    std::string variable;
+    int function;  // in functions
     int root;
+    ffi::String variable;
+    bool is_constant;
   };
   std::vector<Slot> slots;
-  std::vector<std::string> links;  // operator names
+  std::vector<std::string> functions;
+  std::vector<ffi::String> links;  // operator names
   std::vector<Step> steps;
   std::vector<mesh::Mesh> roots;
 };
@@ -38,15 +39,15 @@ std::shared_ptr<const ProgramRecord> MakeRecord(const Program& program, std::vec
 
 /*! \brief A redistribution that emission inserted: who had what, who wanted what. */
 struct Disagreement {
-  std::string variable;
-  std::string text;
+  ffi::String variable;
+  ir::Type have;
+  ir::DTensorType wanted;
+  ffi::String reader;  // what is computed from it
 };
 
-/*! \brief Remembers an emitted function. `variables` are its variables with their slots in the
- * program. */
+/*! \brief Remembers a function that was emitted from an instance of the program. */
 void Remember(const ir::Function& function, std::shared_ptr<const ProgramRecord> record,
-              std::vector<std::pair<std::string, int>> variables,
-              std::vector<Disagreement> disagreements);
+              const Instance& instance, std::vector<Disagreement> disagreements);
 
 }  // namespace propagation
 }  // namespace distir

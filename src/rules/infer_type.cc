@@ -88,7 +88,7 @@ ir::Type StripDistribution(const ir::Type& type) {
 bool StatesResultType(const ir::Expr& callee) {
   if (ir::ExternFunc::Is(callee)) return true;
   if (!ir::Op::Is(callee)) return false;
-  std::string name = ir::Op::Cast(callee).name();
+  const ffi::String name = ir::Op::Cast(callee).name();
   for (const char* typed : kTyped) {
     if (name == typed) return true;
   }
