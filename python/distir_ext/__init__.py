@@ -14,6 +14,7 @@ from distir_ext import (
 )
 from distir_ext._version import __version__
 from distir_ext.annotate import annotate
+from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
 from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.pipelines import build, lower
@@ -24,6 +25,10 @@ _script.install()
 _warnings.install()
 
 __all__ = [
+    "INFINIBAND",
+    "NVLINK",
+    "Cluster",
+    "Link",
     "Mesh",
     "Session",
     "ShardingMutator",

@@ -9,16 +9,18 @@ import tvm
 from tvm import relax
 
 from distir_ext import transform
+from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
 _SIGNATURE_FUNCTION = "distir_signature"
 
 
-def lower(mod: tvm.IRModule) -> tvm.IRModule:
+def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
     """Runs what is still missing up to per-worker Relax, with ``R.ccl`` collectives.
 
     Args:
         mod: A module at any stage: annotated, propagated, legalised or already lowered.
+        cluster: What the devices are joined by; the module's own, or NVLink, if left out.
 
     Returns:
         The module after LowerDistIR.
@@ -28,6 +30,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     """
     if _signature(mod) is not None:
         return mod
+    if cluster is not None:
+        mod = transform.SetCluster(cluster)(mod)
     lowered = tvm.transform.Sequential(
         [
             transform.PropagateSharding(),
@@ -43,12 +47,18 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     return lowered
 
 
-def build(mod: tvm.IRModule, target: str | tvm.target.Target = "llvm", **options: Any) -> Any:
+def build(
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target = "llvm",
+    cluster: Cluster | None = None,
+    **options: Any,
+) -> Any:
     """Builds one executable that every worker loads, from a module at any stage.
 
     Args:
         mod: A module at any stage.
         target: What each worker runs on, as for ``tvm.compile``.
+        cluster: What the devices are joined by, as for :func:`lower`.
         options: Passed on to ``tvm.compile``.
 
     Returns:
@@ -59,7 +69,7 @@ def build(mod: tvm.IRModule, target: str | tvm.target.Target = "llvm", **options
     Raises:
         ValueError: the module has no sharding annotations, or a pass refuses it.
     """
-    workers = _with_signature_function(transform.LowerCCL()(lower(mod)))
+    workers = _with_signature_function(transform.LowerCCL()(lower(mod, cluster)))
     with _branch_safe_context(workers):
         return tvm.compile(workers, target=target, **options)
 

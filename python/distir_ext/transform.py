@@ -6,6 +6,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext.annotate import AnnotateSharding
+from distir_ext.cluster import SetCluster
 
 __all__ = [
     "AnnotateSharding",
@@ -13,6 +14,7 @@ __all__ = [
     "LowerCCL",
     "LowerDistIR",
     "PropagateSharding",
+    "SetCluster",
 ]
 
 
@@ -35,7 +37,11 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
 
 
 def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
-    """Redistributions, and reductions that operators imply, become collectives on DTensors."""
+    """Redistributions, and reductions that operators imply, become collectives on DTensors.
+
+    Each becomes the fastest sequence of collectives that there is on the module's cluster
+    (``SetCluster``); a symbolic dimension counts as 1024.
+    """
     return _native("LegalizeRedistribute")
 
 

@@ -26,6 +26,7 @@ class ModuleLowering {
       : mod_(mod),
         meshes_(mod.global_infos()),
         roots_(RootsOfFunctions(mod, &meshes_)),
+        plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))),
         kernels_(mod.functions(), &meshes_,
                  [this](const std::string& name, const ir::BaseFunc& kernel) {
                    ir::GlobalVar gv = ir::MakeGlobalVar(UniqueName(name));

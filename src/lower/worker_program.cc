@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <functional>
 #include <unordered_set>
 #include <utility>
@@ -50,7 +51,13 @@ const std::string& TransferPlans::PlanOf(const ir::Call& call, op::MeshTable* me
   mesh::Sharding target = meshes->ShardingOf(ir::DTensorType::Cast(call.ty()), &target_root);
   const mesh::Mesh& source_mesh = meshes->Root(source_root);
   const mesh::Mesh& target_mesh = meshes->Root(target_root);
-  mesh::TransferPlan plan = mesh::PlanTransfer(source_mesh, source, target_mesh, target);
+  std::vector<int64_t> extents;
+  for (const ir::Expr& dim : ir::ShapeOf(ir::DTensorType::Cast(call.ty()).tensor_ty())) {
+    extents.push_back(std::max<int64_t>(ir::StaticDim(dim), 0));
+  }
+  mesh::TransferPlan plan =
+      mesh::PlanTransfer(source_mesh, source, target_mesh, target, extents,
+                         [&](int64_t from, int64_t to) { return cluster_.Between(from, to); });
   std::vector<std::string> pieces;
   for (const mesh::Piece& piece : plan.pieces) {
     pieces.push_back("[" + std::to_string(piece.source) + "," + std::to_string(piece.target) + "," +

@@ -14,8 +14,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cost/cluster.h"
 #include "ir/node.h"
 #include "lower/local_kernel.h"
 #include "lower/local_types.h"
@@ -28,10 +30,12 @@ namespace lower {
  * sight. */
 class TransferPlans {
  public:
+  explicit TransferPlans(cost::Cluster cluster) : cluster_(std::move(cluster)) {}
   /*! \brief The runtime's plan (JSON) of a transfer or permute call. */
   const std::string& PlanOf(const ir::Call& call, op::MeshTable* meshes);
 
  private:
+  const cost::Cluster cluster_;
   std::map<const ffi::Object*, std::string> plans_;
 };
 

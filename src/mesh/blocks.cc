@@ -7,7 +7,11 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace distir {
 namespace mesh {
@@ -26,11 +30,6 @@ struct Side {
   }
 };
 
-struct Holder {
-  int64_t device_id;
-  int64_t pieces_sent = 0;
-};
-
 /*! \brief The blocks that a sharding cuts a tensor into, and who holds each. */
 class Blocks {
  public:
@@ -43,7 +42,7 @@ class Blocks {
     }
     holders_.resize(count);
     for (const auto& [id, position] : side.by_id) {
-      holders_[IndexOf(side.boxes[position].begin)].push_back(Holder{id});
+      holders_[IndexOf(side.boxes[position].begin)].push_back(id);
     }
   }
 
@@ -57,20 +56,7 @@ class Blocks {
     return part;
   }
 
-  /*! \brief Who sends a part of the block with the cell `begin` to `target`. */
-  int64_t ChooseSender(const std::vector<int64_t>& begin, int64_t target) {
-    std::vector<Holder>& holders = holders_[IndexOf(begin)];
-    auto own = std::lower_bound(holders.begin(), holders.end(), target,
-                                [](const Holder& h, int64_t id) { return h.device_id < id; });
-    if (own != holders.end() && own->device_id == target) return target;
-    auto least = std::min_element(
-        holders.begin(), holders.end(),
-        [](const Holder& a, const Holder& b) { return a.pieces_sent < b.pieces_sent; });
-    ++least->pieces_sent;
-    return least->device_id;
-  }
-
- private:
+  /*! \brief The index of the block that holds a cell. */
   int64_t IndexOf(const std::vector<int64_t>& cell) const {
     int64_t index = 0;
     for (size_t dim = 0; dim < cell.size(); ++dim) {
@@ -79,10 +65,29 @@ class Blocks {
     return index;
   }
 
-  std::vector<int64_t> counts_;               // blocks per dimension
-  std::vector<int64_t> extents_;              // of a block, in grid units
-  std::vector<std::vector<Holder>> holders_;  // per block, by device id
+  /*! \brief Device ids, sorted. */
+  const std::vector<int64_t>& HoldersOf(int64_t block) const { return holders_[block]; }
+
+ private:
+  std::vector<int64_t> counts_;                // blocks per dimension
+  std::vector<int64_t> extents_;               // of a block, in grid units
+  std::vector<std::vector<int64_t>> holders_;  // per block
 };
+
+std::vector<int64_t> Nearest(const std::vector<int64_t>& holders, int64_t target,
+                             const Distance& distance) {
+  if (distance == nullptr) return holders;
+  std::vector<int64_t> nearest;
+  int least = std::numeric_limits<int>::max();
+  for (int64_t holder : holders) {
+    const int far = distance(holder, target);
+    if (far > least) continue;
+    if (far < least) nearest.clear();
+    least = far;
+    nearest.push_back(holder);
+  }
+  return nearest;
+}
 
 /*!
  * \brief Moves `begin` to the next part of `box`, in the order of begins, `part` being the present
@@ -98,6 +103,87 @@ bool NextPart(const Box& box, const Box& part, std::vector<int64_t>* begin) {
   }
   return false;
 }
+
+/*! \brief A box that a device wants and does not hold. */
+struct Demand {
+  int64_t target;
+  Box box;
+};
+
+/*! \brief Spreads demands for one block over its holders; cuts boxes where that makes it even. */
+class Spreader {
+ public:
+  /*! \param units Elements per grid unit in each dimension, 0 where unknown. */
+  explicit Spreader(std::vector<int64_t> units)
+      : units_(std::move(units)), refinement_(units_.size(), 1) {}
+
+  void Spread(const std::vector<Demand>& demands, const std::vector<int64_t>& holders) {
+    const int64_t num_demands = static_cast<int64_t>(demands.size());
+    const int64_t num_holders = static_cast<int64_t>(holders.size());
+    const int64_t slabs = num_holders / std::gcd(num_demands, num_holders);  // of each demand
+    auto holder_of = [&](int64_t slab) { return slab * num_holders / (num_demands * slabs); };
+    for (int64_t i = 0; i < num_demands; ++i) {
+      const Demand& demand = demands[i];
+      const size_t dim = slabs > 1 ? DimensionToCut(demand.box, slabs) : units_.size();
+      for (int64_t from = 0, to; from < slabs; from = to) {
+        const int64_t holder = holder_of(i * slabs + from);
+        to = from + 1;
+        while (to < slabs && (dim == units_.size() || holder_of(i * slabs + to) == holder)) ++to;
+        cuts_.push_back({{holders[holder], demand.target, demand.box}, dim, from, to, slabs});
+      }
+    }
+  }
+
+  /*! \brief How much finer the grid has to be for all cuts. */
+  const std::vector<int64_t>& refinement() const { return refinement_; }
+
+  /*! \brief The pieces, in units of the finer grid. */
+  void AddTo(std::vector<Piece>* pieces) const {
+    for (const Cut& cut : cuts_) {
+      Piece piece = cut.piece;
+      for (size_t d = 0; d < refinement_.size(); ++d) {
+        piece.box.begin[d] *= refinement_[d];
+        piece.box.end[d] *= refinement_[d];
+      }
+      if (cut.dim < refinement_.size()) {
+        const int64_t begin = piece.box.begin[cut.dim];
+        const int64_t extent = piece.box.end[cut.dim] - begin;
+        piece.box.begin[cut.dim] = begin + extent * cut.from / cut.slabs;
+        piece.box.end[cut.dim] = begin + extent * cut.to / cut.slabs;
+      }
+      pieces->push_back(std::move(piece));
+    }
+  }
+
+ private:
+  /*! \brief Slabs [from, to) of a piece that is cut into `slabs` along `dim`. */
+  struct Cut {
+    Piece piece;
+    size_t dim;
+    int64_t from, to, slabs;
+  };
+
+  /*! \brief The dimension along which a box cuts into equal slabs with the least refinement; their
+   * number when there is none. */
+  size_t DimensionToCut(const Box& box, int64_t slabs) {
+    size_t best = units_.size();
+    int64_t least = 0;
+    for (size_t d = 0; d < units_.size(); ++d) {
+      const int64_t finer = slabs / std::gcd(box.end[d] - box.begin[d], slabs);
+      if (finer > 1 && (units_[d] == 0 || units_[d] % finer != 0)) continue;
+      if (best == units_.size() || finer < least) {
+        best = d;
+        least = finer;
+      }
+    }
+    if (best < units_.size()) refinement_[best] = std::lcm(refinement_[best], least);
+    return best;
+  }
+
+  std::vector<int64_t> units_;
+  std::vector<int64_t> refinement_;
+  std::vector<Cut> cuts_;
+};
 
 void CheckNotPartial(const Sharding& sharding, const char* side) {
   if (sharding.partial.empty()) return;
@@ -130,7 +216,8 @@ std::vector<Box> DeviceBoxes(const Mesh& mesh, const Sharding& sharding,
 }
 
 TransferPlan PlanTransfer(const Mesh& source_mesh, const Sharding& source, const Mesh& target_mesh,
-                          const Sharding& target) {
+                          const Sharding& target, const std::vector<int64_t>& shape,
+                          const Distance& distance) {
   const size_t ndim = source.dims.size();
   if (target.dims.size() != ndim) {
     TVM_FFI_THROW(ValueError) << "cannot transfer a tensor of " << ndim
@@ -144,17 +231,43 @@ TransferPlan PlanTransfer(const Mesh& source_mesh, const Sharding& source, const
   }
   const Side from(source_mesh, source, plan.grid);
   const Side to(target_mesh, target, plan.grid);
-  Blocks blocks(from, source, plan.grid);
+  const Blocks blocks(from, source, plan.grid);
+  std::vector<Piece> kept;
+  std::map<std::pair<int64_t, std::vector<int64_t>>, std::vector<Demand>> demands;
   for (const auto& [target_id, position] : to.by_id) {
     const Box& wanted = to.boxes[position];
     std::vector<int64_t> begin = wanted.begin;
     for (bool more = true; more;) {
       Box part = blocks.Clip(wanted, begin);
-      const int64_t sender = blocks.ChooseSender(begin, target_id);
+      const int64_t block = blocks.IndexOf(begin);
+      const std::vector<int64_t>& holders = blocks.HoldersOf(block);
       more = NextPart(wanted, part, &begin);
-      plan.pieces.push_back(Piece{sender, target_id, std::move(part)});
+      if (std::binary_search(holders.begin(), holders.end(), target_id)) {
+        kept.push_back({target_id, target_id, std::move(part)});
+      } else {
+        demands[{block, Nearest(holders, target_id, distance)}].push_back(
+            {target_id, std::move(part)});
+      }
     }
   }
+  std::vector<int64_t> units(ndim, 0);
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    if (shape[dim] % plan.grid[dim] == 0) units[dim] = shape[dim] / plan.grid[dim];
+  }
+  Spreader spreader(std::move(units));
+  for (const auto& [block, wanted] : demands) spreader.Spread(wanted, block.second);
+  for (Piece& piece : kept) {
+    for (size_t dim = 0; dim < ndim; ++dim) {
+      piece.box.begin[dim] *= spreader.refinement()[dim];
+      piece.box.end[dim] *= spreader.refinement()[dim];
+    }
+  }
+  plan.pieces = std::move(kept);
+  spreader.AddTo(&plan.pieces);
+  for (size_t dim = 0; dim < ndim; ++dim) plan.grid[dim] *= spreader.refinement()[dim];
+  std::sort(plan.pieces.begin(), plan.pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.target, a.box.begin) < std::tie(b.target, b.box.begin);
+  });
   return plan;
 }
 

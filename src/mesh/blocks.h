@@ -14,6 +14,7 @@
 #define DISTIR_MESH_BLOCKS_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "mesh/sharding.h"
@@ -38,7 +39,9 @@ struct Piece {
 };
 
 struct TransferPlan {
-  std::vector<int64_t> grid;  // per tensor dimension: least common multiple of both shard counts
+  // Per tensor dimension the least common multiple of both shard counts, or a multiple of that
+  // where pieces are cut finer.
+  std::vector<int64_t> grid;
   std::vector<Piece> pieces;  // ordered by target id, then box.begin
 };
 
@@ -49,16 +52,25 @@ struct TransferPlan {
 std::vector<Box> DeviceBoxes(const Mesh& mesh, const Sharding& sharding,
                              const std::vector<int64_t>& grid);
 
+/*! \brief How far a device is from another, by id; equal numbers are equally far. */
+using Distance = std::function<int(int64_t, int64_t)>;
+
 /*!
  * \brief Moves a tensor from one mesh and sharding to another; the meshes may be the same, overlap
  * or be disjoint. Every target device gets each grid cell exactly once: from itself where it holds
- * it, else from one of the holders, the sending spread evenly over them (the numbers of pieces that
- * holders of one block send to others differ by at most 1). Deterministic, and independent of the
- * views by which meshes and shardings are written.
+ * it, else from the nearest of its holders, the sending spread evenly over equally near ones. Where
+ * fewer devices want a block than hold it, a piece is cut so that all of them send a part, if a
+ * dimension of the tensor divides so. Deterministic, and independent of the views by which meshes
+ * and shardings are written.
+ *
+ * \param shape Extents of the tensor, 0 where unknown; empty: all unknown. Pieces are then cut only
+ * between grid cells.
+ * \param distance Null: all devices are equally far.
  * \throws ValueError when the numbers of dimensions differ or either side is partial.
  */
 TransferPlan PlanTransfer(const Mesh& source_mesh, const Sharding& source, const Mesh& target_mesh,
-                          const Sharding& target);
+                          const Sharding& target, const std::vector<int64_t>& shape = {},
+                          const Distance& distance = nullptr);
 
 }  // namespace mesh
 }  // namespace distir

@@ -11,6 +11,8 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
+#include <unordered_map>
+
 #include "mesh/blocks.h"
 #include "mesh/common_view.h"
 #include "mesh/plain_data.h"
@@ -199,19 +201,26 @@ void RegisterBlocks() {
             }
             return boxes;
           })
-      .def("distir.mesh.PlanTransfer", [](Ints source_shape, Ints source_ids, ShardingData source,
-                                          Ints target_shape, Ints target_ids, ShardingData target) {
-        const Mesh from = ToMesh(source_shape, source_ids);
-        const Mesh to = ToMesh(target_shape, target_ids);
-        const TransferPlan plan =
-            PlanTransfer(from, ToShardingOn(from, source), to, ToShardingOn(to, target));
-        ffi::Array<ffi::Any> pieces;  // each source, target, begin, end
-        for (const Piece& piece : plan.pieces) {
-          pieces.push_back(ffi::Array<ffi::Any>{piece.source, piece.target, ToInts(piece.box.begin),
-                                                ToInts(piece.box.end)});
-        }
-        return ffi::Array<ffi::Any>{ToInts(plan.grid), pieces};
-      });
+      // `hosts`: lists of device ids; devices of one are nearer to each other than to all others.
+      .def("distir.mesh.PlanTransfer",
+           [](Ints source_shape, Ints source_ids, ShardingData source, Ints target_shape,
+              Ints target_ids, ShardingData target, Ints extents, ffi::Array<Ints> hosts) {
+             const Mesh from = ToMesh(source_shape, source_ids);
+             const Mesh to = ToMesh(target_shape, target_ids);
+             std::unordered_map<int64_t, size_t> host_of;
+             for (size_t host = 0; host < hosts.size(); ++host) {
+               for (int64_t device : hosts[host]) host_of[device] = host + 1;
+             }
+             const TransferPlan plan = PlanTransfer(
+                 from, ToShardingOn(from, source), to, ToShardingOn(to, target), ToVector(extents),
+                 [&](int64_t a, int64_t b) { return host_of[a] == host_of[b] ? 0 : 1; });
+             ffi::Array<ffi::Any> pieces;  // each source, target, begin, end
+             for (const Piece& piece : plan.pieces) {
+               pieces.push_back(ffi::Array<ffi::Any>{
+                   piece.source, piece.target, ToInts(piece.box.begin), ToInts(piece.box.end)});
+             }
+             return ffi::Array<ffi::Any>{ToInts(plan.grid), pieces};
+           });
 }
 
 }  // namespace
