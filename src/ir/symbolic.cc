@@ -74,9 +74,10 @@ TensorType WithKnownShape(const TensorType& type) {
   return MakeTensorType(*shape.values(), type);
 }
 
-ffi::Array<Expr> ShapeOf(const TensorType& type) {
-  ShapeExpr shape = ShapeExpr::Cast(type.shape());
-  return shape.defined() ? shape.values() : ffi::Array<Expr>();
+const ffi::Array<Expr>& ShapeOf(const TensorType& type) {
+  static const ffi::Array<Expr> none;
+  // The array belongs to the shape, which the type keeps alive.
+  return HasKnownShape(type) ? ShapeExpr::Cast(type.shape()).values() : none;
 }
 
 Expr Multiply(const Expr& dim, int64_t factor) {

@@ -18,7 +18,7 @@ namespace ir {
 int64_t StaticDim(const Expr& dim);
 /*! \brief The dimensions of a tensor type; empty when the shape is unknown and ndim is not 0 (see
  * HasKnownShape). */
-ffi::Array<Expr> ShapeOf(const TensorType& type);
+const ffi::Array<Expr>& ShapeOf(const TensorType& type);
 bool HasKnownShape(const TensorType& type);
 /*! \brief The type with the dimensions written out where its shape is a variable whose type has
  * them, so that it can stand where the variable is not defined. */

@@ -129,7 +129,6 @@ ir::PrimFunc MakeLocalKernel(const std::string& name, const rules::KernelRule& k
 rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::FactorRule& rule) {
   struct Side {
     std::vector<ir::DTensorType> types;
-    std::vector<mesh::Sharding> shardings;
     std::vector<const mesh::Sharding*> known;
     std::vector<double> elements;
   };
@@ -138,14 +137,12 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
   CollectPlacements(call.ty(), &results.types);
   int root = -1;
   for (Side* side : {&operands, &results}) {
-    side->shardings.resize(side->types.size());
     for (size_t i = 0; i < side->types.size(); ++i) {
       side->known.push_back(nullptr);
       side->elements.push_back(0);
       if (!side->types[i].defined()) continue;
-      side->shardings[i] = meshes_.ShardingOf(side->types[i], &root);
-      side->known[i] = &side->shardings[i];
-      side->elements[i] = rules::NumElements(side->types[i].tensor_ty());
+      side->known[i] = &meshes_.ShardingOf(side->types[i], &root);
+      side->elements[i] = rules::NumElements(rules::StaticSizes(side->types[i].tensor_ty()));
     }
   }
   rules::CallSharding decision =
@@ -154,10 +151,10 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
     for (size_t i = 0; i < wanted.size(); ++i) {
       bool agrees = side.known[i] == nullptr
                         ? wanted[i].IsReplicated()
-                        : mesh::Canonical(wanted[i]) == mesh::Canonical(side.shardings[i]);
+                        : mesh::Canonical(wanted[i]) == mesh::Canonical(*side.known[i]);
       DISTIR_REQUIRE(agrees, ValueError)
           << "kernel `" << KernelName(call) << "`: " << what << " " << i << " is placed as "
-          << (side.known[i] == nullptr ? "a plain tensor" : mesh::ToString(side.shardings[i]))
+          << (side.known[i] == nullptr ? "a plain tensor" : mesh::ToString(*side.known[i]))
           << ", but its index maps need " << mesh::ToString(wanted[i])
           << "; redistribute it, or let PropagateSharding place the call";
     }

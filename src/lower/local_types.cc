@@ -105,7 +105,7 @@ ir::Expr LocalTypes::LocalValue(const ir::Expr& value) {
 ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
                                             const mesh::Sharding& sharding) {
   ffi::Array<ir::Expr> local;
-  ffi::Array<ir::Expr> shape = ir::ShapeOf(type);
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
   for (size_t d = 0; d < shape.size(); ++d) {
     int64_t shards = mesh::NumShards(sharding.dims[d]);
     int64_t size = ir::StaticDim(shape[d]);
@@ -130,7 +130,7 @@ ir::Type LocalTypes::Local(const ir::Type& type) {
     return ir::MapDims(type, [this](const ir::Expr& dim) { return LocalValue(dim); });
   if (!ir::HasKnownShape(dtensor.tensor_ty())) return dtensor.tensor_ty();
   int root;
-  mesh::Sharding sharding = meshes_.ShardingOf(dtensor, &root);
+  const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor, &root);
   return ir::MakeTensorType(LocalShape(dtensor.tensor_ty(), sharding), dtensor.tensor_ty());
 }
 

@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/small_vector.h"
+
 namespace distir {
 namespace mesh {
 
@@ -54,7 +56,8 @@ struct AxisRef {
   bool operator<(const AxisRef& other) const;  // by axis, pre_size, size
 };
 
-using AxisList = std::vector<AxisRef>;  // major to minor
+/*! \brief Major to minor. Nearly all dimensions are sharded over one axis or none. */
+using AxisList = SmallVector<AxisRef, 1>;
 
 /*! \brief How values of a partial tensor combine. kNone: the tensor is not partial. */
 enum class Reduction : int { kNone = 0, kSum, kMax, kMin, kProd, kMean };

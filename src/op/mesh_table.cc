@@ -12,18 +12,6 @@ namespace {
 // Where TVMScript's examples keep meshes; views are appended there.
 constexpr const char* kMeshInfo = "mesh";
 
-/*! \brief A sharding's axes as numbers, with what it is on before them. */
-std::vector<int64_t> Key(int64_t on, const mesh::Sharding& sharding) {
-  std::vector<int64_t> key{on};
-  for (const mesh::AxisList& axes : sharding.dims) {
-    key.push_back(-1);
-    for (const mesh::AxisRef& ref : axes) {
-      key.insert(key.end(), {ref.axis, ref.pre_size, ref.size});
-    }
-  }
-  return key;
-}
-
 }  // namespace
 
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh) {
@@ -77,6 +65,18 @@ MeshTable::MeshTable(const ir::GlobalInfoMap& global_infos) : global_infos_(glob
   num_given_ = views_.size();
 }
 
+// A sharding's axes as numbers, with what it is on before them.
+MeshTable::ShardingKey MeshTable::Key(int64_t on, const mesh::Sharding& sharding) {
+  ShardingKey key{on};
+  for (const mesh::AxisList& axes : sharding.dims) {
+    key.push_back(-1);
+    for (const mesh::AxisRef& ref : axes) {
+      for (int64_t number : {int64_t{ref.axis}, ref.pre_size, ref.size}) key.push_back(number);
+    }
+  }
+  return key;
+}
+
 int MeshTable::FindView(const mesh::Mesh& mesh) const {
   for (size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].mesh == mesh) return static_cast<int>(i);
@@ -95,6 +95,7 @@ int MeshTable::Enter(const ir::DeviceMesh& device_mesh) {
     if (root < 0) {
       root = num_roots();
       roots_.push_back(mesh);
+      root_views_.push_back(static_cast<int>(views_.size()));
     }
     view = static_cast<int>(views_.size());
     views_.push_back({device_mesh, mesh, root});
@@ -104,27 +105,38 @@ int MeshTable::Enter(const ir::DeviceMesh& device_mesh) {
   return view;
 }
 
-int MeshTable::RootOf(const ir::DeviceMesh& device_mesh) {
+int MeshTable::ViewOf(const ir::DeviceMesh& device_mesh) {
   auto it = view_of_object_.find(device_mesh.get());
-  return views_[it == view_of_object_.end() ? Enter(device_mesh) : it->second].root;
+  return it == view_of_object_.end() ? Enter(device_mesh) : it->second;
 }
 
-mesh::Sharding MeshTable::ShardingOf(const ir::DTensorType& type, int* root) {
+int MeshTable::RootOf(const ir::DeviceMesh& device_mesh) {
+  return views_[ViewOf(device_mesh)].root;
+}
+
+const mesh::Sharding& MeshTable::ShardingOf(const ir::DTensorType& type, int* root) {
   return ShardingOf(type.device_mesh(), type.placement(), std::max(type.tensor_ty().ndim(), 0),
                     root);
 }
 
-mesh::Sharding MeshTable::ShardingOf(const ir::DeviceMesh& device_mesh,
-                                     const ir::Placement& placement, int ndim, int* root) {
-  *root = RootOf(device_mesh);
-  const View& view = views_[view_of_object_.at(device_mesh.get())];
-  std::vector<int> dims = PlacementDims(placement);
-  if (static_cast<int>(dims.size()) != view.mesh.ndim()) {
-    TVM_FFI_THROW(ValueError) << "placement " << ir::Print(placement) << " has " << dims.size()
-                              << " entries, but its device mesh has " << view.mesh.ndim()
-                              << " axes";
+const mesh::Sharding& MeshTable::ShardingOf(const ir::DeviceMesh& device_mesh,
+                                            const ir::Placement& placement, int ndim, int* root) {
+  const int index = ViewOf(device_mesh);
+  const View& view = views_[index];
+  *root = view.root;
+  const PlacementKey key{placement.get(), index, ndim};
+  auto it = read_.find(key);
+  if (it == read_.end()) {
+    std::vector<int> dims = PlacementDims(placement);
+    if (static_cast<int>(dims.size()) != view.mesh.ndim()) {
+      TVM_FFI_THROW(ValueError) << "placement " << ir::Print(placement) << " has " << dims.size()
+                                << " entries, but its device mesh has " << view.mesh.ndim()
+                                << " axes";
+    }
+    mesh::Sharding sharding = mesh::FromPlacement(view.mesh, dims, ndim, roots_[view.root]);
+    it = read_.emplace(key, ReadPlacement{placement, std::move(sharding)}).first;
   }
-  return mesh::FromPlacement(view.mesh, dims, ndim, roots_[*root]);
+  return it->second.sharding;
 }
 
 ir::DeviceMesh MeshTable::Intern(const mesh::Mesh& mesh) {
@@ -135,7 +147,7 @@ ir::DeviceMesh MeshTable::Intern(const mesh::Mesh& mesh) {
 
 std::pair<ir::DeviceMesh, ir::Placement> MeshTable::PlacementOf(int root,
                                                                 const mesh::Sharding& sharding) {
-  std::vector<int64_t> key = Key(root, sharding);
+  ShardingKey key = Key(root, sharding);
   auto it = placements_.find(key);
   if (it == placements_.end()) {
     mesh::MeshPlacement placed = mesh::ToPlacement(roots_[root], sharding);
@@ -159,9 +171,8 @@ std::pair<ir::DeviceMesh, ir::Placement> MeshTable::PlacementOf(int root,
 
 ir::Placement MeshTable::PlacementOn(const ir::DeviceMesh& view, int root,
                                      const mesh::Sharding& sharding) {
-  RootOf(view);  // enters a view that is new
-  int index = view_of_object_.at(view.get());
-  std::vector<int64_t> key = Key(index, sharding);
+  int index = ViewOf(view);
+  ShardingKey key = Key(index, sharding);
   auto it = placements_on_view_.find(key);
   if (it == placements_on_view_.end()) {
     auto dims = mesh::ToPlacementOn(views_[index].mesh, roots_[root], sharding);

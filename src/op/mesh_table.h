@@ -22,6 +22,7 @@
 
 #include "ir/node.h"
 #include "mesh/sharding.h"
+#include "support/small_vector.h"
 
 namespace distir {
 namespace op {
@@ -44,15 +45,18 @@ class MeshTable {
   /*! \brief The root of a mesh; entered on first sight. */
   int RootOf(const ir::DeviceMesh& device_mesh);
   const mesh::Mesh& Root(int root) const { return roots_[root]; }
+  /*! \brief The root as the module's object. */
+  ir::DeviceMesh RootMesh(int root) const { return views_[root_views_[root]].object; }
   int num_roots() const { return static_cast<int>(roots_.size()); }
 
   /*!
-   * \brief The sharding, on its root, that a type states; `root` receives the root.
+   * \brief The sharding, on its root, that a type states; `root` receives the root. Read once per
+   * placement object; the reference is valid as long as the table.
    * \throws ValueError naming the type when placement and rank do not agree.
    */
-  mesh::Sharding ShardingOf(const ir::DTensorType& type, int* root);
-  mesh::Sharding ShardingOf(const ir::DeviceMesh& device_mesh, const ir::Placement& placement,
-                            int ndim, int* root);
+  const mesh::Sharding& ShardingOf(const ir::DTensorType& type, int* root);
+  const mesh::Sharding& ShardingOf(const ir::DeviceMesh& device_mesh,
+                                   const ir::Placement& placement, int ndim, int* root);
 
   /*! \brief A mesh and placement that state a sharding: the root's own where possible. */
   std::pair<ir::DeviceMesh, ir::Placement> PlacementOf(int root, const mesh::Sharding& sharding);
@@ -71,17 +75,43 @@ class MeshTable {
     mesh::Mesh mesh;
     int root;
   };
+  /*! \brief What one placement object says of tensors of one rank, on one view. */
+  struct PlacementKey {
+    const ffi::Object* placement;
+    int view;
+    int ndim;
+    bool operator==(const PlacementKey& other) const {
+      return placement == other.placement && view == other.view && ndim == other.ndim;
+    }
+  };
+  struct HashPlacementKey {
+    size_t operator()(const PlacementKey& key) const {
+      return std::hash<const void*>()(key.placement) ^
+             static_cast<size_t>(key.view * 64 + key.ndim);
+    }
+  };
+  struct ReadPlacement {
+    ir::Placement placement;  // keeps the key alive
+    mesh::Sharding sharding;
+  };
+  // Up to four dimensions sharded over one axis each do without an allocation.
+  using ShardingKey = SmallVector<int64_t, 20>;
+
+  static ShardingKey Key(int64_t on, const mesh::Sharding& sharding);
   int Enter(const ir::DeviceMesh& device_mesh);
+  int ViewOf(const ir::DeviceMesh& device_mesh);
   int FindView(const mesh::Mesh& mesh) const;
 
   ir::GlobalInfoMap global_infos_;
   size_t num_given_ = 0;  // views below this index stand in global_infos_
   std::vector<View> views_;
   std::vector<mesh::Mesh> roots_;
+  std::vector<int> root_views_;          // the view that is the root itself
   std::vector<ir::DeviceMesh> entered_;  // keeps the keys of view_of_object_ alive
   std::unordered_map<const ffi::Object*, int> view_of_object_;
-  std::map<std::vector<int64_t>, std::pair<ir::DeviceMesh, ir::Placement>> placements_;
-  std::map<std::vector<int64_t>, ir::Placement> placements_on_view_;
+  std::unordered_map<PlacementKey, ReadPlacement, HashPlacementKey> read_;
+  std::map<ShardingKey, std::pair<ir::DeviceMesh, ir::Placement>> placements_;
+  std::map<ShardingKey, ir::Placement> placements_on_view_;
 };
 
 }  // namespace op

@@ -61,7 +61,7 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   /*! \brief The type whose tensors are placed as the slots are solved; non-tensors stay. */
-  ir::Type SolvedType(const ir::Type& type, const std::vector<int>& slots, size_t* next) {
+  ir::Type SolvedType(const ir::Type& type, const SlotList& slots, size_t* next) {
     if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
       ffi::Array<ir::Type> fields;
       for (const ir::Type& field : tuple.fields()) fields.push_back(SolvedType(field, slots, next));
@@ -78,7 +78,7 @@ class InstanceEmitter : public PlacementRewriter {
  private:
   const SlotState& State(int local) const { return program_.slots[instance_.Slot(local)]; }
 
-  ir::Type SolvedType(const ir::Type& type, const std::vector<int>& slots) {
+  ir::Type SolvedType(const ir::Type& type, const SlotList& slots) {
     size_t next = 0;
     return SolvedType(type, slots, &next);
   }
@@ -171,7 +171,7 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   /*! \brief A condition is needed where the branches run. */
-  ir::Type ConditionType(const ir::Expr& cond, const std::vector<int>& results) {
+  ir::Type ConditionType(const ir::Expr& cond, const SlotList& results) {
     auto tensor = ir::TensorType::Cast(rules::StripDistribution(cond.ty()));
     if (!tensor.defined() || results.empty()) return cond.ty();
     int root = State(results[0]).root;
@@ -223,7 +223,6 @@ class InstanceEmitter : public PlacementRewriter {
     const Node& node = graph_.nodes[index->second];
     if (auto cache = op::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
     // What the tensors have now, and what the result should have, decide how the call is computed.
-    std::vector<mesh::Sharding> have(node.operands.size());
     std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
     std::vector<const mesh::Sharding*> results;
     std::vector<double> elements(node.operands.size(), 0);
@@ -234,11 +233,11 @@ class InstanceEmitter : public PlacementRewriter {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const SlotState& state = State(node.operands[i]);
       if (root == kNoRoot) root = state.root;
-      elements[i] = state.elements;
+      elements[i] = state.info->elements;
       if (state.info->is_constant || !types[i].defined()) continue;
       int have_root;
-      have[i] = meshes_.ShardingOf(types[i], &have_root);
-      if (have_root == root) operands[i] = &have[i];
+      const mesh::Sharding& have = meshes_.ShardingOf(types[i], &have_root);
+      if (have_root == root) operands[i] = &have;
     }
     if (node.operands.empty()) {
       // R.zeros: a Tensor, made by every device alike; each use places it as it needs.
@@ -266,7 +265,7 @@ class InstanceEmitter : public PlacementRewriter {
   /*! \brief Binds a value and, where its layout is not the solved one, redistributes it. */
   void BindSolved(const ir::Var& var, const ir::Expr& value) {
     ir::Type type = value.ty();
-    const std::vector<int>& slots = SlotsOf(var);
+    const SlotList& slots = SlotsOf(var);
     bool is_tensor = slots.size() == 1 && !ir::TupleType::Is(type);
     if (!is_tensor) {
       // The fields of a tuple are redistributed where they are used; plain tensors in it are placed
@@ -295,8 +294,8 @@ class InstanceEmitter : public PlacementRewriter {
 
   bool HasLayout(const ir::DTensorType& type, const SlotState& state) {
     int root;
-    mesh::Sharding sharding = meshes_.ShardingOf(type, &root);
-    return root == state.root && mesh::Canonical(sharding) == mesh::Canonical(state.sharding);
+    const mesh::Sharding& sharding = meshes_.ShardingOf(type, &root);
+    return root == state.root && mesh::SameLayout(meshes_.Root(root), sharding, state.sharding);
   }
 
   static bool HasPlainTensor(const ir::Type& type) {
@@ -308,8 +307,8 @@ class InstanceEmitter : public PlacementRewriter {
     return ir::TensorType::Is(type);
   }
 
-  const std::vector<int>& SlotsOf(const ir::Var& var) const {
-    static const std::vector<int> none;
+  const SlotList& SlotsOf(const ir::Var& var) const {
+    static const SlotList none;
     auto it = graph_.var_slots.find(var.get());
     return it == graph_.var_slots.end() ? none : it->second;
   }

@@ -9,6 +9,7 @@
 #include "op/collective.h"
 #include "op/kv_cache.h"
 #include "rules/infer_type.h"
+#include "rules/projection.h"
 #include "rules/registry.h"
 #include "rules/tir_rule.h"
 #include "support/error.h"
@@ -29,11 +30,11 @@ class GraphBuilder {
 
   void Run() {
     for (const ir::Var& param : graph_.function.params()) {
-      std::vector<int> slots = NewSlots(param.ty(), param.name());
+      SlotList slots = NewSlots(param.ty(), param.name());
       graph_.params.insert(graph_.params.end(), slots.begin(), slots.end());
       graph_.var_slots[param.get()] = std::move(slots);
     }
-    std::vector<int> body = VisitSeq(graph_.function.body());
+    SlotList body = VisitSeq(graph_.function.body());
     graph_.results = NewSlots(rules::StripDistribution(graph_.function.body().body().ty()),
                               "result of " + graph_.name);
     AddIdentities(body, graph_.results, "return");
@@ -41,7 +42,7 @@ class GraphBuilder {
   }
 
  private:
-  std::vector<int> VisitSeq(const ir::SeqExpr& seq) {
+  SlotList VisitSeq(const ir::SeqExpr& seq) {
     for (const ir::BindingBlock& block : seq.blocks()) {
       for (const ir::Binding& binding : block.bindings()) VisitBinding(binding);
     }
@@ -51,8 +52,8 @@ class GraphBuilder {
   void VisitBinding(const ir::Binding& binding) {
     const ir::Var& var = binding.var();
     if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
-      std::vector<int> slots = NewSlots(var.ty(), var.name());
-      std::vector<int> value = SlotsOf(cast.value());
+      SlotList slots = NewSlots(var.ty(), var.name());
+      SlotList value = SlotsOf(cast.value());
       if (value.size() == slots.size()) AddIdentities(value, slots, "match_cast");
       graph_.var_slots[var.get()] = std::move(slots);
       return;
@@ -72,7 +73,7 @@ class GraphBuilder {
   }
 
   void VisitCall(const ir::Var& var, const ir::Call& call) {
-    std::vector<int> results = NewSlots(var.ty(), var.name());
+    SlotList results = NewSlots(var.ty(), var.name());
     if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
       AddIdentities(SlotsOf(call.args()[0]), results, "annotate_sharding");
       StateAll(op::TargetMesh(call), op::TargetPlacement(call), results);
@@ -92,13 +93,13 @@ class GraphBuilder {
     graph_.var_slots[var.get()] = std::move(results);
   }
 
-  void VisitOperator(const ir::Var& var, const ir::Call& call, const std::vector<int>& results) {
+  void VisitOperator(const ir::Var& var, const ir::Call& call, const SlotList& results) {
     const ir::Type& result_ty = var.ty();
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = op::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
     Node node;
-    node.rule = std::make_shared<const rules::FactorRule>(rules::RuleOf(view));
+    node.rule = graph_.rules.Add(rules::RuleOf(view));
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
     node.results = results;
     if (node.operands.empty()) {
@@ -113,7 +114,7 @@ class GraphBuilder {
   // Links what goes into a cache to what was in it before, but for positions. Each state of a cache
   // has a slot of its own.
   void VisitCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind,
-                      const std::vector<int>& results) {
+                      const SlotList& results) {
     ir::Expr cache = op::UsedCache(call, kind);
     Node node;
     node.name = ir::ExternFunc::Cast(call.op()).name();
@@ -135,13 +136,13 @@ class GraphBuilder {
     rules::FactorRule rule;
     for (int slot : node.operands) rule.operands.push_back(AddCacheFactors(slot, &rule));
     for (int slot : node.results) rule.results.push_back(AddCacheFactors(slot, &rule));
-    node.rule = std::make_shared<const rules::FactorRule>(std::move(rule));
+    node.rule = graph_.rules.Add(std::move(rule));
     graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
     graph_.nodes.push_back(std::move(node));
   }
 
   rules::TensorFactors AddCacheFactors(int slot, rules::FactorRule* rule) const {
-    std::vector<int64_t> sizes = rules::StaticSizes(graph_.slots[slot].type);
+    const rules::Sizes& sizes = graph_.slots[slot].sizes;
     rules::TensorFactors factors(sizes.size());
     for (size_t d = 1; d < sizes.size(); ++d) {
       if (rule->factors.size() < d)
@@ -152,9 +153,9 @@ class GraphBuilder {
   }
 
   void VisitIf(const ir::Var& var, const ir::If& branch) {
-    std::vector<int> true_value = VisitSeq(branch.true_branch());
-    std::vector<int> false_value = VisitSeq(branch.false_branch());
-    std::vector<int> results = NewSlots(var.ty(), var.name());
+    SlotList true_value = VisitSeq(branch.true_branch());
+    SlotList false_value = VisitSeq(branch.false_branch());
+    SlotList results = NewSlots(var.ty(), var.name());
     AddIdentities(true_value, results, "if");
     AddIdentities(false_value, results, "if");
     AddCondition(SlotsOf(branch.cond()), results);
@@ -162,13 +163,13 @@ class GraphBuilder {
   }
 
   // Says nothing of shardings, only that a condition and what depends on it belong to one mesh.
-  void AddCondition(const std::vector<int>& cond, const std::vector<int>& results) {
+  void AddCondition(const SlotList& cond, const SlotList& results) {
     if (cond.size() != 1 || results.empty()) return;
     Node node;
     rules::FactorRule rule;
     rule.operands.resize(1);
     rule.results.resize(results.size());
-    node.rule = std::make_shared<const rules::FactorRule>(std::move(rule));
+    node.rule = graph_.rules.Add(std::move(rule));
     node.operands = cond;
     node.results = results;
     node.name = "if";
@@ -176,24 +177,24 @@ class GraphBuilder {
   }
 
   // The slots of an expression in A-normal form.
-  std::vector<int> SlotsOf(const ir::Expr& expr) {
+  SlotList SlotsOf(const ir::Expr& expr) {
     if (ir::Var::Is(expr)) {
       auto it = graph_.var_slots.find(expr.get());
-      return it == graph_.var_slots.end() ? std::vector<int>() : it->second;
+      return it == graph_.var_slots.end() ? SlotList() : it->second;
     }
     if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
-      std::vector<int> slots;
+      SlotList slots;
       for (const ir::Expr& field : tuple.fields()) Append(SlotsOf(field), &slots);
       return slots;
     }
     if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
-      std::vector<int> slots = SlotsOf(item.tuple());
+      SlotList slots = SlotsOf(item.tuple());
       auto type = ir::TupleType::Cast(item.tuple().ty());
       if (!type.defined()) return {};
       size_t begin = 0;
       for (int i = 0; i < item.index(); ++i) begin += CountTensors(type.fields()[i]);
       size_t count = CountTensors(type.fields()[item.index()]);
-      return std::vector<int>(slots.begin() + begin, slots.begin() + begin + count);
+      return SlotList(slots.begin() + begin, slots.begin() + begin + count);
     }
     if (ir::Constant::Is(expr) && CountTensors(expr.ty()) > 0) {
       auto [it, inserted] = graph_.expr_slots.try_emplace(expr.get());
@@ -217,24 +218,25 @@ class GraphBuilder {
     return tensors.size();
   }
 
-  std::vector<int> NewSlots(const ir::Type& type, const std::string& name) {
+  SlotList NewSlots(const ir::Type& type, const ffi::String& name) {
     std::vector<ir::TensorType> tensors;
     rules::CollectTensorTypes(type, &tensors);
-    std::vector<int> slots;
+    SlotList slots;
     for (const ir::TensorType& tensor : tensors) {
       slots.push_back(static_cast<int>(graph_.slots.size()));
-      graph_.slots.push_back({tensor, name});
+      rules::Sizes sizes = rules::StaticSizes(tensor);
+      graph_.slots.push_back({tensor, name, sizes, rules::NumElements(sizes)});
     }
     StateTypes(type, slots);
     return slots;
   }
 
-  void AddIdentities(const std::vector<int>& from, const std::vector<int>& to, const char* name) {
+  void AddIdentities(const SlotList& from, const SlotList& to, const char* name) {
     for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
-      std::vector<int64_t> sizes = rules::StaticSizes(graph_.slots[from[i]].type);
-      if (sizes.size() != rules::StaticSizes(graph_.slots[to[i]].type).size()) continue;
+      const rules::Sizes& sizes = graph_.slots[from[i]].sizes;
+      if (sizes.size() != graph_.slots[to[i]].sizes.size()) continue;
       Node node;
-      node.rule = std::make_shared<const rules::FactorRule>(rules::IdentityRule(sizes));
+      node.rule = graph_.rules.Add(rules::IdentityRule(sizes));
       node.operands = {from[i]};
       node.results = {to[i]};
       node.name = name;
@@ -242,8 +244,7 @@ class GraphBuilder {
     }
   }
 
-  void StateAll(const ir::DeviceMesh& mesh, const ir::Placement& placement,
-                const std::vector<int>& slots) {
+  void StateAll(const ir::DeviceMesh& mesh, const ir::Placement& placement, const SlotList& slots) {
     for (int slot : slots) State(mesh, placement, slot);
   }
 
@@ -276,23 +277,22 @@ class GraphBuilder {
   }
 
   void CheckDivides(const SlotInfo& info, const mesh::Sharding& sharding) {
-    std::vector<int64_t> sizes = rules::StaticSizes(info.type);
-    for (size_t d = 0; d < sizes.size(); ++d) {
+    for (size_t d = 0; d < info.sizes.size(); ++d) {
       int64_t shards = mesh::NumShards(sharding.dims[d]);
-      if (sizes[d] >= 0 && sizes[d] % shards != 0) {
+      if (info.sizes[d] >= 0 && info.sizes[d] % shards != 0) {
         TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: dimension "
-                                  << d << " of size " << sizes[d] << " does not divide into "
+                                  << d << " of size " << info.sizes[d] << " does not divide into "
                                   << shards << " shards";
       }
     }
   }
 
   // DTensor types in a type are sources for the slots of its tensors.
-  void StateTypes(const ir::Type& type, const std::vector<int>& slots) {
+  void StateTypes(const ir::Type& type, const SlotList& slots) {
     size_t next = 0;
     StateTypes(type, slots, &next);
   }
-  void StateTypes(const ir::Type& type, const std::vector<int>& slots, size_t* next) {
+  void StateTypes(const ir::Type& type, const SlotList& slots, size_t* next) {
     if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
       for (const ir::Type& field : tuple.fields()) StateTypes(field, slots, next);
     } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
@@ -302,7 +302,7 @@ class GraphBuilder {
     }
   }
 
-  static void Append(const std::vector<int>& from, std::vector<int>* to) {
+  static void Append(const SlotList& from, SlotList* to) {
     to->insert(to->end(), from.begin(), from.end());
   }
 

@@ -12,7 +12,6 @@
 #define DISTIR_PROPAGATION_GRAPH_H_
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,16 +32,21 @@ struct Source {
   mesh::Sharding sharding;
 };
 
+/*! \brief Slots of the graph; most values are one tensor. */
+using SlotList = SmallVector<int, 2>;
+
 struct SlotInfo {
   ir::TensorType type;
   ffi::String name;          // of the variable, for explanations
+  rules::Sizes sizes;        // of the dimensions, as StaticSizes
+  double elements;           // as NumElements
   bool is_constant = false;  // every device has all of it, so it says nothing of shardings
 };
 
 struct Node {
-  std::shared_ptr<const rules::FactorRule> rule;
-  std::vector<int> operands;  // slots
-  std::vector<int> results;
+  const rules::FactorRule* rule;  // in the graph's rules
+  SlotList operands;
+  SlotList results;
   ffi::String name;  // of the operator, for explanations
 };
 
@@ -50,8 +54,8 @@ struct Node {
 struct CallSite {
   const ffi::Object* call;  // ir::Call
   ir::GlobalVar callee;
-  std::vector<int> arguments;  // slots of all arguments, flattened
-  std::vector<int> results;
+  SlotList arguments;  // slots of all arguments, flattened
+  SlotList results;
   size_t position;  // number of nodes before it, for program order
 };
 
@@ -62,13 +66,13 @@ struct FunctionGraph {
   std::vector<Node> nodes;
   std::vector<CallSite> calls;
   std::vector<Source> sources;
-  std::vector<int> params;  // slots of all parameters, flattened
-  std::vector<int>
-      results;  // slots of the returned value, flattened: separate from the slots of its expression
+  SlotList params;   // slots of all parameters, flattened
+  SlotList results;  // of the returned value, flattened: separate from those of its expression
+  rules::RuleSet rules;
   /*! \brief Slots of each variable; a variable without tensors has none. */
-  std::unordered_map<const ffi::Object*, std::vector<int>> var_slots;
+  std::unordered_map<const ffi::Object*, SlotList> var_slots;
   /*! \brief Slots of each constant and of each If, by the expression. */
-  std::unordered_map<const ffi::Object*, std::vector<int>> expr_slots;
+  std::unordered_map<const ffi::Object*, SlotList> expr_slots;
   /*! \brief The node of a call of an operator, by the call. */
   std::unordered_map<const ffi::Object*, int> node_of_call;
 };

@@ -1,9 +1,6 @@
 #include "propagation/instances.h"
 
 #include <algorithm>
-
-#include "rules/projection.h"
-
 namespace distir {
 namespace propagation {
 
@@ -30,10 +27,8 @@ class Unfolder {
     Instance instance{&graph, static_cast<int>(program_.slots.size()), {}};
     program_.instances.push_back(std::move(instance));
     for (const SlotInfo& info : graph.slots) {
-      std::vector<int64_t> sizes = rules::StaticSizes(info.type);
-      int rank = static_cast<int>(sizes.size());
-      program_.slots.push_back({&info, kNoRoot, false, mesh::Sharding::Replicated(rank),
-                                std::move(sizes), rules::NumElements(info.type)});
+      int rank = static_cast<int>(info.sizes.size());
+      program_.slots.push_back({&info, kNoRoot, false, mesh::Sharding::Replicated(rank)});
     }
     for (const Source& source : graph.sources) {
       SlotState& slot = program_.slots[program_.instances[index].Slot(source.slot)];
@@ -56,8 +51,7 @@ class Unfolder {
       }
       if (i == graph.nodes.size()) break;
       const Node& node = graph.nodes[i];
-      program_.links.push_back({node.rule.get(), Shifted(node.operands, offset),
-                                Shifted(node.results, offset), &node.name, index});
+      AddLink(node.rule, &node.name, node.operands, offset, node.results, offset);
     }
     open_.erase(&graph);
   }
@@ -69,9 +63,9 @@ class Unfolder {
     program_.instances[caller].callee_of_call[site.call] = callee;
     int caller_offset = program_.instances[caller].slot_offset;
     int callee_offset = program_.instances[callee].slot_offset;
-    Identify(Shifted(site.arguments, caller_offset), Shifted(graph.params, callee_offset), caller);
+    Identify(site.arguments, caller_offset, graph.params, callee_offset);
     if (is_new) Walk(callee);
-    Identify(Shifted(graph.results, callee_offset), Shifted(site.results, caller_offset), caller);
+    Identify(graph.results, callee_offset, site.results, caller_offset);
   }
 
   int CalleeInstance(const FunctionGraph& graph, bool* is_new) {
@@ -90,20 +84,22 @@ class Unfolder {
     return it->second;
   }
 
-  void Identify(const std::vector<int>& from, const std::vector<int>& to, int instance) {
+  void Identify(const SlotList& from, int from_offset, const SlotList& to, int to_offset) {
     for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
-      if (program_.slots[from[i]].sizes.size() != program_.slots[to[i]].sizes.size()) continue;
-      program_.identity_rules.push_back(std::make_shared<const rules::FactorRule>(
-          rules::IdentityRule(program_.slots[from[i]].sizes)));
-      program_.links.push_back(
-          {program_.identity_rules.back().get(), {from[i]}, {to[i]}, &kCallName, instance});
+      const SlotState& slot = program_.slots[from[i] + from_offset];
+      const rules::Sizes& sizes = slot.info->sizes;
+      if (sizes.size() != program_.slots[to[i] + to_offset].info->sizes.size()) continue;
+      AddLink(program_.identity_rules.Add(rules::IdentityRule(sizes)), &kCallName, {from[i]},
+              from_offset, {to[i]}, to_offset);
     }
   }
 
-  static std::vector<int> Shifted(const std::vector<int>& slots, int offset) {
-    std::vector<int> shifted(slots);
-    for (int& slot : shifted) slot += offset;
-    return shifted;
+  void AddLink(const rules::FactorRule* rule, const ffi::String* name, const SlotList& operands,
+               int operand_offset, const SlotList& results, int result_offset) {
+    program_.links.push_back({rule, name, static_cast<int>(program_.link_slots.size()),
+                              static_cast<int>(operands.size()), static_cast<int>(results.size())});
+    for (int slot : operands) program_.link_slots.push_back(slot + operand_offset);
+    for (int slot : results) program_.link_slots.push_back(slot + result_offset);
   }
 
   static const ffi::String kCallName;

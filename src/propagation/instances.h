@@ -13,7 +13,6 @@
 #define DISTIR_PROPAGATION_INSTANCES_H_
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,17 +30,26 @@ struct SlotState {
   int root = kNoRoot;
   bool is_stated = false;  // an annotation or a type fixes it
   mesh::Sharding sharding;
-  std::vector<int64_t> sizes;
-  double elements;
 };
 
-/*! \brief A graph node with slots of the whole program. */
+/*! \brief A graph node with slots of the whole program, which Program::Operands and Results give.
+ */
 struct Link {
   const rules::FactorRule* rule;
-  std::vector<int> operands;
-  std::vector<int> results;
   const ffi::String* name;
-  int instance;
+  int first;  // of its slots in Program::link_slots
+  int num_operands;
+  int num_results;
+};
+
+/*! \brief Numbers that lie one behind the other. */
+struct IntRange {
+  const int* first;
+  const int* last;
+  const int* begin() const { return first; }
+  const int* end() const { return last; }
+  size_t size() const { return last - first; }
+  int operator[](size_t i) const { return first[i]; }
 };
 
 struct Instance {
@@ -56,9 +64,18 @@ struct Instance {
 struct Program {
   std::vector<Instance> instances;
   std::vector<SlotState> slots;
-  std::vector<Link> links;  // in program order, callees unfolded at their calls
-  std::vector<std::shared_ptr<const rules::FactorRule>>
-      identity_rules;  // owned rules of call boundaries
+  std::vector<Link> links;        // in program order, callees unfolded at their calls
+  std::vector<int> link_slots;    // of all links, operands before results
+  rules::RuleSet identity_rules;  // of call boundaries
+
+  IntRange Operands(const Link& link) const {
+    const int* slots = link_slots.data() + link.first;
+    return {slots, slots + link.num_operands};
+  }
+  IntRange Results(const Link& link) const {
+    const int* slots = link_slots.data() + link.first + link.num_operands;
+    return {slots, slots + link.num_results};
+  }
 };
 
 /*! \brief Looks up the graph of a function by its global variable. */

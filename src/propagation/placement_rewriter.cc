@@ -146,19 +146,20 @@ void PlacementRewriter::CollectPlaced(const ir::Expr& arg, std::vector<ir::DTens
 
 ir::DeviceMesh PlacementRewriter::ViewFor(int root, const std::vector<mesh::Sharding>& operands,
                                           const std::vector<mesh::Sharding>& results) {
-  const mesh::Mesh& root_mesh = meshes_.Root(root);
-  std::vector<mesh::AxisList> lists;
+  ir::DeviceMesh root_mesh = meshes_.RootMesh(root);
   bool root_serves = true;
   for (const auto* shardings : {&operands, &results}) {
-    for (const mesh::Sharding& sharding : *shardings) {
-      if (sharding.IsReplicated()) continue;
-      root_serves = root_serves && mesh::ToPlacementOn(root_mesh, root_mesh, sharding).has_value();
-      lists.insert(lists.end(), sharding.dims.begin(), sharding.dims.end());
-    }
+    for (const mesh::Sharding& sharding : *shardings)
+      root_serves = root_serves && meshes_.PlacementOn(root_mesh, root, sharding).defined();
   }
-  if (root_serves) return meshes_.Intern(root_mesh);
+  if (root_serves) return root_mesh;
   // The lists come from one factor rule, so they agree on the order of what they share.
-  std::optional<mesh::Mesh> view = mesh::CommonView(root_mesh, lists);
+  std::vector<mesh::AxisList> lists;
+  for (const auto* shardings : {&operands, &results}) {
+    for (const mesh::Sharding& sharding : *shardings)
+      lists.insert(lists.end(), sharding.dims.begin(), sharding.dims.end());
+  }
+  std::optional<mesh::Mesh> view = mesh::CommonView(meshes_.Root(root), lists);
   TVM_FFI_ICHECK(view.has_value()) << "the shardings of a call have no common mesh";
   return meshes_.Intern(*view);
 }
@@ -169,10 +170,10 @@ bool PlacementRewriter::Fits(const ir::Type& have, const ir::DTensorType& wanted
   if (SamePlacement(dtensor, wanted)) return true;
   if (exact) return false;
   int have_root, wanted_root;
-  mesh::Sharding have_sharding = meshes_.ShardingOf(dtensor, &have_root);
-  mesh::Sharding wanted_sharding = meshes_.ShardingOf(wanted, &wanted_root);
+  const mesh::Sharding& have_sharding = meshes_.ShardingOf(dtensor, &have_root);
+  const mesh::Sharding& wanted_sharding = meshes_.ShardingOf(wanted, &wanted_root);
   return have_root == wanted_root &&
-         mesh::Canonical(have_sharding) == mesh::Canonical(wanted_sharding);
+         mesh::SameLayout(meshes_.Root(have_root), have_sharding, wanted_sharding);
 }
 
 bool PlacementRewriter::FitsAll(const ir::Type& have, const ir::TupleType& wanted, bool exact) {

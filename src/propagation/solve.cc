@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <utility>
 
 #include "propagation/instances.h"
 #include "rules/projection.h"
@@ -14,24 +15,44 @@ namespace {
 using mesh::AxisList;
 using rules::FactorShardings;
 
-/*! \brief Links by the slots they touch. */
-std::vector<std::vector<int>> LinksOfSlots(const Program& program) {
-  std::vector<std::vector<int>> users(program.slots.size());
-  for (size_t l = 0; l < program.links.size(); ++l) {
-    for (const auto* slots : {&program.links[l].operands, &program.links[l].results}) {
-      for (int slot : *slots) {
-        if (users[slot].empty() || users[slot].back() != static_cast<int>(l))
-          users[slot].push_back(static_cast<int>(l));
+/*! \brief The links that touch each slot, in program order. */
+class LinksOfSlots {
+ public:
+  explicit LinksOfSlots(const Program& program) : begin_(program.slots.size() + 1, 0) {
+    ForEachUse(program, [this](int slot, int) { ++begin_[slot + 1]; });
+    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+    links_.resize(begin_.back());
+    std::vector<int> next(begin_.begin(), begin_.end() - 1);
+    ForEachUse(program, [&](int slot, int link) { links_[next[slot]++] = link; });
+  }
+
+  IntRange operator[](int slot) const {
+    return {links_.data() + begin_[slot], links_.data() + begin_[slot + 1]};
+  }
+
+ private:
+  /*! \brief Calls `visit` once for each slot of each link. */
+  template <typename Visit>
+  static void ForEachUse(const Program& program, const Visit& visit) {
+    std::vector<int> last(program.slots.size(), -1);
+    for (size_t l = 0; l < program.links.size(); ++l) {
+      const Link& link = program.links[l];
+      for (IntRange slots : {program.Operands(link), program.Results(link)}) {
+        for (int slot : slots) {
+          if (std::exchange(last[slot], static_cast<int>(l)) != static_cast<int>(l))
+            visit(slot, static_cast<int>(l));
+        }
       }
     }
   }
-  return users;
-}
+
+  std::vector<int> begin_;  // per slot, where its links begin
+  std::vector<int> links_;
+};
 
 class MeshSolver {
  public:
-  MeshSolver(Program* program, const std::vector<std::vector<int>>& users)
-      : program_(*program), users_(users) {}
+  MeshSolver(Program* program, const LinksOfSlots& users) : program_(*program), users_(users) {}
 
   void Run() {
     std::vector<int> all(program_.links.size());
@@ -59,22 +80,22 @@ class MeshSolver {
  private:
   void Visit(const Link& link, bool is_forward) {
     if (is_forward) {
-      int root = LastRoot(link.operands);
-      if (root != kNoRoot) AssignAll(link.results, root);
+      int root = LastRoot(program_.Operands(link));
+      if (root != kNoRoot) AssignAll(program_.Results(link), root);
     } else {
-      int root = LastRoot(link.results);
-      if (root == kNoRoot) root = LastRoot(link.operands);
-      if (root != kNoRoot) AssignAll(link.operands, root);
+      int root = LastRoot(program_.Results(link));
+      if (root == kNoRoot) root = LastRoot(program_.Operands(link));
+      if (root != kNoRoot) AssignAll(program_.Operands(link), root);
     }
   }
 
-  int LastRoot(const std::vector<int>& slots) const {
+  int LastRoot(IntRange slots) const {
     int root = kNoRoot;
     for (int slot : slots) root = std::max(root, program_.slots[slot].root);
     return root;
   }
 
-  void AssignAll(const std::vector<int>& slots, int root) {
+  void AssignAll(IntRange slots, int root) {
     for (int slot : slots) {
       if (program_.slots[slot].root != kNoRoot) continue;
       program_.slots[slot].root = root;
@@ -86,13 +107,13 @@ class MeshSolver {
   }
 
   Program& program_;
-  const std::vector<std::vector<int>>& users_;
+  const LinksOfSlots& users_;
   std::deque<int> forward_, backward_;
 };
 
 class AxisSolver {
  public:
-  AxisSolver(Program* program, const std::vector<std::vector<int>>& users, std::vector<Step>* steps)
+  AxisSolver(Program* program, const LinksOfSlots& users, std::vector<Step>* steps)
       : program_(*program),
         users_(users),
         steps_(*steps),
@@ -144,15 +165,16 @@ class AxisSolver {
     FactorShardings factors;  // empty when the tensor has no axes
   };
 
+  double Elements(const View& view) const { return program_.slots[view.slot].info->elements; }
+
   void Visit(int index, bool resolve_conflicts) {
     const Link& link = program_.links[index];
     views_.clear();
     bool any = false;
     int root = kNoRoot;
-    for (int slot : link.results) root = std::max(root, program_.slots[slot].root);
+    for (int slot : program_.Results(link)) root = std::max(root, program_.slots[slot].root);
     if (root == kNoRoot) return;
-    auto collect = [&](const std::vector<int>& slots,
-                       const std::vector<rules::TensorFactors>& tensors) {
+    auto collect = [&](IntRange slots, const std::vector<rules::TensorFactors>& tensors) {
       for (size_t i = 0; i < slots.size(); ++i) {
         const SlotState& slot = program_.slots[slots[i]];
         if (slot.root != root || slot.info->is_constant) continue;
@@ -163,8 +185,8 @@ class AxisSolver {
         any = true;
       }
     };
-    collect(link.operands, link.rule->operands);
-    collect(link.results, link.rule->results);
+    collect(program_.Operands(link), link.rule->operands);
+    collect(program_.Results(link), link.rule->results);
     if (!any) return;
 
     FactorShardings merged(link.rule->factors.size());
@@ -224,14 +246,12 @@ class AxisSolver {
       const View* best = nullptr;
       for (const View& view : views_) {
         if (view.factors.empty() || view.factors[f].empty()) continue;
-        if (best == nullptr ||
-            program_.slots[view.slot].elements > program_.slots[best->slot].elements)
-          best = &view;
+        if (best == nullptr || Elements(view) > Elements(*best)) best = &view;
       }
       if (best != nullptr) choices.push_back({f, best});
     }
     std::stable_sort(choices.begin(), choices.end(), [this](const Choice& a, const Choice& b) {
-      return program_.slots[a.view->slot].elements > program_.slots[b.view->slot].elements;
+      return Elements(*a.view) > Elements(*b.view);
     });
     AxisList taken;
     for (const Choice& choice : choices) {
@@ -258,8 +278,8 @@ class AxisSolver {
           used.insert(used.end(), slot.sharding.dims[other].begin(),
                       slot.sharding.dims[other].end());
       }
-      AxisList extended =
-          rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used), slot.sizes[d]);
+      AxisList extended = rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used),
+                                               slot.info->sizes[d]);
       if (mesh::NumShards(extended) <= mesh::NumShards(current)) continue;
       current = std::move(extended);
       int from = -1;
@@ -274,7 +294,7 @@ class AxisSolver {
   }
 
   Program& program_;
-  const std::vector<std::vector<int>>& users_;
+  const LinksOfSlots& users_;
   std::vector<Step>& steps_;
   std::vector<bool> queued_;
   std::vector<bool> has_conflict_;  // as of the link's last visit that did not resolve them
@@ -285,7 +305,7 @@ class AxisSolver {
 }  // namespace
 
 void Solve(Program* program, std::vector<Step>* steps) {
-  std::vector<std::vector<int>> users = LinksOfSlots(*program);
+  LinksOfSlots users(*program);
   MeshSolver(program, users).Run();
   AxisSolver(program, users, steps).Run();
 }

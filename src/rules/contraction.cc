@@ -16,9 +16,9 @@ bool SameBatch(const OpView& view, size_t operand, int dim, int result_dim) {
 
 FactorRule Matmul(const OpView& view) {
   if (view.operands.size() != 2 || view.results.size() != 1) return ReplicateAll(view);
-  std::vector<int64_t> lhs = StaticSizes(view.operands[0]);
-  std::vector<int64_t> rhs = StaticSizes(view.operands[1]);
-  std::vector<int64_t> out = StaticSizes(view.results[0]);
+  Sizes lhs = StaticSizes(view.operands[0]);
+  Sizes rhs = StaticSizes(view.operands[1]);
+  Sizes out = StaticSizes(view.results[0]);
   int lhs_rank = static_cast<int>(lhs.size());
   int rhs_rank = static_cast<int>(rhs.size());
   int out_rank = static_cast<int>(out.size());

@@ -22,7 +22,7 @@ bool SameSize(const OpView& view, size_t operand, int dim, int result_dim) {
 FactorRule Broadcasting(const OpView& view) {
   if (view.results.size() != 1) return ReplicateAll(view);
   RuleBuilder builder(view);
-  std::vector<int64_t> sizes = StaticSizes(view.results[0]);
+  Sizes sizes = StaticSizes(view.results[0]);
   int rank = static_cast<int>(sizes.size());
   for (int d = 0; d < rank; ++d) {
     int factor = builder.Parallel(sizes[d]);

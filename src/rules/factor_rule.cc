@@ -29,13 +29,34 @@ OpView ViewCall(const ir::Call& call, const ir::Type& result_ty, KernelTable* ke
 
 int ShardableRank(const ir::TensorType& type) { return type.ndim() < 0 ? 0 : type.ndim(); }
 
-std::vector<int64_t> StaticSizes(const ir::TensorType& type) {
-  std::vector<int64_t> sizes(ShardableRank(type), -1);
-  if (ir::HasKnownShape(type)) {
-    ffi::Array<ir::Expr> shape = ir::ShapeOf(type);
-    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = ir::StaticDim(shape[i]);
-  }
+Sizes StaticSizes(const ir::TensorType& type) {
+  if (!ir::HasKnownShape(type)) return Sizes(ShardableRank(type), -1);
+  Sizes sizes;
+  for (const ir::Expr& dim : ir::ShapeOf(type)) sizes.push_back(ir::StaticDim(dim));
   return sizes;
+}
+
+bool FactorRule::operator==(const FactorRule& other) const {
+  return factors == other.factors && operands == other.operands && results == other.results &&
+         is_pass_through == other.is_pass_through;
+}
+
+size_t RuleSet::Hash::operator()(const FactorRule& rule) const {
+  size_t hash = rule.factors.size();
+  auto add = [&hash](size_t value) { hash = (hash ^ value) * 1099511628211u; };  // FNV-1a
+  for (const Factor& factor : rule.factors) {
+    add(static_cast<size_t>(factor.size));
+    add(static_cast<size_t>(factor.kind));
+  }
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const TensorFactors& tensor : *tensors) {
+      add(tensor.size());
+      for (const FactorList& dim : tensor) {
+        for (int factor : dim) add(static_cast<size_t>(factor));
+      }
+    }
+  }
+  return hash;
 }
 
 RuleBuilder::RuleBuilder(const OpView& view) {
@@ -61,7 +82,7 @@ FactorRule ReplicateAll(const OpView& view) {
   return RuleBuilder(view).Finish();
 }
 
-FactorRule IdentityRule(const std::vector<int64_t>& sizes) {
+FactorRule IdentityRule(const Sizes& sizes) {
   FactorRule rule;
   rule.is_pass_through = true;
   TensorFactors dims;

@@ -13,10 +13,13 @@
 #ifndef DISTIR_RULES_FACTOR_RULE_H_
 #define DISTIR_RULES_FACTOR_RULE_H_
 
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ir/node.h"
 #include "mesh/sharding.h"
+#include "support/small_vector.h"
 
 namespace distir {
 namespace rules {
@@ -33,9 +36,13 @@ struct Factor {
   int64_t size;  // -1: symbolic
   FactorKind kind;
   mesh::Reduction reduction = mesh::Reduction::kNone;
+
+  bool operator==(const Factor& other) const {
+    return size == other.size && kind == other.kind && reduction == other.reduction;
+  }
 };
 
-using FactorList = std::vector<int>;            // factor indices of one dimension, major to minor
+using FactorList = SmallVector<int, 2>;         // factor indices of one dimension, major to minor
 using TensorFactors = std::vector<FactorList>;  // one list per dimension
 
 struct FactorRule {
@@ -44,6 +51,21 @@ struct FactorRule {
   std::vector<TensorFactors> results;   // the result, or the fields of a tuple result
   /*! \brief Every factor is parallel: a rule of first priority in propagation. */
   bool is_pass_through = false;
+
+  bool operator==(const FactorRule& other) const;
+};
+
+/*! \brief Keeps one copy of equal rules: most operators of a model have the rule of another. */
+class RuleSet {
+ public:
+  /*! \brief The rule as the set has it; valid as long as the set is. */
+  const FactorRule* Add(FactorRule rule) { return &*rules_.insert(std::move(rule)).first; }
+
+ private:
+  struct Hash {
+    size_t operator()(const FactorRule& rule) const;
+  };
+  std::unordered_set<FactorRule, Hash> rules_;
 };
 
 struct KernelRule;
@@ -70,8 +92,9 @@ void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out);
 
 /*! \brief Number of dimensions that carry sharding: 0 where the rank is unknown. */
 int ShardableRank(const ir::TensorType& type);
+using Sizes = SmallVector<int64_t, 4>;
 /*! \brief Sizes of the dimensions, -1 where symbolic or unknown; length ShardableRank. */
-std::vector<int64_t> StaticSizes(const ir::TensorType& type);
+Sizes StaticSizes(const ir::TensorType& type);
 
 /*! \brief Builds a rule dimension by dimension. */
 class RuleBuilder {
@@ -101,7 +124,7 @@ class RuleBuilder {
 FactorRule ReplicateAll(const OpView& view);
 /*! \brief The rule of a value passed on unchanged: one operand, one result, the same factor per
  * dimension. */
-FactorRule IdentityRule(const std::vector<int64_t>& sizes);
+FactorRule IdentityRule(const Sizes& sizes);
 
 }  // namespace rules
 }  // namespace distir

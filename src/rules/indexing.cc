@@ -17,7 +17,7 @@ const ir::AttrField kOneHotAxis("relax.attrs.OneHotAttrs", "axis");
 // All operands and results have one rank; the dimensions in `whole` carry no factor.
 FactorRule SameRank(const OpView& view, const std::vector<bool>& whole) {
   RuleBuilder builder(view);
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
     if (whole[d]) continue;
     int factor = builder.Parallel(sizes[d]);
@@ -64,8 +64,8 @@ FactorRule StridedSlice(const OpView& view) {
 // result = data[.., indices, ..] along `axis`: the looked-up dimension of the data is kept whole.
 FactorRule Take(const OpView& view) {
   if (view.operands.size() != 2) return ReplicateAll(view);
-  std::vector<int64_t> data = StaticSizes(view.operands[0]);
-  std::vector<int64_t> indices = StaticSizes(view.operands[1]);
+  Sizes data = StaticSizes(view.operands[0]);
+  Sizes indices = StaticSizes(view.operands[1]);
   int rank = static_cast<int>(data.size());
   auto axes = ReadAxes(kTakeAxis(view.call.attrs()), rank);
   if (!axes && rank != 1) return ReplicateAll(view);  // of the flattened tensor
@@ -91,7 +91,7 @@ FactorRule Take(const OpView& view) {
 
 // The new dimension is kept whole; the two values are scalars.
 FactorRule OneHot(const OpView& view) {
-  std::vector<int64_t> indices = StaticSizes(view.operands[0]);
+  Sizes indices = StaticSizes(view.operands[0]);
   int result_rank = static_cast<int>(indices.size()) + 1;
   int axis = NormalizeAxis(kOneHotAxis.Int(view.call.attrs(), -1), result_rank);
   RuleBuilder builder(view);

@@ -112,14 +112,13 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
   std::vector<double> elements;
   for (const ir::Expr& arg : call.args()) CollectDTensorTypes(arg.ty(), &types);
   InferredCall inferred;
-  std::vector<mesh::Sharding> shardings(types.size());
   std::vector<const mesh::Sharding*> operands(types.size(), nullptr);
   const ir::DTensorType* first = nullptr;
   for (size_t i = 0; i < types.size(); ++i) {
     elements.push_back(0);
     if (!types[i].defined()) continue;
     int root;
-    shardings[i] = table->ShardingOf(types[i], &root);
+    operands[i] = &table->ShardingOf(types[i], &root);
     if (first == nullptr) {
       first = &types[i];
       inferred.device_mesh = types[i].device_mesh();
@@ -129,8 +128,7 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
                                 << " lie on different device sets: " << ir::Print(*first) << " and "
                                 << ir::Print(types[i]) << "; redistribute one of them first";
     }
-    operands[i] = &shardings[i];
-    elements[i] = NumElements(types[i].tensor_ty());
+    elements[i] = NumElements(StaticSizes(types[i].tensor_ty()));
   }
   TVM_FFI_ICHECK(first != nullptr) << "InferCall needs a DTensor argument";
   inferred.sharding = DecideCall(

@@ -252,9 +252,9 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   return decision;
 }
 
-double NumElements(const ir::TensorType& type) {
+double NumElements(const Sizes& sizes) {
   double elements = 1;
-  for (int64_t size : StaticSizes(type))
+  for (int64_t size : sizes)
     elements *= size < 0 ? kAssumedSymbolicSize : static_cast<double>(size);
   return elements;
 }

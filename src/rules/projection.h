@@ -64,7 +64,7 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const mesh::Sh
                         const std::vector<double>& operand_elements);
 
 /*! \brief Elements of a tensor, symbolic dimensions counted as kAssumedSymbolicSize. */
-double NumElements(const ir::TensorType& type);
+double NumElements(const Sizes& sizes);
 
 }  // namespace rules
 }  // namespace distir

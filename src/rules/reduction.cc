@@ -27,7 +27,7 @@ const ir::AttrField kFlipAxis("relax.attrs.FlipAttrs", "axis");
 FactorRule ReduceDims(const OpView& view, const std::vector<bool>& mask, bool keepdims,
                       mesh::Reduction kind) {
   RuleBuilder builder(view);
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   int result_dim = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (mask[d]) {
@@ -71,7 +71,7 @@ FactorRule ArgReduce(const OpView& view) {
 // replicated.
 FactorRule WholeAlong(const OpView& view, const std::vector<bool>& mask) {
   RuleBuilder builder(view);
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
     if (mask[d]) continue;
     int factor = builder.Parallel(sizes[d]);

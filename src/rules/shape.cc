@@ -18,7 +18,7 @@ const ir::AttrField kRepeatAxis("relax.attrs.RepeatAttrs", "axis");
 const ir::AttrField kRepeats("relax.attrs.RepeatAttrs", "repeats");
 
 FactorRule PermuteDims(const OpView& view) {
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
   auto axes = ReadAxes(kPermuteAxes(view.call.attrs()), rank);
   RuleBuilder builder(view);
@@ -35,7 +35,7 @@ FactorRule PermuteDims(const OpView& view) {
 // `skip_result` does not name.
 FactorRule InOrder(const OpView& view, const std::vector<bool>& skip,
                    const std::vector<bool>& skip_result) {
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   RuleBuilder builder(view);
   size_t result_dim = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -57,7 +57,7 @@ FactorRule ExpandDims(const OpView& view) {
 }
 
 FactorRule Squeeze(const OpView& view) {
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
   auto axes = ReadAxes(kSqueezeAxes(view.call.attrs()), rank);
   std::vector<bool> dropped(rank, false);
@@ -73,7 +73,7 @@ const ir::GlobalFunction kSqueeze("relax.op.squeeze");
 // Without axes, squeeze drops what has size 1, which on a worker may be a shard of a larger
 // dimension.
 ir::Node SqueezeGlobalAxes(const OpView& view) {
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   if (ReadAxes(kSqueezeAxes(view.call.attrs()), static_cast<int>(sizes.size())))
     return view.call.attrs();
   ffi::Array<int64_t> axes;
@@ -197,7 +197,7 @@ FactorRule Reshape(const OpView& view) {
 
 // out[i] = in[i / repeats]: the repetition is the minor part of the result's dimension.
 FactorRule Repeat(const OpView& view) {
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
   auto axes = ReadAxes(kRepeatAxis(view.call.attrs()), rank);
   if (!axes) return ReplicateAll(view);  // of the flattened tensor
@@ -216,7 +216,7 @@ FactorRule Repeat(const OpView& view) {
 FactorRule ShapeOf(const OpView& view) {
   if (!ir::HasKnownShape(view.operands[0])) return ReplicateAll(view);
   RuleBuilder builder(view);
-  std::vector<int64_t> sizes = StaticSizes(view.operands[0]);
+  Sizes sizes = StaticSizes(view.operands[0]);
   for (size_t d = 0; d < sizes.size(); ++d) {
     builder.Operand(0, static_cast<int>(d), builder.Parallel(sizes[d]));
   }

@@ -51,6 +51,12 @@ class RuleDeriver {
  private:
   // ---- classes of things
 
+  /*! \brief The factors of a range: each class of digits becomes one. */
+  FactorList FactorsOf(int range) const {
+    const std::vector<int>& classes = digits_.ClassesOf(range);
+    return FactorList(classes.begin(), classes.end());
+  }
+
   std::vector<int> ClassesOf(const std::vector<int>& ranges) const {
     std::vector<int> classes;
     for (int range : ranges) {
@@ -294,11 +300,11 @@ class RuleDeriver {
       rule->factors.push_back(factor);
     }
     for (const auto& [variable, range] : kernel_.iterators)
-      rule->iterators[variable] = digits_.ClassesOf(range);
+      rule->iterators[variable] = FactorsOf(range);
     rule->extents = kernel_.extents;
     for (const auto& [buffer, dims] : kernel_.buffers) {
       TensorFactors& factors = rule->buffers[buffer];
-      for (int range : dims) factors.push_back(digits_.ClassesOf(range));
+      for (int range : dims) factors.push_back(FactorsOf(range));
     }
     rule->intermediates = kernel_.intermediates;
   }
@@ -361,7 +367,7 @@ FactorRule RuleOfKernelCall(const OpView& view) {
     bool is_result = tensor >= num_operands;
     if (tensor >= num_tensors || kernel.is_written[i] != is_result)
       return ReplicatedKernel(view, "it does not write exactly its last tensors");
-    std::vector<int64_t> sizes =
+    Sizes sizes =
         StaticSizes(is_result ? view.results[tensor - num_operands] : view.operands[tensor]);
     if (sizes.size() != factors->second.size())
       return ReplicatedKernel(view, "parameter `" + params[i].name() + "` has another rank");
