@@ -7,7 +7,8 @@ projections sharded as Megatron does, see ``models/llama_stack.py``. First as on
 upstream's PropagateSharding accepts as well, then as one private function that is called once per
 layer, which it does not. Times are the processor time of the thread, since no pass uses several and
 other processes count less; the best of several repeats, with the garbage collector off. A pass gets
-the result of the one before it.
+the result of the one before it. Each repeat goes through all programs, small and large, so that a
+neighbour's load on the shared cache meets all of them.
 
 The second table of each says how far time is from linear between the two largest programs: (ratio
 of times) over (ratio of program sizes) minus one, so that below zero is better than linear. Size is
@@ -88,23 +89,28 @@ def timed(
 
 
 def measure(
-    layers: int, build: Callable[[int], tvm.IRModule], repeats: int, upstream: bool
-) -> Measurement:
-    """Times every pass on one program."""
-    mod = annotated(build(layers))
-    measurement = Measurement(layers, count_operators(mod), count_variables(mod))
-    best = measurement.passes
+    layers: Sequence[int], build: Callable[[int], tvm.IRModule], repeats: int, upstream: bool
+) -> list[Measurement]:
+    """Times every pass on the program of each size."""
+    mods = [annotated(build(count)) for count in layers]
+    measurements = [
+        Measurement(count, count_operators(mod), count_variables(mod))
+        for count, mod in zip(layers, mods, strict=True)
+    ]
     for _ in range(repeats):
-        current = mod
-        for name in available_passes():
-            seconds, current = timed(getattr(dx.transform, name)(), current)
-            best[name] = min(seconds, best.get(name, seconds))
+        for mod, measurement in zip(mods, measurements, strict=True):
+            best = measurement.passes
+            current = mod
+            for name in available_passes():
+                seconds, current = timed(getattr(dx.transform, name)(), current)
+                best[name] = min(seconds, best.get(name, seconds))
     if upstream:
-        seconds = []
-        while len(seconds) < repeats and (not seconds or seconds[-1] < LONG):
-            seconds.append(timed(relax.distributed.transform.PropagateSharding(), mod)[0])
-        measurement.upstream = min(seconds)
-    return measurement
+        for mod, measurement in zip(mods, measurements, strict=True):
+            seconds = []
+            while len(seconds) < repeats and (not seconds or seconds[-1] < LONG):
+                seconds.append(timed(relax.distributed.transform.PropagateSharding(), mod)[0])
+            measurement.upstream = min(seconds)
+    return measurements
 
 
 def time_table(title: str, measurements: Sequence[Measurement]) -> Table:
@@ -166,11 +172,9 @@ def main() -> None:
     }
     layers = sorted(set(options.layers))
     for title, (build, upstream) in variants.items():
-        measure(1, build, 1, upstream)  # the first use of a pass pays for what it looks up
-        measurements = []
-        for count in layers:
-            with console.status(f"{title}: {count} layers"):
-                measurements.append(measure(count, build, options.repeats, upstream))
+        measure([1], build, 1, upstream)  # the first use of a pass pays for what it looks up
+        with console.status(f"{title}: {', '.join(map(str, layers))} layers"):
+            measurements = measure(layers, build, options.repeats, upstream)
         console.print(time_table(title, measurements))
         if len(layers) > 1:
             console.print(linearity_table(title, *measurements[-2:]))

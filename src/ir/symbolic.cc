@@ -15,6 +15,10 @@ const GlobalFunction kAnalyzer("sym.Analyzer");
 const GlobalFunction kSimplify("sym.AnalyzerSimplify");
 const GlobalFunction kCanProveEqual("sym.AnalyzerCanProveEqual");
 
+// Sizes are read so often that counting references to what holds them shows.
+const Field<ffi::Array<Expr>> kShapeValues("relax.expr.ShapeExpr", "values");
+const Field<ffi::Any> kIntImmValue("ir.IntImm", "value");
+
 /*! \brief A binary node of index arithmetic and the function that makes it. */
 struct BinaryNode {
   BinaryNode(const char* type_key)
@@ -61,8 +65,7 @@ Expr Substitute(const Expr& dim, const std::function<Expr(const Var&)>& replace)
 }  // namespace
 
 int64_t StaticDim(const Expr& dim) {
-  IntImm constant = IntImm::Cast(dim);
-  return constant.defined() ? constant.value() : -1;
+  return IntImm::Is(dim) ? kIntImmValue(dim).as<int64_t>().value_or(0) : -1;
 }
 
 bool HasKnownShape(const TensorType& type) { return ShapeExpr::Is(type.shape()); }
@@ -76,8 +79,7 @@ TensorType WithKnownShape(const TensorType& type) {
 
 const ffi::Array<Expr>& ShapeOf(const TensorType& type) {
   static const ffi::Array<Expr> none;
-  // The array belongs to the shape, which the type keeps alive.
-  return HasKnownShape(type) ? ShapeExpr::Cast(type.shape()).values() : none;
+  return HasKnownShape(type) ? kShapeValues(type.shape()) : none;
 }
 
 Expr Multiply(const Expr& dim, int64_t factor) {
