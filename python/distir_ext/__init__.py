@@ -20,6 +20,7 @@ from distir_ext.mutator import ShardingMutator
 from distir_ext.pipelines import build, lower
 from distir_ext.provenance import explain
 from distir_ext.session import Session
+from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
 _script.install()
 _warnings.install()
@@ -38,6 +39,9 @@ __all__ = [
     "build",
     "explain",
     "lower",
+    "register_rule",
+    "registered_rules",
     "testing",
     "transform",
+    "unregister_rule",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from distir_ext import rules
 from distir_ext._version import __version__
 
 # A file has no width; this one holds the widest table on one line per row.
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "demo":
         return _demo(options.case)
+    if options.command == "rules":
+        return rules.main(["--markdown"] if options.markdown else [])
     raise AssertionError(f"command {options.command!r} has no handler")
 
 
@@ -62,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         default="all",
         help="which program (default: all)",
     )
+
+    table = commands.add_parser(
+        "rules",
+        help="print what each operator means for sharding",
+        description="Prints every operator of TVM's Relax with what its rule shards, and how.",
+    )
+    table.add_argument("--markdown", action="store_true", help="print docs/operators.md")
     return parser
 
 

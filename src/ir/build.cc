@@ -188,6 +188,15 @@ Node WithAttr(const Node& attrs, const char* key, const ffi::Any& value) {
   return MakeDictAttrs(dict);
 }
 
+Node WithField(const Node& attrs, const char* field, const ffi::Any& value) {
+  std::vector<ffi::Any> arguments = {ffi::String(attrs->GetTypeKey())};
+  for (ffi::Any& entry : ListFields(attrs)) arguments.push_back(std::move(entry));
+  for (size_t i = 1; i < arguments.size(); i += 2) {
+    if (arguments[i].cast<ffi::String>() == field) arguments[i + 1] = value;
+  }
+  return kMakeObject.Apply(arguments).cast<Node>();
+}
+
 IRModule MakeModule(const FunctionMap& functions, const Node& attrs,
                     const GlobalInfoMap& global_infos) {
   return kModule(functions, attrs, global_infos).cast<IRModule>();

@@ -60,6 +60,8 @@ Function MakeFunction(const ffi::Array<Var>& params, const SeqExpr& body, const 
 /*! \brief A copy of the function's attributes without `key`; with `key` set when value is not None.
  */
 Node WithAttr(const Node& attrs, const char* key, const ffi::Any& value);
+/*! \brief A copy of an operator's attributes with another value of one field. */
+Node WithField(const Node& attrs, const char* field, const ffi::Any& value);
 IRModule MakeModule(const FunctionMap& functions, const Node& attrs,
                     const GlobalInfoMap& global_infos);
 

@@ -118,6 +118,28 @@ bool AttrField::Bool(const ffi::ObjectRef& attrs) const {
   return value.as<int64_t>().value_or(0) != 0 || value.as<bool>().value_or(false);
 }
 
+std::string AttrField::Text(const ffi::ObjectRef& attrs) const {
+  auto text = (*this)(attrs).as<ffi::String>();
+  return text.has_value() ? std::string(*text) : std::string();
+}
+
+std::vector<ffi::Any> ListFields(const ffi::ObjectRef& object) {
+  std::vector<ffi::Any> fields;
+  ffi::reflection::ForEachFieldInfo(
+      TVMFFIGetTypeInfo(object->type_index()), [&](const TVMFFIFieldInfo* field) {
+        fields.push_back(ffi::String(field->name.data, field->name.size));
+        fields.push_back(ffi::reflection::FieldGetter(field)(object.get()));
+      });
+  return fields;
+}
+
+ffi::Any GlobalFunction::Apply(const std::vector<ffi::Any>& arguments) const {
+  std::vector<ffi::AnyView> views(arguments.begin(), arguments.end());
+  ffi::Any result;
+  function_.CallPacked(ffi::PackedArgs(views.data(), static_cast<int32_t>(views.size())), &result);
+  return result;
+}
+
 std::string GlobalFunction::Resolve() {
   auto found = ffi::Function::GetGlobal(name_);
   if (!found.has_value()) return std::string("function `") + name_ + "`";

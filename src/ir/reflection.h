@@ -105,6 +105,8 @@ class AttrField : public Resolvable {
   ffi::Any operator()(const ffi::ObjectRef& attrs) const;
   int64_t Int(const ffi::ObjectRef& attrs, int64_t fallback) const;
   bool Bool(const ffi::ObjectRef& attrs) const;
+  /*! \brief The value of a text; empty when it is None. */
+  std::string Text(const ffi::ObjectRef& attrs) const;
 
  private:
   const char* type_key_;
@@ -112,6 +114,9 @@ class AttrField : public Resolvable {
   int32_t type_index_ = -1;
   const void* info_ = nullptr;
 };
+
+/*! \brief All fields of an object, those of its base types too: name, value, name, value, .. */
+std::vector<ffi::Any> ListFields(const ffi::ObjectRef& object);
 
 /*! \brief A function of TVM's global registry. */
 class GlobalFunction : public Resolvable {
@@ -122,6 +127,8 @@ class GlobalFunction : public Resolvable {
   ffi::Any operator()(Args&&... args) const {
     return function_(std::forward<Args>(args)...);
   }
+  /*! \brief Calls it with as many arguments as there are. */
+  ffi::Any Apply(const std::vector<ffi::Any>& arguments) const;
 
  private:
   const char* name_;

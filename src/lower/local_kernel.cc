@@ -3,12 +3,14 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
+#include "rules/user_rules.h"
 #include "support/error.h"
 
 namespace distir {
@@ -126,6 +128,69 @@ ir::PrimFunc MakeLocalKernel(const std::string& name, const rules::KernelRule& k
   return KernelLocalizer(name, kernel, shards).Run();
 }
 
+namespace {
+
+/*! \brief Of each dimension of a kernel's tensors, operands first, in how many parts it is. */
+std::vector<std::vector<int64_t>> PartsOfDims(const rules::FactorRule& rule,
+                                              const std::vector<int64_t>& shards) {
+  std::vector<std::vector<int64_t>> parts;
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const rules::TensorFactors& tensor : *tensors) {
+      parts.emplace_back();
+      for (const rules::FactorList& dim : tensor) {
+        int64_t product = 1;
+        for (int factor : dim) product *= shards[factor];
+        parts.back().push_back(product);
+      }
+    }
+  }
+  return parts;
+}
+
+/*!
+ * \brief From the parts of a stated rule's dimensions to those of the factors that the kernel's
+ * index maps have; empty where the kernel runs on any size of what is sharded, and so stays as it
+ * is.
+ */
+std::vector<int64_t> ShardsOfIndexMaps(const std::string& name, const rules::KernelRule& kernel,
+                                       const std::vector<std::vector<int64_t>>& parts) {
+  std::vector<int64_t> shards(kernel.factors.size(), 0);
+  bool any_fixed = false;
+  size_t tensor = 0;
+  for (const ir::Var& param : kernel.function.params()) {
+    auto type = ir::BufferType::Cast(param.ty());
+    if (!type.defined()) continue;
+    for (size_t d = 0; d < parts[tensor].size(); ++d) {
+      bool is_fixed = parts[tensor][d] > 1 && ir::StaticDim(type.shape()[d]) >= 0;
+      any_fixed = any_fixed || is_fixed;
+      std::string place = "dimension " + std::to_string(d) + " of `" + param.name() + "`";
+      DISTIR_REQUIRE(!is_fixed || kernel.failure.empty(), ValueError)
+          << "kernel `" << name << "`: its stated rule shards " << place
+          << ", whose size is fixed, "
+          << "and the kernel cannot be cut (" << kernel.failure << "); give it a symbolic size";
+      if (!kernel.failure.empty()) continue;
+      const rules::FactorList& factors = kernel.buffers.at(param.get())[d];
+      int64_t rest = parts[tensor][d];  // major factors are cut first
+      for (int factor : factors) {
+        int64_t size = kernel.factors[factor].size;
+        int64_t wanted = size < 0 ? rest : std::gcd(rest, size);
+        rest /= wanted;
+        int64_t& known = shards[factor];
+        DISTIR_REQUIRE(known == 0 || known == wanted, ValueError)
+            << "kernel `" << name << "`: its stated rule puts " << place << " in " << wanted
+            << " parts, but its index maps tie that dimension to one in " << known;
+        known = wanted;
+      }
+    }
+    ++tensor;
+  }
+  if (!any_fixed) return {};
+  for (int64_t& count : shards) count = std::max<int64_t>(count, 1);
+  return shards;
+}
+
+}  // namespace
+
 rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::FactorRule& rule) {
   struct Side {
     std::vector<ir::DTensorType> types;
@@ -179,6 +244,10 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
       std::all_of(shards.begin(), shards.end(), [](int64_t count) { return count == 1; });
   if (is_whole) return callee;
   const rules::KernelRule& kernel = *table_.Find(call);
+  if (rules::StatedRule(KernelName(call), kernel.function)) {
+    shards = ShardsOfIndexMaps(KernelName(call), kernel, PartsOfDims(rule, shards));
+    if (shards.empty()) return callee;
+  }
   auto key = std::make_pair(static_cast<const ffi::Object*>(kernel.function.get()), shards);
   auto found = made_.find(key);
   if (found == made_.end()) {

@@ -330,13 +330,19 @@ class WorkerProgram : public ir::FunctionRewriter {
         ir::HasKnownShape(result.tensor_ty())) {
       args.Set(entry->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
     }
-    ir::Node attrs = call.attrs();
-    if (entry != nullptr && entry->local_attrs != nullptr) {
-      attrs = entry->local_attrs(rules::ViewCall(call, rules::StripDistribution(call.ty())));
-    }
     ffi::Array<ir::Type> ty_args;
     for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
-    Bind(var, ir::MakeCall(types_.Local(call.ty()), call.op(), args, attrs, ty_args, call.span()));
+    ir::Type type = types_.Local(call.ty());
+    ir::Call local = ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
+    if (entry != nullptr && (entry->local_attrs != nullptr || entry->local_args != nullptr)) {
+      rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
+      rules::OpView part = rules::ViewCall(local, type);
+      if (entry->local_args != nullptr) args = entry->local_args(whole, part);
+      ir::Node attrs =
+          entry->local_attrs != nullptr ? entry->local_attrs(whole, part) : call.attrs();
+      local = ir::MakeCall(type, call.op(), args, attrs, ty_args, call.span());
+    }
+    Bind(var, local);
   }
 
   void LowerCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind) {

@@ -10,8 +10,7 @@ namespace redistribute {
 
 std::optional<PartialValue> PartialResult(const ir::Call& call, op::MeshTable* meshes,
                                           rules::KernelTable* kernels) {
-  if (rules::FindRule(call.op()) == nullptr && !rules::KernelTable::IsKernelCall(call.op()))
-    return std::nullopt;
+  if (!rules::HasRule(call)) return std::nullopt;
   bool any_dtensor = false;
   for (const ir::Expr& arg : call.args()) any_dtensor = any_dtensor || op::HasDTensor(arg.ty());
   if (!any_dtensor) return std::nullopt;

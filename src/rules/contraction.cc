@@ -8,12 +8,6 @@ namespace rules {
 
 namespace {
 
-bool SameBatch(const OpView& view, size_t operand, int dim, int result_dim) {
-  const ir::TensorType& from = view.operands[operand];
-  if (!ir::HasKnownShape(from) || !ir::HasKnownShape(view.results[0])) return false;
-  return ir::SameDim(ir::ShapeOf(from)[dim], ir::ShapeOf(view.results[0])[result_dim]);
-}
-
 FactorRule Matmul(const OpView& view) {
   if (view.operands.size() != 2 || view.results.size() != 1) return ReplicateAll(view);
   Sizes lhs = StaticSizes(view.operands[0]);
@@ -33,8 +27,10 @@ FactorRule Matmul(const OpView& view) {
     builder.Result(0, d, factor);
     int lhs_dim = d - (batch_rank - (lhs_rank - 1 - has_rows));
     int rhs_dim = d - (batch_rank - (rhs_rank - 1 - has_columns));
-    if (lhs_dim >= 0 && SameBatch(view, 0, lhs_dim, d)) builder.Operand(0, lhs_dim, factor);
-    if (rhs_dim >= 0 && SameBatch(view, 1, rhs_dim, d)) builder.Operand(1, rhs_dim, factor);
+    if (lhs_dim >= 0 && SameSize(view.operands[0], lhs_dim, view.results[0], d))
+      builder.Operand(0, lhs_dim, factor);
+    if (rhs_dim >= 0 && SameSize(view.operands[1], rhs_dim, view.results[0], d))
+      builder.Operand(1, rhs_dim, factor);
   }
   if (has_rows) {
     int rows = builder.Parallel(lhs[lhs_rank - 2]);
@@ -52,7 +48,20 @@ FactorRule Matmul(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("contraction", {{"relax.matmul", Matmul}});
+FactorRule Outer(const OpView& view) {
+  RuleBuilder builder(view);
+  for (int i = 0; i < 2; ++i) {
+    int factor = builder.Parallel(StaticSizes(view.results[0])[i]);
+    builder.Operand(i, 0, factor);
+    builder.Result(0, i, factor);
+  }
+  return builder.Finish();
+}
+
+const RuleTable kMatmul("contraction",
+                        {"batch, rows, columns", "contracted: sum", "batch dimensions of size 1"},
+                        {{"relax.matmul", Matmul}});
+const RuleTable kOuter("contraction", {"all"}, {{"relax.outer", Outer}});
 
 }  // namespace
 

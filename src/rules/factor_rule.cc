@@ -1,5 +1,6 @@
 #include "rules/factor_rule.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ir/symbolic.h"
@@ -59,6 +60,11 @@ size_t RuleSet::Hash::operator()(const FactorRule& rule) const {
   return hash;
 }
 
+bool SameSize(const ir::TensorType& a, int a_dim, const ir::TensorType& b, int b_dim) {
+  if (!ir::HasKnownShape(a) || !ir::HasKnownShape(b)) return false;
+  return ir::SameDim(ir::ShapeOf(a)[a_dim], ir::ShapeOf(b)[b_dim]);
+}
+
 RuleBuilder::RuleBuilder(const OpView& view) {
   for (const auto& type : view.operands) rule_.operands.emplace_back(ShardableRank(type));
   for (const auto& type : view.results) rule_.results.emplace_back(ShardableRank(type));
@@ -70,6 +76,17 @@ int RuleBuilder::Add(Factor factor) {
 }
 
 FactorRule RuleBuilder::Finish() {
+  // A factor of size 1 is in the way of those behind it, which are blocks without it.
+  for (auto* tensors : {&rule_.operands, &rule_.results}) {
+    for (TensorFactors& tensor : *tensors) {
+      for (FactorList& dim : tensor) {
+        if (dim.size() < 2) continue;
+        dim.erase(std::remove_if(dim.begin(), dim.end(),
+                                 [this](int factor) { return rule_.factors[factor].size == 1; }),
+                  dim.end());
+      }
+    }
+  }
   rule_.is_pass_through = true;
   for (const Factor& factor : rule_.factors) {
     if (factor.kind != FactorKind::kParallel) rule_.is_pass_through = false;

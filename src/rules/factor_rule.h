@@ -96,6 +96,9 @@ using Sizes = SmallVector<int64_t, 4>;
 /*! \brief Sizes of the dimensions, -1 where symbolic or unknown; length ShardableRank. */
 Sizes StaticSizes(const ir::TensorType& type);
 
+/*! \brief Whether dimension `a_dim` of `a` and `b_dim` of `b` are provably of one size. */
+bool SameSize(const ir::TensorType& a, int a_dim, const ir::TensorType& b, int b_dim);
+
 /*! \brief Builds a rule dimension by dimension. */
 class RuleBuilder {
  public:

@@ -1,5 +1,6 @@
 // Operators that cut, join or look up along one dimension: that dimension is kept whole, the others
 // pass through.
+#include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/axes.h"
 #include "rules/registry.h"
@@ -11,6 +12,8 @@ namespace {
 
 const ir::AttrField kConcatAxis("relax.attrs.ConcatAttrs", "axis");
 const ir::AttrField kSplitAxis("relax.attrs.SplitAttrs", "axis");
+const ir::AttrField kPadWidth("relax.attrs.PadAttrs", "pad_width");
+const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 const ir::AttrField kOneHotAxis("relax.attrs.OneHotAttrs", "axis");
 
@@ -46,19 +49,66 @@ FactorRule LastTwoWhole(const OpView& view) {
   return SameRank(view, whole);
 }
 
-// A dimension that the slice leaves as it is passes through.
+/*! \brief Per dimension of a slice's operand whether the slice takes only part of it, or may. */
+std::vector<bool> CutDims(const OpView& view) {
+  int rank = ShardableRank(view.operands[0]);
+  std::vector<bool> cut(rank, true);
+  const ffi::Array<ir::Expr>& args = view.call.args();
+  auto axes = ir::Tuple::Cast(args[1]);
+  auto begin = ir::Tuple::Cast(args[2]);
+  auto strides = args.size() > 4 ? ir::Tuple::Cast(args[4]) : ir::Tuple();
+  if (!axes.defined() || !begin.defined() || (args.size() > 4 && !strides.defined())) return cut;
+  auto is_int = [](const ir::Expr& expr, int64_t value) {
+    return ir::IntImm::Is(expr) && ir::IntImm::Cast(expr).value() == value;
+  };
+  for (const ir::Expr& axis : axes.fields()) {
+    if (!ir::IntImm::Is(axis)) return cut;
+  }
+  cut.assign(rank, false);
+  for (size_t i = 0; i < axes.fields().size(); ++i) {
+    int d = NormalizeAxis(ir::IntImm::Cast(axes.fields()[i]).value(), rank);
+    cut[d] = !is_int(begin.fields()[i], 0) || !SameSize(view.operands[0], d, view.results[0], d) ||
+             (strides.defined() && !is_int(strides.fields()[i], 1));
+  }
+  return cut;
+}
+
 FactorRule StridedSlice(const OpView& view) {
   if (!ir::HasKnownShape(view.operands[0]) || !ir::HasKnownShape(view.results[0]))
     return ReplicateAll(view);
-  int rank = ShardableRank(view.operands[0]);
-  std::vector<bool> whole(rank, false);
-  auto axes = ir::Tuple::Cast(view.call.args()[1]);
-  if (!axes.defined()) return ReplicateAll(view);
-  for (const ir::Expr& axis : axes.fields()) {
-    if (!ir::IntImm::Is(axis)) return ReplicateAll(view);
-    whole[NormalizeAxis(ir::IntImm::Cast(axis).value(), rank)] = true;
+  return SameRank(view, CutDims(view));
+}
+
+// A slice that takes all of a dimension ends at the worker's size of it.
+ffi::Array<ir::Expr> LocalEnds(const OpView& global, const OpView& local) {
+  ffi::Array<ir::Expr> args = local.call.args();
+  auto axes = ir::Tuple::Cast(args[1]);
+  auto ends = ir::Tuple::Cast(args[3]);
+  if (!axes.defined() || !ends.defined() || !ir::HasKnownShape(local.operands[0])) return args;
+  std::vector<bool> cut = CutDims(global);
+  ffi::Array<ir::Expr> fields = ends.fields();
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (!ir::IntImm::Is(axes.fields()[i])) return args;
+    int d = NormalizeAxis(ir::IntImm::Cast(axes.fields()[i]).value(), static_cast<int>(cut.size()));
+    if (!cut[d]) fields.Set(i, ir::ShapeOf(local.operands[0])[d]);
   }
-  return SameRank(view, whole);
+  args.Set(3, ir::MakeTuple(fields));
+  return args;
+}
+
+// Pairs of sizes before and after each dimension.
+FactorRule Pad(const OpView& view) {
+  int rank = ShardableRank(view.operands[0]);
+  auto widths = kPadWidth(view.call.attrs()).as<ffi::Array<int64_t>>();
+  std::vector<bool> padded(rank, true);
+  for (int d = 0; widths.has_value() && d < rank; ++d)
+    padded[d] = (*widths)[2 * d] != 0 || (*widths)[2 * d + 1] != 0;
+  return SameRank(view, padded);
+}
+
+FactorRule SliceScatter(const OpView& view) {
+  return SameRank(view,
+                  AxisMask(kSliceScatterAxis(view.call.attrs()), ShardableRank(view.operands[0])));
 }
 
 // result = data[.., indices, ..] along `axis`: the looked-up dimension of the data is kept whole.
@@ -103,13 +153,20 @@ FactorRule OneHot(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("indexing", {{"relax.concat", Concat},
-                                    {"relax.one_hot", OneHot},
-                                    {"relax.split", Split},
-                                    {"relax.strided_slice", StridedSlice},
-                                    {"relax.take", Take},
-                                    {"relax.tril", LastTwoWhole},
-                                    {"relax.triu", LastTwoWhole}});
+const RuleTable kTable("indexing", {"others", "", "axis"},
+                       {{"relax.concat", Concat}, {"relax.split", Split}});
+const RuleTable kSlice("indexing", {"dimensions that are not cut", "", "others"},
+                       {{"relax.strided_slice", StridedSlice, /*shape_argument=*/-1,
+                         /*local_attrs=*/nullptr, LocalEnds},
+                        {"relax.nn.pad", Pad},
+                        {"relax.slice_scatter", SliceScatter}});
+const RuleTable kTake("indexing",
+                      {"indices, other dimensions of the table", "", "the dimension looked up"},
+                      {{"relax.take", Take}});
+const RuleTable kOneHot("indexing", {"indices", "", "the new dimension"},
+                        {{"relax.one_hot", OneHot}});
+const RuleTable kTriangle("indexing", {"others", "", "the last two"},
+                          {{"relax.tril", LastTwoWhole}, {"relax.triu", LastTwoWhole}});
 
 }  // namespace
 

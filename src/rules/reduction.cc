@@ -38,7 +38,8 @@ FactorRule ReduceDims(const OpView& view, const std::vector<bool>& mask, bool ke
     } else {
       int factor = builder.Parallel(sizes[d]);
       builder.Operand(0, static_cast<int>(d), factor);
-      builder.Result(0, result_dim++, factor);
+      for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, result_dim, factor);
+      ++result_dim;
     }
   }
   return builder.Finish();
@@ -94,28 +95,36 @@ FactorRule WholeAlongAxis(const OpView& view) {
 
 using mesh::Reduction;
 
-const RuleTable kReductions("reduction", {{"relax.max", Statistical<Reduction::kMax>},
-                                          {"relax.mean", Mean},
-                                          {"relax.min", Statistical<Reduction::kMin>},
-                                          {"relax.prod", Statistical<Reduction::kProd>},
-                                          {"relax.std", Statistical<Reduction::kNone>},
-                                          {"relax.sum", Statistical<Reduction::kSum>},
-                                          {"relax.variance", Statistical<Reduction::kNone>},
-                                          {"relax.argmax", ArgReduce},
-                                          {"relax.argmin", ArgReduce}});
+const RuleTable kSum("reduction", {"others", "axes: sum"},
+                     {{"relax.sum", Statistical<Reduction::kSum>}});
+const RuleTable kProd("reduction", {"others", "axes: product"},
+                      {{"relax.prod", Statistical<Reduction::kProd>}});
+const RuleTable kMax("reduction", {"others", "axes: maximum"},
+                     {{"relax.max", Statistical<Reduction::kMax>}});
+const RuleTable kMin("reduction", {"others", "axes: minimum"},
+                     {{"relax.min", Statistical<Reduction::kMin>}});
+const RuleTable kMean("reduction", {"others", "axes: mean", "axes of integers"},
+                      {{"relax.mean", Mean}});
+const RuleTable kWhole("reduction", {"others", "", "axes"},
+                       {{"relax.argmax", ArgReduce},
+                        {"relax.argmin", ArgReduce},
+                        {"relax.median", Statistical<Reduction::kNone>},
+                        {"relax.std", Statistical<Reduction::kNone>},
+                        {"relax.variance", Statistical<Reduction::kNone>}});
 
-const RuleTable kNormalizations("normalization",
+const RuleTable kNormalizations("normalization", {"others", "", "axes, weights"},
                                 {{"relax.nn.softmax", WholeAlongAxis<&kSoftmaxAxis>},
                                  {"relax.nn.log_softmax", WholeAlongAxis<&kSoftmaxAxis>},
                                  {"relax.nn.layer_norm", WholeAlongAxis<&kLayerNormAxes>},
                                  {"relax.nn.rms_norm", WholeAlongAxis<&kRmsNormAxes>}});
 
-const RuleTable kAlongAxis("along an axis", {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
-                                             {"relax.cumprod", WholeAlongAxis<&kScanAxis>},
-                                             {"relax.cumsum", WholeAlongAxis<&kScanAxis>},
-                                             {"relax.flip", WholeAlongAxis<&kFlipAxis>},
-                                             {"relax.sort", WholeAlongAxis<&kSortAxis>},
-                                             {"relax.topk", WholeAlongAxis<&kTopkAxis>}});
+const RuleTable kAlongAxis("along an axis", {"others", "", "axis"},
+                           {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
+                            {"relax.cumprod", WholeAlongAxis<&kScanAxis>},
+                            {"relax.cumsum", WholeAlongAxis<&kScanAxis>},
+                            {"relax.flip", WholeAlongAxis<&kFlipAxis>},
+                            {"relax.sort", WholeAlongAxis<&kSortAxis>},
+                            {"relax.topk", WholeAlongAxis<&kTopkAxis>}});
 
 }  // namespace
 

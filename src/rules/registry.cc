@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "rules/tir_rule.h"
+#include "rules/user_rules.h"
 
 namespace distir {
 namespace rules {
@@ -22,28 +23,34 @@ std::map<std::string, RuleEntry>& Entries() {
   return entries;
 }
 
-std::string CalleeName(const ir::Expr& op) {
-  if (auto registered = ir::Op::Cast(op); registered.defined()) return registered.name();
-  if (auto packed = ir::ExternFunc::Cast(op); packed.defined()) return packed.name();
-  return ir::Print(op);
-}
-
-void WarnOnce(const std::string& name) {
+void WarnOnce(const std::string& name, const std::string& message) {
   static std::mutex mutex;
   static std::set<std::string> warned;
   std::lock_guard<std::mutex> lock(mutex);
-  if (warned.insert(name).second) {
-    ir::Warn("no sharding rule for operator " + name + ": its operands and results are replicated");
-  }
+  if (warned.insert(name).second) ir::Warn(message);
+}
+
+void Enter(const char* family, const RuleSummary& summary, RuleEntry entry) {
+  entry.family = family;
+  entry.summary = summary;
+  Entries()[entry.op] = entry;
 }
 
 }  // namespace
 
-RuleTable::RuleTable(const char* family, std::initializer_list<RuleEntry> entries) {
-  for (RuleEntry entry : entries) {
-    entry.family = family;
-    Entries()[entry.op] = entry;
-  }
+RuleTable::RuleTable(const char* family, const RuleSummary& summary,
+                     std::initializer_list<RuleEntry> entries) {
+  for (const RuleEntry& entry : entries) Enter(family, summary, entry);
+}
+
+ReplicatedTable::ReplicatedTable(const char* family, const char* reason,
+                                 std::initializer_list<const char*> ops) {
+  for (const char* op : ops) Enter(family, {"", "", "", "", reason}, {op, ReplicateAll});
+}
+
+DescribedTable::DescribedTable(const char* family, const char* special,
+                               std::initializer_list<const char*> ops) {
+  for (const char* op : ops) Enter(family, {"", "", "", special}, {op, nullptr});
 }
 
 const RuleEntry* FindRule(const ir::Expr& op) {
@@ -53,7 +60,8 @@ const RuleEntry* FindRule(const ir::Expr& op) {
   auto it = cache.find(op.get());
   if (it == cache.end()) {
     auto found = Entries().find(ir::Op::Cast(op).name());
-    it = cache.emplace(op.get(), found == Entries().end() ? nullptr : &found->second).first;
+    bool has_rule = found != Entries().end() && found->second.rule != nullptr;
+    it = cache.emplace(op.get(), has_rule ? &found->second : nullptr).first;
   }
   return it->second;
 }
@@ -64,21 +72,43 @@ std::vector<RuleEntry> AllRules() {
   return all;
 }
 
+bool HasRule(const ir::Call& call) {
+  return FindRule(call.op()) != nullptr || KernelTable::IsKernelCall(call.op()) ||
+         FindUserRule(call) != nullptr;
+}
+
 FactorRule RuleOf(const OpView& view) {
-  if (const RuleEntry* entry = FindRule(view.call.op())) return entry->rule(view);
-  if (KernelTable::IsKernelCall(view.call.op())) return RuleOfKernelCall(view);
-  if (!view.operands.empty() || !view.results.empty()) WarnOnce(CalleeName(view.call.op()));
+  const ir::Expr& op = view.call.op();
+  if (const RuleText* rule = FindUserRule(view.call)) return ApplyRule(*rule, view);
+  if (const RuleEntry* entry = FindRule(op)) {
+    if (entry->summary.replicated[0] != '\0' && !view.operands.empty()) {
+      WarnOnce(entry->op,
+               std::string("operator ") + entry->op +
+                   " keeps its operands and results replicated: " + entry->summary.replicated);
+    }
+    return entry->rule(view);
+  }
+  if (KernelTable::IsKernelCall(op)) return RuleOfKernelCall(view);
+  if (!view.operands.empty() || !view.results.empty()) {
+    std::string name = CalleeName(view.call);
+    WarnOnce(name,
+             "no sharding rule for operator " + name + ": its operands and results are replicated");
+  }
   return ReplicateAll(view);
 }
 
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  // The table as pairs of operator and family.
+  // The table: operator, family, parallel, reduced, whole, special, replicated.
   ffi::reflection::GlobalDef().def("distir.rules.List", [] {
-    ffi::Array<ffi::Array<ffi::String>> pairs;
-    for (const RuleEntry& entry : AllRules()) pairs.push_back({entry.op, entry.family});
-    return pairs;
+    ffi::Array<ffi::Array<ffi::String>> rows;
+    for (const RuleEntry& entry : AllRules()) {
+      const RuleSummary& summary = entry.summary;
+      rows.push_back({entry.op, entry.family, summary.parallel, summary.reduced, summary.whole,
+                      summary.special, summary.replicated});
+    }
+    return rows;
   });
 }
 

@@ -1,5 +1,6 @@
 // Operators that move, split, merge, add or drop dimensions.
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 #include "ir/symbolic.h"
@@ -14,6 +15,11 @@ namespace {
 const ir::AttrField kPermuteAxes("relax.attrs.PermuteDimsAttrs", "axes");
 const ir::AttrField kExpandAxes("relax.attrs.ExpandDimsAttrs", "axis");
 const ir::AttrField kSqueezeAxes("relax.attrs.SqueezeAttrs", "axis");
+const ir::AttrField kStackAxis("relax.attrs.StackAttrs", "axis");
+const ir::AttrField kMeshgridIndexing("relax.attrs.MeshgridAttrs", "indexing");
+const ir::AttrField kIndexMap("relax.attrs.LayoutTransformAttrs", "index_map");
+const ir::Field<ffi::Array<ir::Expr>> kInitialIndices("tirx.IndexMap", "initial_indices");
+const ir::Field<ffi::Array<ir::Expr>> kFinalIndices("tirx.IndexMap", "final_indices");
 const ir::AttrField kRepeatAxis("relax.attrs.RepeatAttrs", "axis");
 const ir::AttrField kRepeats("relax.attrs.RepeatAttrs", "repeats");
 
@@ -72,7 +78,7 @@ const ir::GlobalFunction kSqueeze("relax.op.squeeze");
 
 // Without axes, squeeze drops what has size 1, which on a worker may be a shard of a larger
 // dimension.
-ir::Node SqueezeGlobalAxes(const OpView& view) {
+ir::Node SqueezeGlobalAxes(const OpView& view, const OpView&) {
   Sizes sizes = StaticSizes(view.operands[0]);
   if (ReadAxes(kSqueezeAxes(view.call.attrs()), static_cast<int>(sizes.size())))
     return view.call.attrs();
@@ -223,13 +229,114 @@ FactorRule ShapeOf(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("shape",
+// The new dimension has no factor.
+FactorRule Stack(const OpView& view) {
+  int rank = ShardableRank(view.results[0]);
+  std::vector<bool> added = AxisMask(kStackAxis(view.call.attrs()), rank);
+  if (!ReadAxes(kStackAxis(view.call.attrs()), rank)) added.assign(rank, false), added[0] = true;
+  Sizes sizes = StaticSizes(view.results[0]);
+  RuleBuilder builder(view);
+  int dim = 0;
+  for (int d = 0; d < rank; ++d) {
+    if (added[d]) continue;
+    int factor = builder.Parallel(sizes[d]);
+    builder.Result(0, d, factor);
+    for (size_t i = 0; i < view.operands.size(); ++i) builder.Operand(i, dim, factor);
+    ++dim;
+  }
+  return builder.Finish();
+}
+
+// out[i] = in[i % size]: shards of a repeated dimension are no blocks of the result.
+FactorRule Tile(const OpView& view) {
+  int rank = ShardableRank(view.operands[0]);
+  int added = ShardableRank(view.results[0]) - rank;
+  Sizes sizes = StaticSizes(view.operands[0]);
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    if (!SameSize(view.operands[0], d, view.results[0], d + added)) continue;
+    int factor = builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    builder.Result(0, d + added, factor);
+  }
+  return builder.Finish();
+}
+
+FactorRule Meshgrid(const OpView& view) {
+  // Of "xy" TVM's type inference and its computation differ.
+  if (kMeshgridIndexing.Text(view.call.attrs()) == "xy") return ReplicateAll(view);
+  RuleBuilder builder(view);
+  for (size_t i = 0; i < view.operands.size(); ++i) {
+    int factor = builder.Parallel(StaticSizes(view.results[0])[i]);
+    if (ShardableRank(view.operands[i]) == 1) builder.Operand(i, 0, factor);
+    for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, static_cast<int>(i), factor);
+  }
+  return builder.Finish();
+}
+
+// The inverse of broadcasting: what was stretched is summed.
+FactorRule CollapseSum(const OpView& view) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  Sizes target = StaticSizes(view.results[0]);
+  int added = static_cast<int>(sizes.size() - target.size());
+  RuleBuilder builder(view);
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
+    int kept = d - added;
+    if (kept >= 0 && SameSize(view.operands[0], d, view.results[0], kept)) {
+      int factor = builder.Parallel(sizes[d]);
+      builder.Operand(0, d, factor);
+      builder.Result(0, kept, factor);
+      if (view.operands.size() > 1) builder.Operand(1, kept, factor);
+    } else if (kept < 0 || target[kept] == 1) {
+      builder.Operand(0, d, builder.Reduce(sizes[d], mesh::Reduction::kSum));
+    }
+  }
+  return builder.Finish();
+}
+
+// A result dimension that is an operand dimension, which no other result dimension uses.
+FactorRule LayoutTransform(const OpView& view) {
+  ffi::ObjectRef map = kIndexMap(view.call.attrs()).cast<ffi::ObjectRef>();
+  const ffi::Array<ir::Expr>& from = kInitialIndices(map);
+  const ffi::Array<ir::Expr>& to = kFinalIndices(map);
+  std::unordered_map<const ffi::Object*, int> uses;
+  for (const ir::Expr& index : to) {
+    ir::VisitVars(index, [&uses](const ir::Var& var) { ++uses[var.get()]; });
+  }
+  Sizes sizes = StaticSizes(view.operands[0]);
+  RuleBuilder builder(view);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    for (size_t r = 0; r < to.size(); ++r) {
+      if (!to[r].same_as(from[d]) || uses[from[d].get()] != 1) continue;
+      int factor = builder.Parallel(sizes[d]);
+      builder.Operand(0, static_cast<int>(d), factor);
+      builder.Result(0, static_cast<int>(r), factor);
+    }
+  }
+  return builder.Finish();
+}
+
+const RuleTable kMoved("shape", {"all"},
                        {{"relax.expand_dims", ExpandDims},
+                        {"relax.meshgrid", Meshgrid},
                         {"relax.permute_dims", PermuteDims},
-                        {"relax.repeat", Repeat},
-                        {"relax.reshape", Reshape, /*shape_argument=*/1},
-                        {"relax.shape_of", ShapeOf},
                         {"relax.squeeze", Squeeze, /*shape_argument=*/-1, SqueezeGlobalAxes}});
+const RuleTable kSplitAndMerged("shape",
+                                {"all, split and merged where blocks stay blocks", "", "the rest"},
+                                {{"relax.flatten", Reshape},
+                                 {"relax.nn.batch_flatten", Reshape},
+                                 {"relax.reshape", Reshape, /*shape_argument=*/1}});
+const RuleTable kStack("shape", {"all", "", "the new dimension"}, {{"relax.stack", Stack}});
+const RuleTable kRepeat("shape", {"all", "", "the repetition; all of a flattened tensor"},
+                        {{"relax.repeat", Repeat}});
+const RuleTable kTile("shape", {"others", "", "repeated dimensions"}, {{"relax.tile", Tile}});
+const RuleTable kLayout("shape", {"dimensions that stay as they are", "", "others"},
+                        {{"relax.layout_transform", LayoutTransform}});
+const RuleTable kCollapse("shape", {"others", "summed dimensions: sum"},
+                          {{"relax.collapse_sum_like", CollapseSum},
+                           {"relax.collapse_sum_to", CollapseSum, /*shape_argument=*/1}});
+const RuleTable kShapeOf("shape", {"all", "", "", "the global shape, known on every device"},
+                         {{"relax.shape_of", ShapeOf}});
 
 }  // namespace
 

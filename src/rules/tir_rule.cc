@@ -12,6 +12,7 @@
 #include "ir/pass.h"
 #include "ir/symbolic.h"
 #include "rules/tir_kernel.h"
+#include "rules/user_rules.h"
 
 namespace distir {
 namespace rules {
@@ -353,6 +354,8 @@ const KernelRule* KernelTable::Find(const ir::Call& call) {
 FactorRule RuleOfKernelCall(const OpView& view) {
   if (view.kernel == nullptr) return ReplicateAll(view);
   const KernelRule& kernel = *view.kernel;
+  if (auto stated = StatedRule(KernelName(view.call), kernel.function))
+    return ApplyRule(*stated, view);
   if (!kernel.failure.empty()) return ReplicatedKernel(view, kernel.failure);
   const ffi::Array<ir::Var>& params = kernel.function.params();
   size_t num_operands = view.operands.size();

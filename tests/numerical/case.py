@@ -87,7 +87,9 @@ def draw(rng: np.random.Generator, operand: Operand) -> np.ndarray:
 
     ``normal``, ``positive`` (0.5 to 2), ``unit`` (-0.9 to 0.9), ``above one`` (1.1 to 3),
     ``nonzero`` (0.5 to 2 with either sign), ``special`` (with infinities and NaN), ``distinct``
-    (no two equal), ``shift`` (0 to 5), ``index n`` (0 to n - 1). Integers come from -9 to 9.
+    (no two equal), ``shift`` (0 to 5), ``index n`` (0 to n - 1), ``ascending``, ``fraction`` (0 to
+    0.99), ``distribution`` (rows that sum to 1), ``regions`` (rows of 0 or 1 and a box within 6 by
+    6), ``starts n`` (of sequences that end at n). Integers come from -9 to 9.
     """
     shape, values = operand.shape, operand.values
     dtype = np.dtype(getattr(ml_dtypes, operand.dtype, operand.dtype))
@@ -112,6 +114,20 @@ def draw(rng: np.random.Generator, operand: Operand) -> np.ndarray:
         data = rng.uniform(1.1, 3.0, shape)
     elif values == "nonzero":
         data = rng.uniform(0.5, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
+    elif values == "ascending":
+        data = np.sort(rng.standard_normal(shape))
+    elif values.startswith("starts"):
+        end = int(values.split()[1])
+        inner = rng.choice(np.arange(1, end), shape[0] - 2, replace=False)
+        data = np.concatenate([[0], np.sort(inner), [end]])
+    elif values == "fraction":
+        data = rng.uniform(0, 0.99, shape)
+    elif values == "distribution":
+        data = rng.uniform(0.5, 1.5, shape)
+        data = data / data.sum(-1, keepdims=True)
+    elif values == "regions":
+        corner, size = rng.uniform(0, 2, (2, *shape[:1], 2)) + np.array([0, 1])[:, None, None]
+        data = np.concatenate([rng.integers(0, 2, (shape[0], 1)), corner, corner + size], 1)
     elif values == "special":
         data = rng.choice([np.nan, np.inf, -np.inf, 0.0, 1.5, -2.5], shape)
     else:

@@ -17,6 +17,7 @@ from tvm.relax.op.distributed import annotate_sharding
 import distir_ext as dx
 
 from .case import Case
+from .legalizations import LEGALIZATIONS
 from .placement import Dims, Expectation, MeshShape, device_mesh, num_shards, to_placement
 
 # Relative RMSE. Sharding changes the order of sums, and the vector width of loops, so results may
@@ -89,15 +90,6 @@ def module_of(functions: dict[str, relax.Function], mesh: MeshShape | None) -> t
     if mesh is not None:
         mod.update_global_info("mesh", [device_mesh(mesh)])
     return mod
-
-
-# Operators that TVM computes only inside others or drops in passes of its own.
-LEGALIZATIONS = {
-    "relax.ewise_fma": lambda _, call: relax.op.add(
-        relax.op.multiply(call.args[0], call.args[1]), call.args[2]
-    ),
-    "relax.builtin.stop_lift_params": lambda _, call: call.args[0],
-}
 
 
 def legalized(mod: tvm.IRModule) -> tvm.IRModule:

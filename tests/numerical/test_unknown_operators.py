@@ -1,64 +1,51 @@
-"""Operators without a rule run on copies: still right, whatever the placements."""
+"""Operators that the table replicates run on copies: still right, whatever the placements."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 
 import numpy as np
 import pytest
+from tvm import relax
 from tvm.relax import op as R
-from tvm.relax.op import nn
+
+import distir_ext as dx
 
 from .case import Case, Operand
 from .partitioned import Partitioned, check
 from .placement import Expectation, all_placements
 
 CASES = [
-    Case("relax.tile", "", (Operand((8, 6), ".."),), ("..",), lambda x: R.tile(x, (2, 3))),
     Case(
-        "relax.stack",
-        "",
-        (Operand((8, 4), ".."), Operand((8, 4), "..")),
-        ("...",),
-        lambda x, y: R.stack([x, y], 1),
-        numpy=lambda x, y: np.stack([x, y], 1),
-        exact=True,
-    ),
-    Case("relax.flatten", "", (Operand((4, 6), ".."),), (".",), R.flatten),
-    Case(
-        "relax.einsum",
-        "",
-        (Operand((4, 6), ".."), Operand((6, 8), "..")),
-        ("..",),
-        lambda x, y: R.einsum((x, y), "ik,kj->ij"),
-        numpy=lambda x, y: x @ y,
-    ),
-    Case(
-        "relax.nn.conv2d",
-        "",
-        (Operand((4, 2, 6, 6), "...."), Operand((4, 2, 3, 3), "....")),
-        ("....",),
-        lambda x, w: nn.conv2d(x, w, padding=1),
-    ),
-    Case(
-        "relax.nn.pad",
-        "",
-        (Operand((4, 6), ".."),),
-        ("..",),
-        lambda x: nn.pad(x, [1, 1, 2, 0]),
-        numpy=lambda x: np.pad(x, ((1, 1), (2, 0))),
-        exact=True,
-    ),
-    Case(
-        "relax.scatter_elements",
+        "relax.index_put",
         "",
         (
-            Operand((8, 4), ".."),
-            Operand((2, 4), "..", "int64", "index 8"),
-            Operand((2, 4), ".."),
+            Operand((6, 8), ".."),
+            *(Operand((4,), ".", "int64", f"index {n}") for n in (6, 8)),
+            Operand((4,), "."),
         ),
         ("..",),
-        lambda x, i, u: R.scatter_elements(x, i, u, 0, "add"),
+        lambda x, i, j, v: R.index_put(x, (i, j), v, accumulate=True),
+    ),
+    Case("relax.eye_like", "", (Operand((6, 8), ".."),), ("..",), R.eye_like, exact=True),
+    Case(
+        "relax.size",
+        "",
+        (Operand((6, 8), ".."),),
+        ("",),
+        R.size,
+        exact=True,
+        numpy=np.size,
+    ),
+    Case(
+        "relax.meshgrid",
+        "xy ",
+        (Operand((8,), "."), Operand((8,), ".")),
+        ("..", ".."),
+        lambda x, y: R.meshgrid([x, y], "xy"),
+        exact=True,
+        numpy=np.meshgrid,
     ),
 ]
 
@@ -74,3 +61,48 @@ def test_operators_without_a_rule_run_on_copies(case, mesh, session_of):
         for placed in placements
     ]
     check(programs, session_of(mesh))
+
+
+def lookups(op, *shapes):
+    params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            for _ in range(2):
+                value = builder.emit(op(*params))
+            out = builder.emit_output(value)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def warnings_of(mod, caplog):
+    caplog.clear()
+    mesh = dx.Mesh((2,), ("x",))
+    with caplog.at_level(logging.WARNING, "distir_ext"):
+        dx.transform.PropagateSharding()(dx.annotate(mod, mesh, {"x0": ("x", None)}))
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_an_operator_that_is_replicated_says_why_once(caplog):
+    mod = lookups(R.nonzero, (8, 6))
+    first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
+    assert first == [
+        "operator relax.nonzero keeps its operands and results replicated: "
+        "the shape of its result depends on the data"
+    ]
+    assert second == []
+
+
+def test_a_function_without_a_rule_is_named_once(caplog):
+    def call(x):
+        return relax.call_dps_packed(
+            "tests.without_a_rule", [x], out_ty=relax.TensorType((8, 6), "float32")
+        )
+
+    mod = lookups(call, (8, 6))
+    first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
+    assert first == [
+        "no sharding rule for operator tests.without_a_rule: "
+        "its operands and results are replicated"
+    ]
+    assert second == []

@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 from ..case import Case
-from . import contraction, create, elementwise, indexing, ordering, reduction, shape
+from . import (
+    attention,
+    channel,
+    contraction,
+    convolution,
+    create,
+    elementwise,
+    gather,
+    image,
+    indexing,
+    loss,
+    ordering,
+    reduction,
+    shape,
+)
 
-FAMILIES = (elementwise, create, contraction, reduction, ordering, shape, indexing)
+FAMILIES = (
+    elementwise,
+    create,
+    contraction,
+    reduction,
+    ordering,
+    shape,
+    indexing,
+    gather,
+    channel,
+    convolution,
+    image,
+    attention,
+    loss,
+)
 
 CASES: dict[str, list[Case]] = {}
 for family in FAMILIES:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.relax import op as R
-from tvm.relax.op import nn
+from tvm.relax.op import grad, nn
 from tvm.relax.op.builtin import stop_lift_params
 
 from ..case import Case, Operand, broadcast_letters
@@ -202,6 +203,37 @@ def unary() -> Iterator[Case]:
         )
 
 
+def passed_on() -> Iterator[Case]:
+    for shape in UNARY_SHAPES:
+        for name, function in (
+            ("grad.no_grad", grad.no_grad),
+            ("grad.start_checkpoint", grad.start_checkpoint),
+            ("grad.end_checkpoint", grad.end_checkpoint),
+            ("hint_on_device", lambda x: R.hint_on_device(x, tvm.cpu())),
+            ("to_vdevice", lambda x: R.to_vdevice(x, relax.VDevice("llvm"))),
+        ):
+            yield pointwise(
+                function,
+                [shape],
+                ["float32"],
+                ["normal"],
+                lambda x: x,
+                exact=True,
+                name=f"relax.{name}",
+            )
+        letters = "abcdefgh"[: len(shape)]
+        # At inference it passes its input on, with a mask of ones.
+        yield Case(
+            "relax.nn.dropout",
+            "",
+            (Operand(shape, letters),),
+            (letters, letters),
+            nn.dropout,
+            exact=True,
+            numpy=lambda x: (x, np.ones_like(x)),
+        )
+
+
 def binary() -> Iterator[Case]:
     for function, values, numpy in FLOAT_BINARY + ANY_BINARY:
         for left, right in BROADCASTS:
@@ -290,6 +322,7 @@ def like() -> Iterator[Case]:
 
 def cases() -> Iterator[Case]:
     yield from unary()
+    yield from passed_on()
     yield from binary()
     yield from ternary()
     yield from like()

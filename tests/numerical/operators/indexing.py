@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from tvm import relax
 from tvm.relax import op as R
+from tvm.relax.op import nn
 
 from ..case import Case, Operand
 
@@ -60,6 +61,9 @@ def cuts() -> Iterator[Case]:
         ((4, 6, 8), ".a.", [0, 2], [1, 0], [4, 8], [1, 3]),
         ((4, 6, 8), "a.b", [-2], [1], [5], None),
         ((2, 3, 4, 6), "abc.", [3], [0], [3], [1]),
+        # Takes all of a dimension.
+        ((8, 12), "ab", [0], [0], [8], None),
+        ((8, 12), "a.", [1, 0], [2, 0], [8, 2**62], [1, 1]),
     ):
         chosen = tuple(
             slice(*triple) for triple in zip(begin, end, strides or [1] * len(axes), strict=True)
@@ -79,6 +83,38 @@ def cuts() -> Iterator[Case]:
             lambda x, a=axes, b=begin, e=end, s=strides: R.strided_slice(x, a, b, e, s),
             exact=True,
             numpy=cut,
+        )
+    for shape, widths, letters in (
+        ((24,), [1, 2], "."),
+        ((8, 6), [0, 0, 2, 1], "a."),
+        ((8, 6, 4), [0, 0, 0, 3, 0, 0], "a.b"),
+        ((8, 6), [0, 0, 0, 0], "ab"),
+    ):
+        for mode in ("constant", "reflect"):
+            pairs = list(zip(widths[::2], widths[1::2], strict=True))
+            yield Case(
+                "relax.nn.pad",
+                f"{widths} {mode} ",
+                (Operand(shape, letters),),
+                (letters,),
+                lambda x, widths=widths, mode=mode: nn.pad(x, widths, mode),
+                exact=True,
+                numpy=lambda x, pairs=pairs, mode=mode: np.pad(x, pairs, mode),
+            )
+    for shape, axis, begin, end, step, letters in (
+        ((24,), 0, 3, 9, 1, "."),
+        ((8, 12), 1, 2, 10, 2, "a."),
+        ((8, 4, 6), 0, 0, 4, 1, ".ab"),
+    ):
+        source = list(shape)
+        source[axis] = len(range(begin, end, step))
+        yield Case(
+            "relax.slice_scatter",
+            f"{begin}:{end}:{step} axis={axis} ",
+            (Operand(shape, letters), Operand(tuple(source), letters)),
+            (letters,),
+            lambda x, y, b=begin, e=end, s=step, axis=axis: R.slice_scatter(x, y, b, e, s, axis),
+            exact=True,
         )
     for name in ("tril", "triu"):
         for shape, diagonal, letters in (

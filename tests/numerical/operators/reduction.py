@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,20 @@ def statistics() -> Iterator[Case]:
                 )
 
 
+def medians() -> Iterator[Case]:
+    for shape, axis, keepdims in REDUCTIONS:
+        # Of all elements, TVM's result has another rank than its type says.
+        if isinstance(axis, tuple) or (axis is None and keepdims and len(shape) > 1):
+            continue
+        case = reduction_case(
+            "median", shape, axis, keepdims, values="distinct", combines=False, exact=True
+        )
+        if axis is None:
+            yield case
+        else:  # the positions, too
+            yield dataclasses.replace(case, results=case.results * 2)
+
+
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     shifted = np.exp(x - x.max(axis=axis, keepdims=True))
     return shifted / shifted.sum(axis=axis, keepdims=True)
@@ -170,4 +185,5 @@ def normalizations() -> Iterator[Case]:
 
 def cases() -> Iterator[Case]:
     yield from statistics()
+    yield from medians()
     yield from normalizations()

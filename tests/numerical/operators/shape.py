@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from tvm.relax import op as R
+from tvm.relax.op import nn
 
 from ..case import Case, Operand, parse_letters
 
@@ -172,7 +173,136 @@ def shapes() -> Iterator[Case]:
         )
 
 
+def flattened() -> Iterator[Case]:
+    for shape, letters, result in (
+        ((4, 6), "ab", "(ab)"),
+        ((2, 4, 3), "abc", "(abc)"),
+        ((24,), "a", "a"),
+        ((1, 8, 6), ".ab", "(ab)"),
+    ):
+        sizes = {name: size for name, size in zip(letters, shape, strict=True) if name != "."}
+        yield Case(
+            "relax.flatten",
+            "",
+            (Operand(shape, letters),),
+            (result,),
+            R.flatten,
+            sizes=sizes,
+            exact=True,
+            numpy=np.ravel,
+        )
+        if len(shape) > 1:
+            yield Case(
+                "relax.nn.batch_flatten",
+                "",
+                (Operand(shape, letters),),
+                (letters[0] + (f"({letters[1:]})" if len(shape) > 2 else letters[1:]),),
+                nn.batch_flatten,
+                sizes=sizes,
+                exact=True,
+                numpy=lambda x: x.reshape(len(x), -1),
+            )
+
+
+def joined() -> Iterator[Case]:
+    for shape, axis, letters, result in (
+        ((24,), 0, "a", ".a"),
+        ((8, 6), 1, "ab", "a.b"),
+        ((8, 6), -1, "ab", "ab."),
+        ((2, 3, 4), 2, "abc", "ab.c"),
+    ):
+        for count in (1, 3):
+            yield Case(
+                "relax.stack",
+                f"axis={axis} ",
+                tuple(Operand(shape, letters, "int32") for _ in range(count)),
+                (result,),
+                lambda *xs, axis=axis: R.stack(list(xs), axis),
+                exact=True,
+                numpy=lambda *xs, axis=axis: np.stack(xs, axis),
+            )
+    for sizes in ((8, 6), (4, 5, 6)):
+        letters = "abc"[: len(sizes)]
+        yield Case(
+            "relax.meshgrid",
+            "",
+            tuple(Operand((n,), name) for n, name in zip(sizes, letters, strict=True)),
+            (letters,) * len(sizes),
+            lambda *xs: R.meshgrid(list(xs), "ij"),
+            exact=True,
+            numpy=lambda *xs: np.meshgrid(*xs, indexing="ij"),
+        )
+    for shape, repeats, letters, result in (
+        ((24,), (2,), ".", "."),
+        ((8, 6), (1, 3), "a.", "a."),
+        ((8, 6), (2, 1), ".a", ".a"),
+        ((8, 6), (2, 1, 1), "ab", ".ab"),
+        ((4, 1, 6), (2,), "a..", "a.."),
+        ((4, 2, 6), (1, 1, 1), "abc", "abc"),
+    ):
+        yield Case(
+            "relax.tile",
+            f"{repeats} ",
+            (Operand(shape, letters),),
+            (result,),
+            lambda x, repeats=repeats: R.tile(x, repeats),
+            exact=True,
+            numpy=lambda x, repeats=repeats: np.tile(x, repeats),
+        )
+
+
+def summed() -> Iterator[Case]:
+    for shape, target, letters, result in (
+        ((8, 6), (6,), "ab", "b"),
+        ((8, 6), (1, 6), "ab", ".b"),
+        ((8, 6), (8, 1), "ab", "a."),
+        ((4, 2, 6), (2, 1), "abc", "b."),
+        ((4, 2, 6), (4, 2, 6), "abc", "abc"),
+        ((8, 6), (), "ab", ""),
+    ):
+        gone = "".join(name for name in letters if name not in result)
+        drawn = "positive" if target == () else "normal"
+        if target:
+            yield Case(
+                "relax.collapse_sum_like",
+                f"{target} ",
+                (Operand(shape, letters, values=drawn), Operand(target, result)),
+                (result,),
+                R.collapse_sum_like,
+                combined=gone,
+            )
+        yield Case(
+            "relax.collapse_sum_to",
+            f"{target} ",
+            (Operand(shape, letters, values=drawn),),
+            (result,),
+            lambda x, target=target: R.collapse_sum_to(x, target),
+            combined=gone,
+        )
+
+
+def layouts() -> Iterator[Case]:
+    for shape, index_map, letters, result in (
+        ((4, 8, 6), lambda a, b, c: (b, c, a), "abc", "bca"),
+        ((4, 8, 6), lambda a, b, c: (a, b // 4, c, b % 4), "a.c", "a.c."),
+        ((8, 6), lambda a, b: (a * 6 + b,), "..", "."),
+        ((8, 6), lambda a, b: (a, b), "ab", "ab"),
+    ):
+        yield Case(
+            "relax.layout_transform",
+            f"{result} ",
+            (Operand(shape, letters),),
+            (result,),
+            lambda x, index_map=index_map: R.layout_transform(x, index_map),
+            exact=True,
+        )
+
+
 def cases() -> Iterator[Case]:
     yield from reshapes()
     yield from shapes()
     yield from moves()
+    yield from flattened()
+    yield from joined()
+    yield from summed()
+    yield from layouts()

@@ -1,0 +1,67 @@
+"""Sharding rules that users state for operators, packed functions and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm_ffi
+
+KERNEL_ATTRIBUTE = "distir.rule"
+"""The attribute of a PrimFunc that states its rule as :func:`register_rule` takes it."""
+
+
+def register_rule(
+    name: str,
+    rule: str,
+    reduce: Mapping[str, str] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> None:
+    """States what an operator or a packed function means for sharding.
+
+    The rule holds in this process for every pass that runs afterwards, and replaces what was known
+    of the name before, also the table's rule of an operator. Every worker calls the operator or
+    function on its shards of the operands, and must get its shards of the results.
+
+    >>> register_rule("my.projection", "b s h, h o -> b s o", reduce={"h": "sum"})
+    >>> registered_rules()["my.projection"]
+    'b s h, h o -> b s o; sum h'
+    >>> register_rule("my.split_heads", "b (h d) -> b h d", sizes={"d": 64})
+    >>> unregister_rule("my.projection"), unregister_rule("my.split_heads")
+    (True, True)
+
+    Args:
+        name: ``relax.<operator>``, or the name of the packed function.
+        rule: The dimensions of the tensor operands, tuples flattened, and of the results. A name in
+            both is sharded freely. One of operands only is needed whole unless ``reduce`` says
+            otherwise; so is ``_``. ``(a b)`` is one dimension made of two, major first; ``()`` is a
+            tensor without dimensions. Clauses may follow: ``; sum h; d=64`` is the same as
+            ``reduce={"h": "sum"}, sizes={"d": 64}``.
+        reduce: Names that only operands have, whose shards give partial results, with how these
+            combine: sum, max, min, prod or mean; one kind per rule.
+        sizes: Sizes of names that no shape tells.
+
+    Raises:
+        ValueError: The rule is malformed or contradicts itself. One that contradicts the shapes of
+            a call is refused by the pass that meets the call.
+    """
+    clauses = [f"{kind} {reduced}" for reduced, kind in (reduce or {}).items()]
+    clauses += [f"{sized}={size}" for sized, size in (sizes or {}).items()]
+    tvm_ffi.get_global_func("distir.rules.Register")(name, "; ".join([rule, *clauses]))
+
+
+def unregister_rule(name: str) -> bool:
+    """Forgets a registered rule; an operator then has the table's rule again.
+
+    Args:
+        name: As it was registered.
+
+    Returns:
+        Whether there was one.
+    """
+    return bool(tvm_ffi.get_global_func("distir.rules.Unregister")(name))
+
+
+def registered_rules() -> dict[str, str]:
+    """The rules registered in this process, by name, as text that registers them again."""
+    rules = tvm_ffi.get_global_func("distir.rules.Registered")()
+    return {str(name): str(rules[name]) for name in sorted(rules)}

@@ -1,0 +1,69 @@
+// Operators without a rule, each with the reason: they stand in the table so that it is complete.
+#include "rules/registry.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+const ReplicatedTable kDataDependent("data-dependent shape",
+                                     "the shape of its result depends on the data",
+                                     {"relax.dynamic_strided_slice", "relax.nonzero",
+                                      "relax.unique",
+                                      "relax.vision.all_class_non_max_suppression"});
+const ReplicatedTable kScattered("scatter", "any element may be written, at positions in the data",
+                                 {"relax.index_put"});
+const ReplicatedTable kPosition("create", "its values depend on the position in the whole tensor",
+                                {"relax.eye_like"});
+const ReplicatedTable kShapes("shape", "a few integers, computed from the global shape",
+                              {"relax.shape_to_tensor", "relax.size", "relax.tensor_to_shape"});
+const ReplicatedTable kInspect(
+    "inspection", "reads the header of the tensor in memory, which a shard does not share",
+    {"relax.inspect.tensor_byte_offset", "relax.inspect.tensor_dtype_bits",
+     "relax.inspect.tensor_dtype_code", "relax.inspect.tensor_dtype_lanes",
+     "relax.inspect.tensor_elem_offset", "relax.inspect.tensor_ndim",
+     "relax.inspect.tensor_shape_i", "relax.inspect.tensor_stride_i"});
+const ReplicatedTable kOutput("input and output", "every worker would print or check a part",
+                              {"relax.assert_op", "relax.print"});
+const ReplicatedTable kMemory("memory", "manages or reinterprets memory, after partitioning",
+                              {"relax.builtin.alloc_tensor", "relax.memory.alloc_storage",
+                               "relax.memory.alloc_tensor", "relax.memory.ensure_zero_offset",
+                               "relax.memory.kill_storage", "relax.memory.kill_tensor",
+                               "relax.memory.view", "relax.vm.alloc_storage",
+                               "relax.vm.alloc_tensor", "relax.vm.call_tir_dyn",
+                               "relax.vm.kill_object"});
+const ReplicatedTable kWrapped("constants", "holds a constant, which has no sharding",
+                               {"relax.null_value", "relax.wrap_param"});
+const ReplicatedTable kClosures("calls", "what it calls is only known when it runs",
+                                {"relax.invoke_closure", "relax.invoke_pure_closure",
+                                 "relax.make_closure"});
+
+const DescribedTable kKernels("calls", "rule derived from the kernel", {"relax.call_tir"});
+const ReplicatedTable kOtherKernels("calls", "its kernel is not taken apart; use R.call_tir",
+                                    {"relax.call_tir_inplace", "relax.call_tir_with_grad"});
+const DescribedTable kPacked("calls",
+                             "rule stated by the user (register_rule), else replicated; KV caches "
+                             "by the shards of their heads",
+                             {"relax.call_builtin_with_ctx", "relax.call_dps_packed",
+                              "relax.call_inplace_packed", "relax.call_pure_packed",
+                              "relax.call_py_func"});
+const DescribedTable kDistributed("distribution", "its type states both placements",
+                                  {"relax.dist.all_gather", "relax.dist.all_reduce",
+                                   "relax.dist.all_to_all", "relax.dist.exchange",
+                                   "relax.dist.permute", "relax.dist.redistribute",
+                                   "relax.dist.redistribute_replica_to_shard",
+                                   "relax.dist.reduce_scatter", "relax.dist.slice",
+                                   "relax.dist.transfer", "relax.dist.view"});
+const DescribedTable kLocalView("distribution", "already on the worker's part",
+                                {"relax.ccl.all_gather", "relax.ccl.all_reduce",
+                                 "relax.ccl.all_to_all", "relax.ccl.allgather",
+                                 "relax.ccl.allreduce", "relax.ccl.broadcast_from_worker0",
+                                 "relax.ccl.exchange", "relax.ccl.permute", "relax.ccl.recv",
+                                 "relax.ccl.reduce_scatter", "relax.ccl.scatter_from_worker0",
+                                 "relax.ccl.send", "relax.ccl.slice", "relax.ccl.transfer",
+                                 "relax.dist.call_tir_local_view"});
+
+}  // namespace
+
+}  // namespace rules
+}  // namespace distir

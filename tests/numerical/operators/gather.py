@@ -1,0 +1,189 @@
+"""Operators that read or write at positions that another tensor states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from tvm.relax import op as R
+from tvm.relax.op.grad import take_backward
+
+from ..case import Case, Operand
+
+
+def by_element() -> Iterator[Case]:
+    for data, indices, axis, data_letters, index_letters in (
+        ((24,), (8,), 0, ".", "i"),
+        ((8, 6), (8, 4), 1, "a.", "ai"),
+        ((8, 6), (12, 6), 0, ".b", "ib"),
+        ((8, 6), (4, 6), -1, "..", ".i"),
+        ((4, 5, 8), (4, 2, 8), 1, "a.c", "aic"),
+    ):
+        bound = data[axis]
+        yield Case(
+            "relax.gather_elements",
+            f"axis={axis} ",
+            (
+                Operand(data, data_letters),
+                Operand(indices, index_letters, "int64", f"index {bound}"),
+            ),
+            (index_letters,),
+            lambda x, i, axis=axis: R.gather_elements(x, i, axis),
+            exact=True,
+            numpy=(lambda x, i, axis=axis: np.take_along_axis(x, i, axis))
+            if data_letters != ".."
+            else None,
+        )
+    for data, indices, axis, letters in (
+        ((24,), (6,), 0, "."),
+        ((8, 6), (8, 4), 1, "a."),
+        ((8, 6), (4, 6), 0, ".a"),
+        ((8, 6), (4, 3), 0, ".."),
+        ((4, 5, 8), (4, 2, 8), 1, "a.b"),
+    ):
+        for reduction in ("update", "add", "max"):
+            # The last write of several to one place wins, so each place is written once.
+            values = f"index {data[axis]}" if reduction != "update" else "index 1"
+            shape = indices
+            if reduction == "update":
+                shape = tuple(1 if d == axis else n for d, n in enumerate(indices))
+            yield Case(
+                "relax.scatter_elements",
+                f"axis={axis} {reduction} ",
+                (
+                    Operand(data, letters),
+                    Operand(shape, letters, "int64", values),
+                    Operand(shape, letters),
+                ),
+                (letters,),
+                lambda x, i, u, axis=axis, r=reduction: R.scatter_elements(x, i, u, axis, r),
+            )
+
+
+def by_tuple() -> Iterator[Case]:
+    for data, indices, batch, data_letters, index_letters, result in (
+        ((6, 8), (4, 1), 0, ".a", "i.", "ia"),
+        ((6, 8), (4, 2), 0, "..", "i.", "i"),
+        ((6, 4, 8), (2, 6, 2), 0, "..a", "ij.", "ija"),
+        ((4, 6, 8), (4, 3, 1), 1, "b.a", "bi.", "bia"),
+        ((4, 2, 6, 8), (4, 2, 1), 2, "bc.a", "bc.", "bca"),
+        ((4, 2, 6, 8), (4, 2, 2), 2, "bc..", "bc.", "bc"),
+    ):
+        yield Case(
+            "relax.gather_nd",
+            f"batch={batch} ",
+            (
+                Operand(data, data_letters),
+                Operand(indices, index_letters, "int64", f"index {min(data[batch:])}"),
+            ),
+            (result,),
+            lambda x, i, batch=batch: R.gather_nd(x, i, batch),
+            exact=True,
+        )
+    for data, indices, updates, data_letters, update_letters, reduction in (
+        ((6, 8), (1, 1), (1, 8), ".a", ".a", "update"),
+        ((6, 8), (4, 1), (4, 8), ".a", ".a", "add"),
+        ((6, 8), (4, 2), (4,), "..", ".", "add"),
+        ((6, 4, 8), (2, 3, 1), (2, 3, 4, 8), ".ab", "..ab", "max"),
+    ):
+        yield Case(
+            "relax.scatter_nd",
+            f"{reduction} ",
+            (
+                Operand(data, data_letters),
+                Operand(indices, "." * len(indices), "int64", "index 6"),
+                Operand(updates, update_letters),
+            ),
+            (data_letters,),
+            lambda x, i, u, r=reduction: R.scatter_nd(x, i, u, r),
+        )
+    for data, data_letters, indices, index_letters, result in (
+        ((6, 8), ".a", [(4,)], ["i"], "ia"),
+        ((6, 8), "..", [(4,), (4,)], ["i", "i"], "i"),
+        ((6, 5, 8), "..a", [(4, 1), (2,)], ["i.", "j"], "ija"),
+        ((6, 4, 8), ".ab", [(2, 4)], ["ij"], "ijab"),
+    ):
+        yield Case(
+            "relax.index_tensor",
+            f"{indices} ",
+            (
+                Operand(data, data_letters),
+                *(
+                    Operand(shape, letters, "int64", f"index {size}")
+                    for shape, letters, size in zip(indices, index_letters, data, strict=False)
+                ),
+            ),
+            (result,),
+            lambda x, *i: R.index_tensor(x, list(i)),
+            exact=True,
+            numpy=lambda x, *i: x[i],
+        )
+
+
+def others() -> Iterator[Case]:
+    for shape, sequence, batch, letters in (
+        ((8, 6), 1, 0, "b."),
+        ((6, 8, 4), 0, 1, ".ba"),
+        ((4, 2, 6), 2, 0, "ba."),
+    ):
+        length = Operand((shape[batch],), "b", "int32", f"index {shape[sequence] + 1}")
+        yield Case(
+            "relax.reverse_sequence",
+            f"{sequence} {batch} ",
+            (Operand(shape, letters), length),
+            (letters,),
+            lambda x, n, s=sequence, b=batch: R.reverse_sequence(x, n, s, b),
+            exact=True,
+        )
+    for table, letters, indices, gradient, axis in (
+        ((6, 8), ".a", (12,), "ia", 0),
+        ((8, 6), "a.", (4,), "ai", 1),
+        ((4, 5, 8), "a.b", (6,), "aib", 1),
+    ):
+        shape = tuple(indices[0] if d == axis else n for d, n in enumerate(table))
+        yield Case(
+            "relax.grad.take_backward",
+            f"axis={axis} ",
+            (
+                Operand(shape, gradient),
+                Operand(table, letters),
+                Operand(indices, "i", "int32", f"index {table[axis]}"),
+            ),
+            (letters,),
+            lambda dy, x, i, axis=axis: take_backward(dy, x, i, axis),
+            combined="i",
+        )
+    for shape in ((24,), (8, 5), (2, 3, 4)):
+        for right in (False, True):
+            letters = "abc"[: len(shape)]
+            yield Case(
+                "relax.bucketize",
+                f"right={right} ",
+                (Operand(shape, letters), Operand((4,), ".", values="ascending")),
+                (letters,),
+                lambda x, b, right=right: R.bucketize(x, b, right=right),
+                exact=True,
+                numpy=lambda x, b, right=right: np.digitize(x, b, right=not right),
+            )
+    for rows, samples in ((4, 8), (6, 12)):
+        yield Case(
+            "relax.multinomial_from_uniform",
+            "",
+            (
+                Operand((rows, 5), "..", values="distribution"),
+                Operand((samples, 1), "n.", values="fraction"),
+                Operand((samples, 1), "n.", "int64", f"index {rows}"),
+            ),
+            ("n.",),
+            lambda p, u, i: R.multinomial_from_uniform(p, u, i),
+            exact=True,
+            numpy=lambda p, u, i: (
+                (np.cumsum(p, 1)[i[:, 0]] < u).sum(1, keepdims=True).astype("int64")
+            ),
+        )
+
+
+def cases() -> Iterator[Case]:
+    yield from by_element()
+    yield from by_tuple()
+    yield from others()

@@ -1,0 +1,202 @@
+"""Pooling, resizing and sampling of images, and operators on boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvm.relax.op import image, nn, vision
+from tvm.relax.op.grad import avg_pool2d_backward, max_pool2d_backward
+
+from ..case import Case, Operand
+
+SPATIAL = {1: (6,), 2: (6, 5), 3: (4, 6, 5)}
+
+
+def pooling() -> Iterator[Case]:
+    for rank, spatial in SPATIAL.items():
+        for name in ("max_pool", "avg_pool"):
+            function = getattr(nn, f"{name}{rank}d")
+            for options in (
+                {"pool_size": 2, "strides": 2},
+                {"pool_size": 3, "padding": 1},
+                {"pool_size": 3, "padding": 1, "strides": 2, "ceil_mode": True},
+            ):
+                yield Case(
+                    f"relax.nn.{name}{rank}d",
+                    f"{options} ",
+                    (Operand((4, 8, *spatial), "nc" + "." * rank),),
+                    ("nc" + "." * rank,),
+                    lambda x, f=function, options=options: f(x, **options),
+                )
+        last = "DHW"[3 - rank :]
+        yield Case(
+            f"relax.nn.avg_pool{rank}d",
+            "channels last, with padding counted ",
+            (Operand((4, *spatial, 8), "n" + "." * rank + "c"),),
+            ("n" + "." * rank + "c",),
+            lambda x, rank=rank, layout=f"N{last}C": getattr(nn, f"avg_pool{rank}d")(
+                x, 3, padding=1, count_include_pad=True, layout=layout
+            ),
+        )
+        for size in (1, 3):
+            yield Case(
+                f"relax.nn.adaptive_avg_pool{rank}d",
+                f"{size} ",
+                (Operand((4, 8, *spatial), "nc" + "." * rank),),
+                ("nc" + "." * rank,),
+                lambda x, rank=rank, size=size: getattr(nn, f"adaptive_avg_pool{rank}d")(
+                    x, size if rank == 1 else (size,) * rank
+                ),
+            )
+    yield Case(
+        "relax.nn.max_pool2d",
+        "blocked channels ",
+        (Operand((4, 2, 6, 6, 4), "nc..b"),),
+        ("nc..b",),
+        lambda x: nn.max_pool2d(x, 2, layout="NCHW4c"),
+        exact=True,
+    )
+    yield Case(
+        "relax.nn.max_pool2d",
+        "int32 ",
+        (Operand((4, 8, 6, 6), "nc..", "int32"),),
+        ("nc..",),
+        lambda x: nn.max_pool2d(x, 2, 2),
+        exact=True,
+        numpy=lambda x: x.reshape(4, 8, 3, 2, 3, 2).max((3, 5)),
+    )
+    for function in (avg_pool2d_backward, max_pool2d_backward):
+        yield Case(
+            f"relax.grad.{function.__name__}",
+            "",
+            (Operand((4, 8, 3, 2), "nc.."), Operand((4, 8, 6, 4), "nc..")),
+            ("nc..",),
+            lambda dy, x, f=function: f(dy, x, (2, 2), (2, 2)),
+        )
+
+
+def resizing() -> Iterator[Case]:
+    for method in ("nearest_neighbor", "linear", "cubic"):
+        yield Case(
+            "relax.image.resize2d",
+            f"{method} ",
+            (Operand((4, 8, 5, 6), "nc.."),),
+            ("nc..",),
+            lambda x, method=method: image.resize2d(x, (8, 9), method=method),
+        )
+    yield Case(
+        "relax.image.resize2d",
+        "NHWC ",
+        (Operand((4, 5, 6, 8), "n..c"),),
+        ("n..c",),
+        lambda x: image.resize2d(x, (3, 9), layout="NHWC"),
+    )
+    for method in ("nearest_neighbor", "linear"):
+        yield Case(
+            "relax.image.resize3d",
+            f"{method} ",
+            (Operand((2, 4, 3, 4, 3), "nc..."),),
+            ("nc...",),
+            lambda x, method=method: image.resize3d(x, (5, 6, 4), method=method),
+        )
+    for method, padding in (("bilinear", "zeros"), ("nearest", "border")):
+        yield Case(
+            "relax.image.grid_sample",
+            f"{method} {padding} ",
+            (Operand((2, 4, 5, 6), "nc.."), Operand((2, 2, 4, 8), "n.hw", values="unit")),
+            ("nchw",),
+            lambda x, grid, m=method, p=padding: image.grid_sample(x, grid, m, padding_mode=p),
+        )
+    yield Case(
+        "relax.image.grid_sample",
+        "NCDHW ",
+        (Operand((2, 4, 3, 4, 5), "nc..."), Operand((2, 3, 2, 4, 6), "n.dhw", values="unit")),
+        ("ncdhw",),
+        lambda x, grid: image.grid_sample(x, grid, layout="NCDHW"),
+    )
+    yield Case(
+        "relax.image.affine_grid",
+        "",
+        (Operand((8, 2, 3), "n.."),),
+        ("n...",),
+        lambda x: image.affine_grid(x, (4, 6)),
+    )
+    for shape, letters, result in (
+        ((4, 16, 3, 4), "n(cxy)hw", "nc(hx)(wy)"),
+        ((8, 4, 6), "(cxy)hw", "c(hx)(wy)"),
+    ):
+        yield Case(
+            "relax.nn.pixel_shuffle",
+            "",
+            (Operand(shape, letters),),
+            (result,),
+            lambda x: nn.pixel_shuffle(x, 2),
+            sizes={"c": shape[-3] // 4, "x": 2, "y": 2},
+            exact=True,
+        )
+
+
+def regions(count: int) -> Operand:
+    return Operand((count, 5), "r.", values="regions")
+
+
+def boxes() -> Iterator[Case]:
+    options: dict[str, Any] = {"pooled_size": (2, 3), "spatial_scale": 1.0}
+    for mode in ("avg", "max"):
+        yield Case(
+            "relax.vision.roi_align",
+            f"{mode} ",
+            (Operand((2, 4, 6, 6), ".c.."), regions(8)),
+            ("rc..",),
+            lambda x, r, mode=mode: vision.roi_align(x, r, **options, sample_ratio=2, mode=mode),
+        )
+    yield Case(
+        "relax.vision.roi_align",
+        "NHWC ",
+        (Operand((2, 6, 6, 4), "...c"), regions(8)),
+        ("r..c",),
+        lambda x, r: vision.roi_align(x, r, **options, sample_ratio=2, layout="NHWC"),
+    )
+    yield Case(
+        "relax.vision.roi_pool",
+        "",
+        (Operand((2, 4, 6, 6), ".c.."), regions(8)),
+        ("rc..",),
+        lambda x, r: vision.roi_pool(x, r, **options),
+    )
+    yield Case(
+        "relax.vision.get_valid_counts",
+        "",
+        (Operand((4, 6, 6), "n.."),),
+        ("n", "n..", "n."),
+        lambda x: vision.get_valid_counts(x, 0.2, -1, 0),
+    )
+    yield Case(
+        "relax.vision.multibox_transform_loc",
+        "",
+        (
+            Operand((4, 3, 5), "n..", values="positive"),
+            Operand((4, 20), "n."),
+            Operand((1, 5, 4), "...", values="positive"),
+        ),
+        ("n..", "n.."),
+        lambda c, loc, anchor: vision.multibox_transform_loc(c, loc, anchor),
+    )
+    yield Case(
+        "relax.vision.non_max_suppression",
+        "",
+        (
+            Operand((4, 6, 6), "n..", values="positive"),
+            Operand((4,), "n", "int32", "index 6"),
+            Operand((4, 6), "n.", "int32", "index 6"),
+        ),
+        ("n..",),
+        lambda x, n, i: vision.non_max_suppression(x, n, i, return_indices=False),
+    )
+
+
+def cases() -> Iterator[Case]:
+    yield from pooling()
+    yield from resizing()
+    yield from boxes()

@@ -1,0 +1,52 @@
+"""The table of operators is complete, says something of each, and is what the documentation has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tvm
+
+from distir_ext import cli, rules
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ROWS = {row.operator: row for row in rules.operators()}
+
+
+def registered() -> set[str]:
+    return {str(name) for name in tvm.ir.Op.list_op_names() if str(name).startswith("relax.")}
+
+
+def test_every_registered_operator_has_a_row():
+    assert registered() == set(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_row_says_how_the_operator_is_sharded_or_why_it_is_not(row):
+    assert row.family
+    assert bool(row.replicated) == (row.exploited == "replicated")
+
+
+def test_an_operator_that_is_sharded_can_be_called_on_distributed_tensors():
+    sharded = [row.operator for row in ROWS.values() if row.parallel or row.reduced]
+    lacking = [name for name in sharded if not tvm.ir.Op.get(name).get_attr("dist.FInferType")]
+    assert not lacking
+
+
+def test_documentation_is_current():
+    assert (ROOT / "docs" / "operators.md").read_text("utf-8") == rules.markdown()
+
+
+def test_command_prints_the_table(capsys):
+    assert cli.main(["rules"]) == 0
+    printed = capsys.readouterr().out
+    assert "relax.nn.conv2d_transpose" in printed
+    assert cli.main(["rules", "--markdown"]) == 0
+    assert capsys.readouterr().out == rules.markdown()
+
+
+def test_kinds_of_rows():
+    assert ROWS["relax.matmul"].exploited == "parallel and reduction"
+    assert ROWS["relax.unique"].exploited == "replicated"
+    assert ROWS["relax.call_tir"].exploited == "special"

@@ -1,0 +1,341 @@
+"""Rules that users state: what they make of a program, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
+
+import distir_ext as dx
+
+MESH = dx.Mesh((2, 2), ("a", "b"))
+
+
+@tvm_ffi.register_global_func("tests.projection")
+def projection(x, weight, out):
+    out.copyfrom(np.einsum("bsh,ho->bso", x.numpy(), weight.numpy()))
+
+
+@tvm_ffi.register_global_func("tests.row_sum")
+def row_sum(x, out):
+    out.copyfrom(x.numpy().sum(1))
+
+
+@pytest.fixture
+def rules():
+    """Rules registered by a test end with it."""
+    yield dx.register_rule
+    for name in dx.registered_rules():
+        dx.unregister_rule(name)
+
+
+def call_of(name, *shapes, out=((8, 6),)):
+    """A module that calls a packed function on parameters x0, x1, .. of these shapes."""
+    params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
+    types = [relax.TensorType(shape, "float32") for shape in out]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            value = builder.emit(relax.call_dps_packed(name, params, out_ty=types))
+            value = builder.emit_output(value)
+        builder.emit_func_output(value)
+    return builder.get()
+
+
+def propagated(mod, **plan):
+    return dx.transform.PropagateSharding()(dx.annotate(mod, MESH, plan))
+
+
+def placement_of(mod):
+    return str(mod["main"].ret_ty.placement).strip('"')
+
+
+def kinds(mod):
+    return [each.kind for each in dx.analysis.collectives(dx.lower(mod))]
+
+
+def run(mod, plan, *arrays):
+    exe = dx.build(dx.annotate(mod, MESH, plan), target="llvm")
+    with dx.Session(MESH) as session:
+        return session.load(exe)["main"](*arrays).numpy()
+
+
+PROJECTION = call_of("tests.projection", (4, 3, 8), (8, 6), out=((4, 3, 6),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "communication"),
+    [
+        ({"x0": ("a", None, None), "x1": (None, "b")}, []),
+        ({"x0": ("a", None, "b"), "x1": ("b", None)}, ["all_reduce"]),
+        ({"x0": (None, None, ("a", "b"))}, ["all_reduce"]),
+    ],
+    ids=["parallel", "reduced and parallel", "reduced"],
+)
+def test_a_packed_function_is_computed_on_shards(rules, plan, communication):
+    rules("tests.projection", "b s h, h o -> b s o", reduce={"h": "sum"})
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal(s, "float32") for s in ((4, 3, 8), (8, 6)))
+    got = run(PROJECTION, plan, x, weight)
+    np.testing.assert_allclose(got, np.einsum("bsh,ho->bso", x, weight), rtol=1e-5, atol=1e-5)
+    assert kinds(dx.annotate(PROJECTION, MESH, plan)) == communication
+
+
+def test_without_the_rule_everything_is_gathered():
+    plan = {"x0": ("a", None, "b")}
+    moved = set(kinds(dx.annotate(PROJECTION, MESH, plan)))
+    assert moved
+    assert moved <= {"all_gather", "exchange"}
+
+
+def test_text_after_propagation_parses_back(rules):
+    rules("tests.projection", "b s h, h o -> b s o", reduce={"h": "sum"})
+    mod = propagated(PROJECTION, x0=("a", None, "b"))
+    parsed = tvm.script.from_source(mod.script())
+    tvm.ir.assert_structural_equal(parsed, mod)
+    assert kinds(parsed) == kinds(mod) == ["all_reduce"]
+
+
+def test_registered_text_registers_the_same_again(rules):
+    rules("tests.f", "b (h d) -> b h d", sizes={"d": 4})
+    texts = dx.registered_rules()
+    for name, text in texts.items():
+        rules(name, text)
+    assert dx.registered_rules() == texts == {"tests.f": "b (h d) -> b h d; d=4"}
+
+
+def test_an_operator_takes_the_users_rule_until_it_is_unregistered(rules):
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((8, 6), "float32")):
+            return R.nn.relu(x)
+
+    assert placement_of(propagated(Module, x=("a", "b"))) == "S[0], S[1]"
+    rules("relax.nn.relu", "n _ -> n _")
+    assert placement_of(propagated(Module, x=("a", "b"))) == "S[0], R"
+    assert dx.unregister_rule("relax.nn.relu")
+    assert not dx.unregister_rule("relax.nn.relu")
+    assert placement_of(propagated(Module, x=("a", "b"))) == "S[0], S[1]"
+
+
+def test_a_merged_dimension_is_sharded_along_its_major_factor(rules):
+    rules("tests.split", "b (h d) -> b h d", sizes={"d": 3})
+    mod = call_of("tests.split", (8, 12), out=((8, 4, 3),))
+    assert placement_of(propagated(mod, x0=("a", "b"))) == "S[0], S[1]"
+
+
+def test_names_of_one_side_only_are_kept_whole(rules):
+    rules("tests.expand", "n k -> n m")
+    mod = call_of("tests.expand", (8, 4), out=((8, 6),))
+    assert placement_of(propagated(mod, x0=("a", "b"))) == "S[0], R"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b s", "`->` expected behind the operands"),
+        ("b, -> b", r"a tensor is missing; write `\(\)`"),
+        ("b b -> b", "`b` stands twice in operand 0"),
+        ("b -> b (c b)", "`b` stands twice in result 0"),
+        ("b + c -> b", r"`\+` is not expected"),
+        ("(b c -> b", r"`\)` expected behind the names of a dimension"),
+        ("b h -> b; total h", "`total` is neither a reduction"),
+        ("b h -> b h; sum h", "`h` is reduced but a dimension of a result"),
+        ("b h -> b; sum k", "`k` is no dimension of any tensor"),
+        ("b h k -> b; sum h; max k", "all reductions of a rule must be of one kind"),
+        ("b h -> b, b; sum h", "a rule with a reduction has one result"),
+        ("b h -> b; h=0", "`h=` needs a positive integer"),
+        ("b h -> b; sum", "`sum` needs the names of dimensions"),
+        ("b -> b c d -> e", "`->` is not expected here"),
+    ],
+)
+def test_a_malformed_rule_is_refused(text, message):
+    with pytest.raises(ValueError, match=rf'^rule ".*" of my\.f: {message}'):
+        dx.register_rule("my.f", text)
+    assert "my.f" not in dx.registered_rules()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b h -> b h", "it has 1 operands, the call 2"),
+        ("b h, h o -> b o, b", "it has 2 results, the call 1"),
+        ("b h, h -> b h", "operand 1 has 1 dimensions there, but 2 in the call"),
+        (
+            "b h, b o -> b o",
+            "`b` is 8 by dimension 0 of operand 0 and 4 by dimension 0 of operand 1",
+        ),
+        (
+            "b h, h o -> b h",
+            "`h` is 4 by dimension 0 of operand 1 and 6 by dimension 1 of result 0",
+        ),
+        ("b h, h o -> b o; b=4", "`b` is 4 by its clause and 8 by dimension 0 of operand 0"),
+        ("(b c) h, h o -> _ o", "the size of `b` in dimension 0 of operand 0 is not known"),
+        (
+            "(b c) h, h o -> _ o; b=3; c=2",
+            r"dimension 0 of operand 0 is 8, which is not `b` \(3\) times `c` \(2\)",
+        ),
+    ],
+)
+def test_a_rule_that_contradicts_the_call_is_refused(rules, text, message):
+    rules("tests.g", text)
+    mod = call_of("tests.g", (8, 4), (4, 6), out=((8, 6),))
+    with pytest.raises(ValueError, match=rf'^rule ".*" of tests\.g: {message}'):
+        propagated(mod, x0=("a", None))
+
+
+# ---- kernels
+
+
+@I.ir_module(s_tir=True)
+class AnyRows:
+    """Sums up to each column, for any number of rows; its loops are not understood."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def prefix(a: T.handle, c: T.handle):
+        T.func_attr({"distir.rule": "n _ -> n _"})
+        n = T.int64()
+        A = T.match_buffer(a, (n, T.int64(6)))
+        C = T.match_buffer(c, (n, T.int64(6)))
+        for i, j in T.grid(n, T.int64(6)):
+            with T.sblock("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.float32(0)
+                for k in range(vj + T.int64(1)):
+                    C[vi, vj] = C[vi, vj] + A[vi, k]
+
+    @R.function
+    def main(x: R.Tensor((8, 6), "float32")):
+        cls = AnyRows
+        y = R.call_tir(cls.prefix, (x,), out_ty=R.Tensor((8, 6), "float32"))
+        return y
+
+
+@I.ir_module(s_tir=True)
+class FixedRows:
+    """The row is used as a number, which alone keeps it whole."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def double(A: T.Buffer((8, 6), "float32"), C: T.Buffer((8, 6), "float32")):
+        T.func_attr({"distir.rule": "n k -> n k"})
+        for i, j in T.grid(8, 6):
+            with T.sblock("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.Select(vi >= 0, A[vi, vj] * T.float32(2), T.float32(0))
+
+    @R.function
+    def main(x: R.Tensor((8, 6), "float32")):
+        cls = FixedRows
+        y = R.call_tir(cls.double, (x,), out_ty=R.Tensor((8, 6), "float32"))
+        return y
+
+
+@I.ir_module(s_tir=True)
+class Square:
+    @T.prim_func(private=True, s_tir=True)
+    def double(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
+        for i, j in T.grid(8, 8):
+            with T.sblock("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, vj] * T.float32(2)
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32")):
+        cls = Square
+        y = R.call_tir(cls.double, (x,), out_ty=R.Tensor((8, 8), "float32"))
+        return y
+
+
+def with_rule(mod, text):
+    """The module with another rule stated on its kernel."""
+    functions = {
+        gv: f.with_attr("distir.rule", text) if isinstance(f, tvm.tirx.PrimFunc) else f
+        for gv, f in mod.functions.items()
+    }
+    return tvm.IRModule(functions)
+
+
+@pytest.mark.parametrize(
+    ("mod", "wanted"),
+    [(AnyRows, lambda x: np.cumsum(x, 1)), (FixedRows, lambda x: x * 2)],
+    ids=["called on shards as it is", "cut along its index maps"],
+)
+def test_a_kernel_is_computed_as_its_stated_rule_says(mod, wanted):
+    x = np.random.default_rng(0).standard_normal((8, 6), "float32")
+    plan = {"x": (("a", "b"), None)}
+    np.testing.assert_allclose(run(mod, plan, x), wanted(x), rtol=1e-5, atol=1e-6)
+    assert placement_of(propagated(mod, **plan)) == "S[0], S[0]"
+    assert kinds(dx.annotate(mod, MESH, plan)) == []
+
+
+def test_without_a_stated_rule_the_same_kernels_are_replicated():
+    for mod in (AnyRows, FixedRows):
+        functions = {
+            gv: f.without_attr("distir.rule") if isinstance(f, tvm.tirx.PrimFunc) else f
+            for gv, f in mod.functions.items()
+        }
+        plain = propagated(tvm.IRModule(functions), x=("a", None))
+        assert placement_of(plain) == "R, R"
+
+
+def test_a_stated_reduction_is_combined():
+    @I.ir_module(s_tir=True)
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def total(a: T.handle, c: T.handle):
+            T.func_attr({"distir.rule": "n k -> n; sum k"})
+            n = T.int64()
+            k = T.int64()
+            A = T.match_buffer(a, (n, k))
+            C = T.match_buffer(c, (n,))
+            for i in range(n):
+                with T.sblock("C"):
+                    vi = T.axis.spatial(n, i)
+                    C[vi] = T.float32(0)
+                    for j in range(k):
+                        C[vi] = C[vi] + A[vi, j]
+
+        @R.function
+        def main(x: R.Tensor((8, 6), "float32")):
+            cls = Module
+            y = R.call_tir(cls.total, (x,), out_ty=R.Tensor((8,), "float32"))
+            return y
+
+    x = np.random.default_rng(0).standard_normal((8, 6), "float32")
+    plan = {"x": ("a", "b")}
+    np.testing.assert_allclose(run(Module, plan, x), x.sum(1), rtol=1e-5, atol=1e-6)
+    assert kinds(dx.annotate(Module, MESH, plan)) == ["all_reduce"]
+
+
+@pytest.mark.parametrize(
+    ("mod", "text", "message"),
+    [
+        (
+            AnyRows,
+            "n k -> n",
+            "kernel `prefix`: result 0 has 1 dimensions there, but 2 in the call",
+        ),
+        (AnyRows, "n k => n k", "of kernel `prefix`: `>` is not expected"),
+    ],
+)
+def test_a_stated_rule_that_does_not_fit_is_refused(mod, text, message):
+    with pytest.raises(ValueError, match=message):
+        propagated(with_rule(mod, text), x=("a", None))
+
+
+def test_a_kernel_of_fixed_size_that_cannot_be_cut_is_refused():
+    mod = with_rule(AnyRows, "n k -> n k")
+    with pytest.raises(ValueError, match="rule shards dimension 1 of `A`, whose size is fixed"):
+        dx.lower(dx.annotate(mod, MESH, {"x": (None, "a")}))
+
+
+def test_a_stated_rule_against_the_index_maps_is_refused():
+    mod = with_rule(Square, "n k -> k n")
+    with pytest.raises(ValueError, match="kernel `double`: its stated rule puts dimension 0"):
+        dx.lower(dx.annotate(mod, MESH, {"x": ("a", None)}))
