@@ -1,4 +1,4 @@
-"""Sends warnings of the native library to Python's logging, logger ``distir_ext``."""
+"""Sends messages of the native library to Python's logging, logger ``distir_ext``."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ import tvm_ffi
 
 
 def install() -> None:
-    """Registers the sink that the native library looks up."""
-    tvm_ffi.register_global_func("distir.warn", logging.getLogger("distir_ext").warning)
+    """Registers the sinks that the native library looks up."""
+    logger = logging.getLogger("distir_ext")
+    tvm_ffi.register_global_func("distir.warn", logger.warning)
+    tvm_ffi.register_global_func("distir.inform", logger.info)

@@ -36,6 +36,7 @@ def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
         [
             transform.PropagateSharding(),
             transform.LegalizeRedistribute(),
+            transform.OptimizeCollectives(),
             transform.LowerDistIR(),
         ]
     )(mod)

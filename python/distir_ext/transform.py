@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 import tvm_ffi
 
@@ -13,6 +15,7 @@ __all__ = [
     "LegalizeRedistribute",
     "LowerCCL",
     "LowerDistIR",
+    "OptimizeCollectives",
     "PropagateSharding",
     "SetCluster",
 ]
@@ -43,6 +46,32 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     (``SetCluster``); a symbolic dimension counts as 1024.
     """
     return _native("LegalizeRedistribute")
+
+
+def OptimizeCollectives(  # noqa: N802
+    *,
+    enable: Sequence[str] = (),
+    disable: Sequence[str] = (),
+    combine_bytes: int = 1 << 20,
+    prefetch_bytes: int = 64 << 20,
+) -> tvm.transform.Pass:
+    """Fewer, smaller, earlier collectives between LegalizeRedistribute and LowerDistIR.
+
+    What each optimisation does is in ``docs/optimizations.md``; what it did to a module,
+    :func:`distir_ext.analysis.optimizations` tells. Sums may be added in another order.
+
+    Args:
+        enable: Names of optimisations to run that are off by default.
+        disable: Names of optimisations to leave out.
+        combine_bytes: Collectives are combined as long as their arguments together have at most
+            this many bytes on each device.
+        prefetch_bytes: Results of gathers that may wait for their first use, in bytes per device.
+
+    Raises:
+        ValueError: There is no optimisation of a name.
+    """
+    make = tvm_ffi.get_global_func("distir.transform.OptimizeCollectives")
+    return make(list(enable), list(disable), combine_bytes, prefetch_bytes)
 
 
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802

@@ -87,7 +87,8 @@ class DistributedVerifier {
       alike_.clear();
       for (const ir::Var& param : function.params()) CheckVar(param, param.ty());
       ir::VisitBindings(function.body(), [this](const ir::Binding& b) { CheckBinding(b); });
-      if (takes_part_ && is_legalized_) CheckReductions(function);
+      partial_.clear();
+      if (takes_part_ && is_legalized_) CheckReductions(function.body());
     }
     return std::move(violations_);
   }
@@ -203,21 +204,7 @@ class DistributedVerifier {
 
   // ---- reductions
 
-  void CheckReductions(const ir::Function& function) {
-    partial_.clear();
-    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
-      auto var_binding = ir::VarBinding::Cast(binding);
-      if (!var_binding.defined()) return;
-      auto call = ir::Call::Cast(var_binding.value());
-      if (call.defined() && ir::Op::Is(call.op()) &&
-          redistribute::PartialResult(call, &meshes_, &kernels_).has_value())
-        partial_.emplace(binding.var().get(), binding.var());
-    });
-    if (partial_.empty()) return;
-    CheckUses(function.body());
-  }
-
-  void CheckUses(const ir::SeqExpr& seq) {
+  void CheckReductions(const ir::SeqExpr& seq) {
     for (const ir::BindingBlock& block : seq.blocks()) {
       for (const ir::Binding& binding : block.bindings()) {
         auto var_binding = ir::VarBinding::Cast(binding);
@@ -225,20 +212,45 @@ class DistributedVerifier {
           CheckUse(ir::MatchCast::Cast(binding).value());
         } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
           CheckUse(branch.cond());
-          CheckUses(branch.true_branch());
-          CheckUses(branch.false_branch());
-        } else if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
-          auto kind = op::DTensorCollective(call.op());
-          if (kind == mesh::CollectiveKind::kAllReduce ||
-              kind == mesh::CollectiveKind::kReduceScatter)
-            continue;
-          for (const ir::Expr& arg : call.args()) CheckUse(arg);
+          CheckReductions(branch.true_branch());
+          CheckReductions(branch.false_branch());
         } else {
-          CheckUse(var_binding.value());
+          FollowPartial(binding.var(), var_binding.value());
         }
       }
     }
     CheckUse(seq.body());
+  }
+
+  struct Partial {
+    ir::Var var;
+    redistribute::PartialAxes axes;
+  };
+
+  const redistribute::PartialAxes* PartialOf(const ir::Expr& expr) const {
+    if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) return PartialOf(item.tuple());
+    auto found = partial_.find(expr.get());
+    return found == partial_.end() ? nullptr : &found->second.axes;
+  }
+
+  void FollowPartial(const ir::Var& var, const ir::Expr& value) {
+    auto call = ir::Call::Cast(value);
+    std::optional<redistribute::PartialAxes> axes;
+    if (!call.defined()) {
+      const redistribute::PartialAxes* of_value = PartialOf(value);
+      if (of_value == nullptr) return CheckUse(value);
+      axes = *of_value;
+    } else {
+      auto of_expr = [this](const ir::Expr& expr) { return PartialOf(expr); };
+      std::optional<redistribute::PartialValue> own;
+      if (ir::Op::Is(call.op())) own = redistribute::PartialResult(call, &meshes_, &kernels_);
+      auto flow = redistribute::FlowThrough(call, of_expr, own, &meshes_);
+      if (!flow.is_allowed) {
+        for (const ir::Expr& arg : call.args()) CheckUse(arg);
+      }
+      axes = flow.result;
+    }
+    if (axes) partial_.emplace(var.get(), Partial{var, *axes});
   }
 
   void CheckUse(const ir::Expr& expr) {
@@ -246,8 +258,8 @@ class DistributedVerifier {
       for (const ir::Expr& field : tuple.fields()) CheckUse(field);
     } else if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
       CheckUse(item.tuple());
-    } else if (auto var = partial_.find(expr.get()); var != partial_.end()) {
-      Report(var->second, "is partial and used without a reduction");
+    } else if (auto found = partial_.find(expr.get()); found != partial_.end()) {
+      Report(found->second.var, "is partial and used without a reduction");
     }
   }
 
@@ -261,7 +273,7 @@ class DistributedVerifier {
   std::string function_;
   bool takes_part_ = false;
   std::unordered_set<const ffi::Object*> alike_;  // Tensors that every device makes alike
-  std::unordered_map<const ffi::Object*, ir::Var> partial_;
+  std::unordered_map<const ffi::Object*, Partial> partial_;
 };
 
 }  // namespace

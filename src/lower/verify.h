@@ -31,7 +31,7 @@ std::vector<std::string> VerifyPropagated(const ir::IRModule& mod);
 /*!
  * \brief After LegalizeRedistribute, in addition:
  * - no redistribute, except of a Tensor to a replicated DTensor;
- * - a value that an operator leaves partial is used by all-reduces and reduce-scatters only.
+ * - a value that is partial is used by reductions, and by what commutes with its reduction.
  */
 std::vector<std::string> VerifyLegalized(const ir::IRModule& mod);
 /*! \brief After LowerDistIR: no DTensor and no R.dist operator anywhere. */

@@ -1,8 +1,11 @@
 #include "redistribute/partial.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "op/collective.h"
 #include "rules/infer_type.h"
+#include "rules/linearity.h"
 #include "rules/registry.h"
 
 namespace distir {
@@ -26,6 +29,108 @@ std::optional<PartialValue> PartialResult(const ir::Call& call, op::MeshTable* m
   value.sharding.partial = inferred.sharding.partial;
   value.sharding.reduction = inferred.sharding.reduction;
   return value;
+}
+
+namespace {
+
+/*! \brief The operands that carry tensors, tuples flattened. */
+void CollectOperands(const ir::Expr& arg, std::vector<ir::Expr>* operands) {
+  if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+    for (const ir::Expr& field : tuple.fields()) CollectOperands(field, operands);
+  } else if (ir::TensorType::Is(arg.ty()) || op::HasDTensor(arg.ty())) {
+    operands->push_back(arg);
+  }
+}
+
+/*! \brief Whether a tensor in the type is sharded over one of the axes. */
+bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, op::MeshTable* meshes) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) {
+      if (IsShardedOver(field, partial, meshes)) return true;
+    }
+    return false;
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  if (!dtensor.defined()) return false;
+  int root;
+  mesh::Sharding sharding = meshes->ShardingOf(dtensor, &root);
+  if (root != partial.root) return true;
+  for (const mesh::AxisList& axes : sharding.dims) {
+    if (mesh::Overlaps(axes, partial.axes)) return true;
+  }
+  return false;
+}
+
+bool SameAxes(const PartialAxes& a, const PartialAxes& b) {
+  auto as_sharding = [](const PartialAxes& partial) {
+    mesh::Sharding sharding;
+    sharding.partial = partial.axes;
+    sharding.reduction = partial.reduction;
+    return mesh::Canonical(sharding);
+  };
+  return a.root == b.root && as_sharding(a) == as_sharding(b);
+}
+
+/*! \brief What is left after a reduction. */
+std::optional<PartialAxes> Reduced(const PartialAxes& partial, const ir::Call& call,
+                                   op::MeshTable* meshes) {
+  const mesh::Mesh& root = meshes->Root(partial.root);
+  auto views = mesh::Relate(op::ToMesh(op::TargetMesh(call)), root);
+  mesh::AxisList done = mesh::Complement(root, partial.axes);
+  for (int axis : op::ReduceAxes(call))
+    done.insert(done.end(), (*views)[axis].begin(), (*views)[axis].end());
+  PartialAxes rest{partial.root, mesh::Complement(root, done), partial.reduction};
+  if (rest.axes.empty()) return std::nullopt;
+  return rest;
+}
+
+}  // namespace
+
+PartialFlow FlowThrough(const ir::Call& call,
+                        const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,
+                        const std::optional<PartialValue>& own, op::MeshTable* meshes) {
+  std::optional<PartialAxes> own_axes;
+  if (own) own_axes = PartialAxes{own->root, own->sharding.partial, own->sharding.reduction};
+  std::vector<ir::Expr> operands;
+  for (const ir::Expr& arg : call.args()) CollectOperands(arg, &operands);
+  std::vector<bool> mask;
+  const PartialAxes* partial = nullptr;
+  bool alike = true;
+  for (const ir::Expr& operand : operands) {
+    const PartialAxes* found = partial_of(operand);
+    mask.push_back(found != nullptr);
+    if (found == nullptr) continue;
+    if (partial == nullptr) partial = found;
+    alike = alike && SameAxes(*partial, *found);
+  }
+  if (partial == nullptr) return {true, own_axes};
+  const PartialFlow refused{false, own_axes};
+  if (!alike) return refused;
+  if (auto collective = op::DTensorCollective(call.op())) {
+    if (*collective == mesh::CollectiveKind::kAllReduce ||
+        *collective == mesh::CollectiveKind::kReduceScatter) {
+      if (op::ReductionOf(call) != partial->reduction) return refused;
+      return {true, Reduced(*partial, call, meshes)};
+    }
+    bool moves = *collective != mesh::CollectiveKind::kTransfer;
+    for (const ir::Expr& operand : operands)
+      moves = moves && !IsShardedOver(operand.ty(), *partial, meshes);
+    if (!moves || IsShardedOver(call.ty(), *partial, meshes)) return refused;
+    return {true, *partial};
+  }
+  if (!rules::CommutesWith(call, mask, partial->reduction)) return refused;
+  for (const ir::Expr& operand : operands) {
+    if (IsShardedOver(operand.ty(), *partial, meshes)) return refused;
+  }
+  if (IsShardedOver(call.ty(), *partial, meshes)) return refused;
+  PartialAxes result = *partial;
+  if (own_axes) {
+    if (own_axes->root != result.root || own_axes->reduction != result.reduction ||
+        mesh::Overlaps(own_axes->axes, result.axes))
+      return refused;
+    result.axes.insert(result.axes.end(), own_axes->axes.begin(), own_axes->axes.end());
+  }
+  return {true, result};
 }
 
 }  // namespace redistribute

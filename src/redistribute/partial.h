@@ -8,6 +8,7 @@
 #ifndef DISTIR_REDISTRIBUTE_PARTIAL_H_
 #define DISTIR_REDISTRIBUTE_PARTIAL_H_
 
+#include <functional>
 #include <optional>
 
 #include "ir/node.h"
@@ -29,6 +30,37 @@ struct PartialValue {
  */
 std::optional<PartialValue> PartialResult(const ir::Call& call, op::MeshTable* meshes,
                                           rules::KernelTable* kernels = nullptr);
+
+/*! \brief Axes over which a value still has to be reduced. */
+struct PartialAxes {
+  int root;  // in the table given
+  mesh::AxisList axes;
+  mesh::Reduction reduction;
+};
+
+/*! \brief What becomes of partial operands in a call. */
+struct PartialFlow {
+  /*! \brief Whether the reduction may come behind the call; true if no operand is partial. */
+  bool is_allowed;
+  /*! \brief What the call's result is partial over, its own reduction included; null: whole. */
+  std::optional<PartialAxes> result;
+};
+
+/*!
+ * \brief Follows partial values through a call.
+ *
+ * Operators let them pass where rules/linearity.h says so, where all of them are partial alike, and
+ * where no operand and no result is sharded over the same axes (devices would combine different
+ * blocks). Collectives that move data let them pass on the same condition; reductions take off
+ * what they reduce. Worked example: with a and b partial=sum{x}, add(a, b) is partial=sum{x};
+ * all_reduce(a) over x is whole; add(a, c) with c whole is not allowed.
+ *
+ * \param partial_of What an argument, or a field of a tuple argument, is partial over; null: whole.
+ * \param own What the call leaves to be reduced with whole operands.
+ */
+PartialFlow FlowThrough(const ir::Call& call,
+                        const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,
+                        const std::optional<PartialValue>& own, op::MeshTable* meshes);
 
 }  // namespace redistribute
 }  // namespace distir

@@ -5,18 +5,17 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "cost/cluster.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
-#include "ir/symbolic.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
 #include "redistribute/partial.h"
 #include "redistribute/planner.h"
+#include "redistribute/steps.h"
 #include "support/error.h"
 
 namespace distir {
@@ -29,21 +28,6 @@ namespace {
 // Marks a function whose partial results all have explicit reductions; without it, a second run
 // would add them again.
 constexpr const char* kExplicitReductions = "distir.explicit_reductions";
-
-// What a symbolic dimension counts for in the size of a tensor.
-constexpr int64_t kAssumedExtent = 1024;
-
-TensorSize SizeOf(const ir::TensorType& type) {
-  TensorSize size;
-  DLDataType dtype = type.dtype().dtype();
-  size.bytes = static_cast<double>(dtype.bits) * dtype.lanes / 8;
-  for (const ir::Expr& dim : ir::ShapeOf(type)) {
-    int64_t extent = ir::StaticDim(dim);
-    size.dims.push_back(std::max<int64_t>(extent, 0));
-    size.bytes *= static_cast<double>(extent < 0 ? kAssumedExtent : extent);
-  }
-  return size;
-}
 
 /*! \brief A value that still has to be reduced before anything but its redistribution may use it.
  */
@@ -143,10 +127,7 @@ class Legalizer : public ir::FunctionRewriter {
     }
     value = Chain(var, value, target_root, now, target, tensor_ty);
     auto reached = ir::DTensorType::Cast(value.ty());
-    if (reached.device_mesh().same_as(target_ty.device_mesh()) &&
-        op::PlacementDims(reached.placement()) == op::PlacementDims(target_ty.placement())) {
-      return Alias(var, value);
-    }
+    if (SamePlacement(reached, target_ty)) return Alias(var, value);
     Bind(var, op::MakeCollective(mesh::CollectiveKind::kView, AsVar(var, value), target_ty));
   }
 
@@ -170,20 +151,7 @@ class Legalizer : public ir::FunctionRewriter {
 
   ir::Expr StepCall(const ir::Expr& value, int root, const mesh::Sharding& now,
                     const PlanStep& step, const ir::TensorType& tensor_ty) {
-    if (step.reduce_axes.empty()) {
-      return op::MakeCollective(step.kind, value, meshes_.TypeOf(tensor_ty, root, step.result));
-    }
-    const mesh::Mesh& root_mesh = meshes_.Root(root);
-    mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, step.result, step.reduce_axes);
-    auto views = mesh::Relate(placed.mesh, root_mesh);
-    std::vector<int> reduce_axes;
-    for (size_t axis = 0; axis < views->size(); ++axis) {
-      if (mesh::Overlaps((*views)[axis], step.reduce_axes))
-        reduce_axes.push_back(static_cast<int>(axis));
-    }
-    ir::DTensorType target = ir::MakeDTensorType(tensor_ty, meshes_.Intern(placed.mesh),
-                                                 ir::MakePlacement(placed.axis_to_dim));
-    return op::MakeCollective(step.kind, value, target, reduce_axes, now.reduction);
+    return MakeStep(value, step, now.reduction, root, tensor_ty, ir::DTensorType(), &meshes_);
   }
 
   op::MeshTable& meshes_;

@@ -114,6 +114,52 @@ def test_reduction_that_is_missing_shows():
     assert violations(tvm.script.from_source(sabotaged), "legalized")
 
 
+@I.ir_module
+class Deferred:
+    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+
+    @R.function
+    def main(
+        x: R.DTensor((8, 8), "float32", "mesh[0]", "R, S[1]"),
+        w: R.DTensor((8, 8), "float32", "mesh[0]", "R, S[0]"),
+        c: R.DTensor((8, 8), "float32", "mesh[0]", "R, R"),
+    ):
+        with R.dataflow():
+            a = R.matmul(x, w)
+            b = R.matmul(x, w)
+            ab = R.add(a, b)
+            scaled = R.multiply(ab, c)
+            sliced = R.dist.slice(scaled, "mesh[0]", "S[0], R")
+            whole = R.dist.all_reduce(
+                sliced, "mesh[0]", "S[0], R", reduce_axes=[1], reduction="sum"
+            )
+            R.output(whole)
+        return whole
+
+
+def test_partial_values_may_pass_what_commutes_with_their_reduction():
+    assert violations(Deferred, "legalized") == []
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "var"),
+    [
+        ("R.add(a, b)", "R.add(a, c)", "a"),  # c would be added once per device
+        ("R.multiply(ab, c)", "R.multiply(ab, ab)", "ab"),
+        ("R.multiply(ab, c)", "R.nn.relu(ab)", "ab"),
+        ('reduction="sum"', 'reduction="max"', "sliced"),
+        ("return whole", "return sliced", "sliced"),
+        ("return whole", "return (whole, ab)", "ab"),
+    ],
+)
+def test_partial_values_must_not_pass_what_does_not_commute(good, bad, var):
+    text = Deferred.script(show_meta=True)
+    assert good in text
+    sabotaged = text.replace(good, bad).replace("R.output(whole)", "R.output(whole, sliced, ab)")
+    found = violations(tvm.script.from_source(sabotaged), "legalized")
+    assert f"`{var}` in `main`: is partial and used without a reduction" in found
+
+
 def test_dtensors_and_their_operators_are_not_lowered():
     found = violations(Partial, "lowered")
     assert found[0].startswith("`x` in `main`: is a DTensor")

@@ -1,0 +1,27 @@
+/*!
+ * \file optimize/chain.h
+ * \brief Chains of collectives replaced by the planner's way from their first value to their last.
+ */
+#ifndef DISTIR_OPTIMIZE_CHAIN_H_
+#define DISTIR_OPTIMIZE_CHAIN_H_
+
+#include "optimize/optimization.h"
+
+namespace distir {
+namespace optimize {
+
+enum class Chains {
+  kMoving,    // without reductions
+  kReducing,  // with at least one
+};
+
+/*!
+ * \brief Replans the collective of a line together with collectives before it, where that sends
+ * less. A collective before it counts as saved only if nothing else uses its value.
+ * \return Whether the line was changed.
+ */
+bool FoldChain(Listing* listing, Line* line, Chains which, Program* program);
+
+}  // namespace optimize
+}  // namespace distir
+#endif  // DISTIR_OPTIMIZE_CHAIN_H_

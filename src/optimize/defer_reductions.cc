@@ -1,0 +1,348 @@
+// defer_reductions: reductions move behind operators that commute with them where that merges
+// reductions or sends fewer bytes.
+//
+//     b = R.dist.all_reduce(a, ..)                    c = ..
+//     d = R.dist.all_reduce(c, ..)                    s = R.add(a, c)
+//     s = R.add(b, d)                            ->   e = R.dist.all_reduce(s, ..)
+//
+// A sum that has whole terms too is regrouped: (x + reduce(a)) + reduce(b) becomes
+// x + reduce(a + b). What commutes is stated in rules/linearity.h.
+//
+// Method: a value that exactly one line uses can stay partial up to that line, so the reductions
+// form trees whose edges are these uses. For every node there is the traffic of having its value
+// partial (its operands' traffic, partial) and whole (the less of: its operands whole; itself
+// partial and reduced here). Choices are then written from the roots. Each line is looked at once.
+#include <deque>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "optimize/optimization.h"
+#include "optimize/resharding.h"
+#include "redistribute/partial.h"
+#include "redistribute/steps.h"
+#include "rules/linearity.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+using redistribute::PartialAxes;
+
+/*! \brief A value that could still be partial; see the file comment. */
+struct Node {
+  Line* line = nullptr;
+  std::vector<Node*> operands;  // whose reductions move behind this line
+  PartialAxes axes;             // over which the value is partial then
+  ir::Var form;                 // stands for the partial value, with its type
+  std::vector<ir::Expr> terms;  // whole terms to be added behind the reduction
+  bool is_reduction = false;
+  bool has_own = false;   // the operator leaves its result partial whatever its operands are
+  bool is_taken = false;  // a later node has it as an operand
+  bool reduces_here = false;
+  Traffic partial, whole;
+};
+
+ir::Expr Substitute(const ir::Expr& expr,
+                    const std::unordered_map<const ffi::Object*, ir::Expr>& by) {
+  if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+    ffi::Array<ir::Expr> fields;
+    for (const ir::Expr& field : tuple.fields()) fields.push_back(Substitute(field, by));
+    return ir::MakeTuple(fields);
+  }
+  auto found = by.find(expr.get());
+  return found == by.end() ? expr : found->second;
+}
+
+ir::Call WithOperands(const ir::Call& call, const ir::Type& type,
+                      const std::unordered_map<const ffi::Object*, ir::Expr>& by) {
+  ffi::Array<ir::Expr> args;
+  for (const ir::Expr& arg : call.args()) args.push_back(Substitute(arg, by));
+  return ir::MakeCall(type, call.op(), args, call.attrs(), call.ty_args(), call.span());
+}
+
+void VisitOperands(const ir::Call& call, const std::function<void(const ir::Expr&)>& visit) {
+  for (const ir::Expr& arg : call.args()) {
+    if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) visit(field);
+    } else {
+      visit(arg);
+    }
+  }
+}
+
+class Deferral {
+ public:
+  Deferral(Listing* listing, Program* program, Tally* tally)
+      : listing_(*listing),
+        meshes_(*program->meshes),
+        kernels_(*program->kernels),
+        costs_(*program->costs),
+        tally_(*tally) {}
+
+  void Run() {
+    for (Line* line : listing_.Lines()) {
+      if (line->block == nullptr || line->cast.defined()) continue;
+      auto call = ir::Call::Cast(line->value);
+      if (!call.defined() || !ir::DTensorType::Is(call.ty())) continue;
+      if (auto step = ReadResharding(call, &meshes_); step && !step->source.partial.empty()) {
+        VisitReduction(line, call, *step);
+      } else if (rules::MayCommute(call.op()) || step) {
+        VisitOperator(line, call);
+      }
+    }
+    for (Node& node : nodes_) {
+      if (!node.is_taken) MakeWhole(&node);
+    }
+    for (const Node& node : nodes_) listing_.DropUnused(node.line);
+  }
+
+ private:
+  /*! \brief The node of a value that only this line uses. */
+  Node* Pending(const ir::Expr& value, const Line* line) {
+    auto found = node_of_.find(value.get());
+    if (found == node_of_.end()) return nullptr;
+    Node* node = found->second;
+    bool here = listing_.OnlyUserOf(value) == line && node->line->block == line->block;
+    return here ? node : nullptr;
+  }
+
+  Node* Add(Line* line, PartialAxes axes, const ir::DTensorType& form_ty) {
+    nodes_.emplace_back();
+    Node* node = &nodes_.back();
+    node->line = line;
+    node->axes = std::move(axes);
+    node->form = ir::MakeVar(line->var.name(), form_ty, line->block->is_dataflow);
+    node_of_[line->var.get()] = node;
+    return node;
+  }
+
+  /*! \brief The way from a node's partial value to its line's type. */
+  const redistribute::Plan& PlanOf(const Node& node, mesh::Sharding* source) {
+    int root;
+    *source = meshes_.ShardingOf(ir::DTensorType::Cast(node.form.ty()), &root);
+    source->partial = node.axes.axes;
+    source->reduction = node.axes.reduction;
+    *source = mesh::Canonical(*source);
+    auto type = ir::DTensorType::Cast(node.line->var.ty());
+    mesh::Sharding target = meshes_.ShardingOf(type, &root);
+    return costs_.Plan(meshes_.Root(root), *source, target, type.tensor_ty());
+  }
+
+  Traffic ReductionOf(const Node& node) {
+    mesh::Sharding source;
+    return Costs::Of(PlanOf(node, &source));
+  }
+
+  void VisitReduction(Line* line, const ir::Call& call, const Resharding& step) {
+    PartialAxes axes{step.root, step.source.partial, step.source.reduction};
+    bool scatters = step.kind == mesh::CollectiveKind::kReduceScatter;
+    Node* inner = Pending(call.args()[0], line);
+    if (inner != nullptr && (inner->axes.reduction != axes.reduction || scatters ||
+                             mesh::Overlaps(inner->axes.axes, axes.axes) || !inner->terms.empty()))
+      inner = nullptr;
+    Node* node = Add(line, axes, ir::DTensorType::Cast(scatters ? call.args()[0].ty() : call.ty()));
+    node->is_reduction = true;
+    node->whole =
+        costs_.Of(step, meshes_.Root(step.root), ir::DTensorType::Cast(call.ty()).tensor_ty());
+    if (inner == nullptr) return;
+    inner->is_taken = true;
+    node->operands = {inner};
+    node->axes.axes.insert(node->axes.axes.end(), inner->axes.axes.begin(), inner->axes.axes.end());
+    node->partial = inner->partial;
+    Choose(node, node->whole + inner->whole);
+  }
+
+  /*! \brief Sets what having the node's value whole costs. */
+  void Choose(Node* node, const Traffic& operands_whole) {
+    node->whole = operands_whole;
+    if (node->has_own) return;
+    Traffic here = node->partial + ReductionOf(*node);
+    node->reduces_here = here.IsBetterThan(operands_whole);
+    if (node->reduces_here) node->whole = here;
+  }
+
+  void VisitOperator(Line* line, const ir::Call& call) {
+    std::vector<Node*> operands;
+    std::unordered_map<const ffi::Object*, ir::Expr> forms;
+    std::unordered_map<const ffi::Object*, const PartialAxes*> partial;
+    VisitOperands(call, [&](const ir::Expr& operand) {
+      Node* node = Pending(operand, line);
+      if (node == nullptr) return;
+      operands.push_back(node);
+      forms.emplace(operand.get(), node->form);
+      partial.emplace(node->form.get(), &node->axes);
+    });
+    if (operands.empty()) return;
+    auto form_ty = FormType(call, operands);
+    if (!form_ty.defined()) return;
+    std::vector<ir::Expr> terms;
+    if (ir::IsOp(call.op(), "relax.add")) {
+      if (!CollectTerms(call, operands, &terms)) return;
+    } else {
+      for (const Node* operand : operands) {
+        if (!operand->terms.empty()) return;
+      }
+    }
+    // With whole terms the sum of the partial ones is what has to commute.
+    bool is_sum = !terms.empty();
+    ir::Call candidate = WithOperands(call, form_ty, forms);
+    if (is_sum && operands.size() == 1) {
+      if (operands[0]->axes.reduction != mesh::Reduction::kSum) return;
+    } else {
+      auto partial_of = [&](const ir::Expr& expr) {
+        auto found = partial.find(expr.get());
+        return found == partial.end() ? nullptr : found->second;
+      };
+      auto own = ir::Op::Is(call.op()) && !op::DTensorCollective(call.op())
+                     ? redistribute::PartialResult(candidate, &meshes_, &kernels_)
+                     : std::nullopt;
+      auto flow = redistribute::FlowThrough(candidate, partial_of, own, &meshes_);
+      if (!flow.is_allowed) return;
+      Link(line, operands, form_ty, terms, own.has_value());
+      return;
+    }
+    Link(line, operands, form_ty, terms, false);
+  }
+
+  void Link(Line* line, const std::vector<Node*>& operands, const ir::DTensorType& form_ty,
+            std::vector<ir::Expr> terms, bool has_own) {
+    Node* node = Add(line, operands[0]->axes, form_ty);
+    node->operands = operands;
+    node->terms = std::move(terms);
+    node->has_own = has_own;
+    Traffic operands_whole;
+    for (Node* operand : operands) {
+      operand->is_taken = true;
+      node->partial = node->partial + operand->partial;
+      operands_whole = operands_whole + operand->whole;
+    }
+    Choose(node, operands_whole);
+  }
+
+  /*!
+   * \brief The type of a call on the partial forms of these operands: that of the call, except
+   * where the operands become shards only in their reduction; then operands and result have to be
+   * of one shape. Null where it is not known.
+   */
+  ir::DTensorType FormType(const ir::Call& call, const std::vector<Node*>& operands) {
+    auto type = ir::DTensorType::Cast(call.ty());
+    auto first = ir::DTensorType::Cast(operands[0]->form.ty());
+    bool any_scatters = false;
+    for (const Node* operand : operands) {
+      auto form = ir::DTensorType::Cast(operand->form.ty());
+      auto whole = ir::DTensorType::Cast(operand->line->var.ty());
+      any_scatters = any_scatters || !redistribute::SamePlacement(form, whole);
+      if (!redistribute::SamePlacement(form, first)) return any_scatters ? ir::DTensorType() : type;
+    }
+    if (!any_scatters) return type;
+    if (op::DTensorCollective(call.op())) return ir::DTensorType();
+    size_t num_operands = 0;
+    bool one_shape = true;
+    VisitOperands(call, [&](const ir::Expr& operand) {
+      auto dtensor = ir::DTensorType::Cast(operand.ty());
+      ++num_operands;
+      one_shape = one_shape && dtensor.defined() &&
+                  ir::StructurallyEqual(dtensor.tensor_ty().shape(), type.tensor_ty().shape()) &&
+                  redistribute::SamePlacement(dtensor, type);
+    });
+    bool is_sum = ir::IsOp(call.op(), "relax.add");
+    if (!one_shape || (operands.size() != num_operands && !is_sum)) return ir::DTensorType();
+    if (num_operands > 1 && !is_sum && !ir::IsOp(call.op(), "relax.subtract"))
+      return ir::DTensorType();
+    return ir::MakeDTensorType(type.tensor_ty(), first.device_mesh(), first.placement());
+  }
+
+  /*! \brief The whole terms of a sum with partial ones; false where regrouping changes shapes. */
+  bool CollectTerms(const ir::Call& call, const std::vector<Node*>& operands,
+                    std::vector<ir::Expr>* terms) {
+    bool mixed = operands.size() == 1 && operands[0]->axes.reduction == mesh::Reduction::kSum;
+    for (const Node* operand : operands) mixed = mixed || !operand->terms.empty();
+    if (!mixed) return true;
+    auto same = [&](const ir::Type& type) {
+      auto dtensor = ir::DTensorType::Cast(type);
+      return dtensor.defined() && ir::StructurallyEqual(dtensor, call.ty());
+    };
+    for (const ir::Expr& arg : call.args()) {
+      if (!same(arg.ty())) return false;
+      bool is_partial = false;
+      for (const Node* operand : operands)
+        is_partial = is_partial || operand->line->var.same_as(arg);
+      if (!is_partial) terms->push_back(arg);
+    }
+    for (const Node* operand : operands)
+      terms->insert(terms->end(), operand->terms.begin(), operand->terms.end());
+    return true;
+  }
+
+  // ---- writing
+
+  /*! \brief Writes the node's value as partial; its whole terms are left to the caller. */
+  ir::Expr MakePartial(Node* node) {
+    auto call = ir::Call::Cast(node->line->value);
+    auto form_ty = ir::DTensorType::Cast(node->form.ty());
+    if (node->is_reduction) {
+      ir::Expr value = node->operands.empty() ? call.args()[0] : MakePartial(node->operands[0]);
+      if (redistribute::SamePlacement(ir::DTensorType::Cast(value.ty()), form_ty)) return value;
+      return Emit(node, op::MakeCollective(mesh::CollectiveKind::kView, value, form_ty));
+    }
+    std::unordered_map<const ffi::Object*, ir::Expr> values;
+    for (Node* operand : node->operands) {
+      ir::Expr value = MakePartial(operand);
+      values.emplace(operand->line->var.get(), value);
+      if (node->operands.size() == 1 && !node->terms.empty()) return value;
+    }
+    return Emit(node, WithOperands(call, form_ty, values));
+  }
+
+  ir::Expr Emit(const Node* node, const ir::Expr& value) {
+    return listing_.InsertBefore(node->line, node->line->var.name(), value);
+  }
+
+  void MakeWhole(Node* node) {
+    if (!node->reduces_here) {
+      if (node->is_reduction) tally_.Skip(WhyNot(*node));
+      for (Node* operand : node->operands) MakeWhole(operand);
+      return;
+    }
+    ++tally_.matched;
+    ir::Expr value = MakePartial(node);
+    mesh::Sharding source;
+    const redistribute::Plan& plan = PlanOf(*node, &source);
+    auto target = ir::DTensorType::Cast(node->line->var.ty());
+    value =
+        WritePlan(&listing_, node->line, value, node->axes.root, source, plan, target, &meshes_);
+    // The first term first, as it was.
+    for (const ir::Expr& term : node->terms) {
+      if (ir::Call::Is(value)) value = Emit(node, value);
+      value = ir::MakeOpCall(target, "relax.add", {term, value});
+    }
+    listing_.SetValue(node->line, value);
+  }
+
+  const char* WhyNot(const Node& node) {
+    if (listing_.NumUses(node.line->var) != 1) return "used more than once";
+    return node.is_taken ? "nothing saved" : "its use does not commute";
+  }
+
+  Listing& listing_;
+  op::MeshTable& meshes_;
+  rules::KernelTable& kernels_;
+  Costs& costs_;
+  Tally& tally_;
+  std::deque<Node> nodes_;
+  std::unordered_map<const ffi::Object*, Node*> node_of_;
+};
+
+}  // namespace
+
+void DeferReductions(Program* program, Tally* tally) {
+  for (NamedListing& function : program->functions)
+    Deferral(function.listing.get(), program, tally).Run();
+}
+
+}  // namespace optimize
+}  // namespace distir

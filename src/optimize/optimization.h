@@ -1,0 +1,73 @@
+/*!
+ * \file optimize/optimization.h
+ * \brief What optimisations of collectives share: the program they edit, their options, and what
+ * they report.
+ *
+ * Each optimisation is one file with one function of type `Optimization::run`; pass.cc lists them
+ * in order.
+ */
+#ifndef DISTIR_OPTIMIZE_OPTIMIZATION_H_
+#define DISTIR_OPTIMIZE_OPTIMIZATION_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "op/mesh_table.h"
+#include "optimize/listing.h"
+#include "optimize/resharding.h"
+#include "rules/tir_rule.h"
+
+namespace distir {
+namespace optimize {
+
+/*! \brief Sizes that a user may set. */
+struct Options {
+  /*! \brief Collectives are combined as long as their arguments together have at most this many
+   * bytes on each device. At 100 GB/s and 10 microseconds of latency, figures of current
+   * interconnects, 1 MiB is where a ring spends as long waiting as sending. */
+  int64_t combine_bytes = int64_t{1} << 20;
+  /*! \brief Results of gathers that may be in flight before their first use, in bytes per device:
+   * what is gathered early takes memory. */
+  int64_t prefetch_bytes = int64_t{64} << 20;
+};
+
+/*! \brief What an optimisation did: how often it applied, and how often not, with the reason. */
+struct Tally {
+  int matched = 0;
+  std::map<std::string, int> skipped;
+  void Skip(const char* why) { ++skipped[why]; }
+};
+
+struct NamedListing {
+  ir::GlobalVar name;
+  std::unique_ptr<Listing> listing;
+};
+
+/*! \brief The distributed functions of a module, ordered by name. */
+struct Program {
+  std::vector<NamedListing> functions;
+  op::MeshTable* meshes;
+  rules::KernelTable* kernels;
+  Costs* costs;
+  Options options;
+};
+
+struct Optimization {
+  const char* name;
+  void (*run)(Program* program, Tally* tally);
+  bool is_on = true;  // unless a user says otherwise
+};
+
+/*! \brief All optimisations in the order in which they run. */
+const std::vector<Optimization>& AllOptimizations();
+
+void ShareCollectives(Program* program, Tally* tally);
+void CancelCollectives(Program* program, Tally* tally);
+void DeferReductions(Program* program, Tally* tally);
+void ScatterReductions(Program* program, Tally* tally);
+
+}  // namespace optimize
+}  // namespace distir
+#endif  // DISTIR_OPTIMIZE_OPTIMIZATION_H_

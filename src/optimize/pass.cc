@@ -1,0 +1,133 @@
+// OptimizeCollectives: the optimisations of collectives on DTensors, in order.
+#include "ir/pass.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <set>
+#include <utility>
+
+#include "ir/build.h"
+#include "optimize/optimization.h"
+#include "redistribute/pass.h"
+
+namespace distir {
+namespace optimize {
+
+namespace ffi = tvm::ffi;
+
+const std::vector<Optimization>& AllOptimizations() {
+  static const std::vector<Optimization> all = {
+      {"common_collectives", ShareCollectives},
+      {"cancel_collectives", CancelCollectives},
+      {"defer_reductions", DeferReductions},
+      {"scatter_reductions", ScatterReductions},
+  };
+  return all;
+}
+
+namespace {
+
+// What each optimisation did, as JSON: {"defer_reductions": {"matched": 2, "skipped": {"..": 1}}}.
+constexpr const char* kTallies = "distir.optimizations";
+constexpr const char* kExplicitReductions = "distir.explicit_reductions";
+
+/*! \brief The optimisations to run. \throws ValueError naming an unknown one. */
+std::set<std::string> Choose(const ffi::Array<ffi::String>& enable,
+                             const ffi::Array<ffi::String>& disable) {
+  std::set<std::string> chosen, known;
+  std::string names;
+  for (const Optimization& each : AllOptimizations()) {
+    known.insert(each.name);
+    names += (names.empty() ? "" : ", ") + std::string(each.name);
+    if (each.is_on) chosen.insert(each.name);
+  }
+  for (const auto* list : {&enable, &disable}) {
+    for (const ffi::String& name : *list) {
+      if (known.count(name) > 0) continue;
+      TVM_FFI_THROW(ValueError) << "there is no optimisation `" << static_cast<std::string>(name)
+                                << "` of collectives; there are " << names;
+    }
+  }
+  for (const ffi::String& name : enable) chosen.insert(name);
+  for (const ffi::String& name : disable) chosen.erase(name);
+  return chosen;
+}
+
+std::string ToJson(const std::vector<std::pair<std::string, Tally>>& tallies) {
+  std::string json = "{";
+  for (const auto& [name, tally] : tallies) {
+    if (json.size() > 1) json += ", ";
+    json += "\"" + name + "\": {\"matched\": " + std::to_string(tally.matched);
+    json += ", \"skipped\": {";
+    bool first = true;
+    for (const auto& [why, count] : tally.skipped) {
+      json += std::string(first ? "" : ", ") + "\"" + why + "\": " + std::to_string(count);
+      first = false;
+    }
+    json += "}}";
+  }
+  return json + "}";
+}
+
+bool IsLegalized(const ir::IRModule& mod) {
+  for (const auto& [gv, base] : mod.functions()) {
+    ir::Function function = ir::Function::Cast(base);
+    if (function.defined() && op::IsDistributed(function) &&
+        ir::GetAttr(function.attrs(), kExplicitReductions) == nullptr)
+      return false;
+  }
+  return true;
+}
+
+ir::IRModule Optimize(ir::IRModule mod, const std::set<std::string>& chosen,
+                      const Options& options) {
+  if (!IsLegalized(mod)) mod = redistribute::LegalizeRedistribution(mod);
+  op::MeshTable meshes(mod.global_infos());
+  rules::KernelTable kernels(mod.functions());
+  Costs costs(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
+  Program program{{}, &meshes, &kernels, &costs, options};
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (function.defined() && op::IsDistributed(function))
+      program.functions.push_back({gv, std::make_unique<Listing>(function)});
+  }
+  if (program.functions.empty()) return mod;
+  std::vector<std::pair<std::string, Tally>> tallies;
+  for (const Optimization& each : AllOptimizations()) {
+    if (chosen.count(each.name) == 0) continue;
+    tallies.emplace_back(each.name, Tally());
+    each.run(&program, &tallies.back().second);
+  }
+  ir::FunctionMap functions = mod.functions();
+  for (NamedListing& each : program.functions) functions.Set(each.name, each.listing->Finish());
+  std::string json = ToJson(tallies);
+  ir::Inform("OptimizeCollectives: " + json);
+  return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kTallies, ffi::String(json)),
+                        meshes.GlobalInfos());
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  // Names in order of running, and whether each is on by default.
+  ffi::reflection::GlobalDef().def("distir.optimize.List", [] {
+    ffi::Array<ffi::Array<ffi::Any>> all;
+    for (const Optimization& each : AllOptimizations())
+      all.push_back({ffi::String(each.name), each.is_on});
+    return all;
+  });
+  ffi::reflection::GlobalDef().def(
+      "distir.transform.OptimizeCollectives",
+      [](ffi::Array<ffi::String> enable, ffi::Array<ffi::String> disable, int64_t combine_bytes,
+         int64_t prefetch_bytes) {
+        std::set<std::string> chosen = Choose(enable, disable);
+        Options options{combine_bytes, prefetch_bytes};
+        return ir::MakeModulePass("OptimizeCollectives", [chosen, options](ir::IRModule mod) {
+          return Optimize(std::move(mod), chosen, options);
+        });
+      });
+}
+
+}  // namespace
+
+}  // namespace optimize
+}  // namespace distir

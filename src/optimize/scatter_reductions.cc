@@ -1,0 +1,216 @@
+// scatter_reductions: an all-reduce of which every device only keeps a slice is a reduce-scatter.
+//
+//     b = R.dist.all_reduce(a, mesh[0], "R", reduce_axes=[0], reduction="sum")
+//     c = R.nn.relu(b)
+//     d = R.dist.slice(c, mesh[0], "S[0]")
+//     ->
+//     b = R.dist.reduce_scatter(a, mesh[0], "S[0]", reduce_axes=[0], reduction="sum")
+//     d = R.nn.relu(b)
+//
+// Slices first move in front of operators that can as well compute the slice only: those whose
+// factor rule carries the sliced dimension from the result to operands. Slices of other operands,
+// which all devices hold, cost nothing. They move only where they meet an all-reduce or a gather on
+// the way, and only past values that nothing else uses, so nothing is computed or sent twice.
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "optimize/chain.h"
+#include "optimize/resharding.h"
+#include "redistribute/partial.h"
+#include "rules/infer_type.h"
+#include "rules/projection.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+using mesh::CollectiveKind;
+using mesh::Sharding;
+
+/*! \brief A call that computes a slice of its result, and the slices of its arguments. */
+struct SlicedCall {
+  ir::DTensorType type;
+  std::vector<ir::DTensorType> operands;
+};
+
+class SliceHoisting {
+ public:
+  SliceHoisting(Listing* listing, Program* program, Tally* tally)
+      : listing_(*listing),
+        meshes_(*program->meshes),
+        kernels_(*program->kernels),
+        costs_(*program->costs),
+        tally_(*tally) {}
+
+  void Run() {
+    for (Line* line : listing_.Lines()) {
+      auto slice = SliceOf(line);
+      if (!slice.defined()) continue;
+      Line* source = Movable(slice.args()[0], line);
+      if (source == nullptr || !Reaches(source, ir::DTensorType::Cast(slice.ty()))) continue;
+      Hoist(line);
+    }
+  }
+
+ private:
+  static ir::Call SliceOf(const Line* line) {
+    auto call = ir::Call::Cast(line->value);
+    bool is_slice = !line->dropped && line->block != nullptr && call.defined() &&
+                    op::DTensorCollective(call.op()) == CollectiveKind::kSlice;
+    return is_slice ? call : ir::Call();
+  }
+
+  /*! \brief The operator call behind a value that only this line uses. */
+  Line* Movable(const ir::Expr& value, const Line* user) {
+    Line* line = listing_.DefinitionOf(value);
+    if (line == nullptr || line->block != user->block || line->cast.defined() ||
+        listing_.OnlyUserOf(value) != user)
+      return nullptr;
+    return line;
+  }
+
+  static bool IsGoal(const ir::Expr& value) {
+    auto call = ir::Call::Cast(value);
+    auto kind = call.defined() ? op::DTensorCollective(call.op()) : std::nullopt;
+    return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather;
+  }
+
+  /*! \brief Whether a slice to `target` behind `line` can move up to a collective. */
+  bool Reaches(Line* line, const ir::DTensorType& target) {
+    if (IsGoal(line->value)) return true;
+    auto call = ir::Call::Cast(line->value);
+    if (!call.defined()) return false;
+    auto sliced = Slice(call, target);
+    if (!sliced) return false;
+    for (size_t i = 0; i < call.args().size(); ++i) {
+      if (!sliced->operands[i].defined()) continue;
+      Line* operand = Movable(call.args()[i], line);
+      if (operand != nullptr && Reaches(operand, sliced->operands[i])) return true;
+    }
+    return false;
+  }
+
+  /*! \brief How the call computes only the part of its result that `target` states; nullopt if it
+   * cannot. An operand that stays as it is has a null type. */
+  std::optional<SlicedCall> Slice(const ir::Call& call, const ir::DTensorType& target) {
+    if (rules::FindRule(call.op()) == nullptr || !ir::DTensorType::Is(call.ty()))
+      return std::nullopt;
+    for (const ir::Expr& arg : call.args()) {
+      if (ir::Tuple::Is(arg) || ir::TupleType::Is(arg.ty()) || ir::TensorType::Is(arg.ty()))
+        return std::nullopt;
+    }
+    ir::Type global_ty = rules::StripDistribution(call.ty());
+    rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, &kernels_));
+    if (rule.results.size() != 1) return std::nullopt;
+    int root;
+    Sharding wanted = meshes_.ShardingOf(target, &root);
+    std::vector<Sharding> shardings;
+    std::vector<size_t> positions;
+    std::vector<double> elements;
+    for (size_t i = 0; i < call.args().size(); ++i) {
+      auto type = ir::DTensorType::Cast(call.args()[i].ty());
+      if (!type.defined()) continue;
+      int of_operand;
+      shardings.push_back(meshes_.ShardingOf(type, &of_operand));
+      if (of_operand != root) return std::nullopt;
+      positions.push_back(i);
+      elements.push_back(rules::NumElements(type.tensor_ty()));
+    }
+    std::vector<const Sharding*> operands;
+    for (const Sharding& sharding : shardings) operands.push_back(&sharding);
+    if (operands.size() != rule.operands.size()) return std::nullopt;
+    rules::CallSharding decided = rules::DecideCall(rule, operands, {&wanted}, elements);
+    if (!decided.partial.empty() || mesh::Canonical(decided.results[0]) != mesh::Canonical(wanted))
+      return std::nullopt;
+    SlicedCall sliced{target, std::vector<ir::DTensorType>(call.args().size())};
+    ffi::Array<ir::Expr> args = call.args();
+    for (size_t k = 0; k < positions.size(); ++k) {
+      auto type = ir::DTensorType::Cast(call.args()[positions[k]].ty());
+      ir::Placement placement =
+          meshes_.PlacementOn(target.device_mesh(), root, decided.operands[k]);
+      if (!placement.defined()) return std::nullopt;
+      auto operand_ty = ir::MakeDTensorType(type.tensor_ty(), target.device_mesh(), placement);
+      args.Set(positions[k], ir::MakeVar("x", operand_ty, false));
+      if (mesh::Canonical(decided.operands[k]) == mesh::Canonical(shardings[k]) &&
+          type.device_mesh().same_as(target.device_mesh()))
+        continue;
+      if (!OnlySlices(root, shardings[k], decided.operands[k], type.tensor_ty()))
+        return std::nullopt;
+      sliced.operands[positions[k]] = operand_ty;
+    }
+    // What the call will be inferred to give has to be what was asked for.
+    auto inferred = rules::InferCall(
+        ir::MakeCall(target, call.op(), args, call.attrs(), call.ty_args(), call.span()), global_ty,
+        rule, &meshes_);
+    if (!ir::StructurallyEqual(inferred.type, target) || !inferred.sharding.partial.empty())
+      return std::nullopt;
+    return sliced;
+  }
+
+  bool OnlySlices(int root, const Sharding& source, const Sharding& target,
+                  const ir::TensorType& type) {
+    const redistribute::Plan& plan = costs_.Plan(meshes_.Root(root), source, target, type);
+    return std::all_of(plan.steps.begin(), plan.steps.end(),
+                       [](const auto& step) { return step.kind == CollectiveKind::kSlice; });
+  }
+
+  /*! \brief Moves the slice of a line in front of the call that it slices, and on from there. */
+  void Hoist(Line* line) {
+    auto slice = ir::Call::Cast(line->value);
+    auto target = ir::DTensorType::Cast(slice.ty());
+    Line* source = Movable(slice.args()[0], line);
+    if (source == nullptr || IsGoal(source->value)) return;
+    auto call = ir::Call::Cast(source->value);
+    auto sliced = call.defined() ? Slice(call, target) : std::nullopt;
+    if (!sliced) return;
+    ++tally_.matched;
+    ffi::Array<ir::Expr> args = call.args();
+    std::vector<Line*> next;
+    for (size_t i = 0; i < args.size(); ++i) {
+      const ir::DTensorType& operand_ty = sliced->operands[i];
+      if (!operand_ty.defined()) continue;
+      int root;
+      Sharding from = meshes_.ShardingOf(ir::DTensorType::Cast(args[i].ty()), &root);
+      Sharding to = meshes_.ShardingOf(operand_ty, &root);
+      const redistribute::Plan& plan =
+          costs_.Plan(meshes_.Root(root), from, to, operand_ty.tensor_ty());
+      ir::Expr value =
+          WritePlan(&listing_, source, args[i], root, from, plan, operand_ty, &meshes_);
+      if (ir::Call::Is(value)) value = listing_.InsertBefore(source, source->var.name(), value);
+      args.Set(i, value);
+      if (Line* inserted = listing_.DefinitionOf(value); SliceOf(inserted).defined())
+        next.push_back(inserted);
+    }
+    listing_.SetValue(
+        line, ir::MakeCall(target, call.op(), args, call.attrs(), call.ty_args(), call.span()));
+    listing_.DropUnused(source);
+    for (Line* each : next) Hoist(each);
+  }
+
+  Listing& listing_;
+  op::MeshTable& meshes_;
+  rules::KernelTable& kernels_;
+  Costs& costs_;
+  Tally& tally_;
+};
+
+}  // namespace
+
+void ScatterReductions(Program* program, Tally* tally) {
+  for (NamedListing& function : program->functions) {
+    SliceHoisting(function.listing.get(), program, tally).Run();
+    for (Line* line : function.listing->Lines()) {
+      if (!line->dropped && FoldChain(function.listing.get(), line, Chains::kReducing, program))
+        ++tally->matched;
+    }
+  }
+}
+
+}  // namespace optimize
+}  // namespace distir

@@ -1,0 +1,94 @@
+#include "redistribute/steps.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "op/collective.h"
+
+namespace distir {
+namespace redistribute {
+
+namespace {
+
+// What a symbolic dimension counts for in the size of a tensor.
+constexpr int64_t kAssumedExtent = 1024;
+
+/*! \brief The axes of a view that together are `axes`; nullopt where the view cuts them otherwise.
+ */
+std::optional<std::vector<int>> NameAxes(const mesh::Mesh& view, const mesh::Mesh& root,
+                                         const mesh::AxisList& axes, bool in_order) {
+  auto related = mesh::Relate(view, root);
+  std::vector<int> names;
+  mesh::Sharding named, wanted;
+  wanted.partial = axes;
+  for (size_t axis = 0; axis < related->size(); ++axis) {
+    const mesh::AxisList& refs = (*related)[axis];
+    if (!mesh::Overlaps(refs, axes)) continue;
+    names.push_back(static_cast<int>(axis));
+    named.partial.insert(named.partial.end(), refs.begin(), refs.end());
+  }
+  bool same = in_order ? mesh::Canonical(named.partial) == mesh::Canonical(wanted.partial)
+                       : mesh::Canonical(named).partial == mesh::Canonical(wanted).partial;
+  if (!same) return std::nullopt;
+  return names;
+}
+
+}  // namespace
+
+TensorSize SizeOf(const ir::TensorType& type) {
+  TensorSize size;
+  DLDataType dtype = type.dtype().dtype();
+  size.bytes = static_cast<double>(dtype.bits) * dtype.lanes / 8;
+  for (const ir::Expr& dim : ir::ShapeOf(type)) {
+    int64_t extent = ir::StaticDim(dim);
+    size.dims.push_back(std::max<int64_t>(extent, 0));
+    size.bytes *= static_cast<double>(extent < 0 ? kAssumedExtent : extent);
+  }
+  return size;
+}
+
+bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
+  return a.device_mesh().same_as(b.device_mesh()) &&
+         op::PlacementDims(a.placement()) == op::PlacementDims(b.placement());
+}
+
+ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
+                  const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
+                  op::MeshTable* meshes) {
+  const mesh::Mesh& root_mesh = meshes->Root(root);
+  mesh::Sharding result = step.result;  // types say nothing of what is still partial
+  result.partial.clear();
+  result.reduction = mesh::Reduction::kNone;
+  ir::Placement on_wanted;
+  if (wanted.defined()) on_wanted = meshes->PlacementOn(wanted.device_mesh(), root, result);
+  if (step.reduce_axes.empty()) {
+    ir::DTensorType target = on_wanted.defined()
+                                 ? ir::MakeDTensorType(tensor_ty, wanted.device_mesh(), on_wanted)
+                                 : meshes->TypeOf(tensor_ty, root, result);
+    return op::MakeCollective(step.kind, value, target);
+  }
+  bool in_order = step.kind == mesh::CollectiveKind::kReduceScatter;
+  if (on_wanted.defined()) {
+    mesh::Mesh view = op::ToMesh(wanted.device_mesh());
+    if (auto axes = NameAxes(view, root_mesh, step.reduce_axes, in_order)) {
+      auto target = ir::MakeDTensorType(tensor_ty, wanted.device_mesh(), on_wanted);
+      return op::MakeCollective(step.kind, value, target, *axes, reduction);
+    }
+  }
+  mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, result, step.reduce_axes);
+  auto views = mesh::Relate(placed.mesh, root_mesh);
+  std::vector<int> reduce_axes;
+  for (size_t axis = 0; axis < views->size(); ++axis) {
+    if (mesh::Overlaps((*views)[axis], step.reduce_axes))
+      reduce_axes.push_back(static_cast<int>(axis));
+  }
+  ir::DTensorType target = ir::MakeDTensorType(tensor_ty, meshes->Intern(placed.mesh),
+                                               ir::MakePlacement(placed.axis_to_dim));
+  return op::MakeCollective(step.kind, value, target, reduce_axes, reduction);
+}
+
+}  // namespace redistribute
+}  // namespace distir

@@ -1,0 +1,34 @@
+/*!
+ * \file redistribute/steps.h
+ * \brief Between plans and calls on DTensors.
+ */
+#ifndef DISTIR_REDISTRIBUTE_STEPS_H_
+#define DISTIR_REDISTRIBUTE_STEPS_H_
+
+#include "ir/node.h"
+#include "op/mesh_table.h"
+#include "redistribute/planner.h"
+
+namespace distir {
+namespace redistribute {
+
+/*!
+ * \brief The call that does one step of a plan.
+ * \param root Of the value and of the plan, in `meshes`.
+ * \param wanted Names the mesh view that the result should be on, where that view can name the
+ * step; null: any view.
+ */
+ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
+                  const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
+                  op::MeshTable* meshes);
+
+/*! \brief The size that plans need of a tensor; a symbolic dimension counts as 1024 in its bytes.
+ */
+TensorSize SizeOf(const ir::TensorType& type);
+
+/*! \brief Whether two types name the same placement on the same mesh object. */
+bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b);
+
+}  // namespace redistribute
+}  // namespace distir
+#endif  // DISTIR_REDISTRIBUTE_STEPS_H_

@@ -1,0 +1,37 @@
+/*!
+ * \file rules/linearity.h
+ * \brief Which operators commute with the reduction of a partial operand.
+ *
+ * A partial value x stands for reduce(x_i) over the x_i of the devices. An operator f commutes with
+ * the reduction in some of its operands if f(reduce(x_i), y) = reduce(f(x_i, y)) with the other
+ * operands whole: then the reduction can come behind it. Worked examples: add commutes with sums in
+ * both operands together, not in one of them (the other would be added once per device), but with
+ * the maximum in one of them, not in both. Multiplication commutes with a sum in one operand. What
+ * only moves elements commutes with everything.
+ *
+ * Equality is that of real numbers: floating-point sums are added in another order.
+ */
+#ifndef DISTIR_RULES_LINEARITY_H_
+#define DISTIR_RULES_LINEARITY_H_
+
+#include <vector>
+
+#include "ir/node.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace rules {
+
+/*!
+ * \brief Whether a call commutes with `reduction` in the operands marked in `partial`.
+ * \param partial One mark per tensor operand, tuples flattened; at least one is set.
+ */
+bool CommutesWith(const ir::Call& call, const std::vector<bool>& partial,
+                  mesh::Reduction reduction);
+
+/*! \brief Whether the table has the operator at all. */
+bool MayCommute(const ir::Expr& op);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_LINEARITY_H_

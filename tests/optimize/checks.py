@@ -1,0 +1,78 @@
+"""What holds for every output of OptimizeCollectives, and how tests state programs."""
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+import distir_ext as dx
+from distir_ext.testing import verify
+
+NAMES = [str(name) for name, _ in tvm_ffi.get_global_func("distir.optimize.List")()]
+
+
+def optimized(mod, *names, **options):
+    """The module after only the named optimisations (all that are on, if none is named).
+
+    The input is as it was; the output is legalised and well formed, prints and parses, lowers, and
+    optimising it again changes nothing.
+    """
+    off = [name for name in NAMES if name not in names] if names else []
+    run = dx.transform.OptimizeCollectives(enable=names, disable=off, **options)
+    text = mod.script()
+    result = run(mod)
+    assert mod.script() == text
+    verify(result, "legalized")
+    assert relax.analysis.check_well_formed(result)
+    tvm.ir.assert_structural_equal(tvm.script.from_source(result.script()), result)
+    tvm.ir.assert_structural_equal(bare(run(result)), bare(result))
+    verify(dx.transform.LowerDistIR()(result), "lowered")
+    return result
+
+
+def bare(mod):
+    """The module without what the pass says about itself."""
+    return mod.without_attr("distir.optimizations")
+
+
+def assert_optimizes(before, expected, *names, **options):
+    """Checks the whole output; gives it for further checks."""
+    verify(before, "legalized")
+    result = optimized(before, *names, **options)
+    tvm.ir.assert_structural_equal(bare(result), expected)
+    return result
+
+
+def tally(mod, name):
+    """What an optimisation says that it did."""
+    (found,) = [each for each in dx.analysis.optimizations(mod) if each.name == name]
+    return found
+
+
+def assert_same_numbers(program, mesh, plan, wanted, inputs, *names, tolerance=1e-5, **options):
+    """Runs an annotated program on CPU workers, optimised and not; both give what NumPy gives.
+
+    Args:
+        program: An undistributed module with a function ``main``.
+        mesh: A `dx.Mesh`.
+        plan: As for `dx.annotate`.
+        wanted: The result of ``main``, computed otherwise.
+        inputs: The arguments of ``main``.
+        names: The optimisations to run; all that are on, if none.
+    """
+    propagated = dx.transform.PropagateSharding()(dx.annotate(program, mesh, plan))
+    legal = dx.transform.LegalizeRedistribute()(propagated)
+    return assert_keeps_numbers(legal, mesh, wanted, inputs, *names, tolerance=tolerance, **options)
+
+
+def assert_keeps_numbers(legal, mesh, wanted, inputs, *names, tolerance=1e-5, **options):
+    """The same for a program that is legalised already."""
+    result = optimized(legal, *names, **options)
+    with dx.Session(mesh) as session:
+        for mod in (legal, result):
+            got = session.load(dx.build(dx.transform.LowerDistIR()(mod)))["main"](*inputs)
+            got = got if isinstance(got, list | tuple) else [got]
+            each_wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+            for left, right in zip(got, each_wanted, strict=True):
+                np.testing.assert_allclose(left.numpy(), right, rtol=tolerance, atol=tolerance)
+    return result
