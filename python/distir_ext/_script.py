@@ -53,15 +53,25 @@ def _call(
     return relax.Call(tvm.ir.Op.get(name), list(args), attributes, list(ty_args))
 
 
+def _as_placement(placement: str | Placement) -> Placement:
+    return Placement.from_text(placement) if isinstance(placement, str) else placement
+
+
 def _dtensor_function(name: str) -> Any:
     def collective(
-        x: relax.Expr,
+        x: relax.Expr | tuple[relax.Expr, ...],
         device_mesh: str | DeviceMesh,
-        placement: str | Placement,
+        placement: str | Placement | Sequence[str | Placement],
         **attrs: Any,
     ) -> tvm.ir.Call:
         mesh = _lookup_device_mesh(device_mesh) if isinstance(device_mesh, str) else device_mesh
-        target = Placement.from_text(placement) if isinstance(placement, str) else placement
+        if isinstance(x, tuple):
+            x = relax.Tuple(x)
+        target = (
+            [_as_placement(each) for each in placement]
+            if isinstance(placement, list | tuple)
+            else _as_placement(placement)
+        )
         return _call(f"relax.dist.{name}", [x], {"device_mesh": mesh, "placement": target, **attrs})
 
     collective.__name__ = name

@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "lower/combined_collective.h"
 #include "lower/json_writer.h"
 #include "mesh/blocks.h"
 #include "op/collective.h"
@@ -398,11 +399,12 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
   }
 
-  void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+  /*! \brief What a collective does to a value of one type, and on which root mesh. */
+  mesh::CollectiveStep StepOf(const ir::Call& call, CollectiveKind kind, const ir::Type& source_ty,
+                              const ir::DTensorType& target_ty, int* root_out) {
     op::MeshTable& meshes = *context_.meshes;
-    auto target_ty = ir::DTensorType::Cast(call.ty());
     int root;
-    mesh::Sharding source = meshes.ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &root);
+    mesh::Sharding source = meshes.ShardingOf(ir::DTensorType::Cast(source_ty), &root);
     mesh::Sharding target = meshes.ShardingOf(target_ty, &root);
     mesh::AxisList reduce_axes;
     std::vector<int> axes_of_target = op::ReduceAxes(call);
@@ -412,16 +414,48 @@ class WorkerProgram : public ir::FunctionRewriter {
         reduce_axes.insert(reduce_axes.end(), (*views)[axis].begin(), (*views)[axis].end());
       }
     }
-    mesh::CollectiveStep step =
-        mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
+    *root_out = root;
+    return mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
+  }
+
+  ffi::Array<ffi::Array<int64_t>> GroupsOf(const mesh::CollectiveStep& step, int root) {
+    ffi::Array<ffi::Array<int64_t>> groups;
+    for (const auto& group : mesh::DeviceGroups(context_.meshes->Root(root), step.axes))
+      groups.push_back(ffi::Array<int64_t>(group.begin(), group.end()));
+    return groups;
+  }
+
+  void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    auto source_ty = ir::TupleType::Cast(call.args()[0].ty());
+    auto target_ty = ir::TupleType::Cast(call.ty());
+    ir::Expr tuple = Rewrite(call.args()[0]);
+    std::vector<CombinedPart> parts;
+    mesh::CollectiveStep step;
+    int root = -1;
+    for (size_t i = 0; i < target_ty.fields().size(); ++i) {
+      auto to = ir::DTensorType::Cast(target_ty.fields()[i]);
+      step = StepOf(call, kind, source_ty.fields()[i], to, &root);
+      ir::Expr value = ir::Tuple::Is(tuple)
+                           ? ir::Tuple::Cast(tuple).fields()[i]
+                           : Emit(var.name(), ir::MakeTupleGetItem(tuple, static_cast<int>(i)));
+      parts.push_back({value, ir::TensorType::Cast(types_.Local(to)), step.dim});
+    }
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, root)}};
+    if (kind != CollectiveKind::kAllGather)
+      attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(op::ReductionOf(call))));
+    auto emit = [&](const ir::Expr& value) { return Emit(var.name(), value); };
+    Bind(var, ir::MakeTuple(EmitCombined(kind, parts, mesh::NumShards(step.axes), attrs, emit)));
+  }
+
+  void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    if (ir::TupleType::Is(call.ty())) return LowerCombined(var, call, kind);
+    auto target_ty = ir::DTensorType::Cast(call.ty());
+    int root;
+    mesh::CollectiveStep step = StepOf(call, kind, call.args()[0].ty(), target_ty, &root);
     ir::Expr value = Rewrite(call.args()[0]);
     if (kind == CollectiveKind::kView || mesh::NumShards(step.axes) == 1) return Alias(var, value);
 
-    ffi::Array<ffi::Array<int64_t>> groups;
-    for (const std::vector<int64_t>& group : mesh::DeviceGroups(meshes.Root(root), step.axes)) {
-      groups.push_back(ffi::Array<int64_t>(group.begin(), group.end()));
-    }
-    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", groups}};
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, root)}};
     if (kind == CollectiveKind::kAllToAll) {
       attrs.emplace_back("split_dim", step.to_dim);
       attrs.emplace_back("concat_dim", step.dim);

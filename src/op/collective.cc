@@ -69,10 +69,13 @@ std::optional<CollectiveKind> LocalCollective(const ir::Expr& op) {
   return KindOf(op, "relax.ccl.");
 }
 
-ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DTensorType& target,
-                        const std::vector<int>& reduce_axes, mesh::Reduction reduction) {
-  std::vector<std::pair<const char*, ffi::Any>> attrs = {{"device_mesh", target.device_mesh()},
-                                                         {"placement", target.placement()}};
+namespace {
+
+using Attributes = std::vector<std::pair<const char*, ffi::Any>>;
+
+ir::Call MakeDTensorCall(CollectiveKind kind, const ir::Expr& value, const ir::Type& type,
+                         Attributes attrs, const std::vector<int>& reduce_axes,
+                         mesh::Reduction reduction) {
   if (reduction != mesh::Reduction::kNone) {
     ffi::Array<int64_t> axes;
     for (int axis : reduce_axes) axes.push_back(axis);
@@ -80,7 +83,35 @@ ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DT
     attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(reduction)));
   }
   std::string name = std::string("relax.dist.") + CollectiveName(kind);
-  return ir::MakeOpCall(target, name.c_str(), {value}, attrs);
+  return ir::MakeOpCall(type, name.c_str(), {value}, attrs);
+}
+
+}  // namespace
+
+ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DTensorType& target,
+                        const std::vector<int>& reduce_axes, mesh::Reduction reduction) {
+  return MakeDTensorCall(kind, value, target,
+                         {{"device_mesh", target.device_mesh()}, {"placement", target.placement()}},
+                         reduce_axes, reduction);
+}
+
+ir::Call MakeCombinedCollective(CollectiveKind kind, const ffi::Array<ir::Expr>& values,
+                                const std::vector<ir::DTensorType>& targets,
+                                const std::vector<int>& reduce_axes, mesh::Reduction reduction) {
+  ffi::Array<ir::Placement> placements;
+  ffi::Array<ir::Type> fields;
+  for (const ir::DTensorType& target : targets) {
+    placements.push_back(target.placement());
+    fields.push_back(target);
+  }
+  return MakeDTensorCall(kind, ir::MakeTuple(values), ir::MakeTupleType(fields),
+                         {{"device_mesh", targets[0].device_mesh()}, {"placement", placements}},
+                         reduce_axes, reduction);
+}
+
+bool CanCombine(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kReduceScatter;
 }
 
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target) {
@@ -126,14 +157,11 @@ namespace {
 
 // ---- type inference of R.dist.*
 
-ir::Type InferDTensorCollective(const ir::Call& call) {
-  CollectiveKind kind = *DTensorCollective(call.op());
-  ir::DTensorType source_ty = ir::DTensorType::Cast(call.args()[0].ty());
+ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& type,
+                  const ir::DeviceMesh& device_mesh, const ir::Placement& placement) {
+  ir::DTensorType source_ty = ir::DTensorType::Cast(type);
   DISTIR_REQUIRE(source_ty.defined(), TypeError)
-      << "R.dist." << CollectiveName(kind) << " takes a DTensor, got "
-      << ir::Print(call.args()[0].ty());
-  ir::DeviceMesh device_mesh = TargetMesh(call);
-  ir::Placement placement = TargetPlacement(call);
+      << "R.dist." << CollectiveName(kind) << " takes a DTensor, got " << ir::Print(type);
   MeshTable table({});
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
@@ -154,6 +182,23 @@ ir::Type InferDTensorCollective(const ir::Call& call) {
   }
   mesh::DescribeStep(kind, table.Root(source_root), source, target, reduce_axes);
   return target_ty;
+}
+
+ir::Type InferDTensorCollective(const ir::Call& call) {
+  CollectiveKind kind = *DTensorCollective(call.op());
+  const ir::Type& type = call.args()[0].ty();
+  auto tuple = ir::TupleType::Cast(type);
+  if (!tuple.defined()) return InferOne(call, kind, type, TargetMesh(call), TargetPlacement(call));
+  auto placements = ir::GetAttr(call.attrs(), "placement").as<ffi::Array<ir::Placement>>();
+  DISTIR_REQUIRE(CanCombine(kind) && placements.has_value() &&
+                     placements->size() == tuple.fields().size() && !tuple.fields().empty(),
+                 ValueError)
+      << "R.dist." << CollectiveName(kind) << " of a tuple "
+      << (CanCombine(kind) ? "takes one placement for each field" : "is not known");
+  ffi::Array<ir::Type> fields;
+  for (size_t i = 0; i < tuple.fields().size(); ++i)
+    fields.push_back(InferOne(call, kind, tuple.fields()[i], TargetMesh(call), (*placements)[i]));
+  return ir::MakeTupleType(fields);
 }
 
 ir::Type InferRedistribute(const ir::Call& call) {

@@ -26,6 +26,8 @@
 namespace distir {
 namespace op {
 
+namespace ffi = tvm::ffi;
+
 using mesh::CollectiveKind;
 using mesh::CollectiveName;
 
@@ -38,6 +40,19 @@ std::optional<CollectiveKind> LocalCollective(const ir::Expr& op);
 ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DTensorType& target,
                         const std::vector<int>& reduce_axes = {},
                         mesh::Reduction reduction = mesh::Reduction::kNone);
+/*!
+ * \brief One collective of several values: an all-reduce, all-gather or reduce-scatter of a tuple,
+ * which gives a tuple. Its attribute `placement` lists one placement per field; device mesh,
+ * reduction and axes are the same for all.
+ *
+ *     lv: Tuple(..) = R.dist.all_reduce((a, b), "mesh[0]", ["R", "S[0]"], reduce_axes=[1], ..)
+ */
+ir::Call MakeCombinedCollective(CollectiveKind kind, const ffi::Array<ir::Expr>& values,
+                                const std::vector<ir::DTensorType>& targets,
+                                const std::vector<int>& reduce_axes = {},
+                                mesh::Reduction reduction = mesh::Reduction::kNone);
+/*! \brief Whether collectives of a kind take tuples. */
+bool CanCombine(CollectiveKind kind);
 /*! \brief R.dist.redistribute(value, device_mesh, placement). */
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target);
 

@@ -10,22 +10,21 @@
 namespace distir {
 namespace optimize {
 
-namespace {
-
-/*! \brief Calls `visit` for every occurrence of a variable. */
-void VisitVars(const ir::Expr& expr, const std::function<void(const ir::Expr&)>& visit) {
+void VisitVarsOf(const ir::Expr& expr, const std::function<void(const ir::Expr&)>& visit) {
   if (ir::Var::Is(expr)) {
     visit(expr);
   } else if (auto call = ir::Call::Cast(expr); call.defined()) {
-    for (const ir::Expr& arg : call.args()) VisitVars(arg, visit);
+    for (const ir::Expr& arg : call.args()) VisitVarsOf(arg, visit);
   } else if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
-    for (const ir::Expr& field : tuple.fields()) VisitVars(field, visit);
+    for (const ir::Expr& field : tuple.fields()) VisitVarsOf(field, visit);
   } else if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
-    VisitVars(item.tuple(), visit);
+    VisitVarsOf(item.tuple(), visit);
   } else if (auto branch = ir::If::Cast(expr); branch.defined()) {
-    VisitVars(branch.cond(), visit);
+    VisitVarsOf(branch.cond(), visit);
   }
 }
+
+namespace {
 
 ir::Expr Substitute(const ir::Expr& expr, const ir::Var& var, const ir::Expr& by);
 
@@ -172,7 +171,7 @@ Line* Listing::OnlyUserOf(const ir::Expr& var) const {
 
 bool Listing::IsVisible(const ir::Expr& expr, const Line* at) const {
   bool visible = true;
-  VisitVars(expr, [&](const ir::Expr& var) {
+  VisitVarsOf(expr, [&](const ir::Expr& var) {
     const Line* definition = DefinitionOf(var);
     if (definition == nullptr || definition->block == at->block) return;
     // The line lies in the block, or in a branch inside it.
@@ -186,11 +185,11 @@ bool Listing::IsVisible(const ir::Expr& expr, const Line* at) const {
 }
 
 void Listing::AddUses(Line* line) {
-  VisitVars(line->value, [&](const ir::Expr& var) { users_[var.get()].push_back(line); });
+  VisitVarsOf(line->value, [&](const ir::Expr& var) { users_[var.get()].push_back(line); });
 }
 
 void Listing::RemoveUses(Line* line) {
-  VisitVars(line->value, [&](const ir::Expr& var) {
+  VisitVarsOf(line->value, [&](const ir::Expr& var) {
     std::vector<Line*>& users = users_[var.get()];
     users.erase(std::find(users.begin(), users.end(), line));
   });
@@ -242,7 +241,7 @@ void Listing::ReplaceUses(const ir::Var& var, const ir::Expr& by) {
     user->value = Substitute(user->value, var, by);
     user->original = ir::Binding();
     MarkChanged(user->body);
-    VisitVars(by, [&](const ir::Expr& used) { users_[used.get()].push_back(user); });
+    VisitVarsOf(by, [&](const ir::Expr& used) { users_[used.get()].push_back(user); });
   }
 }
 
@@ -262,7 +261,7 @@ void Listing::DropUnused(Line* line) {
     if (dead == nullptr || dead->dropped || !dead->var.defined() || NumUses(dead->var) > 0 ||
         dead->cast.defined() || !IsPure(dead->value))
       continue;
-    VisitVars(dead->value, [&](const ir::Expr& var) { candidates.push_back(DefinitionOf(var)); });
+    VisitVarsOf(dead->value, [&](const ir::Expr& var) { candidates.push_back(DefinitionOf(var)); });
     RemoveUses(dead);
     definitions_.erase(dead->var.get());
     MarkChanged(dead->body);

@@ -18,6 +18,7 @@
 #ifndef DISTIR_OPTIMIZE_LISTING_H_
 #define DISTIR_OPTIMIZE_LISTING_H_
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -117,6 +118,8 @@ class Listing {
   std::list<std::unique_ptr<Line>> dropped_;
 };
 
+/*! \brief Calls `visit` for every occurrence of a variable in a value, branches left out. */
+void VisitVarsOf(const ir::Expr& value, const std::function<void(const ir::Expr&)>& visit);
 /*! \brief Whether a value is known to have no effect, so that it may be moved and removed. */
 bool IsPure(const ir::Expr& value);
 

@@ -67,6 +67,7 @@ void ShareCollectives(Program* program, Tally* tally);
 void CancelCollectives(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
+void CombineCollectives(Program* program, Tally* tally);
 
 }  // namespace optimize
 }  // namespace distir

@@ -18,10 +18,9 @@ namespace ffi = tvm::ffi;
 
 const std::vector<Optimization>& AllOptimizations() {
   static const std::vector<Optimization> all = {
-      {"common_collectives", ShareCollectives},
-      {"cancel_collectives", CancelCollectives},
-      {"defer_reductions", DeferReductions},
-      {"scatter_reductions", ScatterReductions},
+      {"common_collectives", ShareCollectives},    {"cancel_collectives", CancelCollectives},
+      {"defer_reductions", DeferReductions},       {"scatter_reductions", ScatterReductions},
+      {"combine_collectives", CombineCollectives},
   };
   return all;
 }

@@ -226,7 +226,9 @@ def test_numbers():
     d = c / np.sqrt((c**2).mean(1, keepdims=True) + 1e-5) * g
     wanted = d.T.reshape(8, 4, 2)
     # Without latency several collectives of less are better than one of more.
-    fast = Normalised.with_attr("distir.cluster", {"latency": [0.0], "bandwidth": [1e9], "launch": 0.0})
+    fast = Normalised.with_attr(
+        "distir.cluster", {"latency": [0.0], "bandwidth": [1e9], "launch": 0.0}
+    )
     result = assert_keeps_numbers(
         fast, dx.Mesh((2, 2), ("x", "y")), wanted, (r, g, x, w), "scatter_reductions"
     )

@@ -1,0 +1,209 @@
+// combine_collectives: small collectives of one kind, over the same devices, are one.
+//
+//     c = R.dist.all_reduce(a, mesh[0], "R", ..)       e = R.dist.all_reduce((a, b), mesh[0],
+//     d = R.dist.all_reduce(b, mesh[0], "R", ..)   ->      ["R", "R"], ..)
+//                                                      c = e[0]; d = e[1]
+//
+// What is combined has the same kind, device mesh, axes, reduction and element type, and together
+// at most Options::combine_bytes of arguments; above that, time is bandwidth, and combining only
+// costs copies. Candidates are independent if equally many collectives lie on the longest way to
+// each; since every way between two levels leads upwards, combining within a level makes no cycle.
+// Lines keep their order, except that what a combined collective needs comes before it.
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "optimize/optimization.h"
+#include "rules/factor_rule.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+struct Group {
+  std::vector<Line*> members;  // in program order
+  double bytes = 0;
+};
+
+class Combining {
+ public:
+  Combining(Listing* listing, Program* program, Tally* tally)
+      : listing_(*listing), program_(*program), tally_(*tally) {}
+
+  void Run(Body* body) {
+    for (Block& block : body->blocks) {
+      for (const auto& line : block.lines) {
+        if (!line->true_branch) continue;
+        Run(line->true_branch.get());
+        Run(line->false_branch.get());
+      }
+      RunBlock(&block);
+    }
+  }
+
+ private:
+  using Axes = std::vector<std::tuple<int, int64_t, int64_t>>;
+  using Key = std::tuple<int, int, mesh::CollectiveKind, const ffi::Object*, Axes, mesh::Reduction,
+                         int, int>;
+
+  void RunBlock(Block* block) {
+    groups_.clear();
+    group_of_.clear();
+    level_.clear();
+    std::map<Key, Group*> open;
+    int segment = 0;
+    for (const auto& each : block->lines) {
+      Line* line = each.get();
+      segment_of_[line] = segment;
+      if (!block->is_dataflow && (line->cast.defined() || !IsPure(line->value))) {
+        segment_of_[line] = ++segment;  // a segment of its own: nothing moves past it
+        ++segment;
+        continue;
+      }
+      int level = LevelOf(line);
+      auto step = Candidate(line);
+      level_[line] = level + (step ? 1 : 0);
+      if (!step) continue;
+      auto type = ir::DTensorType::Cast(line->var.ty());
+      double bytes = LocalBytes(type.tensor_ty(), step->source);
+      if (bytes * 2 > static_cast<double>(program_.options.combine_bytes)) {
+        tally_.Skip("too large");
+        continue;
+      }
+      Group*& group = open[KeyOf(line, *step, segment, level)];
+      if (group == nullptr ||
+          group->bytes + bytes > static_cast<double>(program_.options.combine_bytes)) {
+        groups_.push_back(std::make_unique<Group>());
+        group = groups_.back().get();
+      }
+      group->members.push_back(line);
+      group->bytes += bytes;
+    }
+    bool any = false;
+    for (const auto& group : groups_) {
+      if (group->members.size() < 2) continue;
+      any = true;
+      ++tally_.matched;
+      for (Line* member : group->members) group_of_[member] = group.get();
+    }
+    if (any) Write(block);
+  }
+
+  /*! \brief The most collectives on a way to this line within its segment. */
+  int LevelOf(const Line* line) {
+    int level = 0;
+    VisitOperands(line, [&](Line* definition) {
+      auto found = level_.find(definition);
+      if (found != level_.end() && segment_of_[definition] == segment_of_[line])
+        level = std::max(level, found->second);
+    });
+    return level;
+  }
+
+  void VisitOperands(const Line* line, const std::function<void(Line*)>& visit) {
+    VisitVarsOf(line->value, [&](const ir::Expr& var) {
+      Line* definition = listing_.DefinitionOf(var);
+      if (definition != nullptr && definition->block == line->block) visit(definition);
+    });
+  }
+
+  std::optional<Resharding> Candidate(const Line* line) {
+    auto step = ReadResharding(line->value, program_.meshes);
+    if (!step || !op::CanCombine(step->kind) || line->cast.defined()) return std::nullopt;
+    auto type = ir::DTensorType::Cast(line->var.ty());
+    for (int64_t size : rules::StaticSizes(type.tensor_ty())) {
+      if (size >= 0) continue;
+      tally_.Skip("symbolic size");
+      return std::nullopt;
+    }
+    return step;
+  }
+
+  Key KeyOf(const Line* line, const Resharding& step, int segment, int level) {
+    auto type = ir::DTensorType::Cast(line->var.ty());
+    mesh::AxisList axes = step.source.partial;
+    if (axes.empty()) {
+      axes = mesh::DescribeStep(step.kind, program_.meshes->Root(step.root), step.source,
+                                step.target, {})
+                 .axes;
+    }
+    Axes key;
+    for (const mesh::AxisRef& ref : axes) key.emplace_back(ref.axis, ref.pre_size, ref.size);
+    // The order of a reduce-scatter's axes is that of its attribute.
+    for (int axis : op::ReduceAxes(ir::Call::Cast(line->value))) key.emplace_back(axis, 0, 0);
+    DLDataType dtype = type.tensor_ty().dtype().dtype();
+    return {segment,        level,
+            step.kind,      type.device_mesh().get(),
+            std::move(key), step.source.reduction,
+            dtype.code,     dtype.bits * dtype.lanes};
+  }
+
+  // ---- writing
+
+  void Write(Block* block) {
+    std::vector<Line*> lines;
+    for (const auto& line : block->lines) lines.push_back(line.get());
+    order_.clear();
+    placed_.clear();
+    for (Line* line : lines) Place(line);
+    listing_.Reorder(block, order_);
+  }
+
+  void Place(Line* line) {
+    if (!placed_.insert({line, true}).second) return;
+    auto group = group_of_.find(line);
+    if (group == group_of_.end()) {
+      VisitOperands(line, [this](Line* definition) { Place(definition); });
+      order_.push_back(line);
+      return;
+    }
+    const std::vector<Line*>& members = group->second->members;
+    for (Line* member : members) placed_.insert({member, true});
+    for (Line* member : members)
+      VisitOperands(member, [this](Line* definition) { Place(definition); });
+    ffi::Array<ir::Expr> values;
+    std::vector<ir::DTensorType> targets;
+    for (Line* member : members) {
+      values.push_back(ir::Call::Cast(member->value).args()[0]);
+      targets.push_back(ir::DTensorType::Cast(member->var.ty()));
+    }
+    auto first = ir::Call::Cast(members[0]->value);
+    ir::Var combined = listing_.InsertBefore(
+        members[0], members[0]->var.name(),
+        op::MakeCombinedCollective(*op::DTensorCollective(first.op()), values, targets,
+                                   op::ReduceAxes(first), op::ReductionOf(first)));
+    Line* inserted = listing_.DefinitionOf(combined);
+    placed_.insert({inserted, true});
+    order_.push_back(inserted);
+    for (size_t i = 0; i < members.size(); ++i) {
+      listing_.SetValue(members[i], ir::MakeTupleGetItem(combined, static_cast<int>(i)));
+      order_.push_back(members[i]);
+    }
+  }
+
+  Listing& listing_;
+  Program& program_;
+  Tally& tally_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::unordered_map<const Line*, Group*> group_of_;
+  std::unordered_map<const Line*, int> level_;
+  std::unordered_map<const Line*, int> segment_of_;
+  std::unordered_map<const Line*, bool> placed_;
+  std::vector<Line*> order_;
+};
+
+}  // namespace
+
+void CombineCollectives(Program* program, Tally* tally) {
+  for (NamedListing& function : program->functions)
+    Combining(function.listing.get(), program, tally).Run(function.listing->body());
+}
+
+}  // namespace optimize
+}  // namespace distir
