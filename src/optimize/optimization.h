@@ -68,6 +68,7 @@ void CancelCollectives(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
 void CombineCollectives(Program* program, Tally* tally);
+void ScheduleCollectives(Program* program, Tally* tally);
 
 }  // namespace optimize
 }  // namespace distir

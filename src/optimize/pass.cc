@@ -20,7 +20,7 @@ const std::vector<Optimization>& AllOptimizations() {
   static const std::vector<Optimization> all = {
       {"common_collectives", ShareCollectives},    {"cancel_collectives", CancelCollectives},
       {"defer_reductions", DeferReductions},       {"scatter_reductions", ScatterReductions},
-      {"combine_collectives", CombineCollectives},
+      {"combine_collectives", CombineCollectives}, {"schedule_collectives", ScheduleCollectives},
   };
   return all;
 }

@@ -199,7 +199,7 @@ def test_numbers():
 
 
 def test_an_optimised_module_goes_through_the_whole_pipeline():
-    result = optimized(Everything, NAME)
+    result = optimized(Everything)
     tvm.ir.assert_structural_equal(
         dx.lower(result)["main"], dx.transform.LowerDistIR()(result)["main"]
     )

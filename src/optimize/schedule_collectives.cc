@@ -1,0 +1,187 @@
+// schedule_collectives: collectives start as early as their operands allow, and what uses them
+// comes as late as other work lasts, so that sending and computing can overlap.
+//
+//     a = R.dist.all_gather(w1, ..)          a = R.dist.all_gather(w1, ..)
+//     b = R.matmul(x, a)                     d = R.dist.all_gather(w2, ..)
+//     c = R.nn.relu(y)                  ->   c = R.nn.relu(y)
+//     d = R.dist.all_gather(w2, ..)          b = R.matmul(x, a)
+//     e = R.matmul(c, d)                     e = R.matmul(c, d)
+//
+// A list schedule, in the order of the lines wherever there is a choice: first a collective whose
+// operands are there; else a line that uses no value in flight; else the oldest collective in
+// flight counts as done, which frees its users. Values in flight together have at most
+// Options::prefetch_bytes, and at most kRunAhead lines run while one is in flight, since both take
+// memory. Lines stay in their block, and behind and in front of calls that may have an effect.
+#include <deque>
+#include <set>
+#include <unordered_map>
+
+#include "op/collective.h"
+#include "optimize/optimization.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+// More than a decoder layer has.
+constexpr int kRunAhead = 64;
+
+class Schedule {
+ public:
+  Schedule(const Listing& listing, Program* program, std::vector<Line*> lines)
+      : listing_(listing), program_(*program), lines_(std::move(lines)) {}
+
+  /*! \brief The lines in their new order. */
+  std::vector<Line*> Run() {
+    Prepare();
+    while (order_.size() < lines_.size()) {
+      if (!started_.empty() && CanStart(*started_.begin())) {
+        int next = *started_.begin();
+        started_.erase(started_.begin());
+        in_flight_.push_back(next);
+        bytes_in_flight_ += nodes_[next].bytes;
+        nodes_[next].in_flight = true;
+        Place(next);
+      } else if (!free_.empty() && (in_flight_.empty() || run_ahead_ < kRunAhead)) {
+        int next = *free_.begin();
+        free_.erase(free_.begin());
+        ++run_ahead_;
+        Place(next);
+      } else {
+        FinishOldest();
+      }
+    }
+    return std::move(order_);
+  }
+
+  static bool Sends(const Line* line) {
+    auto call = ir::Call::Cast(line->value);
+    auto kind = call.defined() ? op::DTensorCollective(call.op()) : std::nullopt;
+    return kind && *kind != mesh::CollectiveKind::kSlice && *kind != mesh::CollectiveKind::kView;
+  }
+
+ private:
+  struct Node {
+    std::vector<int> users;  // each as often as it uses
+    int missing = 0;         // operands that have no place yet
+    int waiting = 0;         // operands in flight
+    bool sends = false;
+    bool in_flight = false;
+    bool is_placed = false;
+    double bytes = 0;
+  };
+
+  void Prepare() {
+    nodes_.resize(lines_.size());
+    std::unordered_map<const Line*, int> index;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      Line* line = lines_[i];
+      index[line] = static_cast<int>(i);
+      nodes_[i].sends = Sends(line);
+      if (nodes_[i].sends) nodes_[i].bytes = BytesOf(line->var.ty());
+      VisitVarsOf(line->value, [&](const ir::Expr& var) {
+        auto found = index.find(listing_.DefinitionOf(var));
+        if (found == index.end()) return;
+        nodes_[found->second].users.push_back(static_cast<int>(i));
+        ++nodes_[i].missing;
+      });
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].missing == 0) MakeReady(static_cast<int>(i));
+    }
+  }
+
+  double BytesOf(const ir::Type& type) {
+    double bytes = 0;
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      for (const ir::Type& field : tuple.fields()) bytes += BytesOf(field);
+    } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
+      int root;
+      bytes = LocalBytes(dtensor.tensor_ty(), program_.meshes->ShardingOf(dtensor, &root));
+    }
+    return bytes;
+  }
+
+  void MakeReady(int i) {
+    // A collective of a value in flight waits for it, too.
+    if (nodes_[i].waiting == 0) (nodes_[i].sends ? started_ : free_).insert(i);
+  }
+
+  bool CanStart(int i) const {
+    return in_flight_.empty() || bytes_in_flight_ + nodes_[i].bytes <=
+                                     static_cast<double>(program_.options.prefetch_bytes);
+  }
+
+  void Place(int i) {
+    nodes_[i].is_placed = true;
+    order_.push_back(lines_[i]);
+    for (int user : nodes_[i].users) {
+      nodes_[user].waiting += nodes_[i].in_flight;
+      if (--nodes_[user].missing == 0) MakeReady(user);
+    }
+  }
+
+  void FinishOldest() {
+    int oldest = in_flight_.front();
+    in_flight_.pop_front();
+    run_ahead_ = 0;
+    bytes_in_flight_ -= nodes_[oldest].bytes;
+    nodes_[oldest].in_flight = false;
+    for (int user : nodes_[oldest].users) {
+      if (--nodes_[user].waiting == 0 && nodes_[user].missing == 0) MakeReady(user);
+    }
+  }
+
+  const Listing& listing_;
+  Program& program_;
+  std::vector<Line*> lines_;
+  std::vector<Node> nodes_;
+  std::set<int> started_;  // collectives whose operands are there
+  std::set<int> free_;     // other lines whose operands are there and not in flight
+  std::deque<int> in_flight_;
+  double bytes_in_flight_ = 0;
+  int run_ahead_ = 0;  // lines since the oldest in flight became the oldest
+  std::vector<Line*> order_;
+};
+
+void ScheduleBody(Listing* listing, Body* body, Program* program, Tally* tally) {
+  for (Block& block : body->blocks) {
+    std::vector<Line*> order, run;
+    bool any_sends = false;
+    auto close = [&] {
+      if (any_sends) {
+        std::vector<Line*> scheduled = Schedule(*listing, program, run).Run();
+        tally->matched += scheduled != run;
+        run = std::move(scheduled);
+      }
+      order.insert(order.end(), run.begin(), run.end());
+      run.clear();
+      any_sends = false;
+    };
+    for (const auto& line : block.lines) {
+      if (!block.is_dataflow && (line->cast.defined() || !IsPure(line->value))) {
+        close();
+        order.push_back(line.get());
+      } else {
+        run.push_back(line.get());
+        any_sends = any_sends || Schedule::Sends(line.get());
+      }
+      if (!line->true_branch) continue;
+      ScheduleBody(listing, line->true_branch.get(), program, tally);
+      ScheduleBody(listing, line->false_branch.get(), program, tally);
+    }
+    close();
+    if (!order.empty()) listing->Reorder(&block, order);
+  }
+}
+
+}  // namespace
+
+void ScheduleCollectives(Program* program, Tally* tally) {
+  for (NamedListing& function : program->functions)
+    ScheduleBody(function.listing.get(), function.listing->body(), program, tally);
+}
+
+}  // namespace optimize
+}  // namespace distir

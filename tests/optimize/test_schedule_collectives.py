@@ -1,0 +1,143 @@
+"""The order of collectives and of what uses them."""
+
+import numpy as np
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
+
+from .checks import assert_keeps_numbers, assert_optimizes, optimized, tally
+
+NAME = "schedule_collectives"
+
+
+@I.ir_module
+class Weights:
+    I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+
+    @R.function
+    def main(
+        x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        y: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        w1: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        w2: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+    ):
+        R.func_attr({"distir.explicit_reductions": True})
+        with R.dataflow():
+            a = R.dist.all_gather(w1, "mesh[0]", "R")
+            b = R.matmul(x, a)
+            c = R.nn.relu(y)
+            d = R.dist.all_gather(w2, "mesh[0]", "R")
+            e = R.matmul(c, d)
+            f = R.add(b, e)
+            R.output(f)
+        return f
+
+
+def test_collectives_start_early_and_their_users_come_late():
+    @I.ir_module
+    class Expected:
+        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+
+        @R.function
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            y: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w1: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w2: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                a = R.dist.all_gather(w1, "mesh[0]", "R")
+                d = R.dist.all_gather(w2, "mesh[0]", "R")
+                c = R.nn.relu(y)
+                b = R.matmul(x, a)
+                e = R.matmul(c, d)
+                f = R.add(b, e)
+                R.output(f)
+            return f
+
+    result = assert_optimizes(Weights, Expected, NAME)
+    assert tally(result, NAME).matched == 1
+
+
+def test_gathers_wait_where_their_results_would_take_too_much_memory():
+    @I.ir_module
+    class Expected:
+        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+
+        @R.function
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            y: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w1: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w2: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                a = R.dist.all_gather(w1, "mesh[0]", "R")
+                c = R.nn.relu(y)
+                d = R.dist.all_gather(w2, "mesh[0]", "R")
+                b = R.matmul(x, a)
+                e = R.matmul(c, d)
+                f = R.add(b, e)
+                R.output(f)
+            return f
+
+    # Each gives 256 bytes.
+    assert_optimizes(Weights, Expected, NAME, prefetch_bytes=511)
+
+
+def test_calls_with_effects_keep_their_place():
+    @I.ir_module
+    class Before:
+        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+
+        @R.function(pure=False)
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            a = R.nn.relu(x)
+            _ = R.print(a, format="{}")
+            b = R.dist.all_gather(w, "mesh[0]", "R")
+            c = R.matmul(a, b)
+            return c
+
+    assert_optimizes(Before, Before, NAME)
+
+
+def test_branches_are_scheduled_by_themselves():
+    @I.ir_module
+    class Before:
+        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+        @R.function
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            c: R.DTensor((), "bool", "mesh[0]", "R"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            if c:
+                p = R.nn.relu(x)
+                a = R.dist.all_gather(w, "mesh[0]", "R")
+                y = R.matmul(p, a)
+            else:
+                y = R.nn.gelu(x)
+            z = R.exp(y)
+            b = R.dist.all_gather(w, "mesh[0]", "R")
+            r = R.matmul(z, b)
+            return r
+
+    text = optimized(Before, NAME).script()
+    lines = [line.split(":")[0].strip() for line in text.splitlines() if " = R." in line]
+    assert lines == ["a", "p", "y_then", "y_else", "b", "z", "r"]
+
+
+def test_numbers():
+    rng = np.random.default_rng(0)
+    x, y, w1, w2 = (rng.standard_normal((8, 8), "float32") for _ in range(4))
+    wanted = x @ w1 + np.maximum(y, 0) @ w2
+    assert_keeps_numbers(Weights, dx.Mesh((4,), ("x",)), wanted, (x, y, w1, w2), NAME)
