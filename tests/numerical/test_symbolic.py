@@ -100,6 +100,44 @@ class Attention:
         return flat
 
 
+@I.ir_module
+class Images:
+    """Groups of channels on images of a symbolic batch."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 8, 6, 6), "float32"), w: R.Tensor((8, 2, 3, 3), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            y = R.nn.conv2d(x, w, padding=1, groups=4)
+            scale = R.full((8,), R.const(1.5, "float32"), "float32")
+            y = R.nn.group_norm(y, scale, scale, num_groups=4, channel_axis=1, axes=[2, 3])
+            y = R.nn.avg_pool2d(y, pool_size=(2, 2), strides=(2, 2))
+            flat = R.nn.batch_flatten(y)
+            R.output(flat)
+        return flat
+
+
+@I.ir_module
+class Grouped:
+    """Attention as one operator, then slices of which one takes all of a symbolic dimension."""
+
+    @R.function
+    def main(
+        q: R.Tensor(("b", "t", 4, 8), "float32"),
+        k: R.Tensor(("b", "s", 4, 8), "float32"),
+        v: R.Tensor(("b", "s", 4, 8), "float32"),
+    ):
+        b = T.int64()
+        with R.dataflow():
+            y = R.nn.attention(q, k, v)
+            part = R.strided_slice(y, axes=[0, 3], begin=[0, 2], end=[b, 6])
+            wide = R.nn.pad(part, [0, 0, 0, 0, 0, 0, 1, 1])
+            both = R.stack([wide, R.flip(wide, axis=3)], axis=2)
+            total = R.einsum((both, both), "bsihd,bsihd->bsh")
+            R.output(both, total)
+        return (both, total)
+
+
 def arrays_of(mod, **sizes):
     rng = np.random.default_rng(0)
 
@@ -128,6 +166,12 @@ PLANS = [
     (Attention, {"q": ("dp", "tp", None)}),
     (Attention, {"[kv]": ("dp", "tp", None)}),
     (Attention, {"[qk]": ("dp", None, "tp")}),
+    (Images, {"x": ("dp", None, None, None), "w": ("tp", None, None, None)}),
+    (Images, {"x": ("dp", "tp", None, None)}),
+    (Images, {"x": (None, ("dp", "tp"), None, None)}),
+    (Grouped, {"[qkv]": ("dp", None, "tp", None)}),
+    (Grouped, {"q": ("dp", "tp", None, None)}),
+    (Grouped, {"v": ("dp", None, None, "tp")}),
 ]
 
 
@@ -138,7 +182,7 @@ def test_one_build_serves_many_sizes(mod, plan, session_of):
     machine = relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
     main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), TARGET))["main"]
     for batch, length in ((4, 4), (8, 12), (12, 8), (4, 8)):
-        inputs = arrays_of(mod, n=batch, b=batch, s=length)
+        inputs = arrays_of(mod, n=batch, b=batch, s=length, t=2 * length)
         wanted = to_arrays(machine["main"](*(tvm.runtime.tensor(x) for x in inputs)))
         got = to_arrays(main(*inputs))
         assert len(got) == len(wanted)
