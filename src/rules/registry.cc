@@ -81,7 +81,10 @@ FactorRule RuleOf(const OpView& view) {
   const ir::Expr& op = view.call.op();
   if (const RuleText* rule = FindUserRule(view.call)) return ApplyRule(*rule, view);
   if (const RuleEntry* entry = FindRule(op)) {
-    if (entry->summary.replicated[0] != '\0' && !view.operands.empty()) {
+    // A scalar has nothing to share out.
+    bool is_loss = std::any_of(view.operands.begin(), view.operands.end(),
+                               [](const ir::TensorType& type) { return type.ndim() != 0; });
+    if (is_loss && entry->summary.replicated[0] != '\0') {
       WarnOnce(entry->op,
                std::string("operator ") + entry->op +
                    " keeps its operands and results replicated: " + entry->summary.replicated);

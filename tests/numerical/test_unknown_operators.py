@@ -63,7 +63,7 @@ def test_operators_without_a_rule_run_on_copies(case, mesh, session_of):
     check(programs, session_of(mesh))
 
 
-def lookups(op, *shapes):
+def called_twice(op, *shapes):
     params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
@@ -84,7 +84,7 @@ def warnings_of(mod, caplog):
 
 
 def test_an_operator_that_is_replicated_says_why_once(caplog):
-    mod = lookups(R.nonzero, (8, 6))
+    mod = called_twice(R.nonzero, (8, 6))
     first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
     assert first == [
         "operator relax.nonzero keeps its operands and results replicated: "
@@ -93,13 +93,18 @@ def test_an_operator_that_is_replicated_says_why_once(caplog):
     assert second == []
 
 
+def test_tensors_that_are_made_whole_need_no_warning(caplog):
+    mod = called_twice(lambda x: R.add(x, R.full((8, 6), relax.const(1.0))), (8, 6))
+    assert warnings_of(mod, caplog) == []
+
+
 def test_a_function_without_a_rule_is_named_once(caplog):
     def call(x):
         return relax.call_dps_packed(
             "tests.without_a_rule", [x], out_ty=relax.TensorType((8, 6), "float32")
         )
 
-    mod = lookups(call, (8, 6))
+    mod = called_twice(call, (8, 6))
     first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
     assert first == [
         "no sharding rule for operator tests.without_a_rule: "

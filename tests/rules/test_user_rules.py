@@ -21,9 +21,9 @@ def projection(x, weight, out):
     out.copyfrom(np.einsum("bsh,ho->bso", x.numpy(), weight.numpy()))
 
 
-@tvm_ffi.register_global_func("tests.row_sum")
-def row_sum(x, out):
-    out.copyfrom(x.numpy().sum(1))
+@tvm_ffi.register_global_func("tests.negative")
+def negative(x):
+    return tvm.runtime.tensor(-x.numpy())
 
 
 @pytest.fixture
@@ -86,11 +86,24 @@ def test_a_packed_function_is_computed_on_shards(rules, plan, communication):
     assert kinds(dx.annotate(PROJECTION, MESH, plan)) == communication
 
 
-def test_without_the_rule_everything_is_gathered():
-    plan = {"x0": ("a", None, "b")}
-    moved = set(kinds(dx.annotate(PROJECTION, MESH, plan)))
-    assert moved
-    assert moved <= {"all_gather", "exchange"}
+def test_a_function_that_returns_its_result_is_computed_on_shards(rules):
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((8, 6), "float32")):
+            y = R.call_pure_packed("tests.negative", x, ty_args=R.Tensor((8, 6), "float32"))
+            return y
+
+    rules("tests.negative", "n k -> n k")
+    x = np.random.default_rng(0).standard_normal((8, 6), "float32")
+    plan = {"x": ("a", "b")}
+    np.testing.assert_array_equal(run(Module, plan, x), -x)
+    assert placement_of(propagated(Module, **plan)) == "S[0], S[1]"
+
+
+def test_without_a_rule_it_is_computed_on_copies():
+    assert placement_of(propagated(PROJECTION, x0=("a", None, "b"))) == "R, R"
+    assert "all_reduce" not in kinds(dx.annotate(PROJECTION, MESH, {"x0": ("a", None, "b")}))
 
 
 def test_text_after_propagation_parses_back(rules):

@@ -183,17 +183,20 @@ def boxes() -> Iterator[Case]:
         ("n..", "n.."),
         lambda c, loc, anchor: vision.multibox_transform_loc(c, loc, anchor),
     )
-    yield Case(
-        "relax.vision.non_max_suppression",
-        "",
-        (
-            Operand((4, 6, 6), "n..", values="positive"),
-            Operand((4,), "n", "int32", "index 6"),
-            Operand((4, 6), "n.", "int32", "index 6"),
-        ),
-        ("n..",),
-        lambda x, n, i: vision.non_max_suppression(x, n, i, return_indices=False),
-    )
+    for indices in (False, True):
+        yield Case(
+            "relax.vision.non_max_suppression",
+            f"indices={indices} ",
+            (
+                Operand((4, 6, 6), "n..", values="positive"),
+                Operand((4,), "n", "int32", "index 6"),
+                Operand((4, 6), "n.", "int32", "index 6"),
+            ),
+            ("n.", "n.") if indices else ("n..",),
+            lambda x, n, i, indices=indices: vision.non_max_suppression(
+                x, n, i, return_indices=indices
+            ),
+        )
 
 
 def cases() -> Iterator[Case]:
