@@ -47,21 +47,8 @@ const DescribedTable kPacked("calls",
                              {"relax.call_builtin_with_ctx", "relax.call_dps_packed",
                               "relax.call_inplace_packed", "relax.call_pure_packed",
                               "relax.call_py_func"});
-const DescribedTable kDistributed("distribution", "its type states both placements",
-                                  {"relax.dist.all_gather", "relax.dist.all_reduce",
-                                   "relax.dist.all_to_all", "relax.dist.exchange",
-                                   "relax.dist.permute", "relax.dist.redistribute",
-                                   "relax.dist.redistribute_replica_to_shard",
-                                   "relax.dist.reduce_scatter", "relax.dist.slice",
-                                   "relax.dist.transfer", "relax.dist.view"});
 const DescribedTable kLocalView("distribution", "already on the worker's part",
-                                {"relax.ccl.all_gather", "relax.ccl.all_reduce",
-                                 "relax.ccl.all_to_all", "relax.ccl.allgather",
-                                 "relax.ccl.allreduce", "relax.ccl.broadcast_from_worker0",
-                                 "relax.ccl.exchange", "relax.ccl.permute", "relax.ccl.recv",
-                                 "relax.ccl.reduce_scatter", "relax.ccl.scatter_from_worker0",
-                                 "relax.ccl.send", "relax.ccl.slice", "relax.ccl.transfer",
-                                 "relax.dist.call_tir_local_view"});
+                                {"relax.dist.call_tir_local_view"});
 
 }  // namespace
 

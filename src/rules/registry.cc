@@ -10,6 +10,7 @@
 
 #include "ir/build.h"
 #include "ir/pass.h"
+#include "ir/registration.h"
 #include "rules/tir_rule.h"
 #include "rules/user_rules.h"
 
@@ -102,16 +103,28 @@ FactorRule RuleOf(const OpView& view) {
 
 namespace {
 
+// Operators that are about distribution: each of them states where its tensors are.
+constexpr std::pair<const char*, const char*> kOfDistribution[] = {
+    {"relax.ccl.", "on the worker's part"}, {"relax.dist.", "its type states both placements"}};
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   // The table: operator, family, parallel, reduced, whole, special, replicated.
   ffi::reflection::GlobalDef().def("distir.rules.List", [] {
-    ffi::Array<ffi::Array<ffi::String>> rows;
+    std::map<std::string, ffi::Array<ffi::String>> rows;
+    for (const std::string& name : ir::ListOpNames()) {
+      for (const auto& [prefix, special] : kOfDistribution) {
+        if (name.rfind(prefix, 0) == 0)
+          rows[name] = {name, "distribution", "", "", "", special, ""};
+      }
+    }
     for (const RuleEntry& entry : AllRules()) {
       const RuleSummary& summary = entry.summary;
-      rows.push_back({entry.op, entry.family, summary.parallel, summary.reduced, summary.whole,
-                      summary.special, summary.replicated});
+      rows[entry.op] = {entry.op,      entry.family,    summary.parallel,  summary.reduced,
+                        summary.whole, summary.special, summary.replicated};
     }
-    return rows;
+    ffi::Array<ffi::Array<ffi::String>> ordered;
+    for (const auto& [name, row] : rows) ordered.push_back(row);
+    return ordered;
   });
 }
 
