@@ -50,7 +50,8 @@ FactorRule Conv(const OpView& view, const ConvFields& fields, bool is_transposed
   int64_t groups = fields.groups.Int(attrs, 1);
   int64_t in_size = kernel_sizes[kernel_in], out_size = kernel_sizes[kernel_out];
   if (groups > 1) {
-    if (kernel_sizes[grouped] < 0) return builder.Finish();
+    // How many groups a worker has is only known where the channels are.
+    if (kernel_sizes[grouped] < 0 || data_sizes[data_dim] < 0) return builder.Finish();
     (is_transposed ? in_size : out_size) /= groups;
     int group = builder.Parallel(groups);
     builder.Operand(0, data_dim, group);
@@ -80,7 +81,7 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
   int channels = DimOf(LayoutLetters(fields->data_layout.Text(attrs)), 'C');
   int64_t whole = StaticSizes(global.operands[0])[channels];
   int64_t part = StaticSizes(local.operands[0])[channels];
-  if (whole == part) return attrs;  // also where both are symbolic
+  if (whole == part) return attrs;
   return ir::WithField(attrs, "groups", std::max<int64_t>(1, groups * part / whole));
 }
 

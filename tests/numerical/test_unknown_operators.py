@@ -38,6 +38,35 @@ CASES = [
         exact=True,
         numpy=np.size,
     ),
+    # Of these the data decides the shape of the result.
+    Case(
+        "relax.nonzero",
+        "",
+        (Operand((8, 6), "..", "int32", "index 2"),),
+        ("..",),
+        R.nonzero,
+        exact=True,
+        numpy=lambda x: np.stack(np.nonzero(x)),
+    ),
+    Case(
+        "relax.unique",
+        "",
+        (Operand((24,), ".", "int32", "index 7"),),
+        (".",),
+        R.unique,
+        exact=True,
+        numpy=np.unique,
+    ),
+    Case(
+        "relax.dynamic_strided_slice",
+        "",
+        (Operand((8, 6), ".."), *(Operand((2,), ".", "int64", f"index {n}") for n in (2, 5))),
+        ("..",),
+        lambda x, begin, end: R.dynamic_strided_slice(
+            x, begin, R.add(end, relax.const(1, "int64")), R.ones_like(begin)
+        ),
+        exact=True,
+    ),
     Case(
         "relax.meshgrid",
         "xy ",
@@ -84,11 +113,11 @@ def warnings_of(mod, caplog):
 
 
 def test_an_operator_that_is_replicated_says_why_once(caplog):
-    mod = called_twice(R.nonzero, (8, 6))
+    mod = called_twice(lambda x: R.memory.view(x, (6, 8)), (8, 6))
     first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
     assert first == [
-        "operator relax.nonzero keeps its operands and results replicated: "
-        "the shape of its result depends on the data"
+        "operator relax.memory.view keeps its operands and results replicated: "
+        "manages or reinterprets memory, after partitioning"
     ]
     assert second == []
 
