@@ -1,5 +1,7 @@
 #include "ir/registration.h"
 
+#include <unordered_map>
+
 #include "ir/build.h"
 
 namespace distir {
@@ -68,6 +70,15 @@ void SetInferDTensorTupleType(const std::string& op, InferType infer) {
         return own(call, builder).cast<Type>();
       });
   kSetAttr(GetOp(op), kInferType, function, kOverUpstream);
+}
+
+bool IsPureOp(const Expr& op) {
+  if (!Op::Is(op)) return false;
+  // Operators live as long as the process.
+  static thread_local std::unordered_map<const ffi::Object*, bool> known;
+  auto [it, is_new] = known.emplace(op.get(), false);
+  if (is_new) it->second = kGetAttr(op, "FPurity").as<bool>().value_or(false);
+  return it->second;
 }
 
 bool HasAttr(const std::string& op, const char* attr) {

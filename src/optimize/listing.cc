@@ -4,8 +4,7 @@
 #include <functional>
 
 #include "ir/build.h"
-#include "op/collective.h"
-#include "rules/registry.h"
+#include "ir/registration.h"
 
 namespace distir {
 namespace optimize {
@@ -59,8 +58,7 @@ const std::vector<Line*> kNoUsers;
 bool IsPure(const ir::Expr& value) {
   auto call = ir::Call::Cast(value);
   if (!call.defined()) return !ir::If::Is(value);
-  return op::DTensorCollective(call.op()).has_value() || rules::FindRule(call.op()) != nullptr ||
-         ir::IsOp(call.op(), "relax.call_tir");
+  return ir::IsPureOp(call.op());
 }
 
 Listing::Listing(const ir::Function& function) : function_(function), params_(function.params()) {

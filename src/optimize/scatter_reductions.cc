@@ -120,7 +120,7 @@ class SliceHoisting {
       shardings.push_back(meshes_.ShardingOf(type, &of_operand));
       if (of_operand != root) return std::nullopt;
       positions.push_back(i);
-      elements.push_back(rules::NumElements(type.tensor_ty()));
+      elements.push_back(rules::NumElements(rules::StaticSizes(type.tensor_ty())));
     }
     std::vector<const Sharding*> operands;
     for (const Sharding& sharding : shardings) operands.push_back(&sharding);
