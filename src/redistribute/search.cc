@@ -24,15 +24,16 @@ Time ToTime(double seconds) {
   return static_cast<Time>(std::llround(std::min(seconds * 1e15, kLongest)));
 }
 
-/*! \brief How much a step counts among ways of equal time. */
+/*! \brief How much a step counts among ways of equal time: less than any communication, a slice by
+ * every atom there is. */
 int Weight(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kSlice:
       return 1;
     case CollectiveKind::kExchange:
-      return 3;
+      return 3 * kMostAtoms;
     default:
-      return 2;
+      return 2 * kMostAtoms;
   }
 }
 
@@ -127,7 +128,7 @@ class Search {
       reduce = ReductionMove(CollectiveKind::kAllReduce, source, source.partial);
     Move exchange = ExchangeMove(space_.at(whole), question_.target);
     // Above the rounding of single steps, below any true difference.
-    tie_ = 4 + (ToTime(reduce.seconds) + ToTime(exchange.seconds)) / 10000000;
+    tie_ = 4 + (ToTime(reduce.seconds) + ToTime(exchange.seconds)) / 1000000000;
     if (source.partial != 0) Relax(question_.source, whole, reduce);
     if (whole != question_.target) Relax(whole, question_.target, exchange);
   }

@@ -31,7 +31,7 @@ struct Question {
   bool only_nearer;               // only moves that bring the target nearer, and exchanges to it
 };
 
-/*! \brief The fastest way; among those within one ten-millionth of each other, the simplest. */
+/*! \brief The fastest way; among those within a millionth of each other, the simplest. */
 std::vector<Move> FindWay(Space* space, const cost::Cluster& cluster, const Question& question);
 
 }  // namespace redistribute

@@ -158,6 +158,14 @@ def test_references_without_common_parts(partial):
 # ---- what plans look like
 
 
+@pytest.mark.parametrize(("shape", "rank"), [((2, 2, 2), 3), ((2, 3, 2), 2)], ids=str)
+def test_what_every_device_holds_already_is_sliced(shape, rank):
+    replicated = (((),) * rank, ())
+    for target in all_shardings(shape, rank):
+        kinds = {kind for kind, _, _ in plan(shape, replicated, target)}
+        assert kinds <= {"slice"}
+
+
 def test_nothing_to_do_is_no_step():
     for sharding in all_shardings((2, 2), 2):
         assert plan((2, 2), sharding, sharding) == []
