@@ -41,7 +41,8 @@ struct Tally {
 };
 
 struct NamedListing {
-  ir::GlobalVar name;
+  ir::GlobalVar name;    // another one of the same name once the function's type has changed
+  ir::GlobalVar before;  // in the module as it was
   std::unique_ptr<Listing> listing;
 };
 
@@ -67,6 +68,7 @@ void ShareCollectives(Program* program, Tally* tally);
 void CancelCollectives(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
+void HoistGathers(Program* program, Tally* tally);
 void CombineCollectives(Program* program, Tally* tally);
 void ScheduleCollectives(Program* program, Tally* tally);
 

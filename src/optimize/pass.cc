@@ -17,11 +17,17 @@ namespace optimize {
 namespace ffi = tvm::ffi;
 
 const std::vector<Optimization>& AllOptimizations() {
+  // clang-format off
   static const std::vector<Optimization> all = {
-      {"common_collectives", ShareCollectives},    {"cancel_collectives", CancelCollectives},
-      {"defer_reductions", DeferReductions},       {"scatter_reductions", ScatterReductions},
-      {"combine_collectives", CombineCollectives}, {"schedule_collectives", ScheduleCollectives},
+      {"common_collectives", ShareCollectives},
+      {"cancel_collectives", CancelCollectives},
+      {"defer_reductions", DeferReductions},
+      {"scatter_reductions", ScatterReductions},
+      {"hoist_gathers", HoistGathers},
+      {"combine_collectives", CombineCollectives},
+      {"schedule_collectives", ScheduleCollectives},
   };
+  // clang-format on
   return all;
 }
 
@@ -89,7 +95,7 @@ ir::IRModule Optimize(ir::IRModule mod, const std::set<std::string>& chosen,
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (function.defined() && op::IsDistributed(function))
-      program.functions.push_back({gv, std::make_unique<Listing>(function)});
+      program.functions.push_back({gv, gv, std::make_unique<Listing>(function)});
   }
   if (program.functions.empty()) return mod;
   std::vector<std::pair<std::string, Tally>> tallies;
@@ -99,7 +105,10 @@ ir::IRModule Optimize(ir::IRModule mod, const std::set<std::string>& chosen,
     each.run(&program, &tallies.back().second);
   }
   ir::FunctionMap functions = mod.functions();
-  for (NamedListing& each : program.functions) functions.Set(each.name, each.listing->Finish());
+  for (NamedListing& each : program.functions) {
+    if (!each.name.same_as(each.before)) functions.erase(each.before);
+    functions.Set(each.name, each.listing->Finish());
+  }
   std::string json = ToJson(tallies);
   ir::Inform("OptimizeCollectives: " + json);
   return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kTallies, ffi::String(json)),

@@ -1,0 +1,184 @@
+// hoist_gathers: a function that only gathers a parameter, and is called several times with one
+// value, takes the gathered value; the caller gathers once.
+//
+//     def layer(x, w):  # w: "S[0]"               def layer(x, w):  # w: "R"
+//         v = R.dist.all_gather(w, mesh[0], "R")      y = R.matmul(x, w)
+//         y = R.matmul(x, v)                          return y
+//         return y                            ->
+//     a = layer(x, weight)                        v = R.dist.all_gather(weight, mesh[0], "R")
+//     b = layer(a, weight)                        a = layer(x, v)
+//                                                 b = layer(a, v)
+//
+// The function has to be private and the gather unconditional. A recursive call that passes the
+// parameter on passes the gathered value. Callees come first, so a gather rises through several
+// calls. The gathered value lives as long as the calls that use it.
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "optimize/optimization.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+struct CallSite {
+  NamedListing* caller;
+  Line* line;
+};
+
+class GatherHoisting {
+ public:
+  GatherHoisting(Program* program, Tally* tally) : program_(*program), tally_(*tally) {}
+
+  void Run() {
+    for (NamedListing& function : program_.functions) by_name_[function.name.get()] = &function;
+    for (NamedListing& function : program_.functions) CollectSites(&function);
+    for (NamedListing& function : program_.functions) CollectCalleesFirst(&function);
+    for (NamedListing* function : callees_first_) Visit(function);
+  }
+
+ private:
+  NamedListing* CalleeOf(const ir::Expr& value) {
+    auto call = ir::Call::Cast(value);
+    auto found = call.defined() ? by_name_.find(call.op().get()) : by_name_.end();
+    return found == by_name_.end() ? nullptr : found->second;
+  }
+
+  void CollectSites(NamedListing* caller) {
+    for (Line* line : caller->listing->Lines()) {
+      if (NamedListing* callee = CalleeOf(line->value)) {
+        sites_[callee].push_back({caller, line});
+        callees_[caller].push_back(callee);
+      }
+      auto call = ir::Call::Cast(line->value);
+      if (!call.defined()) continue;
+      for (const ir::Expr& arg : call.args()) {
+        if (by_name_.count(arg.get()) > 0) escaped_.insert(by_name_[arg.get()]);
+      }
+    }
+  }
+
+  void CollectCalleesFirst(NamedListing* function) {
+    if (!seen_.insert(function).second) return;
+    for (NamedListing* callee : callees_[function]) CollectCalleesFirst(callee);
+    callees_first_.push_back(function);
+  }
+
+  void Visit(NamedListing* function) {
+    const ir::Node& attrs = function->listing->function().attrs();
+    if (ir::GetAttr(attrs, "global_symbol") != nullptr || escaped_.count(function) > 0 ||
+        sites_[function].empty())
+      return;
+    bool changed = false;
+    for (size_t i = 0; i < function->listing->params().size(); ++i)
+      changed = HoistParam(function, static_cast<int>(i)) || changed;
+    if (changed) Rename(function);
+  }
+
+  /*! \brief The gather that is all a function does with a parameter, recursion aside. */
+  Line* OnlyGatherOf(NamedListing* function, int index) {
+    Listing& listing = *function->listing;
+    const ir::Var& param = listing.params()[index];
+    Line* gather = nullptr;
+    for (Line* user : listing.UsersOf(param)) {
+      auto call = ir::Call::Cast(user->value);
+      if (CalleeOf(user->value) == function && call.args()[index].same_as(param)) continue;
+      bool gathers = call.defined() &&
+                     op::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllGather &&
+                     ir::DTensorType::Is(call.ty()) && user->body == listing.body();
+      if (!gathers || gather != nullptr) return nullptr;
+      gather = user;
+    }
+    return gather;
+  }
+
+  bool HoistParam(NamedListing* function, int index) {
+    Line* gather = OnlyGatherOf(function, index);
+    if (gather == nullptr) return false;
+    const ir::Var param = function->listing->params()[index];
+    // Which value each call would pass, and how many gathers that takes.
+    std::map<std::pair<const NamedListing*, const ffi::Object*>, Line*> first;
+    int num_gathers = 0;
+    std::vector<std::pair<CallSite, Line*>> sources;  // with the call whose gather serves
+    for (const CallSite& site : sites_[function]) {
+      const ir::Expr& arg = ir::Call::Cast(site.line->value).args()[index];
+      if (site.caller == function && arg.same_as(param)) continue;
+      Line*& earlier = first[{site.caller, arg.get()}];
+      if (earlier == nullptr || !Serves(*site.caller, earlier, site.line)) {
+        earlier = site.line;
+        ++num_gathers;
+      }
+      sources.emplace_back(site, earlier);
+    }
+    if (num_gathers >= static_cast<int>(sites_[function].size())) {
+      tally_.Skip("called once with each value");
+      return false;
+    }
+    ++tally_.matched;
+    auto call = ir::Call::Cast(gather->value);
+    std::unordered_map<const Line*, ir::Var> gathered;
+    for (const auto& [site, source] : sources) {
+      Listing& listing = *site.caller->listing;
+      auto site_call = ir::Call::Cast(site.line->value);
+      ir::Var& value = gathered[source];
+      if (!value.defined()) {
+        value = listing.InsertBefore(
+            source, gather->var.name(),
+            op::MakeCollective(mesh::CollectiveKind::kAllGather, site_call.args()[index],
+                               ir::DTensorType::Cast(call.ty())));
+      }
+      ffi::Array<ir::Expr> args = site_call.args();
+      args.Set(index, value);
+      listing.SetValue(site.line,
+                       ir::MakeCall(site_call.ty(), site_call.op(), args, site_call.attrs(),
+                                    site_call.ty_args(), site_call.span()));
+    }
+    function->listing->Alias(gather, param);
+    function->listing->RetypeParam(index, call.ty());
+    return true;
+  }
+
+  /*! \brief Whether a variable bound in front of `earlier` can be used at `line`. */
+  static bool Serves(const NamedListing& caller, const Line* earlier, const Line* line) {
+    if (earlier->block == line->block) return true;
+    // A new variable of a dataflow block stays inside it.
+    return !earlier->block->is_dataflow && caller.listing->IsVisible(earlier->var, line);
+  }
+
+  /*! \brief Gives a function of another type another global variable of the same name. */
+  void Rename(NamedListing* function) {
+    ir::GlobalVar name = ir::MakeGlobalVar(function->name.name());
+    ir::Function before = function->listing->function();
+    ffi::Array<ir::Type> params;
+    for (const ir::Var& param : function->listing->params()) params.push_back(param.ty());
+    ir::SetType(name, ir::MakeFuncType(params, before.ret_ty(), before.is_pure()));
+    for (const CallSite& site : sites_[function]) {
+      auto call = ir::Call::Cast(site.line->value);
+      site.caller->listing->SetValue(
+          site.line,
+          ir::MakeCall(call.ty(), name, call.args(), call.attrs(), call.ty_args(), call.span()));
+    }
+    by_name_[name.get()] = function;
+    function->name = name;
+  }
+
+  Program& program_;
+  Tally& tally_;
+  std::unordered_map<const ffi::Object*, NamedListing*> by_name_;
+  std::unordered_map<const NamedListing*, std::vector<CallSite>> sites_;
+  std::unordered_map<const NamedListing*, std::vector<NamedListing*>> callees_;
+  std::unordered_set<const NamedListing*> escaped_, seen_;
+  std::vector<NamedListing*> callees_first_;
+};
+
+}  // namespace
+
+void HoistGathers(Program* program, Tally* tally) { GatherHoisting(program, tally).Run(); }
+
+}  // namespace optimize
+}  // namespace distir
