@@ -61,7 +61,7 @@ class Combining {
     for (const auto& each : block->lines) {
       Line* line = each.get();
       segment_of_[line] = segment;
-      if (!block->is_dataflow && (line->cast.defined() || !IsPure(line->value))) {
+      if (IsBarrier(*line)) {
         segment_of_[line] = ++segment;  // a segment of its own: nothing moves past it
         ++segment;
         continue;

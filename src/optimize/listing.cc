@@ -55,10 +55,41 @@ const std::vector<Line*> kNoUsers;
 
 }  // namespace
 
+namespace {
+
+/*! \brief Whether a call may write to its arguments: the names of such operators say so. */
+bool MayWrite(const ir::Expr& op) {
+  if (ir::ExternFunc::Is(op)) return true;
+  if (!ir::Op::Is(op)) return false;
+  std::string name = ir::Op::Cast(op).name();
+  return name.find("inplace") != std::string::npos || name.find("packed") != std::string::npos;
+}
+
+/*! \brief Whether a type has something in it that is no tensor, shape or number, as a cache is. */
+bool HasObject(const ir::Type& type) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    return std::any_of(tuple.fields().begin(), tuple.fields().end(), HasObject);
+  }
+  return !ir::TensorType::Is(type) && !ir::DTensorType::Is(type) && !ir::ShapeType::Is(type) &&
+         !ir::PrimType::Is(type) && !ir::FuncType::Is(type);
+}
+
+}  // namespace
+
 bool IsPure(const ir::Expr& value) {
   auto call = ir::Call::Cast(value);
   if (!call.defined()) return !ir::If::Is(value);
-  return ir::IsPureOp(call.op());
+  return ir::IsPureOp(call.op()) && !MayWrite(call.op());
+}
+
+bool IsBarrier(const Line& line) {
+  if (line.cast.defined() || line.true_branch) return true;
+  auto call = ir::Call::Cast(line.value);
+  if (!call.defined()) return false;
+  if (!line.block->is_dataflow && !IsPure(line.value)) return true;
+  if (MayWrite(call.op()) || HasObject(call.ty())) return true;
+  return std::any_of(call.args().begin(), call.args().end(),
+                     [](const ir::Expr& arg) { return ir::Var::Is(arg) && HasObject(arg.ty()); });
 }
 
 Listing::Listing(const ir::Function& function) : function_(function), params_(function.params()) {

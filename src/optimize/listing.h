@@ -120,8 +120,14 @@ class Listing {
 
 /*! \brief Calls `visit` for every occurrence of a variable in a value, branches left out. */
 void VisitVarsOf(const ir::Expr& value, const std::function<void(const ir::Expr&)>& visit);
-/*! \brief Whether a value is known to have no effect, so that it may be moved and removed. */
+/*! \brief Whether a value is known to have no effect, so that it may be removed. */
 bool IsPure(const ir::Expr& value);
+/*!
+ * \brief Whether no line may move past this one: it may have an effect, works in place, branches,
+ * or defines symbolic dimensions that types of other lines use. In a dataflow block only calls of
+ * packed functions, calls in place and calls with objects such as caches are suspect.
+ */
+bool IsBarrier(const Line& line);
 
 }  // namespace optimize
 }  // namespace distir

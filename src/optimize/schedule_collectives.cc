@@ -11,7 +11,8 @@
 // operands are there; else a line that uses no value in flight; else the oldest collective in
 // flight counts as done, which frees its users. Values in flight together have at most
 // Options::prefetch_bytes, and at most kRunAhead lines run while one is in flight, since both take
-// memory. Lines stay in their block, and behind and in front of calls that may have an effect.
+// memory. Nothing moves past calls that may have
+// an effect or write in place, nor out of its block.
 #include <deque>
 #include <set>
 #include <unordered_map>
@@ -160,7 +161,7 @@ void ScheduleBody(Listing* listing, Body* body, Program* program, Tally* tally) 
       any_sends = false;
     };
     for (const auto& line : block.lines) {
-      if (!block.is_dataflow && (line->cast.defined() || !IsPure(line->value))) {
+      if (IsBarrier(*line)) {
         close();
         order.push_back(line.get());
       } else {

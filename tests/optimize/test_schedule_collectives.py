@@ -3,6 +3,7 @@
 import numpy as np
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
 
 import distir_ext as dx
 
@@ -106,6 +107,34 @@ def test_calls_with_effects_keep_their_place():
             return c
 
     assert_optimizes(Before, Before, NAME)
+
+
+def test_nothing_moves_past_what_defines_a_dimension():
+    @I.ir_module
+    class Before:
+        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+
+        @R.function
+        def main(
+            x: R.DTensor((8, "n"), "float32", "mesh[0]", "S[0]"),
+            w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            n = T.int64()
+            m = T.int64()
+            with R.dataflow():
+                a = R.nn.relu(x)
+                s = R.match_cast(a, R.DTensor((8, m), "float32", "mesh[0]", "S[0]"))
+                b = R.dist.all_gather(s, "mesh[0]", "R")
+                c = R.nn.relu(s)
+                d = R.dist.all_gather(w, "mesh[0]", "R")
+                R.output(b, c, d)
+            return (b, c, d)
+
+    text = optimized(Before, NAME).script()
+    lines = [line.split(":")[0].strip() for line in text.splitlines() if " = R." in line]
+    assert lines[:2] == ["a", "s"]
+    assert sorted(lines[2:4]) == ["b", "d"]
 
 
 def test_branches_are_scheduled_by_themselves():
