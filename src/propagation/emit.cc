@@ -11,6 +11,7 @@
 #include "op/collective.h"
 #include "op/kv_cache.h"
 #include "propagation/placement_rewriter.h"
+#include "rules/call_cost.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
 
@@ -245,8 +246,16 @@ class InstanceEmitter : public PlacementRewriter {
                              call.ty_args(), call.span()));
       return;
     }
-    for (int slot : node.results) results.push_back(&State(slot).sharding);
-    rules::CallSharding decision = rules::DecideCall(*node.rule, operands, results, elements);
+    std::vector<double> result_bytes, operand_bytes;
+    for (int slot : node.results) {
+      results.push_back(&State(slot).sharding);
+      result_bytes.push_back(State(slot).info->bytes());
+    }
+    for (int slot : node.operands) operand_bytes.push_back(State(slot).info->bytes());
+    const rules::CallCost cost(emitter_.cluster_, meshes_.Root(root), *node.rule, operands, results,
+                               operand_bytes, result_bytes);
+    rules::CallSharding decision =
+        rules::DecideCall(*node.rule, operands, results, elements, &cost);
     // Factors that only results have cannot be chosen by a call: they come by redistribution
     // afterwards.
     ir::DeviceMesh view = ViewFor(root, decision.operands, decision.results);

@@ -31,8 +31,9 @@ struct EmittedFunction {
 class Emitter {
  public:
   /*! \param unique_name A fresh function name made from a wanted one. */
-  Emitter(op::MeshTable* meshes, std::function<std::string(const std::string&)> unique_name)
-      : meshes_(*meshes), unique_name_(std::move(unique_name)) {}
+  Emitter(op::MeshTable* meshes, const cost::Cluster* cluster,
+          std::function<std::string(const std::string&)> unique_name)
+      : meshes_(*meshes), cluster_(*cluster), unique_name_(std::move(unique_name)) {}
 
   /*! \brief Writes instance 0 of the program under `name`, and the callees it reaches. */
   void EmitRoot(const Program& program, std::vector<Step> steps, const std::string& name);
@@ -53,6 +54,7 @@ class Emitter {
   Specialization Specialize(const Program& program, int instance, const std::string* root_name);
 
   op::MeshTable& meshes_;
+  const cost::Cluster& cluster_;
   std::shared_ptr<const ProgramRecord> record_;  // of the program being written
   std::function<std::string(const std::string&)> unique_name_;
   std::map<std::vector<int64_t>, Specialization> specializations_;

@@ -37,9 +37,10 @@ using SlotList = SmallVector<int, 2>;
 
 struct SlotInfo {
   ir::TensorType type;
-  ffi::String name;          // of the variable, for explanations
-  rules::Sizes sizes;        // of the dimensions, as StaticSizes
-  double elements;           // as NumElements
+  ffi::String name;    // of the variable, for explanations
+  rules::Sizes sizes;  // of the dimensions, as StaticSizes
+  double elements;     // as NumElements
+  double bytes() const { return elements * type.dtype().dtype().bits / 8.0; }
   bool is_constant = false;  // every device has all of it, so it says nothing of shardings
 };
 

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cost/cluster.h"
 #include "propagation/graph.h"
 
 namespace distir {
@@ -102,14 +103,19 @@ struct Step {
  * what is left.
  * 2. Axes are propagated between slots on one mesh, along factors, both ways, first through
  * operators whose factors are all parallel, then through all; only where the tensors of a link
- * agree (one has a prefix of the other's axes).
+ * agree (one has a prefix of the other's axes). First along parallel factors, which results have,
+ * and not from tensors that are broadcast; then along all.
  * 3. The same once more with conflicts resolved: a factor takes the axes of its largest tensor (the
- * first of equals), the factor with the largest source chooses first.
+ * first of equals); of factors that want one axis, the one chooses first with which the call costs
+ * least (rules/call_cost.h).
+ *
+ * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *
  * Stated slots never change. A dimension takes only axes that divide it and that its tensor does
  * not use elsewhere.
  */
-void Solve(Program* program, std::vector<Step>* steps);
+void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster,
+           std::vector<Step>* steps);
 
 }  // namespace propagation
 }  // namespace distir

@@ -154,7 +154,11 @@ class CallGraph {
 class Propagation {
  public:
   explicit Propagation(const ir::IRModule& mod)
-      : mod_(mod), calls_(mod), meshes_(mod.global_infos()), kernels_(mod.functions()) {}
+      : mod_(mod),
+        calls_(mod),
+        meshes_(mod.global_infos()),
+        kernels_(mod.functions()),
+        cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))) {}
 
   ir::IRModule Run() {
     std::vector<ir::GlobalVar> roots = calls_.Roots();
@@ -166,7 +170,8 @@ class Propagation {
       functions.Set(gv, base);
       names_.insert(gv.name());
     }
-    Emitter emitter(&meshes_, [this](const std::string& name) { return UniqueName(name); });
+    Emitter emitter(&meshes_, &cluster_,
+                    [this](const std::string& name) { return UniqueName(name); });
     for (const auto& [gv, base] : functions) {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
     }
@@ -175,7 +180,7 @@ class Propagation {
           Unfold(GraphOf(root),
                  [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
       std::vector<Step> steps;
-      Solve(&program, &steps);
+      Solve(&program, meshes_, cluster_, &steps);
       emitter.EmitRoot(program, std::move(steps), root.name());
     }
     for (const EmittedFunction& emitted : emitter.functions())
@@ -206,6 +211,7 @@ class Propagation {
   CallGraph calls_;
   op::MeshTable meshes_;
   rules::KernelTable kernels_;
+  const cost::Cluster cluster_;
   std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
   std::set<std::string> names_;
 };

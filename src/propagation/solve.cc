@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "propagation/instances.h"
+#include "rules/call_cost.h"
 #include "rules/projection.h"
 
 namespace distir {
@@ -113,12 +114,15 @@ class MeshSolver {
 
 class AxisSolver {
  public:
-  AxisSolver(Program* program, const LinksOfSlots& users, std::vector<Step>* steps)
+  AxisSolver(Program* program, const LinksOfSlots& users, const op::MeshTable& meshes,
+             const cost::Cluster& cluster, std::vector<Step>* steps)
       : program_(*program),
         users_(users),
+        meshes_(meshes),
+        cluster_(cluster),
         steps_(*steps),
         queued_(program->links.size(), false),
-        has_conflict_(program->links.size(), false) {}
+        waits_(program->links.size(), false) {}
 
   void Run() {
     for (size_t s = 0; s < program_.slots.size(); ++s) {
@@ -132,23 +136,35 @@ class AxisSolver {
       }
     }
     for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
-    Drain(/*resolve_conflicts=*/false);
-    // Where everything agreed, resolving conflicts would change nothing.
-    for (size_t l = 0; l < program_.links.size(); ++l) {
-      if (has_conflict_[l]) Enqueue(static_cast<int>(l));
-    }
-    Drain(/*resolve_conflicts=*/true);
+    Drain(Stage::kParallel);
+    EnqueueWaiting();
+    Drain(Stage::kAgreed);
+    EnqueueWaiting();
+    Drain(Stage::kConflicts);
   }
 
  private:
-  void Drain(bool resolve_conflicts) {
+  enum class Stage {
+    kParallel,   // only factors that results have, and not from what is broadcast
+    kAgreed,     // all factors, where the tensors of a link agree
+    kConflicts,  // all factors
+  };
+
+  // Other links would give nothing new at the next stage.
+  void EnqueueWaiting() {
+    for (size_t l = 0; l < program_.links.size(); ++l) {
+      if (waits_[l]) Enqueue(static_cast<int>(l));
+    }
+  }
+
+  void Drain(Stage stage) {
     while (true) {
       std::deque<int>& queue = pass_through_.empty() ? others_ : pass_through_;
       if (queue.empty()) return;
       int link = queue.front();
       queue.pop_front();
       queued_[link] = false;
-      Visit(link, resolve_conflicts);
+      Visit(link, stage);
     }
   }
 
@@ -162,49 +178,76 @@ class AxisSolver {
   struct View {
     int slot;
     const rules::TensorFactors* tensor;
+    bool is_result;
     FactorShardings factors;  // empty when the tensor has no axes
+  };
+
+  /*! \brief What all tensors of a link together say. */
+  struct Merged {
+    FactorShardings factors;
+    FactorShardings of_results;  // what results take: reduced factors keep nothing from them
+    std::vector<int> source;     // the slot that a factor's axes come from
   };
 
   double Elements(const View& view) const { return program_.slots[view.slot].info->elements; }
 
-  void Visit(int index, bool resolve_conflicts) {
+  void Visit(int index, Stage stage) {
     const Link& link = program_.links[index];
     views_.clear();
-    bool any = false;
+    bool any = false, skipped = false;
+    // What is broadcast, as a bias, has nothing to say of the dimensions that it lacks.
+    double broadcast_to = 0;
+    if (link.rule->is_pass_through) {
+      for (int slot : program_.Results(link)) {
+        broadcast_to = std::max(broadcast_to, program_.slots[slot].info->elements);
+      }
+    }
     int root = kNoRoot;
     for (int slot : program_.Results(link)) root = std::max(root, program_.slots[slot].root);
     if (root == kNoRoot) return;
-    auto collect = [&](IntRange slots, const std::vector<rules::TensorFactors>& tensors) {
+    auto collect = [&](IntRange slots, const std::vector<rules::TensorFactors>& tensors,
+                       bool is_result) {
       for (size_t i = 0; i < slots.size(); ++i) {
         const SlotState& slot = program_.slots[slots[i]];
         if (slot.root != root || slot.info->is_constant) continue;
-        views_.push_back({slots[i], &tensors[i], {}});
+        views_.push_back({slots[i], &tensors[i], is_result, {}});
         if (slot.sharding.IsReplicated()) continue;
+        if (stage == Stage::kParallel && slot.info->elements < broadcast_to) {
+          skipped = true;
+          continue;
+        }
         views_.back().factors.resize(link.rule->factors.size());
         rules::Project(*link.rule, tensors[i], slot.sharding, &views_.back().factors);
         any = true;
       }
     };
-    collect(program_.Operands(link), link.rule->operands);
-    collect(program_.Results(link), link.rule->results);
-    if (!any) return;
+    collect(program_.Operands(link), link.rule->operands, false);
+    collect(program_.Results(link), link.rule->results, true);
+    if (!any) {
+      waits_[index] = skipped;
+      return;
+    }
 
-    FactorShardings merged(link.rule->factors.size());
-    std::vector<int> source(link.rule->factors.size(), -1);
-    if (resolve_conflicts) {
-      MergeByPriority(*link.rule, &merged, &source);
+    const size_t num_factors = link.rule->factors.size();
+    Merged merged{FactorShardings(num_factors), FactorShardings(num_factors),
+                  std::vector<int>(num_factors, -1)};
+    if (stage == Stage::kConflicts) {
+      MergeByCost(link, meshes_.Root(root), &merged);
     } else {
-      has_conflict_[index] = !MergeWhereAgreed(*link.rule, &merged, &source);
+      waits_[index] = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
     }
     // What the call cannot compute on shards is not spread: it would only have to be moved.
-    rules::DropUnnestable(*link.rule, &merged);
-    for (const View& view : views_) Apply(index, *link.rule, view, merged, source);
+    rules::DropUnnestable(*link.rule, &merged.factors);
+    rules::DropUnnestable(*link.rule, &merged.of_results);
+    for (const View& view : views_) {
+      Apply(index, *link.rule, view, view.is_result ? merged.of_results : merged.factors,
+            merged.source);
+    }
   }
 
   // The longest list when all are prefixes of it, else the common prefix; without axes that any
   // other factor wants too. Returns whether every factor got its longest list.
-  bool MergeWhereAgreed(const rules::FactorRule& rule, FactorShardings* merged,
-                        std::vector<int>* source) const {
+  bool MergeWhereAgreed(const rules::FactorRule& rule, Stage stage, Merged* merged) const {
     bool agreed = true;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
       if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
@@ -213,34 +256,42 @@ class AxisSolver {
         if (view.factors.empty() || view.factors[f].empty()) continue;
         if (longest == nullptr || mesh::NumShards(view.factors[f]) > mesh::NumShards(*longest)) {
           longest = &view.factors[f];
-          (*source)[f] = view.slot;
+          merged->source[f] = view.slot;
         }
       }
       if (longest == nullptr) continue;
+      if (stage == Stage::kParallel && rule.factors[f].kind == rules::FactorKind::kReduction) {
+        agreed = false;
+        continue;
+      }
       AxisList axes = *longest;
       for (const View& view : views_) {
-        if (view.factors.empty()) continue;
-        if (!view.factors[f].empty() && !mesh::IsPrefix(view.factors[f], axes)) {
+        if (view.factors.empty() || view.factors[f].empty()) continue;
+        if (!mesh::IsPrefix(view.factors[f], axes)) {
           axes = mesh::CommonPrefix(view.factors[f], axes);
         }
+      }
+      AxisList of_results = axes;
+      for (const View& view : views_) {
+        if (view.factors.empty()) continue;
         for (size_t g = 0; g < rule.factors.size(); ++g) {
-          if (g != f && !view.factors[g].empty())
-            axes = mesh::PrefixDisjointFrom(axes, view.factors[g]);
+          if (g == f || view.factors[g].empty()) continue;
+          axes = mesh::PrefixDisjointFrom(axes, view.factors[g]);
+          if (rule.factors[g].kind == rules::FactorKind::kParallel) {
+            of_results = mesh::PrefixDisjointFrom(of_results, view.factors[g]);
+          }
         }
       }
       agreed = agreed && mesh::NumShards(axes) == mesh::NumShards(*longest);
-      (*merged)[f] = std::move(axes);
+      merged->factors[f] = std::move(axes);
+      merged->of_results[f] = std::move(of_results);
     }
     return agreed;
   }
 
-  void MergeByPriority(const rules::FactorRule& rule, FactorShardings* merged,
-                       std::vector<int>* source) const {
-    struct Choice {
-      size_t factor;
-      const View* view;
-    };
-    std::vector<Choice> choices;
+  void MergeByCost(const Link& link, const mesh::Mesh& mesh, Merged* merged) const {
+    const rules::FactorRule& rule = *link.rule;
+    std::vector<rules::FactorChoice> choices;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
       if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
       const View* best = nullptr;
@@ -248,18 +299,37 @@ class AxisSolver {
         if (view.factors.empty() || view.factors[f].empty()) continue;
         if (best == nullptr || Elements(view) > Elements(*best)) best = &view;
       }
-      if (best != nullptr) choices.push_back({f, best});
+      if (best == nullptr) continue;
+      choices.push_back({f, best->factors[f], Elements(*best)});
+      merged->source[f] = best->slot;
     }
-    std::stable_sort(choices.begin(), choices.end(), [this](const Choice& a, const Choice& b) {
-      return Elements(*a.view) > Elements(*b.view);
-    });
-    AxisList taken;
-    for (const Choice& choice : choices) {
-      AxisList axes = mesh::PrefixDisjointFrom(choice.view->factors[choice.factor], taken);
-      taken.insert(taken.end(), axes.begin(), axes.end());
-      (*merged)[choice.factor] = std::move(axes);
-      (*source)[choice.factor] = choice.view->slot;
+    std::stable_sort(choices.begin(), choices.end(),
+                     [](const rules::FactorChoice& a, const rules::FactorChoice& b) {
+                       return a.priority > b.priority;
+                     });
+    CostOf(link, mesh).Order(&choices);
+    merged->factors = rules::Assign(rule, choices);
+    std::vector<rules::FactorChoice> kept;
+    for (const rules::FactorChoice& choice : choices) {
+      if (rule.factors[choice.factor].kind != rules::FactorKind::kReduction) kept.push_back(choice);
     }
+    merged->of_results = rules::Assign(rule, kept);
+  }
+
+  /*! \brief What it costs to compute a link, its tensors placed as they are by now. */
+  rules::CallCost CostOf(const Link& link, const mesh::Mesh& mesh) const {
+    std::vector<const mesh::Sharding*> known[2];
+    std::vector<double> bytes[2];
+    for (bool is_result : {false, true}) {
+      for (int index : is_result ? program_.Results(link) : program_.Operands(link)) {
+        const SlotState& slot = program_.slots[index];
+        bool is_free = slot.info->is_constant || (!slot.is_stated && slot.sharding.IsReplicated());
+        known[is_result].push_back(is_free ? nullptr : &slot.sharding);
+        bytes[is_result].push_back(slot.info->bytes());
+      }
+    }
+    return rules::CallCost(cluster_, mesh, *link.rule, std::move(known[0]), std::move(known[1]),
+                           std::move(bytes[0]), std::move(bytes[1]));
   }
 
   void Apply(int link, const rules::FactorRule& rule, const View& view,
@@ -295,19 +365,22 @@ class AxisSolver {
 
   Program& program_;
   const LinksOfSlots& users_;
+  const op::MeshTable& meshes_;
+  const cost::Cluster& cluster_;
   std::vector<Step>& steps_;
   std::vector<bool> queued_;
-  std::vector<bool> has_conflict_;  // as of the link's last visit that did not resolve them
+  std::vector<bool> waits_;  // for the next stage, as of the link's last visit
   std::deque<int> pass_through_, others_;
   std::vector<View> views_;  // of the link being visited
 };
 
 }  // namespace
 
-void Solve(Program* program, std::vector<Step>* steps) {
+void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster,
+           std::vector<Step>* steps) {
   LinksOfSlots users(*program);
   MeshSolver(program, users).Run();
-  AxisSolver(program, users, steps).Run();
+  AxisSolver(program, users, meshes, cluster, steps).Run();
 }
 
 }  // namespace propagation

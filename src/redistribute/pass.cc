@@ -163,6 +163,17 @@ class Legalizer : public ir::FunctionRewriter {
   std::unordered_map<const ffi::Object*, Pending> pending_;
 };
 
+/*! \brief Whether an earlier run has left nothing to do. */
+bool IsLegal(const ir::Function& function) {
+  if (ir::GetAttr(function.attrs(), kExplicitReductions) == nullptr) return false;
+  bool is_legal = true;
+  ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+    ir::Call call = ir::BoundCall(binding);
+    if (call.defined() && ir::IsOp(call.op(), "relax.dist.redistribute")) is_legal = false;
+  });
+  return is_legal;
+}
+
 }  // namespace
 
 ir::IRModule LegalizeRedistribution(const ir::IRModule& mod) {
@@ -173,7 +184,7 @@ ir::IRModule LegalizeRedistribution(const ir::IRModule& mod) {
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !op::IsDistributed(function)) continue;
+    if (!function.defined() || !op::IsDistributed(function) || IsLegal(function)) continue;
     functions.Set(gv, Legalizer(&meshes, &kernels, &planner).Run(function));
     any = true;
   }

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+#include "rules/call_cost.h"
+
 namespace distir {
 namespace rules {
 
@@ -202,38 +204,31 @@ void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
 
 CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding*>& operands,
                         const std::vector<const Sharding*>& results,
-                        const std::vector<double>& operand_elements) {
+                        const std::vector<double>& operand_elements, const CallCost* cost) {
   Candidates candidates{ProjectAll(rule, rule.operands, operands),
                         ProjectAll(rule, rule.results, results)};
 
-  struct Choice {
-    size_t factor;
-    const AxisList* axes;
-    double priority;  // results before all operands
-  };
-  std::vector<Choice> choices;
+  std::vector<FactorChoice> choices;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (rule.factors[f].kind == FactorKind::kReplicate) continue;
     if (const AxisList* axes = FirstOf(candidates.results, f)) {
-      choices.push_back({f, axes, std::numeric_limits<double>::infinity()});
+      // Results come before all operands.
+      choices.push_back(
+          {f, ExtendByOthers(*axes, candidates, f), std::numeric_limits<double>::infinity()});
     } else if (int source = LargestOperandOf(candidates, f, operand_elements); source >= 0) {
-      choices.push_back({f, &candidates.operands[source][f], operand_elements[source]});
+      choices.push_back({f, ExtendByOthers(candidates.operands[source][f], candidates, f),
+                         operand_elements[source]});
     }
   }
-  std::stable_sort(choices.begin(), choices.end(),
-                   [](const Choice& a, const Choice& b) { return a.priority > b.priority; });
+  std::stable_sort(
+      choices.begin(), choices.end(),
+      [](const FactorChoice& a, const FactorChoice& b) { return a.priority > b.priority; });
+  if (cost != nullptr) cost->Order(&choices);
 
   CallSharding decision;
-  decision.factors.resize(rule.factors.size());
-  AxisList taken;
+  decision.factors = Assign(rule, choices);
   std::vector<int> chosen;
-  for (const Choice& choice : choices) {
-    chosen.push_back(static_cast<int>(choice.factor));
-    AxisList axes = ExtendByOthers(*choice.axes, candidates, choice.factor);
-    axes = FittingPrefix(mesh::PrefixDisjointFrom(axes, taken), rule.factors[choice.factor].size);
-    taken.insert(taken.end(), axes.begin(), axes.end());
-    decision.factors[choice.factor] = std::move(axes);
-  }
+  for (const FactorChoice& choice : choices) chosen.push_back(static_cast<int>(choice.factor));
   DropUnnestable(rule, &decision.factors);
   DropDisordered(rule, chosen, &decision.factors);
 

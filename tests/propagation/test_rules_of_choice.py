@@ -2,8 +2,8 @@
 
 The order is that of propagation/instances.h: what is annotated stays exactly so (also where it is
 annotated as replicated); first axes spread where the tensors of an operator agree, through
-operators with parallel factors only before all others; then a factor takes the axes of its largest
-tensor, the first of equals. An axis shards at most one dimension of a tensor, and only where it
+operators with parallel factors only before all others, along dimensions that results have before
+reduced ones; then conflicts are settled, so that the call is cheapest to compute. An axis shards at most one dimension of a tensor, and only where it
 divides the dimension.
 
 Meshes here have axes a, b, c; placements are written with one entry per tensor dimension, "ab|-"
@@ -189,7 +189,38 @@ def test_elementwise_operators_come_before_contractions():
     s = p.emit("s", (add, m, p.place("y0", y, "a|-")))
     found = p.shardings(s)
     assert found["s"] == "a|-"
-    assert found["x"] == "a|-"
+
+
+@pytest.mark.parametrize(
+    ("inner", "rows_of_x"),
+    [(64, "-|-"), (2, "a|-")],
+    ids=["the product is cheaper to move", "the weight is cheaper to move"],
+)
+def test_the_cheaper_tensor_moves(inner, rows_of_x):
+    # The sum wants rows, the weight gives columns: the product is moved, or the weight.
+    p = Program(8)
+    x, w, y = p.param("x", 64, inner), p.param("w", inner, 64), p.param("y", 64, 64)
+    m = p.emit("m", (matmul, x, p.place("w0", w, "-|a")))
+    s = p.emit("s", (add, m, p.place("y0", y, "a|-")))
+    found = p.shardings(s)
+    assert found["s"] == "a|-"
+    assert found["x"] == rows_of_x
+
+
+def test_a_result_keeps_its_rows_where_the_reduced_dimension_wants_the_axis():
+    # The partial product is scattered over rows; it need not be whole anywhere.
+    p = Program(8)
+    x, w = p.param("x", 64, 64), p.param("w", 64, 64)
+    m = p.emit("m", (matmul, p.place("x0", x, "a|-"), p.place("w0", w, "a|-")))
+    assert p.shardings(m)["m"] == "a|-"
+
+
+def test_a_bias_does_not_decide_for_its_sum():
+    p = Program(8)
+    x, w, b = p.param("x", 64, 64), p.param("w", 64, 64), p.param("b", 64)
+    m = p.emit("m", (matmul, p.place("x0", x, "a|-"), w))
+    s = p.emit("s", (add, m, p.place("b0", b, "a")))
+    assert p.shardings(s)["s"] == "a|-"
 
 
 def test_transposition_carries_axes_both_ways():

@@ -1,0 +1,120 @@
+#include "rules/call_cost.h"
+
+#include <algorithm>
+
+#include "cost/collective_cost.h"
+#include "cost/exchange.h"
+
+namespace distir {
+namespace rules {
+
+using mesh::AxisList;
+using mesh::Sharding;
+
+namespace {
+
+AxisList PartialAxes(const FactorRule& rule, const FactorShardings& factors) {
+  AxisList partial;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (rule.factors[f].kind != FactorKind::kReduction) continue;
+    partial.insert(partial.end(), factors[f].begin(), factors[f].end());
+  }
+  return partial;
+}
+
+/*! \brief Whether the dimensions of a sharding have all of `axes`. */
+bool Scatters(const Sharding& sharding, const AxisList& axes) {
+  int64_t found = 1;
+  for (const AxisList& dim : sharding.dims) {
+    for (const mesh::AxisRef& ref : dim) {
+      if (mesh::Overlaps({ref}, axes)) found *= ref.size;
+    }
+  }
+  return found >= mesh::NumShards(axes);
+}
+
+/*! \brief The sharding without `axes`: what is there before a reduce-scatter over them. */
+Sharding Without(Sharding sharding, const AxisList& axes) {
+  for (AxisList& dim : sharding.dims) {
+    AxisList rest;
+    for (const mesh::AxisRef& ref : dim) {
+      if (!mesh::Overlaps({ref}, axes)) rest.push_back(ref);
+    }
+    dim = std::move(rest);
+  }
+  return sharding;
+}
+
+}  // namespace
+
+double CallCost::SecondsToMove(const Sharding& from, const Sharding& to, double bytes) const {
+  if (mesh::SameLayout(mesh_, from, to)) return 0;
+  return cost::CostOfExchange(cluster_, cost::Layout(mesh_, from), cost::Layout(mesh_, to), bytes)
+      .seconds;
+}
+
+double CallCost::Seconds(const FactorShardings& factors) const {
+  double seconds = 0;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (operands_[i] == nullptr) continue;
+    seconds +=
+        SecondsToMove(*operands_[i], Compose(rule_, rule_.operands[i], factors), operand_bytes_[i]);
+  }
+  const AxisList partial = PartialAxes(rule_, factors);
+  for (size_t r = 0; r < results_.size(); ++r) {
+    Sharding computed = Compose(rule_, rule_.results[r], factors);
+    if (!partial.empty()) {
+      const bool scatters = results_[r] != nullptr && Scatters(*results_[r], partial);
+      double local = result_bytes_[r];
+      for (const AxisList& dim : computed.dims) local /= static_cast<double>(mesh::NumShards(dim));
+      seconds += cost::Seconds(
+          scatters ? mesh::CollectiveKind::kReduceScatter : mesh::CollectiveKind::kAllReduce,
+          cluster_.launch(), cluster_.links()[cluster_.Along(mesh_, partial)],
+          mesh::NumShards(partial), local);
+      if (scatters) {
+        seconds += SecondsToMove(computed, Without(*results_[r], partial), result_bytes_[r]);
+        continue;
+      }
+    }
+    if (results_[r] != nullptr) seconds += SecondsToMove(computed, *results_[r], result_bytes_[r]);
+  }
+  return seconds;
+}
+
+void CallCost::Order(std::vector<FactorChoice>* choices) const {
+  double least = -1;
+  size_t best = 0;
+  for (size_t i = 0; i < choices->size(); ++i) {
+    const bool conflicts =
+        std::any_of(choices->begin(), choices->end(), [&](const FactorChoice& other) {
+          return other.factor != (*choices)[i].factor &&
+                 mesh::Overlaps(other.axes, (*choices)[i].axes);
+        });
+    if (!conflicts) continue;
+    std::vector<FactorChoice> order = *choices;
+    std::rotate(order.begin(), order.begin() + i, order.begin() + i + 1);
+    FactorShardings factors = Assign(rule_, order);
+    DropUnnestable(rule_, &factors);
+    if (factors[order[0].factor].empty()) continue;
+    const double seconds = Seconds(factors);  // A rounding error is no reason to leave the first.
+    if (least >= 0 && seconds >= least * (1 - 1e-9)) continue;
+    least = seconds;
+    best = i;
+  }
+  std::rotate(choices->begin(), choices->begin() + best, choices->begin() + best + 1);
+}
+
+FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& choices) {
+  FactorShardings factors(rule.factors.size());
+  AxisList taken;
+  for (const FactorChoice& choice : choices) {
+    AxisList axes = FittingPrefix(mesh::PrefixDisjointFrom(choice.axes, taken),
+                                  rule.factors[choice.factor].size);
+    taken.insert(taken.end(), axes.begin(), axes.end());
+    factors[choice.factor] = std::move(axes);
+  }
+  return factors;
+}
+
+}  // namespace rules
+}  // namespace distir
