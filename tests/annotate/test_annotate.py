@@ -55,7 +55,8 @@ ANNOTATION = re.compile(
 def annotations(mod, func="main"):
     """(annotated variable, index of the mesh, placement) of every annotation, in order."""
     text = mod.script()
-    body = text[text.index(f"def {func}(") :]
+    # Python 3.12 and later: "def main[n](" where the function has symbolic variables.
+    body = text[re.search(rf"def {func}\b", text).start() :]
     body = body.partition("@R.function")[0]
     return [(name, int(mesh), placement) for name, mesh, placement in ANNOTATION.findall(body)]
 
