@@ -26,16 +26,19 @@ from xla_collectives import collectives
 
 
 def rms_norm(x, weight, c):
+    """Divides x by its root mean square and multiplies it by the weight."""
     return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + c.epsilon) * weight
 
 
 def rotate(x, angle):
+    """Rotary embedding."""
     a, b = jnp.split(x, 2, -1)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 def llama(c, inputs, weights):
+    """Logits."""
     x = jnp.take(weights["embed"], inputs["tokens"], axis=0, mode="clip")
     place = jnp.arange(c.sequence, dtype=c.dtype)
     half = c.head_size // 2
@@ -60,6 +63,7 @@ def llama(c, inputs, weights):
 
 
 def mixture_of_experts(c, inputs, weights):
+    """The block's output, with its input added."""
     x = inputs["x"]
     h = rms_norm(x, weights["norm"], c)
     chances = jax.nn.softmax(jnp.einsum("bsd,de->bse", h, weights["router"]), -1)
@@ -92,9 +96,7 @@ def compiled(plan: Plan, config: ModelConfig) -> str:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
 
     inputs = {name: struct(name, *about) for name, about in model.inputs().items()}
-    weights = {
-        name: struct(name, shape, config.dtype) for name, shape in model.weights().items()
-    }
+    weights = {name: struct(name, shape, config.dtype) for name, shape in model.weights().items()}
     forward = jax.jit(lambda inputs, weights: FORWARD[plan.model](config, inputs, weights))
     return forward.lower(inputs, weights).compile().as_text()
 

@@ -57,7 +57,5 @@ PLANS = {
     "fsdp8": Plan(Llama, {"fsdp": 8}, ("fsdp", None), largest),
     "dp2_tp2_sp2": Plan(Llama, {"dp": 2, "tp": 2, "sp": 2}, ("dp", "sp"), megatron),
     "moe_ep": Plan(MixtureOfExperts, {"dp": 2, "ep": 4}, ("dp", None, None), by_expert),
-    "moe_ep_a2a": Plan(
-        MixtureOfExperts, {"dp": 2, "ep": 4}, (("dp", "ep"), None, None), by_expert
-    ),
+    "moe_ep_a2a": Plan(MixtureOfExperts, {"dp": 2, "ep": 4}, (("dp", "ep"), None, None), by_expert),
 }

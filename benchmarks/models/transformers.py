@@ -55,6 +55,7 @@ class Emitter:
         self.config = config
 
     def __call__(self, expr: relax.Expr) -> relax.Var:
+        """Binds an expression to a variable."""
         return self.builder.emit(expr)
 
     def number(self, value: float) -> relax.Constant:
@@ -66,7 +67,7 @@ class Emitter:
         return self(op.einsum(list(operands), subscripts))
 
     def silu(self, x: relax.Expr) -> relax.Var:
-        """x times its sigmoid."""
+        """Sigmoid linear unit."""
         return self(op.multiply(x, self(op.sigmoid(x))))
 
     def rms_norm(self, x: relax.Expr, weight: relax.Expr) -> relax.Var:

@@ -16,27 +16,37 @@ CLUSTER_ATTR = "distir.cluster"
 
 @dataclass(frozen=True)
 class Link:
-    """A device's way to others, for messages that take ``latency + bytes / bandwidth``."""
+    """A device's way to others.
+
+    Messages that a device sends and receives at the same time take
+    ``latency + gap * messages + bytes / bandwidth`` seconds (LogGP: Alexandrov and others, "LogGP:
+    incorporating long messages into the LogP model", 1995).
+    """
 
     latency: float
-    """Seconds per message."""
+    """Seconds until a message arrives."""
 
     bandwidth: float
     """Bytes per second, in each of both directions at the same time."""
 
+    gap: float = 0.0
+    """Seconds between messages that a device sends at the same time."""
+
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.latency) and self.latency >= 0):
-            raise ValueError(f"the latency of a link is at least 0 seconds, not {self.latency}")
+        for name, value in (("latency", self.latency), ("gap", self.gap)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"the {name} of a link is at least 0 seconds, not {value}")
         if not (math.isfinite(self.bandwidth) and self.bandwidth > 0):
             raise ValueError(f"the bandwidth of a link is positive, not {self.bandwidth}")
 
 
-NVLINK = Link(latency=3.4e-6, bandwidth=450e9)
+NVLINK = Link(latency=3.4e-6, bandwidth=450e9, gap=0.5e-6)
 """NVLink 4: 18 links of 25 GB/s (NVIDIA H100 data sheet), latency of a ring step in NCCL's model
-(NCCL 2, src/graph/tuning.cc, protocol Simple)."""
+(NCCL 2, src/graph/tuning.cc, protocol Simple); the gap is an assumption."""
 
-INFINIBAND = Link(latency=14e-6, bandwidth=50e9)
-"""InfiniBand NDR, one 400 Gb/s port per device, latency of a network step in NCCL's model."""
+INFINIBAND = Link(latency=14e-6, bandwidth=50e9, gap=1e-6)
+"""InfiniBand NDR, one 400 Gb/s port per device, latency of a network step in NCCL's model;
+the gap is an assumption."""
 
 LAUNCH = 8.4e-6
 """Seconds that starting a collective takes, whatever its size: the base latency of NCCL's model."""
@@ -109,6 +119,7 @@ class Cluster:
         data: dict[str, Any] = {
             "launch": float(self._launch),
             "latency": [float(link.latency) for link in self._links],
+            "gap": [float(link.gap) for link in self._links],
             "bandwidth": [float(link.bandwidth) for link in self._links],
         }
         if self._mesh is not None:

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "mesh/plain_data.h"
@@ -20,11 +21,12 @@ namespace {
 
 // 18 NVLink 4 links of 25 GB/s per direction (NVIDIA H100 data sheet); latencies per step of a ring
 // and per collective with the Simple protocol (NCCL 2, src/graph/tuning.cc).
-constexpr Link kNVLink{3.4e-6, 450e9};
+// The gap is an assumption: a device starts some messages per microsecond.
+constexpr Link kNVLink{3.4e-6, 0.5e-6, 450e9};
 constexpr double kLaunch = 8.4e-6;
 
 bool IsFaster(const Link& a, const Link& b) {
-  return a.bandwidth != b.bandwidth ? a.bandwidth > b.bandwidth : a.latency < b.latency;
+  return std::tie(b.bandwidth, a.latency, a.gap) < std::tie(a.bandwidth, b.latency, b.gap);
 }
 
 }  // namespace
@@ -59,10 +61,10 @@ void Cluster::Check() const {
                               << " s";
   }
   for (const Link& link : links_) {
-    if (link.latency >= 0 && link.bandwidth > 0) continue;
+    if (link.latency >= 0 && link.gap >= 0 && link.bandwidth > 0) continue;
     TVM_FFI_THROW(ValueError)
-        << "a link needs a latency of at least 0 and a positive bandwidth, got " << link.latency
-        << " s and " << link.bandwidth << " B/s";
+        << "a link needs a latency and a gap of at least 0 and a positive bandwidth, got "
+        << link.latency << " s, " << link.gap << " s and " << link.bandwidth << " B/s";
   }
 }
 
@@ -130,12 +132,14 @@ Cluster ToCluster(const ffi::Any& any) {
   if (!map.has_value()) TVM_FFI_THROW(ValueError) << "a cluster is a map, got " << any.GetTypeKey();
   std::vector<double> latency = NumbersIn(*map, "latency");
   std::vector<double> bandwidth = NumbersIn(*map, "bandwidth");
-  if (latency.size() != bandwidth.size() || latency.empty()) {
-    TVM_FFI_THROW(ValueError) << "a cluster needs as many latencies as bandwidths, got "
-                              << latency.size() << " and " << bandwidth.size();
+  std::vector<double> gap = NumbersIn(*map, "gap");
+  if (latency.size() != bandwidth.size() || latency.size() != gap.size() || latency.empty()) {
+    TVM_FFI_THROW(ValueError) << "a cluster needs as many latencies as gaps and bandwidths, got "
+                              << latency.size() << ", " << gap.size() << " and "
+                              << bandwidth.size();
   }
   std::vector<Link> links;
-  for (size_t i = 0; i < latency.size(); ++i) links.push_back({latency[i], bandwidth[i]});
+  for (size_t i = 0; i < latency.size(); ++i) links.push_back({latency[i], gap[i], bandwidth[i]});
   auto launch_item = map->find("launch");
   std::optional<double> launch;
   if (launch_item != map->end()) launch = (*launch_item).second.as<double>();

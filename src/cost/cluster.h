@@ -1,11 +1,12 @@
 /*!
  * \file cost/cluster.h
- * \brief What the devices are joined by: an alpha-beta model per axis of a mesh.
+ * \brief What the devices are joined by: latency, gap and bandwidth per axis of a mesh.
  *
- * A message of b bytes over a link takes alpha + b / beta seconds (Hockney, "The communication
- * challenge for MPP", 1994); starting a collective takes a time of its own. A cluster is a mesh of
- * devices with one link per axis; two devices that differ along several axes are joined by the
- * slowest of their links.
+ * m messages that a device sends and receives at the same time, of b bytes in all, take alpha + m g
+ * + b / beta seconds (LogGP: Alexandrov and others, "LogGP: incorporating long messages into the
+ * LogP model", 1995); starting a collective takes a time of its own. A cluster is a mesh of devices
+ * with one link per axis; two devices that differ along several axes are joined by the slowest of
+ * their links.
  *
  * Worked example: 2 hosts of 4 devices, mesh (2, 4) with InfiniBand along the first axis and NVLink
  * along the second. Seen as a mesh (8), the sub-axis x:(1)2 is InfiniBand and x:(2)4 is NVLink.
@@ -25,10 +26,14 @@ namespace cost {
 
 /*! \brief A device's way to others; both directions work at the same time. */
 struct Link {
-  double latency;    // seconds per message, alpha
+  double latency;    // seconds until a message arrives, alpha
+  double gap;        // seconds between messages that a device sends at the same time, g
   double bandwidth;  // bytes per second in each direction, beta
 
-  double Seconds(double bytes) const { return latency + bytes / bandwidth; }
+  /*! \brief Messages at the same time, of `bytes` in all. */
+  double Seconds(int64_t messages, double bytes) const {
+    return latency + static_cast<double>(messages) * gap + bytes / bandwidth;
+  }
 };
 
 class Cluster {
@@ -43,7 +48,7 @@ class Cluster {
   /*!
    * \brief One link per axis of `mesh`. Devices that it lacks are joined by its slowest link.
    * \throws ValueError when there is not one link per axis, or a link has no positive bandwidth or
-   * a negative latency.
+   * a negative time.
    */
   Cluster(const mesh::Mesh& mesh, std::vector<Link> links, double launch);
 
@@ -71,9 +76,9 @@ class Cluster {
 constexpr const char* kClusterAttr = "distir.cluster";
 
 /*!
- * \brief A cluster as plain data: a map with "latency" and "bandwidth", lists with one number per
- * axis, "launch", and "shape" and "device_ids" of the mesh; without "shape", one link joins all.
- * Nothing (None) is the default cluster.
+ * \brief A cluster as plain data: a map with "latency", "gap" and "bandwidth", lists with one
+ * number per axis, "launch", and "shape" and "device_ids" of the mesh; without "shape", one link
+ * joins all. Nothing (None) is the default cluster.
  * \throws ValueError naming what is missing or of another form.
  */
 Cluster ToCluster(const tvm::ffi::Any& data);

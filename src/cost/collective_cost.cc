@@ -12,20 +12,21 @@ double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64
                double local_bytes) {
   const double sent = BytesSent(kind, group_size, local_bytes);
   if (sent == 0) return 0;
-  const double others = static_cast<double>(group_size - 1);
+  const int64_t others = group_size - 1;
   const double levels = std::ceil(std::log2(static_cast<double>(group_size)));
-  const bool is_power_of_two = (group_size & (group_size - 1)) == 0;
-  const double steps = is_power_of_two ? levels : others;
-  auto seconds = [&](double messages, double bytes) {
-    return launch + messages * link.latency + bytes / link.bandwidth;
-  };
+  const double in_turn = link.latency + link.gap;
+  const bool is_power_of_two = (group_size & others) == 0;
+  // A ring takes no fewer messages in turn than all peers at once.
+  const double at_once = link.Seconds(others, 0);
+  const double turns = is_power_of_two ? std::min(at_once, levels * in_turn) : at_once;
   switch (kind) {
     case mesh::CollectiveKind::kAllToAll:
-      return seconds(others, sent);
+      return launch + at_once + sent / link.bandwidth;
     case mesh::CollectiveKind::kAllReduce:
-      return std::min(seconds(2 * steps, sent), seconds(2 * levels, 2 * local_bytes));
+      return launch + std::min(2 * turns + sent / link.bandwidth,
+                               2 * levels * in_turn + 2 * local_bytes / link.bandwidth);
     default:
-      return seconds(steps, sent);
+      return launch + turns + sent / link.bandwidth;
   }
 }
 

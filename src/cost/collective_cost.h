@@ -2,21 +2,22 @@
  * \file cost/collective_cost.h
  * \brief Time and bytes of a collective: the one model of planner, passes and analysis.
  *
- * n devices of a group, b bytes of the argument on each, link (alpha, beta):
+ * n devices of a group, b bytes of the argument on each, link (alpha, g, beta):
  *
- *   all_gather       steps(n) alpha + (n-1) b / beta
- *   reduce_scatter   steps(n) alpha + (n-1) b / (n beta)
- *   all_reduce       min( 2 steps(n) alpha + 2 (n-1) b / (n beta),       both of the above
- *                         2 ceil(log2 n) alpha + 2 b / beta )            two trees
- *   all_to_all       (n-1) alpha + (n-1) b / (n beta)                    pairwise
+ *   all_gather       turns(n) + (n-1) b / beta
+ *   reduce_scatter   turns(n) + (n-1) b / (n beta)
+ *   all_reduce       min( 2 turns(n) + 2 (n-1) b / (n beta),            both of the above
+ *                         2 ceil(log2 n) (alpha + g) + 2 b / beta )     two trees
+ *   all_to_all       alpha + (n-1) (g + b / (n beta))                   all peers at once
  *   slice, view      0
  *
- * plus the cluster's launch time. steps(n) is log2 n where n is a power of two (recursive doubling
- * and halving), else n-1 (ring).
+ * plus the cluster's launch time. turns(n) is alpha + (n-1) g (all peers at once; a ring takes no
+ * less) or, where n is a power of two and that is less, log2 n (alpha + g) (recursive doubling and
+ * halving).
  *
  * Ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
  * 2009. Trees: Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast,
- * reduction and scan", 2009. Doubling, halving, pairwise: Thakur, Rabenseifner and Gropp,
+ * reduction and scan", 2009. Doubling and halving: Thakur, Rabenseifner and Gropp,
  * "Optimization of collective communication operations in MPICH", 2005. Permutes, exchanges and
  * transfers are grouped sends and receives: cost/exchange.h.
  */

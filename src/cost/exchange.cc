@@ -95,10 +95,8 @@ class Receiver {
     cost.messages = blocks - (held > 0 ? 1 : 0);
     if (cost.messages == 0) return cost;
     cost.received = (target_.Fraction() - held) * bytes_;
-    const Link& best = cluster_.links()[0];
-    cost.seconds =
-        static_cast<double>(cost.messages) * best.latency + cost.received / best.bandwidth;
-    if (!cluster_.IsUniform()) cost.seconds = SecondsByNearest();
+    cost.seconds = cluster_.IsUniform() ? cluster_.links()[0].Seconds(cost.messages, cost.received)
+                                        : SecondsByNearest();
     return cost;
   }
 
@@ -111,7 +109,7 @@ class Receiver {
   }
 
   double SecondsByNearest() const {
-    double seconds = 0;
+    double seconds = 0, latency = 0;
     std::vector<int64_t> block = first_;
     for (bool more = true; more;) {
       if (own_block_ == nullptr || !std::equal(block.begin(), block.end(), own_block_)) {
@@ -121,7 +119,9 @@ class Receiver {
         for (int64_t holder : source_.Holders()[index]) {
           nearest = std::min(nearest, cluster_.Between(source_.DeviceAt(holder), device_));
         }
-        seconds += cluster_.links()[nearest].Seconds(SharedWith(block.data()) * bytes_);
+        const Link& link = cluster_.links()[nearest];
+        seconds += link.gap + SharedWith(block.data()) * bytes_ / link.bandwidth;
+        latency = std::max(latency, link.latency);
       }
       more = false;
       for (size_t d = block.size(); d-- > 0;) {
@@ -133,7 +133,7 @@ class Receiver {
         block[d] = first_[d];
       }
     }
-    return seconds;
+    return latency + seconds;
   }
 
   const Cluster& cluster_;

@@ -6,8 +6,8 @@
  * Every device receives exactly the parts of its target block that it lacks, one message per block
  * of the source that they lie in, each from its nearest holder (mesh::PlanTransfer spreads the
  * sending evenly over those). A device that receives messages of b_i bytes over links (alpha_i,
- * beta_i) is done after launch + sum_i (alpha_i + b_i / beta_i); the step takes as long as its last
- * device.
+ * g_i, beta_i) is done after launch + max_i alpha_i + sum_i (g_i + b_i / beta_i); the step takes as
+ * long as its last device.
  *
  * Worked example, mesh (2, 2), [x | -] to [- | y]: device (0, 0) holds the upper half and wants the
  * left one. It lacks the lower left quarter: one message of a quarter of the tensor.

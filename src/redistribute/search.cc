@@ -42,6 +42,7 @@ cost::Cluster BestOf(const cost::Cluster& cluster) {
   cost::Link best = cluster.links()[0];
   for (const cost::Link& link : cluster.links()) {
     best.latency = std::min(best.latency, link.latency);
+    best.gap = std::min(best.gap, link.gap);
     best.bandwidth = std::max(best.bandwidth, link.bandwidth);
   }
   return cost::Cluster(best, cluster.launch());
@@ -111,7 +112,7 @@ class Search {
     double received = target_.layout.Fraction() * question_.bytes;  // of a partial value: all
     if (node.partial == 0) received = Lacking(node);
     if (received == 0) return 0;
-    double seconds = cluster_.launch() + best_.links()[0].Seconds(received);
+    double seconds = cluster_.launch() + best_.links()[0].Seconds(1, received);
     return static_cast<Time>(static_cast<double>(ToTime(seconds)) * (1 - 1e-9));
   }
 
@@ -277,7 +278,8 @@ class Search {
   void ExpandExchanges(int index, const Node& node) {
     // Another step has to follow: two messages at least, and all that is lacking.
     const cost::Link& best = best_.links()[0];
-    Time least = ToTime(2 * (cluster_.launch() + best.latency) + Lacking(node) / best.bandwidth);
+    Time least =
+        ToTime(2 * (cluster_.launch() + best.Seconds(1, 0)) + Lacking(node) / best.bandwidth);
     if (records_[index].time + least >= Best()) return;
     for (int to : space_.All()) {
       if (to == question_.target || !Divides(space_.at(to).dims)) continue;

@@ -20,17 +20,20 @@ def seconds(cluster, kind, groups, local_bytes):
     return tvm_ffi.get_global_func("distir.cost.Seconds")(data, kind, groups, local_bytes)
 
 
+def message(link, size):
+    return link.latency + link.gap + size / link.bandwidth
+
+
 def test_a_group_is_as_slow_as_its_slowest_link():
     cluster = dx.Cluster(MESH, {"host": dx.INFINIBAND, "device": dx.NVLINK})
     size = 1e6
     within = seconds(cluster, "all_gather", [[0, 1], [2, 3]], size)
     across = seconds(cluster, "all_gather", [[0, 4], [1, 5]], size)
     both = seconds(cluster, "all_gather", [[0, 1, 4, 5]], size)
-    assert within == pytest.approx(LAUNCH + dx.NVLINK.latency + size / dx.NVLINK.bandwidth)
-    assert across == pytest.approx(LAUNCH + dx.INFINIBAND.latency + size / dx.INFINIBAND.bandwidth)
-    assert both == pytest.approx(
-        LAUNCH + 2 * dx.INFINIBAND.latency + 3 * size / dx.INFINIBAND.bandwidth
-    )
+    assert within == pytest.approx(LAUNCH + message(dx.NVLINK, size))
+    assert across == pytest.approx(LAUNCH + message(dx.INFINIBAND, size))
+    more = 2 * (dx.INFINIBAND.gap + size / dx.INFINIBAND.bandwidth)
+    assert both == pytest.approx(LAUNCH + message(dx.INFINIBAND, size) + more)
 
 
 def test_nothing_stated_is_nvlink():
@@ -46,26 +49,30 @@ def test_of_hosts_joins_devices_of_a_host():
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "messages", "sent"),
+    ("kind", "size", "gap", "turns", "sent"),
     [
-        ("all_gather", 4, 2, 3.0),
-        ("all_gather", 6, 5, 5.0),
-        ("reduce_scatter", 8, 3, 7 / 8),
-        ("reduce_scatter", 3, 2, 2 / 3),
-        ("all_to_all", 4, 3, 3 / 4),
+        ("all_gather", 4, 0.1, 1.3, 3.0),
+        ("all_gather", 4, 2.0, 6.0, 3.0),  # doubling: two turns of 3 seconds
+        ("all_gather", 6, 2.0, 11.0, 5.0),
+        ("reduce_scatter", 8, 0.1, 1.7, 7 / 8),
+        ("reduce_scatter", 8, 2.0, 9.0, 7 / 8),
+        ("reduce_scatter", 3, 0.1, 1.2, 2 / 3),
+        ("all_to_all", 4, 2.0, 7.0, 3 / 4),
     ],
 )
-def test_formulas(kind, size, messages, sent):
-    cluster = dx.Cluster.uniform(dx.Link(latency=1.0, bandwidth=10.0), launch=100.0)
+def test_formulas(kind, size, gap, turns, sent):
+    cluster = dx.Cluster.uniform(dx.Link(latency=1.0, gap=gap, bandwidth=10.0), launch=100.0)
     result = seconds(cluster, kind, [list(range(size))], 50.0)
-    assert result == pytest.approx(100.0 + messages + sent * 50.0 / 10.0)
+    assert result == pytest.approx(100.0 + turns + sent * 50.0 / 10.0)
 
 
 def test_an_all_reduce_takes_the_better_of_two_algorithms():
-    slow = dx.Cluster.uniform(dx.Link(latency=1.0, bandwidth=10.0), launch=0.0)
-    six = [list(range(6))]
-    assert seconds(slow, "all_reduce", six, 1.0) == pytest.approx(2 * 3 + 2 * 1.0 / 10)  # trees
-    assert seconds(slow, "all_reduce", six, 1e6) == pytest.approx(2 * 5 + 2 * 5 / 6 * 1e6 / 10)
+    slow = dx.Cluster.uniform(dx.Link(latency=1.0, gap=1.0, bandwidth=10.0), launch=0.0)
+    twelve = [list(range(12))]
+    trees, both = 2 * 4 * 2.0, 2 * (1.0 + 11)
+    assert seconds(slow, "all_reduce", twelve, 1.0) == pytest.approx(trees + 2 * 1.0 / 10)
+    share = 11 / 12 * 1e6 / 10
+    assert seconds(slow, "all_reduce", twelve, 1e6) == pytest.approx(both + 2 * share)
 
 
 def test_an_exchange_takes_the_nearest_holder():
@@ -76,8 +83,8 @@ def test_an_exchange_takes_the_nearest_holder():
     gathered = [[[]], [], "none"]
     near = exchange(data, shape, ids, [[device], [], "none"], shape, ids, gathered, 1e6)
     far = exchange(data, shape, ids, [[host], [], "none"], shape, ids, gathered, 1e6)
-    assert near[0] == pytest.approx(LAUNCH + dx.NVLINK.latency + 5e5 / dx.NVLINK.bandwidth)
-    assert far[0] == pytest.approx(LAUNCH + dx.INFINIBAND.latency + 5e5 / dx.INFINIBAND.bandwidth)
+    assert near[0] == pytest.approx(LAUNCH + message(dx.NVLINK, 5e5))
+    assert far[0] == pytest.approx(LAUNCH + message(dx.INFINIBAND, 5e5))
     assert near[1] == far[1] == 5e5
 
 
@@ -86,7 +93,7 @@ def test_an_exchange_between_device_sets():
     halves, whole = [[[[0, 1, 2]]], [], "none"], [[[]], [], "none"]
     cost = exchange(None, [2], [0, 1], halves, [2], [1, 2], whole, 1e6)
     assert list(cost)[1:] == [1e6, 2]  # device 2 holds nothing, device 1 a half
-    assert cost[0] == pytest.approx(LAUNCH + 2 * dx.NVLINK.latency + 1e6 / dx.NVLINK.bandwidth)
+    assert cost[0] == pytest.approx(LAUNCH + message(dx.NVLINK, 1e6) + dx.NVLINK.gap)
 
 
 @I.ir_module
@@ -112,7 +119,7 @@ def collectives_of(mod):
 
 def test_plans_depend_on_the_cluster():
     legalize = dx.transform.LegalizeRedistribute()
-    by_message = dx.Cluster.uniform(dx.Link(latency=1.0, bandwidth=1e18), launch=0.0)
+    by_message = dx.Cluster.uniform(dx.Link(latency=0.0, gap=1.0, bandwidth=1e18), launch=0.0)
     by_byte = dx.Cluster.uniform(dx.Link(latency=0.0, bandwidth=1.0), launch=0.0)
     fewest_messages = legalize(dx.transform.SetCluster(by_message)(Moved))
     fewest_bytes = legalize(dx.transform.SetCluster(by_byte)(Moved))
@@ -132,7 +139,9 @@ def test_lower_takes_a_cluster():
     by_byte = dx.Cluster.uniform(dx.Link(latency=0.0, bandwidth=1.0), launch=0.0)
     (only,) = dx.analysis.collectives(dx.lower(Moved, by_byte))
     assert (only.kind, only.group_size, only.count) == ("all_to_all", 8, 1)
-    assert len(dx.analysis.collectives(dx.lower(Moved))) > 1  # 16 KiB over NVLink
+    by_message = dx.Cluster.uniform(dx.Link(latency=0.0, gap=1.0, bandwidth=1e18), launch=0.0)
+    (only,) = dx.analysis.collectives(dx.lower(Moved, by_message))
+    assert only.kind != "all_to_all"  # three turns gather everything
 
 
 def test_equal_hash_copy_and_print():
@@ -174,7 +183,7 @@ GOOD = dx.Cluster.of_hosts(2, 4).as_data()
     [
         ({"latency": None}, "needs `latency`, a list"),
         ({"latency": ["a", 1.0]}, "`latency` of a cluster holds something else than numbers"),
-        ({"latency": [0.0]}, "as many latencies as bandwidths, got 1 and 2"),
+        ({"latency": [0.0]}, "as many latencies as gaps and bandwidths, got 1, 2 and 2"),
         ({"launch": None}, "needs `launch`, a number"),
         ({"launch": -1.0}, "launch time of a cluster is at least 0"),
         ({"shape": [8], "device_ids": list(range(8))}, "1 axes needs one link for each, got 2"),

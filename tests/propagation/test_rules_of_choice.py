@@ -3,8 +3,8 @@
 The order is that of propagation/instances.h: what is annotated stays exactly so (also where it is
 annotated as replicated); first axes spread where the tensors of an operator agree, through
 operators with parallel factors only before all others, along dimensions that results have before
-reduced ones; then conflicts are settled, so that the call is cheapest to compute. An axis shards at most one dimension of a tensor, and only where it
-divides the dimension.
+reduced ones; then conflicts are settled, so that the call is cheapest to compute. An axis shards at
+most one dimension of a tensor, and only where it divides the dimension.
 
 Meshes here have axes a, b, c; placements are written with one entry per tensor dimension, "ab|-"
 for a dimension sharded by a, then b, and one that is whole.

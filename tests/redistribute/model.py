@@ -13,8 +13,8 @@ import tvm_ffi
 
 import distir_ext  # noqa: F401  registers the planner
 
-UNIFORM = {"launch": 8.4e-6, "latency": [3.4e-6], "bandwidth": [450e9]}
-NO_LATENCY = {"launch": 0.0, "latency": [0.0], "bandwidth": [450e9]}
+UNIFORM = {"launch": 8.4e-6, "latency": [3.4e-6], "gap": [5e-7], "bandwidth": [450e9]}
+NO_LATENCY = {"launch": 0.0, "latency": [0.0], "gap": [0.0], "bandwidth": [450e9]}
 
 
 class Planner:

@@ -20,13 +20,15 @@ class Distances:
         dims: Extents of the tensor.
         size: Bytes of the tensor.
         launch: Of a collective, seconds.
-        latency: Of a message, seconds: one number, or one for each mesh axis.
+        latency: Until a message arrives, seconds: one number, or one for each mesh axis.
+        gap: Seconds between messages at the same time, likewise.
         bandwidth: Bytes per second: one number, or one for each mesh axis.
     """
 
-    def __init__(self, shape, dims, size, launch, latency, bandwidth):
+    def __init__(self, shape, dims, size, launch, latency, gap, bandwidth):
         self.shape, self.size, self.launch = shape, size, launch
         self.latency = np.broadcast_to(latency, len(shape))
+        self.gap = np.broadcast_to(gap, len(shape))
         self.bandwidth = np.broadcast_to(bandwidth, len(shape))
         self.nodes = [
             node
@@ -56,7 +58,7 @@ class Distances:
     def link(self, axes):
         along = sorted({ref[0] for ref in axes})
         worst = max(along, key=lambda axis: (-self.bandwidth[axis], self.latency[axis]))
-        return self.latency[worst], self.bandwidth[worst]
+        return self.latency[worst], self.gap[worst], self.bandwidth[worst]
 
     def collectives(self, source):
         dims, partial = source
@@ -72,21 +74,21 @@ class Distances:
             for length in range(1, len(axes) + 1):
                 run, rest = axes[-length:], axes[:-length]
                 n = count(run)
-                alpha, beta = self.link(run)
-                gather = steps(n) * alpha + (n - 1) * local / beta
+                alpha, g, beta = self.link(run)
+                gather = turns(n, alpha, g) + (n - 1) * local / beta
                 yield (replaced(**{f"_{d}": rest}), partial), self.launch + gather
                 for e, other in enumerate(dims):
                     if e != d:
                         lists = {f"_{d}": rest, f"_{e}": (*other, *run)}
-                        moved = (n - 1) * (alpha + local / n / beta)
+                        moved = alpha + (n - 1) * (g + local / n / beta)
                         yield (replaced(**lists), partial), self.launch + moved
         for length in range(1, len(partial) + 1):
             for chosen in itertools.permutations(partial, length):
                 n = count(chosen)
-                alpha, beta = self.link(chosen)
+                alpha, g, beta = self.link(chosen)
                 rest = tuple(ref for ref in partial if ref not in chosen)
-                scatter = steps(n) * alpha + (n - 1) * local / n / beta
-                trees = 2 * math.ceil(math.log2(n)) * alpha + 2 * local / beta
+                scatter = turns(n, alpha, g) + (n - 1) * local / n / beta
+                trees = 2 * math.ceil(math.log2(n)) * (alpha + g) + 2 * local / beta
                 yield (dims, rest), self.launch + min(2 * scatter, trees)
                 for d, axes in enumerate(dims):
                     split = replaced(**{f"_{d}": (*axes, *chosen)})
@@ -121,7 +123,7 @@ class Distances:
             received = (wanted - own) * cell
             self.received[source, self.whole] = received.max(axis=1)
             if uniform:
-                seconds = messages * self.latency[0] + received / self.bandwidth[0]
+                seconds = self.latency[0] + messages * self.gap[0] + received / self.bandwidth[0]
             else:
                 seconds = self.nearest(i, begin, end, cell)
             seconds = np.where(messages > 0, self.launch + seconds, 0).max(axis=1)
@@ -130,7 +132,7 @@ class Distances:
     def nearest(self, i, begin, end, cell):
         """Seconds per target and device where links differ."""
         coordinates = np.array(list(np.ndindex(*self.shape)))
-        seconds = np.zeros(begin.shape[:2])
+        seconds, latency = np.zeros(begin.shape[:2]), np.zeros(begin.shape[:2])
         held = sorted({(tuple(b), tuple(e)) for b, e in zip(begin[i], end[i], strict=True)})
         for block_begin, block_end in held:
             holders = [p for p in range(len(begin[i])) if tuple(begin[i][p]) == block_begin]
@@ -145,14 +147,17 @@ class Distances:
                     )
                     for h in holders
                 ]
-                alpha, beta = min(links, key=lambda link: (-link[1], link[0]))
-                seconds[:, p] += np.where(volume[:, p] > 0, alpha + volume[:, p] / beta, 0)
-        return seconds
+                alpha, g, beta = min(links, key=lambda link: (-link[2], link[0]))
+                lacks = volume[:, p] > 0
+                seconds[:, p] += np.where(lacks, g + volume[:, p] / beta, 0)
+                latency[:, p] = np.maximum(latency[:, p], np.where(lacks, alpha, 0))
+        return latency + seconds
 
 
-def steps(n):
-    """Messages in a row: doubling for powers of two, else a ring."""
-    return round(math.log2(n)) if n & (n - 1) == 0 else n - 1
+def turns(n, alpha, g):
+    """Seconds for the messages of a gather: all at once, or doubling where n is a power of two."""
+    at_once = alpha + (n - 1) * g
+    return min(at_once, round(math.log2(n)) * (alpha + g)) if n & (n - 1) == 0 else at_once
 
 
 def free_parts(shape, used):

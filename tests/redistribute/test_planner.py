@@ -20,7 +20,7 @@ from .shortest import Distances
 
 MESHES = [(2,), (4,), (2, 2), (2, 4), (2, 2, 2), (2, 3, 2)]
 CASES = [(shape, rank) for shape in MESHES for rank in (1, 2, 3)]
-LINKS = (UNIFORM["launch"], UNIFORM["latency"][0], UNIFORM["bandwidth"][0])
+LINKS = (UNIFORM["launch"], *(UNIFORM[key][0] for key in ("latency", "gap", "bandwidth")))
 SIZES = {"small": 2.0**12, "middle": 2.0**21, "large": 2.0**30}
 
 
@@ -65,16 +65,18 @@ def test_every_plan_arrives_and_is_the_fastest(shape, rank):
 @pytest.mark.parametrize(("shape", "rank"), [((2, 2), 3), ((2, 4), 2), ((2, 3), 2)], ids=str)
 def test_fastest_where_links_differ(shape, rank):
     latency = [5e-6, 2e-6, 1e-6][: len(shape)]
+    gap = [1e-6, 1e-6, 5e-7][: len(shape)]
     bandwidth = [25e9, 100e9, 400e9][: len(shape)]
     cluster = {
         "shape": list(shape),
         "device_ids": list(range(math.prod(shape))),
         "launch": 8.4e-6,
         "latency": latency,
+        "gap": gap,
         "bandwidth": bandwidth,
     }
     for size in SIZES.values():
-        check_all(shape, rank, size, cluster, (8.4e-6, latency, bandwidth))
+        check_all(shape, rank, size, cluster, (8.4e-6, latency, gap, bandwidth))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_symbolic_dimensions_divide_only_as_both_sides_do():
 def test_without_latency_no_device_receives_more_than_it_lacks(shape, rank):
     size = 2.0**21
     dims = [math.prod(shape)] * rank
-    shortest = Distances(shape, dims, size, 0.0, 0.0, 450e9)
+    shortest = Distances(shape, dims, size, 0.0, 0.0, 0.0, 450e9)
     find = Planner(shape, dims, size, NO_LATENCY)
     for source, target in itertools.product(all_shardings(shape, rank), repeat=2):
         lacking = shortest.received[shortest.index[source], shortest.index[target]]
@@ -207,7 +209,7 @@ def test_large_tensors_take_one_exchange():
 def test_where_messages_are_dear_there_are_fewer():
     # To gather eight blocks by sends and receives takes seven messages, by all-gathers three.
     source, target = ((((0, 1, 8),),), ()), (((),), ())
-    dear = {"launch": 0.0, "latency": [1.0], "bandwidth": [1e12]}
+    dear = {"launch": 0.0, "latency": [0.0], "gap": [1.0], "bandwidth": [1e12]}
     steps, seconds, _ = Planner((8,), [8], 64.0, dear)(source, target)
     assert {kind for kind, _, _ in steps} == {"all_gather"}
     assert seconds == pytest.approx(3.0)
