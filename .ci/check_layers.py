@@ -26,6 +26,7 @@ LAYERS = (
     "op",
     "rules",
     "propagation",
+    "expand",
     "redistribute",
     "lower",
     "optimize",

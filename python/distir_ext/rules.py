@@ -14,10 +14,18 @@ from rich.table import Table
 
 from distir_ext import _library  # loads the native library  # noqa: F401
 
-# Nobody reads a table of six columns that is narrower; a file has no width of its own.
-_WIDTH_OF_A_FILE = 180
+# Nobody reads a table of seven columns that is narrower; a file has no width of its own.
+_WIDTH_OF_A_FILE = 220
 
-_HEADER = ("operator", "family", "exploited", "parallel", "reduced", "kept whole, or why")
+_HEADER = (
+    "operator",
+    "family",
+    "exploited",
+    "parallel",
+    "reduced",
+    "special",
+    "kept whole, or why",
+)
 
 _MARKDOWN = """# Operators
 
@@ -26,8 +34,10 @@ What `distir_ext` does with each tensor operator of TVM's Relax. This file is th
 
 - *parallel*: dimensions that every shard computes alone;
 - *reduced*: dimensions whose shards give partial results, and how these are combined;
+- *special*: dimensions that the operator looks along, and by which algorithm it is computed on
+  their shards; or how it is distributed without a factor rule;
 - *kept whole*: dimensions that are gathered first. Where an operator is *replicated*, all of them
-  are, and the reason is given; *special* says how it is distributed without a factor rule.
+  are, and the reason is given.
 
 {counts}
 
@@ -49,7 +59,8 @@ class OperatorRule:
     whole: str
     """Dimensions that every device needs all of."""
     special: str
-    """How it is distributed where factors do not say it."""
+    """Dimensions that an algorithm of its own keeps sharded, and which; or how it is distributed
+    where factors do not say it."""
     replicated: str
     """Why nothing is sharded; empty for operators that are."""
 
@@ -61,8 +72,8 @@ class OperatorRule:
 
     @property
     def rest(self) -> str:
-        """What is not shared out: dimensions kept whole, or why all are; or the special way."""
-        return "; ".join(text for text in (self.whole, self.special, self.replicated) if text)
+        """What is not shared out: dimensions kept whole, or why all are."""
+        return self.whole or self.replicated
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, in the order of the printed columns."""
@@ -72,6 +83,7 @@ class OperatorRule:
             self.exploited,
             self.parallel,
             self.reduced,
+            self.special,
             self.rest,
         )
 

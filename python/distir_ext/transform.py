@@ -12,6 +12,7 @@ from distir_ext.cluster import SetCluster
 
 __all__ = [
     "AnnotateSharding",
+    "ExpandSharded",
     "LegalizeRedistribute",
     "LowerCCL",
     "LowerDistIR",
@@ -39,11 +40,21 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
     return _native("PropagateSharding")
 
 
+def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
+    """Calls that are sharded along what they look along become operators on their shards.
+
+    Softmax over a sharded axis, for one, becomes a maximum, a difference, exponentials, a sum and a
+    quotient. ``docs/operators.md`` says which operators have such an algorithm (*special*).
+    LegalizeRedistribute runs this pass first.
+    """
+    return _native("ExpandSharded")
+
+
 def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     """Redistributions, and reductions that operators imply, become collectives on DTensors.
 
     Each becomes the fastest sequence of collectives that there is on the module's cluster
-    (``SetCluster``); a symbolic dimension counts as 1024.
+    (``SetCluster``); a symbolic dimension counts as 1024. Runs ExpandSharded first.
     """
     return _native("LegalizeRedistribute")
 

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "expand/pass.h"
 #include "ir/build.h"
 #include "ir/rewriter.h"
 #include "op/collective.h"
@@ -173,6 +174,8 @@ class DistributedVerifier {
         CheckRedistribute(var, call);
       return;
     }
+    if (is_legalized_ && expand::IsSharded(call, &meshes_))
+      Report(var, "is sharded along a dimension that its operator looks along");
     int root = RootOf(var.ty());
     for (const ir::Expr& arg : call.args()) {
       ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {

@@ -126,7 +126,8 @@ class SliceHoisting {
     for (const Sharding& sharding : shardings) operands.push_back(&sharding);
     if (operands.size() != rule.operands.size()) return std::nullopt;
     rules::CallSharding decided = rules::DecideCall(rule, operands, {&wanted}, elements);
-    if (!decided.partial.empty() || mesh::Canonical(decided.results[0]) != mesh::Canonical(wanted))
+    if (decided.is_special || !decided.partial.empty() ||
+        mesh::Canonical(decided.results[0]) != mesh::Canonical(wanted))
       return std::nullopt;
     SlicedCall sliced{target, std::vector<ir::DTensorType>(call.args().size())};
     ffi::Array<ir::Expr> args = call.args();

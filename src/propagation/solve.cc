@@ -145,7 +145,7 @@ class AxisSolver {
 
  private:
   enum class Stage {
-    kParallel,   // only factors that results have, and not from what is broadcast
+    kParallel,   // only parallel factors, and not from what is broadcast
     kAgreed,     // all factors, where the tensors of a link agree
     kConflicts,  // all factors
   };
@@ -260,7 +260,7 @@ class AxisSolver {
         }
       }
       if (longest == nullptr) continue;
-      if (stage == Stage::kParallel && rule.factors[f].kind == rules::FactorKind::kReduction) {
+      if (stage == Stage::kParallel && rule.factors[f].kind != rules::FactorKind::kParallel) {
         agreed = false;
         continue;
       }
@@ -311,7 +311,7 @@ class AxisSolver {
     merged->factors = rules::Assign(rule, choices);
     std::vector<rules::FactorChoice> kept;
     for (const rules::FactorChoice& choice : choices) {
-      if (rule.factors[choice.factor].kind != rules::FactorKind::kReduction) kept.push_back(choice);
+      if (!rule.IsCombined(choice.factor)) kept.push_back(choice);
     }
     merged->of_results = rules::Assign(rule, kept);
   }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cost/cluster.h"
+#include "expand/pass.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
@@ -174,9 +175,23 @@ bool IsLegal(const ir::Function& function) {
   return is_legal;
 }
 
+// Partial results of a call that is expanded only now would not be reduced any more.
+void RequireNoLateExpansion(const ir::IRModule& given, const ir::IRModule& expanded) {
+  if (expanded.same_as(given)) return;
+  for (const auto& [gv, base] : ir::OrderedFunctions(given)) {
+    if (!ir::Function::Is(base) || expanded.functions()[gv].same_as(base)) continue;
+    bool is_late = ir::GetAttr(base.attrs(), kExplicitReductions) != nullptr;
+    DISTIR_REQUIRE(!is_late, ValueError)
+        << "in `" << gv.name() << "`: a call is sharded along a dimension that its operator looks "
+        << "along, although the function has been through LegalizeRedistribute";
+  }
+}
+
 }  // namespace
 
-ir::IRModule LegalizeRedistribution(const ir::IRModule& mod) {
+ir::IRModule LegalizeRedistribution(const ir::IRModule& given) {
+  ir::IRModule mod = expand::ExpandSharded(given);
+  RequireNoLateExpansion(given, mod);
   op::MeshTable meshes(mod.global_infos());
   rules::KernelTable kernels(mod.functions());
   Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));

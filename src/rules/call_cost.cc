@@ -16,7 +16,7 @@ namespace {
 AxisList PartialAxes(const FactorRule& rule, const FactorShardings& factors) {
   AxisList partial;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].kind != FactorKind::kReduction) continue;
+    if (!rule.IsCombined(f)) continue;  // what is special sends about as much as a partial result
     partial.insert(partial.end(), factors[f].begin(), factors[f].end());
   }
   return partial;

@@ -37,6 +37,17 @@ Sizes StaticSizes(const ir::TensorType& type) {
   return sizes;
 }
 
+bool FactorRule::IsCombined(size_t factor) const {
+  if (factors[factor].kind == FactorKind::kReduction) return true;
+  if (factors[factor].kind != FactorKind::kSpecial) return false;
+  for (const TensorFactors& result : results) {
+    for (const FactorList& dim : result) {
+      if (std::find(dim.begin(), dim.end(), static_cast<int>(factor)) != dim.end()) return false;
+    }
+  }
+  return true;
+}
+
 bool FactorRule::operator==(const FactorRule& other) const {
   return factors == other.factors && operands == other.operands && results == other.results &&
          is_pass_through == other.is_pass_through;

@@ -30,6 +30,9 @@ enum class FactorKind {
   kParallel,   // every shard computes its part alone
   kReduction,  // sharding it makes the results partial, to be combined by `reduction`
   kReplicate,  // the operator needs all of it on every device
+  // May be sharded although the operator looks along it: expand/ then computes the call by parts.
+  // Its results are whole.
+  kSpecial,
 };
 
 struct Factor {
@@ -52,6 +55,8 @@ struct FactorRule {
   /*! \brief Every factor is parallel: a rule of first priority in propagation. */
   bool is_pass_through = false;
 
+  /*! \brief Whether shards of a factor are combined to the results, which do not have it. */
+  bool IsCombined(size_t factor) const;
   bool operator==(const FactorRule& other) const;
 };
 
@@ -104,10 +109,12 @@ class RuleBuilder {
  public:
   explicit RuleBuilder(const OpView& view);
   /*! \brief A new factor; returns its index. */
+  int Add(Factor factor);
   int Parallel(int64_t size) { return Add({size, FactorKind::kParallel}); }
   int Reduce(int64_t size, mesh::Reduction kind) {
     return Add({size, FactorKind::kReduction, kind});
   }
+  int Special(int64_t size) { return Add({size, FactorKind::kSpecial}); }
   int Replicate(int64_t size) { return Add({size, FactorKind::kReplicate}); }
   /*! \brief Appends a factor to a dimension. */
   void Operand(size_t tensor, int dim, int factor) {
@@ -119,7 +126,6 @@ class RuleBuilder {
   FactorRule Finish();
 
  private:
-  int Add(Factor factor);
   FactorRule rule_;
 };
 

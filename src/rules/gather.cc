@@ -2,6 +2,7 @@
 // parallel where they only read; what is looked up is kept whole.
 #include "rules/axes.h"
 #include "rules/registry.h"
+#include "rules/special.h"
 
 namespace distir {
 namespace rules {
@@ -15,14 +16,16 @@ const ir::AttrField kReverseSequenceAxis("relax.attrs.ReverseSequenceAttrs", "se
 const ir::AttrField kReverseSequenceBatch("relax.attrs.ReverseSequenceAttrs", "batch_axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 
-// result[.., i, ..] = data[.., indices[.., i, ..], ..]. Indices may be shorter than the data along
-// other dimensions; these are then aligned at their beginning, so shards would not match.
+// result[.., i, ..] = data[.., indices[.., i, ..], ..]; shards of the data along the axis add up
+// what each of them has. Indices may be shorter than the data along other dimensions; these are
+// then aligned at their beginning, so shards would not match.
 FactorRule GatherElements(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[1]);
   int rank = static_cast<int>(sizes.size());
   int axis = NormalizeAxis(kGatherElementsAxis.Int(view.call.attrs(), 0), rank);
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
+    if (d == axis) builder.Operand(0, d, SpecialIfKnown(view.operands[0], d, &builder));
     bool is_aligned = SameSize(view.operands[0], d, view.operands[1], d);
     if (d != axis && !is_aligned) continue;
     int factor = builder.Parallel(sizes[d]);
@@ -186,10 +189,13 @@ FactorRule Multinomial(const OpView& view) {
   return builder.Finish();
 }
 
+const RuleTable kGatherElements(
+    "gather",
+    {"positions, other dimensions", "", "",
+     "the dimension looked up: every shard gives its elements or 0, which are summed"},
+    {{"relax.gather_elements", GatherElements}});
 const RuleTable kGather("gather", {"positions, other dimensions", "", "what is looked up"},
-                        {{"relax.gather_elements", GatherElements},
-                         {"relax.gather_nd", GatherNd},
-                         {"relax.index_tensor", IndexTensor}});
+                        {{"relax.gather_nd", GatherNd}, {"relax.index_tensor", IndexTensor}});
 const RuleTable kScatter("scatter",
                          {"dimensions not written to by position", "", "others, positions"},
                          {{"relax.scatter_elements", ScatterElements},

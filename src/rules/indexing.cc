@@ -4,6 +4,7 @@
 #include "ir/symbolic.h"
 #include "rules/axes.h"
 #include "rules/registry.h"
+#include "rules/special.h"
 
 namespace distir {
 namespace rules {
@@ -15,6 +16,7 @@ const ir::AttrField kSplitAxis("relax.attrs.SplitAttrs", "axis");
 const ir::AttrField kPadWidth("relax.attrs.PadAttrs", "pad_width");
 const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
+const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
 const ir::AttrField kOneHotAxis("relax.attrs.OneHotAttrs", "axis");
 
 // All operands and results have one rank; the dimensions in `whole` carry no factor.
@@ -111,7 +113,8 @@ FactorRule SliceScatter(const OpView& view) {
                   AxisMask(kSliceScatterAxis(view.call.attrs()), ShardableRank(view.operands[0])));
 }
 
-// result = data[.., indices, ..] along `axis`: the looked-up dimension of the data is kept whole.
+// result = data[.., indices, ..] along `axis`; shards of the looked-up dimension add up what each
+// of them has. Positions outside of the data that give NaN are no shard's.
 FactorRule Take(const OpView& view) {
   if (view.operands.size() != 2) return ReplicateAll(view);
   Sizes data = StaticSizes(view.operands[0]);
@@ -129,7 +132,10 @@ FactorRule Take(const OpView& view) {
         builder.Operand(1, k, factor);
         builder.Result(0, result_dim++, factor);
       }
-      builder.Operand(0, d, builder.Replicate(data[d]));
+      bool gives_nan = kTakeMode.Text(view.call.attrs()) == "nan";
+      builder.Operand(
+          0, d,
+          gives_nan ? builder.Replicate(data[d]) : SpecialIfKnown(view.operands[0], d, &builder));
     } else {
       int factor = builder.Parallel(data[d]);
       builder.Operand(0, d, factor);
@@ -160,9 +166,11 @@ const RuleTable kSlice("indexing", {"dimensions that are not cut", "", "others"}
                          /*local_attrs=*/nullptr, LocalEnds},
                         {"relax.nn.pad", Pad},
                         {"relax.slice_scatter", SliceScatter}});
-const RuleTable kTake("indexing",
-                      {"indices, other dimensions of the table", "", "the dimension looked up"},
-                      {{"relax.take", Take}});
+const RuleTable kTake(
+    "indexing",
+    {"indices, other dimensions of the table", "", "",
+     "the dimension looked up: every shard gives its rows or 0, which are summed"},
+    {{"relax.take", Take}});
 const RuleTable kOneHot("indexing", {"indices", "", "the new dimension"},
                         {{"relax.one_hot", OneHot}});
 const RuleTable kTriangle("indexing", {"others", "", "the last two"},

@@ -23,11 +23,12 @@ const ir::AttrField kPreluAxis("relax.attrs.PReluAttrs", "axis");
 /*!
  * \brief Operand 0 and result 0 are the data; every other tensor of rank 1 and as long as the
  * channels has one value per channel, the rest are scalars.
- * \param whole Dimensions that every device needs all of.
+ * \param along Dimensions that are normalised together.
+ * \param kind Of their factors: special, or needed whole.
  * \param groups Channels that must stay together lie side by side, this many groups of them.
  */
-FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& whole,
-                      int64_t groups = 0) {
+FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& along,
+                      FactorKind kind, int64_t groups = 0) {
   const ir::TensorType& data = view.operands[0];
   Sizes sizes = StaticSizes(data);
   RuleBuilder builder(view);
@@ -39,21 +40,19 @@ FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& 
     for (size_t r = 1; r < view.results.size(); ++r) builder.Result(r, 0, factor);
   };
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
-    if (whole[d]) continue;
-    int factor = builder.Parallel(d == channel && groups > 0 ? groups : sizes[d]);
+    int64_t size = d == channel && groups > 0 ? groups : sizes[d];
+    int factor = along[d] ? builder.Add({size, kind}) : builder.Parallel(size);
     builder.Operand(0, d, factor);
     builder.Result(0, d, factor);
     if (d != channel) continue;
     add_channels(factor);
     if (groups == 0) continue;
-    int together = builder.Replicate(sizes[d] / groups);
+    int together = builder.Add({sizes[d] < 0 ? -1 : sizes[d] / groups, kind});
     builder.Operand(0, d, together);
     builder.Result(0, d, together);
     add_channels(together);
   }
-  FactorRule rule = builder.Finish();
-  for (bool is_whole : whole) rule.is_pass_through = rule.is_pass_through && !is_whole;
-  return rule;
+  return builder.Finish();
 }
 
 FactorRule BatchNorm(const OpView& view) {
@@ -62,24 +61,27 @@ FactorRule BatchNorm(const OpView& view) {
   int channel = NormalizeAxis(kBatchNormAxis.Int(attrs, 1), rank);
   std::vector<bool> whole(rank, kBatchNormTraining.Bool(attrs));
   whole[channel] = false;
-  return PerChannel(view, channel, whole);
+  return PerChannel(view, channel, whole, FactorKind::kReplicate);
 }
 
 FactorRule InstanceNorm(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   int rank = ShardableRank(view.operands[0]);
   return PerChannel(view, NormalizeAxis(kInstanceNormChannel.Int(attrs, 1), rank),
-                    AxisMask(kInstanceNormAxes(attrs), rank));
+                    AxisMask(kInstanceNormAxes(attrs), rank), FactorKind::kSpecial);
 }
 
 FactorRule GroupNorm(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   int rank = ShardableRank(view.operands[0]);
   int channel = NormalizeAxis(kGroupNormChannel.Int(attrs, 1), rank);
-  std::vector<bool> whole = AxisMask(kGroupNormAxes(attrs), rank);
+  int64_t groups = kGroupNormGroups.Int(attrs, 1);
+  std::vector<bool> along = AxisMask(kGroupNormAxes(attrs), rank);
   // How many groups a worker has is only known where the number of channels is.
-  if (StaticSizes(view.operands[0])[channel] < 0) whole[channel] = true;
-  return PerChannel(view, channel, whole, kGroupNormGroups.Int(attrs, 1));
+  bool is_known = StaticSizes(view.operands[0])[channel] >= 0;
+  if (!is_known) along[channel] = true;
+  return PerChannel(view, channel, along, is_known ? FactorKind::kSpecial : FactorKind::kReplicate,
+                    groups);
 }
 
 ir::Node LocalGroups(const OpView& global, const OpView& local) {
@@ -95,14 +97,17 @@ template <const ir::AttrField* axis>
 FactorRule Elementwise(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
   return PerChannel(view, NormalizeAxis((*axis)(view.call.attrs()).cast<int64_t>(), rank),
-                    std::vector<bool>(rank, false));
+                    std::vector<bool>(rank, false), FactorKind::kParallel);
 }
 
 const RuleTable kBatch("normalization", {"all; in training the channels", "", "others in training"},
                        {{"relax.nn.batch_norm", BatchNorm}});
-const RuleTable kInstance("normalization", {"channels, others", "", "axes"},
+const RuleTable kInstance("normalization",
+                          {"channels, others", "", "", "axes: means of the shards are reduced"},
                           {{"relax.nn.instance_norm", InstanceNorm}});
-const RuleTable kGroup("normalization", {"groups, others", "", "channels of a group, axes"},
+const RuleTable kGroup("normalization",
+                       {"groups, others", "", "",
+                        "channels of a group, axes: means of the shards are reduced"},
                        {{"relax.nn.group_norm", GroupNorm, -1, LocalGroups}});
 const RuleTable kQuantization("quantization", {"all; scale and zero point along the axis"},
                               {{"relax.dequantize", Elementwise<&kQuantizeAxis>},

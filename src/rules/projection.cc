@@ -220,9 +220,12 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
                          operand_elements[source]});
     }
   }
-  std::stable_sort(
-      choices.begin(), choices.end(),
-      [](const FactorChoice& a, const FactorChoice& b) { return a.priority > b.priority; });
+  std::stable_sort(choices.begin(), choices.end(),
+                   [&rule](const FactorChoice& a, const FactorChoice& b) {
+                     bool a_waits = rule.factors[a.factor].kind == FactorKind::kSpecial;
+                     bool b_waits = rule.factors[b.factor].kind == FactorKind::kSpecial;
+                     return a_waits != b_waits ? b_waits : a.priority > b.priority;
+                   });
   if (cost != nullptr) cost->Order(&choices);
 
   CallSharding decision;
@@ -239,7 +242,9 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
     decision.results.push_back(Compose(rule, tensor, decision.factors));
   }
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].kind != FactorKind::kReduction || decision.factors[f].empty()) continue;
+    if (decision.factors[f].empty()) continue;
+    if (rule.factors[f].kind == FactorKind::kSpecial) decision.is_special = true;
+    if (rule.factors[f].kind != FactorKind::kReduction) continue;
     decision.reduction = rule.factors[f].reduction;
     decision.partial.insert(decision.partial.end(), decision.factors[f].begin(),
                             decision.factors[f].end());

@@ -44,6 +44,7 @@ struct CallSharding {
   std::vector<mesh::Sharding> results;   // what comes out
   mesh::AxisList partial;                // axes over which the results still have to be reduced
   mesh::Reduction reduction = mesh::Reduction::kNone;
+  bool is_special = false;  // a special factor is sharded: the call has to be expanded
 };
 
 /*!
@@ -53,7 +54,8 @@ struct CallSharding {
  * 1. A factor takes the axes that a result gives it, else those of the operand with the most
  * elements (the first of equals), extended by any tensor that continues them.
  * 2. No axis serves two factors: with `cost`, the factor chooses first with which the call is
- * cheapest. Otherwise those that results name, then by the size of the operand they come from.
+ * cheapest. Otherwise those that results name, then by the size of the operand they come from;
+ * special factors last.
  * 3. Where two dimensions would nest the same factors in opposite orders, the factor that chose
  * last stays whole: no mesh names both.
  *

@@ -1,7 +1,10 @@
 // Reductions over dimensions, and operators that keep the shape but look along whole dimensions
 // (softmax, norms, scans, sorts).
+#include <algorithm>
+
 #include "rules/axes.h"
 #include "rules/registry.h"
+#include "rules/special.h"
 
 namespace distir {
 namespace rules {
@@ -19,21 +22,24 @@ const ir::AttrField kScanAxis("relax.attrs.ScanopAttrs", "axis");
 const ir::AttrField kSortAxis("relax.attrs.SortAttrs", "axis");
 const ir::AttrField kArgsortAxis("relax.attrs.ArgsortAttrs", "axis");
 const ir::AttrField kTopkAxis("relax.attrs.TopKAttrs", "axis");
+const ir::AttrField kTopkCount("relax.attrs.TopKAttrs", "k");
 const ir::AttrField kFlipAxis("relax.attrs.FlipAttrs", "axis");
 
 // Dimensions of the operand in `mask` vanish (or stay as 1 with keepdims); the others pass through.
 // A kind of kNone means that the shards of a reduced dimension cannot be combined: it is
-// replicated.
+// special, or replicated.
 FactorRule ReduceDims(const OpView& view, const std::vector<bool>& mask, bool keepdims,
-                      mesh::Reduction kind) {
+                      mesh::Reduction kind, bool is_special = false) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[0]);
   int result_dim = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (mask[d]) {
-      int factor = kind == mesh::Reduction::kNone ? builder.Replicate(sizes[d])
-                                                  : builder.Reduce(sizes[d], kind);
-      builder.Operand(0, static_cast<int>(d), factor);
+      int dim = static_cast<int>(d);
+      int factor = is_special ? SpecialIfKnown(view.operands[0], dim, &builder)
+                   : kind == mesh::Reduction::kNone ? builder.Replicate(sizes[d])
+                                                    : builder.Reduce(sizes[d], kind);
+      builder.Operand(0, dim, factor);
       if (keepdims) ++result_dim;
     } else {
       int factor = builder.Parallel(sizes[d]);
@@ -64,7 +70,8 @@ FactorRule Mean(const OpView& view) {
 FactorRule ArgReduce(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   std::vector<bool> mask = AxisMask(kArgAxis(attrs), ShardableRank(view.operands[0]));
-  return ReduceDims(view, mask, kArgKeepdims.Bool(attrs), mesh::Reduction::kNone);
+  bool is_special = std::count(mask.begin(), mask.end(), true) == 1;  // else it is flattened
+  return ReduceDims(view, mask, kArgKeepdims.Bool(attrs), mesh::Reduction::kNone, is_special);
 }
 
 // Results shaped like the first operand, except along the dimensions in `mask`, which every device
@@ -84,6 +91,32 @@ FactorRule WholeAlong(const OpView& view, const std::vector<bool>& mask) {
   return rule;
 }
 
+// The same, except that the dimensions in `mask` are special; weights have these dimensions alone,
+// in their order.
+FactorRule SpecialAlong(const OpView& view, const std::vector<bool>& mask) {
+  RuleBuilder builder(view);
+  Sizes sizes = StaticSizes(view.operands[0]);
+  int weight_dim = 0;
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
+    int factor = mask[d] ? builder.Special(sizes[d]) : builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, d, factor);
+    if (!mask[d]) continue;
+    for (size_t i = 1; i < view.operands.size(); ++i) {
+      if (weight_dim < ShardableRank(view.operands[i]) &&
+          SameSize(view.operands[i], weight_dim, view.operands[0], d))
+        builder.Operand(i, weight_dim, factor);
+    }
+    ++weight_dim;
+  }
+  return builder.Finish();
+}
+
+template <const ir::AttrField* axis>
+FactorRule SpecialAlongAxis(const OpView& view) {
+  return SpecialAlong(view, AxisMask((*axis)(view.call.attrs()), ShardableRank(view.operands[0])));
+}
+
 template <const ir::AttrField* axis>
 FactorRule WholeAlongAxis(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
@@ -91,6 +124,36 @@ FactorRule WholeAlongAxis(const OpView& view) {
     if (ShardableRank(result) != rank) return ReplicateAll(view);  // a scan of the flattened tensor
   }
   return WholeAlong(view, AxisMask((*axis)(view.call.attrs()), rank));
+}
+
+FactorRule Scan(const OpView& view) {
+  int rank = ShardableRank(view.operands[0]);
+  if (ShardableRank(view.results[0]) != rank) return ReplicateAll(view);  // of the flattened tensor
+  std::vector<bool> mask = AxisMask(kScanAxis(view.call.attrs()), rank);
+  RuleBuilder builder(view);
+  Sizes sizes = StaticSizes(view.operands[0]);
+  for (int d = 0; d < rank; ++d) {
+    int factor =
+        mask[d] ? SpecialIfKnown(view.operands[0], d, &builder) : builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    builder.Result(0, d, factor);
+  }
+  return builder.Finish();
+}
+
+FactorRule Topk(const OpView& view) {
+  int rank = ShardableRank(view.operands[0]);
+  int axis = NormalizeAxis(kTopkAxis.Int(view.call.attrs(), -1), rank);
+  if (kTopkCount.Int(view.call.attrs(), 1) < 1) return WholeAlongAxis<&kTopkAxis>(view);  // all
+  RuleBuilder builder(view);
+  Sizes sizes = StaticSizes(view.operands[0]);
+  for (int d = 0; d < rank; ++d) {
+    int factor =
+        d == axis ? SpecialIfKnown(view.operands[0], d, &builder) : builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    for (size_t r = 0; d != axis && r < view.results.size(); ++r) builder.Result(r, d, factor);
+  }
+  return builder.Finish();
 }
 
 using mesh::Reduction;
@@ -106,25 +169,36 @@ const RuleTable kMin("reduction", {"others", "axes: minimum"},
 const RuleTable kMean("reduction", {"others", "axes: mean", "axes of integers"},
                       {{"relax.mean", Mean}});
 const RuleTable kWhole("reduction", {"others", "", "axes"},
-                       {{"relax.argmax", ArgReduce},
-                        {"relax.argmin", ArgReduce},
-                        {"relax.median", Statistical<Reduction::kNone>},
+                       {{"relax.median", Statistical<Reduction::kNone>},
                         {"relax.std", Statistical<Reduction::kNone>},
                         {"relax.variance", Statistical<Reduction::kNone>}});
 
-const RuleTable kNormalizations("normalization", {"others", "", "axes, weights"},
-                                {{"relax.nn.softmax", WholeAlongAxis<&kSoftmaxAxis>},
-                                 {"relax.nn.log_softmax", WholeAlongAxis<&kSoftmaxAxis>},
-                                 {"relax.nn.layer_norm", WholeAlongAxis<&kLayerNormAxes>},
-                                 {"relax.nn.rms_norm", WholeAlongAxis<&kRmsNormAxes>}});
+const RuleTable kArg("reduction",
+                     {"others", "", "all axes together",
+                      "one axis: the extremes of the shards are reduced, then their positions"},
+                     {{"relax.argmax", ArgReduce}, {"relax.argmin", ArgReduce}});
+const RuleTable kSoftmax("normalization",
+                         {"others", "", "", "axis: maximum and sum of the shards are reduced"},
+                         {{"relax.nn.softmax", SpecialAlongAxis<&kSoftmaxAxis>},
+                          {"relax.nn.log_softmax", SpecialAlongAxis<&kSoftmaxAxis>}});
+const RuleTable kLayerNorm("normalization",
+                           {"others", "", "", "axes: means of the shards are reduced"},
+                           {{"relax.nn.layer_norm", SpecialAlongAxis<&kLayerNormAxes>},
+                            {"relax.nn.rms_norm", SpecialAlongAxis<&kRmsNormAxes>}});
 
 const RuleTable kAlongAxis("along an axis", {"others", "", "axis"},
                            {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
-                            {"relax.cumprod", WholeAlongAxis<&kScanAxis>},
-                            {"relax.cumsum", WholeAlongAxis<&kScanAxis>},
                             {"relax.flip", WholeAlongAxis<&kFlipAxis>},
-                            {"relax.sort", WholeAlongAxis<&kSortAxis>},
-                            {"relax.topk", WholeAlongAxis<&kTopkAxis>}});
+                            {"relax.sort", WholeAlongAxis<&kSortAxis>}});
+const RuleTable kScan("along an axis",
+                      {"others", "", "all of a flattened tensor",
+                       "axis: shards are scanned alone, their totals gathered and added"},
+                      {{"relax.cumprod", Scan}, {"relax.cumsum", Scan}});
+const RuleTable kTopk(
+    "along an axis",
+    {"others", "", "",
+     "axis: the top elements of the shards are gathered, then those of them found"},
+    {{"relax.topk", Topk}});
 
 }  // namespace
 

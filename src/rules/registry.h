@@ -31,7 +31,8 @@ struct RuleSummary {
   const char* parallel;         // dimensions that every shard computes alone
   const char* reduced = "";     // dimensions whose shards are combined, and how
   const char* whole = "";       // dimensions that every device needs all of
-  const char* special = "";     // how it is distributed where factors do not say it
+  const char* special = "";     // dimensions that an algorithm of expand/ keeps sharded, and which;
+                                // or how it is distributed where factors do not say it
   const char* replicated = "";  // why nothing is sharded; empty otherwise
 };
 

@@ -54,6 +54,10 @@ class Case:
     """From the operands' variables to the Relax call."""
     combined: str = ""
     """Letters over which shards are combined by a reduction."""
+    special: str = ""
+    """Letters along which the operator looks, and that a special algorithm may keep sharded."""
+    communicates: frozenset[str] = frozenset({"all_reduce"})
+    """Kinds of collectives that the special algorithm runs."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes of factors that are no dimension of their own."""
     exact: bool = False
@@ -86,17 +90,28 @@ def draw(rng: np.random.Generator, operand: Operand) -> np.ndarray:
     """Data for an operand.
 
     ``normal``, ``positive`` (0.5 to 2), ``unit`` (-0.9 to 0.9), ``above one`` (1.1 to 3),
-    ``nonzero`` (0.5 to 2 with either sign), ``special`` (with infinities and NaN), ``distinct``
-    (no two equal), ``shift`` (0 to 5), ``index n`` (0 to n - 1), ``ascending``, ``fraction`` (0 to
-    0.99), ``distribution`` (rows that sum to 1), ``regions`` (rows of 0 or 1 and a box within 6 by
-    6), ``starts n`` (of sequences that end at n). Integers come from -9 to 9.
+    ``nonzero`` (0.5 to 2 with either sign), ``special`` (with infinities and NaN), ``distinct`` (no
+    two equal), ``wide`` (from -40 to 40), ``masked`` (half of them -inf, the rest up to 80 from 0),
+    ``few`` (0 to 2), ``shift`` (0 to 5), ``index n`` (0 to n - 1), ``around n`` (1 - n to n - 1),
+    ``ascending``, ``fraction`` (0 to 0.99), ``distribution`` (rows that sum to 1), ``regions``
+    (rows of 0 or 1 and a box within 6 by 6), ``starts n`` (of sequences that end at n). Integers
+    come from -9 to 9.
     """
     shape, values = operand.shape, operand.values
     dtype = np.dtype(getattr(ml_dtypes, operand.dtype, operand.dtype))
-    if values.startswith("index"):
+    if values.startswith("around"):
+        size = int(values.split()[1])
+        data = rng.integers(1 - size, size, shape)
+    elif values.startswith("index"):
         data = rng.integers(0, int(values.split()[1]), shape)
     elif values == "distinct":
         data = rng.permutation(int(np.prod(shape))).reshape(shape) - int(np.prod(shape)) // 2
+    elif values == "wide":
+        data = rng.uniform(-40, 40, shape)
+    elif values == "masked":
+        data = np.where(rng.random(shape) < 0.5, -np.inf, rng.uniform(-80, 80, shape))
+    elif values == "few":
+        data = rng.integers(0, 3, shape)
     elif values == "shift":
         data = rng.integers(0, 6, shape)
     elif dtype == np.bool_:

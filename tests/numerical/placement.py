@@ -87,7 +87,7 @@ class _Claims:
             self.unused = self.unused or bool(axes)
 
     def _can_shard(self, name: str) -> bool:
-        if name in self.case.combined:
+        if name in self.case.combined or name in self.case.special:
             return True
         return any(name in names for text in self.case.results for names in parse_letters(text))
 
@@ -132,15 +132,24 @@ def expect_from_operands(case: Case, mesh: MeshShape, placed: Sequence[Dims]) ->
     )
     if claims.unused:
         return Expectation(runs_sharded, results)
-    reduces = any(claims.shards(name) > 1 for name in case.combined)
-    return Expectation(runs_sharded, results, frozenset({"all_reduce"} if reduces else ()))
+    kinds: set[str] = set()
+    if any(claims.shards(name) > 1 for name in case.combined):
+        kinds.add("all_reduce")
+    if any(claims.shards(name) > 1 for name in case.special):
+        kinds |= case.communicates
+    return Expectation(runs_sharded, results, frozenset(kinds))
 
 
 def expect_from_result(case: Case, mesh: MeshShape, dims: Dims) -> Expectation:
-    """For a first result that is placed and operands that are not: nothing communicates."""
+    """For a first result that is placed and operands that are not: only the call communicates."""
     claims = _Claims(case, mesh)
     letters = parse_letters(case.results[0])
     claims.add(letters, dims)
     in_operands = {name for o in case.operands for names in o.dims for name in names}
     runs_sharded = claims.nests() and not claims.uncertain and bool(in_operands & set(claims.axes))
-    return Expectation(runs_sharded, (num_shards(mesh, dims, len(letters)),), frozenset())
+    kinds = any(claims.shards(name) > 1 for name in case.special)
+    return Expectation(
+        runs_sharded,
+        (num_shards(mesh, dims, len(letters)),),
+        case.communicates if kinds else frozenset(),
+    )

@@ -28,6 +28,21 @@ def reduction(name, placement, result=None) -> Partitioned:
     return placed(case, (placement,), result)
 
 
+def special(op, label, *operands) -> Partitioned:
+    """The first case of an operator that looks along what is sharded."""
+    case = next(c for c in CASES[f"relax.{op}"] if c.special and label in c.label)
+    return placed(case, operands, None)
+
+
+def unless_reduced_by(reduction):
+    """Leaves out the all-reduces of one kind."""
+    return lambda call: call.args[0] if call.attrs["reduction"] == reduction else call
+
+
+def reversed_groups(call):
+    return with_attrs(call, groups=[list(group)[::-1] for group in call.attrs["groups"]])
+
+
 def placed(case: Case, operands, result) -> Partitioned:
     expectation = expect_from_operands(case, MESH, operands)
     if result is not None:
@@ -99,6 +114,60 @@ SABOTAGES = [
         "relax.ccl.slice",
         lambda call: with_attrs(call, groups=[list(g)[::-1] for g in call.attrs["groups"]]),
         id="the wrong shard is kept",
+    ),
+    pytest.param(
+        special("nn.softmax", "axis=1 normal", (0, 1)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("max"),
+        id="every shard of a softmax has a maximum of its own",
+    ),
+    pytest.param(
+        special("nn.log_softmax", "axis=1 wide", (0, 1)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("sum"),
+        id="every shard of a log_softmax has a sum of its own",
+    ),
+    pytest.param(
+        special("nn.layer_norm", "axes=[-1]", (0, 1), (0, -1), (-1, 0)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("mean"),
+        id="every shard of a norm has a mean of its own",
+    ),
+    pytest.param(
+        special("take", "axis=0", (0, 0), (-1, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard of a table answers for another",
+    ),
+    pytest.param(
+        special("take", "axis=0", (0, 0), (-1, -1)),
+        "relax.ccl.all_reduce",
+        lambda call: with_attrs(call, reduction="max"),
+        id="rows of a table are not summed",
+    ),
+    pytest.param(
+        special("gather_elements", "axis=0", (0, 0), (-1, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard of elements answers for another",
+    ),
+    pytest.param(
+        special("cumsum", "axis=1", (0, 1)),
+        "relax.ccl.all_gather",
+        reversed_groups,
+        id="totals before a shard are those behind it",
+    ),
+    pytest.param(
+        special("topk", "indices", (0, 0)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="positions within another shard",
+    ),
+    pytest.param(
+        special("argmax", "axis=1", (0, 1)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("min"),
+        id="every shard has a first maximum of its own",
     ),
 ]
 

@@ -34,8 +34,8 @@ def batch_norms() -> Iterator[Case]:
 
 def other_norms() -> Iterator[Case]:
     for shape, channel, axes, letters in (
-        ((4, 8, 3, 5), 1, [2, 3], "nc.."),
-        ((4, 8, 6), 1, [2], "nc."),
+        ((4, 8, 3, 5), 1, [2, 3], "nchw"),
+        ((4, 8, 6), 1, [2], "ncw"),
     ):
         for dtype in ("float32", "float16"):
             vector = Operand((shape[channel],), "c", dtype, "positive")
@@ -47,13 +47,14 @@ def other_norms() -> Iterator[Case]:
                 lambda x, g, b, channel=channel, axes=axes: nn.instance_norm(
                     x, g, b, channel, axes
                 ),
+                special=letters[2:],
             )
     for shape, groups, channel, axes, letters in (
-        ((2, 8, 3, 5), 4, 1, [2, 3], "n(gc).."),
-        ((4, 6, 5), 2, 1, [2], "n(gc)."),
-        ((4, 8, 5), 8, 1, [2], "n(gc)."),
-        ((4, 8, 6), 1, 1, [2], "n(gc)."),
-        ((2, 3, 5, 8), 4, 3, [1, 2], "n..(gc)"),
+        ((2, 8, 3, 5), 4, 1, [2, 3], "n(gc)hw"),
+        ((4, 6, 5), 2, 1, [2], "n(gc)w"),
+        ((4, 8, 5), 8, 1, [2], "n(gc)w"),
+        ((4, 8, 6), 1, 1, [2], "n(gc)w"),
+        ((2, 3, 5, 8), 4, 3, [1, 2], "nhw(gc)"),
     ):
         channels = shape[channel]
         vector = Operand((channels,), "(gc)", values="positive")
@@ -61,12 +62,12 @@ def other_norms() -> Iterator[Case]:
             "relax.nn.group_norm",
             f"groups={groups} axes={axes} ",
             (Operand(shape, letters), vector, vector),
-            # Channels of a group are kept whole: those of the result are another factor.
-            (letters.replace("c", "w"),),
+            (letters,),
             lambda x, g, b, n=groups, channel=channel, axes=axes: nn.group_norm(
                 x, g, b, n, channel, axes
             ),
-            sizes={"g": groups, "c": channels // groups, "w": channels // groups},
+            sizes={"g": groups, "c": channels // groups},
+            special="chw",
         )
 
 

@@ -13,11 +13,11 @@ from ..case import Case, Operand
 
 def by_element() -> Iterator[Case]:
     for data, indices, axis, data_letters, index_letters in (
-        ((24,), (8,), 0, ".", "i"),
-        ((8, 6), (8, 4), 1, "a.", "ai"),
-        ((8, 6), (12, 6), 0, ".b", "ib"),
-        ((8, 6), (4, 6), -1, "..", ".i"),
-        ((4, 5, 8), (4, 2, 8), 1, "a.c", "aic"),
+        ((24,), (8,), 0, "t", "i"),
+        ((8, 6), (8, 4), 1, "at", "ai"),
+        ((8, 6), (12, 6), 0, "tb", "ib"),
+        ((8, 6), (4, 6), -1, ".t", ".i"),
+        ((4, 5, 8), (4, 2, 8), 1, "atc", "aic"),
     ):
         bound = data[axis]
         yield Case(
@@ -29,9 +29,10 @@ def by_element() -> Iterator[Case]:
             ),
             (index_letters,),
             lambda x, i, axis=axis: R.gather_elements(x, i, axis),
+            special="t",
             exact=True,
             numpy=(lambda x, i, axis=axis: np.take_along_axis(x, i, axis))
-            if data_letters != ".."
+            if data_letters != ".t"
             else None,
         )
     for data, indices, axis, letters in (

@@ -135,14 +135,14 @@ def cuts() -> Iterator[Case]:
 
 def lookups() -> Iterator[Case]:
     for data, data_letters, indices, index_letters, axis, result in (
-        ((24,), ".", (8,), "i", 0, "i"),
-        ((24,), ".", (8,), "i", None, "i"),
-        ((6, 8), ".a", (12,), "i", 0, "ia"),
-        ((6, 8), "a.", (12,), "i", 1, "ai"),
-        ((6, 8), "a.", (4, 6), "ij", -1, "aij"),
-        ((4, 5, 8), "a.b", (6,), "i", 1, "aib"),
-        ((4, 8), ".a", (2, 3, 4), "ijk", 0, "ijka"),
-        ((8, 6), ".a", (), "", 0, "a"),
+        ((24,), "t", (8,), "i", 0, "i"),
+        ((24,), "t", (8,), "i", None, "i"),
+        ((6, 8), "ta", (12,), "i", 0, "ia"),
+        ((6, 8), "at", (12,), "i", 1, "ai"),
+        ((6, 8), "at", (4, 6), "ij", -1, "aij"),
+        ((4, 5, 8), "atb", (6,), "i", 1, "aib"),
+        ((4, 8), "ta", (2, 3, 4), "ijk", 0, "ijka"),
+        ((8, 6), "ta", (), "", 0, "a"),
     ):
         bound = int(np.prod(data)) if axis is None else data[axis]
         yield Case(
@@ -154,17 +154,55 @@ def lookups() -> Iterator[Case]:
             ),
             (result,),
             lambda x, i, axis=axis: R.take(x, i, axis),
+            special="t",
             exact=True,
             numpy=lambda x, i, axis=axis: np.take(x, i, axis),
         )
+    for dtype, values in (("float16", "special"), ("bfloat16", "wide"), ("int8", "normal")):
+        yield Case(
+            "relax.take",
+            f"{values} ",
+            (Operand((12, 4), "ta", dtype, values), Operand((8,), "i", "int64", "index 12")),
+            ("ia",),
+            lambda x, i: R.take(x, i, 0),
+            special="t",
+            exact=True,
+        )
+    yield Case(
+        "relax.take",
+        "of bool ",
+        (Operand((12, 4), ".a", "bool"), Operand((8,), "i", "int64", "index 12")),
+        ("ia",),
+        lambda x, i: R.take(x, i, 0),
+        exact=True,
+    )
+    yield Case(
+        "relax.take",
+        "nan ",
+        (Operand((6, 8), ".a"), Operand((4,), "i", "int64", "index 12")),
+        ("ia",),
+        lambda x, i: R.take(x, i, 0, "nan"),
+        exact=True,
+    )
     yield Case(
         "relax.take",
         "wrap ",
-        (Operand((6, 8), ".a"), Operand((4,), "i", "int64", "index 12")),
+        (Operand((6, 8), "ta"), Operand((4,), "i", "int64", "around 12")),
         ("ia",),
         lambda x, i: R.take(x, i, 0, "wrap"),
+        special="t",
         exact=True,
         numpy=lambda x, i: np.take(x, i, 0, mode="wrap"),
+    )
+    yield Case(
+        "relax.take",
+        "clip ",
+        (Operand((6, 8), "ta"), Operand((4,), "i", "int64", "around 12")),
+        ("ia",),
+        lambda x, i: R.take(x, i, 0, "clip"),
+        special="t",
+        exact=True,
+        numpy=lambda x, i: np.take(x, i, 0, mode="clip"),
     )
     for shape, axis, depth, result in (
         ((24,), -1, 5, "a."),

@@ -21,23 +21,27 @@ def whole_along(shape: tuple[int, ...], axis: int) -> str:
 def cases() -> Iterator[Case]:
     for shape, axis in ALONG:
         letters = whole_along(shape, axis)
+        named = "abcdefgh"[: len(shape)]
+        scanned = {"special": named[axis], "communicates": frozenset({"all_gather"})}
         for name, numpy in (("cumsum", np.cumsum), ("cumprod", np.cumprod)):
             for dtype in ("float32", "int32"):
                 yield Case(
                     f"relax.{name}",
                     f"axis={axis} ",
-                    (Operand(shape, letters, dtype, "positive"),),
-                    (letters,),
+                    (Operand(shape, named, dtype, "positive"),),
+                    (named,),
                     lambda x, name=name, axis=axis, dtype=dtype: getattr(R, name)(x, axis, dtype),
                     exact=dtype == "int32",
                     numpy=lambda x, numpy=numpy, axis=axis: numpy(x, axis, dtype=x.dtype),
+                    **scanned,
                 )
             yield Case(
                 f"relax.{name}",
                 f"axis={axis} exclusive ",
-                (Operand(shape, letters, values="positive"),),
-                (letters,),
+                (Operand(shape, named, values="positive"),),
+                (named,),
                 lambda x, name=name, axis=axis: getattr(R, name)(x, axis, exclusive=True),
+                **scanned,
             )
         distinct = Operand(shape, letters, values="distinct")
         for descending in (False, True):
@@ -61,15 +65,22 @@ def cases() -> Iterator[Case]:
                 exact=True,
                 numpy=lambda x, axis=axis, sign=sign: np.argsort(sign * x, axis).astype("int32"),
             )
-            for kind in ("both", "values", "indices"):
+            for kind, k, values in (
+                ("both", 2, "distinct"),
+                ("values", 2, "distinct"),
+                ("indices", 3, "distinct"),
+                ("both", 4, "few"),
+            ):
                 yield Case(
                     "relax.topk",
-                    f"{label}{kind} ",
-                    (distinct,),
+                    f"{label}{kind} k={k} ",
+                    (Operand(shape, named, values=values),),
                     (letters,) * (2 if kind == "both" else 1),
-                    lambda x, axis=axis, kind=kind, largest=descending: R.topk(
-                        x, 2, axis, kind, largest
+                    lambda x, axis=axis, kind=kind, k=k, largest=descending: R.topk(
+                        x, k, axis, kind, largest
                     ),
+                    special=named[axis],
+                    communicates=frozenset({"all_gather"}),
                     exact=True,
                 )
         yield Case(

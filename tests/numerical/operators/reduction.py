@@ -97,19 +97,27 @@ def statistics() -> Iterator[Case]:
     for shape, axis, keepdims in REDUCTIONS:
         if isinstance(axis, tuple):
             continue
+        one = axis if axis is not None else 0 if len(shape) == 1 else None
         for name in ("argmax", "argmin"):
-            for dtype in ("float32", "int32"):
-                yield reduction_case(
+            for dtype, values in (
+                ("float32", "distinct"),
+                ("int32", "few"),
+                ("float32", "masked"),
+                ("float16", "few"),
+            ):
+                case = reduction_case(
                     name,
                     shape,
                     axis,
                     keepdims,
                     dtype,
-                    "distinct",
+                    values,
                     combines=False,
                     exact=True,
-                    numpy=getattr(np, name),
+                    numpy=None if values == "masked" else getattr(np, name),
                 )
+                special = "" if one is None else case.operands[0].letters[one]
+                yield dataclasses.replace(case, special=special)
 
 
 def medians() -> Iterator[Case]:
@@ -139,47 +147,60 @@ def normalizations() -> Iterator[Case]:
         ((4, 5, 8), -2),
         ((2, 3, 8, 4), 3),
     ):
-        letters = list("abcdefgh"[: len(shape)])
-        letters[axis] = "."
-        spelled = "".join(letters)
+        letters = "abcdefgh"[: len(shape)]
         for op, numpy in (
             (nn.softmax, softmax),
             (nn.log_softmax, lambda x, axis: np.log(softmax(x, axis))),
         ):
-            yield Case(
-                f"relax.nn.{op.__name__}",
-                f"axis={axis} ",
-                (Operand(shape, spelled),),
-                (spelled,),
-                lambda x, op=op, axis=axis: op(x, axis),
-                numpy=lambda x, numpy=numpy, axis=axis: numpy(x, axis),
-            )
+            for dtype, values in (
+                ("float32", "normal"),
+                ("float32", "wide"),
+                ("float32", "masked"),
+                ("float16", "wide"),
+            ):
+                yield Case(
+                    f"relax.nn.{op.__name__}",
+                    f"axis={axis} {values} ",
+                    (Operand(shape, letters, dtype, values),),
+                    (letters,),
+                    lambda x, op=op, axis=axis: op(x, axis),
+                    special=letters[axis],
+                    numpy=(lambda x, numpy=numpy, axis=axis: numpy(x, axis))
+                    if values == "normal"
+                    else None,
+                )
     for shape, axes in (
         ((8, 12), [-1]),
         ((8, 4, 6), [1, 2]),
         ((4, 6, 8), [2]),
         ((2, 4, 3, 8), [-1]),
     ):
-        whole = reduced(len(shape), tuple(axes))
-        letters = "".join("." if d in whole else "abcdefgh"[d] for d in range(len(shape)))
-        scale = tuple(shape[d] for d in sorted(whole))
-        dots = "." * len(scale)
-        for dtype in ("float32", "float16"):
-            data = Operand(shape, letters, dtype)
-            weight = Operand(scale, dots, dtype)
+        letters = "abcdefgh"[: len(shape)]
+        along = "".join(letters[d] for d in sorted(reduced(len(shape), tuple(axes))))
+        scale = tuple(shape[letters.index(letter)] for letter in along)
+        for dtype, values in (
+            ("float32", "normal"),
+            ("float32", "wide"),
+            ("float16", "normal"),
+            ("float16", "wide"),
+        ):
+            data = Operand(shape, letters, dtype, values)
+            weight = Operand(scale, along, dtype)
             yield Case(
                 "relax.nn.layer_norm",
-                f"axes={axes} ",
+                f"axes={axes} {values} ",
                 (data, weight, weight),
                 (letters,),
                 lambda x, g, b, axes=axes: nn.layer_norm(x, g, b, axes),
+                special=along,
             )
             yield Case(
                 "relax.nn.rms_norm",
-                f"axes={axes} ",
+                f"axes={axes} {values} ",
                 (data, weight),
                 (letters,),
                 lambda x, w, axes=axes: nn.rms_norm(x, w, axes),
+                special=along,
             )
 
 

@@ -1,0 +1,56 @@
+/*!
+ * \file expand/algorithm.h
+ * \brief Algorithms that compute an operator by parts although it looks along a sharded dimension.
+ *
+ * A rule marks such a dimension by a factor of kind kSpecial. Where one is sharded, the algorithm
+ * of the operator writes the call anew, in ordinary operators. Worked example, softmax over a
+ * sharded axis: the maximum of each shard (partial), exp of the difference, its sum (partial),
+ * divide; LegalizeRedistribute makes the two partial values all-reduces of one number per row.
+ *
+ * Algorithms need a device's shard as a dimension of its own: (n,) sharded k ways is reshaped to
+ * (k, n / k), where the first dimension is sharded and the second one whole, so that along the
+ * second one every operator works alone.
+ */
+#ifndef DISTIR_EXPAND_ALGORITHM_H_
+#define DISTIR_EXPAND_ALGORITHM_H_
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "expand/writer.h"
+#include "rules/infer_type.h"
+
+namespace distir {
+namespace expand {
+
+/*! \brief A call some special factor of which is sharded. */
+struct SpecialCall {
+  ir::Call call;  // its operands placed as decided
+  const rules::FactorRule& rule;
+  const rules::CallSharding& sharding;
+
+  ir::Expr arg(size_t i) const { return call.args()[i]; }
+  const ir::Node& attrs() const { return call.attrs(); }
+  /*! \brief The axes of the first special factor that is sharded. */
+  const mesh::AxisList& SpecialAxes() const;
+};
+
+/*! \brief Writes the call by parts; its value, or a tuple where the call has several results. */
+using Algorithm = ir::Expr (*)(const SpecialCall& call, Writer* writer);
+
+/*! \brief Enters algorithms by operator when the library is loaded. */
+class AlgorithmTable {
+ public:
+  AlgorithmTable(std::initializer_list<std::pair<const char*, Algorithm>> entries);
+};
+
+/*! \brief The algorithm of an operator, or null. */
+Algorithm FindAlgorithm(const ir::Expr& op);
+
+/*! \brief The dimensions that a mask marks. */
+std::vector<int> Marked(const std::vector<bool>& mask);
+
+}  // namespace expand
+}  // namespace distir
+#endif  // DISTIR_EXPAND_ALGORITHM_H_

@@ -1,0 +1,131 @@
+#include "expand/pass.h"
+
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "expand/algorithm.h"
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/rewriter.h"
+#include "op/collective.h"
+#include "op/mesh_table.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace expand {
+
+namespace {
+
+bool IsOnDTensors(const ir::Call& call) {
+  return std::any_of(call.args().begin(), call.args().end(),
+                     [](const ir::Expr& arg) { return op::HasDTensor(arg.ty()); });
+}
+
+/*! \brief A call that has to be expanded. */
+struct Found {
+  Algorithm algorithm;
+  rules::FactorRule rule;
+  rules::InferredCall inferred;
+};
+
+std::optional<Found> Find(const ir::Call& call, op::MeshTable* meshes) {
+  Algorithm algorithm = FindAlgorithm(call.op());
+  if (algorithm == nullptr || !IsOnDTensors(call)) return std::nullopt;
+  ir::Type global_ty = rules::StripDistribution(call.ty());
+  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
+  bool has_special = std::any_of(
+      rule.factors.begin(), rule.factors.end(),
+      [](const rules::Factor& factor) { return factor.kind == rules::FactorKind::kSpecial; });
+  if (!has_special) return std::nullopt;
+  rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, meshes);
+  if (!inferred.sharding.is_special) return std::nullopt;
+  return Found{algorithm, std::move(rule), std::move(inferred)};
+}
+
+class Expander : public ir::FunctionRewriter {
+ public:
+  explicit Expander(op::MeshTable* meshes) : meshes_(*meshes) {}
+
+  /*! \brief Whether the function has a call that may have to be expanded. */
+  static bool MayApply(const ir::Function& function) {
+    bool may = false;
+    ir::VisitBindings(function.body(), [&may](const ir::Binding& binding) {
+      ir::Call call = ir::BoundCall(binding);
+      may = may || (call.defined() && FindAlgorithm(call.op()) != nullptr && IsOnDTensors(call));
+    });
+    return may;
+  }
+
+  bool any() const { return any_; }
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    auto call = ir::Call::Cast(value);
+    std::optional<Found> found;
+    if (call.defined()) found = Find(call, &meshes_);
+    if (!found) return FunctionRewriter::RewriteVarBinding(var, value);
+    const rules::InferredCall& inferred = found->inferred;
+    any_ = true;
+    Writer writer(&meshes_, inferred.device_mesh,
+                  [&](const ir::Expr& made) { return Emit(var.name(), made); });
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    size_t next = 0;
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (!ir::DTensorType::Is(args[i].ty())) continue;
+      args.Set(i, writer.Placed(args[i], inferred.sharding.operands[next++]));
+    }
+    ir::Call placed =
+        ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
+    ir::Expr result = found->algorithm({placed, found->rule, inferred.sharding}, &writer);
+    BindAs(var, result, inferred, &writer);
+  }
+
+  /*! \brief Binds `var` to a value, placed exactly as its type says. */
+  void BindAs(const ir::Var& var, const ir::Expr& value, const rules::InferredCall& inferred,
+              Writer* writer) {
+    auto tuple = ir::Tuple::Cast(value);
+    if (!tuple.defined()) return Alias(var, writer->Placed(value, inferred.sharding.results[0]));
+    ffi::Array<ir::Expr> fields;
+    for (size_t i = 0; i < tuple.fields().size(); ++i)
+      fields.push_back(writer->Placed(tuple.fields()[i], inferred.sharding.results[i]));
+    Bind(var, ir::MakeTuple(fields));
+  }
+
+  op::MeshTable& meshes_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+bool IsSharded(const ir::Call& call, op::MeshTable* meshes) {
+  return Find(call, meshes).has_value();
+}
+
+ir::IRModule ExpandSharded(const ir::IRModule& mod) {
+  op::MeshTable meshes(mod.global_infos());
+  ir::FunctionMap functions = mod.functions();
+  bool any = false;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined() || !Expander::MayApply(function)) continue;
+    Expander expander(&meshes);
+    ir::Function expanded = expander.RewriteFunction(function);
+    if (!expander.any()) continue;
+    functions.Set(gv, expanded);
+    any = true;
+  }
+  return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.ExpandSharded", [] {
+    return ir::MakeModulePass("ExpandSharded", ExpandSharded);
+  });
+}
+
+}  // namespace expand
+}  // namespace distir

@@ -1,0 +1,152 @@
+#include "expand/writer.h"
+
+#include <tvm/ffi/error.h>
+
+#include <cstdlib>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "op/collective.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace expand {
+
+namespace {
+
+const ir::GlobalFunction kAstype("relax.op.astype");
+const ir::GlobalFunction kReshape("relax.op.reshape");
+const ir::GlobalFunction kExpandDims("relax.op.expand_dims");
+const ir::GlobalFunction kSqueeze("relax.op.squeeze");
+const ir::GlobalFunction kArange("relax.op.arange");
+
+ffi::Array<int64_t> ToArray(const std::vector<int>& values) {
+  ffi::Array<int64_t> array;
+  for (int value : values) array.push_back(value);
+  return array;
+}
+
+constexpr DLDataType kInt64{kDLInt, 64, 1};
+
+// Compiled kernels assume that data is aligned so.
+constexpr size_t kAlignment = 64;
+
+struct ScalarAllocator {
+  void AllocData(DLTensor* tensor) { tensor->data = std::aligned_alloc(kAlignment, kAlignment); }
+  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
+};
+
+template <typename T>
+ffi::Tensor HostScalar(T value, DLDataType dtype) {
+  ffi::Tensor tensor =
+      ffi::Tensor::FromNDAlloc(ScalarAllocator(), ffi::Shape({}), dtype, DLDevice{kDLCPU, 0});
+  *static_cast<T*>(tensor.data_ptr()) = value;
+  return tensor;
+}
+
+}  // namespace
+
+ir::TensorType TensorTypeOf(const ir::Expr& x) {
+  return ir::TensorType::Cast(rules::StripDistribution(x.ty()));
+}
+int RankOf(const ir::Expr& x) { return rules::ShardableRank(TensorTypeOf(x)); }
+DLDataType DtypeOf(const ir::Expr& x) { return TensorTypeOf(x).dtype().dtype(); }
+bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == kDLBfloat; }
+
+ffi::Array<ir::Expr> SplitShape(const ir::Expr& x, int dim, int64_t shards) {
+  ffi::Array<ir::Expr> shape;
+  const ffi::Array<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(x));
+  for (int d = 0; d < static_cast<int>(whole.size()); ++d) {
+    if (d == dim) shape.push_back(ir::MakeInt(shards));
+    shape.push_back(d == dim ? ir::FloorDivide(whole[d], shards) : whole[d]);
+  }
+  return shape;
+}
+
+ir::Expr Writer::Reduce(const ir::GlobalFunction& make, const ir::Expr& x,
+                        const std::vector<int>& dims, bool keepdims) {
+  return Write(make, x, ToArray(dims), keepdims);
+}
+
+ir::Expr Writer::Cast(const ir::Expr& x, DLDataType dtype) {
+  DLDataType now = DtypeOf(x);
+  bool is_same = now.code == dtype.code && now.bits == dtype.bits && now.lanes == dtype.lanes;
+  return is_same ? x : Write(kAstype, x, dtype);
+}
+
+ir::Expr Writer::Reshape(const ir::Expr& x, const ffi::Array<ir::Expr>& shape) {
+  return Write(kReshape, x, ir::MakeShape(shape));
+}
+
+ir::Expr Writer::ExpandDims(const ir::Expr& x, const std::vector<int>& dims) {
+  return dims.empty() ? x : Write(kExpandDims, x, ToArray(dims));
+}
+
+ir::Expr Writer::Squeeze(const ir::Expr& x, const std::vector<int>& dims) {
+  return Write(kSqueeze, x, ToArray(dims));
+}
+
+ir::Expr Writer::Field(const ir::Expr& tuple, int index) {
+  return emit_(ir::MakeTupleGetItem(tuple, index));
+}
+
+ir::Expr Writer::Scalar(double value, DLDataType dtype) {
+  bool is_double = dtype.code == kDLFloat && dtype.bits == 64;
+  DLDataType made = IsFloat(dtype) ? DLDataType{kDLFloat, uint8_t(is_double ? 64 : 32), 1} : kInt64;
+  ffi::Tensor tensor = !IsFloat(dtype) ? HostScalar(static_cast<int64_t>(value), made)
+                       : is_double     ? HostScalar(value, made)
+                                       : HostScalar(static_cast<float>(value), made);
+  ir::Expr constant = ir::MakeTensorConstant(tensor, ir::Type());
+  ir::Expr typed =
+      ir::MakeTensorConstant(tensor, TypeOf(TensorTypeOf(constant), mesh::Sharding::Replicated(0)));
+  return Cast(typed, dtype);
+}
+
+mesh::Sharding Writer::ShardingOf(const ir::Expr& x) {
+  int root;
+  return meshes_.ShardingOf(ir::DTensorType::Cast(x.ty()), &root);
+}
+
+ir::DTensorType Writer::TypeOf(const ir::TensorType& type, const mesh::Sharding& sharding) {
+  ir::Placement placement = meshes_.PlacementOn(view_, root_, sharding);
+  if (!placement.defined()) return meshes_.TypeOf(type, root_, sharding);
+  return ir::MakeDTensorType(type, view_, placement);
+}
+
+ir::Expr Writer::Placed(const ir::Expr& x, const mesh::Sharding& sharding) {
+  if (ir::DTensorType::Is(x.ty()) && mesh::SameLayout(meshes_.Root(root_), ShardingOf(x), sharding))
+    return x;
+  return emit_(op::MakeRedistribute(x, TypeOf(TensorTypeOf(x), sharding)));
+}
+
+ir::Expr Writer::ShardIndex(const mesh::AxisList& axes, int dim, int rank) {
+  int64_t shards = mesh::NumShards(axes);
+  ir::Call whole =
+      kArange(ir::MakeInt(0), ir::MakeInt(shards), ir::MakeInt(1), kInt64).cast<ir::Call>();
+  ir::Type type = rules::InferGlobalType(whole);
+  ir::Expr indices = emit_(ir::MakeCall(type, whole.op(), whole.args(), whole.attrs()));
+  mesh::Sharding sharding = mesh::Sharding::Replicated(1);
+  sharding.dims[0] = axes;
+  std::vector<int> ones;
+  for (int d = 0; d < rank; ++d) {
+    if (d != dim) ones.push_back(d);
+  }
+  return ExpandDims(Placed(indices, sharding), ones);
+}
+
+ir::Expr Writer::Place(const ir::Call& call) {
+  ir::Type global_ty = rules::InferGlobalType(call);
+  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
+  rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, &meshes_);
+  ffi::Array<ir::Expr> args = call.args();
+  size_t next = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!ir::DTensorType::Is(args[i].ty())) continue;
+    args.Set(i, Placed(args[i], inferred.sharding.operands[next++]));
+  }
+  return emit_(ir::MakeCall(inferred.type, call.op(), args, call.attrs(), call.ty_args()));
+}
+
+}  // namespace expand
+}  // namespace distir
