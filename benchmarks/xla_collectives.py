@@ -70,7 +70,7 @@ def _group_size(line: str) -> int:
         return int(match[1].split(",")[-1])
     if match := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return len(match[1].split(","))
-    if match := re.search(r"replica_groups=mesh\[(.*?)\].*?\{('.*?')\}", line):
+    if match := re.search(r"replica_groups=mesh\[(.*?)\].*?\{('[^}]*)\}", line):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
         return math.prod(
             int(part) if part else sizes[name]

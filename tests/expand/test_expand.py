@@ -129,7 +129,7 @@ def test_call_that_is_whole_along_its_axis_stays():
     ("rows_of_table", "positions", "wanted"),
     [
         # The positions are gathered, each device looks its rows up, the sum is scattered.
-        (COLUMNS, ROWS, ["all_gather", "reduce_scatter"]),
+        (16 * COLUMNS, ROWS, ["all_gather", "reduce_scatter"]),
         (ROWS, COLUMNS, ["all_gather"]),  # the table is gathered
     ],
 )
