@@ -26,6 +26,7 @@ LAYERS = (
     "op",
     "rules",
     "propagation",
+    "padding",
     "expand",
     "redistribute",
     "lower",

@@ -67,7 +67,7 @@ class ArgumentCutter:
 
         Raises:
             TypeError: not an array, or of another dtype.
-            ValueError: another shape, or one that does not divide among the devices.
+            ValueError: another shape, or a symbolic size that does not divide among the devices.
         """
         if isinstance(spec, TupleSpec):
             return self._cut_tuple(value, spec, where)
@@ -122,10 +122,10 @@ class ArgumentCutter:
             zip(spec.shape, array.shape, spec.parts, strict=True)
         ):
             self.binding.check(dim, size, f"dimension {index} of {where}")
-            if size % parts != 0:
+            if isinstance(dim, str) and size % parts != 0:
                 raise ValueError(
-                    f"dimension {index} of {where} has size {size}, which does not divide among "
-                    f"the {parts} parts that its placement cuts it into"
+                    f"dimension {index} of {where} has size {dim} = {size}, which does not divide "
+                    f"among the {parts} parts that its placement cuts it into"
                 )
 
 
@@ -151,6 +151,13 @@ def flatten(value: Any) -> Iterator[Any]:
             yield from flatten(each)
     else:
         yield value
+
+
+def _global_size(dim: Dim, local: int, parts: int) -> int:
+    """The size of a dimension of which a shard has ``local``, without padding."""
+    if isinstance(dim, int) and local == -(-dim // parts):
+        return dim
+    return local * parts
 
 
 def join(
@@ -187,7 +194,8 @@ def join(
         done.add(block)
         shard = shards[device]
         if result is None:
-            shape = tuple(size * parts for size, parts in zip(shard.shape, spec.parts, strict=True))
+            sizes = zip(spec.shape, shard.shape, spec.parts, strict=True)
+            shape = tuple(_global_size(dim, local, parts) for dim, local, parts in sizes)
             for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
                 binding.check(dim, size, f"dimension {index} of {where}")
             result = tvm.runtime.empty(shape, spec.dtype)

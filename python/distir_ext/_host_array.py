@@ -35,10 +35,13 @@ class HostArray:
     def shard(self, begin: Sequence[int], extent: Sequence[int]) -> Any:
         """The box of ``extent`` elements at ``begin``, to be cut by the worker that gets it.
 
+        What lies beyond the array is zero.
+
         Whoever passes it to a step keeps this object, and so the memory, until the step has ended.
         """
         return tvm_ffi.get_global_func("distir.runtime.shard")(
             self.source,
+            tvm_ffi.Shape(self.shape),
             tvm_ffi.Shape(self.byte_strides),
             tvm_ffi.Shape(tuple(begin)),
             tvm_ffi.Shape(tuple(extent)),

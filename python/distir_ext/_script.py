@@ -3,7 +3,8 @@
 TVM prints an operator ``relax.dist.all_gather`` as ``R.dist.all_gather(...)`` by itself; parsing
 needs a function of that name under ``R.dist`` (on DTensors) or ``R.ccl`` (on local tensors) that
 returns the call. Branches whose values are DTensors, and ``R.call_dps_packed`` with such results,
-print too, but TVM's own parser refuses them; it is extended here.
+print too, but TVM's own parser refuses them; it is extended here. So are constants, of which
+infinity and NaN print as strings.
 """
 
 from __future__ import annotations
@@ -113,6 +114,15 @@ def _call_dps_packed(usual: Any) -> Any:
     return call_dps_packed
 
 
+def _const(usual: Any) -> Any:
+    """``R.const`` or ``R.dist.const``, with the strings that TVM prints for "inf" and "nan"."""
+
+    def const(value: Any, *args: Any, **options: Any) -> relax.Expr:
+        return usual(float(value) if isinstance(value, str) else value, *args, **options)
+
+    return const
+
+
 def _visit_if(parser: Any, node: Any) -> None:
     """Parses ``if``: as TVM does, except that branches may have DTensors."""
     if node.orelse is None:
@@ -144,6 +154,8 @@ def install() -> None:
     """Adds the functions to the parser's namespaces ``R.dist`` and ``R.ccl``."""
     dispatch.register(token="relax", type_name="If")(_visit_if)
     _parser.call_dps_packed = _call_dps_packed(_parser.call_dps_packed)
+    _parser.const = _const(_parser.const)
+    _dist.const = _const(_dist.const)
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
     for name in _LOCAL_COLLECTIVES:

@@ -98,8 +98,11 @@ class TensorSpec:
         return result
 
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of every shard of a global array of this shape, which must divide."""
-        return tuple(size // parts for size, parts in zip(shape, self.parts, strict=True))
+        """The shape of every shard of a global array of this shape.
+
+        Where the parts do not divide a size, the last of them are padded.
+        """
+        return tuple(-(-size // parts) for size, parts in zip(shape, self.parts, strict=True))
 
     def __str__(self) -> str:
         shape = ", ".join(str(dim) for dim in self.shape)

@@ -63,7 +63,7 @@ def annotate(mod: tvm.IRModule, mesh: Mesh, plan: Plan, func: str = "main") -> t
         ValueError: The function does not exist; a pattern is not a regular expression, matches no
             parameter or only parameters that are not tensors; dims do not have one entry per
             dimension, name an axis that the mesh lacks, or name one twice; or a static dimension
-            does not divide by its number of shards.
+            has fewer elements than shards.
         TypeError: The mesh, the plan or dims have a wrong type.
     """
     if not isinstance(mesh, Mesh):
@@ -198,10 +198,11 @@ def checked_placement(entity: str, mesh: Mesh, dims: Dims | None, tensor: Any) -
             used.add(axis)
             shards *= sizes[axis]
         size = _static_size(tensor, dimension)
-        if size is not None and size % shards:
+        if size and shards > size:
+            names = ", ".join(repr(name) for name in _axis_names(entity, axes))
             raise ValueError(
-                f"{entity} dimension {dimension} of size {size} does not divide into "
-                f"{shards} shards"
+                f"{entity} dimension {dimension} of size {size} has fewer elements than the "
+                f"{shards} shards of mesh axis {names}"
             )
     try:
         return mesh.placement(*dims)

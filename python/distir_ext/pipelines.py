@@ -35,6 +35,7 @@ def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
     lowered = tvm.transform.Sequential(
         [
             transform.PropagateSharding(),
+            transform.PadShards(),
             transform.LegalizeRedistribute(),
             transform.OptimizeCollectives(),
             transform.LowerDistIR(),

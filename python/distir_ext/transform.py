@@ -17,6 +17,7 @@ __all__ = [
     "LowerCCL",
     "LowerDistIR",
     "OptimizeCollectives",
+    "PadShards",
     "PropagateSharding",
     "SetCluster",
 ]
@@ -40,6 +41,22 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
     return _native("PropagateSharding")
 
 
+def PadShards() -> tvm.transform.Pass:  # noqa: N802
+    """Static dimensions that do not divide into their shards are padded to the next size that does.
+
+    Where a reduction would see the padding it is masked with the reduction's neutral element.
+    The function attribute ``distir.true_extents`` keeps the sizes of parameters and results from
+    before, so that a session takes and gives arrays of these. What cannot be
+    padded (a reshape that splits the dimension, a kernel) has it whole. The same module comes back
+    where everything divides.
+
+    Raises (when applied):
+        ValueError: An operator of a module written by hand cannot be padded along a dimension that
+            is uneven in it; names the variable.
+    """
+    return _native("PadShards")
+
+
 def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
     """Calls that are sharded along what they look along become operators on their shards.
 
@@ -54,7 +71,8 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     """Redistributions, and reductions that operators imply, become collectives on DTensors.
 
     Each becomes the fastest sequence of collectives that there is on the module's cluster
-    (``SetCluster``); a symbolic dimension counts as 1024. Runs ExpandSharded first.
+    (``SetCluster``); a symbolic dimension counts as 1024. Runs PadShards and ExpandSharded first,
+    where they have something to do.
     """
     return _native("LegalizeRedistribute")
 

@@ -114,6 +114,10 @@ TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like)
   return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
 }
 
+TensorType MakeTensorType(const ffi::Array<Expr>& shape, DLDataType dtype) {
+  return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
+}
+
 ShapeType MakeShapeType(const ffi::Array<Expr>& values) {
   return kShapeType(values, -1, kNoSpan).cast<ShapeType>();
 }

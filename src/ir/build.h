@@ -39,6 +39,7 @@ ShapeExpr MakeShape(const ffi::Array<Expr>& values);
 ExternFunc MakeExternFunc(const std::string& name);
 
 TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like);
+TensorType MakeTensorType(const ffi::Array<Expr>& shape, DLDataType dtype);
 ShapeType MakeShapeType(const ffi::Array<Expr>& values);
 TupleType MakeTupleType(const ffi::Array<Type>& fields);
 FuncType MakeFuncType(const ffi::Array<Type>& params, const Type& ret_ty, bool is_pure);

@@ -1,5 +1,6 @@
 #include "lower/signature.h"
 
+#include <optional>
 #include <utility>
 
 #include "ir/build.h"
@@ -7,6 +8,7 @@
 #include "lower/json_writer.h"
 #include "lower/worker_program.h"
 #include "op/mesh_table.h"
+#include "padding/extents.h"
 
 namespace distir {
 namespace lower {
@@ -20,10 +22,28 @@ std::string DTypeName(const ir::TensorType& type) {
   return static_cast<std::string>(ffi::DLDataTypeToString(type.dtype().dtype()));
 }
 
-std::string ShapeJson(const ir::TensorType& type) {
+/*! \brief The extents from before padding, one tensor after the other; see padding/extents.h. */
+class TrueExtents {
+ public:
+  explicit TrueExtents(const ir::Function& function)
+      : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
+                     .as<ffi::Array<ffi::Array<int64_t>>>()) {}
+
+  /*! \brief Of the next tensor; none where nothing was padded. */
+  ffi::Array<int64_t> Next() {
+    return extents_.has_value() ? (*extents_)[next_++] : ffi::Array<int64_t>();
+  }
+
+ private:
+  std::optional<ffi::Array<ffi::Array<int64_t>>> extents_;
+  size_t next_ = 0;
+};
+
+std::string ShapeJson(const ir::TensorType& type, const ffi::Array<int64_t>& extents) {
   std::vector<std::string> dims;
   for (const ir::Expr& dim : ir::ShapeOf(type)) {
     int64_t size = ir::StaticDim(dim);
+    if (!extents.empty() && extents[dims.size()] >= 0) size = extents[dims.size()];
     if (size >= 0) {
       dims.push_back(std::to_string(size));
     } else if (auto var = ir::Var::Cast(dim); var.defined()) {
@@ -35,23 +55,24 @@ std::string ShapeJson(const ir::TensorType& type) {
   return JsonArray(dims);
 }
 
-std::string TypeJson(const ir::Type& type) {
+std::string TypeJson(const ir::Type& type, TrueExtents* extents) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     std::vector<std::string> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field));
+    for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field, extents));
     return JsonObject({{"kind", JsonString("tuple")}, {"fields", JsonArray(fields)}});
   }
   if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
     mesh::Mesh mesh = op::ToMesh(dtensor.device_mesh());
     return JsonObject({
         {"kind", JsonString("tensor")},
-        {"shape", ShapeJson(dtensor.tensor_ty())},
+        {"shape", ShapeJson(dtensor.tensor_ty(), extents->Next())},
         {"dtype", JsonString(DTypeName(dtensor.tensor_ty()))},
         {"mesh", JsonObject({{"shape", JsonIntegers(mesh.shape)},
                              {"device_ids", JsonIntegers(mesh.device_ids)}})},
         {"placement", JsonIntegers(op::PlacementDims(dtensor.placement()))},
     });
   }
+  if (ir::TensorType::Is(type)) extents->Next();
   return JsonObject({{"kind", JsonString(ir::ShapeType::Is(type) ? "shape" : "value")}});
 }
 
@@ -73,10 +94,11 @@ std::string FunctionSignature(const ir::Function& function,
   // The returned value knows its shape where the return type, which must not name variables that a
   // match_cast defines, does not.
   const ir::Type& result_ty = function.body().body().ty();
+  TrueExtents extents(function);
   std::vector<std::string> params;
   for (const ir::Var& param : function.params()) {
     params.push_back(
-        JsonObject({{"name", JsonString(param.name())}, {"type", TypeJson(param.ty())}}));
+        JsonObject({{"name", JsonString(param.name())}, {"type", TypeJson(param.ty(), &extents)}}));
   }
   std::vector<std::string> programs;
   for (const WorkerVersion& version : versions) {
@@ -101,7 +123,7 @@ std::string FunctionSignature(const ir::Function& function,
     members.emplace_back("num_input", std::to_string(*num_input));
   }
   members.emplace_back("params", JsonArray(params));
-  members.emplace_back("result", TypeJson(result_ty));
+  members.emplace_back("result", TypeJson(result_ty, &extents));
   members.emplace_back("programs", JsonArray(programs));
   return JsonObject(members);
 }

@@ -1,7 +1,7 @@
 /*!
  * \file lower/signature.h
  * \brief What the runtime must know of a compiled program: global types of parameters and results,
- * who runs what.
+ * who runs what. A padded dimension has its size from before it was padded.
  */
 #ifndef DISTIR_LOWER_SIGNATURE_H_
 #define DISTIR_LOWER_SIGNATURE_H_

@@ -12,6 +12,7 @@
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
+#include "padding/extents.h"
 #include "redistribute/partial.h"
 
 namespace distir {
@@ -73,6 +74,7 @@ class DistributedVerifier {
       : mod_(mod),
         is_legalized_(is_legalized),
         meshes_(mod.global_infos()),
+        padded_(&meshes_),
         kernels_(mod.functions()) {
     for (const auto& [name, infos] : mod.global_infos()) {
       for (const ir::GlobalInfo& info : infos) infos_.insert(info.get());
@@ -104,8 +106,18 @@ class DistributedVerifier {
     ForEachLeaf(type, [&](const ir::Type& leaf) {
       if (ir::TensorType::Is(leaf)) Report(var, "is a Tensor, not a DTensor: " + ir::Print(leaf));
       auto dtensor = ir::DTensorType::Cast(leaf);
-      if (dtensor.defined()) CheckMesh(var, dtensor.device_mesh());
+      if (!dtensor.defined()) return;
+      CheckMesh(var, dtensor.device_mesh());
+      if (is_legalized_) CheckDivides(var, dtensor);
     });
+  }
+
+  void CheckDivides(const ir::Var& var, const ir::DTensorType& type) {
+    if (!padded_.IsUneven(type)) return;
+    for (int dim : padded_.UnevenDims(type)) {
+      Report(var, "dimension " + std::to_string(dim) +
+                      " does not divide into its shards: " + ir::Print(type));
+    }
   }
 
   void CheckMesh(const ir::Var& var, const ir::DeviceMesh& device_mesh) {
@@ -269,6 +281,7 @@ class DistributedVerifier {
   const ir::IRModule& mod_;
   const bool is_legalized_;
   op::MeshTable meshes_;
+  padding::PaddedTypes padded_;
   rules::KernelTable kernels_;
   std::unordered_set<const ffi::Object*> infos_;
   std::vector<std::string> violations_;

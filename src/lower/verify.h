@@ -30,6 +30,7 @@ namespace lower {
 std::vector<std::string> VerifyPropagated(const ir::IRModule& mod);
 /*!
  * \brief After LegalizeRedistribute, in addition:
+ * - every static dimension divides into its shards;
  * - no redistribute, except of a Tensor to a replicated DTensor;
  * - no call is sharded along a dimension that its operator looks along (ExpandSharded);
  * - a value that is partial is used by reductions, and by what commutes with its reduction.

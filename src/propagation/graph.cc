@@ -255,7 +255,7 @@ class GraphBuilder {
     source.slot = slot;
     source.sharding =
         meshes_.ShardingOf(mesh, placement, rules::ShardableRank(info.type), &source.root);
-    CheckDivides(info, source.sharding);
+    CheckHasElements(info, source.sharding);
     graph_.sources.push_back(std::move(source));
   }
 
@@ -276,13 +276,13 @@ class GraphBuilder {
     }
   }
 
-  void CheckDivides(const SlotInfo& info, const mesh::Sharding& sharding) {
+  void CheckHasElements(const SlotInfo& info, const mesh::Sharding& sharding) {
     for (size_t d = 0; d < info.sizes.size(); ++d) {
       int64_t shards = mesh::NumShards(sharding.dims[d]);
-      if (info.sizes[d] >= 0 && info.sizes[d] % shards != 0) {
+      if (info.sizes[d] > 0 && shards > info.sizes[d]) {
         TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: dimension "
-                                  << d << " of size " << info.sizes[d] << " does not divide into "
-                                  << shards << " shards";
+                                  << d << " of size " << info.sizes[d]
+                                  << " has fewer elements than " << shards << " shards";
       }
     }
   }

@@ -111,8 +111,8 @@ struct Step {
  *
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *
- * Stated slots never change. A dimension takes only axes that divide it and that its tensor does
- * not use elsewhere.
+ * Stated slots never change. A dimension takes only axes that its tensor does not use elsewhere,
+ * and that divide it, unless the call can be padded along it (rules/tails.h).
  */
 void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster,
            std::vector<Step>* steps);

@@ -348,8 +348,12 @@ class AxisSolver {
           used.insert(used.end(), slot.sharding.dims[other].begin(),
                       slot.sharding.dims[other].end());
       }
-      AxisList extended = rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used),
-                                               slot.info->sizes[d]);
+      rules::Factor whole = {slot.info->sizes[d], rules::FactorKind::kParallel};
+      const rules::FactorList& factors = (*view.tensor)[d];
+      whole.may_be_uneven = factors.size() == 1 && rule.factors[factors[0]].may_be_uneven &&
+                            rule.factors[factors[0]].size == whole.size;
+      AxisList extended =
+          rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used), whole);
       if (mesh::NumShards(extended) <= mesh::NumShards(current)) continue;
       current = std::move(extended);
       int from = -1;

@@ -14,6 +14,7 @@
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
+#include "padding/pass.h"
 #include "redistribute/partial.h"
 #include "redistribute/planner.h"
 #include "redistribute/steps.h"
@@ -190,8 +191,9 @@ void RequireNoLateExpansion(const ir::IRModule& given, const ir::IRModule& expan
 }  // namespace
 
 ir::IRModule LegalizeRedistribution(const ir::IRModule& given) {
-  ir::IRModule mod = expand::ExpandSharded(given);
-  RequireNoLateExpansion(given, mod);
+  ir::IRModule padded = padding::PadShards(given);
+  ir::IRModule mod = expand::ExpandSharded(padded);
+  RequireNoLateExpansion(padded, mod);
   op::MeshTable meshes(mod.global_infos());
   rules::KernelTable kernels(mod.functions());
   Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));

@@ -12,13 +12,13 @@ namespace redistribute {
 
 /*!
  * \brief Replaces every redistribution by collectives and makes the reductions that factor rules
- * imply explicit.
+ * imply explicit. Pads first what does not divide.
  *
  * Precondition: arguments of every call lie on one device set (PropagateSharding sees to it).
  * Postcondition: no R.dist.redistribute between DTensors; functions are marked, so that a second
  * run changes nothing.
  */
-ir::IRModule LegalizeRedistribution(const ir::IRModule& mod);
+ir::IRModule LegalizeRedistribution(const ir::IRModule& given);
 
 }  // namespace redistribute
 }  // namespace distir

@@ -108,8 +108,8 @@ FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& 
   FactorShardings factors(rule.factors.size());
   AxisList taken;
   for (const FactorChoice& choice : choices) {
-    AxisList axes = FittingPrefix(mesh::PrefixDisjointFrom(choice.axes, taken),
-                                  rule.factors[choice.factor].size);
+    AxisList axes =
+        FittingPrefix(mesh::PrefixDisjointFrom(choice.axes, taken), rule.factors[choice.factor]);
     taken.insert(taken.end(), axes.begin(), axes.end());
     factors[choice.factor] = std::move(axes);
   }

@@ -39,9 +39,12 @@ struct Factor {
   int64_t size;  // -1: symbolic
   FactorKind kind;
   mesh::Reduction reduction = mesh::Reduction::kNone;
+  /*! \brief Its shards need not divide it: its dimensions are padded (rules/tails.h). */
+  bool may_be_uneven = false;
 
   bool operator==(const Factor& other) const {
-    return size == other.size && kind == other.kind && reduction == other.reduction;
+    return size == other.size && kind == other.kind && reduction == other.reduction &&
+           may_be_uneven == other.may_be_uneven;
   }
 };
 

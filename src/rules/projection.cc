@@ -38,6 +38,18 @@ AxisList FittingPrefix(const AxisList& axes, int64_t size) {
   return prefix;
 }
 
+AxisList FittingPrefix(const AxisList& axes, const Factor& factor) {
+  if (!factor.may_be_uneven) return FittingPrefix(axes, factor.size);
+  AxisList prefix;
+  int64_t shards = 1;
+  for (const AxisRef& ref : axes) {
+    shards *= ref.size;
+    if (shards > factor.size) break;
+    prefix.push_back(ref);
+  }
+  return prefix;
+}
+
 void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding& sharding,
              FactorShardings* out) {
   for (size_t d = 0; d < tensor.size(); ++d) {
@@ -45,7 +57,7 @@ void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding
     AxisList rest = sharding.dims[d];
     for (int f : tensor[d]) {
       int64_t size = rule.factors[f].size;
-      AxisList prefix = FittingPrefix(rest, size);
+      AxisList prefix = FittingPrefix(rest, rule.factors[f]);
       if (prefix.empty()) break;
       (*out)[f] = prefix;
       rest = mesh::RemovePrefix(rest, prefix);

@@ -22,6 +22,9 @@ using FactorShardings = std::vector<mesh::AxisList>;  // one list per factor
 /*! \brief The longest prefix of `axes`, cutting one reference if needed, whose shards divide `size`
  * (-1: any). */
 mesh::AxisList FittingPrefix(const mesh::AxisList& axes, int64_t size);
+/*! \brief The same for a factor: one that may be uneven takes axes as long as it has an element for
+ * each shard. */
+mesh::AxisList FittingPrefix(const mesh::AxisList& axes, const Factor& factor);
 
 /*! \brief Adds to `out` what the dimensions of one tensor say about each of its factors; what does
  * not fit is left out. */

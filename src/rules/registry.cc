@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/registration.h"
+#include "rules/tails.h"
 #include "rules/tir_rule.h"
 #include "rules/user_rules.h"
 
@@ -90,7 +91,9 @@ FactorRule RuleOf(const OpView& view) {
                std::string("operator ") + entry->op +
                    " keeps its operands and results replicated: " + entry->summary.replicated);
     }
-    return entry->rule(view);
+    FactorRule rule = entry->rule(view);
+    MarkUneven(*entry, view, &rule);
+    return rule;
   }
   if (KernelTable::IsKernelCall(op)) return RuleOfKernelCall(view);
   if (!view.operands.empty() || !view.results.empty()) {

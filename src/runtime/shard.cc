@@ -4,6 +4,9 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "runtime/strided_copy.h"
 
 namespace distir::runtime {
@@ -20,8 +23,9 @@ ffi::Tensor AllocateTensor(const std::vector<int64_t>& shape, DLDataType dtype) 
       .cast<ffi::Tensor>();
 }
 
-ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& byte_strides,
-                         const ffi::Shape& begin, const ffi::Shape& extent, DLDataType dtype) {
+ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
+                         const ffi::Shape& byte_strides, const ffi::Shape& begin,
+                         const ffi::Shape& extent, DLDataType dtype) {
   ElementBytes(dtype);  // here, where a type that can not be cut is the caller's error
   auto shard = ffi::make_object<ShardObj>();
   if (auto tensor = source.as<ffi::Tensor>()) {
@@ -33,7 +37,11 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& byte_strides,
   shard->byte_strides.assign(byte_strides.begin(), byte_strides.end());
   shard->extent.assign(extent.begin(), extent.end());
   shard->dtype = dtype;
-  for (size_t i = 0; i < begin.size(); ++i) shard->data += begin[i] * byte_strides[i];
+  for (size_t i = 0; i < begin.size(); ++i) {
+    const int64_t first = std::min(begin[i], shape[i]);
+    shard->inside.push_back(std::min(extent[i], shape[i] - first));
+    shard->data += first * byte_strides[i];
+  }
   return ffi::ObjectRef(shard);
 }
 
@@ -41,10 +49,16 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
                 const ffi::Shape& begin) {
   const int64_t element_bytes = ElementBytes(local.dtype());
   const std::vector<int64_t> extent = ShapeOf(local);
-  const std::vector<int64_t> target_strides = RowMajorStrides(ShapeOf(global), element_bytes);
+  const std::vector<int64_t> shape = ShapeOf(global);
+  const std::vector<int64_t> target_strides = RowMajorStrides(shape, element_bytes);
+  std::vector<int64_t> inside;  // padding is left out
   char* target = DataOf(global);
-  for (size_t i = 0; i < extent.size(); ++i) target += begin[i] * target_strides[i];
-  BoxCopy(extent, RowMajorStrides(extent, element_bytes), target_strides, element_bytes)
+  for (size_t i = 0; i < extent.size(); ++i) {
+    const int64_t first = std::min(begin[i], shape[i]);
+    inside.push_back(std::min(extent[i], shape[i] - first));
+    target += first * target_strides[i];
+  }
+  BoxCopy(inside, RowMajorStrides(extent, element_bytes), target_strides, element_bytes)
       .Run(DataOf(local), target);
 }
 
@@ -53,7 +67,9 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
 ffi::Tensor CutShard(const ShardObj& shard) {
   const int64_t element_bytes = ElementBytes(shard.dtype);
   ffi::Tensor result = AllocateTensor(shard.extent, shard.dtype);
-  BoxCopy(shard.extent, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
+  if (shard.inside != shard.extent)
+    std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
+  BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
           element_bytes)
       .Run(shard.data, DataOf(result));
   return result;

@@ -7,7 +7,8 @@
  *
  * Example: rows 2 and 3 of a row-major float32 array of 4 x 8 at address p:
  * \code
- *   shard = distir.runtime.shard(p, byte_strides={32, 4}, begin={2, 0}, extent={2, 8}, "float32")
+ *   shard = distir.runtime.shard(p, {4, 8}, byte_strides={32, 4}, begin={2, 0}, extent={2, 8},
+ *                                "float32")
  * \endcode
  */
 #ifndef DISTIR_RUNTIME_SHARD_H_
@@ -22,7 +23,8 @@
 
 namespace distir::runtime {
 
-/*! \brief A box of a global array that has not been copied yet. */
+/*! \brief A box of a global array that has not been copied yet. It may reach beyond the array: the
+ * last shards of a dimension that does not divide are padded with zeros. */
 class ShardObj : public tvm::ffi::Object {
  public:
   /*! \brief Keeps `data` alive if it is a Tensor's; otherwise the caller does. */
@@ -30,6 +32,7 @@ class ShardObj : public tvm::ffi::Object {
   const char* data = nullptr;  // of the box's first element
   std::vector<int64_t> byte_strides;
   std::vector<int64_t> extent;
+  std::vector<int64_t> inside;  // how much of the extent lies in the array; zeros follow
   DLDataType dtype;
 
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);

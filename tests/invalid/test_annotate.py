@@ -19,7 +19,7 @@ class Linear:
     def main(
         x: R.Tensor((8, 16), "float32"),
         w1: R.Tensor((16, 10), "float32"),
-        biases: R.Tuple(R.Tensor((10,), "float32"), R.Tensor((10,), "float32")),
+        biases: R.Tuple(R.Tensor((3,), "float32"), R.Tensor((10,), "float32")),
         n: R.Shape(["m"]),
         d: R.DTensor((4, 4), "float32", "mesh[0]", "R"),
         u: R.Tensor(dtype="float32"),
@@ -35,6 +35,7 @@ class Linear:
 
 
 MESH = dx.Mesh((2, 4), ("dp", "tp"))
+WIDE = dx.Mesh((11,), ("tp",))
 
 BAD_PLANS = [
     ({"q_proj": None}, r"'q_proj' matches no parameter of function main.*x, w1, biases\.0, .*u"),
@@ -52,10 +53,14 @@ BAD_PLANS = [
     ({"x": (("tp", "tp"), None)}, r"parameter x dimension 0: axis 'tp' already shards this tensor"),
     ({"w1": ("tp",)}, r"parameter w1 has 2 dimensions, but .*\('tp',\) has 1 entry"),
     ({r"biases\.1": ("dp", None)}, r"parameter biases\.1 has 1 dimension, but .* has 2 entries"),
-    ({"w1": (None, "tp")}, r"parameter w1 dimension 1 of size 10 does not divide into 4 shards"),
     (
-        {"w1": (None, ("dp", "tp"))},
-        r"parameter w1 dimension 1 of size 10 does not divide into 8 shards",
+        {r"biases\.0": ("tp",)},
+        r"parameter biases\.0 dimension 0 of size 3 has fewer elements than the 4 shards of mesh "
+        r"axis 'tp'",
+    ),
+    (
+        {r"biases\.0": (("dp", "tp"),)},
+        r"parameter biases\.0 dimension 0 of size 3 .* the 8 shards of mesh axis 'dp', 'tp'",
     ),
 ]
 
@@ -110,7 +115,7 @@ def test_long_list_of_parameters_is_shortened():
 def test_nothing_changes_on_failure():
     before = Linear.script()
     with pytest.raises(ValueError, match="w1"):
-        dx.annotate(Linear, MESH, {"x": ("dp", None), "w1": (None, "tp")})
+        dx.annotate(Linear, MESH, {"x": ("dp", None), "w1": (None, "model")})
     assert Linear.script() == before
 
 
@@ -131,7 +136,7 @@ class PlaceMatmul(dx.ShardingMutator):
         (ValueError, {2: (MESH, None)}, r"argument 2 of a call to relax\.matmul in main .* 0 to 1"),
         (ValueError, {(0, 1): (MESH, None)}, r"argument 0\.1 of a call to relax\.matmul in main"),
         (ValueError, {0: (MESH, ("tp",))}, r"argument 0 of a call to relax\.matmul in main has 2"),
-        (ValueError, {1: (MESH, (None, "tp"))}, r"argument 1 .* size 10 does not divide into 4"),
+        (ValueError, {1: (WIDE, (None, "tp"))}, r"argument 1 .* size 10 has fewer .* 11 shards"),
         (
             ValueError,
             {"out": (MESH, ("x", None))},

@@ -73,23 +73,23 @@ def test_one_axis_twice_in_a_tensor():
         dx.annotate(MLP, MESH, {"up": ("tp", "tp")})
 
 
-def test_dimension_that_does_not_divide_in_a_plan():
-    mesh = dx.Mesh((5,), ("tp",))
-    with pytest.raises(ValueError, match=r"up.*dimension 1.*16.*5 shards"):
+def test_more_shards_than_elements_in_a_plan():
+    mesh = dx.Mesh((17,), ("tp",))
+    with pytest.raises(ValueError, match=r"up.*dimension 1.*16.*17 shards of mesh axis 'tp'"):
         dx.annotate(MLP, mesh, {"up": (None, "tp")})
 
 
-def test_dimension_that_does_not_divide_in_an_annotation():
+def test_more_shards_than_elements_in_an_annotation():
     @I.ir_module
     class Odd:
-        I.module_global_infos({"mesh": [R.device_mesh((5,), I.Range(0, 5))]})
+        I.module_global_infos({"mesh": [R.device_mesh((9,), I.Range(0, 9))]})
 
         @R.function
         def main(x: R.Tensor((8, 12), "float32")) -> R.Tensor((8, 12), "float32"):
             y = R.dist.annotate_sharding(x, device_mesh="mesh[0]", placement="S[0]")
             return R.nn.relu(y)
 
-    with pytest.raises(ValueError, match=r"`y` in `main`.*dimension 0.*8.*5 shards"):
+    with pytest.raises(ValueError, match=r"`y` in `main`.*dimension 0 of size 8.*9 shards"):
         dx.transform.PropagateSharding()(Odd)
 
 

@@ -53,32 +53,66 @@ FOUR = DeviceMesh((2, 2), tvm.ir.Range(0, 4))
 @pytest.mark.parametrize(
     ("mesh", "placement", "shape", "message"),
     [
-        (TWO, "S[0]", (7, 8), r"`y` in `main`: dimension 0 of size 7 does not divide into 2"),
-        (FOUR, "S[1], S[1]", (8, 6), r"`y` in `main`: dimension 1 of size 6 .* into 4"),
+        (TWO, "S[0]", (1, 8), r"`y` in `main`: dimension 0 of size 1 has fewer elements than 2 s"),
+        (FOUR, "S[1], S[1]", (8, 3), r"`y` in `main`: dimension 1 of size 3 .* than 4 shards"),
         (TWO, "S[2]", (8, 8), r"`y` in `main`: placement .*S\[2\].* shards dimension 2 of a ten"),
         (TWO, "S[0], R", (8, 8), r"`y` in `main`: placement .* has 2 entries for a .* of 1 axes"),
         (FOUR, "S[0]", (8, 8), r"`y` in `main`: placement .* has 1 entries for a .* of 2 axes"),
         (TWO, "S[0]", (), r"`y` in `main`: placement .* shards dimension 0 of a tensor of 0"),
     ],
-    ids=["does not divide", "two axes do not divide", "rank", "too long", "too short", "scalar"],
+    ids=[
+        "too many shards",
+        "too many shards of two axes",
+        "rank",
+        "too long",
+        "too short",
+        "scalar",
+    ],
 )
 def test_annotation_that_does_not_fit(mesh, placement, shape, message):
     with pytest.raises(ValueError, match=message):
         dx.transform.PropagateSharding()(annotated(mesh, placement, shape))
 
 
-def test_dtensor_parameter_that_does_not_divide():
+def test_dtensor_parameter_with_fewer_elements_than_shards():
     builder = relax.BlockBuilder()
-    ty = DTensorType(relax.TensorType((9, 4), "float32"), TWO, Placement.from_text("S[0]"))
+    ty = DTensorType(relax.TensorType((1, 4), "float32"), TWO, Placement.from_text("S[0]"))
     x = relax.Var("tokens", ty)
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.exp(x)))
     mod = builder.get()
     mod.update_global_info("mesh", [TWO])
-    with pytest.raises(ValueError, match=r"`tokens` in `main`: dimension 0 of size 9"):
+    with pytest.raises(ValueError, match=r"`tokens` in `main`: dimension 0 of size 1"):
         dx.transform.PropagateSharding()(mod)
-    with pytest.raises(ValueError, match=r"`main`: dimension 0 of size 9 .* into 2 shards"):
-        dx.transform.LowerDistIR()(mod)
+
+
+def test_operator_that_cannot_be_padded_on_uneven_shards():
+    @I.ir_module
+    class Sorted:
+        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+        @R.function
+        def main(x: R.DTensor((7, 4), "float32", "mesh[0]", "S[0]")):
+            y = R.sort(x, axis=0)
+            return y
+
+    message = r"`y` in `main`: relax.sort cannot be padded along dimension 0 of .*\(7, 4\)"
+    with pytest.raises(ValueError, match=message):
+        dx.transform.PadShards()(Sorted)
+
+
+def test_match_cast_to_uneven_shards_of_a_symbolic_dimension():
+    @I.ir_module
+    class Cast:
+        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+        @R.function
+        def main(x: R.DTensor(("m", 4), "float32", "mesh[0]", "S[0]")):
+            y = R.match_cast(x, R.DTensor((7, 4), "float32", "mesh[0]", "S[0]"))
+            return y
+
+    with pytest.raises(ValueError, match=r"`y` in `main`: match_cast cannot be padded along dim"):
+        dx.transform.PadShards()(Cast)
 
 
 def test_local_function():

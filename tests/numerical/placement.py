@@ -45,6 +45,14 @@ def all_placements(mesh: MeshShape, shape: Sequence[int]) -> Iterator[Dims]:
             yield dims
 
 
+def padded_placements(mesh: MeshShape, shape: Sequence[int]) -> Iterator[Dims]:
+    """Every placement of a tensor that has an element for each shard, divided or padded."""
+    for dims in itertools.product(range(-1, len(shape)), repeat=len(mesh)):
+        shards = num_shards(mesh, dims, len(shape))
+        if all(n <= max(size, 1) for size, n in zip(shape, shards, strict=True)):
+            yield dims
+
+
 @dataclass(frozen=True)
 class Expectation:
     """What must hold, whatever order the rules prefer where operands disagree."""

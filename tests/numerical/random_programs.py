@@ -18,7 +18,7 @@ from tvm.relax import op as R
 from tvm.relax.distributed import DeviceMesh
 from tvm.relax.op.distributed import annotate_sharding
 
-from .placement import MeshShape, all_placements, device_mesh, to_placement
+from .placement import MeshShape, device_mesh, padded_placements, to_placement
 
 Shape = tuple[int, ...]
 SIZES = (2, 3, 4, 6, 8, 12)
@@ -196,7 +196,7 @@ class Writer:
         views = meshes_of(self.mesh)
         view = self.draw(st.sampled_from([0, 0, *range(len(views))]))
         sizes = tuple(int(size) for size in views[view].shape)
-        dims = self.draw(st.sampled_from(list(all_placements(sizes, shape))))
+        dims = self.draw(st.sampled_from(list(padded_placements(sizes, shape))))
         self.add("annotate", [value], (view, dims), shape)
 
     def call(self) -> None:

@@ -99,7 +99,7 @@ X = np.ones((2, 4), "float32")
         (
             (np.ones((3, 4), "float32"), X),
             ValueError,
-            r'dimension 0 of input "x" of "main" has size 3, which does not divide among the 2',
+            r'dimension 0 of input "x" of "main" has size n = 3, which does not divide among the',
         ),
         ((["a"], X), TypeError, r'input "x" of "main" can not be used: it is an array of <U1'),
         (([[1, 2], [3]], X), TypeError, r'input "x" of "main" can not be used: list is not an'),

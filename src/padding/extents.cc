@@ -1,0 +1,83 @@
+#include "padding/extents.h"
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace padding {
+
+rules::Sizes PaddedTypes::Extents(const ir::DTensorType& type) {
+  rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
+  int root;
+  const mesh::Sharding& sharding = meshes_.ShardingOf(type, &root);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] < 0 || sharding.dims[d].empty()) continue;
+    int64_t shards = mesh::NumShards(sharding.dims[d]);
+    sizes[d] = (sizes[d] + shards - 1) / shards * shards;
+  }
+  return sizes;
+}
+
+std::vector<int> PaddedTypes::UnevenDims(const ir::DTensorType& type) {
+  std::vector<int> dims;
+  if (!type.defined()) return dims;
+  rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
+  rules::Sizes padded = Extents(type);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != padded[d]) dims.push_back(static_cast<int>(d));
+  }
+  return dims;
+}
+
+ir::Type PaddedTypes::Padded(const ir::Type& type) {
+  if (!type.defined()) return type;
+  auto found = padded_.find(type.get());
+  if (found != padded_.end()) return found->second.second;
+  ir::Type result = type;
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    ffi::Array<ir::Type> fields;
+    bool changed = false;
+    for (const ir::Type& field : tuple.fields()) {
+      fields.push_back(Padded(field));
+      changed = changed || !fields.back().same_as(field);
+    }
+    if (changed) result = ir::MakeTupleType(fields);
+  } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
+    if (!UnevenDims(dtensor).empty()) result = WithExtents(dtensor, Extents(dtensor));
+  }
+  padded_.emplace(type.get(), std::make_pair(type, result));
+  return result;
+}
+
+bool PaddedTypes::IsUneven(const ir::Type& type) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) {
+      if (IsUneven(field)) return true;
+    }
+    return false;
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  if (!dtensor.defined() || !ir::HasKnownShape(dtensor.tensor_ty())) return false;
+  int root;
+  const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor, &root);
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
+  for (size_t d = 0; d < sharding.dims.size(); ++d) {
+    if (sharding.dims[d].empty()) continue;
+    int64_t size = ir::StaticDim(shape[d]);
+    if (size > 0 && size % mesh::NumShards(sharding.dims[d]) != 0) return true;
+  }
+  return false;
+}
+
+ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents) {
+  ffi::Array<ir::Expr> shape;
+  for (const ir::Expr& dim : ir::ShapeOf(type.tensor_ty())) {
+    int64_t extent = extents[shape.size()];
+    shape.push_back(extent < 0 || extent == ir::StaticDim(dim) ? dim : ir::MakeInt(extent));
+  }
+  return ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()), type.device_mesh(),
+                             type.placement());
+}
+
+}  // namespace padding
+}  // namespace distir

@@ -1,0 +1,413 @@
+// PadShards: dimensions that their shards do not divide get the next extent that they do.
+#include "padding/pass.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/symbolic.h"
+#include "op/collective.h"
+#include "padding/extents.h"
+#include "padding/tail_writer.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+#include "rules/tir_rule.h"
+#include "rules/user_rules.h"
+
+namespace distir {
+namespace padding {
+
+namespace {
+
+using rules::FactorKind;
+using rules::Sizes;
+using rules::Tail;
+
+/*! \brief The names of padded functions, which need a new type. */
+using NewNames = std::unordered_map<const ffi::Object*, ir::GlobalVar>;
+
+void CollectTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) CollectTypes(field, out);
+  } else if (ir::DTensorType::Is(type) || ir::TensorType::Is(type)) {
+    out->push_back(ir::DTensorType::Cast(type));
+  }
+}
+
+class Padder : public TailWriter {
+ public:
+  Padder(const std::string& name, bool is_called, op::MeshTable* meshes, PaddedTypes* types,
+         rules::KernelTable* kernels, const NewNames& names)
+      : function_name_(name),
+        is_called_(is_called),
+        meshes_(*meshes),
+        types_(*types),
+        kernels_(*kernels),
+        names_(names) {}
+
+  ir::Function Run(const ir::Function& function) {
+    function_ = function;
+    return RewriteFunction(function);
+  }
+
+ private:
+  // ---- functions
+
+  ir::Var RewriteParam(const ir::Var& param) override {
+    ir::Var padded = param;
+    if (types_.IsUneven(param.ty()))
+      padded = ir::MakeVar(param.name(), types_.Padded(param.ty()), false);
+    has_zero_tail_.insert(padded.get());
+    return padded;
+  }
+
+  ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
+    // What leaves the program is cropped, whatever its tail.
+    return branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
+  }
+
+  ir::Type RewriteType(const ir::Type& type) override { return types_.Padded(type); }
+
+  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+    std::vector<ir::DTensorType> tensors;
+    for (const ir::Var& param : function_.params()) CollectTypes(param.ty(), &tensors);
+    CollectTypes(function_.body().body().ty(), &tensors);
+    ffi::Array<ffi::Any> all;
+    bool any = false;
+    for (const ir::DTensorType& tensor : tensors) {
+      ffi::Array<int64_t> extents;
+      if (tensor.defined()) extents = TrueExtents(tensor, &any);
+      all.push_back(extents);
+    }
+    return any ? ir::WithAttr(attrs, kTrueExtentsAttr, all) : attrs;
+  }
+
+  ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type, bool* any) {
+    Sizes sizes = rules::StaticSizes(type.tensor_ty());
+    std::vector<int64_t> extents(sizes.size(), -1);
+    for (int d : types_.UnevenDims(type)) {
+      extents[d] = sizes[d];
+      *any = true;
+    }
+    return {extents.begin(), extents.end()};
+  }
+
+  // ---- bindings
+
+  void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
+    std::vector<ir::DTensorType> from, to;
+    CollectTypes(cast.value().ty(), &from);
+    CollectTypes(cast.ty(), &to);
+    for (size_t i = 0; i < to.size(); ++i) {
+      for (int d : types_.UnevenDims(to[i])) {
+        bool is_same = i < from.size() && from[i].defined() &&
+                       rules::SameSize(from[i].tensor_ty(), d, to[i].tensor_ty(), d);
+        if (!is_same) RefuseUneven(var, "match_cast", to[i], d);
+      }
+    }
+    ir::FunctionRewriter::RewriteMatchCast(var, cast);
+  }
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    auto call = ir::Call::Cast(value);
+    if (!call.defined()) return Rename(var, value);
+    bool is_uneven = types_.IsUneven(var.ty());
+    for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || types_.IsUneven(arg.ty());
+    if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
+    if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
+    if (ir::IsOp(call.op(), "relax.shape_of")) {
+      Bind(var, ir::DTensorType::Cast(call.args()[0].ty()).tensor_ty().shape());
+      return;
+    }
+    if (ir::GlobalVar::Is(call.op())) return CallFunction(var, call);
+    CallOperator(var, call);
+  }
+
+  void Rename(const ir::Var& var, const ir::Expr& value) {
+    FunctionRewriter::RewriteVarBinding(var, value);
+    if (!ir::If::Is(value) && HasZeroTail(Rewrite(value)))
+      has_zero_tail_.insert(Rewrite(var).get());
+  }
+
+  void CallFunction(const ir::Var& var, const ir::Call& call) {
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) args.push_back(WithZeroTails(arg));
+    auto name = names_.find(call.op().get());
+    ir::Expr callee = name == names_.end() ? call.op() : ir::Expr(name->second);
+    ir::Type type = types_.Padded(var.ty());
+    ir::Var result = Bind(var, ir::MakeCall(type, callee, args, call.attrs(), {}, call.span()));
+    has_zero_tail_.insert(result.get());
+  }
+
+  // ---- redistributions
+
+  // Between two paddings the dimension is whole for a moment.
+  void Redistribute(const ir::Var& var, const ir::Call& call) {
+    auto target = ir::DTensorType::Cast(call.ty());
+    auto source = ir::DTensorType::Cast(call.args()[0].ty());
+    ir::Expr value = Rewrite(call.args()[0]);
+    bool is_zero = true;
+    if (!source.defined()) {
+      // A Tensor that every device has made alike.
+      std::vector<int> replica(target.device_mesh().shape().size(), -1);
+      source =
+          ir::MakeDTensorType(target.tensor_ty(), target.device_mesh(), ir::MakePlacement(replica));
+      value = Emit(var.name(), op::MakeRedistribute(value, source));
+    } else if (types_.IsUneven(source)) {
+      is_zero = HasZeroTail(value);
+    }
+    Sizes have = types_.Extents(source), want = types_.Extents(target);
+    if (!(have == want)) value = Resized(Gathered(var, value, source, want), want);
+    ir::Type type = types_.Padded(target);
+    if (ir::StructurallyEqual(value.ty(), type)) {
+      Alias(var, value);
+    } else {
+      Bind(var, op::MakeRedistribute(value, ir::DTensorType::Cast(type)), type);
+    }
+    if (is_zero) has_zero_tail_.insert(Rewrite(var).get());
+  }
+
+  /*! \brief The value with every dimension whole whose extent changes. */
+  ir::Expr Gathered(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& source,
+                    const Sizes& want) {
+    Sizes have = types_.Extents(source);
+    int root;
+    mesh::Sharding sharding = meshes_.ShardingOf(source, &root);
+    bool moves = false;
+    for (size_t d = 0; d < have.size(); ++d) {
+      if (have[d] == want[d] || sharding.dims[d].empty()) continue;
+      sharding.dims[d].clear();
+      moves = true;
+    }
+    if (!moves) return value;
+    auto padded = ir::DTensorType::Cast(types_.Padded(source));
+    return Emit(var.name(),
+                op::MakeRedistribute(value, meshes_.TypeOf(padded.tensor_ty(), root, sharding)));
+  }
+
+  // ---- operators
+
+  void CallOperator(const ir::Var& var, const ir::Call& call) {
+    rules::OpView view = rules::ViewCall(call, rules::StripDistribution(var.ty()), &kernels_);
+    rules::FactorRule rule = rules::RuleOf(view);
+    std::vector<ir::DTensorType> operands, results;
+    for (const ir::Expr& arg : call.args()) CollectTypes(arg.ty(), &operands);
+    CollectTypes(var.ty(), &results);
+    CheckFactors(var, call, rule, operands, results);
+
+    size_t next = 0;
+    bool all_zero = true;
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) {
+      args.push_back(MapTensors(Rewrite(arg), arg.ty(),
+                                [&](const ir::Expr& value, const ir::DTensorType& type) {
+                                  all_zero = all_zero && HasZeroTail(value);
+                                  return WithNeededTails(value, type, view, rule, next++);
+                                }));
+    }
+    ir::Call padded = PaddedCall(var, call, args);
+    if (ir::IsOp(call.op(), "relax.mean")) {
+      int64_t count = 1;
+      for (const rules::Factor& factor : rule.factors) {
+        if (factor.kind == FactorKind::kReduction) count *= factor.size;
+      }
+      if (IsReducedUneven(rule, operands[0])) return BindMean(var, padded, count);
+    }
+    ir::Var result = Bind(var, padded);
+    if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
+  }
+
+  /*! \brief Every uneven dimension is one factor that may be so, with the same extent in all
+   * tensors.
+   */
+  void CheckFactors(const ir::Var& var, const ir::Call& call, const rules::FactorRule& rule,
+                    const std::vector<ir::DTensorType>& operands,
+                    const std::vector<ir::DTensorType>& results) {
+    std::map<int, int64_t> extents;
+    auto check = [&](const std::vector<ir::DTensorType>& types,
+                     const std::vector<rules::TensorFactors>& tensors) {
+      for (size_t i = 0; i < types.size(); ++i) {
+        if (!types[i].defined()) continue;
+        for (int d : types_.UnevenDims(types[i])) {
+          const rules::FactorList& factors = tensors[i][d];
+          if (factors.size() != 1 || !rule.factors[factors[0]].may_be_uneven)
+            RefuseUneven(var, rules::CalleeName(call), types[i], d);
+        }
+        Sizes padded = types_.Extents(types[i]);
+        for (size_t d = 0; d < padded.size(); ++d) {
+          for (int f : tensors[i][d]) {
+            if (!rule.factors[f].may_be_uneven) continue;
+            if (extents.emplace(f, padded[d]).first->second != padded[d])
+              RefuseUneven(var, rules::CalleeName(call), types[i], static_cast<int>(d));
+          }
+        }
+      }
+    };
+    check(operands, rule.operands);
+    check(results, rule.results);
+  }
+
+  [[noreturn]] void RefuseUneven(const ir::Var& var, const std::string& what,
+                                 const ir::DTensorType& type, int dim) {
+    TVM_FFI_THROW(ValueError) << "`" << var.name() << "` in `" << function_name_ << "`: " << what
+                              << " cannot be padded along dimension " << dim << " of "
+                              << ir::Print(type)
+                              << ", which does not divide into its shards; redistribute it first";
+  }
+
+  ir::Expr WithNeededTails(const ir::Expr& value, const ir::DTensorType& type,
+                           const rules::OpView& view, const rules::FactorRule& rule,
+                           size_t operand) {
+    std::map<Tail, std::vector<int>> dims_of;
+    for (int d : types_.UnevenDims(type))
+      dims_of[rules::NeededTail(view, rule, operand, rule.operands[operand][d][0])].push_back(d);
+    ir::Expr filled = value;
+    for (const auto& [tail, dims] : dims_of) {
+      if (tail == Tail::kAny || (tail == Tail::kZero && HasZeroTail(value))) continue;
+      filled = Filled(filled, type, dims, tail);
+    }
+    return filled;
+  }
+
+  ir::Call PaddedCall(const ir::Var& var, const ir::Call& call, ffi::Array<ir::Expr> args) {
+    ir::Type type = types_.Padded(var.ty());
+    const rules::RuleEntry* entry = rules::FindRule(call.op());
+    if (entry->shape_argument >= 0)
+      args.Set(entry->shape_argument, ir::DTensorType::Cast(type).tensor_ty().shape());
+    ir::Call padded = ir::MakeCall(type, call.op(), args, call.attrs(), {}, call.span());
+    if (entry->local_attrs == nullptr && entry->local_args == nullptr) return padded;
+    // What states sizes of a worker's call states those of the padded one, too.
+    rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(var.ty()));
+    rules::OpView part = rules::ViewCall(padded, rules::StripDistribution(type));
+    if (entry->local_args != nullptr) args = entry->local_args(whole, part);
+    ir::Node attrs = entry->local_attrs != nullptr ? entry->local_attrs(whole, part) : call.attrs();
+    return ir::MakeCall(type, call.op(), args, attrs, {}, call.span());
+  }
+
+  bool IsReducedUneven(const rules::FactorRule& rule, const ir::DTensorType& operand) {
+    for (int d : types_.UnevenDims(operand)) {
+      if (rule.factors[rule.operands[0][d][0]].kind == FactorKind::kReduction) return true;
+    }
+    return false;
+  }
+
+  void BindMean(const ir::Var& var, const ir::Call& mean, int64_t count) {
+    ir::Expr sum = Emit(var.name(), ir::MakeCall(mean.ty(), ir::GetOp("relax.sum"), mean.args(),
+                                                 mean.attrs(), {}, mean.span()));
+    ir::Expr number = Number(count, ir::DTensorType::Cast(mean.ty()));
+    Bind(var, ir::MakeCall(mean.ty(), ir::GetOp("relax.divide"), {sum, number}));
+  }
+
+  // ---- tails
+
+  /*! \brief An original expression, rewritten, with zeros in all tails. */
+  ir::Expr WithZeroTails(const ir::Expr& expr) {
+    ir::Expr value = Rewrite(expr);
+    if (!types_.IsUneven(expr.ty())) return value;
+    return MapTensors(value, expr.ty(), [&](const ir::Expr& tensor, const ir::DTensorType& type) {
+      std::vector<int> dims = types_.UnevenDims(type);
+      bool is_zero = dims.empty() || HasZeroTail(tensor);
+      return is_zero ? tensor : Filled(tensor, type, dims, Tail::kZero);
+    });
+  }
+
+  bool HasZeroTail(const ir::Expr& value) const {
+    if (auto item = ir::TupleGetItem::Cast(value); item.defined()) return HasZeroTail(item.tuple());
+    if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) {
+        if (!HasZeroTail(field)) return false;
+      }
+      return true;
+    }
+    return has_zero_tail_.count(value.get()) > 0;
+  }
+
+  const std::string function_name_;
+  const bool is_called_;  // by a function of the module
+  op::MeshTable& meshes_;
+  PaddedTypes& types_;
+  rules::KernelTable& kernels_;
+  const NewNames& names_;
+  ir::Function function_;
+  /*! \brief Variables of the new function, tensors or tuples of them, whose tails are zeros. */
+  std::unordered_set<const ffi::Object*> has_zero_tail_;
+};
+
+bool HasUneven(const ir::Function& function, PaddedTypes* types) {
+  bool found = false;
+  for (const ir::Var& param : function.params()) found = found || types->IsUneven(param.ty());
+  ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+    found = found || types->IsUneven(binding.var().ty());
+  });
+  return found;
+}
+
+bool HasUnevenSignature(const ir::Function& function, PaddedTypes* types) {
+  bool found = types->IsUneven(function.body().body().ty());
+  for (const ir::Var& param : function.params()) found = found || types->IsUneven(param.ty());
+  return found;
+}
+
+/*! \brief New names for the functions of which parameters or results are padded. */
+NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types) {
+  NewNames names;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined() || !HasUnevenSignature(function, types)) continue;
+    ir::GlobalVar name = ir::MakeGlobalVar(gv.name());
+    ffi::Array<ir::Type> params;
+    for (const ir::Var& param : function.params()) params.push_back(types->Padded(param.ty()));
+    ir::SetType(name,
+                ir::MakeFuncType(params, types->Padded(function.ret_ty()), function.is_pure()));
+    names.emplace(gv.get(), name);
+  }
+  return names;
+}
+
+}  // namespace
+
+ir::IRModule PadShards(const ir::IRModule& mod) {
+  op::MeshTable meshes(mod.global_infos());
+  PaddedTypes types(&meshes);
+  std::unordered_set<const ffi::Object*> uneven, called;
+  for (const auto& [gv, base] : mod.functions()) {
+    ir::Function function = ir::Function::Cast(base);
+    if (function.defined() && HasUneven(function, &types)) uneven.insert(gv.get());
+  }
+  if (uneven.empty()) return mod;
+  for (const auto& [gv, base] : mod.functions()) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    ir::VisitBindings(function.body(), [&called](const ir::Binding& binding) {
+      if (ir::Call call = ir::BoundCall(binding); call.defined()) called.insert(call.op().get());
+    });
+  }
+  rules::KernelTable kernels(mod.functions());
+  NewNames names = NamePadded(mod, &types);
+  ir::FunctionMap functions;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    if (uneven.count(gv.get()) == 0) {
+      functions.Set(gv, base);
+      continue;
+    }
+    Padder padder(gv.name(), called.count(gv.get()) > 0, &meshes, &types, &kernels, names);
+    auto name = names.find(gv.get());
+    functions.Set(name == names.end() ? gv : name->second, padder.Run(ir::Function::Cast(base)));
+  }
+  return ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos());
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.PadShards", [] {
+    return ir::MakeModulePass("PadShards", [](ir::IRModule mod) { return PadShards(mod); });
+  });
+}
+
+}  // namespace padding
+}  // namespace distir

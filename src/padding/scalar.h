@@ -1,0 +1,31 @@
+/*!
+ * \file padding/scalar.h
+ * \brief Numbers as tensors without dimensions, for constants in programs.
+ *
+ * TVMScript has constants of signed integers, booleans, float32 and float64. A number of another
+ * type is written in one of these and converted by the program: bfloat16 in float32, uint8 in
+ * int64.
+ */
+#ifndef DISTIR_PADDING_SCALAR_H_
+#define DISTIR_PADDING_SCALAR_H_
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/dtype.h>
+
+#include "rules/tails.h"
+
+namespace distir {
+namespace padding {
+
+/*! \brief The type that numbers of a type are written in. */
+DLDataType WrittenAs(DLDataType dtype);
+
+/*! \brief A number in a type that numbers are written in. */
+tvm::ffi::Any ScalarOf(DLDataType written, int64_t number);
+
+/*! \brief What fills a tail of elements of `dtype`, in the type that it is written in. */
+tvm::ffi::Any FillOf(DLDataType dtype, rules::Tail tail);
+
+}  // namespace padding
+}  // namespace distir
+#endif  // DISTIR_PADDING_SCALAR_H_

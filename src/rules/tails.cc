@@ -1,0 +1,182 @@
+#include "rules/tails.h"
+
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+/*! \brief Along which factors the operators of a family, or one operator, may be padded. */
+enum class Padding { kNone, kParallel, kAll };
+
+struct PaddingOf {
+  const char* name;
+  Padding padding;
+};
+
+constexpr PaddingOf kFamilies[] = {
+    {"attention", Padding::kParallel},
+    {"broadcast", Padding::kParallel},
+    {"contraction", Padding::kAll},
+    {"convolution", Padding::kAll},
+    {"create", Padding::kParallel},
+    {"elementwise", Padding::kParallel},
+    {"elementwise binary", Padding::kParallel},
+    {"elementwise ternary", Padding::kParallel},
+    {"elementwise unary", Padding::kParallel},
+    {"identity", Padding::kParallel},
+    {"normalization", Padding::kParallel},
+    {"pooling", Padding::kParallel},
+    {"quantization", Padding::kParallel},
+    {"reduction", Padding::kAll},
+    {"shape", Padding::kAll},
+};
+
+// These come before their families.
+constexpr PaddingOf kOperators[] = {
+    {"relax.concat", Padding::kParallel},
+    {"relax.cumprod", Padding::kParallel},
+    {"relax.cumsum", Padding::kParallel},
+    {"relax.flip", Padding::kParallel},
+    {"relax.layout_transform", Padding::kNone},  // may split what is padded
+    {"relax.median", Padding::kNone},            // sorts: a tail may be no number
+    {"relax.nn.pad", Padding::kParallel},
+    {"relax.one_hot", Padding::kParallel},
+    {"relax.shape_of", Padding::kParallel},
+    {"relax.split", Padding::kParallel},
+    {"relax.strided_slice", Padding::kParallel},
+    {"relax.take", Padding::kParallel},
+    {"relax.tril", Padding::kParallel},
+    {"relax.triu", Padding::kParallel},
+};
+
+// Division of integers by zero ends the process.
+constexpr const char* kDivisions[] = {"relax.divide", "relax.floor_divide", "relax.floor_mod",
+                                      "relax.mod"};
+
+constexpr const char* kMoves[] = {"relax.expand_dims", "relax.permute_dims", "relax.reshape",
+                                  "relax.squeeze", "relax.builtin.stop_lift_params"};
+
+template <size_t n>
+Padding Find(const PaddingOf (&table)[n], const char* name, Padding otherwise) {
+  for (const PaddingOf& row : table) {
+    if (std::strcmp(row.name, name) == 0) return row.padding;
+  }
+  return otherwise;
+}
+
+Padding PaddingFor(const RuleEntry& entry) {
+  // Entries are unique objects, never freed.
+  static thread_local std::unordered_map<const RuleEntry*, Padding> cache;
+  auto it = cache.find(&entry);
+  if (it == cache.end()) {
+    Padding padding = Find(kOperators, entry.op, Find(kFamilies, entry.family, Padding::kNone));
+    it = cache.emplace(&entry, padding).first;
+  }
+  return it->second;
+}
+
+template <size_t n>
+bool IsOneOf(const ir::Expr& op, const char* const (&names)[n]) {
+  if (!ir::Op::Is(op)) return false;
+  const ffi::String name = ir::Op::Cast(op).name();
+  for (const char* each : names) {
+    if (name == each) return true;
+  }
+  return false;
+}
+
+bool IsInteger(const ir::TensorType& type) {
+  if (!type.dtype().defined()) return false;
+  uint8_t code = type.dtype().dtype().code;
+  return code == kDLInt || code == kDLUInt;
+}
+
+/*! \brief Whether the neutral elements of reductions can be written in the type of a tensor. */
+bool HasNeutralElements(const ir::TensorType& type) {
+  if (!type.dtype().defined()) return false;
+  DLDataType dtype = type.dtype().dtype();
+  if (dtype.lanes != 1 || dtype.bits < 8) return false;
+  return dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLFloat ||
+         dtype.code == kDLBfloat || dtype.code == kDLBool;
+}
+
+bool MayReduce(const Factor& factor, const FactorRule& rule) {
+  switch (factor.reduction) {
+    case mesh::Reduction::kSum:
+    case mesh::Reduction::kProd:
+    case mesh::Reduction::kMax:
+    case mesh::Reduction::kMin:
+      return true;
+    case mesh::Reduction::kMean:
+      // The mean of what is there is its sum over their number.
+      for (const Factor& other : rule.factors) {
+        if (other.kind == FactorKind::kReduction && other.size < 0) return false;
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
+  Padding padding = PaddingFor(entry);
+  if (padding == Padding::kNone) return;
+  bool any = false;
+  for (Factor& factor : rule->factors) {
+    bool may_be = factor.kind == FactorKind::kParallel ||
+                  (factor.kind == FactorKind::kReduction && padding == Padding::kAll &&
+                   MayReduce(factor, *rule));
+    factor.may_be_uneven = may_be && factor.size > 1;
+    any = any || factor.may_be_uneven;
+  }
+  if (!any) return;
+  auto exclude = [rule](const std::vector<TensorFactors>& tensors,
+                        const std::vector<ir::TensorType>& types) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      Sizes sizes = StaticSizes(types[i]);
+      for (size_t d = 0; d < tensors[i].size(); ++d) {
+        for (int f : tensors[i][d]) {
+          Factor& factor = rule->factors[f];
+          if (!factor.may_be_uneven) continue;
+          bool is_whole = tensors[i][d].size() == 1 && sizes[d] == factor.size;
+          bool is_writable = factor.kind == FactorKind::kParallel || HasNeutralElements(types[i]);
+          factor.may_be_uneven = is_whole && is_writable;
+        }
+      }
+    }
+  };
+  exclude(rule->operands, view.operands);
+  exclude(rule->results, view.results);
+}
+
+Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor) {
+  switch (rule.factors[factor].reduction) {
+    case mesh::Reduction::kSum:
+    case mesh::Reduction::kMean:
+      return Tail::kZero;
+    case mesh::Reduction::kProd:
+      return Tail::kOne;
+    case mesh::Reduction::kMax:
+      return Tail::kLowest;
+    case mesh::Reduction::kMin:
+      return Tail::kHighest;
+    default:
+      break;
+  }
+  if (operand == 1 && IsOneOf(view.call.op(), kDivisions) && IsInteger(view.operands[1]))
+    return Tail::kOne;
+  // A position outside of the table would be read.
+  if (operand == 1 && ir::IsOp(view.call.op(), "relax.take")) return Tail::kZero;
+  return Tail::kAny;
+}
+
+bool MovesTails(const ir::Expr& op) { return IsOneOf(op, kMoves); }
+
+}  // namespace rules
+}  // namespace distir

@@ -1,0 +1,35 @@
+/*!
+ * \file rules/tails.h
+ * \brief Which factors of a call may be padded, and what must stand in the padding.
+ *
+ * A dimension whose shards do not divide it is padded behind its last element; what stands there is
+ * its *tail*. A call may be padded along a factor that makes up whole dimensions by itself: along a
+ * parallel factor every element is computed from its own, so that a tail gives nothing but a tail;
+ * along a reduction the tail must hold the neutral element.
+ *
+ * Worked example: matmul of (6, 7) and (7, 5), contracted dimension in 2 shards. Both operands are
+ * padded to 8 along it, their tails must be zero; the result is exact. Reshape of (3, 4) to (12):
+ * padding 3 would put tails between elements, so neither factor may be padded.
+ */
+#ifndef DISTIR_RULES_TAILS_H_
+#define DISTIR_RULES_TAILS_H_
+
+#include "rules/registry.h"
+
+namespace distir {
+namespace rules {
+
+enum class Tail { kAny, kZero, kOne, kLowest, kHighest };
+
+/*! \brief Sets `may_be_uneven` of the factors of an operator's rule that may be padded. */
+void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule);
+
+/*! \brief What must stand in the tail of an operand along a factor that may be uneven. */
+Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor);
+
+/*! \brief Whether an operator only moves elements, so that a tail of zeros stays one. */
+bool MovesTails(const ir::Expr& op);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_TAILS_H_
