@@ -188,10 +188,21 @@ void RequireNoLateExpansion(const ir::IRModule& given, const ir::IRModule& expan
   }
 }
 
+/*! \brief Whether an earlier run has been at every function, so that nothing is uneven. */
+bool IsPadded(const ir::IRModule& mod) {
+  for (const auto& [gv, base] : mod.functions()) {
+    ir::Function function = ir::Function::Cast(base);
+    if (function.defined() && ir::GetAttr(function.attrs(), kExplicitReductions) == nullptr &&
+        op::IsDistributed(function))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 ir::IRModule LegalizeRedistribution(const ir::IRModule& given) {
-  ir::IRModule padded = padding::PadShards(given);
+  ir::IRModule padded = IsPadded(given) ? given : padding::PadShards(given);
   ir::IRModule mod = expand::ExpandSharded(padded);
   RequireNoLateExpansion(padded, mod);
   op::MeshTable meshes(mod.global_infos());
