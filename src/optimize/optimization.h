@@ -68,6 +68,7 @@ void ShareCollectives(Program* program, Tally* tally);
 void CancelCollectives(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
+void SequenceParallel(Program* program, Tally* tally);
 void HoistGathers(Program* program, Tally* tally);
 void CombineCollectives(Program* program, Tally* tally);
 void ScheduleCollectives(Program* program, Tally* tally);

@@ -23,6 +23,7 @@ const std::vector<Optimization>& AllOptimizations() {
       {"cancel_collectives", CancelCollectives},
       {"defer_reductions", DeferReductions},
       {"scatter_reductions", ScatterReductions},
+      {"sequence_parallel", SequenceParallel, false},
       {"hoist_gathers", HoistGathers},
       {"combine_collectives", CombineCollectives},
       {"schedule_collectives", ScheduleCollectives},

@@ -1,0 +1,189 @@
+// sequence_parallel: an all-reduce is a reduce-scatter and an all-gather, and what lies between
+// both is computed on shards (Korthikanti et al., arXiv:2205.05198).
+//
+//     a = R.dist.all_reduce(p, ..)                     a = R.dist.reduce_scatter(p, ..)  # "S[1]"
+//     s = R.add(r, a)                                  s = R.add(r, a)        # r: "S[1]", too
+//     n = R.nn.rms_norm(s, g, axes=[2])            ->  n = R.nn.rms_norm(s, g, axes=[2])
+//     q = R.matmul(n, w)                               m = R.dist.all_gather(n, ..)
+//                                                      q = R.matmul(m, w)
+//
+// All-reduces of one block over the same axes, of values of one shape and sharding, are taken
+// together, so that a residual stream stays sharded from layer to layer. Every dimension is tried;
+// the one that sends least is taken, of equals the one that leaves most to be computed on shards,
+// of equals the first. optimize/shard_region.h says what lies between.
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "optimize/chain.h"
+#include "optimize/shard_region.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+using mesh::CollectiveKind;
+using mesh::Sharding;
+
+struct Group {
+  Resharding step;
+  std::vector<Line*> seeds;
+};
+
+/*! \brief The all-reduces of a function, those that can be scattered alike together. */
+std::vector<Group> CollectGroups(const std::vector<Line*>& lines, op::MeshTable* meshes) {
+  std::vector<Group> groups;
+  std::map<std::tuple<const Block*, const ffi::Object*, std::string>, size_t> known;
+  for (Line* line : lines) {
+    if (line->dropped || line->block == nullptr || line->cast.defined()) continue;
+    auto step = ReadResharding(line->value, meshes);
+    if (!step || step->kind != CollectiveKind::kAllReduce) continue;
+    auto type = ir::DTensorType::Cast(line->value.ty());
+    std::string text = mesh::ToString(step->source) + mesh::ToString(step->target) +
+                       ir::Print(type.tensor_ty()) + std::to_string(step->root);
+    auto [found, is_new] =
+        known.emplace(std::make_tuple(line->block, type.device_mesh().get(), text), groups.size());
+    if (is_new) groups.push_back({*step, {}});
+    groups[found->second].seeds.push_back(line);
+  }
+  return groups;
+}
+
+class SequenceParallelism {
+ public:
+  SequenceParallelism(Listing* listing, Program* program, Tally* tally)
+      : listing_(*listing), program_(*program), meshes_(*program->meshes), tally_(*tally) {}
+
+  void Run() {
+    std::vector<Line*> lines = listing_.Lines();
+    for (size_t i = 0; i < lines.size(); ++i) order_.emplace(lines[i], static_cast<int>(i));
+    for (const Group& group : CollectGroups(lines, &meshes_)) Visit(group);
+  }
+
+ private:
+  void Visit(const Group& group) {
+    auto type = ir::DTensorType::Cast(group.seeds[0]->value.ty()).tensor_ty();
+    double now = program_.costs->Of(group.step, meshes_.Root(group.step.root), type).bytes *
+                 static_cast<double>(group.seeds.size());
+    std::unique_ptr<ShardRegion> best;
+    for (size_t dim = 0; dim < group.step.target.dims.size(); ++dim) {
+      auto region = std::make_unique<ShardRegion>(&listing_, &program_, group.seeds, group.step,
+                                                  static_cast<int>(dim), order_);
+      if (region->is_possible() && (best == nullptr || IsBetter(*region, *best)))
+        best = std::move(region);
+    }
+    int num_scattered = 0;
+    const char* why = "no dimension divides";
+    if (best != nullptr && IsMore(best->bytes(), now)) {
+      why = "would send more bytes";
+    } else if (best != nullptr) {
+      num_scattered = best->num_seeds();
+      why = "needed whole at once";
+      if (num_scattered > 0) Write(*best);
+    }
+    tally_.matched += num_scattered;
+    for (size_t i = num_scattered; i < group.seeds.size(); ++i) tally_.Skip(why);
+  }
+
+  // Bytes are sums of fractions.
+  static bool IsMore(double a, double b) { return a > b * (1 + 1e-9); }
+
+  static bool IsBetter(const ShardRegion& a, const ShardRegion& b) {
+    if (IsMore(a.bytes(), b.bytes()) || IsMore(b.bytes(), a.bytes())) return a.bytes() < b.bytes();
+    return a.num_values() > b.num_values();
+  }
+
+  void Write(const ShardRegion& region) {
+    forms_.clear();
+    slices_.clear();
+    std::vector<Line*> gathered;
+    for (const RegionValue& value : region.values()) {
+      if (!value.is_in) continue;
+      ir::Expr sharded = value.is_seed ? Scatter(region, value) : Compute(region, value);
+      if (ir::Call::Is(sharded))
+        sharded = listing_.InsertBefore(value.line, value.line->var.name(), sharded);
+      forms_[value.line->var.get()] = sharded;
+      if (value.outer_uses == 0) continue;
+      Lead(region.root(), value.line, sharded, value.sharded, value.whole);
+      gathered.push_back(value.line);
+    }
+    for (auto each = region.values().rbegin(); each != region.values().rend(); ++each)
+      listing_.DropUnused(each->line);
+    for (Line* line : gathered) {
+      std::vector<Line*> users = listing_.UsersOf(line->var);
+      for (Line* user : users) FoldChain(&listing_, user, Chains::kMoving, &program_);
+    }
+  }
+
+  /*! \brief Lets a line be its sharded value made whole again. */
+  void Lead(int root, Line* line, const ir::Expr& sharded, const Sharding& from,
+            const Sharding& to) {
+    auto type = ir::DTensorType::Cast(line->value.ty());
+    const redistribute::Plan& plan =
+        program_.costs->Plan(meshes_.Root(root), from, to, type.tensor_ty());
+    listing_.SetValue(line, WritePlan(&listing_, line, sharded, root, from, plan, type, &meshes_));
+  }
+
+  ir::Expr Scatter(const ShardRegion& region, const RegionValue& value) {
+    auto step = ReadResharding(value.line->value, &meshes_);
+    const redistribute::Plan& plan = program_.costs->Plan(meshes_.Root(region.root()), step->source,
+                                                          value.sharded, value.form.tensor_ty());
+    return WritePlan(&listing_, value.line, ir::Call::Cast(value.line->value).args()[0],
+                     region.root(), step->source, plan, value.form, &meshes_);
+  }
+
+  ir::Expr Compute(const ShardRegion& region, const RegionValue& value) {
+    auto call = ir::Call::Cast(value.line->value);
+    ffi::Array<ir::Expr> args = call.args();
+    for (size_t i = 0; i < args.size(); ++i) {
+      const RegionValue* input = region.Find(args[i]);
+      if (input != nullptr && input->is_in) {
+        args.Set(i, forms_.at(args[i].get()));
+      } else if (ir::DTensorType type = input ? input->form : value.operands[i]; type.defined()) {
+        args.Set(i, Slice(region, value.line, args[i], type));
+      }
+    }
+    return ir::MakeCall(value.form, call.op(), args, call.attrs(), call.ty_args(), call.span());
+  }
+
+  /*! \brief The slice of a whole value; a region makes it once. */
+  ir::Expr Slice(const ShardRegion& region, Line* line, const ir::Expr& whole,
+                 const ir::DTensorType& type) {
+    ir::Expr& slice = slices_[{whole.get(), op::PlacementDims(type.placement())}];
+    if (slice.defined()) return slice;
+    int root;
+    Sharding from = meshes_.ShardingOf(ir::DTensorType::Cast(whole.ty()), &root);
+    Sharding to = meshes_.ShardingOf(type, &root);
+    const redistribute::Plan& plan =
+        program_.costs->Plan(meshes_.Root(region.root()), from, to, type.tensor_ty());
+    slice = WritePlan(&listing_, line, whole, region.root(), from, plan, type, &meshes_);
+    if (ir::Call::Is(slice)) {
+      std::string name = ir::Var::Is(whole) ? ir::Var::Cast(whole).name() : "lv";
+      slice = listing_.InsertBefore(line, name, slice);
+    }
+    return slice;
+  }
+
+  Listing& listing_;
+  Program& program_;
+  op::MeshTable& meshes_;
+  Tally& tally_;
+  std::unordered_map<const Line*, int> order_;
+  std::unordered_map<const ffi::Object*, ir::Expr> forms_;  // sharded values by their variables
+  std::map<std::pair<const ffi::Object*, std::vector<int>>, ir::Expr> slices_;
+};
+
+}  // namespace
+
+void SequenceParallel(Program* program, Tally* tally) {
+  for (NamedListing& function : program->functions)
+    SequenceParallelism(function.listing.get(), program, tally).Run();
+}
+
+}  // namespace optimize
+}  // namespace distir
