@@ -34,6 +34,7 @@ _DTENSOR_COLLECTIVES = (
     "view",
 )
 _LOCAL_COLLECTIVES = (
+    "all_reduce_add_rms_norm",
     "all_gather",
     "all_to_all",
     "all_reduce",
@@ -77,6 +78,20 @@ def _dtensor_function(name: str) -> Any:
 
     collective.__name__ = name
     return collective
+
+
+def _all_reduce_add_rms_norm(
+    x: relax.Expr,
+    residual: relax.Expr,
+    weight: relax.Expr,
+    device_mesh: str | DeviceMesh,
+    placement: str | Placement,
+    **attrs: Any,
+) -> tvm.ir.Call:
+    mesh = _lookup_device_mesh(device_mesh) if isinstance(device_mesh, str) else device_mesh
+    target = {"device_mesh": mesh, "placement": _as_placement(placement)}
+    name = "relax.dist.all_reduce_add_rms_norm"
+    return _call(name, [x, residual, weight], {**target, **attrs})
 
 
 def _local_function(name: str) -> Any:
@@ -158,5 +173,6 @@ def install() -> None:
     _dist.const = _const(_dist.const)
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
+    _dist.all_reduce_add_rms_norm = _all_reduce_add_rms_norm
     for name in _LOCAL_COLLECTIVES:
         setattr(_parser.ccl, name, _local_function(name))

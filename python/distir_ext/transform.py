@@ -83,6 +83,7 @@ def OptimizeCollectives(  # noqa: N802
     disable: Sequence[str] = (),
     combine_bytes: int = 1 << 20,
     prefetch_bytes: int = 64 << 20,
+    ccl: str = "cpu",
 ) -> tvm.transform.Pass:
     """Fewer, smaller, earlier collectives between LegalizeRedistribute and LowerDistIR.
 
@@ -95,12 +96,14 @@ def OptimizeCollectives(  # noqa: N802
         combine_bytes: Collectives are combined as long as their arguments together have at most
             this many bytes on each device.
         prefetch_bytes: Results of gathers that may wait for their first use, in bytes per device.
+        ccl: The communication library of the session that will run the program; operators that
+            only some libraries have are made where this one has them.
 
     Raises:
         ValueError: There is no optimisation of a name.
     """
     make = tvm_ffi.get_global_func("distir.transform.OptimizeCollectives")
-    return make(list(enable), list(disable), combine_bytes, prefetch_bytes)
+    return make(list(enable), list(disable), combine_bytes, prefetch_bytes, ccl)
 
 
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802

@@ -16,6 +16,7 @@ const GlobalFunction kDataflowVar("relax.DataflowVar");
 const GlobalFunction kGlobalVar("ir.GlobalVar");
 const GlobalFunction kTensorConst("relax.MakeTensorConst");
 const GlobalFunction kIntImm("ir.IntImm");
+const GlobalFunction kFloatImm("ir.FloatImm");
 const GlobalFunction kStringImm("ir.StringImm");
 const GlobalFunction kShapeExpr("relax.ShapeExpr");
 const GlobalFunction kExternFunc("relax.ExternFunc");
@@ -45,6 +46,7 @@ const GlobalFunction kRange("ir.Range_from_min_extent");
 const Node kNoSpan;
 
 DLDataType Int64() { return DLDataType{kDLInt, 64, 1}; }
+DLDataType Float64() { return DLDataType{kDLFloat, 64, 1}; }
 
 Node MakeDictAttrs(const ffi::Map<ffi::String, ffi::Any>& dict) {
   return kMakeObject("ir.DictAttrs", "__dict__", dict).cast<Node>();
@@ -100,6 +102,7 @@ Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty) {
 }
 
 Expr MakeInt(int64_t value) { return kIntImm(Int64(), value, kNoSpan).cast<Expr>(); }
+Expr MakeFloat(double value) { return kFloatImm(Float64(), value, kNoSpan).cast<Expr>(); }
 Expr MakeString(const std::string& value) { return kStringImm(value, kNoSpan).cast<Expr>(); }
 ShapeExpr MakeShape(const ffi::Array<Expr>& values) {
   return kShapeExpr(values, kNoSpan).cast<ShapeExpr>();

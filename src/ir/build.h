@@ -34,6 +34,7 @@ Var MakeVar(const ffi::String& name, const Type& ty, bool dataflow);
 GlobalVar MakeGlobalVar(const std::string& name);
 Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty);
 Expr MakeInt(int64_t value);
+Expr MakeFloat(double value);
 Expr MakeString(const std::string& value);
 ShapeExpr MakeShape(const ffi::Array<Expr>& values);
 ExternFunc MakeExternFunc(const std::string& name);

@@ -7,6 +7,7 @@
 #include "ir/rewriter.h"
 #include "lower/json_writer.h"
 #include "op/collective.h"
+#include "op/fused_norm.h"
 
 namespace distir {
 namespace lower {
@@ -31,8 +32,8 @@ class CollectiveLowering : public ir::FunctionRewriter {
 
  private:
   static bool IsCollective(const ir::Call& call) {
-    return op::LocalCollective(call.op()).has_value() || ir::IsOp(call.op(), "relax.ccl.send") ||
-           ir::IsOp(call.op(), "relax.ccl.recv");
+    return op::LocalCollective(call.op()).has_value() || op::IsLocalFusedNorm(call.op()) ||
+           ir::IsOp(call.op(), "relax.ccl.send") || ir::IsOp(call.op(), "relax.ccl.recv");
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -44,6 +45,7 @@ class CollectiveLowering : public ir::FunctionRewriter {
     AddGroups(call, &args);
     for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
+    if (op::IsLocalFusedNorm(call.op())) args.push_back(ir::MakeFloat(op::EpsilonOf(call)));
     ir::Expr builtin = ir::MakeExternFunc(kRuntime + BuiltinOf(call));
     if (ir::IsOp(call.op(), "relax.ccl.send")) {
       Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));

@@ -15,6 +15,7 @@
 #include "lower/json_writer.h"
 #include "mesh/blocks.h"
 #include "op/collective.h"
+#include "op/fused_norm.h"
 #include "op/kv_cache.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
@@ -306,6 +307,7 @@ class WorkerProgram : public ir::FunctionRewriter {
       return;
     }
     if (collective.has_value()) return LowerCollective(var, call, *collective);
+    if (op::IsFusedNorm(call.op())) return LowerFusedNorm(var, call);
     if (ir::IsOp(call.op(), "relax.dist.redistribute_replica_to_shard")) {
       return LowerCollective(var, call, CollectiveKind::kSlice);
     }
@@ -467,6 +469,15 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
     std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
     Bind(var, ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs));
+  }
+
+  void LowerFusedNorm(const ir::Var& var, const ir::Call& call) {
+    auto target_ty = ir::DTensorType::Cast(ir::TupleType::Cast(call.ty()).fields()[0]);
+    int root;
+    mesh::CollectiveStep step =
+        StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty, &root);
+    Bind(var, op::MakeLocalFusedNorm(RewriteAll(call.args()), types_.Local(call.ty()),
+                                     GroupsOf(step, root), op::EpsilonOf(call)));
   }
 
   const ir::Function& function_;

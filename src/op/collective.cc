@@ -184,11 +184,19 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
   return target_ty;
 }
 
+}  // namespace
+
+ir::Type InferCollective(const ir::Call& call, CollectiveKind kind, const ir::Type& type) {
+  return InferOne(call, kind, type, TargetMesh(call), TargetPlacement(call));
+}
+
+namespace {
+
 ir::Type InferDTensorCollective(const ir::Call& call) {
   CollectiveKind kind = *DTensorCollective(call.op());
   const ir::Type& type = call.args()[0].ty();
   auto tuple = ir::TupleType::Cast(type);
-  if (!tuple.defined()) return InferOne(call, kind, type, TargetMesh(call), TargetPlacement(call));
+  if (!tuple.defined()) return InferCollective(call, kind, type);
   auto placements = ir::GetAttr(call.attrs(), "placement").as<ffi::Array<ir::Placement>>();
   DISTIR_REQUIRE(CanCombine(kind) && placements.has_value() &&
                      placements->size() == tuple.fields().size() && !tuple.fields().empty(),

@@ -51,6 +51,12 @@ ir::Call MakeCombinedCollective(CollectiveKind kind, const ffi::Array<ir::Expr>&
                                 const std::vector<ir::DTensorType>& targets,
                                 const std::vector<int>& reduce_axes = {},
                                 mesh::Reduction reduction = mesh::Reduction::kNone);
+/*!
+ * \brief The type that a value of `type` has after a collective of this kind with the call's
+ * attributes.
+ * \throws ValueError where the collective does not lead there.
+ */
+ir::Type InferCollective(const ir::Call& call, CollectiveKind kind, const ir::Type& type);
 /*! \brief Whether collectives of a kind take tuples. */
 bool CanCombine(CollectiveKind kind);
 /*! \brief R.dist.redistribute(value, device_mesh, placement). */

@@ -31,6 +31,8 @@ struct Options {
   /*! \brief Results of gathers that may be in flight before their first use, in bytes per device:
    * what is gathered early takes memory. */
   int64_t prefetch_bytes = int64_t{64} << 20;
+  /*! \brief The communication library that the program will run on. */
+  std::string ccl = "cpu";
 };
 
 /*! \brief What an optimisation did: how often it applied, and how often not, with the reason. */
@@ -69,6 +71,7 @@ void CancelCollectives(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
 void SequenceParallel(Program* program, Tally* tally);
+void FuseAllReduceNorm(Program* program, Tally* tally);
 void HoistGathers(Program* program, Tally* tally);
 void CombineCollectives(Program* program, Tally* tally);
 void ScheduleCollectives(Program* program, Tally* tally);

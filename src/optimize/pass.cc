@@ -24,6 +24,7 @@ const std::vector<Optimization>& AllOptimizations() {
       {"defer_reductions", DeferReductions},
       {"scatter_reductions", ScatterReductions},
       {"sequence_parallel", SequenceParallel, false},
+      {"fuse_all_reduce_norm", FuseAllReduceNorm, false},
       {"hoist_gathers", HoistGathers},
       {"combine_collectives", CombineCollectives},
       {"schedule_collectives", ScheduleCollectives},
@@ -127,9 +128,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def(
       "distir.transform.OptimizeCollectives",
       [](ffi::Array<ffi::String> enable, ffi::Array<ffi::String> disable, int64_t combine_bytes,
-         int64_t prefetch_bytes) {
+         int64_t prefetch_bytes, ffi::String ccl) {
         std::set<std::string> chosen = Choose(enable, disable);
-        Options options{combine_bytes, prefetch_bytes};
+        Options options{combine_bytes, prefetch_bytes, ccl};
         return ir::MakeModulePass("OptimizeCollectives", [chosen, options](ir::IRModule mod) {
           return Optimize(std::move(mod), chosen, options);
         });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "op/collective.h"
+#include "op/fused_norm.h"
 #include "rules/infer_type.h"
 #include "rules/linearity.h"
 #include "rules/registry.h"
@@ -104,30 +105,36 @@ PartialFlow FlowThrough(const ir::Call& call,
     alike = alike && SameAxes(*partial, *found);
   }
   if (partial == nullptr) return {true, own_axes};
-  const PartialFlow refused{false, own_axes};
-  if (!alike) return refused;
+  if (op::IsFusedNorm(call.op())) {
+    // It reduces its first operand, and norms whole sums only.
+    bool is_only_x = mask[0] && std::count(mask.begin(), mask.end(), true) == 1;
+    bool is_whole = partial->reduction == mesh::Reduction::kSum && !Reduced(*partial, call, meshes);
+    return {is_only_x && is_whole, std::nullopt};
+  }
+  auto refused = [&own_axes] { return PartialFlow{false, own_axes}; };
+  if (!alike) return refused();
   if (auto collective = op::DTensorCollective(call.op())) {
     if (*collective == mesh::CollectiveKind::kAllReduce ||
         *collective == mesh::CollectiveKind::kReduceScatter) {
-      if (op::ReductionOf(call) != partial->reduction) return refused;
+      if (op::ReductionOf(call) != partial->reduction) return refused();
       return {true, Reduced(*partial, call, meshes)};
     }
     bool moves = *collective != mesh::CollectiveKind::kTransfer;
     for (const ir::Expr& operand : operands)
       moves = moves && !IsShardedOver(operand.ty(), *partial, meshes);
-    if (!moves || IsShardedOver(call.ty(), *partial, meshes)) return refused;
+    if (!moves || IsShardedOver(call.ty(), *partial, meshes)) return refused();
     return {true, *partial};
   }
-  if (!rules::CommutesWith(call, mask, partial->reduction)) return refused;
+  if (!rules::CommutesWith(call, mask, partial->reduction)) return refused();
   for (const ir::Expr& operand : operands) {
-    if (IsShardedOver(operand.ty(), *partial, meshes)) return refused;
+    if (IsShardedOver(operand.ty(), *partial, meshes)) return refused();
   }
-  if (IsShardedOver(call.ty(), *partial, meshes)) return refused;
+  if (IsShardedOver(call.ty(), *partial, meshes)) return refused();
   PartialAxes result = *partial;
   if (own_axes) {
     if (own_axes->root != result.root || own_axes->reduction != result.reduction ||
         mesh::Overlaps(own_axes->axes, result.axes))
-      return refused;
+      return refused();
     result.axes.insert(result.axes.end(), own_axes->axes.begin(), own_axes->axes.end());
   }
   return {true, result};

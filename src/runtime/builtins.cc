@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/add_rms_norm.h"
 #include "runtime/format_list.h"
 #include "runtime/strided_copy.h"
 #include "runtime/worker_context.h"
@@ -46,6 +47,10 @@ class Checker {
   void RowMajor(const char* name, const TensorView& tensor) const {
     if (!tensor.IsContiguous())
       Fail(name, " of shape ", FormatList(tensor.shape()), " is not contiguous");
+  }
+
+  void InHostMemory(const TensorView& x) const {
+    if (x.device().device_type != kDLCPU) Fail("x does not lie in host memory");
   }
 
   int Dim(const char* name, int64_t dim, const TensorView& x) const {
@@ -86,6 +91,27 @@ void AllReduce(TensorView x, const String& groups, const String& kind, TensorVie
   WorkerContext& worker = WorkerContext::Current();
   Checker("all_reduce", worker).Output(x, out, ShapeOf(x));
   worker.communicator().AllReduce(worker.FindGroup(groups), x, ParseReduceKind(kind), out);
+}
+
+// The sum is whole after the all-reduce; adding and norming then take one pass over it.
+void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, const String& groups,
+                         double epsilon, TensorView sum, TensorView normed) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("all_reduce_add_rms_norm", worker);
+  const AddRmsNormFunction add_rms_norm = FindAddRmsNorm(x.dtype());
+  for (const TensorView& like : {residual, sum, normed}) check.Output(x, like, ShapeOf(x));
+  check.InHostMemory(x);
+  check.RowMajor("weight", weight);
+  const int64_t width = x.ndim() == 0 ? 1 : x.size(x.ndim() - 1);
+  if (weight.dtype() != x.dtype() || ShapeOf(weight) != std::vector<int64_t>{width}) {
+    check.Fail("weight is ", ffi::DLDataTypeToString(weight.dtype()), " of shape ",
+               FormatList(weight.shape()), ", the last dimension of x is ", width, " ",
+               ffi::DLDataTypeToString(x.dtype()));
+  }
+  worker.communicator().AllReduce(worker.FindGroup(groups), x, ReduceKind::kSum, sum);
+  if (x.numel() == 0) return;
+  add_rms_norm(DataOf(sum), DataOf(residual), DataOf(weight), x.numel() / width, width,
+               static_cast<float>(epsilon), DataOf(normed));
 }
 
 void AllGather(TensorView x, const String& groups, int64_t dim, TensorView out) {
@@ -179,6 +205,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.all_reduce", AllReduce)
+      .def("distir.runtime.all_reduce_add_rms_norm", AllReduceAddRmsNorm)
       .def("distir.runtime.all_gather", AllGather)
       .def("distir.runtime.reduce_scatter", ReduceScatter)
       .def("distir.runtime.all_to_all", AllToAll)

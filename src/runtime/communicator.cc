@@ -1,6 +1,8 @@
 #include "runtime/communicator.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "support/error.h"
 
@@ -8,32 +10,45 @@ namespace distir::runtime {
 
 namespace {
 
-// A function-local static: factories register while libraries are loaded, in any order.
-std::map<std::string, BackendFactory>& Factories() {
-  static std::map<std::string, BackendFactory> factories;
-  return factories;
+struct Registered {
+  BackendFactory factory;
+  std::vector<std::string> extras;
+};
+
+// A function-local static: backends register while libraries are loaded, in any order.
+std::map<std::string, Registered>& Backends() {
+  static std::map<std::string, Registered> backends;
+  return backends;
 }
 
 }  // namespace
 
-bool RegisterBackend(const std::string& name, BackendFactory factory) {
-  Factories()[name] = factory;
+bool RegisterBackend(const std::string& name, BackendFactory factory,
+                     std::vector<std::string> extras) {
+  Backends()[name] = {factory, std::move(extras)};
   return true;
+}
+
+bool Offers(const std::string& backend, const std::string& builtin) {
+  auto found = Backends().find(backend);
+  if (found == Backends().end()) return false;
+  const std::vector<std::string>& extras = found->second.extras;
+  return std::find(extras.begin(), extras.end(), builtin) != extras.end();
 }
 
 std::vector<std::string> BackendNames() {
   std::vector<std::string> names;
-  for (const auto& entry : Factories()) names.push_back(entry.first);
+  for (const auto& entry : Backends()) names.push_back(entry.first);
   return names;
 }
 
 std::shared_ptr<Backend> MakeBackend(const std::string& name, std::vector<int> device_ids) {
-  auto found = Factories().find(name);
-  if (found == Factories().end()) {
+  auto found = Backends().find(name);
+  if (found == Backends().end()) {
     TVM_FFI_THROW(ValueError) << "there is no communication library \"" << name
                               << "\"; this build has " << support::Listed(BackendNames());
   }
-  return found->second(std::move(device_ids));
+  return found->second.factory(std::move(device_ids));
 }
 
 }  // namespace distir::runtime

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "runtime/half_precision.h"
+#include "runtime/stored_float.h"
 
 namespace distir::runtime {
 
@@ -39,16 +39,8 @@ const char* ReduceKindName(ReduceKind kind) {
 
 namespace {
 
-// A storage type names how elements lie in memory (Stored) and in what type they are combined
-// (Accumulator). Integers are combined as unsigned, where wrapping around is defined.
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Accumulator = T;
-  static Accumulator Load(Stored v) { return v; }
-  static Stored Store(Accumulator v) { return v; }
-};
-
+// Storage types as in runtime/stored_float.h. Integers are combined as unsigned, where wrapping
+// around is defined.
 template <typename T>
 struct Wrapping {
   using Stored = T;
@@ -58,20 +50,6 @@ struct Wrapping {
                          std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>, T>;
   static Accumulator Load(Stored v) { return v; }
   static Stored Store(Accumulator v) { return static_cast<Stored>(v); }
-};
-
-struct Float16 {
-  using Stored = uint16_t;
-  using Accumulator = float;
-  static float Load(uint16_t v) { return HalfToFloat(v); }
-  static uint16_t Store(float v) { return FloatToHalf(v); }
-};
-
-struct BFloat16 {
-  using Stored = uint16_t;
-  using Accumulator = float;
-  static float Load(uint16_t v) { return BFloat16ToFloat(v); }
-  static uint16_t Store(float v) { return FloatToBFloat16(v); }
 };
 
 struct Bool {

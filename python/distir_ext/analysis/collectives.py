@@ -14,6 +14,8 @@ import tvm_ffi
 from tvm import relax
 
 _PREFIX = "relax.ccl."
+# What a fused operator sends.
+_SENDS_AS = {"all_reduce_add_rms_norm": "all_reduce"}
 _PLANNED = ("permute", "exchange", "transfer", "send", "recv")
 
 
@@ -120,7 +122,9 @@ def _key(kind: str, call: relax.Call) -> _Key | None:
     size = _tensor_bytes(call.args[0].ty)
     if size is None:
         return (kind, group_size, None) if kind != "slice" else None
-    sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(kind, group_size, float(size))
+    sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
+        _SENDS_AS.get(kind, kind), group_size, float(size)
+    )
     return (kind, group_size, math.ceil(sent)) if kind != "slice" else None
 
 

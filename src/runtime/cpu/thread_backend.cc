@@ -50,7 +50,8 @@ std::shared_ptr<Backend> MakeThreadBackend(std::vector<int> device_ids) {
   return std::make_shared<ThreadBackend>(std::move(device_ids));
 }
 
-[[maybe_unused]] const bool kRegistered = RegisterBackend("cpu", MakeThreadBackend);
+[[maybe_unused]] const bool kRegistered =
+    RegisterBackend("cpu", MakeThreadBackend, {"all_reduce_add_rms_norm"});
 
 }  // namespace
 

@@ -1,0 +1,115 @@
+// fuse_all_reduce_norm: an all-reduce, the residual sum behind it and the RMS norm of that are one
+// operator, where the runtime has it.
+//
+//     b = R.dist.all_reduce(a, mesh[0], "R", ..)      t = R.dist.all_reduce_add_rms_norm(
+//     c = R.add(r, b)                            ->           a, r, g, mesh[0], "R", .., epsilon=e)
+//     d = R.nn.rms_norm(c, g, axes=[2], epsilon=e)    c = t[0]
+//                                                     d = t[1]
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "ir/build.h"
+#include "op/collective.h"
+#include "op/fused_norm.h"
+#include "optimize/optimization.h"
+
+namespace distir {
+namespace optimize {
+
+namespace {
+
+const ir::AttrField kAxes("relax.attrs.RMSNormAttrs", "axes");
+const ir::AttrField kEpsilon("relax.attrs.RMSNormAttrs", "epsilon");
+
+/*! \brief Whether the runtime that the program is lowered for has the operator. */
+bool IsOffered(const std::string& ccl) {
+  auto offers = ffi::Function::GetGlobal("distir.runtime.offers");
+  return offers.has_value() &&
+         (*offers)(ffi::String(ccl), ffi::String(op::kFusedNorm)).cast<bool>();
+}
+
+class NormFusion {
+ public:
+  NormFusion(Listing* listing, bool is_offered, Tally* tally)
+      : listing_(*listing), is_offered_(is_offered), tally_(*tally) {}
+
+  void Run() {
+    std::vector<Line*> lines = listing_.Lines();
+    for (size_t i = 0; i < lines.size(); ++i) order_.emplace(lines[i], static_cast<int>(i));
+    for (Line* line : lines) {
+      if (line->dropped || line->block == nullptr || line->cast.defined()) continue;
+      auto call = ir::Call::Cast(line->value);
+      if (!call.defined() || op::DTensorCollective(call.op()) != mesh::CollectiveKind::kAllReduce ||
+          op::ReductionOf(call) != mesh::Reduction::kSum || !ir::DTensorType::Is(call.ty()))
+        continue;
+      if (const char* why = Fuse(line, call)) tally_.Skip(why);
+    }
+  }
+
+ private:
+  /*! \brief Fuses an all-reduce with what follows; otherwise tells why not. */
+  const char* Fuse(Line* line, const ir::Call& reduction) {
+    Line* sum = listing_.OnlyUserOf(line->var);
+    if (sum == nullptr) return "used more than once";
+    auto add = ir::Call::Cast(sum->value);
+    if (sum->block != line->block || !add.defined() || !ir::IsOp(add.op(), "relax.add"))
+      return "no sum follows";
+    const ir::Expr& residual = add.args()[add.args()[0].same_as(line->var) ? 1 : 0];
+    auto type = ir::DTensorType::Cast(add.ty());
+    Line* norm = NormOf(sum, type);
+    if (norm == nullptr) return "no norm follows the sum";
+    if (!ir::StructurallyEqual(residual.ty(), type) || !ir::StructurallyEqual(line->var.ty(), type))
+      return "the sum broadcasts";
+    auto norm_call = ir::Call::Cast(norm->value);
+    const ir::Expr& weight = norm_call.args()[1];
+    Line* definition = listing_.DefinitionOf(weight);
+    if (definition != nullptr && definition->block == sum->block &&
+        order_.at(definition) > order_.at(sum))
+      return "the weight is computed later";
+    if (!op::HasFusedNorm(type.tensor_ty())) return "not float32, float16 or bfloat16";
+    if (!is_offered_) return "the runtime has no such operator";
+    ir::Expr fused = listing_.InsertBefore(
+        sum, sum->var.name(),
+        op::MakeFusedNorm(reduction.args()[0], residual, weight, type, op::ReduceAxes(reduction),
+                          kEpsilon(norm_call.attrs()).cast<double>()));
+    listing_.SetValue(sum, ir::MakeTupleGetItem(fused, 0));
+    listing_.SetValue(norm, ir::MakeTupleGetItem(fused, 1));
+    listing_.DropUnused(line);
+    ++tally_.matched;
+    return nullptr;
+  }
+
+  /*! \brief The RMS norm of a sum over its last dimension, placed as the sum; null: none. */
+  Line* NormOf(Line* sum, const ir::DTensorType& type) {
+    for (Line* user : listing_.UsersOf(sum->var)) {
+      auto call = ir::Call::Cast(user->value);
+      if (user->block != sum->block || !call.defined() ||
+          !ir::IsOp(call.op(), "relax.nn.rms_norm") || !call.args()[0].same_as(sum->var) ||
+          !ir::StructurallyEqual(call.ty(), type))
+        continue;
+      auto axes = kAxes(call.attrs()).cast<ffi::Array<int64_t>>();
+      int64_t last = type.tensor_ty().ndim() - 1;
+      if (axes.size() == 1 && (axes[0] == -1 || axes[0] == last)) return user;
+    }
+    return nullptr;
+  }
+
+  Listing& listing_;
+  const bool is_offered_;
+  Tally& tally_;
+  std::unordered_map<const Line*, int> order_;
+};
+
+}  // namespace
+
+void FuseAllReduceNorm(Program* program, Tally* tally) {
+  bool is_offered = IsOffered(program->options.ccl);
+  for (NamedListing& function : program->functions)
+    NormFusion(function.listing.get(), is_offered, tally).Run();
+}
+
+}  // namespace optimize
+}  // namespace distir
