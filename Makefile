@@ -28,6 +28,7 @@ endif
 TOOLS := $(VENV)/.tools
 PACKAGE := $(VENV)/.package
 TEST_PACKAGES := $(VENV)/.test-packages
+MODEL_PACKAGES := $(VENV)/.model-packages
 LINT_PACKAGES := $(VENV)/.lint-packages
 
 NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src)
@@ -35,24 +36,28 @@ CXX_FILES = $(shell find src -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
 EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
 
-.PHONY: help demo test asan tsan lint tidy format wheel clean
+.PHONY: help demo test test-models asan tsan lint tidy format wheel clean
 
 help:
-	@echo "make demo     install into $(VENV) and run the demonstration"
-	@echo "make test     install into $(VENV) and run the tests"
-	@echo "make asan     run the tests with AddressSanitizer in the native library"
-	@echo "make tsan     run the tests with ThreadSanitizer in the native library"
-	@echo "make lint     check formatting, types and the order of includes and imports"
-	@echo "make tidy     check the C++ sources with clang-tidy (minutes)"
-	@echo "make format   format Python and C++"
-	@echo "make wheel    build the wheel into dist/"
-	@echo "make clean    remove $(VENV) and everything built"
+	@echo "make demo         install into $(VENV) and run the demonstration"
+	@echo "make test         install into $(VENV) and run the tests"
+	@echo "make test-models  install torch and transformers too and run the tests of real models"
+	@echo "make asan         run the tests with AddressSanitizer in the native library"
+	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
+	@echo "make lint         check formatting, types and the order of includes and imports"
+	@echo "make tidy         check the C++ sources with clang-tidy (minutes)"
+	@echo "make format       format Python and C++"
+	@echo "make wheel        build the wheel into dist/"
+	@echo "make clean        remove $(VENV) and everything built"
 
 demo: $(PACKAGE)
 	@$(BIN)/distir demo
 
 test: $(PACKAGE) $(TEST_PACKAGES)
 	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-models: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
+	@$(BIN)/python -m pytest -n $(JOBS) -m models tests/models $(PYTEST_ARGS)
 
 lint: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff check
@@ -124,6 +129,11 @@ $(PACKAGE): $(TOOLS) $(NATIVE_SOURCES)
 
 $(TEST_PACKAGES): pyproject.toml | $(PACKAGE)
 	@$(INSTALL) 'distir-ext[test]'
+	@touch $@
+
+$(MODEL_PACKAGES): pyproject.toml | $(PACKAGE)
+	@echo "Installing torch, transformers and onnx"
+	@$(INSTALL) 'distir-ext[torch]'
 	@touch $@
 
 $(LINT_PACKAGES): pyproject.toml | $(PACKAGE)

@@ -1,0 +1,90 @@
+"""What an example is made of: an imported model, its numbers, and plans on parameter names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm.relax.frontend import detach_params
+
+import distir_ext as dx
+from distir_ext.annotate import Plan
+
+Array = npt.NDArray[Any]
+
+TENSOR = "tensor"
+DATA_TENSOR = "data x tensor"
+FULLY_SHARDED = "fully sharded"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A mesh, and which of its axes shard which parameters."""
+
+    mesh: dx.Mesh
+    patterns: Plan
+
+
+@dataclass(frozen=True)
+class Model:
+    """An imported model with the function ``main``."""
+
+    name: str
+    """One word, as on the command line."""
+
+    module: tvm.IRModule
+    """The unpartitioned program; its first parameters are the inputs, the others the weights."""
+
+    inputs: Mapping[str, Array]
+    """Global values of the inputs, in order."""
+
+    weights: Mapping[str, Array]
+    """Global values of the weights, in order."""
+
+    expected: Array
+    """What the framework that the model comes from computes."""
+
+    partitions: Mapping[str, Partition]
+    """By the name of the plan."""
+
+
+def partitions(inputs: Mapping[str, Array], tensor: Plan, sharded: Plan) -> dict[str, Partition]:
+    """The plans that are tried on every model.
+
+    Args:
+        inputs: The model's inputs; dimension 0 of each is the batch.
+        tensor: From patterns on weights to dims over the axis "tp".
+        sharded: From patterns on weights to dims over the axis "fsdp".
+    """
+
+    def batch(axis: str) -> Plan:
+        return {name: (axis, *[None] * (value.ndim - 1)) for name, value in inputs.items()}
+
+    return {
+        TENSOR: Partition(dx.Mesh((4,), ("tp",)), tensor),
+        DATA_TENSOR: Partition(dx.Mesh((2, 2), ("dp", "tp")), {**batch("dp"), **tensor}),
+        FULLY_SHARDED: Partition(dx.Mesh((4,), ("fsdp",)), {**batch("fsdp"), **sharded}),
+    }
+
+
+def imported(
+    name: str,
+    module: tvm.IRModule,
+    inputs: Mapping[str, Array],
+    expected: Array,
+    tensor: Plan,
+    sharded: Plan,
+) -> Model:
+    """A model from what a frontend returned with its weights kept as parameters."""
+    module, params = detach_params(module)
+    function = module["main"]
+    names = [param.name for param in function.params]
+    if names[: len(inputs)] != list(inputs):
+        raise ValueError(f"{name}: inputs are {list(inputs)}, but the program starts with {names}")
+    values = [np.asarray(value.numpy()) for value in params["main"]]
+    weights = dict(zip(names[len(inputs) :], values, strict=True))
+    return Model(name, module, inputs, weights, expected, partitions(inputs, tensor, sharded))
