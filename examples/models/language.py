@@ -52,12 +52,11 @@ LLAMA: Plan = {
 }
 LLAMA_SHARDED: Plan = {r".*norm_weight": ("fsdp",), r"p_.*_weight": ("fsdp", None)}
 
-# Every expert is divided, as a feed-forward layer is. Gate and up are the halves of one weight,
-# which a contiguous shard does not divide alike, so the columns that are sharded are the inputs.
+# Every expert is divided, as a feed-forward layer is.
 MIXTRAL: Plan = {
     **LLAMA_ATTENTION,
-    r".*_experts_gate_up_proj": (None, None, "tp"),
-    r".*_experts_down_proj": (None, "tp", None),
+    r".*_experts_gate_up_proj": (None, "tp", None),
+    r".*_experts_down_proj": (None, None, "tp"),
 }
 MIXTRAL_SHARDED: Plan = {r".*_experts_.*": ("fsdp", None, None), **LLAMA_SHARDED}
 

@@ -10,6 +10,7 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 #include "op/collective.h"
+#include "propagation/batch_dims.h"
 #include "propagation/emit.h"
 #include "propagation/instances.h"
 #include "rules/tir_rule.h"
@@ -193,7 +194,7 @@ class Propagation {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
       auto graph = std::make_unique<FunctionGraph>(BuildGraph(
-          gv.name(), calls_.FunctionOf(gv), &meshes_, &kernels_,
+          gv.name(), SeparateBatchDims(calls_.FunctionOf(gv)), &meshes_, &kernels_,
           [this](const ir::GlobalVar& callee) { return calls_.IsRelaxFunction(callee); }));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }

@@ -1,0 +1,102 @@
+"""What models communicate under Megatron's plan, in bytes, and which operators make them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tvm import relax
+from tvm.relax.distributed import DTensorType
+
+import distir_ext as dx
+
+pytestmark = pytest.mark.models
+
+BATCH, SEQUENCE, HIDDEN, VOCABULARY, LAYERS = 4, 8, 64, 128, 2
+FLOAT = 4  # bytes
+
+
+def communicated(model, plan, first=None):
+    """How often each (kind, bytes sent per device) occurs; `first` comes before the plan."""
+    partition = model.partitions[plan]
+    patterns = {**(first or {}), **partition.patterns}
+    lowered = dx.lower(dx.annotate(model.module, partition.mesh, patterns))
+    found: Counter[tuple[str, int]] = Counter()
+    for each in dx.analysis.collectives(lowered):
+        found[each.kind, each.bytes_per_device] += each.count
+    return found
+
+
+def beyond_megatron(found, data, tensor):
+    """What is left after two all-reduces of the hidden states per layer.
+
+    The embedding and the logits may take one collective each: at most a gather of their weight, or
+    of the logits. Layers are alike, so that one that is needed inside of them comes LAYERS times.
+    """
+    share = (tensor - 1) / tensor
+    hidden = BATCH // data * SEQUENCE * HIDDEN * FLOAT
+    expected = Counter({("all_reduce", round(2 * share * hidden)): 2 * LAYERS})
+    missing = expected - found
+    assert not missing, f"Megatron's reductions are missing: {missing}"
+    rest = sorted((found - expected).elements(), key=lambda each: each[1])
+    outer = share * VOCABULARY * max(HIDDEN, BATCH // data * SEQUENCE) * FLOAT
+    allowed = [each for each in rest if each[1] <= outer][:2]
+    for each in allowed:
+        rest.remove(each)
+    return rest
+
+
+@pytest.mark.parametrize(("plan", "data", "tensor"), [("tensor", 1, 4), ("data x tensor", 2, 2)])
+def test_llama_needs_two_reductions_per_layer(exported, plan, data, tensor):
+    model = exported("llama")
+    assert model.inputs["input_ids"].shape == (BATCH, SEQUENCE)
+    assert beyond_megatron(communicated(model, plan), data, tensor) == []
+
+
+def test_other_plans_are_not_taken_for_megatrons(exported):
+    columns = {".*_layers_0_self_attn_o_proj_weight": ("tp", None)}  # where rows would do
+    with pytest.raises(AssertionError, match="reductions are missing"):
+        beyond_megatron(communicated(exported("llama"), "tensor", columns), 1, 4)
+
+
+def test_gathers_inside_layers_are_seen(exported):
+    found = communicated(exported("llama"), "tensor")
+    found["all_gather", 18432] += 2
+    assert beyond_megatron(found, 1, 4) != []
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral", "mamba2", "vision", "encoder"])
+def test_only_lookups_and_splits_gather(exported, name):
+    """Every other operator is sharded where its operands are."""
+    assert gathering(exported(name), "tensor") <= {"relax.take", "relax.split"}
+
+
+def test_an_operator_that_gathers_is_seen(exported):
+    assert "relax.matmul" in gathering(exported("llama"), "fully sharded")
+
+
+def gathering(model, plan):
+    """The operators before which a tensor is redistributed to fewer shards."""
+    partition = model.partitions[plan]
+    mod = dx.annotate(model.module, partition.mesh, partition.patterns)
+    main = dx.transform.PropagateSharding()(mod)["main"]
+    gathered = set()
+    users = set()
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call):
+                continue
+            if any(argument in gathered for argument in call.args):
+                users.add(call.op.name)
+            is_move = call.op.name == "relax.dist.redistribute"
+            if is_move and shards(binding.var) < shards(call.args[0]):
+                gathered.add(binding.var)
+    return users
+
+
+def shards(value):
+    """The number of mesh axes that shard a tensor; none before it is placed."""
+    if not isinstance(value.ty, DTensorType):
+        return 0
+    return sum(int(spec.axis) >= 0 for spec in value.ty.placement.dim_specs)
