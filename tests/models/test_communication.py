@@ -66,9 +66,9 @@ def test_gathers_inside_layers_are_seen(exported):
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral", "mamba2", "vision", "encoder"])
-def test_only_lookups_and_splits_gather(exported, name):
+def test_only_splits_gather(exported, name):
     """Every other operator is sharded where its operands are."""
-    assert gathering(exported(name), "tensor") <= {"relax.take", "relax.split"}
+    assert gathering(exported(name), "tensor") <= {"relax.split"}
 
 
 def test_an_operator_that_gathers_is_seen(exported):
