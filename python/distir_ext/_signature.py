@@ -19,7 +19,8 @@ classes that know how a global array is divided among devices::
         | {"kind": "tuple", "fields": [TYPE, ...]}
         | {"kind": "shape", "shape": [8, "n"]}    "shape" may be absent
 
-A string among the sizes is a symbolic variable. A placement has, per mesh axis, the tensor
+A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
+rounded up: the last of them end in padding. A placement has, per mesh axis, the tensor
 dimension that it shards, or -1; several axes on one dimension nest in mesh order.
 
 Example: a type of shape ``[8, "n"]`` on a mesh of shape ``[2, 2]`` with placement ``[0, -1]`` is

@@ -66,6 +66,7 @@ def test_workers_hold_their_shards():
     [
         {"x": (None, "a", None)},
         {"x": (None, ("a", "b"), None)},
+        {"x": (None, None, ("a", "b"))},  # does not divide: whole in the cache
         {"y": (None, "b", "a")},
         {"x": (None, "a", None), "y": (None, None, "b")},
         {"x": (None, "a", None), "y": (None, "b", None)},
