@@ -207,6 +207,19 @@ def test_the_cheaper_tensor_moves(inner, rows_of_x):
     assert found["x"] == rows_of_x
 
 
+def test_what_is_wanted_behind_other_operators_counts():
+    # Behind the product stand three operators that would move with it.
+    p = Program(8)
+    x, w, y = p.param("x", 64, 2), p.param("w", 2, 64), p.param("y", 64, 64)
+    m = p.emit("m", (matmul, x, p.place("w0", w, "-|a")))
+    e = p.emit("e", (relax.op.exp, m))
+    t = p.emit("t", (relax.op.permute_dims, e))
+    s = p.emit("s", (add, t, p.place("y0", y, "-|a")))
+    found = p.shardings(s)
+    assert found["s"] == "-|a"
+    assert found["x"] == "a|-"  # the weight is gathered, nothing else moves
+
+
 def test_a_result_keeps_its_rows_where_the_reduced_dimension_wants_the_axis():
     # The partial product is scattered over rows; it need not be whole anywhere.
     p = Program(8)

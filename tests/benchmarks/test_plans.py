@@ -1,0 +1,62 @@
+"""Standard plans of transformers communicate no more than XLA does, and what the textbook says."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """The benchmark as a module; its package ``models`` is not the folder of tests of that name."""
+    others = {name: sys.modules.pop(name) for name in models_in(sys.modules)}
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        spec = importlib.util.spec_from_file_location("plans_benchmark", BENCHMARKS / "plans.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+        for name in models_in(sys.modules):
+            del sys.modules[name]
+        sys.modules.update(others)
+
+
+def models_in(names):
+    return [name for name in names if name.split(".")[0] == "models"]
+
+
+def megabytes(found):
+    return sum(one.bytes_per_device * one.count for one in found) / 1e6
+
+
+@pytest.mark.parametrize("name", ["tp8", "dp2_tp4", "fsdp8", "dp2_tp2_sp2", "moe_ep", "moe_ep_a2a"])
+def test_no_plan_sends_more_than_xla(plans, name):
+    found = plans.partitioned(plans.PLANS[name], plans.ModelConfig())
+    assert megabytes(found) <= plans.RECORDED[name][1] + 0.05
+
+
+def test_fully_sharded_weights_take_no_all_reduce(plans):
+    found = plans.partitioned(plans.PLANS["fsdp8"], plans.ModelConfig())
+    assert {one.kind for one in found} == {"all_gather", "reduce_scatter"}
+    assert megabytes(found) < 1762
+
+
+def test_experts_do_not_gather_the_routers_choices(plans):
+    found = plans.partitioned(plans.PLANS["moe_ep"], plans.ModelConfig())
+    assert [(one.kind, one.count) for one in found] == [("all_reduce", 1)]
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_fewer_key_and_value_heads_than_devices_are_only_gathered(plans, kv_heads):
+    config = dataclasses.replace(plans.ModelConfig(), layers=1, kv_heads=kv_heads)
+    found = plans.partitioned(plans.PLANS["tp8"], config)
+    assert {one.kind for one in found} == {"all_reduce", "all_gather"}
+    gathers = [one for one in found if one.kind == "all_gather"]
+    assert sum(one.count for one in gathers) <= 2
+    assert megabytes(gathers) < 8  # a batch of keys or values is 8 x 1024 x 128 x 4 bytes = 4.2 MB
