@@ -244,7 +244,7 @@ class Tally:
         self.below = 0
 
     def add(self, cost: tuple[float, float], least: float, ours: tuple[float, float]) -> None:
-        """One pair that moves data: its cost, the least bytes, and the cost of this project's plan."""
+        """One pair that moves data: its cost, the least bytes, the cost of this project's plan."""
         received, seconds = cost
         self.pairs += 1
         self.bytes += received

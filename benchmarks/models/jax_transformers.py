@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from xla_collectives import collectives
+
 from models.plans import PLANS, Plan
 from models.transformers import MASKED, Llama, MixtureOfExperts, ModelConfig
-from xla_collectives import collectives
 
 
 def rms_norm(x, weight, c):
