@@ -264,13 +264,15 @@ class Padder : public TailWriter {
   ir::Expr WithNeededTails(const ir::Expr& value, const ir::DTensorType& type,
                            const rules::OpView& view, const rules::FactorRule& rule,
                            size_t operand) {
-    std::map<Tail, std::vector<int>> dims_of;
-    for (int d : types_.UnevenDims(type))
-      dims_of[rules::NeededTail(view, rule, operand, rule.operands[operand][d][0])].push_back(d);
     ir::Expr filled = value;
-    for (const auto& [tail, dims] : dims_of) {
-      if (tail == Tail::kAny || (tail == Tail::kZero && HasZeroTail(value))) continue;
-      filled = Filled(filled, type, dims, tail);
+    for (Tail tail : {Tail::kZero, Tail::kOne, Tail::kLowest, Tail::kHighest}) {
+      if (tail == Tail::kZero && HasZeroTail(value)) continue;
+      std::vector<int> dims;
+      for (int d : types_.UnevenDims(type)) {
+        if (rules::NeededTail(view, rule, operand, rule.operands[operand][d][0]) == tail)
+          dims.push_back(d);
+      }
+      if (!dims.empty()) filled = Filled(filled, type, dims, tail);
     }
     return filled;
   }
