@@ -193,9 +193,14 @@ def test_one_build_serves_many_sizes(mod, plan, session_of):
 @pytest.mark.parametrize(
     ("mod", "plan", "batch", "message"),
     [
-        (Mlp, {"x": ("dp", None)}, 7, r'dimension 0 of input "x".* size n = 7, .* 2 parts'),
-        (Mlp, {"x": (("dp", "tp"), None)}, 6, r'dimension 0 of input "x".* size n = 6, .* 4 parts'),
-        (Reshaped, {"x": ("dp", None, None)}, 5, r'dimension 0 of input "x".* size n = 5, .* 2 parts'),
+        (Mlp, {"x": ("dp", None)}, 7, r'dimension 0 of input "x".* n = 7, .* 2 parts'),
+        (Mlp, {"x": (("dp", "tp"), None)}, 6, r'dimension 0 of input "x".* n = 6, .* 4 parts'),
+        (
+            Reshaped,
+            {"x": ("dp", None, None)},
+            5,
+            r'dimension 0 of input "x".* n = 5, .* 2 parts',
+        ),
     ],
 )
 def test_a_batch_that_does_not_divide_is_one_error(mod, plan, batch, message, session_of):
