@@ -120,15 +120,20 @@ class Spreader {
   void Spread(const std::vector<Demand>& demands, const std::vector<int64_t>& holders) {
     const int64_t num_demands = static_cast<int64_t>(demands.size());
     const int64_t num_holders = static_cast<int64_t>(holders.size());
-    const int64_t slabs = num_holders / std::gcd(num_demands, num_holders);  // of each demand
+    // Slabs of each demand. Where one cannot be cut none is, since cuts would not make it even.
+    int64_t slabs = num_holders / std::gcd(num_demands, num_holders);
+    std::vector<size_t> dims;
+    for (const Demand& demand : demands) dims.push_back(DimensionToCut(demand.box, slabs));
+    if (std::find(dims.begin(), dims.end(), units_.size()) != dims.end()) slabs = 1;
     auto holder_of = [&](int64_t slab) { return slab * num_holders / (num_demands * slabs); };
     for (int64_t i = 0; i < num_demands; ++i) {
       const Demand& demand = demands[i];
-      const size_t dim = slabs > 1 ? DimensionToCut(demand.box, slabs) : units_.size();
+      const size_t dim = slabs > 1 ? dims[i] : units_.size();
+      if (slabs > 1) Refine(dim, Refinement(demand.box, dim, slabs));
       for (int64_t from = 0, to; from < slabs; from = to) {
         const int64_t holder = holder_of(i * slabs + from);
         to = from + 1;
-        while (to < slabs && (dim == units_.size() || holder_of(i * slabs + to) == holder)) ++to;
+        while (to < slabs && holder_of(i * slabs + to) == holder) ++to;
         cuts_.push_back({{holders[holder], demand.target, demand.box}, dim, from, to, slabs});
       }
     }
@@ -165,20 +170,25 @@ class Spreader {
 
   /*! \brief The dimension along which a box cuts into equal slabs with the least refinement; their
    * number when there is none. */
-  size_t DimensionToCut(const Box& box, int64_t slabs) {
+  size_t DimensionToCut(const Box& box, int64_t slabs) const {
     size_t best = units_.size();
     int64_t least = 0;
     for (size_t d = 0; d < units_.size(); ++d) {
-      const int64_t finer = slabs / std::gcd(box.end[d] - box.begin[d], slabs);
+      const int64_t finer = Refinement(box, d, slabs);
       if (finer > 1 && (units_[d] == 0 || units_[d] % finer != 0)) continue;
       if (best == units_.size() || finer < least) {
         best = d;
         least = finer;
       }
     }
-    if (best < units_.size()) refinement_[best] = std::lcm(refinement_[best], least);
     return best;
   }
+
+  /*! \brief How much finer the grid has to be to cut a box along `dim`. */
+  static int64_t Refinement(const Box& box, size_t dim, int64_t slabs) {
+    return slabs / std::gcd(box.end[dim] - box.begin[dim], slabs);
+  }
+  void Refine(size_t dim, int64_t finer) { refinement_[dim] = std::lcm(refinement_[dim], finer); }
 
   std::vector<int64_t> units_;
   std::vector<int64_t> refinement_;
