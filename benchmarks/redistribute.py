@@ -1,6 +1,6 @@
 """What moving one tensor between shardings costs, beside other planners.
 
-    python benchmarks/redistribute.py [--meshes 8 2,4 2,2,2 2,3,2] [--bytes-only] [--xla measured]
+    python benchmarks/redistribute.py [--meshes 8 2,4 2,2,2 2,3,2] [--xla] [--cache FILE] [--torch]
 
 For every ordered pair of shardings of a matrix on each mesh (every mesh axis on a dimension or on
 none, in every order): the bytes that the device that receives most receives, and the modelled time,
