@@ -80,11 +80,18 @@ int Cluster::Between(int64_t device, int64_t other) const {
   return slowest;
 }
 
+int Cluster::Slowest(const std::vector<int64_t>& group) const {
+  // Of two devices that differ along an axis, one differs from the first there, too.
+  int slowest = 0;
+  for (int64_t device : group) slowest = std::max(slowest, Between(group[0], device));
+  return slowest;
+}
+
 int Cluster::Along(const mesh::Mesh& mesh, const mesh::AxisList& axes) const {
   if (IsUniform()) return 0;
   int slowest = 0;
   for (const std::vector<int64_t>& group : mesh::DeviceGroups(mesh, axes)) {
-    for (int64_t device : group) slowest = std::max(slowest, Between(group[0], device));
+    slowest = std::max(slowest, Slowest(group));
   }
   return slowest;
 }

@@ -59,6 +59,8 @@ class Cluster {
   /*! \brief The index in links() of the link between two devices, by id; 0 for a device and itself.
    */
   int Between(int64_t device, int64_t other) const;
+  /*! \brief The slowest link between any two devices of a group, by id: an index in links(). */
+  int Slowest(const std::vector<int64_t>& group) const;
   /*! \brief The slowest link between any two devices of a group along `axes`: an index in links().
    */
   int Along(const mesh::Mesh& mesh, const mesh::AxisList& axes) const;

@@ -26,13 +26,6 @@ mesh::CollectiveKind KindOf(const ffi::String& name) {
   TVM_FFI_THROW(ValueError) << "unknown collective " << static_cast<std::string>(name);
 }
 
-/*! \brief The slowest link from the first of a group to another. */
-Link LinkOfGroup(const Cluster& cluster, const mesh::Ints& group) {
-  int slowest = 0;
-  for (int64_t device : group) slowest = std::max(slowest, cluster.Between(group[0], device));
-  return cluster.links()[slowest];
-}
-
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -48,9 +41,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              const Cluster known = ToCluster(cluster);
              double seconds = 0;
              for (const mesh::Ints& group : groups) {
-               seconds = std::max(seconds,
-                                  Seconds(KindOf(kind), known.launch(), LinkOfGroup(known, group),
-                                          static_cast<int64_t>(group.size()), local_bytes));
+               seconds =
+                   std::max(seconds, Seconds(KindOf(kind), known.launch(),
+                                             known.links()[known.Slowest(mesh::ToVector(group))],
+                                             static_cast<int64_t>(group.size()), local_bytes));
              }
              return seconds;
            })
