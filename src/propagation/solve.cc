@@ -232,7 +232,7 @@ class AxisSolver {
     Merged merged{FactorShardings(num_factors), FactorShardings(num_factors),
                   std::vector<int>(num_factors, -1)};
     if (stage == Stage::kConflicts) {
-      MergeByCost(link, meshes_.Root(root), &merged);
+      MergeByCost(link, root, &merged);
     } else {
       waits_[index] = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
     }
@@ -289,7 +289,7 @@ class AxisSolver {
     return agreed;
   }
 
-  void MergeByCost(const Link& link, const mesh::Mesh& mesh, Merged* merged) const {
+  void MergeByCost(const Link& link, int root, Merged* merged) const {
     const rules::FactorRule& rule = *link.rule;
     std::vector<rules::FactorChoice> choices;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
@@ -307,7 +307,7 @@ class AxisSolver {
                      [](const rules::FactorChoice& a, const rules::FactorChoice& b) {
                        return a.priority > b.priority;
                      });
-    CostOf(link, mesh).Order(&choices);
+    CostOf(link, root).Order(&choices);
     merged->factors = rules::Assign(rule, choices);
     std::vector<rules::FactorChoice> kept;
     for (const rules::FactorChoice& choice : choices) {
@@ -316,20 +316,21 @@ class AxisSolver {
     merged->of_results = rules::Assign(rule, kept);
   }
 
-  /*! \brief What it costs to compute a link, its tensors placed as they are by now. */
-  rules::CallCost CostOf(const Link& link, const mesh::Mesh& mesh) const {
+  /*! \brief What it costs to compute a link on a mesh, its tensors placed as they are by now. */
+  rules::CallCost CostOf(const Link& link, int root) const {
     std::vector<const mesh::Sharding*> known[2];
     std::vector<double> bytes[2];
     for (bool is_result : {false, true}) {
       for (int index : is_result ? program_.Results(link) : program_.Operands(link)) {
         const SlotState& slot = program_.slots[index];
-        bool is_free = slot.info->is_constant || (!slot.is_stated && slot.sharding.IsReplicated());
+        const bool is_free = slot.info->is_constant || slot.root != root ||
+                             (!slot.is_stated && slot.sharding.IsReplicated());
         known[is_result].push_back(is_free ? nullptr : &slot.sharding);
         bytes[is_result].push_back(slot.info->bytes());
       }
     }
-    return rules::CallCost(cluster_, mesh, *link.rule, std::move(known[0]), std::move(known[1]),
-                           std::move(bytes[0]), std::move(bytes[1]));
+    return rules::CallCost(cluster_, meshes_.Root(root), *link.rule, std::move(known[0]),
+                           std::move(known[1]), std::move(bytes[0]), std::move(bytes[1]));
   }
 
   void Apply(int link, const rules::FactorRule& rule, const View& view,

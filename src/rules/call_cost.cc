@@ -45,6 +45,13 @@ Sharding Without(Sharding sharding, const AxisList& axes) {
   return sharding;
 }
 
+bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
+             const mesh::AxisRef& more) {
+  const Factor& info = rule.factors[factor];
+  return info.kind == FactorKind::kParallel && info.size > 0 &&
+         info.size % (mesh::NumShards(axes) * more.size) == 0;
+}
+
 }  // namespace
 
 double CallCost::SecondsToMove(const Sharding& from, const Sharding& to, double bytes) const {
@@ -102,6 +109,48 @@ void CallCost::Order(std::vector<FactorChoice>* choices) const {
     best = i;
   }
   std::rotate(choices->begin(), choices->begin() + best, choices->begin() + best + 1);
+}
+
+AxisList CallCost::Homeless(const FactorShardings& factors) const {
+  AxisList taken;
+  for (const AxisList& axes : factors) taken.insert(taken.end(), axes.begin(), axes.end());
+  AxisList homeless;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (operands_[i] == nullptr) continue;
+    for (size_t d = 0; d < operands_[i]->dims.size(); ++d) {
+      if (!rule_.NeedsWhole(rule_.operands[i][d])) continue;
+      for (const mesh::AxisRef& axis : operands_[i]->dims[d]) {
+        if (mesh::Overlaps({axis}, taken)) continue;
+        taken.push_back(axis);
+        homeless.push_back(axis);
+      }
+    }
+  }
+  return homeless;
+}
+
+std::vector<int> CallCost::Rehome(FactorShardings* factors) const {
+  std::vector<int> extended;
+  for (const mesh::AxisRef& axis : Homeless(*factors)) {
+    double least = Seconds(*factors);
+    int best = -1;
+    for (size_t f = 0; f < factors->size(); ++f) {
+      if (!HasRoom(rule_, f, (*factors)[f], axis)) continue;
+      FactorShardings moved = *factors;
+      moved[f].push_back(axis);
+      FactorShardings nested = moved;
+      DropUnnestable(rule_, &nested);
+      if (nested != moved) continue;
+      const double seconds = Seconds(moved);
+      if (seconds >= least * (1 - 1e-9)) continue;
+      least = seconds;
+      best = static_cast<int>(f);
+    }
+    if (best < 0) continue;
+    (*factors)[best].push_back(axis);
+    extended.push_back(best);
+  }
+  return extended;
 }
 
 FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& choices) {

@@ -57,7 +57,21 @@ class CallCost {
    */
   void Order(std::vector<FactorChoice>* choices) const;
 
+  /*!
+   * \brief Where the call needs all of a dimension that an operand has sharded, offers its axes to
+   * the parallel factors of known size that they divide, one at a time, to the factor with which
+   * the call is cheapest, if it is cheaper so than with the axis gathered.
+   *
+   * A sort along dimension 0 of [x|y] has its result wanted as [x|y]: x moves behind y by an
+   * all-to-all and back by another, and no device sorts what others sort.
+   * \return The factors that have more axes than before.
+   */
+  std::vector<int> Rehome(FactorShardings* factors) const;
+
  private:
+  /*! \brief The axes that operands have on dimensions that the call needs whole, if no factor has
+   * them. */
+  mesh::AxisList Homeless(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to, double bytes) const;
 
   const cost::Cluster& cluster_;

@@ -60,6 +60,10 @@ struct FactorRule {
 
   /*! \brief Whether shards of a factor are combined to the results, which do not have it. */
   bool IsCombined(size_t factor) const;
+  /*! \brief Whether a dimension of these factors is not computed by shards. */
+  bool NeedsWhole(const FactorList& dimension) const {
+    return dimension.empty() || factors[dimension[0]].kind == FactorKind::kReplicate;
+  }
   bool operator==(const FactorRule& other) const;
 };
 

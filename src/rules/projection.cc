@@ -246,6 +246,11 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   for (const FactorChoice& choice : choices) chosen.push_back(static_cast<int>(choice.factor));
   DropUnnestable(rule, &decision.factors);
   DropDisordered(rule, chosen, &decision.factors);
+  if (cost != nullptr) {
+    std::vector<int> extended = cost->Rehome(&decision.factors);
+    chosen.insert(chosen.end(), extended.begin(), extended.end());
+    DropDisordered(rule, chosen, &decision.factors);
+  }
 
   for (const TensorFactors& tensor : rule.operands) {
     decision.operands.push_back(Compose(rule, tensor, decision.factors));

@@ -61,6 +61,8 @@ struct CallSharding {
  * special factors last.
  * 3. Where two dimensions would nest the same factors in opposite orders, the factor that chose
  * last stays whole: no mesh names both.
+ * 4. With `cost`, axes of a dimension that the call needs whole may serve a parallel factor instead
+ * (CallCost::Rehome).
  *
  * \param operands, results Known shardings; null where a tensor has none (a constant, a result to
  * be inferred).
