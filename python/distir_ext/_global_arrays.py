@@ -11,7 +11,10 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._disco import Workers
 from distir_ext._host_array import HostArray, host_array
+from distir_ext._params.stored_array import StoredArray, StoredShards
+from distir_ext._sharded_array import ShardedArray, global_shape
 from distir_ext._signature import Dim, ShapeSpec, Spec, TensorSpec, TupleSpec
 
 Sizes = Mapping[str, tuple[int, str]]
@@ -47,18 +50,21 @@ class ArgumentCutter:
     The memory of all arguments stays alive as long as this object.
 
     Args:
+        workers: Who get the shards.
         known: Sizes of symbolic dimensions bound before.
     """
 
-    def __init__(self, known: Sizes | None = None) -> None:
+    def __init__(self, workers: Workers, known: Sizes | None = None) -> None:
         self.binding = SizeBinding(known)
+        self._workers = workers
         self._arrays: list[HostArray] = []
 
     def cut(self, value: Any, spec: Spec, where: str) -> Any:
         """Checks one argument.
 
         Args:
-            value: A global array, a shape, or a nested sequence of these.
+            value: A global array, on the host, on the workers or on disk; a shape; or a nested
+                sequence of these.
             spec: Its type.
             where: What messages call it, such as ``input "x" of "main"``.
 
@@ -67,18 +73,21 @@ class ArgumentCutter:
 
         Raises:
             TypeError: not an array, or of another dtype.
-            ValueError: another shape, or a symbolic size that does not divide among the devices.
+            ValueError: another shape, a symbolic size that does not divide among the devices, or
+                an array on the workers of another session.
         """
         if isinstance(spec, TupleSpec):
             return self._cut_tuple(value, spec, where)
         if isinstance(spec, ShapeSpec):
             return self._check_shape(value, spec, where)
-        try:
-            array = host_array(value)
-        except TypeError as error:
-            raise TypeError(f"{where} can not be used: {error}") from error
-        self._arrays.append(array)
+        array = self._open(value, where)
         self._check_array(array, spec, where)
+        if isinstance(array, ShardedArray):
+            shards = array.shards_for(self._workers, spec, where)
+            if shards is not None:
+                return shards
+            array = host_array(array.tensor())
+            self._arrays.append(array)
         extent = spec.local_shape(array.shape)
         by_block: dict[tuple[int, ...], Any] = {}
         by_device = {}
@@ -88,6 +97,18 @@ class ArgumentCutter:
                 by_block[block] = array.shard(begin, extent)
             by_device[device] = by_block[block]
         return by_device
+
+    def _open(
+        self, value: Any, where: str
+    ) -> HostArray | ShardedArray | StoredArray | StoredShards:
+        if isinstance(value, ShardedArray | StoredArray | StoredShards):
+            return value
+        try:
+            array = host_array(value)
+        except TypeError as error:
+            raise TypeError(f"{where} can not be used: {error}") from error
+        self._arrays.append(array)
+        return array
 
     def _cut_tuple(self, value: Any, spec: TupleSpec, where: str) -> list[Any]:
         if not isinstance(value, Sequence) or len(value) != len(spec.fields):
@@ -110,7 +131,7 @@ class ArgumentCutter:
                 self.binding.check(dim, size, f"value {index} of {where}")
         return tvm_ffi.Shape(values)
 
-    def _check_array(self, array: HostArray, spec: TensorSpec, where: str) -> None:
+    def _check_array(self, array: Any, spec: TensorSpec, where: str) -> None:
         if array.dtype != spec.dtype:
             raise TypeError(f"{where} has dtype {array.dtype}, expected {spec.dtype}")
         if len(array.shape) != len(spec.shape):
@@ -153,58 +174,31 @@ def flatten(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _global_size(dim: Dim, local: int, parts: int) -> int:
-    """The size of a dimension of which a shard has ``local``, without padding."""
-    if isinstance(dim, int) and local == -(-dim // parts):
-        return dim
-    return local * parts
-
-
 def join(
-    spec: TensorSpec | ShapeSpec, shards: Mapping[int, Any], where: str, binding: SizeBinding
+    workers: Workers,
+    spec: TensorSpec | ShapeSpec,
+    shards: Mapping[int, Any],
+    where: str,
+    binding: SizeBinding,
 ) -> Any:
     """One leaf of a global result.
 
     Args:
+        workers: Who hold the shards.
         spec: Its type.
         shards: What devices returned for it; every part at least once.
         where: What messages call it.
         binding: Sizes that the arguments have bound.
 
     Returns:
-        A ``tvm.runtime.Tensor``; a shape as it is.
+        A :class:`ShardedArray`; a shape as it is.
 
     Raises:
         ValueError: the shards are not what the type says.
     """
     if isinstance(spec, ShapeSpec):
         return next(iter(shards.values()))
-    import tvm
-
-    first = next(iter(shards.values()))
-    if not spec.shape and len(first.shape) > 0:
-        # Its type has no shape, as its data decides it; only copies can be so.
-        return first
-    paste = tvm_ffi.get_global_func("distir.runtime.paste")
-    result: Any = None
-    done = set()
-    for device, block in spec.blocks.items():
-        if device not in shards or block in done:
-            continue
-        done.add(block)
-        shard = shards[device]
-        if result is None:
-            sizes = zip(spec.shape, shard.shape, spec.parts, strict=True)
-            shape = tuple(_global_size(dim, local, parts) for dim, local, parts in sizes)
-            for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
-                binding.check(dim, size, f"dimension {index} of {where}")
-            result = tvm.runtime.empty(shape, spec.dtype)
-            extent = spec.local_shape(shape)
-        if tuple(shard.shape) != extent or str(shard.dtype) != spec.dtype:
-            raise ValueError(
-                f"{where}: device {device} returned {shard.dtype} {list(shard.shape)}, expected "
-                f"{spec.dtype} {list(extent)}"
-            )
-        begin = tuple(index * size for index, size in zip(block, extent, strict=True))
-        paste(shard, result, tvm_ffi.Shape(begin))
-    return result
+    shape = global_shape(spec, shards, where)
+    for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=False)):
+        binding.check(dim, size, f"dimension {index} of {where}")
+    return ShardedArray(workers, spec, shape, shards)

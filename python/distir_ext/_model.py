@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
 from distir_ext._disco import Workers
 from distir_ext._global_arrays import ArgumentCutter, Sizes, flatten, join, shard_for
-from distir_ext._signature import FunctionSpec, ParamSpec, Signature, parse_signature, unflatten
-
-# Per rank the worker's shards of a function's weights, by parameter index.
-Weights = Sequence[Mapping[int, Any]]
+from distir_ext._params.shards import HeldWeight, write_shards
+from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
+from distir_ext._weights import Params, Rename, Weights, load_weights
 
 
 class ModelFunction:
@@ -40,14 +41,15 @@ class ModelFunction:
 
         Args:
             *inputs: Global arrays for the inputs, in order: NumPy, TVM, or anything with
-                ``__dlpack__`` on the CPU.
+                ``__dlpack__`` on the CPU; or results of functions of the same session.
 
         Returns:
-            The global result, a ``tvm.runtime.Tensor``; nested tuples of them for a tuple.
+            The global result, a :class:`ShardedArray`, whose shards stay with the workers; nested
+            tuples of them for a tuple.
 
         Raises:
             TypeError: the wrong number of inputs, or a wrong dtype.
-            ValueError: a wrong shape.
+            ValueError: a wrong shape, or an array on the workers of another session.
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed.
         """
@@ -57,7 +59,7 @@ class ModelFunction:
             raise TypeError(
                 f'"{spec.name}" takes {len(spec.inputs)} inputs ({names}), {len(inputs)} were given'
             )
-        cutter = ArgumentCutter(self._sizes)
+        cutter = ArgumentCutter(self._workers, self._sizes)
         cuts = [
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)
@@ -94,10 +96,33 @@ class ModelFunction:
             for index, value in zip(program.results, values, strict=True):
                 shards[index][device] = value
         joined = [
-            join(leaf, held, f'result {index} of "{spec.name}"', cutter.binding)
+            join(self._workers, leaf, held, f'result {index} of "{spec.name}"', cutter.binding)
             for index, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
         ]
         return unflatten(spec.result, iter(joined))
+
+    def held_weights(self) -> dict[str, HeldWeight]:
+        """The function's weights as the workers hold them, by name.
+
+        Raises:
+            ValueError: a weight is not a tensor; names it.
+        """
+        spec = self._spec
+        found = {}
+        for index, param in enumerate(spec.params[spec.num_input :], start=spec.num_input):
+            if not isinstance(param.spec, TensorSpec):
+                raise ValueError(f'weight "{param.name}" of "{spec.name}" is not a tensor')
+            shape = tuple(
+                dim if isinstance(dim, int) else self._sizes[dim][0] for dim in param.spec.shape
+            )
+            ranks = zip(self._workers.device_ids, self._weights, strict=True)
+            shards = {device: held[index] for device, held in ranks if index in held}
+            found[param.name] = HeldWeight(param.spec, shape, shards)
+        return found
+
+    def check_open(self) -> None:
+        """Raises RuntimeError, with the reason, if the workers are gone."""
+        self._workers.check_open()
 
     def __repr__(self) -> str:
         return f"<ModelFunction {self._spec}>"
@@ -120,6 +145,28 @@ class Model:
             raise KeyError(f'the executable has no function "{name}"; it has {known}')
         return self._functions[name]
 
+    def save_shards(self, directory: str | os.PathLike[str]) -> None:
+        """Writes the weights as the workers hold them, for ``Session.load(exe, params=directory)``.
+
+        Each device's shards go to a safetensors file of its own, ``device-0.safetensors`` and so
+        on; what several devices hold is written once. ``shards.json`` says what is where. Another
+        sharding can be loaded from them, too.
+
+        Args:
+            directory: It is made if it does not exist; files of these names are replaced.
+
+        Raises:
+            OSError: a file can not be written.
+            ValueError: a weight is not a tensor, or has a dtype that safetensors files lack.
+            RuntimeError: the session is closed.
+        """
+        weights: dict[str, HeldWeight] = {}
+        for function in self._functions.values():
+            function.check_open()
+            for name, weight in function.held_weights().items():
+                weights.setdefault(name, weight)
+        write_shards(Path(directory), weights)
+
     def __contains__(self, name: object) -> bool:
         return name in self._functions
 
@@ -135,7 +182,7 @@ class Model:
 
 
 def load_model(
-    workers: Workers, exe: Any, params: Mapping[str, Any] | Sequence[Any] | None
+    workers: Workers, exe: Any, params: Params, rename: Rename = None, strict: bool = True
 ) -> Model:
     """Hands an executable to all workers and cuts its weights; see ``Session.load``."""
     module = _executable_module(exe)
@@ -147,7 +194,7 @@ def load_model(
             f"{list(signature.device_ids)}, the session has {workers.num_workers} workers for "
             f"devices {list(workers.device_ids)}"
         )
-    weights, sizes = _cut_weights(workers, signature, _weights_by_name(signature, params))
+    weights, sizes = load_weights(workers, signature, params, rename, strict)
     load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
     record = tvm_ffi.get_global_func("distir.runtime.record_operator")
     everyone = range(workers.num_workers)
@@ -183,75 +230,3 @@ def _read_signature(module: Any) -> Signature:
                     f'a program of "{function.name}"'
                 )
     return signature
-
-
-def _weights_by_name(
-    signature: Signature, params: Mapping[str, Any] | Sequence[Any] | None
-) -> dict[str, Any]:
-    """The given weights by name: exactly those that the executable's functions have."""
-    lists = {function.weights for function in signature.functions.values() if function.weights}
-    names = {param.name for weights in lists for param in weights}
-    if params is None:
-        given: dict[str, Any] = {}
-    elif isinstance(params, Mapping):
-        given = {str(name): value for name, value in params.items()}
-    else:
-        values = list(params)
-        if len(lists) > 1:
-            raise ValueError(
-                "the functions of the executable have different weights; pass them by name"
-            )
-        weights: tuple[ParamSpec, ...] = next(iter(lists), ())
-        if len(values) != len(weights):
-            expected = ", ".join(param.name for param in weights)
-            raise ValueError(
-                f"the executable has {len(weights)} weights ({expected}), {len(values)} were given"
-            )
-        given = {param.name: value for param, value in zip(weights, values, strict=True)}
-    missing = sorted(names - set(given))
-    if missing:
-        raise ValueError(f"no value was given for the weights {missing}")
-    unknown = sorted(set(given) - names)
-    if unknown:
-        raise ValueError(f"the executable has no weights {unknown}; it has {sorted(names)}")
-    return given
-
-
-def _cut_weights(
-    workers: Workers, signature: Signature, given: Mapping[str, Any]
-) -> tuple[dict[str, Weights], dict[str, Sizes]]:
-    """Each worker's shards of the weights, and the sizes they bind, by function."""
-    cutters = {name: ArgumentCutter() for name in signature.functions}
-    cuts: dict[ParamSpec, Any] = {}
-    for name, function in signature.functions.items():
-        for param in function.weights:
-            where = f'weight "{param.name}" of "{name}"'
-            cuts.setdefault(param, cutters[name].cut(given[param.name], param.spec, where))
-    # Functions that take the same weight with the same type share its shards.
-    needed: list[list[ParamSpec]] = []
-    for device in workers.device_ids:
-        mine = {}
-        for function in signature.functions.values():
-            if device in function.program_of:
-                for index in function.program_of[device].params:
-                    if index >= function.num_input:
-                        mine[function.params[index]] = True
-        needed.append(list(mine))
-    keep = tvm_ffi.get_global_func("distir.runtime.keep")
-    results = workers.run(
-        "cut weights",
-        [keep for _ in needed],
-        [
-            [shard_for(device, cuts[param]) for param in mine]
-            for device, mine in zip(workers.device_ids, needed, strict=True)
-        ],
-    )
-    held = [dict(zip(mine, kept, strict=True)) for mine, kept in zip(needed, results, strict=True)]
-    weights = {
-        name: [
-            {index: mine[param] for index, param in enumerate(function.params) if param in mine}
-            for mine in held
-        ]
-        for name, function in signature.functions.items()
-    }
-    return dict(weights), {name: cutter.binding.sizes for name, cutter in cutters.items()}

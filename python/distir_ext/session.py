@@ -14,15 +14,16 @@ worker that fails ends the step on all workers, and closes the session.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
 
 from distir_ext._disco import WorkerError, Workers
 from distir_ext._model import Model, ModelFunction, load_model
+from distir_ext._sharded_array import ShardedArray
+from distir_ext._weights import Params, Rename
 
-__all__ = ["Model", "ModelFunction", "Session", "WorkerError"]
+__all__ = ["Model", "ModelFunction", "Session", "ShardedArray", "WorkerError"]
 
 SUPPORTED_WORKERS = ("threads",)
 
@@ -71,28 +72,40 @@ class Session:
         """Whether the session has ended: closed, or because a worker failed."""
         return self._workers.closed_because is not None
 
-    def load(self, exe: Any, params: Mapping[str, Any] | Sequence[Any] | None = None) -> Model:
+    def load(
+        self, exe: Any, params: Params = None, *, rename: Rename = None, strict: bool = True
+    ) -> Model:
         """Hands an executable to all workers and cuts its weights.
+
+        Weights on disk are never in memory as a whole: each worker reads its own shard. A load that
+        takes long shows its progress on a terminal or in a notebook.
 
         Args:
             exe: What ``dx.build`` returned: an executable (or its loaded module) with a
                 ``distir_signature``.
             params: Global arrays for the weights, by name, or in order if all functions that have
-                weights have the same.
+                weights have the same; or the path of a file or directory that has them: of
+                safetensors, one file or several with an index; of TVM's tensor cache or parameter
+                file; or of what ``Model.save_shards`` wrote.
+            rename: From names in ``params`` to those of the weights: a function, or a dict in which
+                names that stay may be left out. Where it gives several names, a list or tuple,
+                they are tied: all of them get the same value.
+            strict: Whether values that the executable has no weight for are an error.
 
         Returns:
             The executable's functions, ready to be called.
 
         Raises:
             TypeError: not an executable; a weight of a wrong dtype.
+            OSError: a file can not be read.
             ValueError: no signature, devices that the session lacks, a weight that is missing, not
-                known, or of a wrong shape.
+                known, or of a wrong shape, or a file that is damaged.
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed, or a function that the executable calls does not
                 exist.
         """
         self._workers.check_open()
-        return load_model(self._workers, exe, params)
+        return load_model(self._workers, exe, params, rename, strict)
 
     def close(self) -> None:
         """Ends the workers and joins their threads. Closing twice is harmless."""

@@ -12,7 +12,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from distir_ext.session import Session
+from distir_ext.session import Session, ShardedArray
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_one_program_on_a_mesh(mlp):
     with Session(mesh) as session:
         model = session.load(mlp, params=params)
         result = model["main"](x)
-        assert isinstance(result, tvm.runtime.Tensor)
+        assert isinstance(result, ShardedArray)
         np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
 
 

@@ -1,0 +1,1 @@
+"""Weights on disk: what is in a file of each format, and arrays that workers read parts of."""

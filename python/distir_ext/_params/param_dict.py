@@ -1,0 +1,82 @@
+"""TVM's parameter files, which ``tvm.runtime.save_param_dict_to_file`` writes.
+
+A file is a magic number, the names, and as many tensors, each with a magic number, device, rank,
+dtype, shape and size before its elements; all of it little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import tvm_ffi
+
+from distir_ext._params.json_file import require
+from distir_ext._params.stored_array import StoredArray
+
+_LIST_MAGIC = 0xF7E58D4F05049CB7
+_TENSOR_MAGIC = 0xDD5E40F096B4A13F
+
+
+def is_param_dict(path: Path) -> bool:
+    """Whether the file begins as one of this format."""
+    with path.open("rb") as file:
+        return file.read(8) == struct.pack("<Q", _LIST_MAGIC)
+
+
+def read_file(path: Path) -> dict[str, StoredArray]:
+    """The tensors of a file.
+
+    Raises:
+        OSError: the file can not be read.
+        ValueError: it is damaged, or has a dtype that NumPy lacks; names the file and the tensor.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        magic, _, count = _unpack(file, "<QQQ", f"{path} is damaged: it")
+        require(magic == _LIST_MAGIC, f"{path} is not a parameter file of TVM")
+        names = []
+        for index in range(count):
+            (length,) = _unpack(file, "<Q", f"{path} is damaged: name {index}")
+            require(length <= size, f"{path} is damaged: name {index} has {length} bytes")
+            names.append(file.read(length).decode(errors="replace"))
+        (tensors,) = _unpack(file, "<Q", f"{path} is damaged: it")
+        require(
+            tensors == count == len(set(names)),
+            f"{path} is damaged: it has {tensors} tensors and {len(set(names))} names",
+        )
+        return {name: _skip_tensor(file, name, path, size) for name in names}
+
+
+def _skip_tensor(file: BinaryIO, name: str, path: Path, size: int) -> StoredArray:
+    """Where the tensor is that begins here; the file stands behind it afterwards."""
+    where = f'{path} is damaged: tensor "{name}"'
+    magic, _, _, _, rank, code, bits, lanes = _unpack(file, "<QQiiiBBH", where)
+    require(magic == _TENSOR_MAGIC and 0 <= rank <= size // 8, f"{where} has no valid header")
+    *shape, num_bytes = _unpack(file, f"<{rank + 1}q", where)
+    try:
+        dtype = str(tvm_ffi.dtype.from_dlpack_data_type((code, bits, lanes)))
+        element_bytes = np.dtype(dtype).itemsize
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f'tensor "{name}" of {path} has a dtype (code {code}, {bits} bits, {lanes} lanes) '
+            "that can not be loaded"
+        ) from error
+    require(
+        min(shape, default=0) >= 0 and num_bytes == prod(shape) * element_bytes,
+        f"{where} has {num_bytes} bytes for {dtype} {shape}",
+    )
+    offset = file.tell()
+    require(offset + num_bytes <= size, f"{where} ends at byte {offset + num_bytes} of {size}")
+    file.seek(num_bytes, 1)
+    return StoredArray(name, path, offset, tuple(shape), dtype, dtype)
+
+
+def _unpack(file: BinaryIO, form: str, where: str) -> tuple[int, ...]:
+    text = file.read(struct.calcsize(form))
+    require(len(text) == struct.calcsize(form), f"{where} is cut off")
+    return struct.unpack(form, text)

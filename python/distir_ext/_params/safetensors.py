@@ -1,0 +1,176 @@
+"""The safetensors format: reading what a file or a checkpoint of several files has, and writing.
+
+A file is a header's length (8 bytes, little-endian), the header (JSON: dtype, shape and offsets of
+each tensor) and the tensors; see https://github.com/huggingface/safetensors. It is read here, not
+by the package of that name, because its NumPy side copies whole tensors and lacks float8 types.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distir_ext._params.json_file import beside, read_json, require
+from distir_ext._params.stored_array import StoredArray
+
+# TVM's names by those of the format.
+DTYPES = {
+    "BOOL": "bool",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+# Of a header, in bytes; the limit that the format's own reader has.
+_MAX_HEADER = 100_000_000
+
+# What writers align the tensors to.
+_ALIGNMENT = 8
+
+
+def read_file(path: Path) -> dict[str, StoredArray]:
+    """The tensors of one file.
+
+    Raises:
+        OSError: the file can not be read.
+        ValueError: it is damaged, or has a dtype that is not in :data:`DTYPES`; names the file and
+            the tensor.
+    """
+    header, start, size = _read_header(path)
+    arrays = {}
+    spans = []
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        where = f'{path} is damaged: tensor "{name}"'
+        array, begin, end = _parse_entry(name, entry, path, start, where)
+        require(end <= size - start, f"{where} ends at byte {start + end} of {size}")
+        arrays[name] = array
+        spans.append((begin, end, name))
+    last, before = 0, "the header"
+    for begin, end, name in sorted(spans):
+        require(
+            begin == last,
+            f'{path} is damaged: tensor "{name}" does not begin where {before} ends '
+            f"(bytes {start + begin} and {start + last})",
+        )
+        last, before = end, f'tensor "{name}"'
+    require(start + last == size, f"{path} is damaged: {size - start - last} bytes follow {before}")
+    return arrays
+
+
+def _read_header(path: Path) -> tuple[Mapping[str, Any], int, int]:
+    """The header, where the tensors begin, and the size of the file."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        require(size >= 8, f"{path} is damaged: it has {size} bytes, fewer than a header's length")
+        file.seek(0)
+        (length,) = struct.unpack("<Q", file.read(8))
+        require(
+            length <= min(size - 8, _MAX_HEADER),
+            f"{path} is damaged: its header has {length} bytes, the file {size}",
+        )
+        return read_json(file.read(length), f"the header of {path}"), 8 + length, size
+
+
+def _parse_entry(
+    name: str, entry: Any, path: Path, start: int, where: str
+) -> tuple[StoredArray, int, int]:
+    try:
+        dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        valid = all(type(each) is int and each >= 0 for each in (*shape, begin, end))
+    except (TypeError, KeyError, ValueError):
+        valid = False
+    require(valid, f"{where} lacks a valid dtype, shape or data_offsets")
+    dtype = DTYPES.get(str(dtype_name))
+    if dtype is None:
+        raise ValueError(
+            f'tensor "{name}" of {path} has dtype {dtype_name}, which can not be loaded; '
+            f"known are {', '.join(DTYPES)}"
+        )
+    expected = prod(shape) * np.dtype(dtype).itemsize
+    require(
+        end - begin == expected,
+        f"{where} has {end - begin} bytes; {dtype} {list(shape)} takes {expected}",
+    )
+    return StoredArray(name, path, start + begin, tuple(shape), dtype, dtype), begin, end
+
+
+def read_index(path: Path) -> dict[str, StoredArray]:
+    """The tensors of a checkpoint in several files, from its ``*.safetensors.index.json``.
+
+    Raises:
+        OSError: a file can not be read.
+        ValueError: a file is damaged, has a tensor that another one has too, or has not what the
+            index says.
+    """
+    index = read_json(path.read_bytes(), str(path))
+    weight_map: Any = index.get("weight_map")
+    require(
+        isinstance(weight_map, dict) and all(isinstance(each, str) for each in weight_map.values()),
+        f"{path} is damaged: it has no weight_map from names to files",
+    )
+    arrays: dict[str, StoredArray] = {}
+    for file in sorted(set(weight_map.values())):
+        for name, array in read_file(beside(path, file)).items():
+            if name in arrays:
+                raise ValueError(
+                    f'tensor "{name}" is in two files, {arrays[name].path} and {array.path}'
+                )
+            arrays[name] = array
+    for name, file in weight_map.items():
+        found = arrays.get(name)
+        if found is None or found.path != beside(path, file):
+            raise ValueError(f'{path} is damaged: tensor "{name}" is not in {file}')
+    unlisted = sorted(set(arrays) - set(weight_map))
+    if unlisted:
+        raise ValueError(f"{path} is damaged: it lacks {unlisted}, which its files have")
+    return arrays
+
+
+def write_file(path: Path, tensors: Iterable[tuple[str, Any]]) -> None:
+    """Writes tensors, each brought to the host when its turn comes.
+
+    Args:
+        path: The file; it is replaced.
+        tensors: Names and tensors, with ``shape``, ``dtype`` and ``numpy()``.
+
+    Raises:
+        ValueError: the format has no such dtype; names the tensor.
+    """
+    items = list(tensors)
+    header: dict[str, Any] = {}
+    end = 0
+    for name, tensor in items:
+        dtype = str(tensor.dtype)
+        if dtype not in _NAMES:
+            raise ValueError(f'tensor "{name}" has dtype {dtype}, which safetensors files lack')
+        shape = [int(size) for size in tensor.shape]
+        begin, end = end, end + prod(shape) * np.dtype(dtype).itemsize
+        header[name] = {"dtype": _NAMES[dtype], "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)))
+        file.write(text)
+        for _, tensor in items:
+            file.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)

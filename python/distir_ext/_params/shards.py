@@ -1,0 +1,125 @@
+"""Weights as the workers hold them: one safetensors file per device, and an index.
+
+The index, ``shards.json``, has for each weight the global shape, into how many pieces each
+dimension is cut, and the file of each piece, row-major. A piece that several devices hold is
+written once, by the first of them::
+
+    {"format": "distir_ext.shards", "version": 1,
+     "weights": {"w": {"shape": [8, 6], "dtype": "float32", "parts": [2, 1],
+                       "files": ["device-0.safetensors", "device-1.safetensors"]}}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from distir_ext._params import safetensors
+from distir_ext._params.json_file import beside, read_json, require
+from distir_ext._params.stored_array import StoredArray, StoredShards
+from distir_ext._signature import TensorSpec
+
+INDEX_NAME = "shards.json"
+FORMAT = "distir_ext.shards"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class HeldWeight:
+    """A weight on the workers.
+
+    Attributes:
+        spec: Its type.
+        shape: Its global sizes.
+        shards: The shard of each device that holds one.
+    """
+
+    spec: TensorSpec
+    shape: tuple[int, ...]
+    shards: Mapping[int, Any]
+
+
+def write_shards(directory: Path, weights: Mapping[str, HeldWeight]) -> None:
+    """Writes weights; files of the same names are replaced.
+
+    Raises:
+        OSError: a file can not be written.
+        ValueError: a weight has a dtype that safetensors files lack.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    index = directory / INDEX_NAME
+    index.unlink(missing_ok=True)  # no index over files that are half written
+    entries = {}
+    files: dict[int, list[tuple[str, Any]]] = {}
+    for name, weight in weights.items():
+        holders: dict[tuple[int, ...], int] = {}
+        for device, block in weight.spec.blocks.items():
+            if device in weight.shards and block not in holders:
+                holders[block] = device
+                files.setdefault(device, []).append((name, weight.shards[device]))
+        entries[name] = {
+            "shape": list(weight.shape),
+            "dtype": weight.spec.dtype,
+            "parts": list(weight.spec.parts),
+            "files": [_file_name(holders[block]) for block in sorted(holders)],
+        }
+    for device, tensors in files.items():
+        safetensors.write_file(directory / _file_name(device), tensors)
+    content = {"format": FORMAT, "version": VERSION, "weights": entries}
+    index.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _file_name(device: int) -> str:
+    return f"device-{device}.safetensors"
+
+
+def read_index(path: Path) -> dict[str, StoredShards]:
+    """The weights that :func:`write_shards` wrote, from their index.
+
+    Raises:
+        OSError: a file can not be read.
+        ValueError: a file is damaged, or has not what the index says; names it and the weight.
+    """
+    index = read_json(path.read_bytes(), str(path))
+    require(
+        index.get("format") == FORMAT and index.get("version") == VERSION,
+        f"{path} is not an index of shards, of version {VERSION}",
+    )
+    files: dict[str, dict[str, StoredArray]] = {}
+    weights = {}
+    try:
+        for name, entry in index["weights"].items():
+            pieces = []
+            for file in entry["files"]:
+                if file not in files:
+                    files[file] = safetensors.read_file(beside(path, file))
+                if name not in files[file]:
+                    raise ValueError(f'{path} is damaged: tensor "{name}" is not in {file}')
+                pieces.append(files[file][name])
+            weights[name] = _assemble(name, path, entry, pieces)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: a weight lacks a valid {error}") from error
+    return weights
+
+
+def _assemble(
+    name: str, path: Path, entry: Mapping[str, Any], pieces: list[StoredArray]
+) -> StoredShards:
+    shape, parts = tuple(entry["shape"]), tuple(entry["parts"])
+    require(
+        len(parts) == len(shape) and min(parts, default=1) >= 1 and prod(parts) == len(pieces),
+        f'{path} is damaged: weight "{name}" of shape {list(shape)} has {len(pieces)} pieces for '
+        f"parts {list(parts)}",
+    )
+    extent = tuple(-(-size // count) for size, count in zip(shape, parts, strict=True))
+    for piece in pieces:
+        require(
+            piece.shape == extent and piece.dtype == entry["dtype"],
+            f"{piece} is {piece.dtype} {list(piece.shape)}, {path.name} says {entry['dtype']} "
+            f"{list(extent)}",
+        )
+    return StoredShards(name, path, shape, entry["dtype"], parts, tuple(pieces))

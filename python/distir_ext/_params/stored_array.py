@@ -1,0 +1,178 @@
+"""Arrays on disk, of which each worker reads the part that it needs.
+
+A :class:`StoredArray` says where its elements are: path, offset, shape and dtype. It is plain data,
+which another process can be sent in place of the elements. Nothing is read before a box of it is
+opened, which maps the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (makes its types known to NumPy by name)
+import numpy as np
+
+from distir_ext._host_array import HostArray, host_array
+
+
+class MappedFiles:
+    """Files in memory, each mapped once; the mappings end with this object and what is read.
+
+    All workers read one mapping, since pages count for each mapping that they are touched in.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[Path, np.ndarray[Any, Any]] = {}
+
+    def bytes(self, path: Path) -> np.ndarray[Any, Any]:
+        """All bytes of a file, which must not be empty."""
+        if path not in self._bytes:
+            self._bytes[path] = np.memmap(path, np.uint8, "r")
+        return self._bytes[path]
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """A row-major array in a file.
+
+    Attributes:
+        name: What the file calls it.
+        path: The file.
+        offset: Where its elements begin, in bytes.
+        shape: Sizes in elements.
+        dtype: TVM's name of the element type.
+        stored_dtype: That in the file, where elements are widened when they are read.
+    """
+
+    name: str
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+    stored_dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it takes in memory."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def num_stored_bytes(self) -> int:
+        """Bytes that it takes in the file."""
+        return prod(self.shape) * np.dtype(self.stored_dtype).itemsize
+
+    def read(
+        self, files: MappedFiles, begin: Sequence[int], end: Sequence[int]
+    ) -> np.ndarray[Any, Any]:
+        """The elements from ``begin`` to ``end``; memory of the file unless they are widened."""
+        if self.num_stored_bytes == 0:
+            whole = np.zeros(self.shape, self.stored_dtype)
+        else:
+            mapped = files.bytes(self.path)[self.offset : self.offset + self.num_stored_bytes]
+            whole = mapped.view(self.stored_dtype).reshape(self.shape)
+        return whole[_slices(begin, end)].astype(self.dtype, copy=False)
+
+    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
+        """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
+        return StoredBox(self, tuple(begin), tuple(extent))
+
+    def __str__(self) -> str:
+        return f'tensor "{self.name}" of {self.path}'
+
+
+@dataclass(frozen=True)
+class StoredShards:
+    """An array in pieces of equal shape, each of them a :class:`StoredArray`.
+
+    Attributes:
+        name: What its index calls it.
+        path: The index.
+        shape: Sizes in elements, without the padding of the last pieces.
+        dtype: TVM's name of the element type.
+        parts: Into how many pieces each dimension is cut.
+        pieces: Row-major.
+    """
+
+    name: str
+    path: Path
+    shape: tuple[int, ...]
+    dtype: str
+    parts: tuple[int, ...]
+    pieces: tuple[StoredArray, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it takes in memory, without padding."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def read(
+        self, files: MappedFiles, begin: Sequence[int], end: Sequence[int]
+    ) -> np.ndarray[Any, Any]:
+        """The elements from ``begin`` to ``end``; memory of the file if they lie in one piece."""
+        extent = self.pieces[0].shape
+        if any(last <= first for first, last in zip(begin, end, strict=True)):
+            return np.zeros([b - a for a, b in zip(begin, end, strict=True)], self.dtype)
+        ranges = [
+            range(first // size, -(-last // size))
+            for first, last, size in zip(begin, end, extent, strict=True)
+        ]
+        result = None
+        for block in np.ndindex(*(len(each) for each in ranges)):
+            at = [each[index] for each, index in zip(ranges, block, strict=True)]
+            origin = [index * size for index, size in zip(at, extent, strict=True)]
+            low = [max(a, b) for a, b in zip(begin, origin, strict=True)]
+            high = [min(a, b + size) for a, b, size in zip(end, origin, extent, strict=True)]
+            piece = self.pieces[int(np.ravel_multi_index(at, self.parts)) if at else 0]
+            found = piece.read(files, _minus(low, origin), _minus(high, origin))
+            if low == list(begin) and high == list(end):
+                return found
+            if result is None:
+                result = np.empty(_minus(end, begin), self.dtype)
+            result[_slices(_minus(low, begin), _minus(high, begin))] = found
+        assert result is not None
+        return result
+
+    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
+        """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
+        return StoredBox(self, tuple(begin), tuple(extent))
+
+    def __str__(self) -> str:
+        return f'tensor "{self.name}" of {self.path}'
+
+
+Stored = StoredArray | StoredShards
+
+
+@dataclass(frozen=True)
+class StoredBox:
+    """A worker's part of an array on disk; see :meth:`StoredArray.shard`."""
+
+    array: Stored
+    begin: tuple[int, ...]
+    extent: tuple[int, ...]
+
+    def open(self, files: MappedFiles) -> tuple[HostArray, Any]:
+        """What a worker can cut.
+
+        Returns:
+            The memory, which has to be kept for as long as the second is used: a native shard.
+        """
+        begin = [min(a, size) for a, size in zip(self.begin, self.array.shape, strict=True)]
+        end = [
+            min(a + b, size)
+            for a, b, size in zip(self.begin, self.extent, self.array.shape, strict=True)
+        ]
+        memory = host_array(self.array.read(files, begin, end))
+        return memory, memory.shard([0] * len(begin), self.extent)
+
+
+def _slices(begin: Sequence[int], end: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(a, b) for a, b in zip(begin, end, strict=True))
+
+
+def _minus(a: Sequence[int], b: Sequence[int]) -> list[int]:
+    return [x - y for x, y in zip(a, b, strict=True)]

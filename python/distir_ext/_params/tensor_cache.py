@@ -1,0 +1,71 @@
+"""TVM's tensor caches, which ``tvm.contrib.tvmjs.dump_tensor_cache`` writes.
+
+A cache is a directory with an index, ``tensor-cache.json`` (``ndarray-cache.json`` in earlier
+versions of TVM), and files of raw elements. Tensors of the format ``f32-to-bf16`` are float32 of
+which the upper half is stored. The index has checksums, which loading does not verify: it would
+have to read all of every file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distir_ext._params.json_file import beside, read_json, require
+from distir_ext._params.stored_array import StoredArray
+
+INDEX_NAMES = ("tensor-cache.json", "ndarray-cache.json")
+
+
+def read_index(path: Path) -> dict[str, StoredArray]:
+    """The tensors of a cache, from its index.
+
+    Raises:
+        OSError: a file can not be read.
+        ValueError: the index is damaged, does not fit its files, or has a format or dtype that is
+            not known; names the file and the tensor.
+    """
+    arrays: dict[str, StoredArray] = {}
+    try:
+        for file in read_json(path.read_bytes(), str(path))["records"]:
+            data = beside(path, file["dataPath"])
+            size = data.stat().st_size
+            require(
+                file["nbytes"] == size,
+                f"{data} is damaged: it has {size} bytes, {path.name} says {file['nbytes']}",
+            )
+            for record in file["records"]:
+                array = _parse_record(record, data, size)
+                if array.name in arrays:
+                    raise ValueError(f'{path} is damaged: it has tensor "{array.name}" twice')
+                arrays[array.name] = array
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: a record lacks a valid {error}") from error
+    return arrays
+
+
+def _parse_record(record: Mapping[str, Any], path: Path, size: int) -> StoredArray:
+    name, dtype, form = record["name"], record["dtype"], record["format"]
+    where = f'tensor "{name}" of {path}'
+    if form not in ("raw", "f32-to-bf16"):
+        raise ValueError(f"{where} has the format {form!r}; known are 'raw' and 'f32-to-bf16'")
+    stored_dtype = "bfloat16" if form == "f32-to-bf16" and dtype == "float32" else dtype
+    try:
+        element_bytes = np.dtype(stored_dtype).itemsize
+    except TypeError as error:
+        raise ValueError(f"{where} has dtype {dtype}, which can not be loaded") from error
+    shape = tuple(int(each) for each in record["shape"])
+    begin, num_bytes = record["byteOffset"], record["nbytes"]
+    require(
+        min(shape, default=0) >= 0 and num_bytes == prod(shape) * element_bytes,
+        f"{path} is damaged: {where} has {num_bytes} bytes for {stored_dtype} {list(shape)}",
+    )
+    require(
+        begin >= 0 and begin + num_bytes <= size,
+        f"{path} is damaged: {where} ends at byte {begin + num_bytes} of {size}",
+    )
+    return StoredArray(name, path, begin, shape, dtype, stored_dtype)

@@ -1,0 +1,180 @@
+"""Results of programs: global arrays whose shards stay with the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._disco import Workers
+from distir_ext._signature import Dim, TensorSpec
+
+
+class ShardedArray:
+    """A global array on the workers of a session.
+
+    Nothing is gathered before :meth:`numpy` or :meth:`tensor` is called. Passed to a function of
+    the same session that takes it with the same sharding, its shards are used where they are;
+    with another sharding it is gathered on the host and cut again.
+
+    The array does not change. It can be read after its session was closed, but not passed on.
+
+    Example, a state that stays on the workers::
+
+        logits, cache = model["prefill"](prompt)
+        while ...:
+            logits, cache = model["decode"](token, cache)
+            token = logits.numpy().argmax(-1)
+    """
+
+    def __init__(
+        self, workers: Workers, spec: TensorSpec, shape: tuple[int, ...], shards: Mapping[int, Any]
+    ) -> None:
+        self._workers = workers
+        self._spec = spec
+        self._shape = shape
+        self._shards = dict(shards)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global sizes."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def dtype(self) -> str:
+        """TVM's name of the element type."""
+        return self._spec.dtype
+
+    @property
+    def shards(self) -> Mapping[int, Any]:
+        """By device id its shard, with padding where the shards do not divide a size."""
+        return dict(self._shards)
+
+    def tensor(self) -> Any:
+        """The whole array as a new ``tvm.runtime.Tensor`` on the host."""
+        import tvm
+
+        spec = self._spec
+        first = next(iter(self._shards.values()))
+        result = tvm.runtime.empty(self._shape, spec.dtype)
+        if _decided_by_data(spec, first):
+            result.copyfrom(first)
+            return result
+        paste = tvm_ffi.get_global_func("distir.runtime.paste")
+        extent = spec.local_shape(self._shape)
+        for device in _one_holder_each(spec, self._shards):
+            block = zip(spec.blocks[device], extent, strict=True)
+            paste(self._shards[device], result, tvm_ffi.Shape(tuple(i * size for i, size in block)))
+        return result
+
+    def numpy(self) -> Any:
+        """The whole array as a new NumPy array."""
+        return self.tensor().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("a sharded array can only be copied to NumPy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return int(tvm_ffi.DLDeviceType.kDLCPU), 0
+
+    def __tvm_ffi_object__(self) -> Any:
+        return self.tensor()
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("a scalar has no length")
+        return self._shape[0]
+
+    def __repr__(self) -> str:
+        if len(self._shape) != len(self._spec.shape):
+            return f"<ShardedArray {self.dtype}{list(self._shape)}>"
+        return f"<ShardedArray {replace(self._spec, shape=self._shape)}>"
+
+    def shards_for(
+        self, workers: Workers, spec: TensorSpec, where: str
+    ) -> Mapping[int, Any] | None:
+        """The shards of the devices of another type, if they are cut and placed as it says.
+
+        Args:
+            workers: Who will use them.
+            spec: The type; its dtype and sizes are those of this array.
+            where: What messages call the use.
+
+        Returns:
+            By device id its shard; None if the array has to be cut again.
+
+        Raises:
+            ValueError: other workers hold it.
+        """
+        if workers is not self._workers:
+            raise ValueError(
+                f"{where} is on the workers of another session; pass the array's numpy() instead"
+            )
+        # The padding of a result is anything, that of an argument has to be zero.
+        sizes = zip(self._shape, self._spec.parts, strict=True)
+        if spec.parts != self._spec.parts or any(size % parts != 0 for size, parts in sizes):
+            return None
+        for device, block in spec.blocks.items():
+            if device not in self._shards or self._spec.blocks[device] != block:
+                return None
+        return {device: self._shards[device] for device in spec.blocks}
+
+
+def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
+    """Whether a tensor's type has no shape, as its data decides it; only copies can be so."""
+    return not spec.shape and len(shard.shape) > 0
+
+
+def _one_holder_each(spec: TensorSpec, shards: Mapping[int, Any]) -> list[int]:
+    """The first device that holds each block."""
+    holders: dict[tuple[int, ...], int] = {}
+    for device, block in spec.blocks.items():
+        if device in shards:
+            holders.setdefault(block, device)
+    return list(holders.values())
+
+
+def _global_size(dim: Dim, local: int, parts: int) -> int:
+    """The size of a dimension of which a shard has ``local``, without padding."""
+    if isinstance(dim, int) and local == -(-dim // parts):
+        return dim
+    return local * parts
+
+
+def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tuple[int, ...]:
+    """The shape of the array that shards make up.
+
+    Args:
+        spec: Its type.
+        shards: By device id its shard; at least one.
+        where: What messages call it.
+
+    Raises:
+        ValueError: the shards do not fit the type, or each other.
+    """
+    first = next(iter(shards.values()))
+    if _decided_by_data(spec, first):
+        return tuple(first.shape)
+    sizes = zip(spec.shape, first.shape, spec.parts, strict=True)
+    shape = tuple(_global_size(dim, local, parts) for dim, local, parts in sizes)
+    extent = spec.local_shape(shape)
+    for device, shard in shards.items():
+        if tuple(shard.shape) != extent or str(shard.dtype) != spec.dtype:
+            raise ValueError(
+                f"{where}: device {device} returned {shard.dtype} {list(shard.shape)}, expected "
+                f"{spec.dtype} {list(extent)}"
+            )
+    return shape

@@ -1,0 +1,190 @@
+"""The weights of an executable: from arrays or files to each worker's shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._disco import Workers
+from distir_ext._global_arrays import ArgumentCutter, Sizes, shard_for
+from distir_ext._host_array import HostArray
+from distir_ext._params.checkpoint import open_params
+from distir_ext._params.progress import loading_bar
+from distir_ext._params.stored_array import MappedFiles, StoredArray, StoredBox, StoredShards
+from distir_ext._signature import ParamSpec, Signature
+
+# What users may pass as weights: by name, in order, or the path of files that have them.
+Params = Mapping[str, Any] | Sequence[Any] | str | os.PathLike[str] | None
+
+# From names of values to those of weights; several if they are tied.
+Names = str | Sequence[str]
+Rename = Callable[[str], Names] | Mapping[str, Names] | None
+
+# Per rank the worker's shards of a function's weights, by parameter index.
+Weights = Sequence[Mapping[int, Any]]
+
+# Weights are cut in steps of this many bytes, or one weight: what is mapped at a time.
+_STEP_BYTES = 32 * 2**20
+
+
+def load_weights(
+    workers: Workers, signature: Signature, params: Params, rename: Rename, strict: bool
+) -> tuple[dict[str, Weights], dict[str, Sizes]]:
+    """Each worker's shards of the weights, and the sizes they bind, by function.
+
+    Everything is checked before a worker cuts the first shard; see ``Session.load``.
+    """
+    given = _weights_by_name(signature, params, rename, strict)
+    cutters = {name: ArgumentCutter(workers) for name in signature.functions}
+    cuts: dict[ParamSpec, Any] = {}
+    for name, function in signature.functions.items():
+        for param in function.weights:
+            value = given[param.name]
+            where = f'weight "{param.name}" of "{name}"'
+            if isinstance(value, StoredArray | StoredShards):
+                where += f" ({value})"
+            cuts.setdefault(param, cutters[name].cut(value, param.spec, where))
+    held: list[dict[ParamSpec, Any]] = [{} for _ in workers.device_ids]
+    sizes = {param: _num_bytes(given[param.name]) for param in cuts}
+    needed = _needed(workers, signature)
+    with loading_bar(sum(sizes.values())) as advance:
+        for step in _steps(sizes):
+            mine = [[param for param in step if param in each] for each in needed]
+            for each, shards in zip(held, _cut(workers, mine, cuts), strict=True):
+                each.update(shards)
+            advance(sum(sizes[param] for param in step))
+    weights = {
+        name: [
+            {index: mine[param] for index, param in enumerate(function.params) if param in mine}
+            for mine in held
+        ]
+        for name, function in signature.functions.items()
+    }
+    return dict(weights), {name: cutter.binding.sizes for name, cutter in cutters.items()}
+
+
+def _weights_by_name(
+    signature: Signature, params: Params, rename: Rename, strict: bool
+) -> dict[str, Any]:
+    """The given weights by name: exactly those that the executable's functions have."""
+    lists = {function.weights for function in signature.functions.values() if function.weights}
+    names = {param.name for weights in lists for param in weights}
+    source = ""
+    if params is None:
+        given: dict[str, Any] = {}
+    elif isinstance(params, str | os.PathLike):
+        given = _renamed(open_params(params), rename)
+        source = f" in {os.fspath(params)}"
+    elif isinstance(params, Mapping):
+        given = _renamed(params, rename)
+    elif rename is not None:
+        raise TypeError("rename= needs weights by name, not in order")
+    else:
+        given = _in_order(lists, params)
+    missing = sorted(names - set(given))
+    unknown = sorted(set(given) - names)
+    if missing:
+        others = f"; other names are {unknown}" if source else ""
+        raise ValueError(f"no value was given for the weights {missing}{source}{others}")
+    if unknown and strict:
+        raise ValueError(f"the executable has no weights {unknown}{source}; it has {sorted(names)}")
+    return {name: given[name] for name in names}
+
+
+def _renamed(params: Mapping[str, Any], rename: Rename) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    first: dict[str, str] = {}
+    for name, value in params.items():
+        text = str(name)
+        new = rename(text) if callable(rename) else (rename or {}).get(text, text)
+        for each in [new] if isinstance(new, str) else new:
+            if each in given:
+                raise ValueError(f'rename= calls both "{first[each]}" and "{text}" "{each}"')
+            given[each] = value
+            first[each] = text
+    return given
+
+
+def _in_order(lists: set[tuple[ParamSpec, ...]], params: Sequence[Any]) -> dict[str, Any]:
+    values = list(params)
+    if len(lists) > 1:
+        raise ValueError(
+            "the functions of the executable have different weights; pass them by name"
+        )
+    weights: tuple[ParamSpec, ...] = next(iter(lists), ())
+    if len(values) != len(weights):
+        expected = ", ".join(param.name for param in weights)
+        raise ValueError(
+            f"the executable has {len(weights)} weights ({expected}), {len(values)} were given"
+        )
+    return {param.name: value for param, value in zip(weights, values, strict=True)}
+
+
+def _needed(workers: Workers, signature: Signature) -> list[set[ParamSpec]]:
+    """Per rank the weights that its programs take.
+
+    Functions that take the same weight with the same type share its shards.
+    """
+    return [
+        {
+            function.params[index]
+            for function in signature.functions.values()
+            if device in function.program_of
+            for index in function.program_of[device].params
+            if index >= function.num_input
+        }
+        for device in workers.device_ids
+    ]
+
+
+def _num_bytes(value: Any) -> int:
+    if isinstance(value, StoredArray | StoredShards):
+        return value.num_bytes
+    return int(getattr(value, "nbytes", 0))
+
+
+def _steps(sizes: Mapping[ParamSpec, int]) -> Iterator[list[ParamSpec]]:
+    step: list[ParamSpec] = []
+    total = 0
+    for param, size in sizes.items():
+        if step and total + size > _STEP_BYTES:
+            yield step
+            step, total = [], 0
+        step.append(param)
+        total += size
+    if step:
+        yield step
+
+
+def _cut(
+    workers: Workers, mine: Sequence[Sequence[ParamSpec]], cuts: Mapping[ParamSpec, Any]
+) -> list[dict[ParamSpec, Any]]:
+    """Has the workers cut their shards of some weights; per rank what it holds then."""
+    keep = tvm_ffi.get_global_func("distir.runtime.keep")
+    files = MappedFiles()
+    memory: list[HostArray] = []
+    results = workers.run(
+        "cut weights",
+        [keep for _ in mine],
+        [
+            [_opened(shard_for(device, cuts[param]), files, memory) for param in params]
+            for device, params in zip(workers.device_ids, mine, strict=True)
+        ],
+    )
+    return [
+        dict(zip(params, kept, strict=True)) for params, kept in zip(mine, results, strict=True)
+    ]
+
+
+def _opened(shard: Any, files: MappedFiles, memory: list[HostArray]) -> Any:
+    """A shard with its boxes of files opened, for as long as ``memory`` lives."""
+    if isinstance(shard, list):
+        return [_opened(each, files, memory) for each in shard]
+    if isinstance(shard, StoredBox):
+        opened, native = shard.open(files)
+        memory.append(opened)
+        return native
+    return shard
