@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "expand/algorithm.h"
+#include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/axes.h"
 
@@ -16,6 +17,11 @@ const ir::AttrField kLayerNormAxes("relax.attrs.LayerNormAttrs", "axes");
 const ir::AttrField kLayerNormEpsilon("relax.attrs.LayerNormAttrs", "epsilon");
 const ir::AttrField kRmsNormAxes("relax.attrs.RMSNormAttrs", "axes");
 const ir::AttrField kRmsNormEpsilon("relax.attrs.RMSNormAttrs", "epsilon");
+const ir::AttrField kBatchNormAxis("relax.attrs.BatchNormAttrs", "axis");
+const ir::AttrField kBatchNormCenter("relax.attrs.BatchNormAttrs", "center");
+const ir::AttrField kBatchNormEpsilon("relax.attrs.BatchNormAttrs", "epsilon");
+const ir::AttrField kBatchNormMomentum("relax.attrs.BatchNormAttrs", "momentum");
+const ir::AttrField kBatchNormScale("relax.attrs.BatchNormAttrs", "scale");
 const ir::AttrField kInstanceNormChannel("relax.attrs.InstanceNormAttrs", "channel_axis");
 const ir::AttrField kInstanceNormAxes("relax.attrs.InstanceNormAttrs", "axes");
 const ir::AttrField kInstanceNormEpsilon("relax.attrs.InstanceNormAttrs", "epsilon");
@@ -32,6 +38,7 @@ const ir::GlobalFunction kMax("relax.op.max");
 const ir::GlobalFunction kMean("relax.op.mean");
 const ir::GlobalFunction kMultiply("relax.op.multiply");
 const ir::GlobalFunction kRsqrt("relax.op.rsqrt");
+const ir::GlobalFunction kSqrt("relax.op.sqrt");
 const ir::GlobalFunction kSquare("relax.op.square");
 const ir::GlobalFunction kSubtract("relax.op.subtract");
 const ir::GlobalFunction kSum("relax.op.sum");
@@ -136,7 +143,40 @@ ir::Expr GroupNorm(const SpecialCall& call, Writer* w) {
   return Affine(normalized, call.arg(1), call.arg(2), Only(channel, rank), w);
 }
 
-const AlgorithmTable kNormalizations({{"relax.nn.softmax", Softmax},
+/*! \brief (1 - momentum) * moving + momentum * observed. */
+ir::Expr Moved(const ir::Expr& moving, const ir::Expr& observed, double momentum, Writer* w) {
+  DLDataType dtype = DtypeOf(moving);
+  ir::Expr kept = w->Write(kMultiply, moving, w->Scalar(1 - momentum, dtype));
+  ir::Expr share = w->Write(kMultiply, w->Cast(observed, dtype), w->Scalar(momentum, dtype));
+  return w->Write(kAdd, kept, share);
+}
+
+// In training, where the statistics are those of the batch.
+ir::Expr BatchNorm(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  int rank = RankOf(x);
+  std::vector<bool> channels =
+      Only(rules::NormalizeAxis(kBatchNormAxis.Int(call.attrs(), 1), rank), rank);
+  std::vector<bool> others = channels;
+  others.flip();
+  std::vector<int> dims = Marked(others);
+  ir::Expr mean = w->Reduce(kMean, x, dims);
+  ir::Expr centred = w->Write(kSubtract, x, mean);
+  ir::Expr variance = w->Reduce(kMean, w->Write(kSquare, centred), dims);
+  double epsilon = kBatchNormEpsilon(call.attrs()).cast<double>();
+  ir::Expr shifted = w->Write(kAdd, variance, w->Scalar(epsilon, DtypeOf(variance)));
+  ir::Expr result = w->Write(kDivide, centred, w->Write(kSqrt, shifted));
+  if (kBatchNormScale.Bool(call.attrs()))
+    result = w->Write(kMultiply, result, Aligned(call.arg(1), channels, w));
+  if (kBatchNormCenter.Bool(call.attrs()))
+    result = w->Write(kAdd, result, Aligned(call.arg(2), channels, w));
+  double momentum = kBatchNormMomentum(call.attrs()).cast<double>();
+  return ir::MakeTuple({result, Moved(call.arg(3), w->Squeeze(mean, dims), momentum, w),
+                        Moved(call.arg(4), w->Squeeze(variance, dims), momentum, w)});
+}
+
+const AlgorithmTable kNormalizations({{"relax.nn.batch_norm", BatchNorm},
+                                      {"relax.nn.softmax", Softmax},
                                       {"relax.nn.log_softmax", LogSoftmax},
                                       {"relax.nn.layer_norm", LayerNorm},
                                       {"relax.nn.rms_norm", RmsNorm},

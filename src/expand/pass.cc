@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "expand/algorithm.h"
+#include "expand/creation.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
@@ -48,14 +49,15 @@ std::optional<Found> Find(const ir::Call& call, op::MeshTable* meshes) {
 
 class Expander : public ir::FunctionRewriter {
  public:
-  explicit Expander(op::MeshTable* meshes) : meshes_(*meshes) {}
+  Expander(const ir::Function& function, op::MeshTable* meshes)
+      : creations_(function, meshes), meshes_(*meshes) {}
 
   /*! \brief Whether the function has a call that may have to be expanded. */
   static bool MayApply(const ir::Function& function) {
     bool may = false;
     ir::VisitBindings(function.body(), [&may](const ir::Binding& binding) {
       ir::Call call = ir::BoundCall(binding);
-      may = may || (call.defined() && FindAlgorithm(call.op()) != nullptr && IsOnDTensors(call));
+      may = may || (call.defined() && FindAlgorithm(call.op()) != nullptr);
     });
     return may;
   }
@@ -64,7 +66,10 @@ class Expander : public ir::FunctionRewriter {
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (creations_.IsOnlyInPieces(var)) return;
     auto call = ir::Call::Cast(value);
+    if (const Creation* creation = call.defined() ? creations_.Find(call) : nullptr)
+      return Create(var, *creation, ir::DTensorType::Cast(call.ty()));
     std::optional<Found> found;
     if (call.defined()) found = Find(call, &meshes_);
     if (!found) return FunctionRewriter::RewriteVarBinding(var, value);
@@ -84,6 +89,22 @@ class Expander : public ir::FunctionRewriter {
     BindAs(var, result, inferred, &writer);
   }
 
+  /*! \brief Binds `var` to a value of `type`, of which the shards are made. */
+  void Create(const ir::Var& var, const Creation& creation, const ir::DTensorType& type) {
+    any_ = true;
+    Writer writer(&meshes_, creation.view,
+                  [&](const ir::Expr& made) { return Emit(var.name(), made); });
+    const ir::Call& whole = creation.call;
+    ir::Call call = ir::MakeCall(whole.ty(), whole.op(), RewriteAll(whole.args()), whole.attrs(),
+                                 whole.ty_args(), whole.span());
+    ir::Expr result = creation.algorithm({call, creation.rule, creation.sharding}, &writer);
+    int root;
+    result = writer.Placed(result, meshes_.ShardingOf(type, &root));
+    if (!ir::StructurallyEqual(result.ty(), type))
+      result = Emit(var.name(), op::MakeRedistribute(result, type));
+    Alias(var, result);
+  }
+
   /*! \brief Binds `var` to a value, placed exactly as its type says. */
   void BindAs(const ir::Var& var, const ir::Expr& value, const rules::InferredCall& inferred,
               Writer* writer) {
@@ -95,6 +116,7 @@ class Expander : public ir::FunctionRewriter {
     Bind(var, ir::MakeTuple(fields));
   }
 
+  const Creations creations_;
   op::MeshTable& meshes_;
   bool any_ = false;
 };
@@ -112,7 +134,7 @@ ir::IRModule ExpandSharded(const ir::IRModule& mod) {
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined() || !Expander::MayApply(function)) continue;
-    Expander expander(&meshes);
+    Expander expander(function, &meshes);
     ir::Function expanded = expander.RewriteFunction(function);
     if (!expander.any()) continue;
     functions.Set(gv, expanded);

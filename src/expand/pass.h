@@ -12,7 +12,7 @@ namespace distir {
 namespace expand {
 
 /*! \brief Rewrites the calls of which a special factor is sharded, see expand/algorithm.h; the
- * module itself where there are none. */
+ * and makes values in pieces, see expand/creation.h; the module itself where there is neither. */
 ir::IRModule ExpandSharded(const ir::IRModule& mod);
 /*! \brief Whether a call on DTensors has to be expanded. */
 bool IsSharded(const ir::Call& call, op::MeshTable* meshes);

@@ -15,7 +15,9 @@ namespace expand {
 
 namespace {
 
+const ir::GlobalFunction kAdd("relax.op.add");
 const ir::GlobalFunction kAstype("relax.op.astype");
+const ir::GlobalFunction kMultiply("relax.op.multiply");
 const ir::GlobalFunction kReshape("relax.op.reshape");
 const ir::GlobalFunction kExpandDims("relax.op.expand_dims");
 const ir::GlobalFunction kSqueeze("relax.op.squeeze");
@@ -120,19 +122,32 @@ ir::Expr Writer::Placed(const ir::Expr& x, const mesh::Sharding& sharding) {
   return emit_(op::MakeRedistribute(x, TypeOf(TensorTypeOf(x), sharding)));
 }
 
-ir::Expr Writer::ShardIndex(const mesh::AxisList& axes, int dim, int rank) {
-  int64_t shards = mesh::NumShards(axes);
-  ir::Call whole =
-      kArange(ir::MakeInt(0), ir::MakeInt(shards), ir::MakeInt(1), kInt64).cast<ir::Call>();
+ir::Expr Writer::Range(const ir::Expr& size, const mesh::AxisList& axes) {
+  ir::Call whole = kArange(ir::MakeInt(0), size, ir::MakeInt(1), kInt64).cast<ir::Call>();
   ir::Type type = rules::InferGlobalType(whole);
-  ir::Expr indices = emit_(ir::MakeCall(type, whole.op(), whole.args(), whole.attrs()));
+  ir::Expr range = emit_(ir::MakeCall(type, whole.op(), whole.args(), whole.attrs()));
   mesh::Sharding sharding = mesh::Sharding::Replicated(1);
   sharding.dims[0] = axes;
+  return Placed(range, sharding);
+}
+
+ir::Expr Writer::ShardIndex(const mesh::AxisList& axes, int dim, int rank) {
+  ir::Expr indices = Range(ir::MakeInt(mesh::NumShards(axes)), axes);
   std::vector<int> ones;
   for (int d = 0; d < rank; ++d) {
     if (d != dim) ones.push_back(d);
   }
-  return ExpandDims(Placed(indices, sharding), ones);
+  return ExpandDims(indices, ones);
+}
+
+ir::Expr Writer::Positions(const mesh::AxisList& axes, const ir::Expr& size) {
+  int64_t whole = ir::StaticDim(size), shards = mesh::NumShards(axes);
+  if (whole < 0 || shards == 1) return Range(size, axes);
+  int64_t length = whole / shards;
+  ir::Expr begin =
+      Write(kMultiply, ShardIndex(axes, 0, 2), Scalar(static_cast<double>(length), kInt64));
+  ir::Expr within = Range(ir::MakeInt(length), {});
+  return Reshape(Write(kAdd, begin, within), {size});
 }
 
 ir::Expr Writer::Place(const ir::Call& call) {

@@ -60,11 +60,16 @@ class Writer {
   /*! \brief Which of the shards along `axes` a device has, as dimension `dim` of `rank`, the others
    * of size 1: 0, 1, .. of int64 over the devices. */
   ir::Expr ShardIndex(const mesh::AxisList& axes, int dim, int rank);
+  /*! \brief 0, 1, .. of int64, `size` of them, sharded along `axes`; each device makes its own
+   * where the size is known. */
+  ir::Expr Positions(const mesh::AxisList& axes, const ir::Expr& size);
 
   mesh::Sharding ShardingOf(const ir::Expr& x);
 
  private:
   ir::Expr Place(const ir::Call& call);
+  /*! \brief 0, 1, .. of int64 up to `size`, made whole, then placed. */
+  ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
   ir::DTensorType TypeOf(const ir::TensorType& type, const mesh::Sharding& sharding);
 
   op::MeshTable& meshes_;

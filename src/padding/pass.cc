@@ -117,6 +117,9 @@ class Padder : public TailWriter {
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     auto call = ir::Call::Cast(value);
     if (!call.defined()) return Rename(var, value);
+    if (const rules::RuleEntry* entry = rules::FindRule(call.op());
+        entry != nullptr && StatesSizes(*entry))
+      sized_calls_.emplace(var.get(), call);
     bool is_uneven = types_.IsUneven(var.ty());
     for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || types_.IsUneven(arg.ty());
     if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
@@ -150,6 +153,8 @@ class Padder : public TailWriter {
   // Between two paddings the dimension is whole for a moment.
   void Redistribute(const ir::Var& var, const ir::Call& call) {
     auto target = ir::DTensorType::Cast(call.ty());
+    if (ir::Var made = MadeLonger(call.args()[0], types_.Extents(target)); made.defined())
+      return void(Bind(var, op::MakeRedistribute(made, Padded(target)), Padded(target)));
     auto source = ir::DTensorType::Cast(call.args()[0].ty());
     ir::Expr value = Rewrite(call.args()[0]);
     bool is_zero = true;
@@ -171,6 +176,38 @@ class Padder : public TailWriter {
       Bind(var, op::MakeRedistribute(value, ir::DTensorType::Cast(type)), type);
     }
     if (is_zero) has_zero_tail_.insert(Rewrite(var).get());
+  }
+
+  /*! \brief Whether the call of an operator can be written for other sizes. */
+  static bool StatesSizes(const rules::RuleEntry& entry) {
+    return entry.shape_argument >= 0 || entry.local_attrs != nullptr || entry.local_args != nullptr;
+  }
+
+  /*! \brief A value with more elements along dimensions that its call makes of nothing, as R.zeros
+   * does; null where there is none to add, or the call cannot be written so. */
+  ir::Var MadeLonger(const ir::Expr& value, const Sizes& want) {
+    auto found = sized_calls_.find(value.get());
+    if (found == sized_calls_.end()) return ir::Var();
+    const ir::Call& call = found->second;
+    auto like = ir::DTensorType::Cast(call.ty());
+    rules::OpView view = rules::ViewCall(call, call.ty());
+    Sizes have = like.defined() ? types_.Extents(like) : rules::StaticSizes(view.results[0]);
+    if (view.results.size() != 1 || have == want) return ir::Var();
+    rules::FactorRule rule = rules::RuleOf(view);
+    ffi::Array<ir::Expr> shape = ir::ShapeOf(view.results[0]);
+    for (size_t d = 0; d < want.size(); ++d) {
+      if (have[d] == want[d]) continue;
+      if (!rule.IsMade(0, d) || !rule.factors[rule.results[0][d][0]].may_be_uneven)
+        return ir::Var();
+      shape.Set(d, ir::MakeInt(want[d]));
+    }
+    ir::Type type = like.defined() ? ir::Type(WithExtents(like, want))
+                                   : ir::Type(ir::MakeTensorType(shape, view.results[0]));
+    return Emit(ir::Var::Cast(value).name(), PaddedCall(call, type, RewriteAll(call.args())));
+  }
+
+  ir::DTensorType Padded(const ir::DTensorType& type) {
+    return ir::DTensorType::Cast(types_.Padded(type));
   }
 
   /*! \brief The value with every dimension whole whose extent changes. */
@@ -211,7 +248,7 @@ class Padder : public TailWriter {
                                   return WithNeededTails(value, type, view, rule, next++);
                                 }));
     }
-    ir::Call padded = PaddedCall(var, call, args);
+    ir::Call padded = PaddedCall(call, types_.Padded(var.ty()), args);
     if (ir::IsOp(call.op(), "relax.mean")) {
       int64_t count = 1;
       for (const rules::Factor& factor : rule.factors) {
@@ -277,15 +314,14 @@ class Padder : public TailWriter {
     return filled;
   }
 
-  ir::Call PaddedCall(const ir::Var& var, const ir::Call& call, ffi::Array<ir::Expr> args) {
-    ir::Type type = types_.Padded(var.ty());
+  ir::Call PaddedCall(const ir::Call& call, const ir::Type& type, ffi::Array<ir::Expr> args) {
     const rules::RuleEntry* entry = rules::FindRule(call.op());
     if (entry->shape_argument >= 0)
-      args.Set(entry->shape_argument, ir::DTensorType::Cast(type).tensor_ty().shape());
+      args.Set(entry->shape_argument, ir::TensorType::Cast(rules::StripDistribution(type)).shape());
     ir::Call padded = ir::MakeCall(type, call.op(), args, call.attrs(), {}, call.span());
     if (entry->local_attrs == nullptr && entry->local_args == nullptr) return padded;
     // What states sizes of a worker's call states those of the padded one, too.
-    rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(var.ty()));
+    rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
     rules::OpView part = rules::ViewCall(padded, rules::StripDistribution(type));
     if (entry->local_args != nullptr) args = entry->local_args(whole, part);
     ir::Node attrs = entry->local_attrs != nullptr ? entry->local_attrs(whole, part) : call.attrs();
@@ -337,6 +373,8 @@ class Padder : public TailWriter {
   rules::KernelTable& kernels_;
   const NewNames& names_;
   ir::Function function_;
+  /*! \brief Original calls that can be written for other sizes, by their variables. */
+  std::unordered_map<const ffi::Object*, ir::Call> sized_calls_;
   /*! \brief Variables of the new function, tensors or tuples of them, whose tails are zeros. */
   std::unordered_set<const ffi::Object*> has_zero_tail_;
 };

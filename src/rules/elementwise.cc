@@ -98,12 +98,6 @@ const RuleTable kLike("create", kAll,
 const RuleTable kBroadcastTo("broadcast", kAllButStretched,
                              {{"relax.broadcast_to", Broadcasting, /*shape_argument=*/1}});
 
-// No tensor operand says how they are sharded.
-const ReplicatedTable kCreate("create",
-                              "made whole on every device; what is needed of it is sliced",
-                              {"relax.arange", "relax.eye", "relax.full", "relax.hamming_window",
-                               "relax.ones", "relax.zeros"});
-
 }  // namespace
 
 }  // namespace rules

@@ -37,15 +37,29 @@ Sizes StaticSizes(const ir::TensorType& type) {
   return sizes;
 }
 
-bool FactorRule::IsCombined(size_t factor) const {
-  if (factors[factor].kind == FactorKind::kReduction) return true;
-  if (factors[factor].kind != FactorKind::kSpecial) return false;
-  for (const TensorFactors& result : results) {
-    for (const FactorList& dim : result) {
-      if (std::find(dim.begin(), dim.end(), static_cast<int>(factor)) != dim.end()) return false;
+namespace {
+
+bool HasFactor(const std::vector<TensorFactors>& tensors, int factor) {
+  for (const TensorFactors& tensor : tensors) {
+    for (const FactorList& dim : tensor) {
+      if (std::find(dim.begin(), dim.end(), factor) != dim.end()) return true;
     }
   }
-  return true;
+  return false;
+}
+
+}  // namespace
+
+bool FactorRule::IsCombined(size_t factor) const {
+  if (factors[factor].kind == FactorKind::kReduction) return true;
+  return factors[factor].kind == FactorKind::kSpecial &&
+         !HasFactor(results, static_cast<int>(factor));
+}
+
+bool FactorRule::IsMade(size_t result, size_t dim) const {
+  const FactorList& list = results[result][dim];
+  return list.size() == 1 && factors[list[0]].kind != FactorKind::kReplicate &&
+         !HasFactor(operands, list[0]);
 }
 
 bool FactorRule::operator==(const FactorRule& other) const {

@@ -64,6 +64,9 @@ struct FactorRule {
   bool NeedsWhole(const FactorList& dimension) const {
     return dimension.empty() || factors[dimension[0]].kind == FactorKind::kReplicate;
   }
+  /*! \brief Whether dimension `dim` of a result is one factor that no operand has, and that may be
+   * sharded: what a call makes of nothing. */
+  bool IsMade(size_t result, size_t dim) const;
   bool operator==(const FactorRule& other) const;
 };
 

@@ -167,7 +167,7 @@ FactorRule TakeBackward(const OpView& view) {
   return builder.Finish();
 }
 
-// Every element is looked up in all of the boundaries.
+// The position among all boundaries is the sum of those among the boundaries of each shard.
 FactorRule Bucketize(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   RuleBuilder builder(view);
@@ -176,6 +176,8 @@ FactorRule Bucketize(const OpView& view) {
     builder.Operand(0, d, factor);
     builder.Result(0, d, factor);
   }
+  int64_t boundaries = StaticSizes(view.operands[1])[0];
+  builder.Operand(1, 0, builder.Reduce(boundaries, mesh::Reduction::kSum));
   return builder.Finish();
 }
 
@@ -204,7 +206,7 @@ const RuleTable kTakeBackward("gather", {"others", "positions: sum", "the dimens
                               {{"relax.grad.take_backward", TakeBackward}});
 const RuleTable kReverse("gather", {"batch, others", "", "sequence"},
                          {{"relax.reverse_sequence", ReverseSequence}});
-const RuleTable kBucketize("gather", {"all of the input", "", "boundaries"},
+const RuleTable kBucketize("gather", {"all of the input", "boundaries: sum"},
                            {{"relax.bucketize", Bucketize}});
 const RuleTable kMultinomial("gather", {"samples", "", "probabilities"},
                              {{"relax.multinomial_from_uniform", Multinomial}});

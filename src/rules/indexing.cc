@@ -17,7 +17,6 @@ const ir::AttrField kPadWidth("relax.attrs.PadAttrs", "pad_width");
 const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
-const ir::AttrField kOneHotAxis("relax.attrs.OneHotAttrs", "axis");
 
 // All operands and results have one rank; the dimensions in `whole` carry no factor.
 FactorRule SameRank(const OpView& view, const std::vector<bool>& whole) {
@@ -40,15 +39,6 @@ FactorRule Concat(const OpView& view) {
 
 FactorRule Split(const OpView& view) {
   return SameRank(view, AxisMask(kSplitAxis(view.call.attrs()), ShardableRank(view.operands[0])));
-}
-
-FactorRule LastTwoWhole(const OpView& view) {
-  int rank = ShardableRank(view.operands[0]);
-  std::vector<bool> whole(rank, false);
-  for (int d = rank - 2; d < rank; ++d) {
-    if (d >= 0) whole[d] = true;
-  }
-  return SameRank(view, whole);
 }
 
 /*! \brief Per dimension of a slice's operand whether the slice takes only part of it, or may. */
@@ -145,20 +135,6 @@ FactorRule Take(const OpView& view) {
   return builder.Finish();
 }
 
-// The new dimension is kept whole; the two values are scalars.
-FactorRule OneHot(const OpView& view) {
-  Sizes indices = StaticSizes(view.operands[0]);
-  int result_rank = static_cast<int>(indices.size()) + 1;
-  int axis = NormalizeAxis(kOneHotAxis.Int(view.call.attrs(), -1), result_rank);
-  RuleBuilder builder(view);
-  for (int d = 0; d < static_cast<int>(indices.size()); ++d) {
-    int factor = builder.Parallel(indices[d]);
-    builder.Operand(0, d, factor);
-    builder.Result(0, d < axis ? d : d + 1, factor);
-  }
-  return builder.Finish();
-}
-
 const RuleTable kTable("indexing", {"others", "", "axis"},
                        {{"relax.concat", Concat}, {"relax.split", Split}});
 const RuleTable kSlice("indexing", {"dimensions that are not cut", "", "others"},
@@ -171,10 +147,6 @@ const RuleTable kTake(
     {"indices, other dimensions of the table", "", "",
      "the dimension looked up: every shard gives its rows or 0, which are summed"},
     {{"relax.take", Take}});
-const RuleTable kOneHot("indexing", {"indices", "", "the new dimension"},
-                        {{"relax.one_hot", OneHot}});
-const RuleTable kTriangle("indexing", {"others", "", "the last two"},
-                          {{"relax.tril", LastTwoWhole}, {"relax.triu", LastTwoWhole}});
 
 }  // namespace
 

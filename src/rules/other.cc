@@ -13,8 +13,6 @@ const ReplicatedTable kDataDependent("data-dependent shape",
                                       "relax.vision.all_class_non_max_suppression"});
 const ReplicatedTable kScattered("scatter", "any element may be written, at positions in the data",
                                  {"relax.index_put"});
-const ReplicatedTable kPosition("create", "its values depend on the position in the whole tensor",
-                                {"relax.eye_like"});
 const ReplicatedTable kShapes("shape", "a few integers, computed from the global shape",
                               {"relax.shape_to_tensor", "relax.size", "relax.tensor_to_shape"});
 const ReplicatedTable kInspect(

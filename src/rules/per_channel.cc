@@ -59,9 +59,9 @@ FactorRule BatchNorm(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   int rank = ShardableRank(view.operands[0]);
   int channel = NormalizeAxis(kBatchNormAxis.Int(attrs, 1), rank);
-  std::vector<bool> whole(rank, kBatchNormTraining.Bool(attrs));
-  whole[channel] = false;
-  return PerChannel(view, channel, whole, FactorKind::kReplicate);
+  std::vector<bool> along(rank, kBatchNormTraining.Bool(attrs));
+  along[channel] = false;
+  return PerChannel(view, channel, along, FactorKind::kSpecial);
 }
 
 FactorRule InstanceNorm(const OpView& view) {
@@ -100,7 +100,9 @@ FactorRule Elementwise(const OpView& view) {
                     std::vector<bool>(rank, false), FactorKind::kParallel);
 }
 
-const RuleTable kBatch("normalization", {"all; in training the channels", "", "others in training"},
+const RuleTable kBatch("normalization",
+                       {"all; in training the channels", "", "",
+                        "others in training: means of the shards are reduced"},
                        {{"relax.nn.batch_norm", BatchNorm}});
 const RuleTable kInstance("normalization",
                           {"channels, others", "", "", "axes: means of the shards are reduced"},

@@ -26,24 +26,20 @@ const ir::AttrField kTopkCount("relax.attrs.TopKAttrs", "k");
 const ir::AttrField kFlipAxis("relax.attrs.FlipAttrs", "axis");
 
 // Dimensions of the operand in `mask` vanish (or stay as 1 with keepdims); the others pass through.
-// A kind of kNone means that the shards of a reduced dimension cannot be combined: it is
-// special, or replicated.
+// `add` makes the factor of a dimension that vanishes.
+template <typename Add>
 FactorRule ReduceDims(const OpView& view, const std::vector<bool>& mask, bool keepdims,
-                      mesh::Reduction kind, bool is_special = false) {
+                      const Add& add) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[0]);
   int result_dim = 0;
-  for (size_t d = 0; d < sizes.size(); ++d) {
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
     if (mask[d]) {
-      int dim = static_cast<int>(d);
-      int factor = is_special ? SpecialIfKnown(view.operands[0], dim, &builder)
-                   : kind == mesh::Reduction::kNone ? builder.Replicate(sizes[d])
-                                                    : builder.Reduce(sizes[d], kind);
-      builder.Operand(0, dim, factor);
+      builder.Operand(0, d, add(&builder, d, sizes[d]));
       if (keepdims) ++result_dim;
     } else {
       int factor = builder.Parallel(sizes[d]);
-      builder.Operand(0, static_cast<int>(d), factor);
+      builder.Operand(0, d, factor);
       for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, result_dim, factor);
       ++result_dim;
     }
@@ -51,27 +47,51 @@ FactorRule ReduceDims(const OpView& view, const std::vector<bool>& mask, bool ke
   return builder.Finish();
 }
 
-template <mesh::Reduction kind>
-FactorRule Statistical(const OpView& view) {
+template <typename Add>
+FactorRule ReduceAxes(const OpView& view, const Add& add) {
   const ir::Node& attrs = view.call.attrs();
   std::vector<bool> mask = AxisMask(kStatisticalAxis(attrs), ShardableRank(view.operands[0]));
-  return ReduceDims(view, mask, kStatisticalKeepdims.Bool(attrs), kind);
+  return ReduceDims(view, mask, kStatisticalKeepdims.Bool(attrs), add);
 }
 
-// The mean of integers is truncated, so means of shards do not combine to it.
-FactorRule Mean(const OpView& view) {
-  const ir::PrimType& dtype = view.operands[0].dtype();
-  bool is_float =
-      dtype.defined() && (dtype.dtype().code == kDLFloat || dtype.dtype().code == kDLBfloat);
-  return is_float ? Statistical<mesh::Reduction::kMean>(view)
-                  : Statistical<mesh::Reduction::kNone>(view);
+int Replicated(RuleBuilder* builder, int, int64_t size) { return builder->Replicate(size); }
+
+template <mesh::Reduction kind>
+FactorRule Statistical(const OpView& view) {
+  return ReduceAxes(
+      view, [](RuleBuilder* builder, int, int64_t size) { return builder->Reduce(size, kind); });
 }
+
+bool IsFloat(const OpView& view) {
+  const ir::PrimType& dtype = view.operands[0].dtype();
+  return dtype.defined() && (dtype.dtype().code == kDLFloat || dtype.dtype().code == kDLBfloat);
+}
+
+// The mean of integers is truncated, so means of shards do not combine to it: they are summed.
+FactorRule Mean(const OpView& view) {
+  if (IsFloat(view)) return Statistical<mesh::Reduction::kMean>(view);
+  return ReduceAxes(view, [&view](RuleBuilder* builder, int dim, int64_t) {
+    return SpecialIfKnown(view.operands[0], dim, builder);
+  });
+}
+
+FactorRule Variance(const OpView& view) {
+  if (!IsFloat(view)) return ReduceAxes(view, Replicated);
+  return ReduceAxes(view,
+                    [](RuleBuilder* builder, int, int64_t size) { return builder->Special(size); });
+}
+
+FactorRule Median(const OpView& view) { return ReduceAxes(view, Replicated); }
 
 FactorRule ArgReduce(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   std::vector<bool> mask = AxisMask(kArgAxis(attrs), ShardableRank(view.operands[0]));
-  bool is_special = std::count(mask.begin(), mask.end(), true) == 1;  // else it is flattened
-  return ReduceDims(view, mask, kArgKeepdims.Bool(attrs), mesh::Reduction::kNone, is_special);
+  bool is_flattened = std::count(mask.begin(), mask.end(), true) != 1;
+  return ReduceDims(view, mask, kArgKeepdims.Bool(attrs),
+                    [&](RuleBuilder* builder, int dim, int64_t size) {
+                      return is_flattened ? builder->Replicate(size)
+                                          : SpecialIfKnown(view.operands[0], dim, builder);
+                    });
 }
 
 // Results shaped like the first operand, except along the dimensions in `mask`, which every device
@@ -166,12 +186,15 @@ const RuleTable kMax("reduction", {"others", "axes: maximum"},
                      {{"relax.max", Statistical<Reduction::kMax>}});
 const RuleTable kMin("reduction", {"others", "axes: minimum"},
                      {{"relax.min", Statistical<Reduction::kMin>}});
-const RuleTable kMean("reduction", {"others", "axes: mean", "axes of integers"},
+const RuleTable kMean("reduction",
+                      {"others", "axes: mean", "", "axes of integers: sums are divided at the end"},
                       {{"relax.mean", Mean}});
-const RuleTable kWhole("reduction", {"others", "", "axes"},
-                       {{"relax.median", Statistical<Reduction::kNone>},
-                        {"relax.std", Statistical<Reduction::kNone>},
-                        {"relax.variance", Statistical<Reduction::kNone>}});
+const RuleTable kMedian("reduction", {"others", "", "axes: a median is none of those of shards"},
+                        {{"relax.median", Median}});
+const RuleTable kVariance("reduction",
+                          {"others", "", "",
+                           "axes: means of the shards, then of squared distances"},
+                          {{"relax.std", Variance}, {"relax.variance", Variance}});
 
 const RuleTable kArg("reduction",
                      {"others", "", "all axes together",

@@ -10,7 +10,12 @@ namespace rules {
 namespace {
 
 /*! \brief Along which factors the operators of a family, or one operator, may be padded. */
-enum class Padding { kNone, kParallel, kAll };
+enum class Padding {
+  kNone,
+  kParallel,
+  kPositions,  // and special ones: an element follows from its position in the whole, if at all
+  kAll,        // parallel ones and reductions
+};
 
 struct PaddingOf {
   const char* name;
@@ -37,20 +42,24 @@ constexpr PaddingOf kFamilies[] = {
 
 // These come before their families.
 constexpr PaddingOf kOperators[] = {
+    {"relax.arange", Padding::kPositions},
     {"relax.concat", Padding::kParallel},
     {"relax.cumprod", Padding::kParallel},
     {"relax.cumsum", Padding::kParallel},
+    {"relax.eye", Padding::kPositions},
+    {"relax.eye_like", Padding::kPositions},
     {"relax.flip", Padding::kParallel},
+    {"relax.hamming_window", Padding::kNone},    // its values follow from its size
     {"relax.layout_transform", Padding::kNone},  // may split what is padded
     {"relax.median", Padding::kNone},            // sorts: a tail may be no number
     {"relax.nn.pad", Padding::kParallel},
-    {"relax.one_hot", Padding::kParallel},
+    {"relax.one_hot", Padding::kPositions},
     {"relax.shape_of", Padding::kParallel},
     {"relax.split", Padding::kParallel},
     {"relax.strided_slice", Padding::kParallel},
     {"relax.take", Padding::kParallel},
-    {"relax.tril", Padding::kParallel},
-    {"relax.triu", Padding::kParallel},
+    {"relax.tril", Padding::kPositions},
+    {"relax.triu", Padding::kPositions},
 };
 
 // Division of integers by zero ends the process.
@@ -130,6 +139,7 @@ void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
   bool any = false;
   for (Factor& factor : rule->factors) {
     bool may_be = factor.kind == FactorKind::kParallel ||
+                  (factor.kind == FactorKind::kSpecial && padding == Padding::kPositions) ||
                   (factor.kind == FactorKind::kReduction && padding == Padding::kAll &&
                    MayReduce(factor, *rule));
     factor.may_be_uneven = may_be && factor.size > 1;
@@ -145,7 +155,7 @@ void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
           Factor& factor = rule->factors[f];
           if (!factor.may_be_uneven) continue;
           bool is_whole = tensors[i][d].size() == 1 && sizes[d] == factor.size;
-          bool is_writable = factor.kind == FactorKind::kParallel || HasNeutralElements(types[i]);
+          bool is_writable = factor.kind != FactorKind::kReduction || HasNeutralElements(types[i]);
           factor.may_be_uneven = is_whole && is_writable;
         }
       }

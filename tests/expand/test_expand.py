@@ -72,11 +72,24 @@ PROGRAMS = {
         ),
         {"all_reduce": 2},
     ),
+    "std": (along_columns(lambda x: op.std(x, -1)), {"all_reduce": 2}),
+    "variance": (along_columns(lambda x: op.variance(x, -1, True)), {"all_reduce": 2}),
+    "batch_norm": (
+        program(
+            [(COLUMNS, 8), (8,)],
+            [("x", None), (None,)],
+            lambda x, w: nn.batch_norm(x, w, w, w, w, 1, training=True)[0],
+            ("float32", "float32"),
+        ),
+        {"all_reduce": 2},
+    ),
     "argmax": (along_columns(lambda x: op.argmax(x, -1)), {"all_reduce": 2}),
     "argmin": (along_columns(lambda x: op.argmin(x, -1, True)), {"all_reduce": 2}),
     "cumsum": (along_columns(lambda x: op.cumsum(x, -1)), {"all_gather": 1}),
     "cumprod": (along_columns(lambda x: op.cumprod(x, -1)), {"all_gather": 1}),
     "topk": (along_columns(lambda x: op.topk(x, 3)), {"all_gather": 2}),
+    "tril": (along_columns(lambda x: op.tril(x, 3)), {}),
+    "eye_like": (along_columns(op.eye_like), {}),
     "take": (
         program([(COLUMNS, 64), (ROWS,)], [("x", None), (None,)], lambda t, i: op.take(t, i, 0)),
         {"all_reduce": 1},
@@ -195,6 +208,76 @@ def test_norms_of_values_far_from_zero_are_as_accurate_as_on_one_device(name):
     wanted = in_float64("layer_norm", x, np.ones(64))
     # A mean near 1000 is rounded to 2^-24 * 1000 = 6e-5; of the squares, it would be to 0.06.
     assert np.abs(got - wanted).max() < 3e-4
+
+
+def made(apply, *placement, shape=()):
+    """A function of a parameter that is not used, and of a result that is placed."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var("x", relax.TensorType(shape, "float32"))]
+    with builder.function("main", params):
+        with builder.dataflow():
+            value = builder.emit(apply(*params))
+            result = builder.emit_output(
+                annotate_sharding(value, MESH.device_mesh, MESH.placement(*placement))
+            )
+        builder.emit_func_output(result)
+    mod = builder.get()
+    mod.update_global_info("mesh", [MESH.device_mesh])
+    return mod
+
+
+CREATED = {
+    "arange": (made(lambda x: op.arange(3, 4099, 1, "int32"), "x"), 1),
+    "eye": (made(lambda x: op.eye(512, 256, 3), "x", None), 512),
+    "full": (made(lambda x: op.full((16, 4096), x), None, "x"), 1),
+    "hamming_window": (made(lambda x: op.hamming_window(4096, True, 0.5, 0.5, "float32"), "x"), 1),
+    "ones": (made(lambda x: op.ones((4096,), "float32"), "x"), 1),
+    "zeros": (made(lambda x: op.zeros((16, 4096), "float16"), None, "x"), 1),
+    "one_hot": (made(lambda x: op.one_hot(op.zeros((16,), "int64"), 1, 0, 4096), None, "x"), 16),
+    "broadcast_to": (
+        made(lambda x: op.broadcast_to(x, (64, 3, 64)), "x", None, None, shape=(3, 1)),
+        1,
+    ),
+}
+
+
+def tensors(mod):
+    """Sizes of all tensors that the workers make."""
+    found = []
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.var.ty, relax.TensorType):
+                found.append(int(np.prod([int(n) for n in binding.var.ty.shape])))
+    return found
+
+
+@pytest.mark.parametrize(("mod", "operands"), CREATED.values(), ids=CREATED)
+def test_a_shard_is_made_without_the_whole(mod, operands):
+    lowered = dx.transform.LowerDistIR()(dx.transform.PropagateSharding()(mod))
+    assert dx.analysis.collectives(lowered) == []
+    whole = int(np.prod([int(n) for n in mod["main"].ret_ty.shape]))
+    assert max(tensors(lowered)) == max(whole // 4, operands)
+
+
+@pytest.mark.parametrize("size", [4095, 4093])
+@pytest.mark.parametrize(
+    ("apply", "rank"),
+    [
+        (lambda n: op.arange(3, 3 + 2 * n, 2, "int32"), 1),
+        (lambda n: op.arange(0.25, 0.25 + n, 1.0, "float32"), 1),
+        (lambda n: op.eye(n, 3, -1), 2),
+        (lambda n: op.full((n, 2), relax.const(2.5)), 2),
+        (lambda n: op.zeros((n,), "float32"), 1),
+        (lambda n: op.one_hot(relax.const(np.array([5, n - 1])), 1, 0, n, 0), 2),
+        (lambda n: op.broadcast_to(relax.const(np.ones((1, 2), "float32")), (n, 2)), 2),
+    ],
+    ids=["arange", "arange of floats", "eye", "full", "zeros", "one_hot", "broadcast_to"],
+)
+def test_an_uneven_shard_is_made_without_the_whole(apply, rank, size):
+    mod = made(lambda x: apply(size), "x", *[None] * (rank - 1))
+    lowered = dx.lower(mod)
+    assert dx.analysis.collectives(lowered) == []
+    assert max(tensors(lowered)) < size
 
 
 def test_late_expansion_is_refused():

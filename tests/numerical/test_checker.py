@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from .case import Case
 from .operators import CASES
 from .partitioned import Partitioned, check, relative_rmse
-from .placement import expect_from_operands
+from .placement import expect_from_operands, expect_from_result
 
 MESH = (2, 2)
 
@@ -34,6 +34,12 @@ def special(op, label, *operands) -> Partitioned:
     return placed(case, operands, None)
 
 
+def created(op, label, result) -> Partitioned:
+    """The first case of an operator that makes a tensor from sizes."""
+    case = next(c for c in CASES[f"relax.{op}"] if label in c.label)
+    return Partitioned(case, MESH, (), (result,), expect_from_result(case, MESH, result))
+
+
 def unless_reduced_by(reduction):
     """Leaves out the all-reduces of one kind."""
     return lambda call: call.args[0] if call.attrs["reduction"] == reduction else call
@@ -47,7 +53,8 @@ def placed(case: Case, operands, result) -> Partitioned:
     expectation = expect_from_operands(case, MESH, operands)
     if result is not None:
         expectation = dataclasses.replace(expectation, result_shards=None, collectives=None)
-    return Partitioned(case, MESH, operands, (result,), expectation)
+    others = (None,) * (len(case.results) - 1)
+    return Partitioned(case, MESH, operands, (result, *others), expectation)
 
 
 @mutator
@@ -168,6 +175,30 @@ SABOTAGES = [
         "relax.ccl.all_reduce",
         unless_reduced_by("min"),
         id="every shard has a first maximum of its own",
+    ),
+    pytest.param(
+        special("variance", "axis=1", (0, 1)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("mean"),
+        id="every shard has a variance of its own",
+    ),
+    pytest.param(
+        special("nn.batch_norm", "axis=1", (0, 1), *[(-1, 0)] * 4),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("mean"),
+        id="every shard of a batch has statistics of its own",
+    ),
+    pytest.param(
+        created("arange", "3:27:2", (0, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard has the positions of another",
+    ),
+    pytest.param(
+        special("triu", "k=0", (0, 1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard keeps the triangle of another",
     ),
 ]
 

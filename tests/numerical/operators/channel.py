@@ -17,7 +17,8 @@ def batch_norms() -> Iterator[Case]:
         ((4, 8, 3, 5), 1, "nchw", False),
         ((4, 3, 5, 8), 3, "nhwc", False),
         ((6, 8), -1, "nc", False),
-        ((4, 8, 3, 5), 1, ".c..", True),
+        ((4, 8, 3, 5), 1, "nchw", True),
+        ((6, 4, 8), 2, "nwc", True),
     ):
         channels = shape[axis]
         vectors = tuple(Operand((channels,), "c", values="positive") for _ in range(4))
@@ -29,6 +30,7 @@ def batch_norms() -> Iterator[Case]:
             lambda x, g, b, m, v, axis=axis, training=training: nn.batch_norm(
                 x, g, b, m, v, axis, training=training
             ),
+            special=letters.replace("c", "") if training else "",
         )
 
 

@@ -1,4 +1,4 @@
-"""Operators that make tensors from nothing: only their results are placed."""
+"""Operators that make tensors from sizes: only their results are placed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
-from ..case import Case
+from ..case import Case, Operand
 
 
 def create(
     name: str, shape: tuple[int, ...], apply: Any, numpy: Any, label: str = "", exact: bool = True
 ) -> Case:
-    # Made whole on every device, so no dimension of the call itself is sharded.
+    letters = "abc"[: len(shape)]
     return Case(
-        f"relax.{name}", f"{label}{shape}", (), ("." * len(shape),), apply, exact=exact, numpy=numpy
+        f"relax.{name}",
+        f"{label}{shape}",
+        (),
+        (letters,),
+        apply,
+        sizes=dict(zip(letters, shape, strict=True)),
+        exact=exact,
+        numpy=numpy,
     )
 
 
@@ -48,6 +55,13 @@ def cases() -> Iterator[Case]:
                 lambda s=start, e=stop, t=step, dtype=dtype: np.arange(s, e, t, dtype),
                 f"{start}:{stop}:{step} {dtype} ",
             )
+    yield create(
+        "arange",
+        (12,),
+        lambda: R.arange(-1.5, 4.5, 0.5, "float32"),
+        lambda: np.arange(-1.5, 4.5, 0.5, "float32"),
+        "-1.5:4.5:0.5 ",
+    )
     for rows, columns, diagonal in ((8, 8, 0), (6, 12, 2), (12, 4, -1)):
         yield create(
             "eye",
@@ -56,11 +70,24 @@ def cases() -> Iterator[Case]:
             lambda n=rows, m=columns, k=diagonal: np.eye(n, m, k, "float32"),
             f"k={diagonal} ",
         )
-    for size in (8, 24):
-        yield create(
-            "hamming_window",
-            (size,),
-            lambda size=size: R.hamming_window(size, False, 0.54, 0.46, "float32"),
-            lambda size=size: np.hamming(size).astype("float32"),
-            exact=False,
+        yield Case(
+            "relax.eye_like",
+            f"k={diagonal} ",
+            (Operand((rows, columns), "ab"),),
+            ("ab",),
+            lambda x, k=diagonal: R.eye_like(x, k),  # TVM computes no other type than that of x
+            special="ab",
+            communicates=frozenset(),
+            exact=True,
+            numpy=lambda x, k=diagonal: np.eye(*x.shape, k),
         )
+    for size in (8, 24):
+        for is_periodic in (False, True):
+            yield create(
+                "hamming_window",
+                (size,),
+                lambda n=size, p=is_periodic: R.hamming_window(n, p, 0.54, 0.46, "float32"),
+                lambda n=size, p=is_periodic: np.hamming(n + p)[:n].astype("float32"),
+                f"periodic={is_periodic} ",
+                exact=False,
+            )

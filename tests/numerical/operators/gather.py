@@ -160,9 +160,10 @@ def others() -> Iterator[Case]:
             yield Case(
                 "relax.bucketize",
                 f"right={right} ",
-                (Operand(shape, letters), Operand((4,), ".", values="ascending")),
+                (Operand(shape, letters), Operand((4,), "z", values="ascending")),
                 (letters,),
                 lambda x, b, right=right: R.bucketize(x, b, right=right),
+                combined="z",
                 exact=True,
                 numpy=lambda x, b, right=right: np.digitize(x, b, right=not right),
             )

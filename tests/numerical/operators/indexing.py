@@ -119,9 +119,9 @@ def cuts() -> Iterator[Case]:
         )
     for name in ("tril", "triu"):
         for shape, diagonal, letters in (
-            ((8, 12), 0, ".."),
-            ((4, 6, 6), 1, "a.."),
-            ((2, 4, 3, 8), -2, "ab.."),
+            ((8, 12), 0, "rc"),
+            ((4, 6, 6), 1, "arc"),
+            ((2, 4, 3, 8), -2, "abrc"),
         ):
             yield Case(
                 f"relax.{name}",
@@ -129,6 +129,8 @@ def cuts() -> Iterator[Case]:
                 (Operand(shape, letters),),
                 (letters,),
                 lambda x, name=name, k=diagonal: getattr(R, name)(x, k),
+                special="rc",
+                communicates=frozenset(),
                 exact=True,
                 numpy=lambda x, name=name, k=diagonal: getattr(np, name)(x, k),
             )
@@ -206,10 +208,10 @@ def lookups() -> Iterator[Case]:
         numpy=lambda x, i: np.take(x, i, 0, mode="clip"),
     )
     for shape, axis, depth, result in (
-        ((24,), -1, 5, "a."),
-        ((24,), 0, 4, ".a"),
-        ((8, 6), 1, 6, "a.b"),
-        ((4, 3, 2), -1, 8, "abc."),
+        ((24,), -1, 5, "az"),
+        ((24,), 0, 4, "za"),
+        ((8, 6), 1, 6, "azb"),
+        ((4, 3, 2), -1, 8, "abcz"),
     ):
         letters = "abcdefgh"[: len(shape)]
         yield Case(
@@ -220,6 +222,9 @@ def lookups() -> Iterator[Case]:
             lambda x, depth=depth, axis=axis: R.one_hot(
                 x, relax.prim_value(1), relax.prim_value(0), depth, axis
             ),
+            special="z",
+            communicates=frozenset(),
+            sizes={"z": depth},
             exact=True,
             numpy=lambda x, depth=depth, axis=axis: np.moveaxis(
                 np.eye(depth, dtype="int64")[x], -1, axis

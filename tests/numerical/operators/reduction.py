@@ -46,6 +46,7 @@ def reduction_case(
     dtype: str = "float32",
     values: str = "normal",
     combines: bool = True,
+    is_special: bool = False,
     exact: bool = False,
     numpy: Any = None,
 ) -> Case:
@@ -61,7 +62,8 @@ def reduction_case(
         (Operand(shape, letters, dtype, values),),
         (result,),
         lambda x: getattr(R, name)(x, axis=listed, keepdims=keepdims),
-        combined="".join(letters[d] for d in gone) if combines else "",
+        combined="".join(letters[d] for d in gone) if combines and not is_special else "",
+        special="".join(letters[d] for d in gone) if is_special else "",
         exact=exact,
         numpy=(lambda x: numpy(x, axis=axis, keepdims=keepdims)) if numpy else None,
     )
@@ -79,7 +81,7 @@ def statistics() -> Iterator[Case]:
                 axis,
                 keepdims,
                 values=values,
-                combines=name not in ("std", "variance"),
+                is_special=name in ("std", "variance"),
                 exact=name in ("max", "min"),
                 numpy=numpy,
             )
@@ -93,7 +95,9 @@ def statistics() -> Iterator[Case]:
                 yield reduction_case(name, shape, axis, keepdims, dtype, "positive")
         # An integer mean truncates, so means of shards do not combine to it. TVM computes that of
         # int32 in int64, against the type it infers.
-        yield reduction_case("mean", shape, axis, keepdims, "int64", combines=False, exact=True)
+        yield reduction_case("mean", shape, axis, keepdims, "int64", is_special=True, exact=True)
+        for name in ("std", "variance"):
+            yield reduction_case(name, shape, axis, keepdims, "float16", is_special=True)
     for shape, axis, keepdims in REDUCTIONS:
         if isinstance(axis, tuple):
             continue
