@@ -1,0 +1,1 @@
+"""Greedy generation with a model whose caches of keys and values stay on the workers."""
