@@ -19,7 +19,7 @@ from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.pipelines import build, lower
 from distir_ext.provenance import explain
-from distir_ext.session import Session, ShardedArray
+from distir_ext.session import Session, ShardedArray, WorkerValue
 from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
 _script.install()
@@ -34,6 +34,7 @@ __all__ = [
     "Session",
     "ShardedArray",
     "ShardingMutator",
+    "WorkerValue",
     "__version__",
     "analysis",
     "annotate",

@@ -15,7 +15,8 @@ from distir_ext._disco import Workers
 from distir_ext._host_array import HostArray, host_array
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._sharded_array import ShardedArray, global_shape
-from distir_ext._signature import Dim, ShapeSpec, Spec, TensorSpec, TupleSpec
+from distir_ext._signature import Dim, Leaf, ShapeSpec, Spec, TensorSpec, TupleSpec, ValueSpec
+from distir_ext._worker_value import WorkerValue
 
 Sizes = Mapping[str, tuple[int, str]]
 
@@ -80,6 +81,13 @@ class ArgumentCutter:
             return self._cut_tuple(value, spec, where)
         if isinstance(spec, ShapeSpec):
             return self._check_shape(value, spec, where)
+        if isinstance(spec, ValueSpec):
+            if not isinstance(value, WorkerValue):
+                raise TypeError(
+                    f"{where} is {type(value).__name__}, expected a value that a function of this "
+                    "session returned"
+                )
+            return value.values_for(self._workers, where)
         array = self._open(value, where)
         self._check_array(array, spec, where)
         if isinstance(array, ShardedArray):
@@ -161,6 +169,10 @@ def shard_for(device: int, cut: Any) -> Any:
     if isinstance(cut, list):
         return [shard_for(device, each) for each in cut if _is_on(device, each)]
     if isinstance(cut, dict):
+        if device not in cut:
+            raise ValueError(
+                f"device {device} has no value to pass: a function on {sorted(cut)} returned it"
+            )
         return cut[device]
     return cut
 
@@ -176,7 +188,7 @@ def flatten(value: Any) -> Iterator[Any]:
 
 def join(
     workers: Workers,
-    spec: TensorSpec | ShapeSpec,
+    spec: Leaf,
     shards: Mapping[int, Any],
     where: str,
     binding: SizeBinding,
@@ -191,13 +203,15 @@ def join(
         binding: Sizes that the arguments have bound.
 
     Returns:
-        A :class:`ShardedArray`; a shape as it is.
+        A :class:`ShardedArray`, a shape as it is, or a :class:`WorkerValue`.
 
     Raises:
         ValueError: the shards are not what the type says.
     """
     if isinstance(spec, ShapeSpec):
         return next(iter(shards.values()))
+    if isinstance(spec, ValueSpec):
+        return WorkerValue(workers, shards)
     shape = global_shape(spec, shards, where)
     for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=False)):
         binding.check(dim, size, f"dimension {index} of {where}")

@@ -18,6 +18,7 @@ classes that know how a global array is divided among devices::
            "mesh": {"shape": [2], "device_ids": [0, 1]}}
         | {"kind": "tuple", "fields": [TYPE, ...]}
         | {"kind": "shape", "shape": [8, "n"]}    "shape" may be absent
+        | {"kind": "value"}                       anything else, such as a cache
 
 A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
 rounded up: the last of them end in padding. A placement has, per mesh axis, the tensor
@@ -140,10 +141,19 @@ class ShapeSpec:
         return f"shape({', '.join(str(value) for value in self.values)})"
 
 
-Spec = TensorSpec | TupleSpec | ShapeSpec
+@dataclass(frozen=True)
+class ValueSpec:
+    """Anything else; every worker has one of its own, which it keeps."""
+
+    def __str__(self) -> str:
+        return "value"
 
 
-def leaves(spec: Spec) -> Iterator[TensorSpec | ShapeSpec]:
+Leaf = TensorSpec | ShapeSpec | ValueSpec
+Spec = Leaf | TupleSpec
+
+
+def leaves(spec: Spec) -> Iterator[Leaf]:
     """The types in a nested tuple, left to right."""
     if isinstance(spec, TupleSpec):
         for each in spec.fields:
@@ -219,7 +229,7 @@ class FunctionSpec:
         return {device: program for program in self.programs for device in program.device_ids}
 
     @cached_property
-    def result_leaves(self) -> tuple[TensorSpec | ShapeSpec, ...]:
+    def result_leaves(self) -> tuple[Leaf, ...]:
         """The types in the result, left to right."""
         return tuple(leaves(self.result))
 
@@ -243,7 +253,7 @@ class FunctionSpec:
             holders = {
                 device for device, program in self.program_of.items() if index in program.results
             }
-            if isinstance(leaf, ShapeSpec):
+            if not isinstance(leaf, TensorSpec):
                 complete = bool(holders)
             else:
                 held = {leaf.blocks[device] for device in holders if device in leaf.blocks}
@@ -293,6 +303,8 @@ def _parse_spec(value: Mapping[str, Any]) -> Spec:
     if kind == "shape":
         values = value.get("shape")
         return ShapeSpec(None if values is None else tuple(values))
+    if kind == "value":
+        return ValueSpec()
     raise ValueError(f'the signature has a value of unknown kind "{kind}"')
 
 

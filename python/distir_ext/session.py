@@ -22,8 +22,9 @@ from distir_ext._disco import WorkerError, Workers
 from distir_ext._model import Model, ModelFunction, load_model
 from distir_ext._sharded_array import ShardedArray
 from distir_ext._weights import Params, Rename
+from distir_ext._worker_value import WorkerValue
 
-__all__ = ["Model", "ModelFunction", "Session", "ShardedArray", "WorkerError"]
+__all__ = ["Model", "ModelFunction", "Session", "ShardedArray", "WorkerError", "WorkerValue"]
 
 SUPPORTED_WORKERS = ("threads",)
 

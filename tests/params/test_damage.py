@@ -202,6 +202,14 @@ CACHES = {
         lambda root: change_record(root, dtype="int3"),
         'tensor "w" of .*bin has dtype int3, which can not be loaded',
     ),
+    "sizes that are no numbers": (
+        lambda root: change_record(root, shape="ab"),
+        'tensor "w" of .*bin lacks a valid shape, byteOffset or nbytes',
+    ),
+    "negative offset": (
+        lambda root: change_record(root, byteOffset=-4),
+        'tensor "w" of .*bin lacks a valid shape, byteOffset or nbytes',
+    ),
     "unknown format": (
         lambda root: change_record(root, format="zip"),
         "tensor \"w\" of .*bin has the format 'zip'",

@@ -11,6 +11,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import distir_ext as dx
+from distir_ext._global_arrays import shard_for
 
 
 @I.ir_module
@@ -143,3 +144,8 @@ def test_wrong_shape_and_dtype(model):
         model["first_rows"](cache)
     with pytest.raises(ValueError, match=r"has 3 dimensions \[1, 4, 6\], expected 2"):
         model["total"](cache)
+
+
+def test_a_value_that_other_devices_hold():
+    with pytest.raises(ValueError, match=r"device 2 has no value .*: a function on \[0, 1\] ret"):
+        shard_for(2, {0: "cache", 1: "cache"})

@@ -58,14 +58,17 @@ def _parse_record(record: Mapping[str, Any], path: Path, size: int) -> StoredArr
         element_bytes = np.dtype(stored_dtype).itemsize
     except TypeError as error:
         raise ValueError(f"{where} has dtype {dtype}, which can not be loaded") from error
-    shape = tuple(int(each) for each in record["shape"])
-    begin, num_bytes = record["byteOffset"], record["nbytes"]
+    shape, begin, num_bytes = tuple(record["shape"]), record["byteOffset"], record["nbytes"]
     require(
-        min(shape, default=0) >= 0 and num_bytes == prod(shape) * element_bytes,
+        all(type(each) is int and each >= 0 for each in (*shape, begin, num_bytes)),
+        f"{path} is damaged: {where} lacks a valid shape, byteOffset or nbytes",
+    )
+    require(
+        num_bytes == prod(shape) * element_bytes,
         f"{path} is damaged: {where} has {num_bytes} bytes for {stored_dtype} {list(shape)}",
     )
     require(
-        begin >= 0 and begin + num_bytes <= size,
+        begin + num_bytes <= size,
         f"{path} is damaged: {where} ends at byte {begin + num_bytes} of {size}",
     )
     return StoredArray(name, path, begin, shape, dtype, stored_dtype)

@@ -1,0 +1,38 @@
+"""Results of programs that only programs understand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distir_ext._disco import Workers
+
+
+class WorkerValue:
+    """What each worker returned that is neither a tensor nor a shape, such as a cache of TVM.
+
+    It can be passed to functions of the same session that take such a value. Its type does not say
+    how tensors in it are sharded: functions that share a cache have to agree.
+
+    Example::
+
+        cache = model["create"]()
+        model["append"](cache, x)
+    """
+
+    def __init__(self, workers: Workers, values: Mapping[int, Any]) -> None:
+        self._workers = workers
+        self._values = dict(values)
+
+    def values_for(self, workers: Workers, where: str) -> Mapping[int, Any]:
+        """By device id its value.
+
+        Raises:
+            ValueError: other workers hold it; names ``where``.
+        """
+        if workers is not self._workers:
+            raise ValueError(f"{where} is on the workers of another session")
+        return self._values
+
+    def __repr__(self) -> str:
+        return f"<WorkerValue on devices {sorted(self._values)}>"
