@@ -2,9 +2,9 @@
 
 TVM prints an operator ``relax.dist.all_gather`` as ``R.dist.all_gather(...)`` by itself; parsing
 needs a function of that name under ``R.dist`` (on DTensors) or ``R.ccl`` (on local tensors) that
-returns the call. Branches whose values are DTensors, and ``R.call_dps_packed`` with such results,
-print too, but TVM's own parser refuses them; it is extended here. So are constants, of which
-infinity and NaN print as strings.
+returns the call. Branches whose values are DTensors, and ``R.call_dps_packed`` or
+``R.call_tir_inplace`` with such results, print too, but TVM's own parser refuses them; it is
+extended here. So are constants, of which infinity and NaN print as strings.
 """
 
 from __future__ import annotations
@@ -129,6 +129,24 @@ def _call_dps_packed(usual: Any) -> Any:
     return call_dps_packed
 
 
+def _call_tir(usual: Any) -> Any:
+    """``R.dist.call_tir``, which TVM also prints for kernels that are called in place."""
+
+    def call_tir(func: Any, args: Any, out_ty: Any, **options: Any) -> relax.Expr:
+        indices = options.pop("inplace_indices", None)
+        if indices is None:
+            return usual(func, args, out_ty, **options)
+        is_tuple = isinstance(out_ty, list | tuple)
+        ty = tvm.ir.TupleType([_as_type(ty) for ty in out_ty]) if is_tuple else _as_type(out_ty)
+        fields = args if isinstance(args, relax.Expr) else relax.Tuple(args)
+        attrs = tvm.ir.make_node(
+            "relax.attrs.CallTIRInplaceAttrs", inplace_indices=[int(index) for index in indices]
+        )
+        return relax.Call(tvm.ir.Op.get("relax.call_tir_inplace"), [func, fields], attrs, [ty])
+
+    return call_tir
+
+
 def _const(usual: Any) -> Any:
     """``R.const`` or ``R.dist.const``, with the strings that TVM prints for "inf" and "nan"."""
 
@@ -171,6 +189,7 @@ def install() -> None:
     _parser.call_dps_packed = _call_dps_packed(_parser.call_dps_packed)
     _parser.const = _const(_parser.const)
     _dist.const = _const(_dist.const)
+    _dist.call_tir = _call_tir(_dist.call_tir)
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
     _dist.all_reduce_add_rms_norm = _all_reduce_add_rms_norm

@@ -130,19 +130,23 @@ ir::PrimFunc MakeLocalKernel(const std::string& name, const rules::KernelRule& k
 
 namespace {
 
-/*! \brief Of each dimension of a kernel's tensors, operands first, in how many parts it is. */
-std::vector<std::vector<int64_t>> PartsOfDims(const rules::FactorRule& rule,
+/*! \brief Of each dimension of a kernel's parameters that are tensors, in how many parts it is. */
+std::vector<std::vector<int64_t>> PartsOfDims(const ir::Call& call, const rules::FactorRule& rule,
                                               const std::vector<int64_t>& shards) {
   std::vector<std::vector<int64_t>> parts;
-  for (const auto* tensors : {&rule.operands, &rule.results}) {
-    for (const rules::TensorFactors& tensor : *tensors) {
-      parts.emplace_back();
-      for (const rules::FactorList& dim : tensor) {
-        int64_t product = 1;
-        for (int factor : dim) product *= shards[factor];
-        parts.back().push_back(product);
-      }
+  auto add = [&](const rules::TensorFactors& tensor) {
+    parts.emplace_back();
+    for (const rules::FactorList& dim : tensor) {
+      int64_t product = 1;
+      for (int factor : dim) product *= shards[factor];
+      parts.back().push_back(product);
     }
+  };
+  for (const rules::TensorFactors& tensor : rule.operands) add(tensor);
+  std::vector<size_t> params =
+      rules::ParamsOfResults(call, rule.operands.size(), rule.results.size());
+  for (size_t r = 0; r < rule.results.size(); ++r) {
+    if (params[r] >= rule.operands.size()) add(rule.results[r]);
   }
   return parts;
 }
@@ -245,7 +249,7 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
   if (is_whole) return callee;
   const rules::KernelRule& kernel = *table_.Find(call);
   if (rules::StatedRule(KernelName(call), kernel.function)) {
-    shards = ShardsOfIndexMaps(KernelName(call), kernel, PartsOfDims(rule, shards));
+    shards = ShardsOfIndexMaps(KernelName(call), kernel, PartsOfDims(call, rule, shards));
     if (shards.empty()) return callee;
   }
   auto key = std::make_pair(static_cast<const ffi::Object*>(kernel.function.get()), shards);

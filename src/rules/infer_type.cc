@@ -18,9 +18,9 @@ namespace rules {
 namespace {
 
 // Operators whose result type is their type argument.
-constexpr const char* kTyped[] = {"relax.call_tir", "relax.call_tir_inplace",
-                                  "relax.call_dps_packed", "relax.call_pure_packed",
-                                  "relax.call_inplace_packed"};
+constexpr const char* kTyped[] = {"relax.call_tir",           "relax.call_tir_inplace",
+                                  "relax.call_tir_with_grad", "relax.call_dps_packed",
+                                  "relax.call_pure_packed",   "relax.call_inplace_packed"};
 
 /*! \brief The DTensor types among a type's leaves, in the order of CollectTensorTypes; null for
  * plain tensors. */

@@ -36,9 +36,9 @@ const ReplicatedTable kClosures("calls", "what it calls is only known when it ru
                                 {"relax.invoke_closure", "relax.invoke_pure_closure",
                                  "relax.make_closure"});
 
-const DescribedTable kKernels("calls", "rule derived from the kernel", {"relax.call_tir"});
-const ReplicatedTable kOtherKernels("calls", "its kernel is not taken apart; use R.call_tir",
-                                    {"relax.call_tir_inplace", "relax.call_tir_with_grad"});
+const DescribedTable kKernels("calls", "rule derived from the kernel",
+                              {"relax.call_tir", "relax.call_tir_inplace",
+                               "relax.call_tir_with_grad"});
 const DescribedTable kPacked("calls",
                              "rule stated by the user (register_rule), else replicated; KV caches "
                              "by the shards of their heads",

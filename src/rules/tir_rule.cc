@@ -21,6 +21,8 @@ namespace {
 
 using mesh::Reduction;
 
+const ir::AttrField kInplaceIndices("relax.attrs.CallTIRInplaceAttrs", "inplace_indices");
+
 /*! \brief Over which classes, and how, a buffer still has to be reduced. */
 // A type of this file, so that the map's code is not exported from the library.
 struct Less {
@@ -336,8 +338,10 @@ KernelRule DeriveKernelRule(const ir::PrimFunc& function) {
 }
 
 bool KernelTable::IsKernelCall(const ir::Expr& op) {
-  static const ir::Op call_tir = ir::GetOp("relax.call_tir");
-  return op.same_as(call_tir);
+  static const ir::Op ops[] = {ir::GetOp("relax.call_tir"), ir::GetOp("relax.call_tir_inplace"),
+                               ir::GetOp("relax.call_tir_with_grad")};
+  return std::any_of(std::begin(ops), std::end(ops),
+                     [&op](const ir::Op& kernel_op) { return op.same_as(kernel_op); });
 }
 
 const KernelRule* KernelTable::Find(const ir::Call& call) {
@@ -351,6 +355,17 @@ const KernelRule* KernelTable::Find(const ir::Call& call) {
   return rule.get();
 }
 
+std::vector<size_t> ParamsOfResults(const ir::Call& call, size_t num_operands, size_t num_results) {
+  auto in_place = kInplaceIndices(call.attrs()).as<ffi::Array<int64_t>>();
+  std::vector<size_t> params;
+  size_t next = num_operands;
+  for (size_t r = 0; r < num_results; ++r) {
+    int64_t operand = in_place && r < in_place->size() ? (*in_place)[r] : -1;
+    params.push_back(operand < 0 ? next++ : static_cast<size_t>(operand));
+  }
+  return params;
+}
+
 FactorRule RuleOfKernelCall(const OpView& view) {
   if (view.kernel == nullptr) return ReplicateAll(view);
   const KernelRule& kernel = *view.kernel;
@@ -359,19 +374,22 @@ FactorRule RuleOfKernelCall(const OpView& view) {
   if (!kernel.failure.empty()) return ReplicatedKernel(view, kernel.failure);
   const ffi::Array<ir::Var>& params = kernel.function.params();
   size_t num_operands = view.operands.size();
-  size_t num_tensors = num_operands + view.results.size();
+  const std::vector<size_t> of_results =
+      ParamsOfResults(view.call, num_operands, view.results.size());
   FactorRule rule;
   rule.factors = kernel.factors;
-  size_t next = 0;  // of the call's tensors: operands, then results; scalars stand between them
+  size_t next = 0;  // of the kernel's tensors; scalars stand between them
+  rule.results.resize(view.results.size());
+  std::set<size_t> found;
   for (size_t i = 0; i < params.size(); ++i) {
     auto factors = kernel.buffers.find(params[i].get());
     if (factors == kernel.buffers.end()) continue;
     size_t tensor = next++;
-    bool is_result = tensor >= num_operands;
-    if (tensor >= num_tensors || kernel.is_written[i] != is_result)
-      return ReplicatedKernel(view, "it does not write exactly its last tensors");
-    Sizes sizes =
-        StaticSizes(is_result ? view.results[tensor - num_operands] : view.operands[tensor]);
+    auto result = std::find(of_results.begin(), of_results.end(), tensor) - of_results.begin();
+    bool is_result = result < static_cast<std::ptrdiff_t>(of_results.size());
+    if ((!is_result && tensor >= num_operands) || kernel.is_written[i] != is_result)
+      return ReplicatedKernel(view, "it does not write exactly its results");
+    Sizes sizes = StaticSizes(is_result ? view.results[result] : view.operands[tensor]);
     if (sizes.size() != factors->second.size())
       return ReplicatedKernel(view, "parameter `" + params[i].name() + "` has another rank");
     for (size_t d = 0; d < sizes.size(); ++d) {
@@ -379,9 +397,13 @@ FactorRule RuleOfKernelCall(const OpView& view) {
       const FactorList& list = factors->second[d];
       if (list.size() == 1 && rule.factors[list[0]].size < 0) rule.factors[list[0]].size = sizes[d];
     }
-    (is_result ? rule.results : rule.operands).push_back(factors->second);
+    if (tensor < num_operands) rule.operands.push_back(factors->second);
+    if (!is_result) continue;
+    rule.results[result] = factors->second;
+    found.insert(tensor);
   }
-  if (next != num_tensors) return ReplicatedKernel(view, "the call has other tensors");
+  if (found.size() != of_results.size() || rule.operands.size() != num_operands)
+    return ReplicatedKernel(view, "the call has other tensors");
   // Factors of loops and intermediate buffers alone are nobody's to shard.
   std::set<int> seen;
   for (const auto* tensors : {&rule.operands, &rule.results}) {

@@ -47,9 +47,9 @@ KernelRule DeriveKernelRule(const ir::PrimFunc& function);
 class KernelTable {
  public:
   explicit KernelTable(ir::FunctionMap functions) : functions_(std::move(functions)) {}
-  /*! \brief Whether a call is R.call_tir. */
+  /*! \brief Whether a call is R.call_tir, in place or with a gradient or neither. */
   static bool IsKernelCall(const ir::Expr& op);
-  /*! \brief The kernel that R.call_tir calls; null for other calls, and for what is no PrimFunc of
+  /*! \brief The kernel that such a call has; null for other calls, and for what is no PrimFunc of
    * the module. */
   const KernelRule* Find(const ir::Call& call);
 
@@ -58,7 +58,13 @@ class KernelTable {
   std::unordered_map<const ffi::Object*, std::unique_ptr<KernelRule>> rules_;
 };
 
-/*! \brief The rule of an R.call_tir; ReplicateAll, with a warning that names the kernel, where none
+/*!
+ * \brief Which parameter is each result of a kernel call, counted among its tensors: one of the
+ * operands where it is computed in place, else the next one behind them.
+ */
+std::vector<size_t> ParamsOfResults(const ir::Call& call, size_t num_operands, size_t num_results);
+
+/*! \brief The rule of a kernel call; ReplicateAll, with a warning that names the kernel, where none
  * can be derived or the call does not fit the kernel. */
 FactorRule RuleOfKernelCall(const OpView& view);
 

@@ -72,6 +72,86 @@ def test_propagated_text_parses_back():
 
 
 @I.ir_module(s_tir=True)
+class InPlace:
+    @T.prim_func(private=True, s_tir=True)
+    def shift(
+        x: T.Buffer((8, 12), "float32"),
+        y: T.Buffer((8, 12), "float32"),
+        bias: T.Buffer((12,), "float32"),
+        twice: T.Buffer((8, 12), "float32"),
+    ):
+        for i, j in T.grid(8, 12):
+            with T.sblock("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = y[vi, vj] + bias[vj]
+        for i, j in T.grid(8, 12):
+            with T.sblock("twice"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                twice[vi, vj] = x[vi, vj] * T.float32(2)
+
+    @R.function
+    def main(
+        x: R.Tensor((8, 12), "float32"),
+        y: R.Tensor((8, 12), "float32"),
+        bias: R.Tensor((12,), "float32"),
+    ):
+        cls = InPlace
+        both = R.call_tir_inplace(
+            cls.shift,
+            (x, y, bias),
+            inplace_indices=[-1, 1],
+            out_ty=[R.Tensor((8, 12), "float32"), R.Tensor((8, 12), "float32")],
+        )
+        return both
+
+
+@pytest.mark.parametrize("placed", [{"y": ("a", "b")}, {"x": ("b", None)}, {"bias": ("a",)}])
+def test_kernel_in_place(placed):
+    mod = dx.transform.PropagateSharding()(dx.annotate(InPlace, MESH, placed))
+    # TVM's check of what is well-formed knows kernels in place on Tensors only.
+    parsed = tvm.script.from_source(mod.script(), check_well_formed=False)
+    tvm.ir.assert_structural_equal(parsed, mod)
+    lowered = LOWERING(mod)
+    assert collectives(lowered) == []
+    assert any(name.name_hint == "shift_local" for name in lowered.functions)
+    rng = np.random.default_rng(0)
+    x, y, bias = (rng.standard_normal(shape).astype("float32") for shape in ((8, 12), (8, 12), 12))
+    with dx.Session(MESH) as session:
+        twice, shifted = session.load(dx.build(mod))["main"](x, y.copy(), bias)
+    np.testing.assert_array_equal(twice.numpy(), x * 2)
+    np.testing.assert_array_equal(shifted.numpy(), y + bias)
+
+
+@I.ir_module(s_tir=True)
+class Accumulation:
+    @T.prim_func(private=True, s_tir=True)
+    def accumulate(total: T.Buffer((8,), "float32"), x: T.Buffer((8, 12), "float32")):
+        for i, k in T.grid(8, 12):
+            with T.sblock("total"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                total[vi] = total[vi] + x[vi, vk]
+
+    @R.function
+    def main(total: R.Tensor((8,), "float32"), x: R.Tensor((8, 12), "float32")):
+        cls = Accumulation
+        sums = R.call_tir_inplace(
+            cls.accumulate, (total, x), inplace_indices=[0], out_ty=R.Tensor((8,), "float32")
+        )
+        return sums
+
+
+def test_what_is_accumulated_in_place_counts_once():
+    mod = dx.annotate(Accumulation, MESH, {"x": ("a", "b")})
+    lowered = LOWERING(mod)
+    assert collectives(lowered) == ["R.ccl.all_gather"]  # the summed dimension
+    x = np.arange(96, dtype="float32").reshape(8, 12)
+    total = np.arange(8, dtype="float32")
+    with dx.Session(MESH) as session:
+        sums = session.load(dx.build(mod))["main"](total.copy(), x)
+    np.testing.assert_array_equal(sums.numpy(), total + x.sum(1))
+
+
+@I.ir_module(s_tir=True)
 class Opaque:
     @T.prim_func(private=True, s_tir=True)
     def halves(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
