@@ -1,5 +1,7 @@
 // Lookups in a table that is sharded along the dimension looked up: every device looks the position
 // within a shard up in its own, keeps what is its own, and the sum of all is the result.
+#include "expand/lookup.h"
+
 #include "expand/algorithm.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
@@ -29,9 +31,8 @@ struct Shards {
   int64_t length;  // n / shards
 };
 
-Shards Split(const SpecialCall& call, int axis, Writer* w) {
-  ir::Expr table = call.arg(0);
-  int64_t shards = mesh::NumShards(call.SpecialAxes());
+Shards Split(const ir::Expr& table, const mesh::AxisList& axes, int axis, Writer* w) {
+  int64_t shards = mesh::NumShards(axes);
   int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
   return {w->Reshape(table, SplitShape(table, axis, shards)), size / shards};
 }
@@ -42,41 +43,37 @@ ir::Expr SumOfOwn(const ir::Expr& is_own, const ir::Expr& values, int dim, Write
   return w->Reduce(kSum, own, {dim}, /*keepdims=*/false);
 }
 
-// A position in the whole table is that within a shard, the same on all devices, and the shard.
 ir::Expr Take(const SpecialCall& call, Writer* w) {
-  ir::Expr indices = call.arg(1);
-  int rank = RankOf(call.arg(0));
-  auto axes = rules::ReadAxes(kTakeAxis(call.attrs()), rank);
+  ir::Expr table = call.arg(0), indices = call.arg(1);
+  auto axes = rules::ReadAxes(kTakeAxis(call.attrs()), RankOf(table));
   int axis = axes ? (*axes)[0] : 0;
-  DLDataType dtype = DtypeOf(indices);
-  auto [table, length] = Split(call, axis, w);
-  int64_t size = length * mesh::NumShards(call.SpecialAxes());
+  int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
   std::string mode = kTakeMode.Text(call.attrs());
   if (mode == "clip") indices = w->Write(kClip, indices, ir::MakeInt(0), ir::MakeInt(size - 1));
-  if (mode == "wrap") indices = w->Write(kFloorMod, indices, w->Scalar(double(size), dtype));
-  ir::Expr divisor = w->Scalar(static_cast<double>(length), dtype);
-  ir::Expr within = w->Write(kFloorMod, indices, divisor);
-  ir::Expr values = w->Write(kTake, table, within, int64_t(axis + 1), ffi::String("clip"));
-  // (shards, indices.., 1..) broadcasts to the values (.., shards, indices.., ..).
-  int num_indices = RankOf(indices), behind = rank - axis - 1;
-  ir::Expr shard = w->Write(kFloorDivide, indices, divisor);
-  std::vector<int> ones;
-  for (int d = 0; d < behind; ++d) ones.push_back(num_indices + d);
-  ir::Expr own = w->Cast(w->ShardIndex(call.SpecialAxes(), 0, 1 + num_indices + behind), dtype);
-  ir::Expr is_own = w->Write(kEqual, w->ExpandDims(shard, ones), own);
-  return SumOfOwn(is_own, values, axis, w);
+  if (mode == "wrap")
+    indices = w->Write(kFloorMod, indices, w->Scalar(double(size), DtypeOf(indices)));
+  return LookUpRows(table, indices, axis, call.SpecialAxes(), w);
 }
+
+ir::Expr GatherElements(const SpecialCall& call, Writer* w) {
+  int axis = rules::NormalizeAxis(kGatherElementsAxis.Int(call.attrs(), 0), RankOf(call.arg(0)));
+  return LookUpElements(call.arg(0), call.arg(1), axis, call.SpecialAxes(), w);
+}
+
+const AlgorithmTable kLookups({{"relax.take", Take}, {"relax.gather_elements", GatherElements}});
+
+}  // namespace
 
 // As Take, but every element has a position of its own, so shards ask for different ones: what is
 // not theirs is position 0.
-ir::Expr GatherElements(const SpecialCall& call, Writer* w) {
-  int rank = RankOf(call.arg(0));
-  int axis = rules::NormalizeAxis(kGatherElementsAxis.Int(call.attrs(), 0), rank);
-  DLDataType dtype = DtypeOf(call.arg(1));
-  auto [table, length] = Split(call, axis, w);
-  ir::Expr indices = w->ExpandDims(call.arg(1), {axis});
+ir::Expr LookUpElements(const ir::Expr& whole, const ir::Expr& positions, int axis,
+                        const mesh::AxisList& axes, Writer* w) {
+  if (axes.empty()) return w->Write(kGatherElements, whole, positions, int64_t(axis));
+  DLDataType dtype = DtypeOf(positions);
+  auto [table, length] = Split(whole, axes, axis, w);
+  ir::Expr indices = w->ExpandDims(positions, {axis});
   ir::Expr divisor = w->Scalar(static_cast<double>(length), dtype);
-  ir::Expr own = w->Cast(w->ShardIndex(call.SpecialAxes(), axis, rank + 1), dtype);
+  ir::Expr own = w->Cast(w->ShardIndex(axes, axis, RankOf(whole) + 1), dtype);
   ir::Expr is_own = w->Write(kEqual, w->Write(kFloorDivide, indices, divisor), own);
   ir::Expr within =
       w->Write(kWhere, is_own, w->Write(kFloorMod, indices, divisor), w->Scalar(0, dtype));
@@ -84,9 +81,24 @@ ir::Expr GatherElements(const SpecialCall& call, Writer* w) {
   return SumOfOwn(is_own, values, axis, w);
 }
 
-const AlgorithmTable kLookups({{"relax.take", Take}, {"relax.gather_elements", GatherElements}});
-
-}  // namespace
+// A position in the whole table is that within a shard, the same on all devices, and the shard.
+ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
+                    const mesh::AxisList& axes, Writer* w) {
+  if (axes.empty()) return w->Write(kTake, whole, indices, int64_t(axis), ffi::String("clip"));
+  DLDataType dtype = DtypeOf(indices);
+  auto [table, length] = Split(whole, axes, axis, w);
+  ir::Expr divisor = w->Scalar(static_cast<double>(length), dtype);
+  ir::Expr within = w->Write(kFloorMod, indices, divisor);
+  ir::Expr values = w->Write(kTake, table, within, int64_t(axis + 1), ffi::String("clip"));
+  // (shards, indices.., 1..) broadcasts to the values (.., shards, indices.., ..).
+  int num_indices = RankOf(indices), behind = RankOf(whole) - axis - 1;
+  ir::Expr shard = w->Write(kFloorDivide, indices, divisor);
+  std::vector<int> ones;
+  for (int d = 0; d < behind; ++d) ones.push_back(num_indices + d);
+  ir::Expr own = w->Cast(w->ShardIndex(axes, 0, 1 + num_indices + behind), dtype);
+  ir::Expr is_own = w->Write(kEqual, w->ExpandDims(shard, ones), own);
+  return SumOfOwn(is_own, values, axis, w);
+}
 
 }  // namespace expand
 }  // namespace distir

@@ -94,6 +94,22 @@ PROGRAMS = {
         program([(COLUMNS, 64), (ROWS,)], [("x", None), (None,)], lambda t, i: op.take(t, i, 0)),
         {"all_reduce": 1},
     ),
+    "nll_loss": (
+        program([(ROWS, COLUMNS), (ROWS,)], [(None, "x"), (None,)], lambda x, t: nn.nll_loss(x, t)),
+        {"all_reduce": 1},
+    ),
+    "nll_loss_backward": (
+        program(
+            [(ROWS, COLUMNS), (ROWS,)],
+            [(None, "x"), (None,)],
+            lambda x, t: op.grad.nll_loss_backward(relax.const(1.0), x, t),
+        ),
+        {},
+    ),
+    "cross_entropy": (
+        along_columns(lambda x: nn.cross_entropy_with_logits(x, x)),
+        {"all_reduce": 1},
+    ),
     "gather_elements": (
         program(
             [(COLUMNS, 8), (ROWS, 8)],

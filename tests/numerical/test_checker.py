@@ -177,6 +177,18 @@ SABOTAGES = [
         id="every shard has a first maximum of its own",
     ),
     pytest.param(
+        special("nn.nll_loss", "none weighted=True", (0, 1), (0, -1), (-1, 0)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard of classes has the targets of another",
+    ),
+    pytest.param(
+        special("nn.cross_entropy_with_logits", "", (-1, 1), (-1, 1)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("sum"),
+        id="every shard of classes has a loss of its own",
+    ),
+    pytest.param(
         special("variance", "axis=1", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("mean"),

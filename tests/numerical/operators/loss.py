@@ -12,45 +12,43 @@ from ..case import Case, Operand
 
 # Predictions, their letters, targets.
 SHAPES = [
-    ((8, 5), "n.", (8,)),
-    ((4, 3, 6), "n.a", (4, 6)),
-    ((2, 4, 3, 8), "n.ab", (2, 3, 8)),
+    ((8, 6), "nc", (8,)),
+    ((4, 5, 6), "nca", (4, 6)),
+    ((2, 4, 3, 8), "ncab", (2, 3, 8)),
 ]
 
 
 def cases() -> Iterator[Case]:
     for shape, letters, target in SHAPES:
         classes = shape[1]
-        positions = letters.replace(".", "")
+        positions = letters.replace("c", "")
         for reduction in ("none", "sum", "mean"):
-            names, kept = letters, positions
-            if reduction == "mean":
-                names, kept = "." * len(shape), "." * len(target)
             for weighted in (False, True):
-                weights = (Operand((classes,), ".", values="positive"),) if weighted else ()
-                predictions = Operand(shape, names)
-                targets = Operand(target, kept, "int64", f"index {classes}")
+                weights = (Operand((classes,), "c", values="positive"),) if weighted else ()
+                predictions = Operand(shape, letters)
+                targets = Operand(target, positions, "int64", f"index {classes}")
                 label = f"{reduction} weighted={weighted} "
                 yield Case(
                     "relax.nn.nll_loss",
                     label,
                     (predictions, targets, *weights),
-                    (kept if reduction == "none" else "",),
+                    (positions if reduction == "none" else "",),
                     lambda *xs, r=reduction: nn.nll_loss(*xs, reduction=r, ignore_index=1),
-                    combined=kept if reduction == "sum" else "",
+                    combined=positions if reduction == "sum" else "",
+                    special=letters if reduction == "mean" else "c",
                 )
-                gradient = Operand(target if reduction == "none" else (), kept)
-                if reduction != "none":
-                    gradient = Operand((), "")
+                gradient = Operand(target, positions) if reduction == "none" else Operand((), "")
                 yield Case(
                     "relax.grad.nll_loss_backward",
                     label,
                     (gradient, predictions, targets, *weights),
-                    (names,),
-                    lambda *xs, r=reduction: nll_loss_backward(*xs, reduction=r),
+                    (letters,),
+                    lambda *xs, r=reduction: nll_loss_backward(*xs, reduction=r, ignore_index=1),
+                    # Weights are looked up, and summed for a mean.
+                    special=("c" if weighted else "") + (positions if reduction == "mean" else ""),
                 )
     for shape in ((24,), (8, 6), (4, 2, 5)):
-        letters = "a" + "." * (len(shape) - 1)
+        letters = "abc"[: len(shape)]
         yield Case(
             "relax.nn.cross_entropy_with_logits",
             "",
@@ -58,5 +56,6 @@ def cases() -> Iterator[Case]:
             ("",),
             nn.cross_entropy_with_logits,
             combined="a",
+            special=letters[1:],
             numpy=lambda x, y: -np.sum(x * y) / (len(x) if x.ndim > 1 else 1),
         )
