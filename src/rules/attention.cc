@@ -11,8 +11,18 @@ const ir::AttrField kCausalMask("relax.attrs.AttentionAttrs", "causal_mask");
 const ir::AttrField kWindowSize("relax.attrs.AttentionAttrs", "window_size");
 
 constexpr int kBatch = 0, kSequence = 1, kHeads = 2, kDepth = 3;  // of query, key, value, result
-constexpr int kBiasHeads = 1, kBiasSequence = 2;
+constexpr int kBiasHeads = 1, kBiasQueries = 2, kBiasKeys = 3;
 constexpr size_t kBiasOperand = 3;
+
+/*! \brief Whether the sizes that its algorithm computes with are known. */
+bool CanExpand(const OpView& view) {
+  Sizes query = StaticSizes(view.operands[0]), key = StaticSizes(view.operands[1]);
+  bool has_offset = kCausalMask(view.call.attrs()) != nullptr;
+  return query[kDepth] > 0 && query[kHeads] > 0 && key[kHeads] > 0 &&
+         query[kHeads] % key[kHeads] == 0 &&
+         (!has_offset || (query[kSequence] > 0 && key[kSequence] > 0)) &&
+         SameSize(view.operands[1], kSequence, view.operands[2], kSequence);
+}
 
 /*! \brief Adds the factors of heads; none where key and value disagree on them. */
 void AddHeads(const OpView& view, RuleBuilder* builder) {
@@ -35,6 +45,27 @@ void AddHeads(const OpView& view, RuleBuilder* builder) {
   if (is_grouped) add(builder->Parallel(query / key));
 }
 
+// Keys are softened together. A mask compares positions, which the operator on a shard does not
+// know.
+void AddSequences(const OpView& view, RuleBuilder* builder) {
+  const ir::Node& attrs = view.call.attrs();
+  if (kWindowSize(attrs) != nullptr) return;
+  auto add = [&](FactorKind kind, size_t operand, int bias_dim) {
+    const ir::TensorType& type = view.operands[operand];
+    int sequence = builder->Add({StaticSizes(type)[kSequence], kind});
+    builder->Operand(operand, kSequence, sequence);
+    bool has_bias = view.operands.size() > kBiasOperand &&
+                    SameSize(type, kSequence, view.operands[kBiasOperand], bias_dim);
+    if (has_bias) builder->Operand(kBiasOperand, bias_dim, sequence);
+    return sequence;
+  };
+  bool is_masked = kCausalMask(attrs) != nullptr;
+  FactorKind looked_along = CanExpand(view) ? FactorKind::kSpecial : FactorKind::kReplicate;
+  builder->Result(0, kSequence,
+                  add(is_masked ? looked_along : FactorKind::kParallel, 0, kBiasQueries));
+  builder->Operand(2, kSequence, add(looked_along, 1, kBiasKeys));
+}
+
 FactorRule Attention(const OpView& view) {
   for (const ir::TensorType& operand : view.operands) {
     if (ShardableRank(operand) != 4) return ReplicateAll(view);
@@ -48,16 +79,7 @@ FactorRule Attention(const OpView& view) {
   if (has_bias && SameSize(view.operands[0], kBatch, view.operands[kBiasOperand], kBatch))
     builder.Operand(kBiasOperand, kBatch, batch);
   AddHeads(view, &builder);
-  // A mask compares positions, which a shard of the queries does not know.
-  const ir::Node& attrs = view.call.attrs();
-  if (kCausalMask(attrs) == nullptr && kWindowSize(attrs) == nullptr) {
-    int sequence = builder.Parallel(sizes[kSequence]);
-    builder.Operand(0, kSequence, sequence);
-    builder.Result(0, kSequence, sequence);
-    if (has_bias &&
-        SameSize(view.operands[0], kSequence, view.operands[kBiasOperand], kBiasSequence))
-      builder.Operand(kBiasOperand, kBiasSequence, sequence);
-  }
+  AddSequences(view, &builder);
   int depth = builder.Parallel(StaticSizes(view.operands[2])[kDepth]);
   builder.Operand(2, kDepth, depth);
   builder.Result(0, kDepth, depth);
@@ -83,9 +105,11 @@ FactorRule PackedAttention(const OpView& view) {
 
 const RuleTable kAttention(
     "attention",
-    {"batch, heads and groups of heads, sequence of the query unless masked by position, depth of "
-     "the value",
-     "", "sequence of the key, depth of query and key"},
+    {"batch, heads and groups of heads, sequence of the query, depth of the value", "",
+     "depth of query and key; sequences with a window",
+     "sequence of the key: maxima, sums and weighted values of the shards are reduced; of the "
+     "query "
+     "where it is masked: by its positions"},
     {{"relax.nn.attention", Attention}, {"relax.nn.attention_bias", Attention}});
 const RuleTable kPacked("attention",
                         {"heads and groups of heads, depth of the value", "",

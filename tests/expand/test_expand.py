@@ -110,6 +110,15 @@ PROGRAMS = {
         along_columns(lambda x: nn.cross_entropy_with_logits(x, x)),
         {"all_reduce": 1},
     ),
+    "attention": (
+        program(
+            [(2, COLUMNS, 4, 16), (2, 1, 8, 16)],
+            [(None, "x", None, None), (None,) * 4],
+            lambda kv, q: nn.attention(q, kv, kv),
+            ("float32", "float32"),
+        ),
+        {"all_reduce": 3},
+    ),
     "gather_elements": (
         program(
             [(COLUMNS, 8), (ROWS, 8)],

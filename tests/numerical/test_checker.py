@@ -189,6 +189,18 @@ SABOTAGES = [
         id="every shard of classes has a loss of its own",
     ),
     pytest.param(
+        special("nn.attention", "mask=TopLeft", (0, -1), (0, 1), (0, 1)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("sum"),
+        id="every shard of keys has an attention of its own",
+    ),
+    pytest.param(
+        special("nn.attention", "mask=BottomRight", (0, 1), (0, -1), (0, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard of queries sees what another may",
+    ),
+    pytest.param(
         special("variance", "axis=1", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("mean"),

@@ -11,7 +11,7 @@ from ..case import Case, Operand
 
 # Batch, sequence of the query, of the key, heads of the query, of the key, depth, depth of values.
 SIZES = [
-    (4, 6, 5, 4, 4, 8, 8),
+    (4, 6, 8, 4, 4, 8, 8),
     (2, 8, 8, 6, 6, 3, 4),
     (1, 4, 7, 8, 8, 4, 2),
     (2, 4, 5, 8, 4, 4, 4),
@@ -26,13 +26,12 @@ def cases() -> Iterator[Case]:
         for mask in (None, "TopLeft", "BottomRight"):
             if mask is not None and queries > keys:
                 continue
-            s = "s" if mask is None else "."
             operands = (
-                Operand((batch, queries, heads, depth), f"b{s}{query_heads}."),
-                Operand((batch, keys, key_heads, depth), "b.h."),
-                Operand((batch, keys, key_heads, value_depth), "b.he"),
+                Operand((batch, queries, heads, depth), f"bs{query_heads}."),
+                Operand((batch, keys, key_heads, depth), "bth."),
+                Operand((batch, keys, key_heads, value_depth), "bthe"),
             )
-            result = f"b{s}{query_heads}e"
+            result = f"bs{query_heads}e"
             sizes = {"h": key_heads, "r": heads // key_heads}
             yield Case(
                 "relax.nn.attention",
@@ -40,14 +39,15 @@ def cases() -> Iterator[Case]:
                 operands,
                 (result,),
                 lambda q, k, v, mask=mask: nn.attention(q, k, v, causal_mask=mask),
+                special="t",
                 sizes=sizes,
             )
             for bias, letters in (
-                ((batch, heads, queries, keys), f"b{query_heads}{s}."),
-                ((1, 1, queries, keys), f"..{s}."),
-                ((batch, 1, 1, keys), "b..."),
+                ((batch, heads, queries, keys), f"b{query_heads}st"),
+                ((1, 1, queries, keys), "..st"),
+                ((batch, 1, 1, keys), "b..t"),
             ):
-                if mask is not None and bias[0] == 1:
+                if mask is not None and bias[1] == 1:
                     continue
                 letters = "." + letters[1:] if bias[0] == 1 else letters
                 yield Case(
@@ -58,6 +58,7 @@ def cases() -> Iterator[Case]:
                     lambda q, k, v, b, mask=mask: nn.attention(
                         q, k, v, b, scale=tirx.FloatImm("float32", 0.3), causal_mask=mask
                     ),
+                    special="t",
                     sizes=sizes,
                 )
     for heads, key_heads, depth in ((4, 4, 6), (8, 4, 2)):
