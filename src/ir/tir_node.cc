@@ -171,10 +171,22 @@ bool BufferType::IsCompact() const {
          (!offset.defined() || StaticDim(offset) == 0);
 }
 
-bool For::IsPlain() const {
-  const Expr& step = kStep(*this);
-  return StaticDim(min()) == 0 && (!step.defined() || StaticDim(step) == 1) &&
-         !kThreadBinding(*this).defined();
+namespace {
+
+bool CountsFromZero(const For& loop) {
+  const Expr& step = kStep(loop);
+  return StaticDim(loop.min()) == 0 && (!step.defined() || StaticDim(step) == 1);
+}
+
+}  // namespace
+
+bool For::IsPlain() const { return CountsFromZero(*this) && !kThreadBinding(*this).defined(); }
+
+std::string For::ThreadTag() const {
+  auto thread = IterVar::Cast(kThreadBinding(*this));
+  // An iterator with a range of its own would have to be divided with the loop.
+  if (!CountsFromZero(*this) || !thread.defined() || thread.dom().defined()) return "";
+  return kThreadTag(thread);
 }
 
 IteratorKind IterVar::kind() const {

@@ -53,6 +53,9 @@ class For : public Stmt {
   const Stmt& body() const;
   /*! \brief Counts 0, 1, .., extent - 1, and is not bound to a thread. */
   bool IsPlain() const;
+  /*! \brief What it is bound to, as "blockIdx.x", where it counts 0, 1, .., extent - 1; else empty.
+   */
+  std::string ThreadTag() const;
 };
 
 enum class IteratorKind { kSpatial, kReduction, kOther };

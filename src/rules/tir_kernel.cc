@@ -1,6 +1,8 @@
 #include "rules/tir_kernel.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "ir/symbolic.h"
@@ -137,12 +139,22 @@ class KernelReader {
   void VisitLoop(const ir::For& loop) {
     VisitExtent(loop.extent());
     int range = AddIterator(loop.loop_var(), loop.extent());
-    if (!loop.IsPlain()) kernel_.digits.Pin(range);
+    if (!loop.IsPlain() && !IsGridLoop(loop, range)) kernel_.digits.Pin(range);
     loops_.push_back(range);
     iterators_.push_back(range);
     Visit(loop.body());
     loops_.pop_back();
     iterators_.pop_back();
+  }
+
+  // Blocks of a grid are independent, so there may be fewer of them; threads of one share memory.
+  // Loops that are bound to the same have the same extent.
+  bool IsGridLoop(const ir::For& loop, int range) {
+    std::string tag = loop.ThreadTag();
+    if (tag.rfind("blockIdx", 0) != 0) return false;
+    auto [first, is_first] = grid_.emplace(tag, range);
+    if (!is_first) kernel_.digits.Pin(first->second);
+    return is_first;
   }
 
   // An extent may be symbolic, but not depend on what is being computed.
@@ -343,7 +355,8 @@ class KernelReader {
   Kernel& kernel_;
   std::vector<ir::Expr> sizes_;  // of the ranges
   std::vector<int> loops_, iterators_, reductions_;
-  ir::Stmt init_;  // of the innermost block
+  std::map<std::string, int> grid_;  // the first loop bound to each
+  ir::Stmt init_;                    // of the innermost block
   bool is_init_ = false;
 };
 
