@@ -196,10 +196,14 @@ const RuleTable kGatherElements(
     {"positions, other dimensions", "", "",
      "the dimension looked up: every shard gives its elements or 0, which are summed"},
     {{"relax.gather_elements", GatherElements}});
-const RuleTable kGather("gather", {"positions, other dimensions", "", "what is looked up"},
+const RuleTable kGather("gather",
+                        {"positions, other dimensions", "",
+                         "what is looked up, by several positions at once"},
                         {{"relax.gather_nd", GatherNd}, {"relax.index_tensor", IndexTensor}});
 const RuleTable kScatter("scatter",
-                         {"dimensions not written to by position", "", "others, positions"},
+                         {"dimensions not written to by position", "",
+                          "others: TVM's kernels cannot skip what another shard has; positions: "
+                          "the order of writes counts"},
                          {{"relax.scatter_elements", ScatterElements},
                           {"relax.scatter_nd", ScatterNd}});
 const RuleTable kTakeBackward("gather", {"others", "positions: sum", "the dimension looked up"},

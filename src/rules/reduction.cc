@@ -209,10 +209,12 @@ const RuleTable kLayerNorm("normalization",
                            {{"relax.nn.layer_norm", SpecialAlongAxis<&kLayerNormAxes>},
                             {"relax.nn.rms_norm", SpecialAlongAxis<&kRmsNormAxes>}});
 
+const RuleTable kSort("along an axis",
+                      {"others", "", "axis: any element may have to move to any shard"},
+                      {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
+                       {"relax.sort", WholeAlongAxis<&kSortAxis>}});
 const RuleTable kAlongAxis("along an axis", {"others", "", "axis"},
-                           {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
-                            {"relax.flip", WholeAlongAxis<&kFlipAxis>},
-                            {"relax.sort", WholeAlongAxis<&kSortAxis>}});
+                           {{"relax.flip", WholeAlongAxis<&kFlipAxis>}});
 const RuleTable kScan("along an axis",
                       {"others", "", "all of a flattened tensor",
                        "axis: shards are scanned alone, their totals gathered and added"},
