@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext import transform
+from distir_ext import cpu, transform
 from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
@@ -53,14 +53,19 @@ def build(
     mod: tvm.IRModule,
     target: str | tvm.target.Target = "llvm",
     cluster: Cluster | None = None,
+    *,
+    blas: bool = True,
     **options: Any,
 ) -> Any:
     """Builds one executable that every worker loads, from a module at any stage.
 
     Args:
         mod: A module at any stage.
-        target: What each worker runs on, as for ``tvm.compile``.
+        target: What each worker runs on, as for ``tvm.compile``. ``"llvm"`` alone means this
+            machine's CPU with all its instructions; for another one state a target with ``mcpu``.
         cluster: What the devices are joined by, as for :func:`lower`.
+        blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
+            installed, by TVM's loops, which are slow.
         options: Passed on to ``tvm.compile``.
 
     Returns:
@@ -72,6 +77,9 @@ def build(
         ValueError: the module has no sharding annotations, or a pass refuses it.
     """
     workers = _with_signature_function(transform.LowerCCL()(lower(mod, cluster)))
+    if cpu.is_cpu(target):
+        target = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
+        options.setdefault("relax_pipeline", cpu.pipeline(target, blas))
     with _branch_safe_context(workers):
         return tvm.compile(workers, target=target, **options)
 

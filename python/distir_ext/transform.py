@@ -12,6 +12,7 @@ from distir_ext.cluster import SetCluster
 
 __all__ = [
     "AnnotateSharding",
+    "DispatchMatmul",
     "ExpandSharded",
     "LegalizeRedistribute",
     "LowerCCL",
@@ -121,3 +122,14 @@ def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
 def LowerCCL() -> tvm.transform.Pass:  # noqa: N802
     """Collectives on local tensors become destination-passing calls of the runtime."""
     return _native("LowerCCL")
+
+
+def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
+    """Products of tensors in host memory become calls of the runtime, which uses OpenBLAS.
+
+    ``R.matmul`` and ``R.einsum`` of two tensors of floats, of any rank, with symbolic sizes and
+    broadcast batch dimensions. ``R.permute_dims`` around them becomes part of the call, so that
+    transposed matrices are not copied. Very small products stay, since a loop fused with its
+    neighbours is faster. ``dx.build`` runs this pass for CPU targets.
+    """
+    return _native("DispatchMatmul")

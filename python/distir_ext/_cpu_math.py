@@ -1,0 +1,128 @@
+"""Exponentials that LLVM vectorises, in place of one call of the C library per element.
+
+The exponential of float32 is 2 to a whole number, by its bits, times a polynomial of what is left,
+at most half of ln 2 (S. L. Moshier, Cephes, expf). Its error is at most two units in the last
+place; what would be subnormal is zero. Other dtypes have the C library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+# Above the first the result is infinite, below the second it is zero.
+_OVERFLOW = 88.72283935546875
+_UNDERFLOW = -103.97208404541016
+
+_LOG2_E = 1.44269504088896341
+# ln 2 in two parts; a whole number times the first is exact.
+_LN2_HIGH = 0.693359375
+_LN2_LOW = -2.12194440e-4
+_POLYNOMIAL = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+
+_EXPONENT_BIAS = 127
+_MANTISSA_BITS = 23
+
+
+def exp(x: Any) -> Any:
+    """The exponential of a float32 expression; NaN stays NaN."""
+    number = _float
+    bounded = tirx.max(tirx.min(x, number(_OVERFLOW)), number(_UNDERFLOW))
+    power = tirx.floor(bounded * number(_LOG2_E) + number(0.5))
+    rest = bounded - power * number(_LN2_HIGH) - power * number(_LN2_LOW)
+    value = number(_POLYNOMIAL[0])
+    for coefficient in _POLYNOMIAL[1:]:
+        value = value * rest + number(coefficient)
+    value = value * rest * rest + rest + number(1)
+    # The result may be up to 2 ** 128, which has no bits, and subnormal; its root is neither.
+    whole = power.astype("int32")
+    half = whole >> 1
+    value = value * _power_of_two(half) * _power_of_two(whole - half)
+    value = tirx.Select(x > number(_OVERFLOW), number(float("inf")), value)
+    value = tirx.Select(x < number(_UNDERFLOW), number(0), value)
+    return tirx.Select(tirx.isnan(x), x, value)
+
+
+def _power_of_two(exponent: Any) -> Any:
+    return tirx.reinterpret("float32", (exponent + _EXPONENT_BIAS) << _MANTISSA_BITS)
+
+
+def _float(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
+def _map(function: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
+    return lambda x: te.compute(x.shape, lambda *i: function(x(*i)), name="compute")
+
+
+def _sigmoid(x: Any) -> Any:
+    return _float(1) / (_float(1) + exp(-x))
+
+
+def _softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    rank = len(x.shape)
+    axis %= rank
+    kept = [size for d, size in enumerate(x.shape) if d != axis]
+
+    def reduced(reduce: Callable[..., Any], tensor: te.Tensor, name: str) -> te.Tensor:
+        step = te.reduce_axis((0, tensor.shape[axis]), name="k")
+        return te.compute(
+            kept,
+            lambda *i: reduce(tensor(*i[:axis], step, *i[axis:]), axis=step),
+            name=name,
+        )
+
+    largest = reduced(te.max, x, "largest")
+    powers = te.compute(
+        x.shape, lambda *i: exp(x(*i) - largest(*i[:axis], *i[axis + 1 :])), name="powers"
+    )
+    total = reduced(te.sum, powers, "total")
+    return te.compute(
+        x.shape, lambda *i: powers(*i) / total(*i[:axis], *i[axis + 1 :]), name="softmax"
+    )
+
+
+def _legalize(
+    name: str, make: Callable[[relax.BlockBuilder, relax.Call], Any]
+) -> Callable[[relax.BlockBuilder, relax.Call], Any]:
+    default = tvm.ir.Op.get(name).get_attr("FLegalize")
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        type_ = call.args[0].ty
+        is_known = isinstance(type_, relax.TensorType) and type_.shape is not None
+        if is_known and type_.dtype == "float32":
+            return make(builder, call)
+        return default(builder, call)
+
+    return legalize
+
+
+LEGALIZATIONS = {
+    "relax.exp": lambda builder, call: builder.call_te(
+        _map(exp), call.args[0], primfunc_name_hint="exp"
+    ),
+    "relax.sigmoid": lambda builder, call: builder.call_te(
+        _map(_sigmoid), call.args[0], primfunc_name_hint="sigmoid"
+    ),
+    "relax.nn.silu": lambda builder, call: builder.call_te(
+        _map(lambda x: x * _sigmoid(x)), call.args[0], primfunc_name_hint="silu"
+    ),
+    "relax.nn.softmax": lambda builder, call: builder.call_te(
+        _softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="softmax"
+    ),
+}
+
+
+def vectorized_legalizations() -> dict[str, Any]:
+    """For ``relax.transform.LegalizeOps``: operators whose kernels have exponentials."""
+    return {name: _legalize(name, make) for name, make in LEGALIZATIONS.items()}

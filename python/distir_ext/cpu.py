@@ -1,0 +1,96 @@
+"""How ``dx.build`` compiles for CPUs: the host's own instructions, BLAS, scheduled kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
+from tvm.target import codegen
+
+from distir_ext import _openblas, transform
+from distir_ext._cpu_kernels import schedule_kernels
+from distir_ext._cpu_math import vectorized_legalizations
+
+__all__ = ["host_target", "is_cpu", "pipeline"]
+
+
+def is_cpu(target: Any) -> bool:
+    """Whether kernels of a target are compiled by LLVM for a CPU."""
+    return target is not None and tvm.target.Target(target).kind.name == "llvm"
+
+
+def host_target() -> tvm.target.Target:
+    """LLVM with the instructions of this machine's CPU, like a compiler's ``-march=native``."""
+    return tvm.target.Target(
+        {
+            "kind": "llvm",
+            "mtriple": codegen.llvm_get_system_triple(),
+            "mcpu": codegen.llvm_get_system_cpu(),
+        }
+    )
+
+
+def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass:
+    """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
+
+    TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` before it and a
+    schedule for every kernel.
+
+    Args:
+        target: What to compile for.
+        blas: Whether products are left to OpenBLAS, where it is installed.
+    """
+    passes: list[tvm.transform.Pass] = [_keep_functions()]
+    if blas and _openblas.AVAILABLE:
+        passes.append(transform.DispatchMatmul())
+    passes += cpu_generic.library_dispatch_passes(target)
+    passes += [
+        relax.transform.LegalizeOps(vectorized_legalizations()),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        _fuse_kernels(),
+        _schedule_kernels(),
+    ]
+    passes += cpu_generic.dataflow_lower_passes(target)
+    passes += cpu_generic.finalize_passes(target)
+    return tvm.transform.Sequential(passes, name="distir_cpu")
+
+
+def _keep_functions() -> tvm.transform.Pass:
+    """Relax functions become public: fusion drops private ones, which sessions may run."""
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        result = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        for name, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                named = function.with_attr("global_symbol", name.name_hint)
+                result.update_func(name, named)
+        return result
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="KeepFunctions")
+
+
+def _fuse_kernels() -> tvm.transform.Pass:
+    fuse = tvm.transform.Sequential([relax.transform.FuseOps(), relax.transform.FuseTIR()])
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        try:
+            return fuse(mod)
+        except tvm.error.InternalError:
+            # FuseTIR of TVM 0.27 fails where FuseOps has put nothing but tuples in a function, as
+            # it does with nested ones; such a module is compiled unfused.
+            return mod
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="FuseKernels")
+
+
+def _schedule_kernels() -> tvm.transform.Pass:
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        return schedule_kernels(mod)
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="ScheduleKernels")

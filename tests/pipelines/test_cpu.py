@@ -1,0 +1,111 @@
+"""What is compiled for CPUs: the host's target, kernels with schedules, exponentials."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.target import codegen
+
+import distir_ext as dx
+from distir_ext import cpu
+
+
+def run(mod, *inputs, blas=True):
+    target = cpu.host_target()
+    executable = tvm.compile(mod, target, relax_pipeline=cpu.pipeline(target, blas))
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    return machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
+
+
+def module(shapes, make, dtype="float32"):
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(s, dtype)) for i, s in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(make(*params)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def test_the_host_target_is_this_cpu():
+    assert str(cpu.host_target().attrs["mcpu"]) == codegen.llvm_get_system_cpu()
+    assert cpu.is_cpu("llvm")
+    assert not cpu.is_cpu("nvidia/nvidia-h100")
+
+
+@pytest.mark.parametrize("blas", [True, False])
+def test_products_with_blas_and_without_it(blas):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 3, 40, 50), "float32"), rng.standard_normal((60, 50), "float32")
+    mod = module((x.shape, y.shape), lambda x, y: relax.op.matmul(x, relax.op.permute_dims(y)))
+    assert np.abs(run(mod, x, y, blas=blas) - x @ y.T).max() < 1e-4
+
+
+def test_exponentials_are_those_of_numpy():
+    x = np.concatenate(
+        [
+            [np.nan, np.inf, -np.inf, 0.0, -0.0, 88.72, 88.73, -87.3, -87.4, -103.9, -104],
+            np.random.default_rng(0).uniform(-110, 110, 8181),
+        ]
+    ).astype("float32")
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = np.exp(x.astype("float64"))
+        wanted = exact.astype("float32")
+    found = run(module((x.shape,), relax.op.exp), x)
+    assert np.array_equal(np.isnan(found), np.isnan(x))
+    assert np.array_equal(np.isinf(found), np.isinf(wanted))
+    normal = np.isfinite(wanted) & (wanted > 1.2e-38)
+    assert np.abs(found[normal] / exact[normal] - 1).max() < 2 * 2.0**-23
+    small = wanted <= 1.2e-38
+    assert np.abs(found[small] - wanted[small]).max() <= 3e-45
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("shape", [(4, 8, 128), (3, 5, 7), (2, 1, 48)])
+def test_softmax(shape, axis):
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32") * 10
+    powers = np.exp(x.astype("float64") - x.max(axis, keepdims=True))
+    wanted = powers / powers.sum(axis, keepdims=True)
+    found = run(module((shape,), lambda x: relax.op.nn.softmax(x, axis)), x)
+    assert np.abs(found - wanted).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+    ],
+)
+def test_activations(name, exact):
+    x = np.linspace(-80, 80, 3 * 701).reshape(3, 701).astype("float32")
+    make = relax.op.sigmoid if name == "sigmoid" else relax.op.nn.silu
+    found = run(module((x.shape,), make), x)
+    wanted = exact(x.astype("float64"))
+    assert (np.abs(found - wanted) <= 1e-6 * np.maximum(np.abs(wanted), 1e-30)).all()
+
+
+@pytest.mark.parametrize("shape", [(64, 512), (7, 33), (1, 40000), (40000, 2), (3, 4, 5, 64)])
+def test_norms_and_maps_of_many_shapes(shape):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(shape, "float32"), rng.standard_normal(shape[-1:], "float32")
+
+    def norm(x, w):
+        scale = relax.op.rsqrt(relax.op.mean(relax.op.multiply(x, x), [-1], keepdims=True))
+        return relax.op.add(relax.op.multiply(relax.op.multiply(x, scale), w), x)
+
+    wide = x.astype("float64")
+    wanted = wide / np.sqrt((wide**2).mean(-1, keepdims=True)) * w + wide
+    assert np.abs(run(module((x.shape, w.shape), norm), x, w) - wanted).max() < 1e-5
+
+
+def test_build_takes_blas_and_a_target_of_the_user():
+    mesh = dx.Mesh((2,), ("x",))
+    mod = dx.annotate(module(((64, 48), (48, 80)), relax.op.matmul), mesh, {"x1": (None, "x")})
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((64, 48), "float32"), rng.standard_normal((48, 80), "float32")
+    with dx.Session(mesh) as session:
+        for target, blas in (("llvm", True), ("llvm", False), ({"kind": "llvm"}, True)):
+            executable = dx.build(mod, tvm.target.Target(target), blas=blas)
+            assert ("distir.runtime.einsum" in executable.as_text()) == blas
+            assert np.abs(session.load(executable)["main"](x, w).numpy() - x @ w).max() < 1e-4
