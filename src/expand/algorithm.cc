@@ -18,6 +18,14 @@ std::map<std::string, Algorithm>& Algorithms() {
 
 }  // namespace
 
+bool SpecialCall::IsSpecial(size_t operand, int dim) const {
+  for (int f : rule.operands[operand][dim]) {
+    if (rule.factors[f].kind == rules::FactorKind::kSpecial && !sharding.factors[f].empty())
+      return true;
+  }
+  return false;
+}
+
 const mesh::AxisList& SpecialCall::SpecialAxes() const {
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (rule.factors[f].kind == rules::FactorKind::kSpecial && !sharding.factors[f].empty())

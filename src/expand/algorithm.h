@@ -32,6 +32,10 @@ struct SpecialCall {
 
   ir::Expr arg(size_t i) const { return call.args()[i]; }
   const ir::Node& attrs() const { return call.attrs(); }
+  /*! \brief Whether a dimension of an operand has a special factor that is sharded. */
+  bool IsSpecial(size_t operand, int dim) const;
+  /*! \brief The type of the call's value on whole tensors. */
+  ir::Type result() const { return rules::StripDistribution(call.ty()); }
   /*! \brief The axes of the first special factor that is sharded. */
   const mesh::AxisList& SpecialAxes() const;
 };

@@ -77,12 +77,8 @@ class Expander : public ir::FunctionRewriter {
     any_ = true;
     Writer writer(&meshes_, inferred.device_mesh,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
-    ffi::Array<ir::Expr> args = RewriteAll(call.args());
-    size_t next = 0;
-    for (size_t i = 0; i < args.size(); ++i) {
-      if (!ir::DTensorType::Is(args[i].ty())) continue;
-      args.Set(i, writer.Placed(args[i], inferred.sharding.operands[next++]));
-    }
+    ffi::Array<ir::Expr> args =
+        writer.PlaceAll(RewriteAll(call.args()), inferred.sharding.operands);
     ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
     ir::Expr result = found->algorithm({placed, found->rule, inferred.sharding}, &writer);
@@ -109,10 +105,13 @@ class Expander : public ir::FunctionRewriter {
   void BindAs(const ir::Var& var, const ir::Expr& value, const rules::InferredCall& inferred,
               Writer* writer) {
     auto tuple = ir::Tuple::Cast(value);
-    if (!tuple.defined()) return Alias(var, writer->Placed(value, inferred.sharding.results[0]));
+    if (!tuple.defined()) {
+      return Alias(var, writer->Named(writer->Placed(value, inferred.sharding.results[0])));
+    }
     ffi::Array<ir::Expr> fields;
     for (size_t i = 0; i < tuple.fields().size(); ++i)
-      fields.push_back(writer->Placed(tuple.fields()[i], inferred.sharding.results[i]));
+      fields.push_back(
+          writer->Named(writer->Placed(tuple.fields()[i], inferred.sharding.results[i])));
     Bind(var, ir::MakeTuple(fields));
   }
 

@@ -3,9 +3,11 @@
 #include <tvm/ffi/error.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "mesh/common_view.h"
 #include "op/collective.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
@@ -122,6 +124,50 @@ ir::Expr Writer::Placed(const ir::Expr& x, const mesh::Sharding& sharding) {
   return emit_(op::MakeRedistribute(x, TypeOf(TensorTypeOf(x), sharding)));
 }
 
+ir::Expr Writer::PlaceArg(const ir::Expr& arg, const std::vector<mesh::Sharding>& operands,
+                          size_t* next) {
+  if (ir::DTensorType::Is(arg.ty())) return Placed(arg, operands[(*next)++]);
+  auto type = ir::TupleType::Cast(arg.ty());
+  if (!type.defined() || !op::HasDTensor(type)) return arg;
+  auto tuple = ir::Tuple::Cast(arg);
+  ffi::Array<ir::Expr> fields;
+  for (size_t i = 0; i < type.fields().size(); ++i) {
+    ir::Expr field = tuple.defined() ? tuple.fields()[i] : Field(arg, static_cast<int>(i));
+    fields.push_back(PlaceArg(field, operands, next));
+  }
+  return ir::MakeTuple(fields);
+}
+
+ffi::Array<ir::Expr> Writer::PlaceAll(const ffi::Array<ir::Expr>& args,
+                                      const std::vector<mesh::Sharding>& operands) {
+  size_t next = 0;
+  ffi::Array<ir::Expr> placed;
+  for (const ir::Expr& arg : args) placed.push_back(PlaceArg(arg, operands, &next));
+  return placed;
+}
+
+ir::Expr Writer::Move(const ir::Expr& x, int dim, int64_t size,
+                      const std::vector<mesh::Segment>& segments, const std::string& fill) {
+  ir::TensorType type = TensorTypeOf(x);
+  ffi::Array<ir::Expr> shape = ir::ShapeOf(type);
+  const int64_t before = ir::StaticDim(shape[dim]);
+  shape.Set(dim, ir::MakeInt(size));
+  ir::DTensorType target = TypeOf(ir::MakeTensorType(shape, type), ShardingOf(x));
+  return emit_(op::MakeSegmentExchange(x, target, {{dim, before, size}, segments, fill}));
+}
+
+Writer Writer::OnViewOf(const std::vector<mesh::AxisList>& lists) const {
+  std::optional<mesh::Mesh> view = mesh::CommonView(meshes_.Root(root_), lists);
+  TVM_FFI_ICHECK(view.has_value()) << "the shardings of a call have no common mesh";
+  return Writer(&meshes_, meshes_.Intern(*view), emit_);
+}
+
+ir::Expr Writer::Named(const ir::Expr& x) {
+  auto type = ir::DTensorType::Cast(x.ty());
+  if (!type.defined() || type.device_mesh().same_as(view_)) return x;
+  return emit_(op::MakeRedistribute(x, TypeOf(type.tensor_ty(), ShardingOf(x))));
+}
+
 ir::Expr Writer::Range(const ir::Expr& size, const mesh::AxisList& axes) {
   ir::Call whole = kArange(ir::MakeInt(0), size, ir::MakeInt(1), kInt64).cast<ir::Call>();
   ir::Type type = rules::InferGlobalType(whole);
@@ -154,12 +200,7 @@ ir::Expr Writer::Place(const ir::Call& call) {
   ir::Type global_ty = rules::InferGlobalType(call);
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
   rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, &meshes_);
-  ffi::Array<ir::Expr> args = call.args();
-  size_t next = 0;
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (!ir::DTensorType::Is(args[i].ty())) continue;
-    args.Set(i, Placed(args[i], inferred.sharding.operands[next++]));
-  }
+  ffi::Array<ir::Expr> args = PlaceAll(call.args(), inferred.sharding.operands);
   return emit_(ir::MakeCall(inferred.type, call.op(), args, call.attrs(), call.ty_args()));
 }
 

@@ -21,6 +21,7 @@
 
 #include "ir/node.h"
 #include "op/mesh_table.h"
+#include "op/segment_exchange.h"
 #include "rules/projection.h"
 
 namespace distir {
@@ -57,6 +58,16 @@ class Writer {
   ir::Expr Scalar(double value, DLDataType dtype);
   /*! \brief The value placed so; itself where it is. */
   ir::Expr Placed(const ir::Expr& x, const mesh::Sharding& sharding);
+  /*! \brief A call typed, its operands placed, bound; its own type need not be known. */
+  ir::Expr Place(const ir::Call& call);
+  /*! \brief Arguments with their tensors, those of tuples too, placed so, in order. */
+  ffi::Array<ir::Expr> PlaceAll(const ffi::Array<ir::Expr>& args,
+                                const std::vector<mesh::Sharding>& operands);
+  /*! \brief A segment exchange; the dimension stays sharded as it is. */
+  ir::Expr Move(const ir::Expr& x, int dim, int64_t size,
+                const std::vector<mesh::Segment>& segments, const std::string& fill = "0");
+  /*! \brief 0, 1, .. of int64 up to `size`, made whole, then placed. */
+  ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
   /*! \brief Which of the shards along `axes` a device has, as dimension `dim` of `rank`, the others
    * of size 1: 0, 1, .. of int64 over the devices. */
   ir::Expr ShardIndex(const mesh::AxisList& axes, int dim, int rank);
@@ -66,10 +77,13 @@ class Writer {
 
   mesh::Sharding ShardingOf(const ir::Expr& x);
 
+  /*! \brief A writer that names tensors on a view of the mesh that has all of these lists. */
+  Writer OnViewOf(const std::vector<mesh::AxisList>& lists) const;
+  /*! \brief The value named on this writer's view; itself where it is. */
+  ir::Expr Named(const ir::Expr& x);
+
  private:
-  ir::Expr Place(const ir::Call& call);
-  /*! \brief 0, 1, .. of int64 up to `size`, made whole, then placed. */
-  ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
+  ir::Expr PlaceArg(const ir::Expr& arg, const std::vector<mesh::Sharding>& operands, size_t* next);
   ir::DTensorType TypeOf(const ir::TensorType& type, const mesh::Sharding& sharding);
 
   op::MeshTable& meshes_;

@@ -8,6 +8,7 @@
 #include "lower/json_writer.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
+#include "op/segment_exchange.h"
 
 namespace distir {
 namespace lower {
@@ -33,7 +34,8 @@ class CollectiveLowering : public ir::FunctionRewriter {
  private:
   static bool IsCollective(const ir::Call& call) {
     return op::LocalCollective(call.op()).has_value() || op::IsLocalFusedNorm(call.op()) ||
-           ir::IsOp(call.op(), "relax.ccl.send") || ir::IsOp(call.op(), "relax.ccl.recv");
+           op::IsLocalSegmentExchange(call.op()) || ir::IsOp(call.op(), "relax.ccl.send") ||
+           ir::IsOp(call.op(), "relax.ccl.recv");
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {

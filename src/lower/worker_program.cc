@@ -14,9 +14,12 @@
 #include "lower/combined_collective.h"
 #include "lower/json_writer.h"
 #include "mesh/blocks.h"
+#include "mesh/segments.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
 #include "op/kv_cache.h"
+#include "op/segment_exchange.h"
+#include "rules/axes.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
 #include "rules/tir_rule.h"
@@ -75,6 +78,37 @@ const std::string& TransferPlans::PlanOf(const ir::Call& call, op::MeshTable* me
   return plans_.emplace(call.get(), std::move(json)).first->second;
 }
 
+const std::string& TransferPlans::SegmentPlanOf(const ir::Call& call, op::MeshTable* meshes) {
+  auto found = plans_.find(call.get());
+  if (found != plans_.end()) return found->second;
+  const op::SegmentMove move = op::MoveOf(call);
+  int root;
+  mesh::Sharding source = meshes->ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &root);
+  mesh::Sharding target = meshes->ShardingOf(ir::DTensorType::Cast(call.ty()), &root);
+  std::vector<std::string> pieces;
+  for (const mesh::SegmentPiece& piece :
+       mesh::PlanSegments(meshes->Root(root), source, target, move.moved, move.segments,
+                          [&](int64_t from, int64_t to) { return cluster_.Between(from, to); })) {
+    const mesh::Segment& segment = piece.segment;
+    pieces.push_back(JsonIntegers(std::vector<int64_t>{
+        piece.from, piece.to, segment.source, segment.target, segment.step, segment.count}));
+  }
+  auto local = [](int64_t size, const mesh::AxisList& axes) {
+    return std::to_string(size / mesh::NumShards(axes));
+  };
+  const mesh::MovedDim& moved = move.moved;
+  std::string json = JsonObject({
+      {"channel", std::to_string(plans_.size())},
+      {"dim", std::to_string(moved.dim)},
+      {"rank", std::to_string(source.dims.size())},
+      {"source_size", local(moved.source_size, source.dims[moved.dim])},
+      {"target_size", local(moved.target_size, target.dims[moved.dim])},
+      {"fill", JsonString(move.fill)},
+      {"pieces", JsonArray(pieces)},
+  });
+  return plans_.emplace(call.get(), std::move(json)).first->second;
+}
+
 bool IsPresent(const ir::Type& type, const WorkerContext& context) {
   if (context.roots == nullptr) return true;
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
@@ -89,6 +123,26 @@ bool IsPresent(const ir::Type& type, const WorkerContext& context) {
 }
 
 namespace {
+
+const ir::AttrField kPermuteAxes("relax.attrs.PermuteDimsAttrs", "axes");
+const ir::GlobalFunction kReshape("relax.op.reshape");
+
+/*! \brief Whether a permutation only moves dimensions of size 1, as those of a worker's shards are:
+ * then it copies nothing. */
+bool KeepsOrder(const ir::Call& permute) {
+  auto type = ir::TensorType::Cast(permute.args()[0].ty());
+  if (!ir::HasKnownShape(type)) return false;
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+  auto axes = rules::ReadAxes(kPermuteAxes(permute.attrs()), static_cast<int>(shape.size()));
+  if (!axes) return false;
+  int last = -1;
+  for (int axis : *axes) {
+    if (ir::StaticDim(shape[axis]) == 1) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return true;
+}
 
 class WorkerProgram : public ir::FunctionRewriter {
  public:
@@ -308,6 +362,11 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
     if (collective.has_value()) return LowerCollective(var, call, *collective);
     if (op::IsFusedNorm(call.op())) return LowerFusedNorm(var, call);
+    if (op::IsSegmentExchange(call.op())) {
+      Bind(var, op::MakeLocalSegmentExchange(Rewrite(call.args()[0]), types_.Local(var.ty()),
+                                             context_.plans->SegmentPlanOf(call, context_.meshes)));
+      return;
+    }
     if (ir::IsOp(call.op(), "relax.dist.redistribute_replica_to_shard")) {
       return LowerCollective(var, call, CollectiveKind::kSlice);
     }
@@ -337,6 +396,12 @@ class WorkerProgram : public ir::FunctionRewriter {
     for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
     ir::Type type = types_.Local(call.ty());
     ir::Call local = ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
+    if (ir::IsOp(call.op(), "relax.permute_dims") && KeepsOrder(local)) {
+      ir::Expr reshaped = kReshape(args[0], ir::TensorType::Cast(type).shape()).cast<ir::Expr>();
+      ir::SetType(reshaped, type);
+      Bind(var, reshaped);
+      return;
+    }
     if (entry != nullptr && (entry->local_attrs != nullptr || entry->local_args != nullptr)) {
       rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
       rules::OpView part = rules::ViewCall(local, type);

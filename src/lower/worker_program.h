@@ -33,6 +33,8 @@ class TransferPlans {
   explicit TransferPlans(cost::Cluster cluster) : cluster_(std::move(cluster)) {}
   /*! \brief The runtime's plan (JSON) of a transfer or permute call. */
   const std::string& PlanOf(const ir::Call& call, op::MeshTable* meshes);
+  /*! \brief The same of a segment exchange. */
+  const std::string& SegmentPlanOf(const ir::Call& call, op::MeshTable* meshes);
 
  private:
   const cost::Cluster cluster_;

@@ -16,6 +16,7 @@
 #include "mesh/blocks.h"
 #include "mesh/common_view.h"
 #include "mesh/plain_data.h"
+#include "mesh/segments.h"
 #include "mesh/sharding.h"
 
 namespace distir {
@@ -220,6 +221,24 @@ void RegisterBlocks() {
                    piece.source, piece.target, ToInts(piece.box.begin), ToInts(piece.box.end)});
              }
              return ffi::Array<ffi::Any>{ToInts(plan.grid), pieces};
+           })
+      // `moved`: dimension, its extent before and after; segments and pieces as in segments.h.
+      .def("distir.mesh.PlanSegments",
+           [](Ints shape, Ints ids, ShardingData source, ShardingData target, Ints moved,
+              ffi::Array<Ints> segments) {
+             const Mesh mesh = ToMesh(shape, ids);
+             const MovedDim dim{ToIndex(moved[0]), moved[1], moved[2]};
+             std::vector<Segment> list;
+             for (const Ints& row : segments) list.push_back({row[0], row[1], row[2], row[3]});
+             CheckSegments(dim, list);
+             ffi::Array<Ints> pieces;
+             for (const SegmentPiece& piece : PlanSegments(mesh, ToShardingOn(mesh, source),
+                                                           ToShardingOn(mesh, target), dim, list)) {
+               const Segment& segment = piece.segment;
+               pieces.push_back(ToInts({piece.from, piece.to, segment.source, segment.target,
+                                        segment.step, segment.count}));
+             }
+             return pieces;
            });
 }
 

@@ -25,5 +25,16 @@ std::vector<bool> AxisMask(const ffi::Any& value, int rank) {
   return mask;
 }
 
+std::optional<std::vector<int64_t>> IntegersOf(const ir::Expr& tuple) {
+  auto fields = ir::Tuple::Cast(tuple);
+  if (!fields.defined()) return std::nullopt;
+  std::vector<int64_t> values;
+  for (const ir::Expr& field : fields.fields()) {
+    if (!ir::IntImm::Is(field)) return std::nullopt;
+    values.push_back(ir::IntImm::Cast(field).value());
+  }
+  return values;
+}
+
 }  // namespace rules
 }  // namespace distir

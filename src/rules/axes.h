@@ -1,6 +1,6 @@
 /*!
  * \file rules/axes.h
- * \brief Reads the `axis` and `axes` attributes of operators.
+ * \brief Reads the `axis` and `axes` attributes of operators, and arguments like them.
  */
 #ifndef DISTIR_RULES_AXES_H_
 #define DISTIR_RULES_AXES_H_
@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "ir/reflection.h"
+#include "ir/node.h"
 
 namespace distir {
 namespace rules {
@@ -25,6 +25,8 @@ inline int NormalizeAxis(int64_t axis, int rank) {
 std::optional<std::vector<int>> ReadAxes(const ffi::Any& value, int rank);
 /*! \brief mask[d] is whether dimension d is named by the attribute; all are when it is None. */
 std::vector<bool> AxisMask(const ffi::Any& value, int rank);
+/*! \brief The integers of an argument that is a tuple of them; nullopt for any other. */
+std::optional<std::vector<int64_t>> IntegersOf(const ir::Expr& tuple);
 
 }  // namespace rules
 }  // namespace distir

@@ -1,12 +1,13 @@
 // Convolutions: the batch and the output channels are parallel, the input channels a sum. With
 // groups, a channel dimension is (group, channel of the group): data [n][g c], result [n][g o]. A
-// convolution's weight is [g o][c], that of a transposed one [g c][o]. Spatial dimensions are kept
-// whole.
+// convolution's weight is [g o][c], that of a transposed one [g c][o]. Spatial dimensions are in
+// rules/windows.h.
 #include <algorithm>
 
 #include "ir/build.h"
 #include "rules/layout.h"
 #include "rules/registry.h"
+#include "rules/windows.h"
 
 namespace distir {
 namespace rules {
@@ -42,6 +43,7 @@ FactorRule Conv(const OpView& view, const ConvFields& fields, bool is_transposed
   int batch = builder.Parallel(data_sizes[DimOf(data, 'N')]);
   builder.Operand(0, DimOf(data, 'N'), batch);
   builder.Result(0, DimOf(out, 'N'), batch);
+  AddWindowFactors(view, &builder);
   if (IsBlocked(data) || IsBlocked(kernel) || IsBlocked(out)) return builder.Finish();
 
   int data_dim = DimOf(data, 'C'), out_dim = DimOf(out, 'C');
@@ -87,7 +89,8 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
 
 const RuleTable kTable("convolution",
                        {"batch, output channels, groups", "input channels: sum",
-                        "spatial dimensions; channels of blocked layouts"},
+                        "spatial dimensions of coprime extents; channels of blocked layouts",
+                        "spatial dimensions: every shard gets what its windows look at"},
                        {{"relax.nn.conv1d", ConvRule<&kConv1d, false>, -1, LocalGroups<&kConv1d>},
                         {"relax.nn.conv2d", ConvRule<&kConv2d, false>, -1, LocalGroups<&kConv2d>},
                         {"relax.nn.conv3d", ConvRule<&kConv3d, false>, -1, LocalGroups<&kConv3d>},

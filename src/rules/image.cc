@@ -1,7 +1,8 @@
-// Pooling, resizing and sampling of images: batch and channels are parallel, the spatial dimensions
-// of the data are kept whole.
+// Pooling, resizing and sampling of images: batch and channels are parallel. The spatial dimensions
+// of pooling are in rules/windows.h, of others the data is kept whole along them.
 #include "rules/layout.h"
 #include "rules/registry.h"
+#include "rules/windows.h"
 
 namespace distir {
 namespace rules {
@@ -46,6 +47,7 @@ FactorRule BatchAndChannels(const OpView& view, const std::string& layout,
     for (size_t i = 0; i < view.operands.size(); ++i) builder.Operand(i, dim, factor);
     builder.Result(0, out_dim, factor);
   }
+  AddWindowFactors(view, &builder);
   return builder.Finish();
 }
 
@@ -152,8 +154,11 @@ const RuleTable kPooling("pooling", kBatchAndChannels,
                           {"relax.grad.max_pool2d_backward", PoolBackward},
                           {"relax.nn.adaptive_avg_pool1d", Pool<&kAdaptive1d>},
                           {"relax.nn.adaptive_avg_pool2d", Pool<&kAdaptive2d>},
-                          {"relax.nn.adaptive_avg_pool3d", Pool<&kAdaptive3d>},
-                          {"relax.nn.avg_pool1d", Pool<&kPool1d>},
+                          {"relax.nn.adaptive_avg_pool3d", Pool<&kAdaptive3d>}});
+const RuleTable kWindows("pooling",
+                         {"batch, channels", "", "spatial dimensions of coprime extents",
+                          "spatial dimensions: every shard gets what its windows look at"},
+                         {{"relax.nn.avg_pool1d", Pool<&kPool1d>},
                           {"relax.nn.avg_pool2d", Pool<&kPool2d>},
                           {"relax.nn.avg_pool3d", Pool<&kPool3d>},
                           {"relax.nn.max_pool1d", Pool<&kPool1d>},

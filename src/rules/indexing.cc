@@ -13,17 +13,25 @@ namespace {
 
 const ir::AttrField kConcatAxis("relax.attrs.ConcatAttrs", "axis");
 const ir::AttrField kSplitAxis("relax.attrs.SplitAttrs", "axis");
+const ir::AttrField kFlipAxis("relax.attrs.FlipAttrs", "axis");
+const ir::AttrField kPadMode("relax.attrs.PadAttrs", "pad_mode");
 const ir::AttrField kPadWidth("relax.attrs.PadAttrs", "pad_width");
 const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
 
-// All operands and results have one rank; the dimensions in `whole` carry no factor.
-FactorRule SameRank(const OpView& view, const std::vector<bool>& whole) {
+enum class Along { kWhole, kMoved };
+
+// All operands and results have one rank; along the dimensions in `mask` all is needed or elements
+// move.
+FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along along) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
-    if (whole[d]) continue;
+    if (mask[d]) {
+      if (along == Along::kMoved) MovedAlong(view, d, &builder);
+      continue;
+    }
     int factor = builder.Parallel(sizes[d]);
     for (size_t i = 0; i < view.operands.size(); ++i) builder.Operand(i, d, factor);
     for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, d, factor);
@@ -34,11 +42,17 @@ FactorRule SameRank(const OpView& view, const std::vector<bool>& whole) {
 FactorRule Concat(const OpView& view) {
   if (view.operands.empty()) return ReplicateAll(view);
   ffi::Any axis = kConcatAxis(view.call.attrs());
-  return SameRank(view, AxisMask(axis, ShardableRank(view.operands[0])));
+  return SameRank(view, AxisMask(axis, ShardableRank(view.operands[0])), Along::kMoved);
 }
 
 FactorRule Split(const OpView& view) {
-  return SameRank(view, AxisMask(kSplitAxis(view.call.attrs()), ShardableRank(view.operands[0])));
+  return SameRank(view, AxisMask(kSplitAxis(view.call.attrs()), ShardableRank(view.operands[0])),
+                  Along::kMoved);
+}
+
+FactorRule Flip(const OpView& view) {
+  return SameRank(view, AxisMask(kFlipAxis(view.call.attrs()), ShardableRank(view.operands[0])),
+                  Along::kMoved);
 }
 
 /*! \brief Per dimension of a slice's operand whether the slice takes only part of it, or may. */
@@ -68,7 +82,9 @@ std::vector<bool> CutDims(const OpView& view) {
 FactorRule StridedSlice(const OpView& view) {
   if (!ir::HasKnownShape(view.operands[0]) || !ir::HasKnownShape(view.results[0]))
     return ReplicateAll(view);
-  return SameRank(view, CutDims(view));
+  bool is_known = IntegersOf(view.call.args()[1]) && IntegersOf(view.call.args()[2]) &&
+                  (view.call.args().size() < 5 || IntegersOf(view.call.args()[4]));
+  return SameRank(view, CutDims(view), is_known ? Along::kMoved : Along::kWhole);
 }
 
 // A slice that takes all of a dimension ends at the worker's size of it.
@@ -88,19 +104,34 @@ ffi::Array<ir::Expr> LocalEnds(const OpView& global, const OpView& local) {
   return args;
 }
 
+/*! \brief Whether what is before and behind every dimension can be taken from it piece by piece. */
+bool MayMove(const OpView& view, const ffi::Array<int64_t>& widths) {
+  const std::string mode = kPadMode.Text(view.call.attrs());
+  Sizes sizes = StaticSizes(view.operands[0]);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    for (int64_t width : {widths[2 * d], widths[2 * d + 1]}) {
+      if (width < 0 || (mode == "circular" && width > sizes[d]) ||
+          (mode == "reflect" && width >= sizes[d]))
+        return false;
+    }
+  }
+  return true;
+}
+
 // Pairs of sizes before and after each dimension.
 FactorRule Pad(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
   auto widths = kPadWidth(view.call.attrs()).as<ffi::Array<int64_t>>();
   std::vector<bool> padded(rank, true);
-  for (int d = 0; widths.has_value() && d < rank; ++d)
-    padded[d] = (*widths)[2 * d] != 0 || (*widths)[2 * d + 1] != 0;
-  return SameRank(view, padded);
+  if (!widths.has_value()) return SameRank(view, padded, Along::kWhole);
+  for (int d = 0; d < rank; ++d) padded[d] = (*widths)[2 * d] != 0 || (*widths)[2 * d + 1] != 0;
+  return SameRank(view, padded, MayMove(view, *widths) ? Along::kMoved : Along::kWhole);
 }
 
 FactorRule SliceScatter(const OpView& view) {
   return SameRank(view,
-                  AxisMask(kSliceScatterAxis(view.call.attrs()), ShardableRank(view.operands[0])));
+                  AxisMask(kSliceScatterAxis(view.call.attrs()), ShardableRank(view.operands[0])),
+                  Along::kWhole);
 }
 
 // result = data[.., indices, ..] along `axis`; shards of the looked-up dimension add up what each
@@ -135,13 +166,19 @@ FactorRule Take(const OpView& view) {
   return builder.Finish();
 }
 
-const RuleTable kTable("indexing", {"others", "", "axis"},
-                       {{"relax.concat", Concat}, {"relax.split", Split}});
-const RuleTable kSlice("indexing", {"dimensions that are not cut", "", "others"},
+const RuleTable kTable("indexing",
+                       {"others", "", "axis, where its extents have no common divisor",
+                        "axis: every shard gets the elements that it lacks"},
+                       {{"relax.concat", Concat}, {"relax.flip", Flip}, {"relax.split", Split}});
+const RuleTable kSlice("indexing",
+                       {"dimensions that are not cut or padded", "",
+                        "others of unknown or coprime extents",
+                        "others: every shard gets the elements that it lacks"},
                        {{"relax.strided_slice", StridedSlice, /*shape_argument=*/-1,
                          /*local_attrs=*/nullptr, LocalEnds},
-                        {"relax.nn.pad", Pad},
-                        {"relax.slice_scatter", SliceScatter}});
+                        {"relax.nn.pad", Pad}});
+const RuleTable kScatter("indexing", {"dimensions that are not cut", "", "others"},
+                         {{"relax.slice_scatter", SliceScatter}});
 const RuleTable kTake(
     "indexing",
     {"indices, other dimensions of the table", "", "",

@@ -23,7 +23,6 @@ const ir::AttrField kSortAxis("relax.attrs.SortAttrs", "axis");
 const ir::AttrField kArgsortAxis("relax.attrs.ArgsortAttrs", "axis");
 const ir::AttrField kTopkAxis("relax.attrs.TopKAttrs", "axis");
 const ir::AttrField kTopkCount("relax.attrs.TopKAttrs", "k");
-const ir::AttrField kFlipAxis("relax.attrs.FlipAttrs", "axis");
 
 // Dimensions of the operand in `mask` vanish (or stay as 1 with keepdims); the others pass through.
 // `add` makes the factor of a dimension that vanishes.
@@ -213,8 +212,6 @@ const RuleTable kSort("along an axis",
                       {"others", "", "axis: any element may have to move to any shard"},
                       {{"relax.argsort", WholeAlongAxis<&kArgsortAxis>},
                        {"relax.sort", WholeAlongAxis<&kSortAxis>}});
-const RuleTable kAlongAxis("along an axis", {"others", "", "axis"},
-                           {{"relax.flip", WholeAlongAxis<&kFlipAxis>}});
 const RuleTable kScan("along an axis",
                       {"others", "", "all of a flattened tensor",
                        "axis: shards are scanned alone, their totals gathered and added"},

@@ -5,6 +5,9 @@
 #ifndef DISTIR_RULES_SPECIAL_H_
 #define DISTIR_RULES_SPECIAL_H_
 
+#include <numeric>
+#include <optional>
+
 #include "rules/factor_rule.h"
 
 namespace distir {
@@ -19,6 +22,25 @@ inline int SpecialIfKnown(const ir::TensorType& type, int dim, RuleBuilder* buil
   bool is_number = dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code == kDLInt ||
                    (dtype.code == kDLUInt && dtype.bits > 1);
   return is_number && size >= 0 ? builder->Special(size) : builder->Replicate(size);
+}
+
+/*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
+ * they are shared out alike, each tensor's own extent evenly. No factor where a size is unknown or
+ * none divides all. */
+inline std::optional<int> MovedAlong(const OpView& view, int dim, RuleBuilder* builder) {
+  int64_t size = 0;
+  for (const auto* tensors : {&view.operands, &view.results}) {
+    for (const ir::TensorType& type : *tensors) {
+      const int64_t extent = StaticSizes(type)[dim];
+      if (extent <= 0) return std::nullopt;
+      size = std::gcd(size, extent);
+    }
+  }
+  if (size <= 1) return std::nullopt;
+  const int factor = builder->Special(size);
+  for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
+  for (size_t r = 0; r < view.results.size(); ++r) builder->Result(r, dim, factor);
+  return factor;
 }
 
 }  // namespace rules

@@ -201,6 +201,24 @@ void Transfer(TensorView x, const String& plan, TensorView out) {
   RunTransfer("transfer", plan, &x, &out);
 }
 
+void SegmentExchange(TensorView x, const String& plan_json, TensorView out) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("segment_exchange", worker);
+  const SegmentPlan& plan = worker.FindSegmentPlan(plan_json);
+  std::vector<int64_t> expected = ShapeOf(x);
+  const int dim = check.Dim("dim", plan.dim, x);
+  if (x.ndim() != static_cast<int>(plan.transfer.source_units.size()) ||
+      x.size(dim) != plan.source_size) {
+    check.Fail("the plan moves along dimension ", dim, " of ", plan.transfer.source_units.size(),
+               ", which has ", plan.source_size, " elements; x has shape ", FormatList(x.shape()));
+  }
+  expected[dim] = plan.target_size;
+  check.Output(x, out, expected);
+  check.InHostMemory(out);
+  FillGaps(plan, out);
+  worker.communicator().Transfer(plan.transfer, &x, &out);
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
@@ -211,6 +229,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.all_to_all", AllToAll)
       .def("distir.runtime.slice", Slice)
       .def("distir.runtime.permute", Permute)
+      .def("distir.runtime.segment_exchange", SegmentExchange)
       .def("distir.runtime.send", Send)
       .def("distir.runtime.recv", Recv)
       .def("distir.runtime.transfer", Transfer);

@@ -61,4 +61,10 @@ std::vector<int64_t> JsonReader::Integers() const {
   return values;
 }
 
+std::string JsonReader::Text() const {
+  auto text = value_.as<ffi::String>();
+  if (!text.has_value()) Fail("is not text");
+  return *text;
+}
+
 }  // namespace distir::runtime

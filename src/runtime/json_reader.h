@@ -32,6 +32,7 @@ class JsonReader {
   JsonReader Key(const std::string& key) const;
   int64_t Integer() const;
   std::vector<int64_t> Integers() const;
+  std::string Text() const;
 
   /*! \brief Throws a ValueError: the place in the text, then `why`. */
   [[noreturn]] void Fail(const std::string& why) const;

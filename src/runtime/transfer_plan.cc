@@ -37,7 +37,7 @@ int64_t Volume(const std::vector<int64_t>& extent) {
 
 TransferPiece RelativePiece(const JsonReader& where, int peer, const UnitBox& piece,
                             const UnitBox& local) {
-  TransferPiece result{peer, piece.begin, ExtentOf(piece)};
+  TransferPiece result{peer, piece.begin, ExtentOf(piece), {}};
   for (size_t i = 0; i < piece.begin.size(); ++i) {
     if (piece.begin[i] < local.begin[i] || piece.end[i] > local.end[i]) {
       where.Fail("lies outside the box of its device");

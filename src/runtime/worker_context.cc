@@ -72,4 +72,12 @@ const TransferPlan& WorkerContext::FindTransferPlan(const tvm::ffi::String& plan
   return *found;
 }
 
+const SegmentPlan& WorkerContext::FindSegmentPlan(const tvm::ffi::String& plan) {
+  std::unique_ptr<SegmentPlan>& found = segment_plans_[plan];
+  if (found == nullptr) {
+    found = std::make_unique<SegmentPlan>(ParseSegmentPlan(plan, device_id_, MakeRankOf()));
+  }
+  return *found;
+}
+
 }  // namespace distir::runtime

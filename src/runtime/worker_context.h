@@ -24,6 +24,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/descriptors.h"
+#include "runtime/segment_plan.h"
 
 namespace distir::runtime {
 
@@ -50,6 +51,8 @@ class WorkerContext {
                                                const tvm::ffi::String& pairs);
   /*! \brief This worker's part of a transfer plan. */
   const TransferPlan& FindTransferPlan(const tvm::ffi::String& plan);
+  /*! \brief This worker's part of a segment plan. */
+  const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
   /*!
    * \brief The operator that runs now, for messages about failures. Kept as text because what
@@ -68,6 +71,7 @@ class WorkerContext {
   std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
   std::unordered_map<std::string, std::unique_ptr<PermutationDescriptor>> permutations_;
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
+  std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
 };
 
 }  // namespace distir::runtime

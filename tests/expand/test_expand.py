@@ -127,6 +127,24 @@ PROGRAMS = {
         ),
         {"all_reduce": 1},
     ),
+    "strided_slice": (
+        along_columns(lambda x: op.strided_slice(x, [1], [8], [COLUMNS - 8])),
+        {"segment_exchange": 1},
+    ),
+    "pad": (along_columns(lambda x: nn.pad(x, [0, 0, 4, 4], "reflect")), {"segment_exchange": 1}),
+    "conv1d": (
+        program(
+            [(1, ROWS, COLUMNS), (ROWS, ROWS, 5)],
+            [(None, None, "x"), (None, None, None)],
+            lambda x, w: nn.conv1d(x, w, padding=2),
+            ("float32", "float32"),
+        ),
+        {"segment_exchange": 1},
+    ),
+    "max_pool1d": (
+        program([(1, ROWS, COLUMNS)], [(None, None, "x")], lambda x: nn.max_pool1d(x, 3, 2, 1)),
+        {"segment_exchange": 1},
+    ),
 }
 
 

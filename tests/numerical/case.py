@@ -8,9 +8,10 @@ results ``("ij",)``, combined ``"k"``.
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +150,18 @@ def draw(rng: np.random.Generator, operand: Operand) -> np.ndarray:
         assert values == "normal", values
         data = rng.standard_normal(shape)
     return np.asarray(data, dtype=dtype, order="C")
+
+
+def moved_along(letters: str, shapes: Sequence[Sequence[int]]) -> tuple[str, dict[str, Any]]:
+    """Letters for the dimensions marked ``.``, along which elements move to other shards, and what
+    else a case says of them: shards must divide the extents of all tensors."""
+    sizes = {}
+    for name in "pqrs"[: letters.count(".")]:
+        dim = len(parse_letters(letters[: letters.index(".")]))
+        sizes[name] = math.gcd(*(shape[dim] for shape in shapes))
+        letters = letters.replace(".", name, 1)
+    communicates = frozenset({"segment_exchange"})
+    return letters, {"special": "".join(sizes), "sizes": sizes, "communicates": communicates}
 
 
 def broadcast_letters(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> list[str]:

@@ -226,6 +226,10 @@ def relative_rmse(got: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.sqrt(np.sum((left[finite] - right[finite]) ** 2)) / max(norm, 1e-30))
 
 
+SENDS_WHAT_LACKS = frozenset({"segment_exchange"})
+"""Left out where no shard lacks anything, as where the windows of shards end with them."""
+
+
 def check_sharding(program: Partitioned, function: relax.Function, kinds: set[str]) -> None:
     """That the program is distributed as it says: nothing passes by replicating everything."""
     expectation = program.expectation
@@ -238,7 +242,8 @@ def check_sharding(program: Partitioned, function: relax.Function, kinds: set[st
             f"result {index} has shards {_shards(returned[index])}, not {wanted}:\n{function}"
         )
     if expectation.collectives is not None:
-        assert kinds == expectation.collectives, (
+        wanted = expectation.collectives
+        assert kinds in (wanted, wanted - SENDS_WHAT_LACKS), (
             f"communicates by {sorted(kinds)}, not {sorted(expectation.collectives)}:\n{function}"
         )
     for index, dims in enumerate(program.results):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -47,6 +48,21 @@ def unless_reduced_by(reduction):
 
 def reversed_groups(call):
     return with_attrs(call, groups=[list(group)[::-1] for group in call.attrs["groups"]])
+
+
+def with_pieces(call, change):
+    plan = json.loads(call.attrs["plan"])
+    return with_attrs(call, plan=json.dumps({**plan, "pieces": change(plan["pieces"])}))
+
+
+def other_neighbours(call):
+    """Everybody sends the first element of what it should."""
+    return with_pieces(call, lambda pieces: [[*p[:4], 0, p[5]] for p in pieces])
+
+
+def without_halo(call):
+    """Nothing is sent: what lies in other shards is as padding."""
+    return with_pieces(call, lambda pieces: [p for p in pieces if p[0] == p[1]])
 
 
 def placed(case: Case, operands, result) -> Partitioned:
@@ -169,6 +185,18 @@ SABOTAGES = [
         "relax.ccl.slice",
         reversed_groups,
         id="positions within another shard",
+    ),
+    pytest.param(
+        special("strided_slice", "[2, 0] [8", (0, 1)),
+        "relax.ccl.segment_exchange",
+        other_neighbours,
+        id="a slice has elements of another shard",
+    ),
+    pytest.param(
+        special("nn.conv2d", "'padding': (1, 2)", (2, 3), (-1, -1)),
+        "relax.ccl.segment_exchange",
+        without_halo,
+        id="a convolution has no halo",
     ),
     pytest.param(
         special("argmax", "axis=1", (0, 1)),

@@ -27,10 +27,12 @@ class Collective:
     """The operators name under ``R.ccl``, such as ``all_reduce``, ``send`` or ``recv``."""
 
     group_size: int
-    """Devices per group; for transfers, the devices that take part."""
+    """Devices per group; for transfers and segment exchanges, the devices that take part."""
 
     bytes_per_device: int | None
-    """Bytes that a device sends, for transfers the one that sends most; None if symbolic."""
+    """Bytes that a device sends, for transfers and segment exchanges the one that sends most.
+
+    None if symbolic."""
 
     count: int
     """How often it runs in one call of the function, calls of other functions included."""
@@ -42,7 +44,7 @@ class Collective:
 def collectives(mod: tvm.IRModule) -> list[Collective]:
     """The collectives of every per-worker entry function of a module.
 
-    Slices, which send nothing, are left out. Bytes follow the ring algorithms.
+    What sends nothing, as slices, is left out. Bytes follow the ring algorithms.
 
     Args:
         mod: A module after LowerDistIR, before LowerCCL.
@@ -114,6 +116,9 @@ def _calls(body: relax.SeqExpr) -> Iterator[relax.Call]:
 
 
 def _key(kind: str, call: relax.Call) -> _Key | None:
+    if kind == "segment_exchange":
+        devices, sent = _moved_segments(json.loads(str(call.attrs["plan"])), call.args[0].ty)
+        return (kind, devices, sent) if devices else None
     if kind in _PLANNED:
         plan = json.loads(str(call.attrs["plan"]))
         tensor = call.ty_args[0] if kind == "recv" else call.args[0].ty
@@ -126,6 +131,20 @@ def _key(kind: str, call: relax.Call) -> _Key | None:
         _SENDS_AS.get(kind, kind), group_size, float(size)
     )
     return (kind, group_size, math.ceil(sent)) if kind != "slice" else None
+
+
+def _moved_segments(plan: Any, tensor: Any) -> tuple[int, int | None]:
+    """The devices that take part, and bytes that the busiest one sends."""
+    sent: Counter[int] = Counter()
+    devices: set[int] = set()
+    for source, target, _, _, _, count in plan["pieces"]:
+        if source != target:
+            sent[source] += count
+            devices |= {source, target}
+    local = _tensor_bytes(tensor)
+    if local is None:
+        return len(devices), None
+    return len(devices), max(sent.values(), default=0) * local // plan["source_size"]
 
 
 def _participants(plan: Any) -> set[int]:

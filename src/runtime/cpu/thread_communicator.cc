@@ -179,6 +179,7 @@ MemoryBox ThreadCommunicator::BoxOf(const TransferPiece& piece, const std::vecto
   MemoryBox result{backend_->step(rank_), tensor.dtype(), std::move(box.extent),
                    RowMajorStrides(shape, ElementBytes(tensor.dtype())), DataOf(tensor)};
   for (size_t i = 0; i < shape.size(); ++i) result.data += box.begin[i] * result.byte_strides[i];
+  for (size_t i = 0; i < piece.steps.size(); ++i) result.byte_strides[i] *= piece.steps[i];
   return result;
 }
 

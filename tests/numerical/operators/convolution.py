@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,20 @@ CONVOLUTIONS: list[tuple[Any, tuple[int, ...], str, tuple[int, ...], str, dict[s
     (nn.conv2d, (2, 8, 5, 5), "n(gc)..", (16, 1, 3, 3), "(go)c..", {"groups": 8, "padding": 1}),
     (nn.conv3d, (2, 4, 3, 4, 5), "nc...", (8, 4, 3, 3, 3), "oc...", {"padding": 1}),
     (nn.conv3d, (2, 8, 3, 4, 5), "n(gc)...", (8, 4, 2, 2, 2), "(go)c...", {"groups": 2}),
+    (nn.conv1d, (2, 4, 16), "nc.", (4, 4, 5), "oc.", {"padding": 2}),
+    (nn.conv1d, (2, 4, 24), "nc.", (4, 4, 7), "oc.", {"strides": 2, "padding": 3}),
+    (nn.conv2d, (2, 4, 8, 8), "nc..", (4, 4, 3, 5), "oc..", {"padding": (1, 2)}),
+    (nn.conv2d, (2, 4, 8, 8), "nc..", (4, 4, 3, 3), "oc..", {"padding": 2, "dilation": 2}),
+    (
+        nn.conv2d,
+        (2, 4, 12, 8),
+        "n(gc)..",
+        (4, 2, 4, 4),
+        "(go)c..",
+        {"groups": 2, "padding": (0, 2, 3, 1)},
+    ),
+    (nn.conv2d, (2, 4, 8, 16), "nc..", (4, 4, 2, 2), "oc..", {"strides": 3, "padding": (1, 1)}),
+    (nn.conv3d, (1, 2, 4, 8, 4), "nc...", (2, 2, 3, 3, 3), "oc...", {"padding": 1}),
 ]
 
 TRANSPOSED: list[tuple[Any, tuple[int, ...], str, tuple[int, ...], str, dict[str, Any]]] = [
@@ -38,6 +53,16 @@ TRANSPOSED: list[tuple[Any, tuple[int, ...], str, tuple[int, ...], str, dict[str
     ),
     (nn.conv3d_transpose, (2, 4, 3, 3, 2), "nc...", (4, 8, 2, 2, 2), "co...", {"strides": 2}),
     (nn.conv3d_transpose, (2, 8, 2, 3, 2), "n(gc)...", (8, 2, 2, 2, 2), "(gc)o...", {"groups": 4}),
+    (nn.conv1d_transpose, (2, 4, 8), "nc.", (4, 4, 4), "co.", {"strides": 2, "padding": 1}),
+    (nn.conv2d_transpose, (2, 4, 8, 4), "nc..", (4, 4, 2, 2), "co..", {"strides": 2}),
+    (
+        nn.conv2d_transpose,
+        (2, 4, 8, 4),
+        "nc..",
+        (4, 4, 3, 5),
+        "co..",
+        {"strides": 2, "padding": (1, 2), "output_padding": 1},
+    ),
 ]
 
 
@@ -49,10 +74,38 @@ def sizes_of(
     return {"n": data[0], "g": groups, "c": inputs, "o": outputs}
 
 
+def spatial(data, kernel, options, transposed) -> dict[str, int]:
+    """Extents that the shards of the spatial dimensions, p, q and r, must divide."""
+    rank = len(data) - 2
+    listed = {
+        key: (value,) * rank if isinstance(value, int) else value
+        for key, value in (
+            {"strides": 1, "dilation": 1, "padding": 0, "output_padding": 0} | options
+        ).items()
+        if key != "groups"
+    }
+    sizes = {}
+    for i, (name, size, width) in enumerate(zip("pqr", data[2:], kernel[2:], strict=False)):
+        stride, extra = listed["strides"][i], listed["output_padding"][i]
+        padding = listed["padding"]
+        around = padding[i] + padding[i + rank if len(padding) > rank else i]
+        if transposed:
+            result = (size - 1) * stride + width - around + extra
+            sizes[name] = math.gcd(size, result // stride) if result % stride == 0 else 1
+        else:
+            result = (size + around - listed["dilation"][i] * (width - 1) - 1) // stride + 1
+            sizes[name] = math.gcd(size, result)
+    return sizes
+
+
 def convolutions() -> Iterator[Case]:
     for function, data, data_letters, kernel, kernel_letters, options in CONVOLUTIONS + TRANSPOSED:
         groups = options.get("groups", 1)
         transposed = function.__name__.endswith("transpose")
+        places = spatial(data, kernel, options, transposed)
+        is_block = set(kernel[2:]) == {1}  # no window looks into another shard
+        named = "".join(places)
+        data_letters = data_letters.replace("." * (len(data) - 2), named)
         for dtype, out_dtype in (("float32", None), ("int8", "int32")):
             if dtype == "int8" and (transposed or function is nn.conv3d):
                 continue
@@ -64,12 +117,14 @@ def convolutions() -> Iterator[Case]:
                     Operand(data, data_letters, dtype),
                     Operand(kernel, kernel_letters, dtype),
                 ),
-                (f"n{channels}" + "." * (len(data) - 2),),
+                (f"n{channels}{named}",),
                 lambda x, w, f=function, options=options, out=out_dtype: f(
                     x, w, **options, out_dtype=out
                 ),
                 combined="c",
-                sizes=sizes_of(data, kernel, groups, transposed),
+                special="" if is_block else named,
+                communicates=frozenset({"segment_exchange"}),
+                sizes=sizes_of(data, kernel, groups, transposed) | places,
                 exact=dtype == "int8",
             )
 
@@ -82,20 +137,25 @@ def layouts() -> Iterator[Case]:
         yield Case(
             "relax.nn.conv2d",
             f"NHWC {kernel_layout} ",
-            (Operand((4, 5, 6, 8), "n..c"), Operand(kernel, letters)),
-            ("n..o",),
+            (Operand((4, 5, 6, 8), "npqc"), Operand(kernel, letters)),
+            ("npqo",),
             lambda x, w, layout=kernel_layout: nn.conv2d(
                 x, w, padding=1, data_layout="NHWC", kernel_layout=layout
             ),
             combined="c",
+            special="pq",
+            communicates=frozenset({"segment_exchange"}),
         )
     yield Case(
         "relax.nn.conv1d",
         "NWC ",
-        (Operand((4, 6, 8), "n.c"), Operand((3, 8, 4), ".co")),
-        ("n.o",),
+        (Operand((4, 8, 8), "npc"), Operand((3, 8, 4), ".co")),
+        ("npo",),
         lambda x, w: nn.conv1d(x, w, data_layout="NWC", kernel_layout="WIO"),
         combined="c",
+        special="p",
+        communicates=frozenset({"segment_exchange"}),
+        sizes={"p": 2},
     )
 
 

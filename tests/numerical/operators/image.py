@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,33 +12,82 @@ from tvm.relax.op.grad import avg_pool2d_backward, max_pool2d_backward
 from ..case import Case, Operand
 
 SPATIAL = {1: (6,), 2: (6, 5), 3: (4, 6, 5)}
+EVEN = {1: (16,), 2: (8, 12), 3: (4, 8, 4)}
+
+
+def looked_along(spatial: tuple[int, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """What a case says of spatial dimensions p, q and r of which shards get windows."""
+    width, stride = options["pool_size"], options.get("strides", 1)
+    padding, dilation = options.get("padding", 0), options.get("dilation", 1)
+    sizes = {}
+    for name, size in zip("pqr", spatial, strict=False):
+        steps = size + 2 * padding - dilation * (width - 1) - 1
+        last = steps // stride
+        if (
+            options.get("ceil_mode")
+            and last * stride < steps
+            and (last + 1) * stride < size + padding
+        ):
+            last += 1
+        sizes[name] = math.gcd(size, last + 1)
+    return {
+        "special": "".join(sizes),
+        "sizes": sizes,
+        "communicates": frozenset({"segment_exchange"}),
+    }
 
 
 def pooling() -> Iterator[Case]:
     for rank, spatial in SPATIAL.items():
         for name in ("max_pool", "avg_pool"):
             function = getattr(nn, f"{name}{rank}d")
-            for options in (
-                {"pool_size": 2, "strides": 2},
-                {"pool_size": 3, "padding": 1},
-                {"pool_size": 3, "padding": 1, "strides": 2, "ceil_mode": True},
+            more = {"count_include_pad": True} if name == "avg_pool" else {"dilation": 2}
+            for shape, options in (
+                (spatial, {"pool_size": 2, "strides": 2}),
+                (spatial, {"pool_size": 3, "padding": 1}),
+                (spatial, {"pool_size": 3, "padding": 1, "strides": 2, "ceil_mode": True}),
+                (EVEN[rank], {"pool_size": 3, "padding": 1}),
+                (EVEN[rank], {"pool_size": 3, "padding": 1, "strides": 2}),
+                (EVEN[rank], {"pool_size": 2, "padding": 1, "strides": 3, "ceil_mode": True}),
+                (EVEN[rank], {"pool_size": 3, "padding": 1, **more}),
+                (
+                    EVEN[rank],
+                    {"pool_size": 3, "padding": 1, "strides": 2, "ceil_mode": True, **more},
+                ),
             ):
+                looked = looked_along(shape, options)
+                letters = looked["special"]
                 yield Case(
                     f"relax.nn.{name}{rank}d",
                     f"{options} ",
-                    (Operand((4, 8, *spatial), "nc" + "." * rank),),
-                    ("nc" + "." * rank,),
+                    (Operand((4, 8, *shape), f"nc{letters}"),),
+                    (f"nc{letters}",),
                     lambda x, f=function, options=options: f(x, **options),
+                    **looked,
                 )
+            blocks = "pqr"[:rank]
+            split = "".join(f"({p}{t})" for p, t in zip("pqr", "xyz"[:rank], strict=False))
+            yield Case(
+                f"relax.nn.{name}{rank}d",
+                "in blocks ",
+                (Operand((4, 8, *EVEN[rank]), f"nc{split}"),),
+                (f"nc{blocks}",),
+                lambda x, f=function: f(x, 2, 2),
+                sizes=dict.fromkeys("xyz"[:rank], 2)
+                | {p: size // 2 for p, size in zip("pqr", EVEN[rank], strict=False)},
+            )
         last = "DHW"[3 - rank :]
+        looked = looked_along(spatial, {"pool_size": 3, "padding": 1})
+        letters = looked["special"]
         yield Case(
             f"relax.nn.avg_pool{rank}d",
             "channels last, with padding counted ",
-            (Operand((4, *spatial, 8), "n" + "." * rank + "c"),),
-            ("n" + "." * rank + "c",),
+            (Operand((4, *spatial, 8), f"n{letters}c"),),
+            (f"n{letters}c",),
             lambda x, rank=rank, layout=f"N{last}C": getattr(nn, f"avg_pool{rank}d")(
                 x, 3, padding=1, count_include_pad=True, layout=layout
             ),
+            **looked,
         )
         for size in (1, 3):
             yield Case(

@@ -9,7 +9,10 @@ from tvm import relax
 from tvm.relax import op as R
 from tvm.relax.op import nn
 
-from ..case import Case, Operand
+from ..case import Case, Operand, moved_along
+
+# Modes of padding, and NumPy's names of them.
+PADDING = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def joins() -> Iterator[Case]:
@@ -21,7 +24,10 @@ def joins() -> Iterator[Case]:
         ([(4, 3, 8), (4, 5, 8)], 1, "a.b"),
         ([(4, 1, 2, 6), (4, 2, 2, 6)], 1, "a.bc"),
         ([(8, 6)], 0, ".a"),
+        ([(8, 4), (8, 12), (8, 8)], 1, "a."),
     ):
+        joined = np.concatenate([np.empty(shape) for shape in shapes], axis)
+        letters, moved = moved_along(letters, [*shapes, joined.shape])
         for dtype in ("float32", "int32"):
             yield Case(
                 "relax.concat",
@@ -31,6 +37,7 @@ def joins() -> Iterator[Case]:
                 lambda *xs, axis=axis: R.concat(list(xs), axis),
                 exact=True,
                 numpy=lambda *xs, axis=axis: np.concatenate(xs, axis),
+                **moved,
             )
 
 
@@ -43,16 +50,19 @@ def cuts() -> Iterator[Case]:
         ((4, 6, 8), 4, 2, "ab."),
         ((4, 6, 8), [2], 1, "a.b"),
         ((2, 8, 3, 4), 2, -3, "a.bc"),
+        ((8, 24), [4, 16], 1, "a."),
     ):
-        parts = where if isinstance(where, int) else len(where) + 1
+        parts = np.split(np.empty(shape), where, axis)
+        letters, moved = moved_along(letters, [shape, *(part.shape for part in parts)])
         yield Case(
             "relax.split",
             f"{where} axis={axis} ",
             (Operand(shape, letters),),
-            (letters,) * parts,
+            (letters,) * len(parts),
             lambda x, where=where, axis=axis: R.split(x, where, axis),
             exact=True,
             numpy=lambda x, where=where, axis=axis: np.split(x, where, axis),
+            **moved,
         )
     for shape, letters, axes, begin, end, strides in (
         ((24,), ".", [0], [2], [20], None),
@@ -64,6 +74,8 @@ def cuts() -> Iterator[Case]:
         # Takes all of a dimension.
         ((8, 12), "ab", [0], [0], [8], None),
         ((8, 12), "a.", [1, 0], [2, 0], [8, 2**62], [1, 1]),
+        ((8, 16), "a.", [1], [-1], [-17], [-2]),
+        ((4, 24, 16), "a..", [1, 2], [5, -1], [17, -17], [3, -1]),
     ):
         chosen = tuple(
             slice(*triple) for triple in zip(begin, end, strides or [1] * len(axes), strict=True)
@@ -75,6 +87,7 @@ def cuts() -> Iterator[Case]:
                 index[axis] = part
             return x[tuple(index)]
 
+        letters, moved = moved_along(letters, [shape, cut(np.empty(shape)).shape])
         yield Case(
             "relax.strided_slice",
             f"{axes} {begin} {end} {strides} ",
@@ -83,15 +96,19 @@ def cuts() -> Iterator[Case]:
             lambda x, a=axes, b=begin, e=end, s=strides: R.strided_slice(x, a, b, e, s),
             exact=True,
             numpy=cut,
+            **moved,
         )
     for shape, widths, letters in (
         ((24,), [1, 2], "."),
         ((8, 6), [0, 0, 2, 1], "a."),
         ((8, 6, 4), [0, 0, 0, 3, 0, 0], "a.b"),
         ((8, 6), [0, 0, 0, 0], "ab"),
+        ((8, 12), [0, 0, 2, 2], "a."),
+        ((8, 12), [3, 5, 5, 7], ".."),
     ):
-        for mode in ("constant", "reflect"):
-            pairs = list(zip(widths[::2], widths[1::2], strict=True))
+        pairs = list(zip(widths[::2], widths[1::2], strict=True))
+        letters, moved = moved_along(letters, [shape, np.pad(np.empty(shape), pairs).shape])
+        for mode, in_numpy in PADDING.items():
             yield Case(
                 "relax.nn.pad",
                 f"{widths} {mode} ",
@@ -99,7 +116,8 @@ def cuts() -> Iterator[Case]:
                 (letters,),
                 lambda x, widths=widths, mode=mode: nn.pad(x, widths, mode),
                 exact=True,
-                numpy=lambda x, pairs=pairs, mode=mode: np.pad(x, pairs, mode),
+                numpy=lambda x, pairs=pairs, mode=in_numpy: np.pad(x, pairs, mode),
+                **moved,
             )
     # Where the slice ends before its dimension, TVM's kernel reads behind the source and may crash.
     for shape, axis, begin, end, step, letters in (

@@ -86,11 +86,13 @@ def cases() -> Iterator[Case]:
         yield Case(
             "relax.flip",
             f"axis={axis} ",
-            (Operand(shape, letters),),
-            (letters,),
+            (Operand(shape, named),),
+            (named,),
             lambda x, axis=axis: R.flip(x, axis),
             exact=True,
             numpy=lambda x, axis=axis: np.flip(x, axis),
+            special=named[axis],
+            communicates=frozenset({"segment_exchange"}),
         )
     for name in ("cumsum", "cumprod"):
         yield Case(
