@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from distir_ext import cpu, transform
+from distir_ext import _cuda, cpu, transform
 from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
@@ -51,7 +52,7 @@ def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
 
 def build(
     mod: tvm.IRModule,
-    target: str | tvm.target.Target = "llvm",
+    target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
     cluster: Cluster | None = None,
     *,
     blas: bool = True,
@@ -61,8 +62,10 @@ def build(
 
     Args:
         mod: A module at any stage.
-        target: What each worker runs on, as for ``tvm.compile``. ``"llvm"`` alone means this
+        target: What each worker runs on: ``"llvm"``, ``"cuda"``, ``"nvidia/nvidia-h100"``,
+            ``{"kind": "cuda", "arch": "sm_90"}``, or a Target. ``"llvm"`` alone means this
             machine's CPU with all its instructions; for another one state a target with ``mcpu``.
+            No GPU is needed to build for one; the kernels are compiled where one is.
         cluster: What the devices are joined by, as for :func:`lower`.
         blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
             installed, by TVM's loops, which are slow.
@@ -78,10 +81,12 @@ def build(
     """
     workers = _with_signature_function(transform.LowerCCL()(lower(mod, cluster)))
     if cpu.is_cpu(target):
-        target = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
-        options.setdefault("relax_pipeline", cpu.pipeline(target, blas))
-    with _branch_safe_context(workers):
-        return tvm.compile(workers, target=target, **options)
+        resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
+        options.setdefault("relax_pipeline", cpu.pipeline(resolved, blas))
+    else:
+        resolved = tvm.target.Target(_cuda.resolve_target(target))
+    with _branch_safe_context(workers), _cuda.compiler():
+        return tvm.compile(workers, target=resolved, **options)
 
 
 def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager[Any]:

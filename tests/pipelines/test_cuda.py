@@ -1,0 +1,182 @@
+"""dx.build for GPUs, on any machine: kernels of per-worker size, and collectives between them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import tvm
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.support import nvcc
+
+import distir_ext as dx
+from distir_ext import _cuda
+from distir_ext.demo import llama
+
+TARGETS = ["cuda", {"kind": "cuda", "arch": "sm_90"}, "nvidia/nvidia-h100"]
+
+
+@I.ir_module
+class MLP:
+    @R.function
+    def main(
+        x: R.Tensor((8, 64), "float16"),
+        up: R.Tensor((64, 256), "float16"),
+        down: R.Tensor((256, 64), "float16"),
+    ) -> R.Tensor((8, 64), "float16"):
+        R.func_attr({"num_input": 1})
+        h = R.nn.gelu(R.matmul(x, up))
+        return R.matmul(h, down)
+
+
+def annotated(shape=(2, 2)):
+    mesh = dx.Mesh(shape, ("dp", "tp"))
+    plan = {"x": ("dp", None), "up": (None, "tp"), "down": ("tp", None)}
+    return dx.annotate(MLP, mesh, plan)
+
+
+def modules(module):
+    yield module
+    for imported in module.imports:
+        yield from modules(imported)
+
+
+def source_of(exe):
+    [kernels] = [module for module in modules(exe.mod) if module.kind == "cuda"]
+    return kernels.inspect_source()
+
+
+def collectives(exe):
+    return re.findall(r"call +distir\.runtime\.(\w+)", exe.as_text())
+
+
+def buffers(exe):
+    """Shapes of the buffers that the executable allocates."""
+    shapes = re.findall(r"shapetuple\[([\d, ]+)\]", exe.stats())
+    return {tuple(int(size) for size in shape.split(",")) for shape in shapes}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_builds_without_a_gpu(target):
+    exe = dx.build(annotated(), target=target)
+    assert "__global__" in source_of(exe)
+    assert collectives(exe) == ["all_reduce"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "hidden", "result"),
+    [((2, 2), (4, 128), (4, 64)), ((1, 4), (8, 64), (8, 64)), ((4, 1), (2, 256), (2, 64))],
+    ids=str,
+)
+def test_buffers_are_a_workers_part(shape, hidden, result):
+    exe = dx.build(annotated(shape), target="cuda")
+    assert {hidden, result} <= buffers(exe)
+    whole = {(8, 256), (8, 64)} - {hidden, result}
+    assert not whole & buffers(exe)
+    assert collectives(exe) == (["all_reduce"] if shape[1] > 1 else [])
+
+
+def test_buffers_lie_on_the_device():
+    """Device 0 of a virtual machine is the GPU, 1 the host."""
+    text = dx.build(annotated(), target="cuda").as_text()
+    storages = re.findall(r"alloc_storage +in: %vm, c\[\d+\], (i\d+)", text)
+    assert storages
+    assert set(storages) == {"i0"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [((2,), ("tp",)), ((4,), ("tp",)), ((2, 2), ("dp", "tp"))],
+    ids=str,
+)
+def test_llama(shape, names):
+    config = llama.LlamaConfig(layers=1)
+    mod, _ = llama.export(config)
+    mesh = dx.Mesh(shape, names)
+    plan = {
+        pattern: dims and tuple(axis if axis in names else None for axis in dims)
+        for pattern, dims in llama.PLAN.items()
+    }
+    exe = dx.build(dx.annotate(mod, mesh, plan, func="forward"), target="nvidia/nvidia-h100")
+    sizes = dict(zip(names, shape, strict=True))
+    # One after attention and one after the feed-forward network.
+    assert collectives(exe) == ["all_reduce"] * 2
+    batch = config.batch // sizes.get("dp", 1)
+    width = config.feed_forward // sizes["tp"]
+    assert (batch, config.sequence, width) in buffers(exe)
+    assert not any(each[-1] == config.feed_forward for each in buffers(exe))
+
+
+def test_kernels_compile():
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+    source = source_of(dx.build(annotated(), target=target))
+    with _cuda.compiler():
+        if not os.environ.get("TVM_CUDA_COMPILE_MODE"):
+            pytest.skip("there is neither NVRTC nor nvcc")
+        with target:
+            binary = nvcc.tvm_callback_cuda_compile(source)
+    assert len(binary) > 1000
+
+
+def test_target_without_architecture(monkeypatch):
+    monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=False))
+    expected = {"kind": "cuda", "arch": _cuda.DEFAULT_ARCH}
+    assert _cuda.resolve_target("cuda") == expected
+    assert _cuda.resolve_target({"kind": "cuda"}) == expected
+    for given in ("llvm", "nvidia/nvidia-h100", {"kind": "cuda", "arch": "sm_75"}):
+        assert _cuda.resolve_target(given) == given
+    monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=True))
+    assert _cuda.resolve_target("cuda") == {"kind": "cuda"}  # TVM asks the device
+
+
+COMPILER_VARIABLES = ("TVM_CUDA_COMPILE_MODE", "CUDA_PATH", "TVM_CUDA_NVRTC_EXTRA_OPTS")
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    for name in COMPILER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_cuda, "package_roots", lambda: [])
+    monkeypatch.setattr(_cuda, "_has_module", lambda name: False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+
+def settings():
+    return {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
+
+
+def test_compiler_of_packages(no_compiler, monkeypatch, tmp_path):
+    (tmp_path / "cu13" / "include" / "cccl").mkdir(parents=True)
+    (tmp_path / "cu13" / "include" / "cuda_runtime.h").touch()
+    monkeypatch.setattr(_cuda, "package_roots", lambda: [tmp_path])
+    monkeypatch.setattr(_cuda, "_has_module", lambda name: True)
+    with _cuda.compiler():
+        assert settings() == {
+            "TVM_CUDA_COMPILE_MODE": "nvrtc",
+            "CUDA_PATH": str(tmp_path / "cu13"),
+            "TVM_CUDA_NVRTC_EXTRA_OPTS": f"-I{tmp_path / 'cu13' / 'include' / 'cccl'}",
+        }
+    assert settings() == {}
+
+
+def test_nvcc_where_nvrtc_is_not(no_compiler, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: "/cuda/bin/nvcc")
+    with _cuda.compiler():
+        assert settings() == {"TVM_CUDA_COMPILE_MODE": "nvcc"}
+    assert settings() == {}
+
+
+def test_settings_of_the_user_stay(no_compiler, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: "/cuda/bin/nvcc")
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvrtc")
+    with _cuda.compiler():
+        assert settings() == {"TVM_CUDA_COMPILE_MODE": "nvrtc"}
+
+
+def test_no_compiler_at_all(no_compiler):
+    with _cuda.compiler():
+        assert settings() == {}
