@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext import _cuda
 from distir_ext._disco import Workers
 from distir_ext._global_arrays import ArgumentCutter, Sizes, flatten, join, shard_for
 from distir_ext._params.shards import HeldWeight, write_shards
@@ -31,10 +32,13 @@ class ModelFunction:
         self._spec = spec
         self._weights = weights
         self._sizes = sizes
+        with_host_results = tvm_ffi.get_global_func("distir.runtime.with_host_results")
         self._functions: list[Any] = []
         for device, machine in zip(workers.device_ids, machines, strict=True):
             program = spec.program_of.get(device)
-            self._functions.append(None if program is None else machine[program.name])
+            self._functions.append(
+                None if program is None else with_host_results(machine[program.name])
+            )
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs the function.
@@ -185,8 +189,9 @@ def load_model(
     workers: Workers, exe: Any, params: Params, rename: Rename = None, strict: bool = True
 ) -> Model:
     """Hands an executable to all workers and cuts its weights; see ``Session.load``."""
-    module = _executable_module(exe)
-    signature = _read_signature(module)
+    with _cuda.compiler():
+        module = _executable_module(exe)
+        signature = _read_signature(module)
     missing = sorted(set(signature.device_ids) - set(workers.device_ids))
     if missing:
         raise ValueError(

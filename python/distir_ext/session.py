@@ -18,6 +18,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext import _cuda
 from distir_ext._disco import WorkerError, Workers
 from distir_ext._model import Model, ModelFunction, load_model
 from distir_ext._sharded_array import ShardedArray
@@ -35,12 +36,14 @@ class Session:
     Args:
         mesh_or_num_workers: A mesh (anything with ``device_ids``), or a number of workers, which
             are devices 0, 1, ...
-        ccl: The communication library: ``"cpu"``.
+        ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
+            a GPU for each worker, in order (see docs/gpu.md).
         workers: What a worker is: ``"threads"`` of this process.
 
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
         ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``.
+        RuntimeError: NCCL can not be loaded, or there are fewer GPUs than workers.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Session:
             raise ValueError(
                 f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}"
             )
+        if ccl == "nccl":
+            _cuda.prepare_runtime()
         self.ccl = ccl
         self.workers = workers
         self._workers = Workers(device_ids, ccl, workers)

@@ -33,7 +33,7 @@ namespace {
 class Checker {
  public:
   Checker(const char* operation, const WorkerContext& worker)
-      : operation_(operation), device_id_(worker.device_id()) {}
+      : operation_(operation), device_id_(worker.device_id()), memory_(worker.memory()) {}
 
   template <typename... Parts>
   [[noreturn]] void Fail(const Parts&... parts) const {
@@ -49,8 +49,18 @@ class Checker {
       Fail(name, " of shape ", FormatList(tensor.shape()), " is not contiguous");
   }
 
-  void InHostMemory(const TensorView& x) const {
-    if (x.device().device_type != kDLCPU) Fail("x does not lie in host memory");
+  void InHostMemory() const {
+    if (memory_.device_type != kDLCPU) Fail("it needs tensors in host memory");
+  }
+
+  // Row-major, and where the worker's tensors lie.
+  void Local(const char* name, const TensorView& tensor) const {
+    const DLDevice device = tensor.device();
+    if (device.device_type != memory_.device_type || device.device_id != memory_.device_id) {
+      Fail(name, " lies on ", DeviceName(device), ", the tensors of this worker on ",
+           DeviceName(memory_));
+    }
+    RowMajor(name, tensor);
   }
 
   int Dim(const char* name, int64_t dim, const TensorView& x) const {
@@ -70,8 +80,8 @@ class Checker {
 
   void Output(const TensorView& x, const TensorView& out,
               const std::vector<int64_t>& expected) const {
-    RowMajor("x", x);
-    RowMajor("out", out);
+    Local("x", x);
+    Local("out", out);
     if (x.dtype() != out.dtype()) {
       Fail("x is ", ffi::DLDataTypeToString(x.dtype()), ", out is ",
            ffi::DLDataTypeToString(out.dtype()));
@@ -83,8 +93,16 @@ class Checker {
   }
 
  private:
+  static std::string DeviceName(DLDevice device) {
+    const std::string id = std::to_string(device.device_id);
+    if (device.device_type == kDLCPU) return "the host";
+    if (device.device_type == kDLCUDA) return "cuda(" + id + ")";
+    return "device " + id + " of type " + std::to_string(device.device_type);
+  }
+
   const char* operation_;
   int device_id_;
+  DLDevice memory_;
 };
 
 void AllReduce(TensorView x, const String& groups, const String& kind, TensorView out) {
@@ -100,8 +118,8 @@ void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, c
   const Checker check("all_reduce_add_rms_norm", worker);
   const AddRmsNormFunction add_rms_norm = FindAddRmsNorm(x.dtype());
   for (const TensorView& like : {residual, sum, normed}) check.Output(x, like, ShapeOf(x));
-  check.InHostMemory(x);
-  check.RowMajor("weight", weight);
+  check.InHostMemory();
+  check.Local("weight", weight);
   const int64_t width = x.ndim() == 0 ? 1 : x.size(x.ndim() - 1);
   if (weight.dtype() != x.dtype() || ShapeOf(weight) != std::vector<int64_t>{width}) {
     check.Fail("weight is ", ffi::DLDataTypeToString(weight.dtype()), " of shape ",
@@ -180,8 +198,8 @@ void RunTransfer(const char* operation, const String& plan_json, const TensorVie
                plan.is_source ? (plan.is_target ? "source and target" : "source only")
                               : (plan.is_target ? "target only" : "neither source nor target"));
   }
-  if (x != nullptr) check.RowMajor("x", *x);
-  if (out != nullptr) check.RowMajor("out", *out);
+  if (x != nullptr) check.Local("x", *x);
+  if (out != nullptr) check.Local("out", *out);
   if (x != nullptr && out != nullptr && x->dtype() != out->dtype()) {
     check.Fail("x is ", ffi::DLDataTypeToString(x->dtype()), ", out is ",
                ffi::DLDataTypeToString(out->dtype()));

@@ -3,14 +3,16 @@
  * \brief What a communication backend provides: collectives over groups of workers.
  *
  * A Backend belongs to one session and connects each of its workers once; the worker then owns its
- * Communicator. Backends: threads of one process (cpu/thread_backend.h). A backend for processes or
- * for GPUs implements the same two classes and registers a factory under its name.
+ * Communicator. Backends: threads of one process (cpu/thread_backend.h), GPUs
+ * (nccl/nccl_backend.h). Another one implements the same two classes and registers a factory under
+ * its name.
  *
  * Contract of every collective:
  *  - all members of a group call it in the same order with the same arguments (`group.position`
  *    and the tensors differ, dtypes and shapes do not); a mismatch is an error on all of them;
- *  - tensors are row-major, in memory of the worker, and outputs have their final shape;
- *  - results are combined in group order, so they are bitwise equal on all members;
+ *  - tensors are row-major, in memory of the worker's device, and outputs have their final shape;
+ *  - results are bitwise equal on all members;
+ *  - on a GPU it is enqueued, in the order of the device's current stream;
  *  - after Backend::Abort, calls that wait and later calls throw, on every worker.
  *
  * Example, worker of rank 2 of a session of 4:
@@ -92,6 +94,9 @@ class Communicator {
    * \param out The local target tensor; nullptr on workers that only send.
    */
   virtual void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) = 0;
+
+  /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
+  virtual void Synchronize() {}
 };
 
 /*! \brief What the workers of one session share. Thread safe. */
@@ -101,6 +106,9 @@ class Backend {
 
   /*! \brief The endpoint of one worker; called once per rank, on the worker's thread. */
   virtual std::unique_ptr<Communicator> Connect(int rank) = 0;
+
+  /*! \brief Where a worker's tensors lie. */
+  virtual DLDevice DeviceOf(int /*rank*/) const { return {kDLCPU, 0}; }
 
   /*! \brief Makes every call that waits, and every later call, throw. Idempotent. */
   virtual void Abort() noexcept = 0;

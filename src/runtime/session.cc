@@ -61,14 +61,16 @@ void RunOnWorker(SessionState* session, JobObj* job, WorkerContext* worker) {
   const int rank = worker->rank();
   session->backend().StepBegins(rank, job->step);
   worker->operator_name.clear();
+  // Freed after a failure is made known: freeing memory of a GPU waits for what it runs, and that
+  // may wait for peers until the session's communication is aborted.
+  std::vector<ffi::Any> arguments;
   try {
     if (session->failed()) {
       TVM_FFI_THROW(RuntimeError) << "the session has failed before this step";
     }
     if (job->functions[rank].has_value()) {
-      std::vector<ffi::Any> arguments;
       for (const ffi::Any& argument : job->arguments[rank]) {
-        arguments.push_back(CutShards(argument));
+        arguments.push_back(CutShards(argument, worker->memory()));
       }
       std::vector<ffi::AnyView> views(arguments.begin(), arguments.end());
       job->functions[rank].value().CallPacked(

@@ -15,12 +15,20 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-ffi::Tensor AllocateTensor(const std::vector<int64_t>& shape, DLDataType dtype) {
+constexpr DLDevice kHost{kDLCPU, 0};
+
+ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
   // TVM's allocator, for the alignment that compiled kernels rely on.
   static const ffi::Function allocate =
       ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
-  return allocate(ffi::Shape(shape), dtype, DLDevice{kDLCPU, 0}, ffi::Optional<ffi::String>())
-      .cast<ffi::Tensor>();
+  return allocate(shape, dtype, device, ffi::Optional<ffi::String>()).cast<ffi::Tensor>();
+}
+
+ffi::Tensor CopyTo(const ffi::Tensor& source, DLDevice device) {
+  static const ffi::Function copy = ffi::Function::GetGlobalRequired("runtime.TVMTensorCopyFromTo");
+  ffi::Tensor result = AllocateTensor(ffi::Shape(source.shape()), source.dtype(), device);
+  if (source.numel() != 0) copy(source, result);
+  return result;
 }
 
 ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
@@ -64,22 +72,36 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
 
 }  // namespace
 
-ffi::Tensor CutShard(const ShardObj& shard) {
+ffi::Tensor CutShard(const ShardObj& shard, DLDevice device) {
   const int64_t element_bytes = ElementBytes(shard.dtype);
-  ffi::Tensor result = AllocateTensor(shard.extent, shard.dtype);
+  ffi::Tensor result = AllocateTensor(ffi::Shape(shard.extent), shard.dtype, kHost);
   if (shard.inside != shard.extent)
     std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
   BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
           element_bytes)
       .Run(shard.data, DataOf(result));
-  return result;
+  // From memory that is not pinned the copy has left the host's tensor when it returns.
+  return device.device_type == kDLCPU ? result : CopyTo(result, device);
 }
 
-ffi::Any CutShards(const ffi::Any& value) {
-  if (const auto* shard = value.as<ShardObj>()) return CutShard(*shard);
+ffi::Any CutShards(const ffi::Any& value, DLDevice device) {
+  if (const auto* shard = value.as<ShardObj>()) return CutShard(*shard, device);
   if (const auto* array = value.as<ffi::ArrayObj>()) {
     ffi::Array<ffi::Any> result;
-    for (const ffi::Any& field : *array) result.push_back(CutShards(field));
+    for (const ffi::Any& field : *array) result.push_back(CutShards(field, device));
+    return result;
+  }
+  return value;
+}
+
+ffi::Any CopyToHost(const ffi::Any& value) {
+  if (const auto* tensor = value.as<ffi::TensorObj>()) {
+    if (tensor->device.device_type == kDLCPU) return value;
+    return CopyTo(value.cast<ffi::Tensor>(), kHost);
+  }
+  if (const auto* array = value.as<ffi::ArrayObj>()) {
+    ffi::Array<ffi::Any> result;
+    for (const ffi::Any& field : *array) result.push_back(CopyToHost(field));
     return result;
   }
   return value;

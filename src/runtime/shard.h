@@ -38,11 +38,17 @@ class ShardObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);
 };
 
-/*! \brief Copies the box into a new tensor. */
-tvm::ffi::Tensor CutShard(const ShardObj& shard);
+/*! \brief Copies the box into a new tensor on a device. */
+tvm::ffi::Tensor CutShard(const ShardObj& shard, DLDevice device);
 
 /*! \brief `value` with every shard in it, also inside arrays, replaced by its tensor. */
-tvm::ffi::Any CutShards(const tvm::ffi::Any& value);
+tvm::ffi::Any CutShards(const tvm::ffi::Any& value, DLDevice device);
+
+/*!
+ * \brief `value` with every tensor in it, also inside arrays, in host memory. What lies on a device
+ *        is copied in the order of its stream; a copy may be pending.
+ */
+tvm::ffi::Any CopyToHost(const tvm::ffi::Any& value);
 
 }  // namespace distir::runtime
 

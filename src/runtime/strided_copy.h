@@ -38,6 +38,16 @@ std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape, int64_t 
 /*! \brief Address of the first element, with the tensor's byte offset applied. */
 char* DataOf(const tvm::ffi::TensorView& tensor);
 
+/*! \brief Rows of equal length, at equal distances: a part of a box. */
+struct MemoryPlane {
+  const char* source;
+  int64_t source_pitch;  // bytes from one row to the next
+  char* target;
+  int64_t target_pitch;
+  int64_t row_bytes;
+  int64_t rows;
+};
+
 /*! \brief A copy of one box between two layouts, to be run on any pair of addresses. */
 class BoxCopy {
  public:
@@ -53,6 +63,15 @@ class BoxCopy {
   /*! \brief Copies; the two boxes must not overlap. */
   void Run(const void* source, void* target) const noexcept;
 
+  /*! \brief Calls `visit(MemoryPlane)` for each of the planes that make up the box, in order. */
+  template <typename Visit>
+  void ForEachPlane(const char* source, char* target, const Visit& visit) const {
+    if (run_bytes_ != 0) VisitPlanes(0, source, target, visit);
+  }
+
+  /*! \brief Whether the box is one run of bytes in both layouts. */
+  bool contiguous() const { return dims_.empty(); }
+
  private:
   struct Dim {
     int64_t extent;
@@ -60,6 +79,20 @@ class BoxCopy {
     int64_t target_stride;
   };
   void RunDim(size_t dim, const char* source, char* target) const noexcept;
+  template <typename Visit>
+  void VisitPlanes(size_t dim, const char* source, char* target, const Visit& visit) const {
+    if (dims_.empty()) {
+      visit(MemoryPlane{source, run_bytes_, target, run_bytes_, run_bytes_, 1});
+      return;
+    }
+    const Dim& d = dims_[dim];
+    if (dim + 1 == dims_.size()) {
+      visit(MemoryPlane{source, d.source_stride, target, d.target_stride, run_bytes_, d.extent});
+      return;
+    }
+    for (int64_t i = 0; i < d.extent; ++i)
+      VisitPlanes(dim + 1, source + i * d.source_stride, target + i * d.target_stride, visit);
+  }
 
   std::vector<Dim> dims_;  // outer to inner, without the contiguous tail
   int64_t run_bytes_;      // bytes of the contiguous tail; 0 if the box is empty

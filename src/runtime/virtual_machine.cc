@@ -1,6 +1,6 @@
 /*!
  * \file runtime/virtual_machine.cc
- * \brief A virtual machine for one worker, and the two small functions that jobs need besides.
+ * \brief A virtual machine for one worker, and the small functions that jobs need besides.
  *
  * The executable is handed over inside the process: its code and constants are shared, every
  * worker has a machine of its own.
@@ -10,6 +10,9 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
+
+#include "runtime/shard.h"
+#include "runtime/worker_context.h"
 
 namespace distir::runtime {
 
@@ -29,14 +32,24 @@ ffi::Function Entry(const ffi::Module& module, const char* name) {
 }
 
 /*!
- * \brief Makes a virtual machine on the host.
+ * \brief Makes a virtual machine on the device of the worker that calls, otherwise on the host.
  * \param operator_callback What the machine calls around each of its operators, or None.
  * \throws InternalError if the executable needs a packed function that does not exist.
  */
 ffi::Module LoadVirtualMachine(const ffi::Module& executable,
                                const ffi::Optional<ffi::Function>& operator_callback) {
   ffi::Module machine = Entry(executable, "vm_load_executable")().cast<ffi::Module>();
-  Entry(machine, "vm_initialization")(static_cast<int>(kDLCPU), 0, kPooledAllocator);
+  const ffi::Function initialize = Entry(machine, "vm_initialization");
+  const WorkerContext* worker = WorkerContext::CurrentOrNull();
+  const int host = static_cast<int>(kDLCPU);
+  if (worker == nullptr || worker->memory().device_type == kDLCPU) {
+    initialize(host, 0, kPooledAllocator);
+  } else {
+    // Sizes of symbolic shapes are computed on the host, which comes last.
+    const DLDevice device = worker->memory();
+    initialize(static_cast<int>(device.device_type), device.device_id, kPooledAllocator, host, 0,
+               kPooledAllocator);
+  }
   if (operator_callback.has_value()) {
     Entry(machine, "set_instrument")(operator_callback.value());
   }
@@ -50,10 +63,26 @@ void Keep(ffi::PackedArgs args, ffi::Any* result) {
   *result = kept;
 }
 
+/*!
+ * \brief A function of a virtual machine, so that what it returns is complete and on the host.
+ * \throws RuntimeError, when it is called, if what it has enqueued fails.
+ */
+ffi::Function WithHostResults(const ffi::Function& function) {
+  return ffi::Function::FromPacked([function](ffi::PackedArgs args, ffi::Any* result) {
+    function.CallPacked(args, result);
+    WorkerContext& worker = WorkerContext::Current();
+    if (worker.memory().device_type == kDLCPU) return;
+    worker.communicator().Synchronize();
+    *result = CopyToHost(*result);
+    worker.communicator().Synchronize();
+  });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.load_virtual_machine", LoadVirtualMachine)
+      .def("distir.runtime.with_host_results", WithHostResults)
       .def_packed("distir.runtime.keep", Keep);
 }
 

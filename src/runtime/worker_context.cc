@@ -19,6 +19,7 @@ WorkerContext::WorkerContext(std::shared_ptr<SessionState> session, int rank)
     : session_(std::move(session)),
       rank_(rank),
       device_id_(session_->device_ids()[rank]),
+      memory_(session_->backend().DeviceOf(rank)),
       communicator_(session_->backend().Connect(rank)) {}
 
 WorkerContext* WorkerContext::CurrentOrNull() { return ThreadContext().get(); }

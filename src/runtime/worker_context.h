@@ -43,6 +43,8 @@ class WorkerContext {
   Communicator& communicator() { return *communicator_; }
   int rank() const { return rank_; }
   int device_id() const { return device_id_; }
+  /*! \brief Where this worker's tensors lie. */
+  DLDevice memory() const { return memory_; }
 
   /*! \brief The group of this worker in `groups`; parsed once, then found by content. */
   Group* FindGroup(const tvm::ffi::String& groups);
@@ -67,6 +69,7 @@ class WorkerContext {
   std::shared_ptr<SessionState> session_;
   int rank_;
   int device_id_;
+  DLDevice memory_;
   std::unique_ptr<Communicator> communicator_;
   std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
   std::unordered_map<std::string, std::unique_ptr<PermutationDescriptor>> permutations_;

@@ -1,0 +1,62 @@
+/*!
+ * \file runtime/nccl/connection.h
+ * \brief One rank's NCCL communicator of one group, which another thread may abort.
+ *
+ * Its worker enqueues operations through it; each is checked and takes the lock, so that an abort
+ * does not free the communicator under a call that is about to begin. An abort that finds the
+ * worker stuck inside NCCL goes ahead all the same: it is what makes that call return.
+ */
+#ifndef DISTIR_RUNTIME_NCCL_CONNECTION_H_
+#define DISTIR_RUNTIME_NCCL_CONNECTION_H_
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "runtime/nccl/abi.h"
+
+namespace distir::runtime::nccl {
+
+class Connection {
+ public:
+  /*!
+   * \brief Connects to the other members; waits for them.
+   * \param description For messages: "devices [0, 1]".
+   */
+  Connection(int size, const UniqueId& id, int position, std::string description);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /*!
+   * \brief Runs `enqueue(communicator)`, which returns NCCL's result.
+   * \param operation For messages: "all_reduce".
+   * \throws RuntimeError if the connection is aborted or has failed, or NCCL refuses.
+   */
+  template <typename Enqueue>
+  void Run(const char* operation, Enqueue enqueue) {
+    std::lock_guard<std::timed_mutex> lock(mutex_);
+    Check(operation);
+    const int result = enqueue(comm_);
+    if (result != kNcclSuccess) Fail(operation, result);
+  }
+
+  /*! \brief Throws RuntimeError if the connection is aborted, or NCCL has met an error. */
+  void CheckHealth(const char* operation);
+
+  /*! \brief Ends what is enqueued, and makes later calls throw. From any thread; idempotent. */
+  void Abort() noexcept;
+
+ private:
+  void Check(const char* operation) const;
+  [[noreturn]] void Fail(const char* operation, int result) const;
+
+  const std::string description_;
+  std::timed_mutex mutex_;
+  std::atomic<bool> aborted_{false};
+  Comm comm_ = nullptr;
+};
+
+}  // namespace distir::runtime::nccl
+
+#endif  // DISTIR_RUNTIME_NCCL_CONNECTION_H_

@@ -1,0 +1,326 @@
+#include "runtime/nccl/nccl_communicator.h"
+
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "runtime/nccl/data_type.h"
+#include "runtime/nccl/device_memory.h"
+#include "runtime/nccl/library.h"
+#include "support/error.h"
+
+namespace distir::runtime::nccl {
+
+namespace {
+
+using TensorView = Communicator::TensorView;
+
+class NcclGroup : public Group {
+ public:
+  NcclGroup(std::vector<int> ranks, int position, Connection* connection)
+      : Group(std::move(ranks), position), connection(connection) {}
+  Connection* const connection;
+};
+
+Connection* ConnectionOf(Group* group) { return static_cast<NcclGroup*>(group)->connection; }
+
+int64_t BytesOf(const TensorView& tensor) { return tensor.numel() * ElementBytes(tensor.dtype()); }
+
+/*! \brief The blocks into which a dimension of a row-major tensor is cut, each seen as packed. */
+class Blocks {
+ public:
+  Blocks(const TensorView& tensor, int dim, int count)
+      : data_(DataOf(tensor)),
+        element_bytes_(ElementBytes(tensor.dtype())),
+        extent_(ShapeOf(tensor)),
+        strides_(RowMajorStrides(extent_, element_bytes_)) {
+    extent_[dim] /= count;
+    step_ = extent_[dim] * strides_[dim];
+    packed_strides_ = RowMajorStrides(extent_, element_bytes_);
+    bytes_ = NumElements(extent_) * element_bytes_;
+    int64_t outer = 1;
+    for (int i = 0; i < dim; ++i) outer *= extent_[i];
+    contiguous_ = outer == 1 || count == 1;
+  }
+
+  /*! \brief Bytes of one block. */
+  int64_t bytes() const { return bytes_; }
+  /*! \brief Whether the blocks lie one after the other. */
+  bool contiguous() const { return contiguous_; }
+  char* block(int index) const { return data_ + index * step_; }
+
+  void Pack(int index, char* packed, Stream stream) const {
+    CopyBoxOnDevice(BoxCopy(extent_, strides_, packed_strides_, element_bytes_), block(index),
+                    packed, stream);
+  }
+  void Unpack(const char* packed, int index, Stream stream) const {
+    CopyBoxOnDevice(BoxCopy(extent_, packed_strides_, strides_, element_bytes_), packed,
+                    block(index), stream);
+  }
+
+ private:
+  char* data_;
+  int64_t element_bytes_;
+  std::vector<int64_t> extent_;  // of one block
+  std::vector<int64_t> strides_;
+  std::vector<int64_t> packed_strides_;
+  int64_t step_;
+  int64_t bytes_;
+  bool contiguous_;
+};
+
+/*! \brief Sends and receives that make progress together. */
+class Exchange {
+ public:
+  void Send(const char* data, int64_t bytes, int peer) { sends_.push_back({data, bytes, peer}); }
+  void Receive(char* data, int64_t bytes, int peer) { receives_.push_back({data, bytes, peer}); }
+
+  void Run(Connection* connection, const char* operation, Stream stream) const {
+    if (sends_.empty() && receives_.empty()) return;
+    connection->Run(operation, [&](Comm comm) {
+      int failed = Nccl().ncclGroupStart();
+      if (failed != kNcclSuccess) return failed;
+      for (const Part<const char>& part : sends_) {
+        if (failed != kNcclSuccess) break;
+        failed = Nccl().ncclSend(part.data, static_cast<size_t>(part.bytes), kNcclInt8, part.peer,
+                                 comm, stream);
+      }
+      for (const Part<char>& part : receives_) {
+        if (failed != kNcclSuccess) break;
+        failed = Nccl().ncclRecv(part.data, static_cast<size_t>(part.bytes), kNcclInt8, part.peer,
+                                 comm, stream);
+      }
+      const int ended = Nccl().ncclGroupEnd();
+      return failed != kNcclSuccess ? failed : ended;
+    });
+  }
+
+ private:
+  template <typename Byte>
+  struct Part {
+    Byte* data;
+    int64_t bytes;
+    int peer;
+  };
+  std::vector<Part<const char>> sends_;
+  std::vector<Part<char>> receives_;
+};
+
+/*! \brief A box of a local tensor that is sent or received. */
+struct Box {
+  Box(const TransferPiece& piece, const std::vector<int64_t>& units, const TensorView& tensor)
+      : element_bytes(ElementBytes(tensor.dtype())), data(DataOf(tensor)) {
+    const std::vector<int64_t> shape = ShapeOf(tensor);
+    ElementBox box = ScalePiece(piece, units, shape);
+    extent = std::move(box.extent);
+    strides = RowMajorStrides(shape, element_bytes);
+    packed_strides = RowMajorStrides(extent, element_bytes);
+    for (size_t i = 0; i < shape.size(); ++i) data += box.begin[i] * strides[i];
+  }
+  BoxCopy Packing() const { return BoxCopy(extent, strides, packed_strides, element_bytes); }
+  BoxCopy Unpacking() const { return BoxCopy(extent, packed_strides, strides, element_bytes); }
+  int64_t bytes() const { return NumElements(extent) * element_bytes; }
+
+  int64_t element_bytes;
+  char* data;
+  std::vector<int64_t> extent;
+  std::vector<int64_t> strides;
+  std::vector<int64_t> packed_strides;
+};
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclBackend> backend, int rank)
+    : backend_(std::move(backend)), rank_(rank) {
+  std::vector<int> ranks(backend_->num_workers());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  everybody_ = Open(ranks, rank);
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  // All members destroy their communicators in the same order, because NCCL may wait for them.
+  for (std::shared_ptr<Connection>& connection : connections_) connection.reset();
+}
+
+Connection* NcclCommunicator::Open(const std::vector<int>& ranks, int position) {
+  Connection*& found = open_[ranks];
+  if (found == nullptr) {
+    connections_.push_back(backend_->Open(ranks, position));
+    found = connections_.back().get();
+  }
+  return found;
+}
+
+std::unique_ptr<Group> NcclCommunicator::OpenGroup(std::vector<int> ranks, int position) {
+  Connection* connection = Open(ranks, position);
+  return std::make_unique<NcclGroup>(std::move(ranks), position, connection);
+}
+
+Stream NcclCommunicator::CurrentStream() const {
+  const DLDevice device = backend_->DeviceOf(rank_);
+  return TVMFFIEnvGetStream(device.device_type, device.device_id);
+}
+
+void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
+  const Reduction reduction = FindReduction(x.dtype(), kind);
+  if (x.numel() == 0) return;
+  ConnectionOf(group)->Run("all_reduce", [&, stream = CurrentStream()](Comm comm) {
+    return Nccl().ncclAllReduce(DataOf(x), DataOf(out), static_cast<size_t>(x.numel()),
+                                reduction.dtype, reduction.operation, comm, stream);
+  });
+}
+
+void NcclCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
+  if (x.numel() == 0) return;
+  const Stream stream = CurrentStream();
+  const Blocks blocks(out, dim, group->size());
+  const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(out), stream);
+  char* gathered = blocks.contiguous() ? DataOf(out) : packed.data();
+  ConnectionOf(group)->Run("all_gather", [&](Comm comm) {
+    return Nccl().ncclAllGather(DataOf(x), gathered, static_cast<size_t>(blocks.bytes()), kNcclInt8,
+                                comm, stream);
+  });
+  if (blocks.contiguous()) return;
+  for (int i = 0; i < group->size(); ++i)
+    blocks.Unpack(packed.data() + i * blocks.bytes(), i, stream);
+}
+
+void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
+                                     TensorView out) {
+  const Reduction reduction = FindReduction(x.dtype(), kind);
+  if (x.numel() == 0) return;
+  const Stream stream = CurrentStream();
+  const Blocks blocks(x, dim, group->size());
+  const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(x), stream);
+  if (!blocks.contiguous()) {
+    for (int i = 0; i < group->size(); ++i)
+      blocks.Pack(i, packed.data() + i * blocks.bytes(), stream);
+  }
+  const char* source = blocks.contiguous() ? DataOf(x) : packed.data();
+  ConnectionOf(group)->Run("reduce_scatter", [&](Comm comm) {
+    return Nccl().ncclReduceScatter(source, DataOf(out), static_cast<size_t>(out.numel()),
+                                    reduction.dtype, reduction.operation, comm, stream);
+  });
+}
+
+void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
+                                TensorView out) {
+  if (x.numel() == 0) return;
+  const Stream stream = CurrentStream();
+  const Blocks sent(x, split_dim, group->size());
+  const Blocks received(out, concat_dim, group->size());
+  const StreamBuffer packed(sent.contiguous() ? 0 : BytesOf(x), stream);
+  const StreamBuffer unpacked(received.contiguous() ? 0 : BytesOf(out), stream);
+  Exchange exchange;
+  for (int i = 0; i < group->size(); ++i) {
+    char* source = sent.block(i);
+    if (!sent.contiguous()) sent.Pack(i, source = packed.data() + i * sent.bytes(), stream);
+    exchange.Send(source, sent.bytes(), i);
+    exchange.Receive(
+        received.contiguous() ? received.block(i) : unpacked.data() + i * received.bytes(),
+        received.bytes(), i);
+  }
+  exchange.Run(ConnectionOf(group), "all_to_all", stream);
+  if (received.contiguous()) return;
+  for (int i = 0; i < group->size(); ++i)
+    received.Unpack(unpacked.data() + i * received.bytes(), i, stream);
+}
+
+void NcclCommunicator::Permute(Group* group, TensorView x, int source, int target, TensorView out) {
+  const int64_t bytes = BytesOf(x);
+  if (bytes == 0) return;
+  if (source == group->position)
+    return CopyOnDevice(DataOf(x), DataOf(out), bytes, CurrentStream());
+  Exchange exchange;
+  exchange.Send(DataOf(x), bytes, target);
+  exchange.Receive(DataOf(out), bytes, source);
+  exchange.Run(ConnectionOf(group), "permute", CurrentStream());
+}
+
+void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
+  if (out.numel() == 0) return;
+  Blocks(x, dim, group.size()).Pack(group.position, DataOf(out), CurrentStream());
+}
+
+void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
+                                const TensorView* out) {
+  const Stream stream = CurrentStream();
+  std::vector<StreamBuffer> buffers;
+  Exchange exchange;
+  std::vector<Box> own;  // what this worker sends to itself, in the order of the plan
+  for (const TransferPiece& piece : plan.sends) {
+    Box box(piece, plan.source_units, *x);
+    if (box.bytes() == 0) continue;
+    if (piece.peer == rank_) {
+      own.push_back(std::move(box));
+      continue;
+    }
+    const BoxCopy packing = box.Packing();
+    const char* source = box.data;
+    if (!packing.contiguous()) {
+      buffers.emplace_back(box.bytes(), stream);
+      CopyBoxOnDevice(packing, box.data, buffers.back().data(), stream);
+      source = buffers.back().data();
+    }
+    exchange.Send(source, box.bytes(), piece.peer);
+  }
+  size_t num_own = 0;
+  std::vector<std::pair<Box, const char*>> to_unpack;
+  for (const TransferPiece& piece : plan.receives) {
+    Box box(piece, plan.target_units, *out);
+    if (box.bytes() == 0) continue;
+    if (piece.peer == rank_) {
+      const Box& source = own[num_own++];
+      DISTIR_REQUIRE(source.extent == box.extent && source.element_bytes == box.element_bytes,
+                     ValueError)
+          << "a worker sends itself another box than it expects";
+      CopyBoxOnDevice(BoxCopy(box.extent, source.strides, box.strides, box.element_bytes),
+                      source.data, box.data, stream);
+      continue;
+    }
+    char* target = box.data;
+    const int64_t bytes = box.bytes();
+    if (!box.Unpacking().contiguous()) {
+      buffers.emplace_back(bytes, stream);
+      target = buffers.back().data();
+      to_unpack.emplace_back(std::move(box), target);
+    }
+    exchange.Receive(target, bytes, piece.peer);
+  }
+  exchange.Run(everybody_, "transfer", stream);
+  for (const auto& [box, packed] : to_unpack)
+    CopyBoxOnDevice(box.Unpacking(), packed, box.data, stream);
+}
+
+void NcclCommunicator::Synchronize() {
+  // Most steps end soon after the host has enqueued them; then sleeping would only add to them.
+  constexpr int kYields = 10000;
+  constexpr std::chrono::microseconds kSleep{20};
+  const Stream stream = CurrentStream();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int64_t looks = 0;; ++looks) {
+    const int result = Cuda().cudaStreamQuery(stream);
+    for (const std::shared_ptr<Connection>& connection : connections_)
+      connection->CheckHealth("waiting for collectives");
+    if (result != kCudaErrorNotReady) {
+      CheckCuda(result, "the device");
+      return;
+    }
+    DISTIR_REQUIRE(backend_->timeout().count() == 0 ||
+                       std::chrono::steady_clock::now() - begin < backend_->timeout(),
+                   RuntimeError)
+        << "what the worker of rank " << rank_ << " has enqueued did not end within "
+        << static_cast<double>(backend_->timeout().count()) / 1000
+        << " s; do all workers call the same collectives in the same order?";
+    if (looks < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+}
+
+}  // namespace distir::runtime::nccl

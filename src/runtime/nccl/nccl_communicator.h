@@ -1,0 +1,49 @@
+/*!
+ * \file runtime/nccl/nccl_communicator.h
+ * \brief One worker's endpoint of the NCCL backend: the collectives themselves.
+ *
+ * NCCL's collectives work on blocks that lie one after the other. Along any other dimension than
+ * the outermost a block is strided, so it is packed before and unpacked after, by two-dimensional
+ * copies on the device. Nothing waits on the host but opening a group and Synchronize.
+ */
+#ifndef DISTIR_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
+#define DISTIR_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/nccl/nccl_backend.h"
+
+namespace distir::runtime::nccl {
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<NcclBackend> backend, int rank);
+  ~NcclCommunicator() override;
+
+  std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
+  void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) final;
+  void AllGather(Group* group, TensorView x, int dim, TensorView out) final;
+  void ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind, TensorView out) final;
+  void AllToAll(Group* group, TensorView x, int split_dim, int concat_dim, TensorView out) final;
+  void Permute(Group* group, TensorView x, int source, int target, TensorView out) final;
+  void Slice(const Group& group, TensorView x, int dim, TensorView out) final;
+  void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
+  void Synchronize() final;
+
+ private:
+  Connection* Open(const std::vector<int>& ranks, int position);
+  Stream CurrentStream() const;
+
+  const std::shared_ptr<NcclBackend> backend_;
+  const int rank_;
+  std::map<std::vector<int>, Connection*> open_;
+  std::vector<std::shared_ptr<Connection>> connections_;  // in the order in which they were opened
+  Connection* everybody_;
+};
+
+}  // namespace distir::runtime::nccl
+
+#endif  // DISTIR_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_

@@ -1,0 +1,156 @@
+"""What goes wrong on a GPU is one error on the host, within seconds, and ends the session."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+
+import distir_ext as dx
+from distir_ext._disco import WorkerError
+
+X = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+def all_reduce(runner, xs, groups="[[0,1]]", kind="sum"):
+    return runner("all_reduce", xs, [groups, kind], xs[0].shape)
+
+
+def fails(runner, match, **arguments):
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=match) as caught:
+        all_reduce(runner, [X, X], **arguments)
+    assert time.monotonic() - begin < 10
+    with pytest.raises(RuntimeError, match="the session is closed"):
+        all_reduce(runner, [X, X])
+    return caught.value
+
+
+def test_others_end_when_a_worker_raises(fresh_runner):
+    runner = fresh_runner(2)
+    all_reduce(runner, [X, X])
+    # The first worker waits on its device for the second one, which finds its output too small.
+    complete = tvm_ffi.get_global_func("distir.runtime.with_host_results")
+    reduce = complete(tvm_ffi.get_global_func("distir.runtime.all_reduce"))
+    arguments = [
+        [
+            tvm.runtime.tensor(X, tvm.cuda(rank)),
+            "[[0,1]]",
+            "sum",
+            tvm.runtime.empty((2, 3 - rank), "float32", tvm.cuda(rank)),
+        ]
+        for rank in range(2)
+    ]
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=r"worker 1.*out has shape") as caught:
+        runner.workers.run("test", [reduce] * 2, arguments)
+    assert time.monotonic() - begin < 10
+    assert caught.value.worker == 1
+
+
+def test_group_that_a_worker_does_not_open(fresh_runner, monkeypatch):
+    monkeypatch.setenv("DISTIR_EXT_NCCL_TIMEOUT", "1")
+    runner = fresh_runner(2)
+    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
+    arguments = [
+        tvm.runtime.tensor(X, tvm.cuda(0)),
+        "[[1,0]]",
+        "sum",
+        tvm.runtime.empty((2, 3), "float32", tvm.cuda(0)),
+    ]
+    keep = tvm_ffi.get_global_func("distir.runtime.keep")
+    with pytest.raises(WorkerError, match=r"ranks \[1\] did not come to open .* \[1, 0\]"):
+        runner.workers.run("test", [reduce, keep], [arguments, []])
+
+
+def test_asynchronous_error(fresh_runner, inject):
+    runner = fresh_runner(2)
+    all_reduce(runner, [X, X])
+    inject("async error")
+    error = fails(runner, r"devices \[0, 1\] failed: remote process exited")
+    assert error.kind == "RuntimeError"
+
+
+def test_stall(fresh_runner, inject, monkeypatch):
+    monkeypatch.setenv("DISTIR_EXT_NCCL_TIMEOUT", "1")
+    runner = fresh_runner(2)
+    all_reduce(runner, [X, X])
+    inject("stall")
+    fails(runner, r"did not end within 1 s; do all workers call the same collectives")
+
+
+def test_abort_from_another_thread(fresh_runner, inject):
+    """An interruption of the controller reaches workers that wait for their devices."""
+    runner = fresh_runner(2)
+    all_reduce(runner, [X, X])
+    inject("stall")
+    abort = tvm_ffi.get_global_func("distir.runtime.session_abort")
+    runner.workers._wait = lambda job, seconds: abort(runner.workers._native, "stop") or True
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match="stop"):
+        all_reduce(runner, [X, X])
+    runner.workers.close()
+    assert time.monotonic() - begin < 10
+
+
+def test_new_session_after_a_failure(fresh_runner, inject, need):
+    runner = fresh_runner(2)
+    inject("async error")
+    fails(runner, "failed")
+    inject("")
+    for out in all_reduce(fresh_runner(2), [X, X]):
+        np.testing.assert_array_equal(out, 2 * X)
+
+
+def test_dtype_that_nccl_lacks(fresh_runner):
+    x = X.astype("int16")
+    with pytest.raises(WorkerError, match="TypeError: NCCL can not reduce tensors of dtype int16"):
+        all_reduce(fresh_runner(1), [x], groups="[[0]]")
+
+
+def test_mean_of_integers(fresh_runner):
+    x = X.astype("int32")
+    with pytest.raises(WorkerError, match="the mean of int32 is not defined"):
+        all_reduce(fresh_runner(1), [x], groups="[[0]]", kind="mean")
+
+
+def test_tensor_on_the_host(fresh_runner):
+    runner = fresh_runner(1)
+    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
+    arguments = [tvm.runtime.tensor(X), "[[0]]", "sum", tvm.runtime.empty((2, 3), "float32")]
+    with pytest.raises(WorkerError, match=r"x lies on the host, .* of this worker on cuda\(0\)"):
+        runner.workers.run("test", [reduce], [arguments])
+
+
+def test_more_workers_than_devices():
+    with pytest.raises(RuntimeError, match=r"rank \d+ needs CUDA device \d+, this machine has \d+"):
+        dx.Session(1000, ccl="nccl")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("DISTIR_EXT_CUDA_DEVICES", "0,x", "must list numbers"),
+        ("DISTIR_EXT_CUDA_DEVICES", "", "lists 0 devices, the session has 1 workers"),
+        ("DISTIR_EXT_NCCL_TIMEOUT", "soon", "must be a number of seconds"),
+    ],
+)
+def test_bad_setting(monkeypatch, variable, value, message):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=message):
+        dx.Session(1, ccl="nccl")
+
+
+def test_listed_devices(monkeypatch, need):
+    need(2)
+    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", "1,0")
+    with dx.Session(2, ccl="nccl") as session:
+        keep = tvm_ffi.get_global_func("distir.runtime.keep")
+        from distir_ext._host_array import host_array
+
+        x = host_array(X)
+        kept = session._workers.run("test", [keep] * 2, [[x.shard([0, 0], [2, 3])]] * 2)
+        assert [str(each[0].device) for each in kept] == ["cuda:1", "cuda:0"]

@@ -1,0 +1,71 @@
+"""The NCCL backend on host memory: tests/gpu with what stands in for CUDA and NCCL there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tvm
+import tvm_ffi
+
+ROOT = Path(__file__).parents[2]
+GPU_TESTS = ROOT / "tests" / "gpu"
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    """The library made of cuda_on_host.cc."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    library = tmp_path_factory.mktemp("cuda_on_host") / "libcuda_on_host.so"
+    includes = [
+        f"-I{ROOT / 'src'}",
+        f"-I{Path(tvm.__file__).parent / 'include'}",
+        *(f"-I{path}" for path in tvm_ffi.libinfo.include_paths()),
+    ]
+    command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"]
+    subprocess.run(
+        [*command, *includes, str(GPU_TESTS / "cuda_on_host.cc"), "-o", str(library)], check=True
+    )
+    return library
+
+
+def run_gpu_tests(stand_in, *arguments, marked="gpu", fault=""):
+    """The numbers of tests that passed and failed, and the output."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", marked, "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [*command, "--tb=short", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_ON_HOST": str(stand_in), "CUDA_ON_HOST_FAULT": fault},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    counts = {
+        word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", run.stdout)
+    }
+    return counts.get("passed", 0), counts.get("failed", 0), run.stdout[-5000:] + run.stderr[-2000:]
+
+
+def test_all_of_it(stand_in):
+    marked = "gpu and not slow"
+    passed, failed, output = run_gpu_tests(stand_in, str(GPU_TESTS), marked=marked)
+    assert failed == 0, output
+    assert passed > 400, output
+
+
+def test_wrong_reductions_are_noticed(stand_in):
+    """The control: collectives that reduce fail, those that move do not."""
+    chosen = "two and (test_reduce_scatter or test_all_gather)"
+    passed, failed, output = run_gpu_tests(
+        stand_in, str(GPU_TESTS / "test_collectives.py"), "-k", chosen, fault="wrong reduction"
+    )
+    assert (passed, failed) == (15, 6), output
+    assert len(re.findall("FAILED .*test_reduce_scatter", output)) == 6, output
