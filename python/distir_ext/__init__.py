@@ -6,6 +6,7 @@ TVMScript parse them.
 
 from distir_ext import (
     _library,  # first: loads the native library  # noqa: F401
+    _nvidia,
     _script,
     _warnings,
     analysis,
@@ -22,6 +23,7 @@ from distir_ext.provenance import explain
 from distir_ext.session import Session, ShardedArray, WorkerValue
 from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
+_nvidia.install()
 _script.install()
 _warnings.install()
 

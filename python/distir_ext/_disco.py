@@ -131,6 +131,9 @@ class Workers:
         )
         self.device_ids = tuple(device_ids)
         self.num_workers = len(self.device_ids)
+        self.device_type = int(
+            tvm_ffi.get_global_func("distir.runtime.session_device_type")(native)
+        )
         self._native = native
         self._closed_because: str | None = None
         # Joins the threads if nobody closes the session, at the latest when the process ends.

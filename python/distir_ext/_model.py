@@ -9,7 +9,6 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext import _cuda
 from distir_ext._disco import Workers
 from distir_ext._global_arrays import ArgumentCutter, Sizes, flatten, join, shard_for
 from distir_ext._params.shards import HeldWeight, write_shards
@@ -189,9 +188,13 @@ def load_model(
     workers: Workers, exe: Any, params: Params, rename: Rename = None, strict: bool = True
 ) -> Model:
     """Hands an executable to all workers and cuts its weights; see ``Session.load``."""
-    with _cuda.compiler():
-        module = _executable_module(exe)
-        signature = _read_signature(module)
+    module = _executable_module(exe)
+    signature = _read_signature(module)
+    if signature.device_type != workers.device_type:
+        raise ValueError(
+            f"the executable is built for {_device_name(signature.device_type)}, the session's "
+            f"workers are on {_device_name(workers.device_type)}"
+        )
     missing = sorted(set(signature.device_ids) - set(workers.device_ids))
     if missing:
         raise ValueError(
@@ -210,6 +213,11 @@ def load_model(
             for name, spec in signature.functions.items()
         }
     )
+
+
+def _device_name(device_type: int) -> str:
+    """DLPack's name of a type of device: ``"CPU"``, ``"CUDA"``."""
+    return tvm_ffi.DLDeviceType(device_type).name.removeprefix("kDL")
 
 
 def _executable_module(exe: Any) -> Any:

@@ -3,7 +3,7 @@
 ``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
 classes that know how a global array is divided among devices::
 
-    {"version": 1, "device_ids": [0, 1],
+    {"version": 1, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
      "functions": {"main": {
         "num_input": 1,                           parameters from here on are weights
         "params": [{"name": "x", "type": TYPE}, ...],
@@ -38,6 +38,8 @@ from math import prod
 from typing import Any
 
 SIGNATURE_VERSION = 1
+
+HOST = 1  # DLPack's kDLCPU
 
 Dim = int | str
 
@@ -281,9 +283,16 @@ class FunctionSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """All functions of an executable and the devices that it needs."""
+    """All functions of an executable and the devices that it needs.
+
+    Attributes:
+        device_ids: Ids of the devices.
+        device_type: What they are, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
+        functions: The functions by name.
+    """
 
     device_ids: tuple[int, ...]
+    device_type: int
     functions: Mapping[str, FunctionSpec]
 
 
@@ -351,6 +360,6 @@ def parse_signature(text: str) -> Signature:
                     f'function "{function.name}" runs on devices {unknown}, which the executable '
                     f"does not list; it lists {list(devices)}"
                 )
-        return Signature(devices, functions)
+        return Signature(devices, int(value.get("device_type", HOST)), functions)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"the executable's distir_signature is malformed: {error!r}") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from distir_ext import _cuda, cpu, transform
+from distir_ext import _nvidia, cpu, transform
 from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
@@ -79,13 +80,15 @@ def build(
     Raises:
         ValueError: the module has no sharding annotations, or a pass refuses it.
     """
-    workers = _with_signature_function(transform.LowerCCL()(lower(mod, cluster)))
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
         options.setdefault("relax_pipeline", cpu.pipeline(resolved, blas))
     else:
-        resolved = tvm.target.Target(_cuda.resolve_target(target))
-    with _branch_safe_context(workers), _cuda.compiler():
+        resolved = tvm.target.Target(_nvidia.resolve_target(target))
+    workers = _with_signature_function(
+        transform.LowerCCL()(lower(mod, cluster)), resolved.get_target_device_type()
+    )
+    with _branch_safe_context(workers):
         return tvm.compile(workers, target=resolved, **options)
 
 
@@ -123,13 +126,15 @@ def _signature(mod: tvm.IRModule) -> str | None:
     return str(attrs[_SIGNATURE_ATTR])
 
 
-def _with_signature_function(mod: tvm.IRModule) -> tvm.IRModule:
+def _with_signature_function(mod: tvm.IRModule, device_type: int) -> tvm.IRModule:
+    signature = _signature(mod)
+    assert signature is not None  # it is lowered
+    text = json.dumps({**json.loads(signature), "device_type": device_type}, separators=(",", ":"))
     builder = relax.BlockBuilder()
     with builder.function(_SIGNATURE_FUNCTION, []):
-        text = builder.emit(tvm.ir.StringImm(_signature(mod)))
-        builder.emit_func_output(text)
-    signature = builder.get()[_SIGNATURE_FUNCTION]
+        builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))
+    function = builder.get()[_SIGNATURE_FUNCTION]
     # Stages have no dataflow blocks, since they send; what lies between sends gets them for fusion.
     result = relax.transform.ConvertToDataflow()(mod)
-    result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), signature)
+    result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), function)
     return result

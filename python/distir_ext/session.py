@@ -18,7 +18,7 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext import _cuda
+from distir_ext import _nvidia
 from distir_ext._disco import WorkerError, Workers
 from distir_ext._model import Model, ModelFunction, load_model
 from distir_ext._sharded_array import ShardedArray
@@ -58,7 +58,7 @@ class Session:
                 f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}"
             )
         if ccl == "nccl":
-            _cuda.prepare_runtime()
+            _nvidia.prepare_runtime()
         self.ccl = ccl
         self.workers = workers
         self._workers = Workers(device_ids, ccl, workers)
@@ -104,8 +104,9 @@ class Session:
         Raises:
             TypeError: not an executable; a weight of a wrong dtype.
             OSError: a file can not be read.
-            ValueError: no signature, devices that the session lacks, a weight that is missing, not
-                known, or of a wrong shape, or a file that is damaged.
+            ValueError: no signature, built for other devices than the workers', devices that the
+                session lacks, a weight that is missing, not known, or of a wrong shape, or a file
+                that is damaged.
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed, or a function that the executable calls does not
                 exist.

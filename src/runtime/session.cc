@@ -213,6 +213,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ffi::String& workers, const ffi::Shape& device_ids, const ffi::String& ccl) {
              return ffi::make_object<SessionObj>(workers, device_ids, ccl);
            })
+      .def("distir.runtime.session_device_type",
+           [](const SessionPtr& session) {
+             return static_cast<int64_t>(session->state().backend().DeviceOf(0).device_type);
+           })
       .def("distir.runtime.session_submit",
            [](const SessionPtr& session, const ffi::String& name,
               const ffi::Array<ffi::Optional<ffi::Function>>& functions,

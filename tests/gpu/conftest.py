@@ -17,7 +17,7 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext import _cuda
+from distir_ext import _nvidia
 from distir_ext._disco import Workers
 from distir_ext._host_array import host_array
 
@@ -34,7 +34,7 @@ def stand_in() -> ctypes.CDLL | None:
 
 
 HOST = stand_in()
-_cuda.prepare_runtime()
+_nvidia.prepare_runtime()
 NUM_DEVICES = sum(bool(tvm.cuda(device).exist) for device in range(MOST_WORKERS))
 
 

@@ -125,6 +125,18 @@ def test_tensor_on_the_host(fresh_runner):
         runner.workers.run("test", [reduce], [arguments])
 
 
+def test_executable_for_the_host():
+    mesh = dx.Mesh((1,), ("x",))
+    builder = tvm.relax.BlockBuilder()
+    x = tvm.relax.Var("x", tvm.relax.TensorType((4,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(tvm.relax.op.negative(x)))
+    exe = dx.build(dx.annotate(builder.get(), mesh, {"x": ("x",)}))
+    message = "built for CPU, the session's workers are on CUDA"
+    with dx.Session(mesh, ccl="nccl") as session, pytest.raises(ValueError, match=message):
+        session.load(exe)
+
+
 def test_more_workers_than_devices():
     with pytest.raises(RuntimeError, match=r"rank \d+ needs CUDA device \d+, this machine has \d+"):
         dx.Session(1000, ccl="nccl")

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import tvm
+import tvm_ffi
 from tvm.script import ir as I
 from tvm.script import relax as R
-from tvm.support import nvcc
 
 import distir_ext as dx
-from distir_ext import _cuda
+from distir_ext import _nvidia
 from distir_ext.demo import llama
 
 TARGETS = ["cuda", {"kind": "cuda", "arch": "sm_90"}, "nvidia/nvidia-h100"]
@@ -114,23 +114,23 @@ def test_llama(shape, names):
 def test_kernels_compile():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
     source = source_of(dx.build(annotated(), target=target))
-    with _cuda.compiler():
+    with _nvidia.compiler():
         if not os.environ.get("TVM_CUDA_COMPILE_MODE"):
             pytest.skip("there is neither NVRTC nor nvcc")
-        with target:
-            binary = nvcc.tvm_callback_cuda_compile(source)
+    with target:
+        binary = tvm_ffi.get_global_func("tvm_callback_cuda_compile")(source)
     assert len(binary) > 1000
 
 
 def test_target_without_architecture(monkeypatch):
     monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=False))
-    expected = {"kind": "cuda", "arch": _cuda.DEFAULT_ARCH}
-    assert _cuda.resolve_target("cuda") == expected
-    assert _cuda.resolve_target({"kind": "cuda"}) == expected
+    expected = {"kind": "cuda", "arch": _nvidia.DEFAULT_ARCH}
+    assert _nvidia.resolve_target("cuda") == expected
+    assert _nvidia.resolve_target({"kind": "cuda"}) == expected
     for given in ("llvm", "nvidia/nvidia-h100", {"kind": "cuda", "arch": "sm_75"}):
-        assert _cuda.resolve_target(given) == given
+        assert _nvidia.resolve_target(given) == given
     monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=True))
-    assert _cuda.resolve_target("cuda") == {"kind": "cuda"}  # TVM asks the device
+    assert _nvidia.resolve_target("cuda") == {"kind": "cuda"}  # TVM asks the device
 
 
 COMPILER_VARIABLES = ("TVM_CUDA_COMPILE_MODE", "CUDA_PATH", "TVM_CUDA_NVRTC_EXTRA_OPTS")
@@ -140,8 +140,8 @@ COMPILER_VARIABLES = ("TVM_CUDA_COMPILE_MODE", "CUDA_PATH", "TVM_CUDA_NVRTC_EXTR
 def no_compiler(monkeypatch):
     for name in COMPILER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(_cuda, "package_roots", lambda: [])
-    monkeypatch.setattr(_cuda, "_has_module", lambda name: False)
+    monkeypatch.setattr(_nvidia, "package_roots", lambda: [])
+    monkeypatch.setattr(_nvidia, "_has_module", lambda name: False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
 
 
@@ -152,9 +152,9 @@ def settings():
 def test_compiler_of_packages(no_compiler, monkeypatch, tmp_path):
     (tmp_path / "cu13" / "include" / "cccl").mkdir(parents=True)
     (tmp_path / "cu13" / "include" / "cuda_runtime.h").touch()
-    monkeypatch.setattr(_cuda, "package_roots", lambda: [tmp_path])
-    monkeypatch.setattr(_cuda, "_has_module", lambda name: True)
-    with _cuda.compiler():
+    monkeypatch.setattr(_nvidia, "package_roots", lambda: [tmp_path])
+    monkeypatch.setattr(_nvidia, "_has_module", lambda name: True)
+    with _nvidia.compiler():
         assert settings() == {
             "TVM_CUDA_COMPILE_MODE": "nvrtc",
             "CUDA_PATH": str(tmp_path / "cu13"),
@@ -165,7 +165,7 @@ def test_compiler_of_packages(no_compiler, monkeypatch, tmp_path):
 
 def test_nvcc_where_nvrtc_is_not(no_compiler, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: "/cuda/bin/nvcc")
-    with _cuda.compiler():
+    with _nvidia.compiler():
         assert settings() == {"TVM_CUDA_COMPILE_MODE": "nvcc"}
     assert settings() == {}
 
@@ -173,10 +173,10 @@ def test_nvcc_where_nvrtc_is_not(no_compiler, monkeypatch):
 def test_settings_of_the_user_stay(no_compiler, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: "/cuda/bin/nvcc")
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvrtc")
-    with _cuda.compiler():
+    with _nvidia.compiler():
         assert settings() == {"TVM_CUDA_COMPILE_MODE": "nvrtc"}
 
 
 def test_no_compiler_at_all(no_compiler):
-    with _cuda.compiler():
+    with _nvidia.compiler():
         assert settings() == {}

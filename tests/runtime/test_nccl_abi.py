@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distir_ext import _cuda
+from distir_ext import _nvidia
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ PARTS = {
 
 def header_folders():
     """Where packages and systems have the headers."""
-    roots = [*_cuda.package_roots(), Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda")]
+    roots = [*_nvidia.package_roots(), Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda")]
     folders = [folder for root in roots for folder in [root / "include", *root.glob("*/include")]]
     return [folder for folder in folders if folder.is_dir()]
 

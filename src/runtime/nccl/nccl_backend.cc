@@ -1,5 +1,7 @@
 #include "runtime/nccl/nccl_backend.h"
 
+#include <tvm/ffi/function.h>
+
 #include <cstdlib>
 #include <numeric>
 #include <sstream>
@@ -51,6 +53,9 @@ std::vector<int> ChooseDevices(int num_workers) {
         << "the worker of rank " << rank << " needs CUDA device " << devices[rank]
         << ", this machine has " << count;
   }
+  DISTIR_REQUIRE(tvm::ffi::Function::GetGlobal("device_api.cuda").has_value(), RuntimeError)
+      << "TVM's CUDA runtime is not loaded (libtvm_runtime_cuda needs libcudart.so.13 and the "
+         "driver's libcuda.so.1)";
   return devices;
 }
 

@@ -1,4 +1,4 @@
-"""CUDA from Python: its compiler, its libraries in installed packages, and TVM's part for it.
+"""CUDA from Python: its compiler, NVIDIA's libraries in packages, and TVM's part for it.
 
 TVM compiles CUDA source with NVRTC or nvcc, when it builds for a GPU of this machine or loads
 what another one has built; without a GPU it keeps the source. It looks for headers beside nvcc.
@@ -21,6 +21,9 @@ import tvm_ffi
 
 # What a program is compiled for if neither the target nor a GPU says: the first with bfloat16.
 DEFAULT_ARCH = "sm_80"
+
+# What TVM calls to compile, when it builds or loads kernels.
+_CALLBACK = "tvm_callback_cuda_compile"
 
 _MODE = "TVM_CUDA_COMPILE_MODE"
 _ROOT = "CUDA_PATH"
@@ -67,6 +70,19 @@ def compiler() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def install() -> None:
+    """Lets TVM compile CUDA source inside :func:`compiler`, wherever it does so."""
+    compile_source = tvm_ffi.get_global_func(_CALLBACK, allow_missing=True)
+    if compile_source is None:
+        return
+
+    def compile_with_what_is_there(code: Any) -> Any:
+        with compiler():
+            return compile_source(code)
+
+    tvm_ffi.register_global_func(_CALLBACK, compile_with_what_is_there, override=True)
 
 
 def prepare_runtime() -> None:
