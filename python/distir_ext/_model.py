@@ -31,13 +31,11 @@ class ModelFunction:
         self._spec = spec
         self._weights = weights
         self._sizes = sizes
-        with_host_results = tvm_ffi.get_global_func("distir.runtime.with_host_results")
+        synchronized = tvm_ffi.get_global_func("distir.runtime.synchronized")
         self._functions: list[Any] = []
         for device, machine in zip(workers.device_ids, machines, strict=True):
             program = spec.program_of.get(device)
-            self._functions.append(
-                None if program is None else with_host_results(machine[program.name])
-            )
+            self._functions.append(None if program is None else synchronized(machine[program.name]))
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs the function.

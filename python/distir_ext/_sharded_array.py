@@ -71,7 +71,8 @@ class ShardedArray:
         extent = spec.local_shape(self._shape)
         for device in _one_holder_each(spec, self._shards):
             block = zip(spec.blocks[device], extent, strict=True)
-            paste(self._shards[device], result, tvm_ffi.Shape(tuple(i * size for i, size in block)))
+            shard = _on_host(self._shards[device])
+            paste(shard, result, tvm_ffi.Shape(tuple(i * size for i, size in block)))
         return result
 
     def numpy(self) -> Any:
@@ -136,6 +137,14 @@ class ShardedArray:
 def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
     """Whether a tensor's type has no shape, as its data decides it; only copies can be so."""
     return not spec.shape and len(shard.shape) > 0
+
+
+def _on_host(shard: Any) -> Any:
+    """The shard, copied if it lies on a GPU."""
+    import tvm
+
+    is_there = shard.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
+    return shard if is_there else shard.copyto(tvm.cpu())
 
 
 def _one_holder_each(spec: TensorSpec, shards: Mapping[int, Any]) -> list[int]:

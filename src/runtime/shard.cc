@@ -94,19 +94,6 @@ ffi::Any CutShards(const ffi::Any& value, DLDevice device) {
   return value;
 }
 
-ffi::Any CopyToHost(const ffi::Any& value) {
-  if (const auto* tensor = value.as<ffi::TensorObj>()) {
-    if (tensor->device.device_type == kDLCPU) return value;
-    return CopyTo(value.cast<ffi::Tensor>(), kHost);
-  }
-  if (const auto* array = value.as<ffi::ArrayObj>()) {
-    ffi::Array<ffi::Any> result;
-    for (const ffi::Any& field : *array) result.push_back(CopyToHost(field));
-    return result;
-  }
-  return value;
-}
-
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::ObjectDef<ShardObj>();

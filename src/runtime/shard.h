@@ -44,12 +44,6 @@ tvm::ffi::Tensor CutShard(const ShardObj& shard, DLDevice device);
 /*! \brief `value` with every shard in it, also inside arrays, replaced by its tensor. */
 tvm::ffi::Any CutShards(const tvm::ffi::Any& value, DLDevice device);
 
-/*!
- * \brief `value` with every tensor in it, also inside arrays, in host memory. What lies on a device
- *        is copied in the order of its stream; a copy may be pending.
- */
-tvm::ffi::Any CopyToHost(const tvm::ffi::Any& value);
-
 }  // namespace distir::runtime
 
 #endif  // DISTIR_RUNTIME_SHARD_H_

@@ -11,7 +11,6 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include "runtime/shard.h"
 #include "runtime/worker_context.h"
 
 namespace distir::runtime {
@@ -64,17 +63,13 @@ void Keep(ffi::PackedArgs args, ffi::Any* result) {
 }
 
 /*!
- * \brief A function of a virtual machine, so that what it returns is complete and on the host.
- * \throws RuntimeError, when it is called, if what it has enqueued fails.
+ * \brief A function that returns when what `function` has enqueued is done.
+ * \throws RuntimeError, when it is called, if any of that fails.
  */
-ffi::Function WithHostResults(const ffi::Function& function) {
+ffi::Function Synchronized(const ffi::Function& function) {
   return ffi::Function::FromPacked([function](ffi::PackedArgs args, ffi::Any* result) {
     function.CallPacked(args, result);
-    WorkerContext& worker = WorkerContext::Current();
-    if (worker.memory().device_type == kDLCPU) return;
-    worker.communicator().Synchronize();
-    *result = CopyToHost(*result);
-    worker.communicator().Synchronize();
+    WorkerContext::Current().communicator().Synchronize();
   });
 }
 
@@ -82,7 +77,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.load_virtual_machine", LoadVirtualMachine)
-      .def("distir.runtime.with_host_results", WithHostResults)
+      .def("distir.runtime.synchronized", Synchronized)
       .def_packed("distir.runtime.keep", Keep);
 }
 

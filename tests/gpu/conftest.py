@@ -84,7 +84,7 @@ class Runner:
 
     def __init__(self, num_workers: int) -> None:
         self.workers = Workers(range(num_workers), "nccl", "threads")
-        self._complete = tvm_ffi.get_global_func("distir.runtime.with_host_results")
+        self._complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
 
     def __call__(
         self,

@@ -48,7 +48,7 @@ def test_bandwidth(target, record_property, collective, mebibytes):
     shape = (mebibytes * MEBIBYTE // 4,)
     workers = Workers(devices, "nccl", "threads")
     load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
-    complete = tvm_ffi.get_global_func("distir.runtime.with_host_results")
+    complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
     xs = [[tvm.runtime.tensor(np.full(shape, i, "float32"), tvm.cuda(i))] for i in devices]
     seconds = {}
     for length in (1, 41):

@@ -33,7 +33,7 @@ def test_others_end_when_a_worker_raises(fresh_runner):
     runner = fresh_runner(2)
     all_reduce(runner, [X, X])
     # The first worker waits on its device for the second one, which finds its output too small.
-    complete = tvm_ffi.get_global_func("distir.runtime.with_host_results")
+    complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
     reduce = complete(tvm_ffi.get_global_func("distir.runtime.all_reduce"))
     arguments = [
         [
