@@ -62,7 +62,7 @@ def test_command_is_installed():
 def test_native_library_needs_only_tvm_ffi_and_the_compiler_runtime(library):
     needed = {name.split(".so")[0] for name in dynamic_section(library, "NEEDED")}
     assert "libtvm_ffi" in needed
-    compiler = {"libstdc++", "libgcc_s", "libc", "libm", "libpthread"}
+    compiler = {"libstdc++", "libgcc_s", "libc", "libm", "libdl", "libpthread"}
     assert needed <= {"libtvm_ffi", *compiler, "ld-linux-x86-64", "ld-linux-aarch64"}
 
 
