@@ -20,7 +20,7 @@ from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.pipelines import build, lower
 from distir_ext.provenance import explain
-from distir_ext.session import Session, ShardedArray, WorkerValue
+from distir_ext.session import Session, ShardedArray, WorkerError, WorkerValue
 from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
 _nvidia.install()
@@ -36,6 +36,7 @@ __all__ = [
     "Session",
     "ShardedArray",
     "ShardingMutator",
+    "WorkerError",
     "WorkerValue",
     "__version__",
     "analysis",

@@ -9,21 +9,27 @@ here and in the native ``src/runtime/session.cc``:
   nothing but the native ``distir.runtime.guarded_call``, which catches, records and passes on.
 - Disco's queues carry numbers and strings. Functions, arrays and results of workers that are
   threads are handed over inside the process, as a job.
+- Disco has workers that are processes, too; they are not used, for the reasons in docs/runtime.md.
 - Each worker has its own pool of threads for parallel kernels, by default as large as the machine.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import psutil
 import tvm_ffi
+
+from distir_ext._global_arrays import flatten
+from distir_ext._workers import WorkerError, Workers, stalled_message
 
 # Global functions that a first, failed import of tvm.runtime.disco leaves behind; registering them
 # again would fail.
@@ -39,6 +45,9 @@ _THREADS_SHARE_CORES = -3
 
 # How long the controller waits without looking for a KeyboardInterrupt, in seconds.
 _WAIT_SLICE = 0.2
+
+# How long workers may take to leave their collectives once one of them has stalled, in seconds.
+_UNWIND_LIMIT = 1.0
 
 
 def load_disco() -> ModuleType:
@@ -67,32 +76,6 @@ def load_disco() -> ModuleType:
     return module
 
 
-class WorkerError(RuntimeError):
-    """A worker failed; the session it belonged to is closed.
-
-    Attributes:
-        worker: Rank of the worker in its session.
-        device: Device id of the worker.
-        function: Name of the function that the session ran.
-        operator: Name of the operator inside it that failed, empty if none was running.
-        kind: Kind of the worker's error, such as ``"ValueError"``.
-        backtrace: Where the worker's error was raised, as text.
-    """
-
-    def __init__(self, failure: dict[str, Any]) -> None:
-        self.worker: int = int(failure["worker"])
-        self.device: int = int(failure["device"])
-        self.function: str = str(failure["function"])
-        self.operator: str = str(failure["operator"])
-        self.kind: str = str(failure["kind"])
-        self.backtrace: str = str(failure["backtrace"])
-        where = f' in operator "{self.operator}"' if self.operator else ""
-        super().__init__(
-            f'worker {self.worker} (device {self.device}) failed in "{self.function}"{where}: '
-            f"{self.kind}: {failure['message']}"
-        )
-
-
 def _allowed_cores() -> list[int]:
     """Ids of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -112,30 +95,45 @@ def _kernel_cores() -> list[int]:
     return cores[: psutil.cpu_count(logical=False) or len(cores)]
 
 
-class Workers:
-    """The workers of one session and the steps that they run, in order.
+def divide_cores(workers: Workers) -> None:
+    """Gives each worker's kernels its share of the cores, so that pools do not compete."""
+    count = workers.num_workers
+    cores = _kernel_cores()
+    share = max(1, len(cores) // count)
+    pools = []
+    for rank in range(count):
+        first = rank * share % len(cores)
+        mine = [str(core) for core in cores[first : first + share]]
+        pools.append([_THREADS_SHARE_CORES, share, mine])
+    workers.run("configure threads", ["runtime.config_threadpool"] * count, pools)
+    # Configuring a pool also pins the worker's own thread, which may wait on a busy core then.
+    everywhere = [tvm_ffi.Shape(tuple(_allowed_cores()))]
+    set_affinity = "tvm.runtime.threading.set_current_thread_affinity"
+    workers.run("free threads", [set_affinity] * count, [everywhere] * count)
+
+
+class ThreadWorkers(Workers):
+    """Workers that are threads of this process, started by disco.
 
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
         ccl: Name of the communication backend.
-        workers: What a worker is; ``"threads"`` of this process.
+        timeout: How long a step may take, in seconds; None for no limit.
 
     Raises:
-        ValueError: an unknown backend or kind of worker.
+        ValueError: an unknown backend.
     """
 
-    def __init__(self, device_ids: Sequence[int], ccl: str, workers: str) -> None:
+    def __init__(self, device_ids: Sequence[int], ccl: str, timeout: float | None = None) -> None:
+        super().__init__(device_ids, timeout)
         load_disco()
         native = tvm_ffi.get_global_func("distir.runtime.session_open")(
-            workers, tvm_ffi.Shape(tuple(device_ids)), ccl
+            "threads", tvm_ffi.Shape(self.device_ids), ccl
         )
-        self.device_ids = tuple(device_ids)
-        self.num_workers = len(self.device_ids)
         self.device_type = int(
             tvm_ffi.get_global_func("distir.runtime.session_device_type")(native)
         )
         self._native = native
-        self._closed_because: str | None = None
         # Joins the threads if nobody closes the session, at the latest when the process ends.
         self._finalizer = weakref.finalize(
             self, tvm_ffi.get_global_func("distir.runtime.session_close"), native
@@ -144,56 +142,19 @@ class Workers:
         self._wait = tvm_ffi.get_global_func("distir.runtime.job_wait")
         self._results = tvm_ffi.get_global_func("distir.runtime.job_results")
         self._failure = tvm_ffi.get_global_func("distir.runtime.session_failure")
-        self._divide_cores()
-
-    def _divide_cores(self) -> None:
-        """Gives each worker's kernels its share of the cores, so that pools do not compete."""
-        cores = _kernel_cores()
-        share = max(1, len(cores) // self.num_workers)
-        configure = tvm_ffi.get_global_func("runtime.config_threadpool")
-        set_affinity = tvm_ffi.get_global_func("tvm.runtime.threading.set_current_thread_affinity")
-        pools = []
-        for rank in range(self.num_workers):
-            first = rank * share % len(cores)
-            mine = [str(core) for core in cores[first : first + share]]
-            pools.append([_THREADS_SHARE_CORES, share, mine])
-        self.run("configure threads", [configure] * self.num_workers, pools)
-        # Configuring a pool also pins the worker's own thread, which may wait on a busy core then.
-        everywhere = [tvm_ffi.Shape(tuple(_allowed_cores()))]
-        self.run("free threads", [set_affinity] * self.num_workers, [everywhere] * self.num_workers)
-
-    @property
-    def closed_because(self) -> str | None:
-        """Why the workers are gone; None while they are there."""
-        return self._closed_because
-
-    def check_open(self) -> None:
-        """Raises RuntimeError, with the reason, if the workers are gone."""
-        if self._closed_because is not None:
-            raise RuntimeError(f"the session is closed: {self._closed_because}")
+        divide_cores(self)
 
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]
     ) -> list[Any]:
-        """Runs one function on each worker and waits for all of them.
-
-        Args:
-            name: What messages call this step.
-            functions: Per rank a function, or None if the worker has nothing to do.
-            arguments: Per rank its arguments; native shards among them are cut by the worker.
-
-        Returns:
-            Per rank what its function returned.
-
-        Raises:
-            WorkerError: a worker raised; the workers are closed.
-            RuntimeError: the workers were closed before.
-        """
         self.check_open()
-        job = self._submit(self._native, name, list(functions), [list(a) for a in arguments])
+        functions = [
+            tvm_ffi.get_global_func(function) if isinstance(function, str) else function
+            for function in functions
+        ]
+        job = self._submit(self._native, name, functions, [list(a) for a in arguments])
         try:
-            while not self._wait(job, _WAIT_SLICE):
-                pass
+            done = self._wait_until_done(job)
         except BaseException as interruption:
             reason = f'"{name}" was interrupted by {type(interruption).__name__}'
             tvm_ffi.get_global_func("distir.runtime.session_abort")(self._native, reason)
@@ -202,12 +163,55 @@ class Workers:
         failure = self._failure(self._native)
         if failure is not None:
             error = WorkerError(dict(failure.items()))
+            if not done:
+                # A thread can not be stopped; it stays until what it runs ends.
+                self._finalizer.detach()
+                tvm_ffi.get_global_func("distir.runtime.session_abandon")(self._native)
             self.close(str(error))
             raise error
         return list(self._results(job))
 
+    def _wait_until_done(self, job: Any) -> bool:
+        """Whether all workers are done; if not, a stalled one is the session's failure."""
+        deadline = math.inf if self.timeout is None else time.monotonic() + self.timeout
+        while (left := deadline - time.monotonic()) > 0:
+            if self._wait(job, min(left, _WAIT_SLICE)):
+                return True
+        assert self.timeout is not None
+        why = stalled_message(self.timeout)
+        tvm_ffi.get_global_func("distir.runtime.session_stalled")(self._native, job, why)
+        return bool(self._wait(job, _UNWIND_LIMIT))  # workers in collectives wake up
+
+    def run_programs(
+        self, name: str, programs: Sequence[Any], arguments: Sequence[Sequence[Any]]
+    ) -> list[list[Any]]:
+        return [list(flatten(result)) for result in self.run(name, programs, arguments)]
+
+    def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
+        return {device: _on_host(tensor) for device, tensor in tensors.items()}
+
+    def load(self, exe: Any, module: Any) -> list[Any]:
+        record = tvm_ffi.get_global_func("distir.runtime.record_operator")
+        everyone = range(self.num_workers)
+        functions = ["distir.runtime.load_virtual_machine" for _ in everyone]
+        return self.run("load", functions, [[module, record] for _ in everyone])
+
+    def program(self, machine: Any, name: str) -> Any:
+        return tvm_ffi.get_global_func("distir.runtime.synchronized")(machine[name])
+
+    def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        held = self.run(name, ["distir.runtime.keep"] * self.num_workers, values)
+        return [list(each) for each in held]
+
     def close(self, reason: str = "it was closed") -> None:
-        """Ends the workers and joins their threads; the first reason given is kept."""
         if self._closed_because is None:
             self._closed_because = reason
         self._finalizer()
+
+
+def _on_host(tensor: Any) -> Any:
+    """The tensor, copied if it lies on a GPU."""
+    import tvm
+
+    is_there = tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
+    return tensor if is_there else tensor.copyto(tvm.cpu())

@@ -9,11 +9,12 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._disco import Workers
-from distir_ext._global_arrays import ArgumentCutter, Sizes, flatten, join, shard_for
+from distir_ext._executables import executable_module
+from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._weights import Params, Rename, Weights, load_weights
+from distir_ext._workers import Workers
 
 
 class ModelFunction:
@@ -31,11 +32,12 @@ class ModelFunction:
         self._spec = spec
         self._weights = weights
         self._sizes = sizes
-        synchronized = tvm_ffi.get_global_func("distir.runtime.synchronized")
-        self._functions: list[Any] = []
+        self._programs: list[Any] = []
         for device, machine in zip(workers.device_ids, machines, strict=True):
             program = spec.program_of.get(device)
-            self._functions.append(None if program is None else synchronized(machine[program.name]))
+            self._programs.append(
+                None if program is None else workers.program(machine, program.name)
+            )
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs the function.
@@ -78,17 +80,16 @@ class ModelFunction:
             if program is not None and program.sizes:
                 sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
                 arguments[-1].append(tvm_ffi.Shape(sizes))
-        results = self._workers.run(spec.name, self._functions, arguments)
+        results = self._workers.run_programs(spec.name, self._programs, arguments)
         return self._assemble(results, cutter)
 
     def _assemble(self, results: Sequence[Any], cutter: ArgumentCutter) -> Any:
         spec = self._spec
         shards: list[dict[int, Any]] = [{} for _ in spec.result_leaves]
-        for device, result in zip(self._workers.device_ids, results, strict=True):
+        for device, values in zip(self._workers.device_ids, results, strict=True):
             program = spec.program_of.get(device)
             if program is None:
                 continue
-            values = list(flatten(result))
             if len(values) != len(program.results):
                 raise ValueError(
                     f'program "{program.name}" returned {len(values)} values on device {device}, '
@@ -186,7 +187,7 @@ def load_model(
     workers: Workers, exe: Any, params: Params, rename: Rename = None, strict: bool = True
 ) -> Model:
     """Hands an executable to all workers and cuts its weights; see ``Session.load``."""
-    module = _executable_module(exe)
+    module = executable_module(exe)
     signature = _read_signature(module)
     if signature.device_type != workers.device_type:
         raise ValueError(
@@ -201,10 +202,7 @@ def load_model(
             f"devices {list(workers.device_ids)}"
         )
     weights, sizes = load_weights(workers, signature, params, rename, strict)
-    load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
-    record = tvm_ffi.get_global_func("distir.runtime.record_operator")
-    everyone = range(workers.num_workers)
-    machines = workers.run("load", [load for _ in everyone], [[module, record] for _ in everyone])
+    machines = workers.load(exe, module)
     return Model(
         {
             name: ModelFunction(workers, spec, machines, weights[name], sizes[name])
@@ -216,14 +214,6 @@ def load_model(
 def _device_name(device_type: int) -> str:
     """DLPack's name of a type of device: ``"CPU"``, ``"CUDA"``."""
     return tvm_ffi.DLDeviceType(device_type).name.removeprefix("kDL")
-
-
-def _executable_module(exe: Any) -> Any:
-    if hasattr(exe, "jit"):
-        return exe.jit()
-    if isinstance(exe, tvm_ffi.Module):
-        return exe
-    raise TypeError(f"expected an executable from dx.build, got {type(exe).__name__}")
 
 
 def _read_signature(module: Any) -> Signature:

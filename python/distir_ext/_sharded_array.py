@@ -8,8 +8,8 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._disco import Workers
 from distir_ext._signature import Dim, TensorSpec
+from distir_ext._workers import Workers
 
 
 class ShardedArray:
@@ -19,7 +19,8 @@ class ShardedArray:
     the same session that takes it with the same sharding, its shards are used where they are;
     with another sharding it is gathered on the host and cut again.
 
-    The array does not change. It can be read after its session was closed, but not passed on.
+    The array does not change. After its session was closed it can be read if the workers were
+    threads, but not passed on.
 
     Example, a state that stays on the workers::
 
@@ -54,24 +55,32 @@ class ShardedArray:
 
     @property
     def shards(self) -> Mapping[int, Any]:
-        """By device id its shard, with padding where the shards do not divide a size."""
+        """By device id its shard, with padding where the shards do not divide a size.
+
+        Those of processes have ``shape``, ``dtype`` and ``numpy()``.
+        """
         return dict(self._shards)
 
     def tensor(self) -> Any:
-        """The whole array as a new ``tvm.runtime.Tensor`` on the host."""
+        """The whole array as a new ``tvm.runtime.Tensor`` on the host.
+
+        Raises:
+            RuntimeError: its workers were processes, and their session is closed.
+        """
         import tvm
 
         spec = self._spec
-        first = next(iter(self._shards.values()))
+        device, first = next(iter(self._shards.items()))
         result = tvm.runtime.empty(self._shape, spec.dtype)
         if _decided_by_data(spec, first):
-            result.copyfrom(first)
+            result.copyfrom(self._workers.fetch({device: first})[device])
             return result
         paste = tvm_ffi.get_global_func("distir.runtime.paste")
         extent = spec.local_shape(self._shape)
-        for device in _one_holder_each(spec, self._shards):
+        holders = _one_holder_each(spec, self._shards)
+        found = self._workers.fetch({device: self._shards[device] for device in holders})
+        for device, shard in found.items():
             block = zip(spec.blocks[device], extent, strict=True)
-            shard = _on_host(self._shards[device])
             paste(shard, result, tvm_ffi.Shape(tuple(i * size for i, size in block)))
         return result
 
@@ -137,14 +146,6 @@ class ShardedArray:
 def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
     """Whether a tensor's type has no shape, as its data decides it; only copies can be so."""
     return not spec.shape and len(shard.shape) > 0
-
-
-def _on_host(shard: Any) -> Any:
-    """The shard, copied if it lies on a GPU."""
-    import tvm
-
-    is_there = shard.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
-    return shard if is_there else shard.copyto(tvm.cpu())
 
 
 def _one_holder_each(spec: TensorSpec, shards: Mapping[int, Any]) -> list[int]:

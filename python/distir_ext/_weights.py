@@ -6,15 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import tvm_ffi
-
-from distir_ext._disco import Workers
 from distir_ext._global_arrays import ArgumentCutter, Sizes, shard_for
 from distir_ext._host_array import HostArray
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import MappedFiles, StoredArray, StoredBox, StoredShards
 from distir_ext._signature import ParamSpec, Signature
+from distir_ext._workers import Workers
 
 # What users may pass as weights: by name, in order, or the path of files that have them.
 Params = Mapping[str, Any] | Sequence[Any] | str | os.PathLike[str] | None
@@ -163,12 +161,10 @@ def _cut(
     workers: Workers, mine: Sequence[Sequence[ParamSpec]], cuts: Mapping[ParamSpec, Any]
 ) -> list[dict[ParamSpec, Any]]:
     """Has the workers cut their shards of some weights; per rank what it holds then."""
-    keep = tvm_ffi.get_global_func("distir.runtime.keep")
     files = MappedFiles()
     memory: list[HostArray] = []
-    results = workers.run(
+    results = workers.hold(
         "cut weights",
-        [keep for _ in mine],
         [
             [_opened(shard_for(device, cuts[param]), files, memory) for param in params]
             for device, params in zip(workers.device_ids, mine, strict=True)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from distir_ext import rules
 from distir_ext._version import __version__
+from distir_ext.session import SUPPORTED_WORKERS
 
 # A file has no width; this one holds the widest table on one line per row.
 _WIDTH_OF_A_FILE = 120
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     if options.command == "demo":
-        return _demo(options.case)
+        return _demo(options.case, options.workers)
     if options.command == "rules":
         return rules.main(["--markdown"] if options.markdown else [])
     raise AssertionError(f"command {options.command!r} has no handler")
@@ -66,6 +67,13 @@ def _parser() -> argparse.ArgumentParser:
         help="which program (default: all)",
     )
 
+    demo.add_argument(
+        "--workers",
+        choices=SUPPORTED_WORKERS,
+        default="threads",
+        help="what the workers are (default: threads)",
+    )
+
     table = commands.add_parser(
         "rules",
         help="print what each operator means for sharding",
@@ -75,10 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _demo(case: str) -> int:
+def _demo(case: str, workers: str) -> int:
     from distir_ext.demo.run import run_demo  # what other commands do not need to load
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_A_FILE)
-    return run_demo(console, None if case == "all" else [case])
+    return run_demo(console, None if case == "all" else [case], workers)

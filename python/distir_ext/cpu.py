@@ -17,8 +17,12 @@ __all__ = ["host_target", "is_cpu", "pipeline"]
 
 
 def is_cpu(target: Any) -> bool:
-    """Whether kernels of a target are compiled by LLVM for a CPU."""
-    return target is not None and tvm.target.Target(target).kind.name == "llvm"
+    """Whether kernels of a target are compiled by LLVM for tensors in the host's memory."""
+    if target is None:
+        return False
+    known = tvm.target.Target(target)
+    on_host = known.get_target_device_type() == tvm.cpu().dlpack_device_type()
+    return known.kind.name == "llvm" and bool(on_host)
 
 
 def host_target() -> tvm.target.Target:

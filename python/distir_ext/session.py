@@ -14,20 +14,23 @@ worker that fails ends the step on all workers, and closes the session.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
 
 from distir_ext import _nvidia
-from distir_ext._disco import WorkerError, Workers
+from distir_ext._disco import ThreadWorkers
 from distir_ext._model import Model, ModelFunction, load_model
+from distir_ext._process_workers import ProcessWorkers
 from distir_ext._sharded_array import ShardedArray
 from distir_ext._weights import Params, Rename
 from distir_ext._worker_value import WorkerValue
+from distir_ext._workers import WorkerError, Workers, check_timeout
 
 __all__ = ["Model", "ModelFunction", "Session", "ShardedArray", "WorkerError", "WorkerValue"]
 
-SUPPORTED_WORKERS = ("threads",)
+SUPPORTED_WORKERS = ("threads", "processes")
 
 
 class Session:
@@ -38,16 +41,29 @@ class Session:
             are devices 0, 1, ...
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
             a GPU for each worker, in order (see docs/gpu.md).
-        workers: What a worker is: ``"threads"`` of this process.
+        workers: What a worker is: ``"threads"`` of this process, or ``"processes"`` of this host,
+            each started fresh.
+        timeout: How long one call (or loading) may take, in seconds; then it ends with a
+            :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
+            that die, and collectives that can never complete, are found without one.
+        imports: Names of modules that each worker process imports first, for the packed functions
+            that they register. Threads see those of this process.
 
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
-        ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``.
-        RuntimeError: NCCL can not be loaded, or there are fewer GPUs than workers.
+        ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
+            ``timeout``.
+        RuntimeError: a worker process does not start; NCCL can not be loaded, or there are fewer
+            GPUs than workers.
     """
 
     def __init__(
-        self, mesh_or_num_workers: Any, ccl: str = "cpu", workers: str = "threads"
+        self,
+        mesh_or_num_workers: Any,
+        ccl: str = "cpu",
+        workers: str = "threads",
+        timeout: float | None = None,
+        imports: Sequence[str] = (),
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
         known = [str(name) for name in tvm_ffi.get_global_func("distir.runtime.backends")()]
@@ -57,11 +73,16 @@ class Session:
             raise ValueError(
                 f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}"
             )
+        check_timeout(timeout)
         if ccl == "nccl":
             _nvidia.prepare_runtime()
         self.ccl = ccl
         self.workers = workers
-        self._workers = Workers(device_ids, ccl, workers)
+        self._workers: Workers
+        if workers == "processes":
+            self._workers = ProcessWorkers(device_ids, ccl, timeout, imports)
+        else:
+            self._workers = ThreadWorkers(device_ids, ccl, timeout)
 
     @property
     def device_ids(self) -> tuple[int, ...]:
@@ -88,7 +109,7 @@ class Session:
 
         Args:
             exe: What ``dx.build`` returned: an executable (or its loaded module) with a
-                ``distir_signature``.
+                ``distir_signature``; or the path of a library that it was exported to.
             params: Global arrays for the weights, by name, or in order if all functions that have
                 weights have the same; or the path of a file or directory that has them: of
                 safetensors, one file or several with an index; of TVM's tensor cache or parameter
@@ -115,7 +136,7 @@ class Session:
         return load_model(self._workers, exe, params, rename, strict)
 
     def close(self) -> None:
-        """Ends the workers and joins their threads. Closing twice is harmless."""
+        """Ends the workers and waits for their end. Closing twice is harmless."""
         self._workers.close()
 
     def __enter__(self) -> Session:

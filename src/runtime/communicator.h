@@ -3,7 +3,8 @@
  * \brief What a communication backend provides: collectives over groups of workers.
  *
  * A Backend belongs to one session and connects each of its workers once; the worker then owns its
- * Communicator. Backends: threads of one process (cpu/thread_backend.h), GPUs
+ * Communicator. Backends: threads of one process (cpu/thread_backend.h), processes of one host
+ * (cpu/process_backend.h: one object per process, which connects its own worker only), GPUs
  * (nccl/nccl_backend.h). Another one implements the same two classes and registers a factory under
  * its name.
  *
@@ -119,6 +120,12 @@ class Backend {
    */
   virtual void StepBegins(int rank, int64_t step) noexcept = 0;
   virtual void StepEnds(int rank, int64_t step) noexcept = 0;
+
+  /*!
+   * \brief What a worker waits for: "all_reduce over devices [0, 1]". Empty if it does not wait, or
+   *        the backend does not know. Called by the controller.
+   */
+  virtual std::string WaitOf(int) const { return ""; }
 };
 
 /*!

@@ -8,15 +8,21 @@ namespace distir::runtime {
 
 namespace ffi = tvm::ffi;
 
-void JobObj::WorkerDone() {
+void JobObj::WorkerDone(int rank) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (++num_done_ == functions.size()) all_done_.notify_all();
+  done_.insert(rank);
+  if (done_.size() == functions.size()) all_done_.notify_all();
+}
+
+bool JobObj::Done(int rank) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return done_.count(rank) != 0;
 }
 
 bool JobObj::Wait(double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
   return all_done_.wait_for(lock, std::chrono::duration<double>(seconds),
-                            [this] { return num_done_ == functions.size(); });
+                            [this] { return done_.size() == functions.size(); });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ class JobObj : public tvm::ffi::Object {
   std::vector<tvm::ffi::Any> results;
 
   /*! \brief Called by each worker once, after it has written its result. */
-  void WorkerDone();
+  void WorkerDone(int rank);
+  /*! \brief Whether a worker is done. */
+  bool Done(int rank) const;
   /*! \brief Waits until all workers are done. \return Whether they are. */
   bool Wait(double seconds);
 
@@ -40,9 +43,9 @@ class JobObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Job", JobObj, tvm::ffi::Object);
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable all_done_;
-  size_t num_done_ = 0;
+  std::set<int> done_;
 };
 
 }  // namespace distir::runtime

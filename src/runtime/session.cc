@@ -4,12 +4,11 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runtime/shard.h"
+#include "runtime/step.h"
 #include "runtime/worker_context.h"
 
 namespace distir::runtime {
@@ -40,46 +39,10 @@ std::vector<int> CheckDeviceIds(const ffi::Shape& device_ids) {
   return ids;
 }
 
-Failure DescribeCurrentException(int rank, const std::string& function,
-                                 const std::string& operation) {
-  Failure failure{rank, function, operation, "RuntimeError", "", ""};
-  try {
-    throw;
-  } catch (const ffi::Error& error) {
-    failure.kind = error.kind();
-    failure.message = error.message();
-    failure.backtrace = error.backtrace();
-  } catch (const std::exception& error) {
-    failure.message = error.what();
-  } catch (...) {
-    failure.message = "an exception of unknown type";
-  }
-  return failure;
-}
-
-void RunOnWorker(SessionState* session, JobObj* job, WorkerContext* worker) {
+void RunOnWorker(JobObj* job, WorkerContext* worker) {
   const int rank = worker->rank();
-  session->backend().StepBegins(rank, job->step);
-  worker->operator_name.clear();
-  // Freed after a failure is made known: freeing memory of a GPU waits for what it runs, and that
-  // may wait for peers until the session's communication is aborted.
-  std::vector<ffi::Any> arguments;
-  try {
-    if (session->failed()) {
-      TVM_FFI_THROW(RuntimeError) << "the session has failed before this step";
-    }
-    if (job->functions[rank].has_value()) {
-      for (const ffi::Any& argument : job->arguments[rank]) {
-        arguments.push_back(CutShards(argument, worker->memory()));
-      }
-      std::vector<ffi::AnyView> views(arguments.begin(), arguments.end());
-      job->functions[rank].value().CallPacked(
-          ffi::PackedArgs(views.data(), static_cast<int>(views.size())), &job->results[rank]);
-    }
-  } catch (...) {
-    session->Fail(DescribeCurrentException(rank, job->name, worker->operator_name));
-  }
-  session->backend().StepEnds(rank, job->step);
+  RunStep(worker, job->step, job->name, job->functions[rank], job->arguments[rank],
+          &job->results[rank]);
   // What the step was given goes before the controller hears of its end, not some time after.
   job->functions[rank] = std::nullopt;
   job->arguments[rank] = ffi::Array<ffi::Any>();
@@ -95,30 +58,11 @@ void GuardedCall(int64_t session_id, int64_t step) noexcept {
   try {
     static const ffi::Function worker_rank = DiscoFunction("runtime.disco.worker_rank");
     rank = worker_rank().cast<int>();
-    RunOnWorker(session.get(), job.get(), &WorkerContext::Enter(session, rank));
+    RunOnWorker(job.get(), &WorkerContext::Enter(session, rank));
   } catch (...) {
     session->Fail(DescribeCurrentException(rank, job->name, ""));
   }
-  job->WorkerDone();
-}
-
-// Called by the virtual machine before and after each of its calls; see its set_instrument.
-void RecordOperator(ffi::PackedArgs args, ffi::Any*) {
-  WorkerContext* worker = WorkerContext::CurrentOrNull();
-  if (worker == nullptr || !args[2].cast<bool>()) return;
-  worker->operator_name = args[1].cast<std::string>();
-}
-
-ffi::Map<ffi::String, ffi::Any> FailureToMap(const Failure& failure, const SessionState& state) {
-  ffi::Map<ffi::String, ffi::Any> map;
-  map.Set("worker", failure.rank);
-  map.Set("device", failure.rank < 0 ? -1 : state.device_ids()[failure.rank]);
-  map.Set("function", ffi::String(failure.function));
-  map.Set("operator", ffi::String(failure.operation));
-  map.Set("kind", ffi::String(failure.kind));
-  map.Set("message", ffi::String(failure.message));
-  map.Set("backtrace", ffi::String(failure.backtrace));
-  return map;
+  job->WorkerDone(rank);
 }
 
 }  // namespace
@@ -193,6 +137,28 @@ void SessionObj::Close() {
   disco_.reset();  // the last reference: disco tells its threads to end and joins them
 }
 
+void SessionObj::FailStalled(const JobObj& job, const std::string& why) {
+  int stalled = -1;
+  std::string wait;
+  for (int rank = 0; rank < state_->num_workers(); ++rank) {
+    if (job.Done(rank)) continue;
+    std::string its_wait = state_->backend().WaitOf(rank);
+    if (stalled >= 0 && !its_wait.empty()) continue;
+    stalled = rank;
+    wait = std::move(its_wait);
+    if (wait.empty()) break;
+  }
+  if (stalled < 0) return;
+  const std::string operation = state_->operator_name(stalled).Get();
+  const std::string message = wait.empty() ? why : why + "; it waits in " + wait;
+  state_->Fail(Failure{stalled, job.name, operation, "TimeoutError", message, ""});
+}
+
+void SessionObj::Abandon() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  [[maybe_unused]] Disco* kept = disco_.release();
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   using SessionPtr = ffi::ObjectPtr<SessionObj>;
@@ -208,7 +174,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ffi::String& ccl, const ffi::String& builtin) { return Offers(ccl, builtin); })
       .def("distir.runtime.guarded_call",
            [](int64_t session_id, int64_t step) { GuardedCall(session_id, step); })
-      .def_packed("distir.runtime.record_operator", RecordOperator)
       .def("distir.runtime.session_open",
            [](const ffi::String& workers, const ffi::Shape& device_ids, const ffi::String& ccl) {
              return ffi::make_object<SessionObj>(workers, device_ids, ccl);
@@ -227,6 +192,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const SessionPtr& session, const ffi::String& why) {
              session->state().Fail(Failure{-1, "", "", "RuntimeError", why, ""});
            })
+      .def("distir.runtime.session_stalled",
+           [](const SessionPtr& session, const ffi::ObjectPtr<JobObj>& job,
+              const ffi::String& why) { session->FailStalled(*job, why); })
+      .def("distir.runtime.session_abandon", [](const SessionPtr& session) { session->Abandon(); })
       .def("distir.runtime.session_failure",
            [](const SessionPtr& session) -> ffi::Optional<ffi::Map<ffi::String, ffi::Any>> {
              std::optional<Failure> failure = session->state().failure();

@@ -50,6 +50,15 @@ class SessionObj : public tvm::ffi::Object {
   /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. */
   void Close();
 
+  /*!
+   * \brief Ends the session because a job takes too long; the failure names a worker that is not
+   *        done, one that waits for others only if all do.
+   */
+  void FailStalled(const JobObj& job, const std::string& why);
+
+  /*! \brief Closes the session without its workers: one of them may never end. */
+  void Abandon();
+
   SessionState& state() { return *state_; }
 
   static constexpr bool _type_mutable = true;

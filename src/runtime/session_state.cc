@@ -32,7 +32,20 @@ int64_t NewId() {
 }  // namespace
 
 SessionState::SessionState(std::vector<int> device_ids, const std::string& ccl)
-    : id_(NewId()), device_ids_(std::move(device_ids)), backend_(MakeBackend(ccl, device_ids_)) {}
+    : id_(NewId()),
+      device_ids_(std::move(device_ids)),
+      backend_(MakeBackend(ccl, device_ids_)),
+      own_names_(std::make_unique<SharedText[]>(device_ids_.size())) {
+  for (size_t rank = 0; rank < device_ids_.size(); ++rank)
+    operator_names_.push_back(&own_names_[rank]);
+}
+
+SessionState::SessionState(std::vector<int> device_ids, std::shared_ptr<Backend> backend,
+                           std::vector<SharedText*> operator_names)
+    : id_(NewId()),
+      device_ids_(std::move(device_ids)),
+      backend_(std::move(backend)),
+      operator_names_(std::move(operator_names)) {}
 
 SessionState::~SessionState() {
   std::lock_guard<std::mutex> lock(Table().mutex);

@@ -21,6 +21,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/job.h"
+#include "runtime/shared_text.h"
 
 namespace distir::runtime {
 
@@ -41,6 +42,12 @@ class SessionState {
    * \param ccl Name of the communication backend.
    */
   SessionState(std::vector<int> device_ids, const std::string& ccl);
+  /*!
+   * \brief The state of one worker that is a process.
+   * \param operator_names What each worker runs; in memory that outlives this object.
+   */
+  SessionState(std::vector<int> device_ids, std::shared_ptr<Backend> backend,
+               std::vector<SharedText*> operator_names);
   ~SessionState();
 
   /*! \brief The session of an id, or nullptr once it is gone. */
@@ -52,6 +59,8 @@ class SessionState {
   int num_workers() const { return static_cast<int>(device_ids_.size()); }
   const std::vector<int>& device_ids() const { return device_ids_; }
   Backend& backend() { return *backend_; }
+  /*! \brief The operator that a worker runs or has run last; empty before the first of a step. */
+  SharedText& operator_name(int rank) { return *operator_names_[rank]; }
 
   /*! \brief Rank of a device. \throws ValueError if the session lacks it. */
   int RankOf(int64_t device_id) const;
@@ -70,7 +79,9 @@ class SessionState {
  private:
   const int64_t id_;
   const std::vector<int> device_ids_;
-  std::shared_ptr<Backend> backend_;
+  const std::shared_ptr<Backend> backend_;
+  const std::unique_ptr<SharedText[]> own_names_;  // of workers that are threads
+  std::vector<SharedText*> operator_names_;
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   struct PendingJob {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/format_list.h"
 #include "runtime/strided_copy.h"
+#include "support/error.h"
 
 namespace distir::runtime {
 
@@ -97,7 +99,16 @@ ffi::Any CutShards(const ffi::Any& value, DLDevice device) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::ObjectDef<ShardObj>();
-  refl::GlobalDef().def("distir.runtime.shard", MakeShard).def("distir.runtime.paste", PasteShard);
+  refl::GlobalDef()
+      .def("distir.runtime.shard", MakeShard)
+      .def("distir.runtime.cut_shard",
+           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, {kDLCPU, 0}); })
+      .def("distir.runtime.paste", PasteShard)
+      .def("distir.runtime.address", [](const ffi::TensorView& tensor) {
+        DISTIR_REQUIRE(tensor.IsContiguous(), ValueError)
+            << "a tensor of shape " << FormatList(tensor.shape()) << " is not contiguous";
+        return reinterpret_cast<int64_t>(DataOf(tensor));
+      });
 }
 
 }  // namespace distir::runtime

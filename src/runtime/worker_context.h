@@ -56,12 +56,6 @@ class WorkerContext {
   /*! \brief This worker's part of a segment plan. */
   const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
-  /*!
-   * \brief The operator that runs now, for messages about failures. Kept as text because what
-   *        the virtual machine passes lives no longer than its call.
-   */
-  std::string operator_name;
-
  private:
   WorkerContext(std::shared_ptr<SessionState> session, int rank);
   RankOf MakeRankOf() const;

@@ -29,6 +29,11 @@ def test_case_agrees_with_the_unpartitioned_program(name, console):
         assert parameter in text
 
 
+def test_workers_that_are_processes_agree_too(console):
+    assert demo.run_demo(console, ["forum"], "processes") == 0
+    assert "2 workers (processes)" in console.file.getvalue()
+
+
 @pytest.mark.parametrize("factor", [1.001, np.nan])
 def test_wrong_result_is_a_failure(factor, console, monkeypatch):
     right = demo.run_unpartitioned

@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext import _nvidia
-from distir_ext._disco import Workers
+from distir_ext._disco import ThreadWorkers
 from distir_ext._host_array import host_array
 
 MOST_WORKERS = 8
@@ -83,7 +83,7 @@ class Runner:
     """Runs builtins on workers with GPUs, NumPy in and out."""
 
     def __init__(self, num_workers: int) -> None:
-        self.workers = Workers(range(num_workers), "nccl", "threads")
+        self.workers = ThreadWorkers(range(num_workers), "nccl")
         self._complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
 
     def __call__(

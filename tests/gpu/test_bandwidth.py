@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext._disco import Workers
+from distir_ext._disco import ThreadWorkers
 
 MEBIBYTE = 2**20
 
@@ -46,7 +46,7 @@ def test_bandwidth(target, record_property, collective, mebibytes):
     pairs = json.dumps([[i, (i + 1) % count] for i in devices])
     arguments = {"all_reduce": [groups, "max"], "permute": [groups, pairs]}[collective]
     shape = (mebibytes * MEBIBYTE // 4,)
-    workers = Workers(devices, "nccl", "threads")
+    workers = ThreadWorkers(devices, "nccl")
     load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
     complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
     xs = [[tvm.runtime.tensor(np.full(shape, i, "float32"), tvm.cuda(i))] for i in devices]

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 
 import distir_ext as dx
-from distir_ext._disco import WorkerError
+from distir_ext import WorkerError
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
+import importlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 
 import distir_ext  # noqa: F401  (loads the native library)
-from distir_ext._disco import Workers
+from distir_ext._disco import ThreadWorkers
 from distir_ext._host_array import host_array
+from distir_ext._process_workers import ProcessWorkers
+from distir_ext._workers import Workers
+from distir_ext.session import Session
+
+sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path
+importlib.import_module("worker_functions")
+
+KINDS_OF_WORKERS = ("threads", "processes")
+# Starting a process takes a second, so tests that do not end their session share one of these.
+PROCESSES = 4
+
+
+def start_workers(
+    kind: str, device_ids: Sequence[int], timeout: float | None = None
+) -> ThreadWorkers | ProcessWorkers:
+    """Workers that know the functions that tests run."""
+    if kind == "threads":
+        return ThreadWorkers(device_ids, "cpu", timeout)
+    return ProcessWorkers(device_ids, "cpu", timeout, ["worker_functions"])
 
 
 class Runner:
-    """Runs builtins on the workers of a session, destination passing, NumPy in and out."""
+    """Runs builtins on the first workers of a session, NumPy in and out."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, num_workers: int | None = None) -> None:
         self.workers = workers
+        self.num_workers = workers.num_workers if num_workers is None else num_workers
 
     def calls(self, calls: Sequence[tuple[str, Sequence[Any], tuple[int, ...] | None]]) -> Any:
         """One call per worker: (builtin, arguments, shape of the output or None).
@@ -29,26 +51,25 @@ class Runner:
         NumPy arrays among the arguments are copied to the worker. The output has the dtype of the
         worker's first array, else of anybody's, else float32.
         """
-        kept, functions, arguments, outputs = [], [], [], []
+        kept, arguments = [], []
         dtypes = [a.dtype.name for _, args, _ in calls for a in args if isinstance(a, np.ndarray)]
         for name, args, shape in calls:
-            functions.append(tvm_ffi.get_global_func(f"distir.runtime.{name}"))
-            mine: list[Any] = []
+            mine: list[Any] = [name]
             for argument in args:
                 if isinstance(argument, np.ndarray):
                     kept.append(host_array(argument))
                     argument = kept[-1].shard([0] * argument.ndim, argument.shape)
                 mine.append(argument)
-            output = None
-            if shape is not None:
-                own = [a.dtype.name for a in args if isinstance(a, np.ndarray)]
-                output = tvm.runtime.empty(shape, (own or dtypes or ["float32"])[0])
-                poison(output)
-                mine.append(output)
+            own = [a.dtype.name for a in args if isinstance(a, np.ndarray)]
+            mine += [
+                None if shape is None else tvm_ffi.Shape(shape),
+                (own or dtypes or ["float32"])[0],
+            ]
             arguments.append(mine)
-            outputs.append(output)
-        self.workers.run("test", functions, arguments)
-        return [None if output is None else output.numpy() for output in outputs]
+        others = self.workers.num_workers - len(calls)
+        functions = ["distir.test.run_builtin"] * len(calls) + [None] * others
+        outputs = self.workers.run("test", functions, arguments + [[]] * others)
+        return [None if each is None else each.numpy() for each in outputs[: len(calls)]]
 
     def __call__(
         self, name: str, xs: Sequence[Any], args: Sequence[Any], shapes: Sequence[Any]
@@ -59,36 +80,79 @@ class Runner:
         )
 
 
-def poison(tensor: Any) -> None:
-    """Fills a tensor with bytes that no test expects, so that unwritten elements show."""
-    array = host_array(tensor)
-    count = int(np.prod(array.shape))
-    ctypes.memset(tensor.data_ptr(), 0xA5, count * tensor.numpy().dtype.itemsize)
+@pytest.fixture(scope="session")
+def shared_workers() -> Iterator[Callable[[str, int], Workers]]:
+    """Workers that tests share that do not end them: of a kind, at least so many."""
+    started: dict[Any, Workers] = {}
+
+    def find(kind: str, num_workers: int) -> Workers:
+        count = num_workers if kind == "threads" else max(num_workers, PROCESSES)
+        if (kind, count) not in started:
+            started[kind, count] = start_workers(kind, range(count))
+        return started[kind, count]
+
+    yield find
+    for workers in started.values():
+        workers.close()
+
+
+@pytest.fixture
+def worker_kind(request: pytest.FixtureRequest) -> str:
+    """What workers are."""
+    return str(request.param)
+
+
+@pytest.fixture
+def runner_on(shared_workers: Callable[[str, int], Workers]) -> Callable[[str, int], Runner]:
+    """Runners by kind and number of workers, for tests that do not end their session."""
+    return lambda kind, num_workers: Runner(shared_workers(kind, num_workers), num_workers)
+
+
+@pytest.fixture
+def runner_of(worker_kind: str, runner_on: Callable[[str, int], Runner]) -> Callable[[int], Runner]:
+    """The same by number, for tests that run on all kinds."""
+    return lambda num_workers: runner_on(worker_kind, num_workers)
 
 
 @pytest.fixture(scope="session")
-def runner_of() -> Iterator[Callable[[int], Runner]]:
-    """Runners by number of workers, shared by all tests that do not end their session."""
-    runners: dict[int, Runner] = {}
+def process_session() -> Iterator[Session]:
+    """A session of processes for tests that do not end it."""
+    with Session(PROCESSES, workers="processes", imports=["worker_functions"]) as session:
+        yield session
 
-    def find(num_workers: int) -> Runner:
-        if num_workers not in runners:
-            runners[num_workers] = Runner(Workers(range(num_workers), "cpu", "threads"))
-        return runners[num_workers]
 
-    yield find
-    for runner in runners.values():
+@pytest.fixture
+def open_session(
+    worker_kind: str, request: pytest.FixtureRequest
+) -> Callable[[Any], contextlib.AbstractContextManager[Session]]:
+    """Sessions for tests that do not end them; those of processes have more workers than needed."""
+    if worker_kind == "threads":
+        return Session
+    return lambda mesh: contextlib.nullcontext(request.getfixturevalue("process_session"))
+
+
+@pytest.fixture
+def fresh_threads() -> Iterator[Callable[..., Runner]]:
+    """As ``fresh_runner``, with threads only, for what is the same code for all workers."""
+    runners = []
+
+    def make(device_ids: Any) -> Runner:
+        runners.append(Runner(start_workers("threads", range(device_ids))))
+        return runners[-1]
+
+    yield make
+    for runner in runners:
         runner.workers.close()
 
 
 @pytest.fixture
-def fresh_runner() -> Iterator[Callable[..., Runner]]:
+def fresh_runner(worker_kind: str) -> Iterator[Callable[..., Runner]]:
     """Runners for tests that end their session."""
     runners = []
 
-    def make(device_ids: Any) -> Runner:
+    def make(device_ids: Any, timeout: float | None = None) -> Runner:
         ids = range(device_ids) if isinstance(device_ids, int) else device_ids
-        runners.append(Runner(Workers(ids, "cpu", "threads")))
+        runners.append(Runner(start_workers(worker_kind, ids, timeout)))
         return runners[-1]
 
     yield make
@@ -102,6 +166,8 @@ def mesh_groups(shape: Sequence[int], axis: int) -> list[list[int]]:
     return np.moveaxis(ids, axis, -1).reshape(-1, shape[axis]).tolist()
 
 
+# Those that workers run that are processes: an odd size, an axis, another order.
+GROUPINGS_OF_PROCESSES = ("3 workers", "2x2 axis 0", "reversed order")
 GROUPINGS = {
     **{f"{n} workers": mesh_groups((n,), 0) for n in (1, 2, 3, 4, 8)},
     **{
@@ -113,10 +179,22 @@ GROUPINGS = {
 }
 
 
-@pytest.fixture(params=GROUPINGS.values(), ids=GROUPINGS.keys())
+@pytest.fixture
 def groups(request: pytest.FixtureRequest) -> list[list[int]]:
     """Disjoint groups that cover all workers, in collective order."""
-    return request.param
+    return GROUPINGS[request.param]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of groups run all groupings on threads and some of them on processes."""
+    if "worker_kind" not in metafunc.fixturenames:
+        return
+    if "groups" not in metafunc.fixturenames:
+        metafunc.parametrize("worker_kind", KINDS_OF_WORKERS, indirect=True)
+        return
+    cases = [("threads", name) for name in GROUPINGS]
+    cases += [("processes", name) for name in GROUPINGS_OF_PROCESSES]
+    metafunc.parametrize(("worker_kind", "groups"), cases, indirect=True)
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 
-from distir_ext._disco import WorkerError
 from distir_ext._host_array import host_array
+from distir_ext._workers import WorkerError
 
 EPSILON = 1e-5
 GROUPS = "[[0,1],[2,3]]"
@@ -18,18 +17,20 @@ DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bf
 
 def run(runner, xs, residuals, weight, groups=GROUPS, out_shape=None):
     """The sums and norms of all workers."""
-    builtin = tvm_ffi.get_global_func("distir.runtime.all_reduce_add_rms_norm")
-    kept, arguments, outputs = [], [], []
+    kept, arguments = [], []
     for x, residual in zip(xs, residuals, strict=True):
         inputs = []
         for value in (x, residual, weight):
             kept.append(host_array(value))
             inputs.append(kept[-1].shard([0] * value.ndim, value.shape))
-        outs = [tvm.runtime.empty(out_shape or x.shape, x.dtype.name) for _ in range(2)]
-        outputs.append(outs)
-        arguments.append([*inputs, groups, EPSILON, *outs])
-    runner.workers.run("test", [builtin] * len(xs), arguments)
-    return [[out.numpy() for out in outs] for outs in outputs]
+        shapes = [tvm_ffi.Shape(out_shape or x.shape)] * 2
+        arguments.append(
+            ["all_reduce_add_rms_norm", *inputs, groups, EPSILON, shapes, x.dtype.name]
+        )
+    idle = runner.workers.num_workers - len(xs)
+    functions = ["distir.test.run_builtin"] * len(xs) + [None] * idle
+    results = runner.workers.run("test", functions, arguments + [[]] * idle)
+    return [[out.numpy() for out in outs] for outs in results[: len(xs)]]
 
 
 def norm(total, weight):
@@ -71,11 +72,11 @@ def test_is_the_norm_of_the_sum(runner_of, dtype, shape):
         ((3, 4), (3,), "weight is float32 of shape .*, the last dimension of x is 4 float32"),
     ],
 )
-def test_wrong_shapes_are_errors(fresh_runner, residual, weight, message):
+def test_wrong_shapes_are_errors(fresh_threads, residual, weight, message):
     xs = [np.ones((3, 4), "float32")] * 4
     residuals = [np.ones(residual, "float32")] * 4
     with pytest.raises(WorkerError, match=f"all_reduce_add_rms_norm.*{message}"):
-        run(fresh_runner(4), xs, residuals, np.ones(weight, "float32"))
+        run(fresh_threads(4), xs, residuals, np.ones(weight, "float32"))
 
 
 def test_only_the_backend_of_the_host_offers_it():

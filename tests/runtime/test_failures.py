@@ -13,7 +13,9 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext._disco import WorkerError
+from distir_ext._disco import ThreadWorkers
+from distir_ext._workers import WorkerError
+from distir_ext.session import Session
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 SHAPE = (2, 3)
@@ -37,50 +39,41 @@ def fails(runner, calls, match):
     return caught.value
 
 
+REDUCE = [
+    "all_reduce",
+    tvm.runtime.tensor(X),
+    "[[0,1,2,3]]",
+    "sum",
+    tvm_ffi.Shape(SHAPE),
+    "float32",
+]
+
+
 def test_others_wake_when_a_worker_raises(fresh_runner):
+    """The others sleep in the all-reduce when it raises."""
     runner = fresh_runner(4)
-
-    def late_failure():
-        time.sleep(0.3)  # the others sleep in the all-reduce by now
-        raise ValueError("boom")
-
-    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
-
-    def arguments():
-        return [tvm.runtime.tensor(X), "[[0,1,2,3]]", "sum", tvm.runtime.empty(SHAPE)]
-
-    functions = [reduce, tvm_ffi.convert(late_failure), reduce, reduce]
+    functions = ["distir.test.run_builtin"] * 4
+    functions[1] = "distir.test.sleep_and_fail"
     begin = time.monotonic()
     with pytest.raises(WorkerError, match=r"worker 1 \(device 1\) failed in \"step\".*boom") as e:
-        runner.workers.run("step", functions, [arguments(), [], arguments(), arguments()])
+        runner.workers.run("step", functions, [REDUCE, [0.3], REDUCE, REDUCE])
     assert time.monotonic() - begin < 5
     assert (e.value.worker, e.value.device, e.value.function) == (1, 1, "step")
     assert e.value.kind == "ValueError"
-    assert "late_failure" in e.value.backtrace
+    assert "sleep_and_fail" in e.value.backtrace
+
+
+RECEIVE = ["recv", (
+    '{"channel": 4, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
+    ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
+), tvm_ffi.Shape((4,)), "float32"]  # fmt: skip
 
 
 def test_others_wake_from_recv_when_a_worker_raises(fresh_runner):
-    plan = (
-        '{"channel": 0, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
-        ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
-    )
     runner = fresh_runner(3)
-    recv = ("recv", (plan,), (4,))
-    bad = ("all_reduce", (np.zeros(3, "float32"), "[[2]]", "median"), (3,))
-
-    def wait_then_fail(*args):
-        time.sleep(0.3)
-        tvm_ffi.get_global_func("distir.runtime.all_reduce")(*args)
-
-    x = tvm.runtime.tensor(bad[1][0])
-    functions = [
-        tvm_ffi.get_global_func("distir.runtime.keep"),
-        tvm_ffi.get_global_func("distir.runtime.recv"),
-        tvm_ffi.convert(wait_then_fail),
-    ]
-    out = tvm.runtime.empty((4,))
-    with pytest.raises(WorkerError, match=r'worker 2 .* unknown reduction "median"'):
-        runner.workers.run("step", functions, [[], [recv[1][0], out], [x, "[[2]]", "median", x]])
+    functions = [None, "distir.test.run_builtin", "distir.test.sleep_and_fail"]
+    with pytest.raises(WorkerError, match=r"worker 2 .* ValueError: boom"):
+        runner.workers.run("step", functions, [[], RECEIVE, [0.3]])
 
 
 def test_device_ids_are_named_not_ranks(fresh_runner):
@@ -118,22 +111,14 @@ def test_device_ids_are_named_not_ranks(fresh_runner):
     ],
     ids=["one skips", "others are done", "cycle", "orders differ"],
 )
-def test_programs_that_would_wait_forever(fresh_runner, calls, match):
-    fails(fresh_runner(len(calls)), calls, match)
+def test_programs_that_would_wait_forever(fresh_threads, calls, match):
+    fails(fresh_threads(len(calls)), calls, match)
 
 
 def test_recv_without_send(fresh_runner):
-    plan = (
-        '{"channel": 4, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
-        ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
-    )
     runner = fresh_runner(2)
     with pytest.raises(WorkerError, match=r"recv on channel 4 from device 0 to device 1 can never"):
-        runner.workers.run(
-            "step",
-            [None, tvm_ffi.get_global_func("distir.runtime.recv")],
-            [[], [plan, tvm.runtime.empty((2,))]],
-        )
+        runner.workers.run("step", [None, "distir.test.run_builtin"], [[], RECEIVE])
 
 
 @pytest.mark.parametrize(
@@ -156,8 +141,8 @@ def test_recv_without_send(fresh_runner):
     ],
     ids=["kind", "shape", "dtype", "operation", "dim"],
 )
-def test_calls_that_do_not_match(fresh_runner, calls, match):
-    fails(fresh_runner(2), calls, match)
+def test_calls_that_do_not_match(fresh_threads, calls, match):
+    fails(fresh_threads(2), calls, match)
 
 
 def test_message_of_an_earlier_step_is_not_taken(fresh_runner):
@@ -207,8 +192,8 @@ BOTH = '{"0": [[0], [2]], "1": [[0], [2]]}'
         (("send", (X, "{}"), None), 'has no key "grid"'),
     ],
 )
-def test_bad_arguments(fresh_runner, call, match):
-    error = fails(fresh_runner(2), [call, call], match)
+def test_bad_arguments(fresh_threads, call, match):
+    error = fails(fresh_threads(2), [call, call], match)
     assert error.kind in ("ValueError", "TypeError")
 
 
@@ -218,48 +203,56 @@ def test_builtins_outside_a_session():
         tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, "[[0]]", "sum", x)
 
 
-def test_a_worker_can_not_wait_for_itself(fresh_runner):
-    runner = fresh_runner(2)
+def test_a_worker_can_not_wait_for_itself():
+    workers = ThreadWorkers(range(2), "cpu")
 
     def reenter():
-        runner.workers.run("inner", [None, None], [[], []])
+        workers.run("inner", [None, None], [[], []])
 
     with pytest.raises(WorkerError, match="worker 0 can not start a step of its own session"):
-        runner.workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
+        workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
 
 
-def test_interrupt_ends_the_step(fresh_runner, monkeypatch):
-    """A KeyboardInterrupt while the workers wait in a collective."""
+def test_interrupt_ends_the_step(fresh_runner):
+    """A KeyboardInterrupt while a worker waits for another one in a collective."""
     runner = fresh_runner(2)
-    closing = threading.Event()
-    close = runner.workers.close
-
-    def close_and_release(reason):
-        closing.set()  # the interrupt has been noticed, and closing joins the held worker
-        close(reason)
-
-    monkeypatch.setattr(runner.workers, "close", close_and_release)
-
-    def hold():
-        closing.wait(60)
-
-    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
-    x = tvm.runtime.tensor(X)
+    reduce = [*REDUCE[:2], "[[0,1]]", *REDUCE[3:]]
 
     def interrupt():
         time.sleep(0.3)
         _thread.interrupt_main()
 
-    arguments = [[x, "[[0,1]]", "sum", x], []]
     # A process started in the background of a shell ignores the signal.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
+    functions = ["distir.test.run_builtin", "distir.test.sleep"]
     try:
         with pytest.raises(KeyboardInterrupt):
-            runner.workers.run("step", [reduce, tvm_ffi.convert(hold)], arguments)
+            runner.workers.run("step", functions, [reduce, [2.0]])
     finally:
         signal.signal(signal.SIGINT, handler)
     thread.join()
     with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
         runner.workers.check_open()
+
+
+def test_step_that_takes_too_long_names_the_worker_that_stalls(fresh_runner):
+    runner = fresh_runner(3, timeout=10.0)
+    runner.workers.timeout = 0.5
+    reduce = [*REDUCE[:2], "[[0,1,2]]", *REDUCE[3:]]
+    functions = ["distir.test.run_builtin", "distir.test.sleep", "distir.test.run_builtin"]
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=r"within the session's timeout of 0.5 seconds") as error:
+        runner.workers.run("step", functions, [reduce, [4.0], reduce])
+    assert time.monotonic() - begin < 3
+    assert (error.value.worker, error.value.function) == (1, "step")
+    assert error.value.kind == "TimeoutError"
+    with pytest.raises(RuntimeError, match="the session is closed: worker 1"):
+        runner.workers.check_open()
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), True, "2"])
+def test_bad_timeouts(timeout):
+    with pytest.raises(ValueError, match="must be a positive number of seconds or None"):
+        Session(1, timeout=timeout)

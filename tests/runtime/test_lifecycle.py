@@ -15,8 +15,8 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext._disco import WorkerError, Workers, load_disco
-from distir_ext.session import Session
+from distir_ext._disco import ThreadWorkers, load_disco
+from distir_ext.session import Session, WorkerError
 
 
 def num_threads():
@@ -123,7 +123,7 @@ def test_kernels_share_the_cores():
         return len(os.sched_getaffinity(0))
 
     for count in (1, 2, 4):
-        workers = Workers(range(count), "cpu", "threads")
+        workers = ThreadWorkers(range(count), "cpu")
         sizes = workers.run("sizes", [threads] * count, [[]] * count)
         assert max(sizes) <= max(1, len(allowed) // count)
         assert min(sizes) >= 1

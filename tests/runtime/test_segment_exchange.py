@@ -8,9 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from distir_ext._disco import WorkerError, Workers
-
-from .conftest import Runner
+from distir_ext.session import WorkerError
 
 
 def plan_of(pieces, dim=1, rank=2, source_size=4, target_size=4, fill="0"):
@@ -98,7 +96,7 @@ def test_comparison_notices_a_wrong_plan(runner_of):
         ({"target_size": 7}, r"out has shape"),
     ],
 )
-def test_refuses(changes, message):
+def test_refuses(fresh_threads, changes, message):
     _, parts = halves(3)
     with pytest.raises(WorkerError, match=message):
-        run(Runner(Workers(range(2), "cpu", "threads")), {**HALO, **changes}, parts, [(3, 6)] * 2)
+        run(fresh_threads(2), {**HALO, **changes}, parts, [(3, 6)] * 2)

@@ -70,18 +70,18 @@ def mlp_arrays(batch):
     return x, params, np.maximum(x @ params["w0"], 0) @ params["w1"]
 
 
-def test_one_program_on_a_mesh(mlp):
+def test_one_program_on_a_mesh(open_session, mlp):
     mesh = tvm.relax.distributed.DeviceMesh((2, 2), tvm.ir.Range(0, 4))
     x, params, expected = mlp_arrays(6)
-    with Session(mesh) as session:
+    with open_session(mesh) as session:
         model = session.load(mlp, params=params)
         result = model["main"](x)
         assert isinstance(result, ShardedArray)
         np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
 
 
-def test_symbolic_batch_and_repeated_calls(mlp):
-    with Session(4) as session:
+def test_symbolic_batch_and_repeated_calls(open_session, mlp):
+    with open_session(4) as session:
         _, params, _ = mlp_arrays(2)
         main = session.load(mlp, params=params)["main"]
         for batch in (2, 4, 10, 0, 4, 2):
@@ -91,9 +91,9 @@ def test_symbolic_batch_and_repeated_calls(mlp):
                 np.testing.assert_allclose(main(x).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_in_order_and_weights_are_not_read_again(mlp):
+def test_weights_in_order_and_weights_are_not_read_again(open_session, mlp):
     x, params, expected = mlp_arrays(4)
-    with Session(4) as session:
+    with open_session(4) as session:
         main = session.load(mlp, params=list(params.values()))["main"]
         for value in params.values():
             value[:] = np.nan
@@ -105,6 +105,14 @@ def test_executable_as_a_loaded_library(mlp, tmp_path):
     x, params, expected = mlp_arrays(4)
     with Session(4) as session:
         model = session.load(tvm.runtime.load_module(str(tmp_path / "mlp.so")), params)
+        np.testing.assert_allclose(model["main"](x).numpy(), expected, rtol=1e-5)
+
+
+def test_executable_as_a_path(open_session, mlp, tmp_path):
+    mlp.export_library(tmp_path / "mlp.so")
+    x, params, expected = mlp_arrays(4)
+    with open_session(4) as session:
+        model = session.load(tmp_path / "mlp.so", params)
         np.testing.assert_allclose(model["main"](x).numpy(), expected, rtol=1e-5)
 
 
@@ -166,10 +174,10 @@ def stages(signature, tensor_type, function_type):
     return tvm.compile(Module, "llvm")
 
 
-def test_two_programs_on_disjoint_devices(stages):
+def test_two_programs_on_disjoint_devices(open_session, stages):
     rng = np.random.default_rng(0)
     w = rng.standard_normal(6).astype("float32")
-    with Session(4) as session:
+    with open_session(4) as session:
         main = session.load(stages, {"w": w})["main"]
         for _ in range(5):
             x = rng.standard_normal((4, 6)).astype("float32")
@@ -223,10 +231,10 @@ def nested(signature, tensor_type, function_type):
     return tvm.compile(Module, "llvm")
 
 
-def test_nested_tuples(nested):
+def test_nested_tuples(open_session, nested):
     a = np.arange(4, dtype="float32")
     b = np.arange(6, dtype="int32").reshape(3, 2)
-    with Session(2) as session:
+    with open_session(2) as session:
         model = session.load(nested)
         (double, c), empty, same = model["main"](a, (b, np.True_))
         np.testing.assert_array_equal(double.numpy(), a + a)
@@ -237,9 +245,9 @@ def test_nested_tuples(nested):
         assert list(model["shapes"]((3, 2), np.zeros(3, "float32"))) == [3, 2]
 
 
-def test_result_does_not_share_memory_with_the_input(nested):
+def test_result_does_not_share_memory_with_the_input(open_session, nested):
     b = np.arange(6, dtype="int32").reshape(3, 2)
-    with Session(2) as session:
+    with open_session(2) as session:
         main = session.load(nested)["main"]
         result = main(np.zeros(4, "float32"), [b, np.False_])[2]
         b[:] = -1
@@ -285,10 +293,12 @@ def identity(signature, tensor_type, function_type):
         ([8, 6, 4], (4,), [-1], None),
     ],
 )
-def test_cutting_and_joining_are_inverse(identity, shape, mesh, placement, device_ids):
+def test_cutting_and_joining_are_inverse(
+    open_session, identity, shape, mesh, placement, device_ids
+):
     exe = identity(shape, "float32", mesh, placement, device_ids)
     x = np.random.default_rng(0).standard_normal(shape).astype("float32")
-    with Session(4) as session:
+    with open_session(4) as session:
         np.testing.assert_array_equal(session.load(exe)["main"](x).numpy(), x)
 
 
@@ -314,9 +324,9 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS.keys())
-def test_arrays_of_every_layout(identity, array):
+def test_arrays_of_every_layout(open_session, identity, array):
     expected = array.numpy() if isinstance(array, tvm.runtime.Tensor) else np.array(array)
-    with Session(4) as session:
+    with open_session(4) as session:
         main = session.load(identity([4, 3], "float32", (4,), [0]))["main"]
         np.testing.assert_array_equal(main(array).numpy(), expected)
 
@@ -334,9 +344,9 @@ class OnlyDlpack:
         return self._array.__dlpack_device__()
 
 
-def test_dlpack(identity):
+def test_dlpack(open_session, identity):
     array = np.arange(12, dtype="float32").reshape(4, 3)
-    with Session(2) as session:
+    with open_session(2) as session:
         main = session.load(identity([4, 3], "float32", (2,), [0]))["main"]
         np.testing.assert_array_equal(main(OnlyDlpack(array)).numpy(), array)
 
@@ -345,25 +355,25 @@ def test_dlpack(identity):
     "dtype",
     ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float64", "bool", "int8", "uint64"],
 )
-def test_dtypes(identity, dtype):
+def test_dtypes(open_session, identity, dtype):
     kind = getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
     x = (np.arange(12).reshape(4, 3) % 2).astype(kind)
-    with Session(2) as session:
+    with open_session(2) as session:
         result = session.load(identity([4, 3], dtype, (2,), [0]))["main"](x).numpy()
         assert result.dtype == x.dtype
         np.testing.assert_array_equal(result.astype("float64"), x.astype("float64"))
 
 
-def test_scalars(identity):
-    with Session(2) as session:
+def test_scalars(open_session, identity):
+    with open_session(2) as session:
         main = session.load(identity([], "float32", (2,), [-1]))["main"]
         for value in (np.float32(2.5), np.array(2.5, "float32")):
             assert main(value).numpy() == np.float32(2.5)
 
 
-def test_calls_from_several_threads(mlp):
+def test_calls_from_several_threads(open_session, mlp):
     x, params, expected = mlp_arrays(4)
-    with Session(4) as session:
+    with open_session(4) as session:
         main = session.load(mlp, params)["main"]
         failures = []
 
@@ -380,7 +390,7 @@ def test_calls_from_several_threads(mlp):
         assert failures == []
 
 
-def test_functions_share_weights(signature, tensor_type, function_type):
+def test_functions_share_weights(open_session, signature, tensor_type, function_type):
     mesh = (2,)
     x = tensor_type([4], "float32", mesh, [0])
     text = signature(
@@ -412,7 +422,7 @@ def test_functions_share_weights(signature, tensor_type, function_type):
             return R.str(text)
 
     values = np.arange(1, 5, dtype="float32")
-    with Session(2) as session:
+    with open_session(2) as session:
         exe = tvm.compile(Module, "llvm")
         model = session.load(exe, {"w": values, "v": 2 * values})
         np.testing.assert_array_equal(model["plus"](values).numpy(), 2 * values)

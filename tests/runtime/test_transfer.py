@@ -53,7 +53,7 @@ def run_plan(runner, plan, array, source_boxes, target_boxes):
     text = json.dumps(plan)
     grid = plan["grid"]
     calls = []
-    for device in range(runner.workers.num_workers):
+    for device in range(runner.num_workers):
         x = local(array, grid, source_boxes[device]) if device in source_boxes else None
         out = local(array, grid, target_boxes[device]) if device in target_boxes else None
         if x is not None and out is not None:
@@ -121,20 +121,14 @@ def test_messages_keep_their_order_and_senders_do_not_wait(runner_of):
     runner = runner_of(2)
     box = ([0], [1])
     plans = [json.dumps(make_plan(channel, (1,), {0: box}, {1: box})) for channel in (7, 8)]
-    send, recv = (tvm_ffi.get_global_func(f"distir.runtime.{n}") for n in ("send", "recv"))
-    sent = [tvm.runtime.tensor(np.full((3,), i, "int32")) for i in range(10)]
-    received = [tvm.runtime.empty((3,), "int32") for _ in range(10)]
-
-    def send_all() -> None:
-        for i, x in enumerate(sent):
-            send(x, plans[i % 2])
-
-    def receive_all() -> None:
-        for channel in (1, 0):  # the second channel first
-            for i in range(channel, 10, 2):
-                recv(plans[channel], received[i])
-
-    functions = [tvm_ffi.convert(send_all), tvm_ffi.convert(receive_all)]
-    runner.workers.run("test", functions, [[], []])
-    for i, out in enumerate(received):
+    sends = [
+        ["send", tvm.runtime.tensor(np.full((3,), i, "int32")), plans[i % 2], None, ""]
+        for i in range(10)
+    ]
+    order = [*range(1, 10, 2), *range(0, 10, 2)]  # the second channel first
+    receives = [["recv", plans[i % 2], tvm_ffi.Shape((3,)), "int32"] for i in order]
+    idle = runner.workers.num_workers - 2
+    functions = ["distir.test.run_builtins"] * 2 + [None] * idle
+    outs = runner.workers.run("test", functions, [[sends], [receives]] + [[]] * idle)[1]
+    for i, out in zip(order, outs, strict=True):
         np.testing.assert_array_equal(out.numpy(), np.full((3,), i))

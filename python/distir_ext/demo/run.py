@@ -33,19 +33,20 @@ LIMIT = 1e-5
 TARGET = "llvm"
 
 
-def run_demo(console: Console, names: Sequence[str] | None = None) -> int:
+def run_demo(console: Console, names: Sequence[str] | None = None, workers: str = "threads") -> int:
     """Runs cases and prints, for each, its placements, collectives and error.
 
     Args:
         console: Where to print; progress is shown if it is a terminal.
         names: Which of :data:`CASES`; all of them by default.
+        workers: What the workers are, as for :class:`distir_ext.Session`.
 
     Returns:
         The exit status: 0, or 1 if a result differs by more than :data:`LIMIT`.
     """
     failed = []
     for name in CASES if names is None else names:
-        error = run_case(CASES[name](), console)
+        error = run_case(CASES[name](), console, workers)
         if not error <= LIMIT:  # also true for NaN
             failed.append(name)
     if failed:
@@ -53,7 +54,7 @@ def run_demo(console: Console, names: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def run_case(case: Case, console: Console) -> float:
+def run_case(case: Case, console: Console, workers: str = "threads") -> float:
     """Runs and prints one case.
 
     Returns:
@@ -86,8 +87,8 @@ def run_case(case: Case, console: Console) -> float:
         executable = build(propagated, target=TARGET)
         compiled = done()
 
-        step(f"{case.workers} workers")
-        with Session(case.workers) as session:
+        step(f"{case.workers} {workers}")
+        with Session(case.workers, workers=workers) as session:
             model = session.load(executable, params=case.weights)
             loaded = time.perf_counter()
             actual = np.asarray(model[case.function](*case.inputs.values()).numpy())
@@ -103,7 +104,7 @@ def run_case(case: Case, console: Console) -> float:
         f"(limit {LIMIT:.0e}): {verdict}"
     )
     console.print(
-        f"{case.workers} workers; partition {_milliseconds(partitioned - start)}, "
+        f"{case.workers} workers ({workers}); partition {_milliseconds(partitioned - start)}, "
         f"compile {_milliseconds(compiled - partitioned)}, first step "
         f"{_milliseconds(stepped - loaded)}"
     )

@@ -1,19 +1,13 @@
 #include "runtime/cpu/mailbox.h"
 
-#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 
 #include <utility>
 
 #include "runtime/cpu/waiting_policy.h"
-#include "runtime/format_list.h"
 #include "runtime/strided_copy.h"
 
 namespace distir::runtime::cpu {
-
-std::string MemoryBox::Describe() const {
-  return std::string(tvm::ffi::DLDataTypeToString(dtype)) + " " + FormatList(extent);
-}
 
 class Mailbox::Receiving : public Waiting {
  public:

@@ -9,33 +9,17 @@
 #ifndef DISTIR_RUNTIME_CPU_MAILBOX_H_
 #define DISTIR_RUNTIME_CPU_MAILBOX_H_
 
-#include <tvm/ffi/container/tensor.h>
-
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "runtime/cpu/memory_box.h"
 #include "runtime/cpu/progress.h"
 
 namespace distir::runtime::cpu {
-
-/*! \brief A box of a local tensor in memory. */
-struct MemoryBox {
-  int64_t step;  // in which it is sent or received
-  DLDataType dtype;
-  std::vector<int64_t> extent;
-  std::vector<int64_t> byte_strides;
-  char* data;
-
-  bool Matches(const MemoryBox& other) const {
-    return step == other.step && dtype == other.dtype && extent == other.extent;
-  }
-  std::string Describe() const;
-};
 
 class Mailbox {
  public:

@@ -28,6 +28,12 @@ void Progress::WaitEnds(int rank) {
   workers_[rank].waiting = nullptr;
 }
 
+std::string Progress::WaitOf(int rank) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Waiting* waiting = workers_[rank].waiting;
+  return waiting == nullptr ? "" : waiting->Describe();
+}
+
 std::string Progress::FindDeadlock(int rank) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t step = this->step(rank);

@@ -41,6 +41,8 @@ class Progress {
 
   void WaitBegins(int rank, const Waiting* waiting);
   void WaitEnds(int rank);
+  /*! \brief What a worker waits for, or an empty string. */
+  std::string WaitOf(int rank) const;
 
   /*!
    * \brief Called by a worker that has waited for long.

@@ -1,27 +1,13 @@
 #include "runtime/cpu/rendezvous.h"
 
-#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 
-#include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "runtime/cpu/waiting_policy.h"
 #include "runtime/format_list.h"
 
 namespace distir::runtime::cpu {
-
-bool CollectiveCall::Matches(const CollectiveCall& other) const {
-  return std::string_view(operation) == other.operation && step == other.step &&
-         arguments[0] == other.arguments[0] && arguments[1] == other.arguments[1] &&
-         dtype == other.dtype && ndim == other.ndim && std::equal(shape, shape + ndim, other.shape);
-}
-
-std::string CollectiveCall::Describe() const {
-  return std::string(operation) + " of " + std::string(tvm::ffi::DLDataTypeToString(dtype)) + " " +
-         FormatList(shape, shape + ndim);
-}
 
 // A member that has arrived and waits for the others.
 class Rendezvous::Arrival : public Waiting {
@@ -78,7 +64,7 @@ void Rendezvous::Withdraw(uint32_t generation, const std::string& why, bool mism
   TVM_FFI_THROW(RuntimeError) << why;
 }
 
-const CollectiveCall* Rendezvous::Enter(int position, const CollectiveCall& call) {
+const MemberCall* Rendezvous::Enter(int position, const MemberCall& call) {
   static constexpr const char* kStopped = " stopped because another worker failed";
   const int rank = ranks_[position];
   calls_[position] = call;
@@ -101,7 +87,7 @@ const CollectiveCall* Rendezvous::Enter(int position, const CollectiveCall& call
         }
         if (Passed(generation)) break;
         if (aborted_->load(std::memory_order_relaxed)) {
-          Withdraw(generation, call.operation + Devices() + kStopped, false);
+          Withdraw(generation, std::string(call.operation) + Devices() + kStopped, false);
         } else {
           const std::string deadlock = progress_->FindDeadlock(rank);
           if (!deadlock.empty()) Withdraw(generation, deadlock, true);
@@ -120,10 +106,7 @@ const CollectiveCall* Rendezvous::Enter(int position, const CollectiveCall& call
 void Rendezvous::CheckCalls() const {
   for (size_t i = 1; i < calls_.size(); ++i) {
     if (calls_[0].Matches(calls_[i])) continue;
-    TVM_FFI_THROW(ValueError) << "the programs of the workers disagree: device " << device_ids_[0]
-                              << " calls " << calls_[0].Describe() << " while device "
-                              << device_ids_[i] << " calls " << calls_[i].Describe()
-                              << (calls_[0].step != calls_[i].step ? " in another step" : "");
+    ThrowDisagreement(device_ids_[0], calls_[0], device_ids_[i], calls_[i]);
   }
 }
 

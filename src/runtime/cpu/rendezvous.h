@@ -14,8 +14,6 @@
 #ifndef DISTIR_RUNTIME_CPU_RENDEZVOUS_H_
 #define DISTIR_RUNTIME_CPU_RENDEZVOUS_H_
 
-#include <tvm/ffi/container/tensor.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -23,25 +21,16 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cpu/collective_call.h"
 #include "runtime/cpu/progress.h"
 
 namespace distir::runtime::cpu {
 
-constexpr int kMaxDims = 16;
-
-/*! \brief What a member calls. Everything but the addresses must agree within a group. */
-struct CollectiveCall {
-  const char* operation = "";
-  int64_t step = 0;
-  int64_t arguments[2] = {0, 0};  // dims, reduction kind: what `operation` takes besides tensors
-  DLDataType dtype{};
-  int ndim = 0;
-  int64_t shape[kMaxDims] = {};
+/*! \brief What a member calls, and its buffers. */
+struct MemberCall : CollectiveCall {
+  using CollectiveCall::CollectiveCall;
   const char* x = nullptr;
   char* out = nullptr;
-
-  bool Matches(const CollectiveCall& other) const;
-  std::string Describe() const;
 };
 
 class Rendezvous {
@@ -55,7 +44,7 @@ class Rendezvous {
    * \throws RuntimeError if the session is aborted, ValueError if the calls do not match or the
    *         members can never all arrive.
    */
-  const CollectiveCall* Enter(int position, const CollectiveCall& call);
+  const MemberCall* Enter(int position, const MemberCall& call);
 
   /*! \brief Waits until all members have finished their work. */
   void Leave() noexcept;
@@ -82,7 +71,7 @@ class Rendezvous {
   const std::vector<int> device_ids_;  // by position
   Progress* const progress_;
   const std::atomic<bool>* const aborted_;
-  std::vector<CollectiveCall> calls_;
+  std::vector<MemberCall> calls_;
 
   // Generation (32 bits, counts completed meetings), broken (1 bit), members arrived (31 bits).
   std::atomic<uint64_t> state_{0};

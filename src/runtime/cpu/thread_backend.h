@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -35,6 +36,7 @@ class ThreadBackend : public Backend, public std::enable_shared_from_this<Thread
   void Abort() noexcept final;
   void StepBegins(int rank, int64_t step) noexcept final { progress_.StepBegins(rank, step); }
   void StepEnds(int rank, int64_t step) noexcept final { progress_.StepEnds(rank, step); }
+  std::string WaitOf(int rank) const final { return progress_.WaitOf(rank); }
 
   /*! \brief The meeting place of a group; the same for all its members. */
   std::shared_ptr<Rendezvous> FindRendezvous(const std::vector<int>& ranks);

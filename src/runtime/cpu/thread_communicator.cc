@@ -34,15 +34,6 @@ struct DimView {
   int64_t outer, size, inner;
 };
 
-void Copy(const MemoryBox& source, const MemoryBox& target) {
-  if (!source.Matches(target)) {
-    TVM_FFI_THROW(ValueError) << "a worker sends itself " << source.Describe() << " and expects "
-                              << target.Describe();
-  }
-  BoxCopy(source.extent, source.byte_strides, target.byte_strides, ElementBytes(source.dtype))
-      .Run(source.data, target.data);
-}
-
 }  // namespace
 
 std::unique_ptr<Group> ThreadCommunicator::OpenGroup(std::vector<int> ranks, int position) {
@@ -55,18 +46,8 @@ template <typename Work>
 void ThreadCommunicator::Meet(Group* group, const char* operation, TensorView x, TensorView out,
                               int64_t argument0, int64_t argument1, Work work) {
   static_assert(noexcept(work(nullptr)), "peers rely on this worker until it leaves");
-  if (x.ndim() > kMaxDims) {
-    TVM_FFI_THROW(ValueError) << "tensors have at most " << kMaxDims << " dimensions, not "
-                              << x.ndim();
-  }
-  CollectiveCall call;
-  call.operation = operation;
-  call.step = backend_->step(rank_);
-  call.arguments[0] = argument0;
-  call.arguments[1] = argument1;
-  call.dtype = x.dtype();
-  call.ndim = x.ndim();
-  std::copy(x.shape().begin(), x.shape().end(), call.shape);
+  MemberCall call(operation, backend_->step(rank_), x.dtype(), x.shape().data(), x.ndim(),
+                  argument0, argument1);
   call.x = DataOf(x);
   call.out = DataOf(out);
   if (group->size() == 1) {
@@ -88,7 +69,7 @@ void ThreadCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, 
   const int64_t end = std::min(count, units * (position + 1) / n * kPartAlignment);
   std::vector<const void*> sources(n);
   Meet(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0,
-       [&](const CollectiveCall* calls) noexcept {
+       [&](const MemberCall* calls) noexcept {
          for (int j = 0; j < n; ++j) sources[j] = calls[j].x;
          for (int64_t at = begin; at < end; at += kReduceBlock) {
            const int64_t size = std::min(kReduceBlock, end - at);
@@ -109,7 +90,7 @@ void ThreadCommunicator::AllGather(Group* group, TensorView x, int dim, TensorVi
   const BoxCopy copy(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
   const int64_t block_bytes = extent[dim] * out_strides[dim];
   const int n = group->size(), position = group->position;
-  Meet(group, "all_gather", x, out, dim, 0, [&](const CollectiveCall* calls) noexcept {
+  Meet(group, "all_gather", x, out, dim, 0, [&](const MemberCall* calls) noexcept {
     // Members begin with their own block, so that they do not all read the same one at a time.
     for (int i = 0; i < n; ++i) {
       const int j = (position + i) % n;
@@ -127,7 +108,7 @@ void ThreadCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Redu
   const int64_t run = view.size / n * view.inner;
   std::vector<const void*> sources(n);
   Meet(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind),
-       [&](const CollectiveCall* calls) noexcept {
+       [&](const MemberCall* calls) noexcept {
          for (int j = 0; j < n; ++j) sources[j] = calls[j].x;
          for (int64_t o = 0; o < view.outer; ++o) {
            reduce(sources.data(), n, (o * n + position) * run, run,
@@ -147,48 +128,33 @@ void ThreadCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int
   const BoxCopy copy(piece, x_strides, out_strides, element_bytes);
   const int64_t x_offset = position * piece[split_dim] * x_strides[split_dim];
   const int64_t out_step = piece[concat_dim] * out_strides[concat_dim];
-  Meet(group, "all_to_all", x, out, split_dim, concat_dim,
-       [&](const CollectiveCall* calls) noexcept {
-         for (int i = 0; i < n; ++i) {
-           const int j = (position + i) % n;
-           copy.Run(calls[j].x + x_offset, calls[position].out + j * out_step);
-         }
-       });
+  Meet(group, "all_to_all", x, out, split_dim, concat_dim, [&](const MemberCall* calls) noexcept {
+    for (int i = 0; i < n; ++i) {
+      const int j = (position + i) % n;
+      copy.Run(calls[j].x + x_offset, calls[position].out + j * out_step);
+    }
+  });
 }
 
 void ThreadCommunicator::Permute(Group* group, TensorView x, int source, int, TensorView out) {
   const size_t bytes = x.numel() * ElementBytes(x.dtype());
   const int position = group->position;
-  Meet(group, "permute", x, out, 0, 0, [&](const CollectiveCall* calls) noexcept {
+  Meet(group, "permute", x, out, 0, 0, [&](const MemberCall* calls) noexcept {
     if (bytes != 0) std::memcpy(calls[position].out, calls[source].x, bytes);
   });
 }
 
 void ThreadCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
-  const int64_t element_bytes = ElementBytes(x.dtype());
-  const std::vector<int64_t> extent = ShapeOf(out);
-  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
-  BoxCopy(extent, x_strides, RowMajorStrides(extent, element_bytes), element_bytes)
-      .Run(DataOf(x) + group.position * extent[dim] * x_strides[dim], DataOf(out));
-}
-
-MemoryBox ThreadCommunicator::BoxOf(const TransferPiece& piece, const std::vector<int64_t>& units,
-                                    const TensorView& tensor) const {
-  const std::vector<int64_t> shape = ShapeOf(tensor);
-  ElementBox box = ScalePiece(piece, units, shape);
-  MemoryBox result{backend_->step(rank_), tensor.dtype(), std::move(box.extent),
-                   RowMajorStrides(shape, ElementBytes(tensor.dtype())), DataOf(tensor)};
-  for (size_t i = 0; i < shape.size(); ++i) result.data += box.begin[i] * result.byte_strides[i];
-  for (size_t i = 0; i < piece.steps.size(); ++i) result.byte_strides[i] *= piece.steps[i];
-  return result;
+  CopySlice(group, x, dim, out);
 }
 
 void ThreadCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                   const TensorView* out) {
+  const int64_t step = backend_->step(rank_);
   // Sends never wait, so doing all of them first can not deadlock.
   std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
   for (const TransferPiece& piece : plan.sends) {
-    MemoryBox box = BoxOf(piece, plan.source_units, *x);
+    MemoryBox box = BoxOfPiece(step, piece, plan.source_units, *x);
     if (piece.peer == rank_) {
       own.push_back(std::move(box));
     } else {
@@ -197,9 +163,9 @@ void ThreadCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
   }
   size_t num_own = 0;
   for (const TransferPiece& piece : plan.receives) {
-    const MemoryBox box = BoxOf(piece, plan.target_units, *out);
+    const MemoryBox box = BoxOfPiece(step, piece, plan.target_units, *out);
     if (piece.peer == rank_) {
-      Copy(own[num_own++], box);
+      CopyBox(own[num_own++], box);
     } else {
       backend_->FindMailbox(plan.channel, piece.peer, rank_)->Receive(rank_, box);
     }

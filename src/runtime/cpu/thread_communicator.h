@@ -32,8 +32,6 @@ class ThreadCommunicator : public Communicator {
   template <typename Work>
   void Meet(Group* group, const char* operation, TensorView x, TensorView out, int64_t argument0,
             int64_t argument1, Work work);
-  MemoryBox BoxOf(const TransferPiece& piece, const std::vector<int64_t>& units,
-                  const TensorView& tensor) const;
 
   std::shared_ptr<ThreadBackend> backend_;
   int rank_;

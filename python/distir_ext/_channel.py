@@ -1,0 +1,235 @@
+"""Frames of numbers, text and arrays on a byte stream between a controller and a worker.
+
+A frame is the size of its header in 8 bytes (little endian), the header as JSON, and buffers one
+after the other. The header is ``{"message": ..., "buffers": [...]}``; each buffer is described as
+``[dtype, shape]`` for a tensor or as a number of bytes. In the message, what JSON lacks is an
+object with one key::
+
+    {"tensor": 0}       a buffer that is a tensor       {"bytes": 1}   a buffer of bytes
+    {"shape": [2, 3]}   tvm_ffi.Shape                   {"list": [..]}  a list, a tuple or an Array
+    {"dict": {..}}      string keys                     {"held": 7}    see class Held
+
+Nothing is assumed about the stream but that it is one: it may be a socket of any kind. Nothing in
+a frame is run by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+_PREFIX = struct.Struct("<Q")
+
+# A header describes arrays and does not contain them; what claims more is not one.
+_LONGEST_HEADER = 1 << 30
+
+# Buffers that one system call gathers; systems allow 1024.
+_MOST_BUFFERS = 512
+
+
+@dataclass(frozen=True)
+class Held:
+    """An object that lies with the worker, by number."""
+
+    number: int
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone."""
+
+
+def _tensor_memory(tensor: Any) -> memoryview:
+    dtype = tvm_ffi.dtype(tensor.dtype)
+    count = 1
+    for size in tensor.shape:
+        count *= int(size)
+    size = count * max(1, dtype.bits * dtype.lanes // 8)
+    if size == 0:
+        return memoryview(b"")
+    address = tvm_ffi.get_global_func("distir.runtime.address")(tensor)
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
+
+
+def _type_key(value: Any) -> str:
+    info = getattr(type(value), "__tvm_ffi_type_info__", None)
+    return "" if info is None else str(info.type_key)
+
+
+class Frame:
+    """A frame to be sent.
+
+    Args:
+        message: What it says: None, bool, int, float, str, bytes, shapes, tensors in host memory,
+            native shards (which are cut), held objects; lists and dictionaries of these.
+        cut: Shards that have been cut, by identity, shared by frames with the same message.
+
+    Raises:
+        TypeError: the message has something else in it.
+    """
+
+    def __init__(self, message: Any, cut: dict[int, Any] | None = None) -> None:
+        self._descriptions: list[Any] = []
+        self._memory: list[memoryview] = []
+        self._owners: list[Any] = []
+        self._cut = {} if cut is None else cut
+        header = {"message": self._encode(message), "buffers": self._descriptions}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        self._pending = deque([memoryview(_PREFIX.pack(len(text)) + text), *self._memory])
+
+    def _encode(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, str):
+            return str(value)
+        if isinstance(value, Held):
+            return {"held": value.number}
+        if isinstance(value, tvm_ffi.Shape):
+            return {"shape": [int(size) for size in value]}
+        if isinstance(value, bytes):
+            return {"bytes": self._buffer(len(value), memoryview(value), value)}
+        if isinstance(value, dict):
+            return {"dict": {str(key): self._encode(each) for key, each in value.items()}}
+        if isinstance(value, tvm_ffi.Tensor):
+            description = [str(value.dtype), [int(size) for size in value.shape]]
+            return {"tensor": self._buffer(description, _tensor_memory(value), value)}
+        if isinstance(value, list | tuple | tvm_ffi.Array):
+            return {"list": [self._encode(each) for each in value]}
+        if _type_key(value) == "distir.runtime.Shard":
+            key = id(value)
+            if key not in self._cut:
+                tensor = tvm_ffi.get_global_func("distir.runtime.cut_shard")(value)
+                self._cut[key] = (tensor, value)  # keeps the identity in use
+            return self._encode(self._cut[key][0])
+        raise TypeError(f"{type(value).__name__} can not be sent between processes")
+
+    def _buffer(self, description: Any, memory: memoryview, owner: Any) -> int:
+        self._descriptions.append(description)
+        if memory.nbytes:
+            self._memory.append(memory)
+            self._owners.append(owner)
+        return len(self._descriptions) - 1
+
+    def write(self, stream: socket.socket) -> bool:
+        """Writes what the stream takes.
+
+        Returns:
+            Whether the frame is written.
+
+        Raises:
+            ChannelClosedError: the other side is gone.
+        """
+        while self._pending:
+            first = [self._pending[i] for i in range(min(len(self._pending), _MOST_BUFFERS))]
+            try:
+                sent = stream.sendmsg(first)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise ChannelClosedError(str(error)) from error
+            while self._pending and sent >= self._pending[0].nbytes:
+                sent -= self._pending.popleft().nbytes
+            if sent:
+                self._pending[0] = self._pending[0][sent:]
+        return True
+
+
+class FrameReader:
+    """Reads frames from a stream, as they arrive."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._header: dict[str, Any] | None = None
+        self._buffers: list[Any] = []
+        self._prefix = bytearray(_PREFIX.size)
+        self._text = bytearray()
+        self._targets = deque([memoryview(self._prefix)])
+
+    def read(self, stream: socket.socket) -> tuple[Any] | None:
+        """Reads what there is.
+
+        Returns:
+            A message, alone in a tuple; None if the rest of it has not arrived yet, which happens
+            on streams that do not block.
+
+        Raises:
+            ChannelClosedError: the other side is gone.
+            ValueError: what arrived is not a frame.
+        """
+        while True:
+            while self._targets:
+                target = self._targets[0]
+                if target.nbytes == 0:
+                    self._targets.popleft()
+                    continue
+                try:
+                    count = stream.recv_into(target)
+                except BlockingIOError:
+                    return None
+                except OSError as error:
+                    raise ChannelClosedError(str(error)) from error
+                if count == 0:
+                    raise ChannelClosedError("the stream has ended")
+                self._targets[0] = target[count:]
+            if self._header is not None:
+                message = self._decode(self._header["message"])
+                self._begin()
+                return (message,)
+            if not self._text:
+                (size,) = _PREFIX.unpack(self._prefix)
+                if not 0 < size <= _LONGEST_HEADER:
+                    raise ValueError(f"a frame can not have a header of {size} bytes")
+                self._text = bytearray(size)
+                self._targets.append(memoryview(self._text))
+                continue
+            self._header = json.loads(self._text.decode())
+            for description in self._header["buffers"]:
+                self._targets.append(self._allocate(description))
+
+    def _allocate(self, description: Any) -> memoryview:
+        if isinstance(description, int):
+            self._buffers.append(bytearray(description))
+            return memoryview(self._buffers[-1])
+        import tvm
+
+        dtype, shape = description
+        self._buffers.append(tvm.runtime.empty(tuple(shape), dtype))
+        return _tensor_memory(self._buffers[-1])
+
+    def _decode(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        ((kind, content),) = value.items()
+        if kind == "tensor":
+            return self._buffers[content]
+        if kind == "bytes":
+            return bytes(self._buffers[content])
+        if kind == "shape":
+            return tvm_ffi.Shape(tuple(content))
+        if kind == "held":
+            return Held(content)
+        if kind == "dict":
+            return {key: self._decode(each) for key, each in content.items()}
+        if kind == "list":
+            return [self._decode(each) for each in content]
+        raise ValueError(f'a message has a value of unknown kind "{kind}"')
+
+
+def send(stream: socket.socket, message: Any) -> None:
+    """Writes a frame to a stream that blocks."""
+    Frame(message).write(stream)
+
+
+def receive(stream: socket.socket) -> Any:
+    """Reads a frame from a stream that blocks."""
+    found = FrameReader().read(stream)
+    assert found is not None, "a stream that blocks gives whole frames"
+    return found[0]

@@ -1,0 +1,151 @@
+"""A process that is one worker of a session: reads steps from its channel and runs them.
+
+What the controller can ask for, each answered with a frame:
+
+- first ``{"rank", "device_ids", "controller", "imports"}``; the answer is ``{"ready": true}``;
+- ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
+  ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
+  The answer is ``{"step", "result"}``; with ``"keep"`` the results stay here: one object, or the
+  fields or leaves of an array, each named by a number until the controller lets it go;
+- ``{"fetch"}``, a number; the answer is ``{"tensor"}``.
+
+Instead of any of them there may be ``{"failure"}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._channel import ChannelClosedError, Frame, Held, receive, send
+from distir_ext._executables import unpack
+from distir_ext._global_arrays import flatten
+
+# Elements of a result that is sent with the answer: one more message costs more.
+_SMALL = 4096
+
+
+class _Worker:
+    def __init__(self, stream: socket.socket, native: Any) -> None:
+        self._stream = stream
+        self._native = native
+        self._held: dict[int, Any] = {}
+        self._numbers = itertools.count()
+        self._run = tvm_ffi.get_global_func("distir.runtime.process_worker_run")
+        self._failure = tvm_ffi.get_global_func("distir.runtime.process_worker_failure")
+
+    def serve(self) -> None:
+        """Answers until the controller is gone."""
+        while True:
+            request = receive(self._stream)
+            for number in request["release"]:
+                self._held.pop(number, None)
+            try:
+                frame = Frame(self._answer(request))
+            except Exception as error:  # what the step itself raises does not come here
+                self._fail(request["name"], error)
+            failure = self._failure(self._native)
+            if failure is not None:
+                frame = Frame({"failure": dict(failure.items())})
+            frame.write(self._stream)
+            del request, frame
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "fetch" in request:
+            return {"tensor": self._held[request["fetch"]]}
+        arguments = [self._find(each) for each in request["arguments"]]
+        result = self._run(
+            self._native, request["step"], request["name"], self._function(request), arguments
+        )
+        keep = request["keep"]
+        if keep == "object":
+            result = self._keep(result)
+        elif keep == "fields":
+            result = [self._keep(each) for each in result or ()]  # None if the step has failed
+        elif keep == "leaves":
+            result = [self._keep_leaf(leaf) for leaf in flatten(result)]
+        return {"step": request["step"], "result": result}
+
+    def _keep(self, value: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._held[number] = value
+        description: dict[str, Any] = {"held": Held(number)}
+        if isinstance(value, tvm_ffi.Tensor):
+            description["shape"] = tvm_ffi.Shape(tuple(value.shape))
+            description["dtype"] = str(value.dtype)
+        return description
+
+    def _keep_leaf(self, value: Any) -> Any:
+        """An object stays, a small tensor is sent along; what else it may be is sent."""
+        if not isinstance(value, tvm_ffi.Object | tvm_ffi.Tensor):
+            return value
+        description = self._keep(value)
+        if isinstance(value, tvm_ffi.Tensor) and prod(value.shape) <= _SMALL:
+            description["value"] = value
+        return description
+
+    def _function(self, request: dict[str, Any]) -> Any:
+        commands: dict[str, Callable[[], Any]] = {
+            "idle": lambda: None,
+            "call": lambda: tvm_ffi.get_global_func(request["function"]),
+            "program": lambda: self._held[request["machine"]][request["function"]],
+            "load": lambda: tvm_ffi.convert(lambda: _load(request["executable"])),
+        }
+        return commands[request["command"]]()
+
+    def _find(self, value: Any) -> Any:
+        if isinstance(value, Held):
+            return self._held[value.number]
+        if isinstance(value, list):
+            return [self._find(each) for each in value]
+        return value
+
+    def _fail(self, name: str, error: Exception) -> None:
+        fail = tvm_ffi.get_global_func("distir.runtime.process_worker_fail")
+        backtrace = "".join(traceback.format_exception(error))
+        fail(self._native, name, type(error).__name__, str(error), backtrace)
+
+
+def _load(executable: dict[str, Any]) -> Any:
+    load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
+    record = tvm_ffi.get_global_func("distir.runtime.record_operator")
+    return load(unpack(executable), record)
+
+
+def main(control: int, board: int) -> None:
+    """Runs the worker and ends the process.
+
+    Args:
+        control: Descriptor of the stream to the controller.
+        board: Descriptor of the session's shared memory.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
+    stream = socket.socket(fileno=control)
+    with contextlib.suppress(ChannelClosedError):
+        hello = receive(stream)
+        tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(control, hello["controller"])
+        try:
+            for module in hello["imports"]:
+                importlib.import_module(module)
+            native = tvm_ffi.get_global_func("distir.runtime.process_worker")(
+                board, hello["rank"], tvm_ffi.Shape(tuple(hello["device_ids"]))
+            )
+        except Exception as error:
+            send(stream, {"failure": "".join(traceback.format_exception(error))})
+        else:
+            send(stream, {"ready": True})
+            _Worker(stream, native).serve()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # whatever threads still run

@@ -1,0 +1,153 @@
+"""What a session asks of its workers, whatever they are: threads or processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+
+
+class WorkerError(RuntimeError):
+    """A worker failed; the session it belonged to is closed.
+
+    Attributes:
+        worker: Rank of the worker in its session.
+        device: Device id of the worker.
+        function: Name of the function that the session ran.
+        operator: Name of the operator inside it that failed, empty if none was running.
+        kind: Kind of the worker's error, such as ``"ValueError"``; ``"TimeoutError"`` if it took
+            too long, ``"ProcessLostError"`` if its process has ended.
+        backtrace: Where the worker's error was raised, as text.
+    """
+
+    def __init__(self, failure: dict[str, Any]) -> None:
+        self.worker: int = int(failure["worker"])
+        self.device: int = int(failure["device"])
+        self.function: str = str(failure["function"])
+        self.operator: str = str(failure["operator"])
+        self.kind: str = str(failure["kind"])
+        self.backtrace: str = str(failure["backtrace"])
+        where = f' in operator "{self.operator}"' if self.operator else ""
+        super().__init__(
+            f'worker {self.worker} (device {self.device}) failed in "{self.function}"{where}: '
+            f"{self.kind}: {failure['message']}"
+        )
+
+
+class Workers(ABC):
+    """The workers of one session and the steps that they run, in order.
+
+    Functions, machines and held values are opaque to whoever uses this class: of a worker that is
+    a thread they are the objects themselves, of a process names of objects that lie there.
+
+    Args:
+        device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
+        timeout: How long a step may take, in seconds; None for no limit.
+    """
+
+    def __init__(self, device_ids: Sequence[int], timeout: float | None) -> None:
+        self.device_ids = tuple(device_ids)
+        self.num_workers = len(self.device_ids)
+        # What their tensors lie on, as DLPack says it.
+        self.device_type = int(tvm_ffi.DLDeviceType.kDLCPU)
+        self.timeout = timeout
+        self._closed_because: str | None = None
+
+    @property
+    def closed_because(self) -> str | None:
+        """Why the workers are gone; None while they are there."""
+        return self._closed_because
+
+    def check_open(self) -> None:
+        """Raises RuntimeError, with the reason, if the workers are gone."""
+        if self._closed_because is not None:
+            raise RuntimeError(f"the session is closed: {self._closed_because}")
+
+    @abstractmethod
+    def run(
+        self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]
+    ) -> list[Any]:
+        """Runs one function on each worker and waits for all of them.
+
+        Args:
+            name: What messages call this step.
+            functions: Per rank a function: a program, or the name of a global function; None if
+                the worker has nothing to do.
+            arguments: Per rank its arguments; native shards among them are cut.
+
+        Returns:
+            Per rank what its function returned.
+
+        Raises:
+            WorkerError: a worker failed or took too long; the workers are closed.
+            RuntimeError: the workers were closed before.
+        """
+
+    @abstractmethod
+    def run_programs(
+        self, name: str, programs: Sequence[Any], arguments: Sequence[Sequence[Any]]
+    ) -> list[list[Any]]:
+        """As :meth:`run`, for programs of machines; tensors in results stay with the workers.
+
+        Returns:
+            Per rank the leaves of its result, left to right.
+        """
+
+    @abstractmethod
+    def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
+        """Brings tensors that stay with the workers to the host.
+
+        Args:
+            tensors: By device id a tensor of its worker.
+
+        Raises:
+            WorkerError: a worker is gone.
+            RuntimeError: the workers were closed, and have taken it with them.
+        """
+
+    @abstractmethod
+    def load(self, exe: Any, module: Any) -> list[Any]:
+        """Hands an executable to all workers.
+
+        Args:
+            exe: What the user gave.
+            module: Its module.
+
+        Returns:
+            Per rank its virtual machine.
+        """
+
+    @abstractmethod
+    def program(self, machine: Any, name: str) -> Any:
+        """A function of a machine, to be run."""
+
+    @abstractmethod
+    def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Leaves values with the workers, to be passed as arguments later.
+
+        Args:
+            name: What messages call this step.
+            values: Per rank arguments as for :meth:`run`.
+
+        Returns:
+            Per rank what stands for each of them.
+        """
+
+    @abstractmethod
+    def close(self, reason: str = "it was closed") -> None:
+        """Ends the workers; the first reason given is kept."""
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raises ValueError unless it is None or a positive number of seconds."""
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds or None")
+
+
+def stalled_message(timeout: float) -> str:
+    """Says that a step has reached its limit."""
+    return f"it did not end within the session's timeout of {timeout:g} seconds"

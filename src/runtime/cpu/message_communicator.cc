@@ -1,0 +1,374 @@
+#include "runtime/cpu/message_communicator.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/cpu/chunks.h"
+#include "runtime/format_list.h"
+#include "runtime/strided_copy.h"
+
+namespace distir::runtime::cpu {
+
+namespace {
+
+// What one message carries at most: a part of the second-level cache, so that receivers read what
+// the sender has just written.
+constexpr int64_t kChunkBytes = 128 << 10;
+// Up to here each member reduces everything by itself: one wait less costs more than the work.
+constexpr int64_t kSmallBytes = 16 << 10;
+// Parts of an all-reduce begin at multiples of this many elements.
+constexpr int64_t kPartAlignment = 64;
+
+class MessageGroup : public Group {
+ public:
+  MessageGroup(std::vector<int> ranks, int position, uint64_t scope)
+      : Group(std::move(ranks), position), scope(scope) {
+    // Members begin with their neighbour, so that they do not all turn to the same one at a time.
+    for (int i = 1; i < size(); ++i) {
+      others.push_back((position + i) % size());
+      other_ranks.push_back(this->ranks[others.back()]);
+    }
+  }
+  const uint64_t scope;
+  std::vector<int> others;       // positions
+  std::vector<int> other_ranks;  // the same, as ranks
+};
+
+// FNV-1a of what names a group or a channel.
+uint64_t ScopeOf(uint64_t kind, const std::vector<int64_t>& name) {
+  uint64_t hash = 14695981039346656037u;
+  auto mix = [&hash](uint64_t value) {
+    for (int i = 0; i < 8; ++i, value >>= 8) hash = (hash ^ (value & 0xff)) * 1099511628211u;
+  };
+  mix(kind);
+  for (int64_t each : name) mix(static_cast<uint64_t>(each));
+  return hash;
+}
+
+int64_t Offset(const std::vector<int64_t>& begin, const std::vector<int64_t>& strides) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < begin.size(); ++i) offset += begin[i] * strides[i];
+  return offset;
+}
+
+}  // namespace
+
+// One collective of a group, as one member sees it: its messages, checked as they arrive.
+class MessageCommunicator::Conversation {
+ public:
+  Conversation(MessageCommunicator* me, Group* group, const char* operation, const TensorView& x,
+               int64_t argument0, int64_t argument1)
+      : transport_(me->transport_.get()),
+        device_ids_(me->device_ids_),
+        group_(*static_cast<MessageGroup*>(group)),
+        describe_([this] { return DescribeWait(); }) {
+    header_.scope = group_.scope;
+    header_.call = CollectiveCall(operation, transport_->step(), x.dtype(), x.shape().data(),
+                                  x.ndim(), argument0, argument1);
+  }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+
+  const std::vector<int>& others() const { return group_.others; }
+
+  char* Reserve(int64_t num_bytes) {
+    header_.num_bytes = num_bytes;
+    return transport_->Reserve(header_);
+  }
+  void PostTo(int position) { transport_->Post({group_.ranks[position]}, describe_); }
+  void PostToAll() { transport_->Post(group_.other_ranks, describe_); }
+
+  Message Take(int position) {
+    Message message = transport_->Take(group_.ranks[position], group_.scope, describe_);
+    if (!message.header->call.Matches(header_.call)) {
+      const int mine = device_ids_[group_.ranks[group_.position]];
+      const int other = device_ids_[group_.ranks[position]];
+      if (group_.position < position)
+        ThrowDisagreement(mine, header_.call, other, message.header->call);
+      ThrowDisagreement(other, message.header->call, mine, header_.call);
+    }
+    return message;
+  }
+  void Release(const Message& message) { transport_->Release(message); }
+
+ private:
+  std::string DescribeWait() const {
+    std::vector<int> devices;
+    for (int rank : group_.ranks) devices.push_back(device_ids_[rank]);
+    return std::string(header_.call.operation) + " over devices " + FormatList(devices);
+  }
+
+  Transport* const transport_;
+  const std::vector<int>& device_ids_;
+  const MessageGroup& group_;
+  MessageHeader header_;
+  const Describe describe_;
+};
+
+// Equal boxes that move between members: each is packed, sent and unpacked chunk by chunk.
+class MessageCommunicator::Round {
+ public:
+  Round(std::vector<int64_t> extent, std::vector<int64_t> source_strides,
+        std::vector<int64_t> target_strides, int64_t element_bytes)
+      : extent_(std::move(extent)),
+        source_strides_(std::move(source_strides)),
+        target_strides_(std::move(target_strides)),
+        element_bytes_(element_bytes) {}
+
+  static constexpr int kToAll = -1;  // all other members
+  void Send(int position, const char* source) { sends_.emplace_back(position, source); }
+  void Receive(int position, char* target) { receives_.emplace_back(position, target); }
+  // What a member sends to itself.
+  void Copy(const char* source, char* target) const {
+    BoxCopy(extent_, source_strides_, target_strides_, element_bytes_).Run(source, target);
+  }
+
+  void Run(Conversation* conversation) const {
+    ForEachChunk(extent_, kChunkBytes / element_bytes_, [&](const Chunk& chunk) {
+      const std::vector<int64_t> packed = RowMajorStrides(chunk.extent, element_bytes_);
+      const BoxCopy pack(chunk.extent, source_strides_, packed, element_bytes_);
+      const BoxCopy unpack(chunk.extent, packed, target_strides_, element_bytes_);
+      const int64_t num_bytes = NumElements(chunk.extent) * element_bytes_;
+      for (const auto& [position, source] : sends_) {
+        pack.Run(source + Offset(chunk.begin, source_strides_), conversation->Reserve(num_bytes));
+        if (position == kToAll) {
+          conversation->PostToAll();
+        } else {
+          conversation->PostTo(position);
+        }
+      }
+      for (const auto& [position, target] : receives_) {
+        const Message message = conversation->Take(position);
+        unpack.Run(message.bytes, target + Offset(chunk.begin, target_strides_));
+        conversation->Release(message);
+      }
+    });
+  }
+
+ private:
+  const std::vector<int64_t> extent_, source_strides_, target_strides_;
+  const int64_t element_bytes_;
+  std::vector<std::pair<int, const char*>> sends_;
+  std::vector<std::pair<int, char*>> receives_;
+};
+
+std::unique_ptr<Group> MessageCommunicator::OpenGroup(std::vector<int> ranks, int position) {
+  const uint64_t scope = ScopeOf(0, std::vector<int64_t>(ranks.begin(), ranks.end()));
+  return std::make_unique<MessageGroup>(std::move(ranks), position, scope);
+}
+
+void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
+  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int64_t count = x.numel();
+  const int n = group->size(), position = group->position;
+  const char* source = DataOf(x);
+  char* target = DataOf(out);
+  Conversation conversation(this, group, "all_reduce", x, static_cast<int64_t>(kind), 0);
+  std::vector<const void*> sources(n);
+  std::vector<Message> messages(n);
+  // Reduces what all have sent and, of this member, what `own` points at.
+  auto reduce_taken = [&](const char* own, int64_t size, char* result) {
+    for (int j : conversation.others()) {
+      messages[j] = conversation.Take(j);
+      sources[j] = messages[j].bytes;
+    }
+    sources[position] = own;
+    reduce(sources.data(), n, 0, size, result);
+    for (int j : conversation.others()) conversation.Release(messages[j]);
+  };
+  if (n == 1 || count * element_bytes <= kSmallBytes) {
+    if (n > 1) {
+      char* bytes = conversation.Reserve(count * element_bytes);
+      if (count != 0) std::memcpy(bytes, source, count * element_bytes);
+      conversation.PostToAll();
+    }
+    reduce_taken(source, count, target);
+    return;
+  }
+  const int64_t step = kChunkBytes / element_bytes * n;
+  for (int64_t base = 0; base < count; base += step) {
+    const int64_t total = std::min(step, count - base);
+    const int64_t units = (total + kPartAlignment - 1) / kPartAlignment;
+    auto begin = [&](int j) { return std::min(total, units * j / n * kPartAlignment); };
+    auto bytes_of = [&](int j) { return (begin(j + 1) - begin(j)) * element_bytes; };
+    auto offset = [&](int j) { return (base + begin(j)) * element_bytes; };
+    for (int j : conversation.others()) {
+      std::memcpy(conversation.Reserve(bytes_of(j)), source + offset(j), bytes_of(j));
+      conversation.PostTo(j);
+    }
+    char* mine = target + offset(position);
+    reduce_taken(source + offset(position), begin(position + 1) - begin(position), mine);
+    std::memcpy(conversation.Reserve(bytes_of(position)), mine, bytes_of(position));
+    conversation.PostToAll();
+    for (int j : conversation.others()) {
+      const Message message = conversation.Take(j);
+      std::memcpy(target + offset(j), message.bytes, bytes_of(j));
+      conversation.Release(message);
+    }
+  }
+}
+
+void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> extent = ShapeOf(x);
+  const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
+  const int64_t block_bytes = extent[dim] * out_strides[dim];
+  Conversation conversation(this, group, "all_gather", x, dim, 0);
+  Round round(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
+  if (group->size() > 1) round.Send(Round::kToAll, DataOf(x));
+  round.Copy(DataOf(x), DataOf(out) + group->position * block_bytes);
+  for (int j : conversation.others()) round.Receive(j, DataOf(out) + j * block_bytes);
+  round.Run(&conversation);
+}
+
+void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
+                                        TensorView out) {
+  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int n = group->size(), position = group->position;
+  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  std::vector<int64_t> extent = ShapeOf(x);
+  extent[dim] /= n;
+  const int64_t block_bytes = extent[dim] * x_strides[dim];
+  Conversation conversation(this, group, "reduce_scatter", x, dim, static_cast<int64_t>(kind));
+  std::vector<const void*> sources(n);
+  std::vector<Message> messages(n);
+  std::vector<char> own;
+  char* target = DataOf(out);  // chunks are contiguous in it, one after the other
+  ForEachChunk(extent, kChunkBytes / element_bytes, [&](const Chunk& chunk) {
+    const BoxCopy pack(chunk.extent, x_strides, RowMajorStrides(chunk.extent, element_bytes),
+                       element_bytes);
+    const char* source = DataOf(x) + Offset(chunk.begin, x_strides);
+    const int64_t count = NumElements(chunk.extent);
+    for (int j : conversation.others()) {
+      pack.Run(source + j * block_bytes, conversation.Reserve(count * element_bytes));
+      conversation.PostTo(j);
+    }
+    own.resize(count * element_bytes);
+    pack.Run(source + position * block_bytes, own.data());
+    sources[position] = own.data();
+    for (int j : conversation.others()) {
+      messages[j] = conversation.Take(j);
+      sources[j] = messages[j].bytes;
+    }
+    reduce(sources.data(), n, 0, count, target);
+    for (int j : conversation.others()) conversation.Release(messages[j]);
+    target += count * element_bytes;
+  });
+}
+
+void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
+                                   TensorView out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int position = group->position;
+  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
+  std::vector<int64_t> piece = ShapeOf(x);
+  piece[split_dim] /= group->size();
+  const int64_t x_step = piece[split_dim] * x_strides[split_dim];
+  const int64_t out_step = piece[concat_dim] * out_strides[concat_dim];
+  Conversation conversation(this, group, "all_to_all", x, split_dim, concat_dim);
+  Round round(piece, x_strides, out_strides, element_bytes);
+  round.Copy(DataOf(x) + position * x_step, DataOf(out) + position * out_step);
+  for (int j : conversation.others()) {
+    round.Send(j, DataOf(x) + j * x_step);
+    round.Receive(j, DataOf(out) + j * out_step);
+  }
+  round.Run(&conversation);
+}
+
+void MessageCommunicator::Permute(Group* group, TensorView x, int source, int target,
+                                  TensorView out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  Conversation conversation(this, group, "permute", x, 0, 0);
+  Round round(ShapeOf(x), strides, strides, element_bytes);
+  if (target != group->position) round.Send(target, DataOf(x));
+  if (source == group->position) {
+    round.Copy(DataOf(x), DataOf(out));
+  } else {
+    round.Receive(source, DataOf(out));
+  }
+  round.Run(&conversation);
+}
+
+namespace {
+
+std::string ChannelName(const TransferPlan& plan, int source_device, int target_device) {
+  return "channel " + std::to_string(plan.channel) + " from device " +
+         std::to_string(source_device) + " to device " + std::to_string(target_device);
+}
+
+MessageHeader TransferHeader(const TransferPlan& plan, const MemoryBox& box) {
+  MessageHeader header;
+  header.scope = ScopeOf(1, {plan.channel});
+  header.call = CollectiveCall("transfer", box.step, box.dtype, box.extent.data(),
+                               static_cast<int>(box.extent.size()), plan.channel, 0);
+  return header;
+}
+
+}  // namespace
+
+void MessageCommunicator::SendBox(const TransferPlan& plan, int peer, const MemoryBox& box) {
+  const int64_t element_bytes = ElementBytes(box.dtype);
+  MessageHeader header = TransferHeader(plan, box);
+  ForEachChunk(box.extent, kChunkBytes / element_bytes, [&](const Chunk& chunk) {
+    header.num_bytes = NumElements(chunk.extent) * element_bytes;
+    BoxCopy(chunk.extent, box.byte_strides, RowMajorStrides(chunk.extent, element_bytes),
+            element_bytes)
+        .Run(box.data + Offset(chunk.begin, box.byte_strides), transport_->Reserve(header));
+    transport_->Post({peer}, [&] {
+      return "send on " + ChannelName(plan, device_ids_[rank_], device_ids_[peer]);
+    });
+  });
+}
+
+void MessageCommunicator::ReceiveBox(const TransferPlan& plan, int peer, const MemoryBox& box) {
+  const int64_t element_bytes = ElementBytes(box.dtype);
+  const MessageHeader header = TransferHeader(plan, box);
+  auto name = [&] { return ChannelName(plan, device_ids_[peer], device_ids_[rank_]); };
+  ForEachChunk(box.extent, kChunkBytes / element_bytes, [&](const Chunk& chunk) {
+    const Message message =
+        transport_->Take(peer, header.scope, [&] { return "recv on " + name(); });
+    const CollectiveCall& sent = message.header->call;
+    if (!sent.Matches(header.call)) {
+      TVM_FFI_THROW(ValueError) << "the programs of the workers disagree on " << name() << ": "
+                                << sent.Describe() << " was sent, " << header.call.Describe()
+                                << " is expected"
+                                << (sent.step != box.step ? " of another step" : "");
+    }
+    BoxCopy(chunk.extent, RowMajorStrides(chunk.extent, element_bytes), box.byte_strides,
+            element_bytes)
+        .Run(message.bytes, box.data + Offset(chunk.begin, box.byte_strides));
+    transport_->Release(message);
+  });
+}
+
+void MessageCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
+                                   const TensorView* out) {
+  const int64_t step = transport_->step();
+  // Sends do not wait for receives, so doing all of them first can not deadlock.
+  std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
+  for (const TransferPiece& piece : plan.sends) {
+    MemoryBox box = BoxOfPiece(step, piece, plan.source_units, *x);
+    if (piece.peer == rank_) {
+      own.push_back(std::move(box));
+    } else {
+      SendBox(plan, piece.peer, box);
+    }
+  }
+  size_t num_own = 0;
+  for (const TransferPiece& piece : plan.receives) {
+    const MemoryBox box = BoxOfPiece(step, piece, plan.target_units, *out);
+    if (piece.peer == rank_) {
+      CopyBox(own[num_own++], box);
+    } else {
+      ReceiveBox(plan, piece.peer, box);
+    }
+  }
+}
+
+}  // namespace distir::runtime::cpu

@@ -1,0 +1,50 @@
+/*!
+ * \file runtime/cpu/process_backend.h
+ * \brief Collectives between workers that are processes of one host; one worker's end.
+ */
+#ifndef DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_
+#define DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/cpu/message_communicator.h"
+#include "runtime/cpu/shared_transport.h"
+
+namespace distir::runtime::cpu {
+
+class ProcessBackend : public Backend {
+ public:
+  ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids)
+      : memory_(std::move(memory)),
+        rank_(rank),
+        device_ids_(std::move(device_ids)),
+        transport_(std::make_shared<SharedTransport>(memory_, rank, device_ids_)) {}
+
+  std::unique_ptr<Communicator> Connect(int) final {
+    return std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
+  }
+  void Abort() noexcept final {
+    if (memory_->Abort(rank_)) aborted_first_.store(true, std::memory_order_release);
+  }
+  void StepBegins(int, int64_t step) noexcept final { transport_->StepBegins(step); }
+  void StepEnds(int, int64_t step) noexcept final { transport_->StepEnds(step); }
+
+  /*! \brief Whether this worker's failure came before all others'. */
+  bool aborted_first() const { return aborted_first_.load(std::memory_order_acquire); }
+
+ private:
+  const std::shared_ptr<SharedMemory> memory_;
+  const int rank_;
+  const std::vector<int> device_ids_;
+  const std::shared_ptr<SharedTransport> transport_;
+  std::atomic<bool> aborted_first_{false};
+};
+
+}  // namespace distir::runtime::cpu
+
+#endif  // DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_

@@ -1,0 +1,98 @@
+"""Functions that tests run on workers; imported by the tests, and by workers that are processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+
+import tvm
+import tvm_ffi
+
+from distir_ext._host_array import host_array
+
+
+def poison(tensor):
+    """Fills a tensor with bytes that no test expects, so that unwritten elements show."""
+    size = tensor.numpy().nbytes
+    ctypes.memset(host_array(tensor).source.data_ptr(), 0xA5, size)
+
+
+@tvm_ffi.register_global_func("distir.test.run_builtin", override=True)
+def run_builtin(name, *arguments):
+    """A builtin of the runtime on this worker; its outputs are allocated here and returned.
+
+    The last two arguments are the shape of the output (None if there is none, a list if there are
+    several) and its dtype.
+    """
+    *arguments, shapes, dtype = arguments
+    several = isinstance(shapes, list | tvm_ffi.Array)
+    outputs = []
+    for shape in shapes if several else [] if shapes is None else [shapes]:
+        outputs.append(tvm.runtime.empty(tuple(shape), dtype))
+        poison(outputs[-1])
+    tvm_ffi.get_global_func(f"distir.runtime.{name}")(*arguments, *outputs)
+    return outputs if several else next(iter(outputs), None)
+
+
+@tvm_ffi.register_global_func("distir.test.run_builtins", override=True)
+def run_builtins(calls):
+    """One builtin after the other; their outputs."""
+    return [run_builtin(*call) for call in calls]
+
+
+@tvm_ffi.register_global_func("distir.test.all_reduce_in_place", override=True)
+def all_reduce_in_place(x, groups, reduction):
+    tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, groups, reduction, x)
+    return x
+
+
+@tvm_ffi.register_global_func("distir.test.sleep_and_fail", override=True)
+def sleep_and_fail(seconds):
+    time.sleep(seconds)
+    raise ValueError("boom")
+
+
+@tvm_ffi.register_global_func("distir.test.sleep", override=True)
+def sleep(seconds):
+    time.sleep(seconds)
+
+
+@tvm_ffi.register_global_func("distir.test.kill_after", override=True)
+def kill_after(seconds, number):
+    """The worker's process gets a signal while it is in this function."""
+    time.sleep(seconds)
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+@tvm_ffi.register_global_func("distir.test.exit_with", override=True)
+def exit_with(status):
+    os._exit(status)
+
+
+@tvm_ffi.register_global_func("distir.test.multiply", override=True)
+def multiply(x, w, out):
+    out.copyfrom(x.numpy() * w.numpy())
+
+
+@tvm_ffi.register_global_func("distir.test.kill_self", override=True)
+def kill_self(x, w, out):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tvm_ffi.register_global_func("distir.test.stall", override=True)
+def stall(x, w, out):
+    time.sleep(60)
+
+
+@tvm_ffi.register_global_func("distir.test.process", override=True)
+def process():
+    """The worker's process, its parent and its session of processes."""
+    return tvm_ffi.Shape((os.getpid(), os.getppid(), os.getsid(0)))
+
+
+@tvm_ffi.register_global_func("distir.test.not_a_value", override=True)
+def not_a_value():
+    return tvm_ffi.get_global_func("distir.test.process")
