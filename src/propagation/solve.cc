@@ -236,12 +236,26 @@ class AxisSolver {
     } else {
       waits_[index] = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
     }
+    ClearWhatStays(*link.rule, &merged);
     // What the call cannot compute on shards is not spread: it would only have to be moved.
     rules::DropUnnestable(*link.rule, &merged.factors);
     rules::DropUnnestable(*link.rule, &merged.of_results);
     for (const View& view : views_) {
       Apply(index, *link.rule, view, view.is_result ? merged.of_results : merged.factors,
             merged.source);
+    }
+  }
+
+  void ClearWhatStays(const rules::FactorRule& rule, Merged* merged) const {
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (!rule.factors[f].stays) continue;
+      bool has[2] = {false, false};  // operands, results
+      for (const View& view : views_) {
+        if (!view.factors.empty() && !view.factors[f].empty()) has[view.is_result] = true;
+      }
+      if (has[false] && has[true]) continue;
+      merged->factors[f].clear();
+      merged->of_results[f].clear();
     }
   }
 

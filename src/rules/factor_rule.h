@@ -41,10 +41,13 @@ struct Factor {
   mesh::Reduction reduction = mesh::Reduction::kNone;
   /*! \brief Its shards need not divide it: its dimensions are padded (rules/tails.h). */
   bool may_be_uneven = false;
+  /*! \brief Propagation does not carry it from one side of the call to the other, but keeps what
+   * operands and results both have by what else they are used for. */
+  bool stays = false;
 
   bool operator==(const Factor& other) const {
     return size == other.size && kind == other.kind && reduction == other.reduction &&
-           may_be_uneven == other.may_be_uneven;
+           may_be_uneven == other.may_be_uneven && stays == other.stays;
   }
 };
 

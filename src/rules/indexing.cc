@@ -20,7 +20,9 @@ const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
 
-enum class Along { kWhole, kMoved };
+// kMovedIfUsed: what is split or joined are often different things (the gates of a cell, the halves
+// of a rotation), which are used as their own shardings say.
+enum class Along { kWhole, kMoved, kMovedIfUsed };
 
 // All operands and results have one rank; along the dimensions in `mask` all is needed or elements
 // move.
@@ -29,7 +31,7 @@ FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along alo
   Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
     if (mask[d]) {
-      if (along == Along::kMoved) MovedAlong(view, d, &builder);
+      if (along != Along::kWhole) MovedAlong(view, d, along == Along::kMovedIfUsed, &builder);
       continue;
     }
     int factor = builder.Parallel(sizes[d]);
@@ -42,12 +44,12 @@ FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along alo
 FactorRule Concat(const OpView& view) {
   if (view.operands.empty()) return ReplicateAll(view);
   ffi::Any axis = kConcatAxis(view.call.attrs());
-  return SameRank(view, AxisMask(axis, ShardableRank(view.operands[0])), Along::kMoved);
+  return SameRank(view, AxisMask(axis, ShardableRank(view.operands[0])), Along::kMovedIfUsed);
 }
 
 FactorRule Split(const OpView& view) {
   return SameRank(view, AxisMask(kSplitAxis(view.call.attrs()), ShardableRank(view.operands[0])),
-                  Along::kMoved);
+                  Along::kMovedIfUsed);
 }
 
 FactorRule Flip(const OpView& view) {

@@ -227,6 +227,8 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
       // Results come before all operands.
       choices.push_back(
           {f, ExtendByOthers(*axes, candidates, f), std::numeric_limits<double>::infinity()});
+    } else if (rule.factors[f].stays && cost != nullptr) {
+      continue;  // the results want it whole
     } else if (int source = LargestOperandOf(candidates, f, operand_elements); source >= 0) {
       choices.push_back({f, ExtendByOthers(candidates.operands[source][f], candidates, f),
                          operand_elements[source]});

@@ -26,8 +26,9 @@ inline int SpecialIfKnown(const ir::TensorType& type, int dim, RuleBuilder* buil
 
 /*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
  * they are shared out alike, each tensor's own extent evenly. No factor where a size is unknown or
- * none divides all. */
-inline std::optional<int> MovedAlong(const OpView& view, int dim, RuleBuilder* builder) {
+ * none divides all. `stays` is the factor's. */
+inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays,
+                                     RuleBuilder* builder) {
   int64_t size = 0;
   for (const auto* tensors : {&view.operands, &view.results}) {
     for (const ir::TensorType& type : *tensors) {
@@ -37,7 +38,9 @@ inline std::optional<int> MovedAlong(const OpView& view, int dim, RuleBuilder* b
     }
   }
   if (size <= 1) return std::nullopt;
-  const int factor = builder->Special(size);
+  Factor moved = {size, FactorKind::kSpecial};
+  moved.stays = stays;
+  const int factor = builder->Add(moved);
   for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
   for (size_t r = 0; r < view.results.size(); ++r) builder->Result(r, dim, factor);
   return factor;

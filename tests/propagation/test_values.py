@@ -276,7 +276,7 @@ def test_match_cast_keeps_the_placement():
     assert repr(result["main"].params[1].ty.fields[0].placement) == '"S[1]"'
 
 
-def test_split_and_concat_on_a_sharded_dimension_stay_sharded():
+def test_parts_of_a_sharded_dimension_are_sharded_as_they_are_used():
     @I.ir_module
     class Before:
         I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
@@ -291,7 +291,22 @@ def test_split_and_concat_on_a_sharded_dimension_stay_sharded():
             return c
 
     found = placements(propagated(Before))
-    assert found["a"] == found["b"] == found["c"] == "mesh[0] S[0], S[1]"
+    assert found["a"] == found["b"] == found["c"] == "mesh[0] S[0], R"
+
+    @I.ir_module
+    class Used:
+        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+
+        @R.function
+        def main(x: R.Tensor((8, 12), "float32")):
+            x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0], S[1]")
+            parts = R.split(x0, 3, axis=1)
+            a = R.exp(parts[0])
+            b = R.dist.annotate_sharding(a, "mesh[0]", "S[0], S[1]")
+            return b
+
+    found = placements(propagated(Used))
+    assert found["a"] == "mesh[0] S[0], S[1]"
 
 
 def test_parts_that_shards_do_not_divide_are_whole():
