@@ -10,6 +10,7 @@ from distir_ext import (
     _script,
     _warnings,
     analysis,
+    stages,
     testing,
     transform,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "lower",
     "register_rule",
     "registered_rules",
+    "stages",
     "testing",
     "transform",
     "unregister_rule",

@@ -29,7 +29,7 @@ import psutil
 import tvm_ffi
 
 from distir_ext._global_arrays import flatten
-from distir_ext._workers import WorkerError, Workers, stalled_message
+from distir_ext._workers import QueuedStep, WorkerError, Workers, stalled_message
 
 # Global functions that a first, failed import of tvm.runtime.disco leaves behind; registering them
 # again would fail.
@@ -153,8 +153,42 @@ class ThreadWorkers(Workers):
             for function in functions
         ]
         job = self._submit(self._native, name, functions, [list(a) for a in arguments])
+        self._await(name, [job])
+        return list(self._results(job))
+
+    def run_queued(
+        self,
+        name: str,
+        programs: Sequence[Any],
+        steps: Sequence[Sequence[Sequence[Any]]],
+        in_flight: Sequence[int | None],
+        finishers: Sequence[int],
+    ) -> list[QueuedStep]:
+        self.check_open()
+        submit = tvm_ffi.get_global_func("distir.runtime.session_submit_after")
+        times = tvm_ffi.get_global_func("distir.runtime.job_times")
+        jobs: list[Any] = []
+        for index, arguments in enumerate(steps):
+            after = [
+                jobs[index - limit] if limit is not None and limit <= index else None
+                for limit in in_flight
+            ]
+            values = [list(each) for each in arguments]
+            last = tvm_ffi.Shape(tuple(finishers))
+            jobs.append(submit(self._native, name, list(programs), values, after, last))
+        self._await(name, jobs)
+        return [
+            QueuedStep(
+                [list(flatten(result)) for result in self._results(job)],
+                [(time[0], time[1], time[2]) for time in times(job)],
+            )
+            for job in jobs
+        ]
+
+    def _await(self, name: str, jobs: Sequence[Any]) -> None:
+        """Waits for all workers, for each step as long as it may take; raises what one raised."""
         try:
-            done = self._wait_until_done(job)
+            done = all(self._wait_until_done(job) for job in jobs)
         except BaseException as interruption:
             reason = f'"{name}" was interrupted by {type(interruption).__name__}'
             tvm_ffi.get_global_func("distir.runtime.session_abort")(self._native, reason)
@@ -169,7 +203,6 @@ class ThreadWorkers(Workers):
                 tvm_ffi.get_global_func("distir.runtime.session_abandon")(self._native)
             self.close(str(error))
             raise error
-        return list(self._results(job))
 
     def _wait_until_done(self, job: Any) -> bool:
         """Whether all workers are done; if not, a stalled one is the session's failure."""

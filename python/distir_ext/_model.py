@@ -11,7 +11,9 @@ import tvm_ffi
 
 from distir_ext._executables import executable_module
 from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
+from distir_ext._microbatches import BatchDims
 from distir_ext._params.shards import HeldWeight, write_shards
+from distir_ext._pipeline import Pipeline
 from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._weights import Params, Rename, Weights, load_weights
 from distir_ext._workers import Workers
@@ -62,12 +64,62 @@ class ModelFunction:
             raise TypeError(
                 f'"{spec.name}" takes {len(spec.inputs)} inputs ({names}), {len(inputs)} were given'
             )
+        cutter, arguments = self._prepare(inputs)
+        results = self._workers.run_programs(spec.name, self._programs, arguments)
+        return unflatten(spec.result, iter(self._assemble(results, cutter)))
+
+    def pipeline(
+        self,
+        microbatches: int,
+        *,
+        schedule: str = "gpipe",
+        batch_dims: BatchDims | None = None,
+        result_dims: int | Sequence[int | None] | None = 0,
+    ) -> Pipeline:
+        """The function for batches of several microbatches, whose stages overlap.
+
+        The executable is built for one microbatch, or for a symbolic batch. That the function
+        treats the rows of a batch apart from each other is for the caller to know: a batch
+        norm in training, for one, gives another result on microbatches.
+
+        Args:
+            microbatches: Into how many a batch is cut.
+            schedule: ``"gpipe"``: a stage begins a microbatch as soon as it can; ``"1f1b"``: it
+                does not run ahead, see :func:`distir_ext.stages.schedule`.
+            batch_dims: By name of an input the dimension along which it is cut; None if it is the
+                same for all microbatches. An input that is not named is cut along dimension 0,
+                unless it has the size of one microbatch there.
+            result_dims: The dimension along which results are joined: for all tensors of the
+                result, or one entry for each of its leaves. None: a tuple with a result per
+                microbatch.
+
+        Raises:
+            ValueError: an unknown schedule, a number of microbatches that is not positive, or dims
+                that do not fit the function.
+        """
+        return Pipeline(
+            self._workers,
+            self._spec,
+            self._prepare,
+            lambda steps, limits, finishers: self._workers.run_queued(
+                self._spec.name, self._programs, steps, limits, finishers
+            ),
+            self._assemble,
+            microbatches,
+            schedule,
+            batch_dims,
+            result_dims,
+        )
+
+    def _prepare(self, inputs: Sequence[Any]) -> tuple[ArgumentCutter, list[list[Any]]]:
+        """Checks inputs; per rank the arguments of its program."""
+        spec = self._spec
         cutter = ArgumentCutter(self._workers, self._sizes)
         cuts = [
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
-        arguments = []
+        arguments: list[list[Any]] = []
         for rank, device in enumerate(self._workers.device_ids):
             program = spec.program_of.get(device)
             weights = self._weights[rank]
@@ -80,10 +132,10 @@ class ModelFunction:
             if program is not None and program.sizes:
                 sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
                 arguments[-1].append(tvm_ffi.Shape(sizes))
-        results = self._workers.run_programs(spec.name, self._programs, arguments)
-        return self._assemble(results, cutter)
+        return cutter, arguments
 
-    def _assemble(self, results: Sequence[Any], cutter: ArgumentCutter) -> Any:
+    def _assemble(self, results: Sequence[Any], cutter: ArgumentCutter) -> list[Any]:
+        """The leaves of the global result."""
         spec = self._spec
         shards: list[dict[int, Any]] = [{} for _ in spec.result_leaves]
         for device, values in zip(self._workers.device_ids, results, strict=True):
@@ -97,11 +149,10 @@ class ModelFunction:
                 )
             for index, value in zip(program.results, values, strict=True):
                 shards[index][device] = value
-        joined = [
+        return [
             join(self._workers, leaf, held, f'result {index} of "{spec.name}"', cutter.binding)
             for index, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
         ]
-        return unflatten(spec.result, iter(joined))
 
     def held_weights(self) -> dict[str, HeldWeight]:
         """The function's weights as the workers hold them, by name.

@@ -113,12 +113,14 @@ def _in_order(lists: set[tuple[ParamSpec, ...]], params: Sequence[Any]) -> dict[
             "the functions of the executable have different weights; pass them by name"
         )
     weights: tuple[ParamSpec, ...] = next(iter(lists), ())
-    if len(values) != len(weights):
-        expected = ", ".join(param.name for param in weights)
+    # A weight that several stages of a pipeline have is in the list once for each.
+    names = list(dict.fromkeys(param.name for param in weights))
+    if len(values) != len(names):
+        expected = ", ".join(names)
         raise ValueError(
-            f"the executable has {len(weights)} weights ({expected}), {len(values)} were given"
+            f"the executable has {len(names)} weights ({expected}), {len(values)} were given"
         )
-    return {param.name: value for param, value in zip(weights, values, strict=True)}
+    return dict(zip(names, values, strict=True))
 
 
 def _needed(workers: Workers, signature: Signature) -> list[set[ParamSpec]]:

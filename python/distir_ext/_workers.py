@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -34,6 +35,20 @@ class WorkerError(RuntimeError):
             f'worker {self.worker} (device {self.device}) failed in "{self.function}"{where}: '
             f"{self.kind}: {failure['message']}"
         )
+
+
+@dataclass(frozen=True)
+class QueuedStep:
+    """What came of a step that was queued behind others.
+
+    Attributes:
+        results: Per rank the leaves of its result.
+        times: Per rank when the worker began the step, had received the last value from another
+            mesh, and ended, in seconds of one clock; None where workers do not measure it.
+    """
+
+    results: list[list[Any]]
+    times: list[tuple[float, float, float]] | None = None
 
 
 class Workers(ABC):
@@ -94,6 +109,32 @@ class Workers(ABC):
         Returns:
             Per rank the leaves of its result, left to right.
         """
+
+    def run_queued(
+        self,
+        name: str,
+        programs: Sequence[Any],
+        steps: Sequence[Sequence[Sequence[Any]]],
+        in_flight: Sequence[int | None],
+        finishers: Sequence[int],
+    ) -> list[QueuedStep]:
+        """Runs programs several times; where workers can, they go on without waiting for others.
+
+        Args:
+            name: What messages call these steps.
+            programs: Per rank a program, or None if the worker has nothing to do.
+            steps: Per step and rank the arguments.
+            in_flight: Per rank how many steps it may have begun that the finishers have not
+                finished; None for any number.
+            finishers: Ranks.
+
+        Returns:
+            What came of each step.
+
+        Raises:
+            As :meth:`run`.
+        """
+        return [QueuedStep(self.run_programs(name, programs, arguments)) for arguments in steps]
 
     @abstractmethod
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import tvm
@@ -9,9 +10,12 @@ import tvm_ffi
 
 from distir_ext.annotate import AnnotateSharding
 from distir_ext.cluster import SetCluster
+from distir_ext.mesh import Mesh
+from distir_ext.stages import stage_meshes
 
 __all__ = [
     "AnnotateSharding",
+    "AssignStages",
     "DispatchMatmul",
     "ExpandSharded",
     "LegalizeRedistribute",
@@ -24,8 +28,89 @@ __all__ = [
 ]
 
 
+OPERATIONS = 989e12
+"""Operations per second of a device: bfloat16, dense (NVIDIA H100 SXM data sheet)."""
+
+MEMORY_BANDWIDTH = 3.35e12
+"""Bytes per second of a device's memory (the same)."""
+
+
 def _native(name: str) -> tvm.transform.Pass:
     return tvm_ffi.get_global_func(f"distir.transform.{name}")()
+
+
+def AssignStages(  # noqa: N802
+    meshes: Mesh | Sequence[Mesh],
+    axis: str | None = None,
+    *,
+    func: str = "main",
+    slack: float = 0.05,
+    operations: float = OPERATIONS,
+    memory_bandwidth: float = MEMORY_BANDWIDTH,
+) -> tvm.transform.Pass:
+    """Cuts a function into contiguous stages, each on a mesh of its own, before PropagateSharding.
+
+    The stages take equally long, as far as operators can be cut (a call of a function is one),
+    and of such cuts the one with the least transfers between stages is taken. What a stage is
+    given, weights and results of others, is annotated with its mesh. Annotations that are there
+    already keep what they say of the other axes, on the mesh of the stage.
+    A weight that several stages use is a parameter of each, under the same name.
+    ``docs/pipeline.md`` says what is estimated and how.
+
+    Args:
+        meshes: A mesh with an axis for stages, or a mesh per stage. These have axes of the same
+            names; their sizes may differ.
+        axis: The axis for stages, of one mesh.
+        func: The function; nothing may call it.
+        slack: By how much the slowest stage may be slower than it has to be, where that saves
+            transfers; 0.05 is 5 %.
+        operations: Additions and multiplications per second of a device.
+        memory_bandwidth: Bytes per second that a device reads and writes.
+
+    Raises:
+        TypeError: ``meshes`` are none.
+        ValueError: The mesh has no such axis; the stages' axes differ; a number is not positive.
+
+    Raises (when applied):
+        ValueError: There is no such function, or fewer operators than stages; an annotation lies
+            on another mesh, or is sharded along the axis of the stages; a value that is no tensor
+            (a KV cache) would have to move between stages.
+    """
+    if isinstance(meshes, Mesh):
+        if axis is None:
+            raise ValueError("one mesh is cut into stages along an axis; state axis=")
+        stages = stage_meshes(meshes, axis)
+        whole, index = meshes.device_mesh, meshes.axis_names.index(axis)
+    else:
+        stages, whole, index = _checked_stages(meshes, axis), None, 0
+    for name, value in (("operations", operations), ("memory_bandwidth", memory_bandwidth)):
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value}; it must be positive")
+    if not (math.isfinite(slack) and slack >= 0):
+        raise ValueError(f"slack is {slack}; it must be at least 0")
+    make = tvm_ffi.get_global_func("distir.transform.AssignStages")
+    device_meshes = [mesh.device_mesh for mesh in stages]
+    return make(
+        func, device_meshes, whole, index, float(operations), float(memory_bandwidth), float(slack)
+    )
+
+
+def _checked_stages(meshes: Sequence[Mesh], axis: str | None) -> tuple[Mesh, ...]:
+    stages = tuple(meshes)
+    for mesh in stages:
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"a stage needs a Mesh, not {type(mesh).__name__}")
+    if axis is not None:
+        raise ValueError(f"axis={axis!r} is for one mesh that is cut, not for a mesh per stage")
+    if not stages:
+        raise ValueError("there are no stages")
+    for index, mesh in enumerate(stages):
+        if mesh.axis_names != stages[0].axis_names:
+            raise ValueError(
+                f"the mesh of stage {index} has axes {mesh.axis_names}, that of stage 0 "
+                f"{stages[0].axis_names}; they must be the same"
+            )
+    return stages
 
 
 def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes so

@@ -46,6 +46,7 @@ const char* Description(CollectiveKind kind) {
 const ir::AttrField kDistributionMesh("relax.attrs.DistributionAttrs", "device_mesh");
 const ir::AttrField kDistributionPlacement("relax.attrs.DistributionAttrs", "placement");
 const ir::GlobalFunction kRedistribute("relax.op.dist.redistribute");
+const ir::GlobalFunction kAnnotateSharding("relax.op.dist.annotate_sharding");
 
 std::optional<CollectiveKind> KindOf(const ir::Expr& op, const std::string& prefix) {
   if (!ir::Op::Is(op)) return std::nullopt;
@@ -117,6 +118,13 @@ bool CanCombine(CollectiveKind kind) {
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target) {
   ir::Call call = kRedistribute(value, target.device_mesh(), target.placement()).cast<ir::Call>();
   ir::SetType(call, target);
+  return call;
+}
+
+ir::Call MakeAnnotation(const ir::Expr& value, const ir::DeviceMesh& mesh,
+                        const ir::Placement& placement) {
+  ir::Call call = kAnnotateSharding(value, mesh, placement).cast<ir::Call>();
+  ir::SetType(call, value.ty());
   return call;
 }
 

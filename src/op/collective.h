@@ -62,7 +62,12 @@ bool CanCombine(CollectiveKind kind);
 /*! \brief R.dist.redistribute(value, device_mesh, placement). */
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target);
 
-/*! \brief The target of a DTensor collective or redistribute call, from its attributes. */
+/*! \brief R.dist.annotate_sharding(value, device_mesh, placement), of the type of the value. */
+ir::Call MakeAnnotation(const ir::Expr& value, const ir::DeviceMesh& mesh,
+                        const ir::Placement& placement);
+
+/*! \brief The target of a DTensor collective, redistribute or annotate_sharding call, from its
+ * attributes. */
 ir::DeviceMesh TargetMesh(const ir::Call& call);
 ir::Placement TargetPlacement(const ir::Call& call);
 std::vector<int> ReduceAxes(const ir::Call& call);

@@ -1,5 +1,5 @@
 // PropagateSharding: from annotations to DTensor types, across functions.
-#include "ir/pass.h"
+#include "propagation/pass.h"
 
 #include <tvm/ffi/reflection/registry.h>
 
@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ir/build.h"
+#include "ir/pass.h"
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "propagation/batch_dims.h"
@@ -177,11 +178,8 @@ class Propagation {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
     }
     for (const ir::GlobalVar& root : roots) {
-      Program program =
-          Unfold(GraphOf(root),
-                 [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
       std::vector<Step> steps;
-      Solve(&program, meshes_, cluster_, &steps);
+      Program program = SolvedProgram(root, &steps);
       emitter.EmitRoot(program, std::move(steps), root.name());
     }
     for (const EmittedFunction& emitted : emitter.functions())
@@ -189,7 +187,31 @@ class Propagation {
     return ir::MakeModule(functions, mod_.attrs(), meshes_.GlobalInfos());
   }
 
+  VarPlacements PlacementsOf(const ir::GlobalVar& function, const mesh::Mesh& view) {
+    std::vector<Step> steps;
+    const Program program = SolvedProgram(function, &steps);
+    const Instance& instance = program.instances[0];
+    VarPlacements placements;
+    for (const auto& [var, slots] : instance.graph->var_slots) {
+      std::vector<std::vector<int>>& of_var = placements[var];
+      for (int local : slots) {
+        const SlotState& slot = program.slots[instance.Slot(local)];
+        of_var.push_back(mesh::ToPlacementOn(view, meshes_.Root(slot.root), slot.sharding)
+                             .value_or(std::vector<int>(view.ndim(), -1)));
+      }
+    }
+    return placements;
+  }
+
  private:
+  Program SolvedProgram(const ir::GlobalVar& root, std::vector<Step>* steps) {
+    Program program =
+        Unfold(GraphOf(root),
+               [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
+    Solve(&program, meshes_, cluster_, steps);
+    return program;
+  }
+
   const FunctionGraph& GraphOf(const ir::GlobalVar& gv) {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
@@ -225,6 +247,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace
+
+VarPlacements SolvedPlacements(const ir::IRModule& mod, const ir::GlobalVar& function,
+                               const ir::DeviceMesh& view) {
+  return Propagation(mod).PlacementsOf(function, op::ToMesh(view));
+}
 
 }  // namespace propagation
 }  // namespace distir

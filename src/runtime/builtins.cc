@@ -18,6 +18,7 @@
 
 #include "runtime/add_rms_norm.h"
 #include "runtime/format_list.h"
+#include "runtime/job.h"
 #include "runtime/strided_copy.h"
 #include "runtime/worker_context.h"
 
@@ -205,6 +206,7 @@ void RunTransfer(const char* operation, const String& plan_json, const TensorVie
                ffi::DLDataTypeToString(out->dtype()));
   }
   worker.communicator().Transfer(plan, x, out);
+  if (!plan.receives.empty()) worker.received_at = Now();
 }
 
 // Relax has no call without a result; an empty shape costs nothing and has a type (R.Shape([])).

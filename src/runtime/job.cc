@@ -2,16 +2,22 @@
 
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace distir::runtime {
 
 namespace ffi = tvm::ffi;
 
+double Now() {
+  const auto since_epoch = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(since_epoch).count();
+}
+
 void JobObj::WorkerDone(int rank) {
   std::lock_guard<std::mutex> lock(mutex_);
   done_.insert(rank);
-  if (done_.size() == functions.size()) all_done_.notify_all();
+  changed_.notify_all();
 }
 
 bool JobObj::Done(int rank) const {
@@ -21,8 +27,16 @@ bool JobObj::Done(int rank) const {
 
 bool JobObj::Wait(double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return all_done_.wait_for(lock, std::chrono::duration<double>(seconds),
-                            [this] { return done_.size() == functions.size(); });
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [this] { return done_.size() == functions.size(); });
+}
+
+bool JobObj::WaitFor(const std::vector<int>& ranks, double seconds) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] {
+    return std::all_of(ranks.begin(), ranks.end(),
+                       [this](int rank) { return done_.count(rank) != 0; });
+  });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -31,6 +45,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("distir.runtime.job_wait",
            [](const ffi::ObjectPtr<JobObj>& job, double seconds) { return job->Wait(seconds); })
+      .def("distir.runtime.job_times",
+           [](const ffi::ObjectPtr<JobObj>& job) {
+             ffi::Array<ffi::Array<double>> times;
+             for (const WorkTime& time : job->times)
+               times.push_back({time.begin, time.received, time.end});
+             return times;
+           })
       .def("distir.runtime.job_results", [](const ffi::ObjectPtr<JobObj>& job) {
         return ffi::Array<ffi::Any>(job->results.begin(), job->results.end());
       });

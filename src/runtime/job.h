@@ -21,6 +21,16 @@
 
 namespace distir::runtime {
 
+/*! \brief When a worker ran its part of a job, in seconds of the steady clock. */
+struct WorkTime {
+  double begin = 0;
+  double received = 0;  // when the last value came from another mesh; `begin` where none did
+  double end = 0;
+};
+
+/*! \brief Seconds of the steady clock, which is one for all threads. */
+double Now();
+
 class JobObj : public tvm::ffi::Object {
  public:
   /*! \brief Number of the step in its session; steps run in this order on every worker. */
@@ -31,11 +41,19 @@ class JobObj : public tvm::ffi::Object {
   std::vector<tvm::ffi::Optional<tvm::ffi::Function>> functions;
   std::vector<tvm::ffi::Array<tvm::ffi::Any>> arguments;
   std::vector<tvm::ffi::Any> results;
+  std::vector<WorkTime> times;
+  /*! \brief Per rank an earlier job that `finishers` must be done with before the worker begins;
+   * null: it begins at once. */
+  std::vector<tvm::ffi::ObjectPtr<JobObj>> after;
+  /*! \brief Ranks. */
+  std::vector<int> finishers;
 
   /*! \brief Called by each worker once, after it has written its result. */
   void WorkerDone(int rank);
   /*! \brief Whether a worker is done. */
   bool Done(int rank) const;
+  /*! \brief Waits until the workers of these ranks are done. \return Whether they are. */
+  bool WaitFor(const std::vector<int>& ranks, double seconds);
   /*! \brief Waits until all workers are done. \return Whether they are. */
   bool Wait(double seconds);
 
@@ -44,7 +62,7 @@ class JobObj : public tvm::ffi::Object {
 
  private:
   mutable std::mutex mutex_;
-  std::condition_variable all_done_;
+  std::condition_variable changed_;
   std::set<int> done_;
 };
 

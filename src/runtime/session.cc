@@ -39,10 +39,26 @@ std::vector<int> CheckDeviceIds(const ffi::Shape& device_ids) {
   return ids;
 }
 
+// How often a worker that waits for its turn looks whether the session has failed, in seconds.
+constexpr double kTurnSlice = 0.1;
+
+void AwaitTurn(SessionState* session, JobObj* job, int rank) {
+  if (job->after.empty() || job->after[rank] == nullptr) return;
+  while (!session->failed() && !job->after[rank]->WaitFor(job->finishers, kTurnSlice)) {
+  }
+  job->after[rank] = nullptr;
+}
+
 void RunOnWorker(JobObj* job, WorkerContext* worker) {
   const int rank = worker->rank();
+  AwaitTurn(&worker->session(), job, rank);
+  WorkTime& time = job->times[rank];
+  time.begin = Now();
+  worker->received_at = time.begin;
   RunStep(worker, job->step, job->name, job->functions[rank], job->arguments[rank],
           &job->results[rank]);
+  time.received = worker->received_at;
+  time.end = Now();
   // What the step was given goes before the controller hears of its end, not some time after.
   job->functions[rank] = std::nullopt;
   job->arguments[rank] = ffi::Array<ffi::Any>();
@@ -97,7 +113,9 @@ SessionObj::~SessionObj() {
 
 ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
                                           const ffi::Array<ffi::Optional<ffi::Function>>& functions,
-                                          const ffi::Array<ffi::Array<ffi::Any>>& arguments) {
+                                          const ffi::Array<ffi::Array<ffi::Any>>& arguments,
+                                          const ffi::Array<ffi::Optional<ffi::ObjectRef>>& after,
+                                          const ffi::Shape& finishers) {
   const size_t num_workers = state_->device_ids().size();
   if (functions.size() != num_workers || arguments.size() != num_workers) {
     TVM_FFI_THROW(ValueError) << "a job needs functions and arguments for each of the "
@@ -109,6 +127,12 @@ ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
   job->functions.assign(functions.begin(), functions.end());
   job->arguments.assign(arguments.begin(), arguments.end());
   job->results.resize(num_workers);
+  job->times.resize(num_workers);
+  for (const ffi::Optional<ffi::ObjectRef>& earlier : after) {
+    job->after.push_back(
+        earlier.has_value() ? ffi::Any(earlier.value()).cast<ffi::ObjectPtr<JobObj>>() : nullptr);
+  }
+  job->finishers.assign(finishers.begin(), finishers.end());
 
   CheckNotOwnWorker("start a step of");
   std::lock_guard<std::mutex> lock(mutex_);
@@ -187,6 +211,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
               const ffi::Array<ffi::Optional<ffi::Function>>& functions,
               const ffi::Array<ffi::Array<ffi::Any>>& arguments) {
              return session->Submit(name, functions, arguments);
+           })
+      .def("distir.runtime.session_submit_after",
+           [](const SessionPtr& session, const ffi::String& name,
+              const ffi::Array<ffi::Optional<ffi::Function>>& functions,
+              const ffi::Array<ffi::Array<ffi::Any>>& arguments,
+              const ffi::Array<ffi::Optional<ffi::ObjectRef>>& after, const ffi::Shape& finishers) {
+             return session->Submit(name, functions, arguments, after, finishers);
            })
       .def("distir.runtime.session_abort",
            [](const SessionPtr& session, const ffi::String& why) {

@@ -41,11 +41,18 @@ class SessionObj : public tvm::ffi::Object {
              const tvm::ffi::String& ccl);
   ~SessionObj();
 
-  /*! \brief Queues a job on all workers. \throws RuntimeError if the session is closed. */
+  /*!
+   * \brief Queues a job on all workers.
+   * \param after Per rank the job that its worker waits for, if any, or empty: see JobObj::after.
+   * \param finishers Ranks.
+   * \throws RuntimeError if the session is closed.
+   */
   tvm::ffi::ObjectPtr<JobObj> Submit(
       const tvm::ffi::String& name,
       const tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::Function>>& functions,
-      const tvm::ffi::Array<tvm::ffi::Array<tvm::ffi::Any>>& arguments);
+      const tvm::ffi::Array<tvm::ffi::Array<tvm::ffi::Any>>& arguments,
+      const tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::ObjectRef>>& after = {},
+      const tvm::ffi::Shape& finishers = {});
 
   /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. */
   void Close();

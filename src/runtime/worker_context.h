@@ -56,6 +56,9 @@ class WorkerContext {
   /*! \brief This worker's part of a segment plan. */
   const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
+  /*! \brief When the last value came from another mesh, as WorkTime has it. */
+  double received_at = 0;
+
  private:
   WorkerContext(std::shared_ptr<SessionState> session, int rank);
   RankOf MakeRankOf() const;

@@ -1,0 +1,89 @@
+"""In which order devices run the stages of a pipeline, as data.
+
+An *event* is one stage on one microbatch. A schedule lists the events of every device in order.
+There are no backward passes here: events are forward passes, and a microbatch is done when the last
+stage is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+KINDS = ("gpipe", "1f1b", "interleaved")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One stage on one microbatch."""
+
+    stage: int
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The events of every device, in order.
+
+    Attributes:
+        kind: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``.
+        stages: Number of stages.
+        microbatches: Number of microbatches.
+        devices: Per device (or group of devices that run the same stages) its events.
+        in_flight: Per stage, how many microbatches it may have begun that the last stage has not
+            finished; None for any number.
+    """
+
+    kind: str
+    stages: int
+    microbatches: int
+    devices: tuple[tuple[Event, ...], ...]
+    in_flight: tuple[int, ...] | None = None
+
+
+def schedule(kind: str, stages: int, microbatches: int, chunks: int = 1) -> Schedule:
+    """The schedule of a name.
+
+    - ``"gpipe"`` (Huang and others, "GPipe", arXiv:1811.06965): each device has one stage and runs
+      the microbatches in order, as soon as they come.
+    - ``"1f1b"`` (Narayanan and others, "PipeDream", arXiv:1806.03377): the same order, but stage
+      ``s`` of ``p`` begins a microbatch only when at most ``p - s - 1`` earlier ones that it has
+      begun are not through the last stage. Without backward passes this bounds what is
+      stored between stages, and costs no time where stages are equally fast.
+    - ``"interleaved"`` (Narayanan and others, arXiv:2104.04473): each of ``p = stages / chunks``
+      devices has ``chunks`` stages, device ``d`` the stages ``d``, ``d + p``, ``d + 2 p``, ...; it
+      runs one of them for ``p`` microbatches, then the next.
+
+    Args:
+        kind: One of these names.
+        stages: Number of stages in all.
+        microbatches: Number of microbatches.
+        chunks: Stages per device, for ``"interleaved"``; 1 for the others.
+
+    Raises:
+        ValueError: an unknown name, numbers that are not positive, stages that ``chunks`` does
+            not divide, or chunks where each device has one stage.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"there is no schedule {kind!r}; there are {', '.join(KINDS)}")
+    for name, value in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    if kind != "interleaved" and chunks != 1:
+        raise ValueError(f"schedule {kind!r} has one stage per device, not chunks={chunks}")
+    if stages % chunks != 0:
+        raise ValueError(f"{stages} stages do not divide into chunks={chunks} per device")
+    num_devices = stages // chunks
+    devices = tuple(
+        tuple(_events(device, num_devices, microbatches, chunks)) for device in range(num_devices)
+    )
+    limits = tuple(range(stages, 0, -1)) if kind == "1f1b" else None
+    return Schedule(kind, stages, microbatches, devices, limits)
+
+
+def _events(device: int, num_devices: int, microbatches: int, chunks: int) -> Iterator[Event]:
+    # With one chunk the groups make no difference: the microbatches follow each other.
+    for first in range(0, microbatches, num_devices):
+        for chunk in range(chunks):
+            for microbatch in range(first, min(first + num_devices, microbatches)):
+                yield Event(chunk * num_devices + device, microbatch)

@@ -1,0 +1,66 @@
+"""Pipelines: meshes of stages, schedules, and when stages run.
+
+``dx.transform.AssignStages`` cuts a function into stages; ``model["main"].pipeline(microbatches)``
+runs it so that they overlap. What is here needs neither: it is what both are described with.
+``docs/pipeline.md`` is the guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from distir_ext._microbatches import JoinedArray
+from distir_ext._pipeline import Pipeline
+from distir_ext._schedule import Event, Schedule, schedule
+from distir_ext._timeline import TimedEvent, Timeline, simulate
+from distir_ext.mesh import Mesh
+
+__all__ = [
+    "Event",
+    "JoinedArray",
+    "Pipeline",
+    "Schedule",
+    "TimedEvent",
+    "Timeline",
+    "schedule",
+    "simulate",
+    "stage_meshes",
+]
+
+
+def stage_meshes(mesh: Mesh, axis: str) -> tuple[Mesh, ...]:
+    """The meshes that a mesh falls into along one axis.
+
+    Args:
+        mesh: The whole mesh.
+        axis: Its axis that numbers the stages.
+
+    Returns:
+        One mesh per coordinate, with the other axes; where there are no others, with an axis of
+        this name and size 1.
+
+    Raises:
+        ValueError: the mesh has no such axis.
+
+    Example:
+        >>> stage_meshes(Mesh((2, 2), ("pp", "tp")), "pp")
+        (Mesh((2,), ('tp',)), Mesh((2,), ('tp',), device_ids=range(2, 4)))
+    """
+    if axis not in mesh.axis_names:
+        known = ", ".join(map(repr, mesh.axis_names))
+        raise ValueError(f"there is no mesh axis {axis!r}; the axes are {known}")
+    index = mesh.axis_names.index(axis)
+    inner = prod(mesh.shape[index + 1 :])
+    shape = mesh.shape[:index] + mesh.shape[index + 1 :] or (1,)
+    names = mesh.axis_names[:index] + mesh.axis_names[index + 1 :] or (axis,)
+    size = mesh.shape[index]
+    return tuple(Mesh(shape, names, _ids_at(mesh, size, inner, stage)) for stage in range(size))
+
+
+def _ids_at(mesh: Mesh, size: int, inner: int, stage: int) -> Sequence[int]:
+    return [
+        device
+        for position, device in enumerate(mesh.device_ids)
+        if position // inner % size == stage
+    ]

@@ -1,0 +1,403 @@
+// AssignStages: a function's bindings in contiguous stages, each on a mesh of its own.
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cost/cluster.h"
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/rewriter.h"
+#include "op/collective.h"
+#include "op/mesh_table.h"
+#include "propagation/batch_dims.h"
+#include "propagation/pass.h"
+#include "stages/stage_meshes.h"
+#include "stages/stage_plan.h"
+#include "stages/work.h"
+#include "support/error.h"
+
+namespace distir {
+namespace stages {
+
+namespace {
+
+bool IsAnnotation(const ir::Call& call) {
+  return call.defined() && ir::IsOp(call.op(), "relax.dist.annotate_sharding");
+}
+
+/*! \brief Puts a function's annotations on the mesh of a stage. */
+class AnnotationMover : public ir::FunctionRewriter {
+ public:
+  using CalleeAt = std::function<ir::Expr(const ir::Expr&)>;
+
+  AnnotationMover(StageMeshes* meshes, int stage, CalleeAt callee_at)
+      : meshes_(*meshes), stage_(stage), callee_at_(std::move(callee_at)) {}
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    ir::Call call = ir::Call::Cast(value);
+    if (IsAnnotation(call)) {
+      Bind(var,
+           meshes_.Annotate(Rewrite(call.args()[0]), stage_, meshes_.DimsOf(call, var.name())));
+    } else if (call.defined() && ir::GlobalVar::Is(call.op())) {
+      Bind(var, ir::MakeCall(call.ty(), callee_at_(call.op()), RewriteAll(call.args()),
+                             call.attrs(), call.ty_args(), call.span()));
+    } else {
+      FunctionRewriter::RewriteVarBinding(var, value);
+    }
+  }
+
+ private:
+  StageMeshes& meshes_;
+  const int stage_;
+  const CalleeAt callee_at_;
+};
+
+/*! \brief The functions that the assigned one calls, as each stage calls them. */
+class Callees {
+ public:
+  Callees(const ir::IRModule& mod, StageMeshes* meshes)
+      : functions_(mod.functions()), meshes_(*meshes) {
+    for (const auto& [gv, base] : ir::OrderedFunctions(mod)) names_[gv.name()] = 0;
+  }
+
+  /*! \brief What a stage calls: a copy where the function states shardings, on stages after the
+   * first. */
+  ir::Expr At(const ir::Expr& callee, int stage) {
+    ir::GlobalVar gv = ir::GlobalVar::Cast(callee);
+    ir::Function function = FunctionOf(gv);
+    if (!function.defined() || !StatesShardings(gv)) return callee;
+    auto found = versions_.find({gv.get(), stage});
+    if (found != versions_.end()) return found->second;
+    ir::GlobalVar version = gv;
+    if (stage > 0) {
+      std::string name = gv.name() + "_stage" + std::to_string(stage);
+      while (!names_.emplace(name, 0).second) name += "_";
+      version = ir::MakeGlobalVar(name);
+      ir::SetType(version, gv.ty());
+    }
+    versions_[{gv.get(), stage}] = version;
+    AnnotationMover mover(&meshes_, stage, [&](const ir::Expr& inner) { return At(inner, stage); });
+    written_.emplace_back(version, mover.RewriteFunction(function));
+    return version;
+  }
+
+  bool StatesShardings(const ir::GlobalVar& gv) {
+    auto [known, is_new] = states_.emplace(gv.get(), false);
+    if (!is_new) return known->second;
+    ir::Function function = FunctionOf(gv);
+    bool states = false;
+    if (function.defined()) {
+      ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+        ir::Call call = ir::BoundCall(binding);
+        if (!call.defined()) return;
+        ir::GlobalVar callee = ir::GlobalVar::Cast(call.op());
+        states = states || IsAnnotation(call) || (callee.defined() && StatesShardings(callee));
+      });
+    }
+    return states_[gv.get()] = states;
+  }
+
+  /*! \brief The functions written since the last call. */
+  std::vector<std::pair<ir::GlobalVar, ir::Function>> TakeWritten() { return std::move(written_); }
+
+ private:
+  ir::Function FunctionOf(const ir::GlobalVar& gv) const {
+    auto found = functions_.find(gv);
+    return found == functions_.end() ? ir::Function() : ir::Function::Cast((*found).second);
+  }
+
+  const ir::FunctionMap functions_;
+  StageMeshes& meshes_;
+  std::map<std::string, int> names_;
+  std::map<std::pair<const ffi::Object*, int>, ir::GlobalVar> versions_;
+  std::map<const ffi::Object*, bool> states_;
+  std::vector<std::pair<ir::GlobalVar, ir::Function>> written_;
+};
+
+/*! \brief Writes the function with the mesh of its stage on everything that a stage is given. */
+class StageWriter : public ir::FunctionRewriter {
+ public:
+  StageWriter(const ir::Function& function, const CarriedBindings& carried, const StagePlan& plan,
+              const propagation::VarPlacements& placements, StageMeshes* meshes, Callees* callees)
+      : function_(function),
+        carried_(carried),
+        plan_(plan),
+        placements_(placements),
+        meshes_(*meshes),
+        callees_(*callees) {}
+
+  ir::Function Run() {
+    ir::Function written = RewriteFunction(function_);
+    ffi::Array<ir::Var> params;
+    for (const ir::Var& param : written.params()) {
+      params.push_back(param);
+      for (const ir::Var& copy : copies_[param.get()]) params.push_back(copy);
+    }
+    // What the function says of its result may be more than its body does.
+    return ir::MakeFunction(params, written.body(), function_.ret_ty(), written.is_pure(),
+                            written.attrs());
+  }
+
+ protected:
+  // A value is moved once for each stage, whatever block asks for it first.
+  bool KeepsDataflow() const override { return false; }
+
+  ir::Expr Rewrite(const ir::Expr& expr) override {
+    if (!ir::Var::Is(expr)) return FunctionRewriter::Rewrite(expr);
+    return At(ir::Var::Cast(expr), stage_);
+  }
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (carried_.Find(var) != nullptr) return;  // written where it is used
+    auto assigned = plan_.stage_of.find(var.get());
+    if (assigned != plan_.stage_of.end()) stage_ = assigned->second;
+    ir::Call call = ir::Call::Cast(value);
+    if (IsAnnotation(call)) {
+      auto source = ir::Var::Cast(call.args()[0]);
+      // Straight to where it is wanted, not first to where the stage would have it.
+      ir::Expr moved = source.defined() && IsMade(source) ? FunctionRewriter::Rewrite(source)
+                                                          : Rewrite(call.args()[0]);
+      Bind(var, meshes_.Annotate(moved, stage_, meshes_.DimsOf(call, var.name())));
+      return;
+    }
+    if (call.defined() && ir::GlobalVar::Is(call.op())) {
+      Bind(var, ir::MakeCall(call.ty(), callees_.At(call.op(), stage_), RewriteAll(call.args()),
+                             call.attrs(), call.ty_args(), call.span()));
+      return;
+    }
+    // What a branch uses of outside is moved before it: both branches may use it.
+    if (ir::If::Is(value)) VisitUses(value, [this](const ir::Var& used) { Rewrite(used); });
+    FunctionRewriter::RewriteVarBinding(var, value);
+  }
+
+  void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
+    auto assigned = plan_.stage_of.find(var.get());
+    if (assigned != plan_.stage_of.end()) stage_ = assigned->second;
+    FunctionRewriter::RewriteMatchCast(var, cast);
+  }
+
+  ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
+    if (branch_of.defined()) return Rewrite(value);
+    // Results stay where they are made.
+    stage_ = kWhereItIs;
+    return Rewrite(value);
+  }
+
+ private:
+  static constexpr int kWhereItIs = -1;
+
+  bool IsMade(const ir::Var& var) const { return plan_.stage_of.count(var.get()) > 0; }
+
+  /*! \brief A variable of the original function for a stage. */
+  ir::Expr At(const ir::Var& var, int stage) {
+    const bool is_carried = carried_.IsParam(var) || carried_.Find(var) != nullptr;
+    if (!is_carried) {
+      ir::Expr here = FunctionRewriter::Rewrite(var);
+      if (!IsMade(var) || stage == kWhereItIs || plan_.stage_of.at(var.get()) == stage) return here;
+      return Remembered(var, stage, [&] { return Moved(here, var, stage); });
+    }
+    if (stage == kWhereItIs) stage = Owner(var, 0);
+    return Remembered(var, stage, [&] { return CarriedAt(var, stage); });
+  }
+
+  template <typename Make>
+  ir::Expr Remembered(const ir::Var& var, int stage, Make make) {
+    auto key = std::make_pair(static_cast<const ffi::Object*>(var.get()), stage);
+    auto found = versions_.find(key);
+    if (found == versions_.end()) found = versions_.emplace(key, make()).first;
+    return found->second;
+  }
+
+  /*! \brief The first stage that asked for a variable. */
+  int Owner(const ir::Var& var, int stage) {
+    return owners_.emplace(var.get(), stage).first->second;
+  }
+
+  ir::Expr CarriedAt(const ir::Var& var, int stage) {
+    const Carried* carried = carried_.Find(var);
+    if (carried != nullptr && !carried->param.defined()) {
+      const int outer = std::exchange(stage_, stage);
+      ir::Expr value = FunctionRewriter::Rewrite(carried->value);
+      stage_ = outer;
+      return Emit(var.name(), value);
+    }
+    const ir::Var& param = carried == nullptr ? var : carried->param;
+    const int owner = Owner(var, stage);
+    if (owner != stage && !carried_.IsTensorWeight(param)) return Moved(At(var, owner), var, stage);
+    ir::Call call = carried == nullptr ? ir::Call() : ir::Call::Cast(carried->value);
+    if (IsAnnotation(call)) {
+      ir::Expr source = Unmoved(call.args()[0], stage);
+      return Emit(var.name(), meshes_.Annotate(source, stage, meshes_.DimsOf(call, var.name())));
+    }
+    ir::Expr value = Unmoved(var, stage);
+    // The fields of a tuple may belong to different stages.
+    return ir::TensorType::Is(var.ty()) ? Moved(value, var, stage) : value;
+  }
+
+  /*! \brief A parameter, or what is carried of it, as a stage has it before its mesh is stated. */
+  ir::Expr Unmoved(const ir::Expr& expr, int stage) {
+    ir::Var var = ir::Var::Cast(expr);
+    if (carried_.IsParam(var)) return carried_.IsTensorWeight(var) ? CopyFor(var, stage) : var;
+    const ir::Expr& value = carried_.Find(var)->value;
+    if (auto item = ir::TupleGetItem::Cast(value); item.defined())
+      return Emit(var.name(), ir::MakeTupleGetItem(Unmoved(item.tuple(), stage), item.index()));
+    if (ir::Var::Is(value)) return Unmoved(value, stage);
+    return At(var, stage);
+  }
+
+  /*! \brief A weight as a parameter of a stage: of the first that uses it the parameter itself. */
+  ir::Var CopyFor(const ir::Var& weight, int stage) {
+    if (Owner(weight, stage) == stage) return weight;
+    auto [copy, is_new] = copy_of_.try_emplace({weight.get(), stage});
+    if (is_new) {
+      copy->second = ir::MakeVar(weight.name(), weight.ty(), false);
+      copies_[weight.get()].push_back(copy->second);
+    }
+    return copy->second;
+  }
+
+  /*! \brief A value with the mesh of a stage on its tensors. */
+  ir::Expr Moved(const ir::Expr& value, const ir::Var& var, int stage) {
+    size_t next = 0;
+    return Moved(value, var, stage, &next);
+  }
+
+  ir::Expr Moved(const ir::Expr& value, const ir::Var& var, int stage, size_t* next) {
+    const ir::Type& type = value.ty();
+    if (ir::TensorType::Is(type)) {
+      return Emit(var.name(), meshes_.Annotate(value, stage, DimsOf(var, (*next)++)));
+    }
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      ffi::Array<ir::Expr> fields;
+      for (size_t i = 0; i < tuple.fields().size(); ++i) {
+        ir::Expr field = Emit(var.name(), ir::MakeTupleGetItem(value, static_cast<int>(i)));
+        fields.push_back(Moved(field, var, stage, next));
+      }
+      return Emit(var.name(), ir::MakeTuple(fields));
+    }
+    DISTIR_REQUIRE(ir::ShapeType::Is(type) || ir::PrimType::Is(type), ValueError)
+        << "`" << var.name()
+        << "` is used in two stages, and what is no tensor can not move: " << ir::Print(type);
+    return value;
+  }
+
+  Dims DimsOf(const ir::Var& var, size_t tensor) const {
+    auto known = placements_.find(var.get());
+    if (known != placements_.end() && tensor < known->second.size()) return known->second[tensor];
+    return Dims(meshes_.of(0).shape().size(), -1);
+  }
+
+  const ir::Function& function_;
+  const CarriedBindings& carried_;
+  const StagePlan& plan_;
+  const propagation::VarPlacements& placements_;
+  StageMeshes& meshes_;
+  Callees& callees_;
+  int stage_ = 0;
+  std::map<std::pair<const ffi::Object*, int>, ir::Expr> versions_;  // by variable and stage
+  std::map<const ffi::Object*, int> owners_;
+  std::map<std::pair<const ffi::Object*, int>, ir::Var> copy_of_;
+  std::map<const ffi::Object*, std::vector<ir::Var>> copies_;  // of weights, in order
+};
+
+struct Options {
+  std::string function;
+  ffi::Array<ir::DeviceMesh> meshes;
+  ir::DeviceMesh whole;
+  int axis;
+  DeviceSpeed speed;
+  double slack;
+};
+
+ir::GlobalVar FindFunction(const ir::IRModule& mod, const std::string& name) {
+  std::vector<std::string> names;
+  ir::GlobalVar found;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    names.push_back(gv.name());
+    if (gv.name() == name) found = gv;
+    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+      ir::Call call = ir::BoundCall(binding);
+      ir::GlobalVar callee = call.defined() ? ir::GlobalVar::Cast(call.op()) : ir::GlobalVar();
+      DISTIR_REQUIRE(!callee.defined() || callee.name() != name, ValueError)
+          << "`" << name << "` is called by `" << gv.name()
+          << "`; only a function that nothing calls is cut into stages";
+    });
+  }
+  DISTIR_REQUIRE(found.defined(), ValueError)
+      << "the module has no Relax function \"" << name << "\"; it has " << support::Listed(names);
+  return found;
+}
+
+ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
+  const ir::GlobalVar gv = FindFunction(mod, options.function);
+  ir::Function original = ir::Function::Cast(mod.functions().at(gv));
+  DISTIR_REQUIRE(!op::IsDistributed(original), ValueError)
+      << "`" << options.function << "` has DTensors; assign stages before PropagateSharding";
+  op::MeshTable table(mod.global_infos());
+  StageMeshes meshes(options.meshes, options.whole, options.axis, &table);
+
+  // All of it on the mesh of the first stage, to see how propagation shards it.
+  Callees callees(mod, &meshes);
+  ir::FunctionMap functions = mod.functions();
+  auto write = [&] {
+    for (const auto& [name, function] : callees.TakeWritten()) functions.Set(name, function);
+  };
+  const bool states_shardings = callees.StatesShardings(gv);
+  const ir::Function function =
+      propagation::SeparateBatchDims(AnnotationMover(&meshes, 0, [&](const ir::Expr& callee) {
+                                       return callees.At(callee, 0);
+                                     }).RewriteFunction(original));
+  write();
+  functions.Set(gv, function);
+  const ir::IRModule first = ir::MakeModule(functions, mod.attrs(), table.GlobalInfos());
+  propagation::VarPlacements placements;
+  if (states_shardings) placements = propagation::SolvedPlacements(first, gv, meshes.of(0));
+
+  CarriedBindings carried(function);
+  for (const ir::BindingBlock& block : function.body().blocks()) {
+    for (const ir::Binding& binding : block.bindings()) {
+      if (auto bound = ir::VarBinding::Cast(binding); bound.defined())
+        carried.Add(bound.var(), bound.value());
+    }
+  }
+  WorkEstimate work(first, options.speed);
+  const cost::Cluster cluster = cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr));
+  const StagePlan plan = PlanStages(options.function, function, carried, placements, &meshes,
+                                    cluster, &work, options.slack);
+  ir::Function written = StageWriter(function, carried, plan, placements, &meshes, &callees).Run();
+  written = ir::MakeFunction(written.params(), written.body(), original.ret_ty(), written.is_pure(),
+                             written.attrs());
+  write();
+  functions.erase(gv);
+  ir::GlobalVar assigned = ir::MakeGlobalVar(gv.name());
+  ir::SetType(assigned, written.ty());
+  functions.Set(assigned, written);
+  return ir::MakeModule(functions, mod.attrs(), table.GlobalInfos());
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def(
+      "distir.transform.AssignStages", [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes,
+                                          ffi::Optional<ir::DeviceMesh> whole, int axis,
+                                          double operations, double bytes, double slack) {
+        const Options options{function,
+                              meshes,
+                              whole.value_or(ir::DeviceMesh()),
+                              axis,
+                              DeviceSpeed{operations, bytes},
+                              slack};
+        return ir::MakeModulePass(
+            "AssignStages", [options](ir::IRModule mod) { return AssignStages(mod, options); });
+      });
+}
+
+}  // namespace
+
+}  // namespace stages
+}  // namespace distir

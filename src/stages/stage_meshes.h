@@ -1,0 +1,74 @@
+/*!
+ * \file stages/stage_meshes.h
+ * \brief The meshes of the stages, and what placements stated on other meshes mean on them.
+ *
+ * Stages have meshes of one number of axes, whose sizes may differ. Placements are lists with the
+ * tensor dimension that each of these axes shards, or -1.
+ *
+ * Worked example: the stages of a mesh (2, 4) along its first axis have meshes (4) each. What is
+ * stated on (2, 4) as "R, S[1]" is {1} on either stage.
+ */
+#ifndef DISTIR_STAGES_STAGE_MESHES_H_
+#define DISTIR_STAGES_STAGE_MESHES_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cost/cluster.h"
+#include "ir/node.h"
+#include "op/mesh_table.h"
+
+namespace distir {
+namespace stages {
+
+namespace ffi = tvm::ffi;
+
+using Dims = std::vector<int>;
+
+class StageMeshes {
+ public:
+  /*!
+   * \param meshes Of the stages, in order.
+   * \param whole The mesh that the stages are cut from, or null.
+   * \param axis The axis of `whole` that numbers the stages; the others are those of each stage's
+   * mesh, which has one axis of size 1 where there are no others.
+   */
+  StageMeshes(const ffi::Array<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole, int axis,
+              op::MeshTable* table);
+
+  size_t size() const { return meshes_.size(); }
+  const ir::DeviceMesh& of(int stage) const { return meshes_[stage]; }
+  double NumDevices(int stage) const;
+
+  /*!
+   * \brief What an annotate_sharding call states, on the axes of the stages' meshes.
+   * \param name What messages call the annotated value.
+   * \throws ValueError if it is on no mesh of these, or shards along the axis of the stages.
+   */
+  Dims DimsOf(const ir::Call& annotation, const std::string& name);
+
+  /*! \brief The value annotated with the mesh of a stage. A dimension that has fewer elements than
+   * shards there is not sharded. */
+  ir::Call Annotate(const ir::Expr& value, int stage, const Dims& dims) const;
+
+  /*! \brief Seconds in which a tensor comes to a stage from the one before it. */
+  double TransferSeconds(const cost::Cluster& cluster, int stage, const ir::TensorType& type,
+                         const Dims& dims);
+
+ private:
+  struct Affine {
+    double fixed;
+    double per_byte;
+  };
+
+  std::vector<ir::DeviceMesh> meshes_;
+  ir::DeviceMesh whole_;
+  int axis_;
+  op::MeshTable& table_;
+  std::map<std::pair<int, std::pair<int, Dims>>, Affine> transfers_;  // by stage, rank, dims
+};
+
+}  // namespace stages
+}  // namespace distir
+#endif  // DISTIR_STAGES_STAGE_MESHES_H_
