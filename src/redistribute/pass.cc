@@ -122,7 +122,7 @@ class Legalizer : public ir::FunctionRewriter {
       if (!now.partial.empty()) {
         mesh::Sharding reduced = now;
         reduced.partial.clear();
-        value = Chain(var, value, source.root, now, reduced, tensor_ty);
+        value = AsVar(var, Chain(var, value, source.root, now, reduced, tensor_ty));
       }
       Bind(var, op::MakeCollective(mesh::CollectiveKind::kTransfer, value, target_ty));
       return;

@@ -110,6 +110,34 @@ def test_disjoint_meshes_run():
 
 
 @I.ir_module
+class PartialAtTheCut:
+    """A product over a sharded dimension that goes to another mesh."""
+
+    I.module_global_infos(
+        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((3,), I.Range(2, 5))]}
+    )
+
+    @R.function
+    def main(x: R.Tensor((6, 4), "float32"), w: R.Tensor((4, 6), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[1]")
+        w0 = R.dist.annotate_sharding(w, "mesh[0]", "S[0]")
+        a = R.matmul(x0, w0)
+        a1 = R.dist.annotate_sharding(a, "mesh[1]", "S[0]")
+        b = R.nn.relu(a1)
+        return b
+
+
+def test_partial_values_are_reduced_before_they_move():
+    text = lowered(PartialAtTheCut)["main_stage0"].script()
+    assert text.index("R.ccl.all_reduce(") < text.index("R.ccl.send(")
+    assert "R.dist." not in text
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((6, 4), "float32"), rng.standard_normal((4, 6), "float32")
+    y = run(PartialAtTheCut, 5, x, w)
+    np.testing.assert_allclose(y.numpy(), np.maximum(x @ w, 0), rtol=1e-4, atol=1e-5)
+
+
+@I.ir_module
 class Overlapping:
     """Mesh 0 has four devices, mesh 1 two of them; there and back again."""
 

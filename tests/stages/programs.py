@@ -16,7 +16,7 @@ import distir_ext as dx
 
 
 def chain(widths: list[int], rows: int | str = 4) -> tvm.IRModule:
-    """x @ w0, then relu, @ w1, relu, ...: one weight for each neighbouring pair of widths."""
+    """x @ w0, then tanh, @ w1, tanh, ...: one weight for each neighbouring pair of widths."""
     builder = relax.BlockBuilder()
     first = tvm.tirx.Var(rows, "int64") if isinstance(rows, str) else rows
     x = relax.Var("x", relax.TensorType([first, widths[0]], "float32"))
@@ -28,7 +28,7 @@ def chain(widths: list[int], rows: int | str = 4) -> tvm.IRModule:
         with builder.dataflow():
             value = x
             for weight in weights:
-                value = builder.emit(relax.op.nn.relu(relax.op.matmul(value, weight)))
+                value = builder.emit(relax.op.tanh(relax.op.matmul(value, weight)))
             value = builder.emit_output(value)
         builder.emit_func_output(value)
     return builder.get()
@@ -36,7 +36,7 @@ def chain(widths: list[int], rows: int | str = 4) -> tvm.IRModule:
 
 def chain_result(x: Any, weights: dict[str, Any]) -> Any:
     for weight in weights.values():
-        x = np.maximum(x @ weight, 0)
+        x = np.tanh(x @ weight)
     return x
 
 
