@@ -31,8 +31,11 @@ from distir_ext._disco import divide_cores
 from distir_ext._executables import pack
 from distir_ext._workers import WorkerError, Workers, stalled_message
 
+# A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
+# its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to
+# a peer in another one would go on itself.
 _START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
+    "import json, os, sys; os.setpgid(0, 0); sys.path[:] = json.loads(sys.argv[1]);"
     "from distir_ext._worker_process import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
@@ -151,7 +154,6 @@ class ProcessWorkers(Workers):
                  str(board)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), board),
-                start_new_session=True,  # a terminal's Ctrl-C is for the controller
             )  # fmt: skip
         ours.setblocking(False)
         return _Process(process, ours)

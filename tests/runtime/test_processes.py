@@ -165,7 +165,9 @@ def test_processes_are_started_fresh(shared_workers):
     pids = [each[0] for each in found]
     assert len({*pids, os.getpid()}) == 5
     assert {each[1] for each in found} == {os.getpid()}
-    assert {each[2] for each in found}.isdisjoint({os.getsid(0)})
+    # Ctrl-C does not reach them, and yielding does.
+    assert {each[2] for each in found}.isdisjoint({os.getpgid(0)})
+    assert {each[3] for each in found} == {os.getsid(0)}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ namespace {
 // What one message carries at most: a part of the second-level cache, so that receivers read what
 // the sender has just written.
 constexpr int64_t kChunkBytes = 128 << 10;
-// Up to here each member reduces everything by itself: one wait less costs more than the work.
+// Up to here each member reduces everything by itself: the work costs less than one more wait. Of
+// two members each would read as many bytes in two rounds, so they always do.
 constexpr int64_t kSmallBytes = 16 << 10;
 // Parts of an all-reduce begin at multiples of this many elements.
 constexpr int64_t kPartAlignment = 64;
@@ -179,13 +180,18 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
     reduce(sources.data(), n, 0, size, result);
     for (int j : conversation.others()) conversation.Release(messages[j]);
   };
-  if (n == 1 || count * element_bytes <= kSmallBytes) {
-    if (n > 1) {
-      char* bytes = conversation.Reserve(count * element_bytes);
-      if (count != 0) std::memcpy(bytes, source, count * element_bytes);
-      conversation.PostToAll();
+  if (n <= 2 || count * element_bytes <= kSmallBytes) {
+    const int64_t chunk = kChunkBytes / element_bytes;
+    for (int64_t base = 0; base < std::max<int64_t>(1, count); base += chunk) {
+      const int64_t size = std::min(chunk, count - base);
+      const char* own = source + base * element_bytes;
+      if (n > 1) {
+        char* bytes = conversation.Reserve(size * element_bytes);
+        if (size != 0) std::memcpy(bytes, own, size * element_bytes);
+        conversation.PostToAll();
+      }
+      reduce_taken(own, size, target + base * element_bytes);
     }
-    reduce_taken(source, count, target);
     return;
   }
   const int64_t step = kChunkBytes / element_bytes * n;

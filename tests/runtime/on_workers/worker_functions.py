@@ -89,8 +89,8 @@ def stall(x, w, out):
 
 @tvm_ffi.register_global_func("distir.test.process", override=True)
 def process():
-    """The worker's process, its parent and its session of processes."""
-    return tvm_ffi.Shape((os.getpid(), os.getppid(), os.getsid(0)))
+    """The worker's process, its parent, its group and its session of processes."""
+    return tvm_ffi.Shape((os.getpid(), os.getppid(), os.getpgid(0), os.getsid(0)))
 
 
 @tvm_ffi.register_global_func("distir.test.not_a_value", override=True)
