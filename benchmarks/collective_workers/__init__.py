@@ -1,0 +1,1 @@
+"""What the workers of ``collectives.py`` run."""
