@@ -155,9 +155,12 @@ def expect_from_result(case: Case, mesh: MeshShape, dims: Dims) -> Expectation:
     claims.add(letters, dims)
     in_operands = {name for o in case.operands for names in o.dims for name in names}
     runs_sharded = claims.nests() and not claims.uncertain and bool(in_operands & set(claims.axes))
+    results = (num_shards(mesh, dims, len(letters)),)
+    if claims.uncertain and case.special:
+        return Expectation(runs_sharded, results)
     kinds = any(claims.shards(name) > 1 for name in case.special)
     return Expectation(
         runs_sharded,
-        (num_shards(mesh, dims, len(letters)),),
+        results,
         case.communicates if kinds else frozenset(),
     )

@@ -110,9 +110,10 @@ def pooling() -> Iterator[Case]:
     yield Case(
         "relax.nn.max_pool2d",
         "int32 ",
-        (Operand((4, 8, 6, 6), "nc..", "int32"),),
-        ("nc..",),
+        (Operand((4, 8, 6, 6), "nc(px)(qy)", "int32"),),
+        ("ncpq",),
         lambda x: nn.max_pool2d(x, 2, 2),
+        sizes={"p": 3, "q": 3, "x": 2, "y": 2},
         exact=True,
         numpy=lambda x: x.reshape(4, 8, 3, 2, 3, 2).max((3, 5)),
     )
