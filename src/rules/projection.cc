@@ -223,13 +223,15 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   std::vector<FactorChoice> choices;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (rule.factors[f].kind == FactorKind::kReplicate) continue;
-    if (const AxisList* axes = FirstOf(candidates.results, f)) {
+    const AxisList* axes = FirstOf(candidates.results, f);
+    const int source = LargestOperandOf(candidates, f, operand_elements);
+    // What is wanted whole, or is there whole, need not be exchanged.
+    if (rule.factors[f].stays && cost != nullptr && (axes == nullptr || source < 0)) continue;
+    if (axes != nullptr) {
       // Results come before all operands.
       choices.push_back(
           {f, ExtendByOthers(*axes, candidates, f), std::numeric_limits<double>::infinity()});
-    } else if (rule.factors[f].stays && cost != nullptr) {
-      continue;  // the results want it whole
-    } else if (int source = LargestOperandOf(candidates, f, operand_elements); source >= 0) {
+    } else if (source >= 0) {
       choices.push_back({f, ExtendByOthers(candidates.operands[source][f], candidates, f),
                          operand_elements[source]});
     }

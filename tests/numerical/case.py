@@ -57,6 +57,8 @@ class Case:
     """Letters over which shards are combined by a reduction."""
     special: str = ""
     """Letters along which the operator looks, and that a special algorithm may keep sharded."""
+    stays: bool = False
+    """Whether these are sharded only where operands and results both are by their other uses."""
     communicates: frozenset[str] = frozenset({"all_reduce"})
     """Kinds of collectives that the special algorithm runs."""
     sizes: dict[str, int] = field(default_factory=dict)

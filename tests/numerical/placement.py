@@ -95,7 +95,9 @@ class _Claims:
             self.unused = self.unused or bool(axes)
 
     def _can_shard(self, name: str) -> bool:
-        if name in self.case.combined or name in self.case.special:
+        if name in self.case.special:
+            return not self.case.stays
+        if name in self.case.combined:
             return True
         return any(name in names for text in self.case.results for names in parse_letters(text))
 

@@ -37,6 +37,7 @@ def joins() -> Iterator[Case]:
                 lambda *xs, axis=axis: R.concat(list(xs), axis),
                 exact=True,
                 numpy=lambda *xs, axis=axis: np.concatenate(xs, axis),
+                stays=True,
                 **moved,
             )
 
@@ -62,6 +63,7 @@ def cuts() -> Iterator[Case]:
             lambda x, where=where, axis=axis: R.split(x, where, axis),
             exact=True,
             numpy=lambda x, where=where, axis=axis: np.split(x, where, axis),
+            stays=True,
             **moved,
         )
     for shape, letters, axes, begin, end, strides in (
