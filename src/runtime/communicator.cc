@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "runtime/segment_plan.h"
 #include "support/error.h"
 
 namespace distir::runtime {
@@ -22,6 +23,10 @@ std::map<std::string, Registered>& Backends() {
 }
 
 }  // namespace
+
+void Communicator::FillGaps(const SegmentPlan& plan, TensorView out) {
+  runtime::FillGaps(plan, out);
+}
 
 bool RegisterBackend(const std::string& name, BackendFactory factory,
                      std::vector<std::string> extras) {

@@ -54,6 +54,8 @@ class Group {
 };
 
 /*! \brief One worker's endpoint. Used by that worker's thread only. */
+struct SegmentPlan;
+
 class Communicator {
  public:
   using TensorView = tvm::ffi::TensorView;
@@ -95,6 +97,9 @@ class Communicator {
    * \param out The local target tensor; nullptr on workers that only send.
    */
   virtual void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) = 0;
+
+  /*! \brief Writes the fill value of a plan where no piece of it goes; before its transfer. */
+  virtual void FillGaps(const SegmentPlan& plan, TensorView out);
 
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}

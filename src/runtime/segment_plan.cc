@@ -114,10 +114,14 @@ SegmentPlan ParseSegmentPlan(const std::string& json, int device_id,
   return plan;
 }
 
+std::array<char, 8> StoredFill(const SegmentPlan& plan, DLDataType dtype) {
+  return StoredAs(plan.fill, dtype);
+}
+
 void FillGaps(const SegmentPlan& plan, const TensorView& out) {
   if (plan.gaps.empty()) return;
   const int64_t element_bytes = ElementBytes(out.dtype());
-  const Element element = StoredAs(plan.fill, out.dtype());
+  const Element element = StoredFill(plan, out.dtype());
   std::vector<int64_t> extents = ShapeOf(out);
   const std::vector<int64_t> strides = RowMajorStrides(extents, element_bytes);
   const std::vector<int64_t> repeat(extents.size(), 0);

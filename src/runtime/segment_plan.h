@@ -16,6 +16,7 @@
 
 #include <tvm/ffi/container/tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -43,6 +44,12 @@ struct SegmentPlan {
  */
 SegmentPlan ParseSegmentPlan(const std::string& json, int device_id,
                              const std::function<int(int64_t)>& rank_of);
+
+/*!
+ * \brief The fill value as it is stored, in the first bytes.
+ * \throws TypeError for types that the runtime has no values of.
+ */
+std::array<char, 8> StoredFill(const SegmentPlan& plan, DLDataType dtype);
 
 /*!
  * \brief Writes the fill value in the gaps of a tensor in host memory.

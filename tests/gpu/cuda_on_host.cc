@@ -440,7 +440,14 @@ EXPORT int cudaDeviceGetDefaultMemPool(void** pool, int) {
 
 EXPORT int cudaMemPoolSetAttribute(void*, int, void*) { return kCudaSuccess; }
 
-EXPORT int cudaMemcpyAsync(void* target, const void* source, size_t bytes, int, Stream) {
+EXPORT int cudaMemcpyAsync(void* target, const void* source, size_t bytes, int kind, Stream) {
+  if (kind == kCudaMemcpyHostToDevice) {
+    const auto* begin = static_cast<const char*>(source);
+    Enqueue([target, read = std::vector<char>(begin, begin + bytes)] {
+      std::memcpy(target, read.data(), read.size());
+    });
+    return kCudaSuccess;
+  }
   Enqueue([=] { std::memcpy(target, source, bytes); });
   return kCudaSuccess;
 }

@@ -160,6 +160,41 @@ def test_permute(runner_of, step):
     check(outs, lambda _, position: xs[(position - step) % 4])
 
 
+FILLS = {"float32": "-1.5", "bfloat16": "-1.5", "int16": "-7", "bool": "1", "int8": "-128"}
+
+
+def segments(runner_of, whole, dim, pieces, size, fill="0"):
+    """What two shards of `whole` along `dim` become; `size` is that of a shard of the result."""
+    plan = {"channel": 0, "dim": dim, "rank": whole.ndim, "fill": fill, "pieces": pieces}
+    plan |= {"source_size": whole.shape[dim] // 2, "target_size": size}
+    shape = list(whole.shape)
+    shape[dim] = size
+    xs = [np.ascontiguousarray(part) for part in np.split(whole, 2, axis=dim)]
+    return runner_of(2)("segment_exchange", xs, [json.dumps(plan)], shape)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", FILLS)
+def test_halo(runner_of, dtype, dim):
+    whole = inputs([[0]], [8, 8, 8], dtype, high=100)[0]
+    pieces = [[0, 0, 0, 2, 1, 4], [1, 0, 0, 6, 1, 1], [0, 1, 3, 0, 1, 1], [1, 1, 0, 1, 1, 4]]
+    outs = segments(runner_of, whole, dim, pieces, 7, FILLS[dtype])
+    widths = [(2, 2) if d == dim else (0, 0) for d in range(3)]
+    value = np.array(float(FILLS[dtype])).astype(whole.dtype)
+    padded = np.pad(whole, widths, constant_values=value)
+    np.testing.assert_array_equal(outs[0], padded.take(range(7), dim))
+    np.testing.assert_array_equal(outs[1], padded.take(range(5, 12), dim))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_segments_with_steps_and_repetition(runner_of, dim):
+    whole = inputs([[0]], [8, 8, 8], "int16", high=1000)[0]
+    pieces = [[1, 0, 3, 0, -2, 2], [0, 0, 0, 2, 3, 2], [0, 1, 2, 0, 0, 3], [1, 1, 0, 3, 1, 1]]
+    outs = segments(runner_of, whole, dim, pieces, 4)
+    np.testing.assert_array_equal(outs[0], whole.take([7, 5, 0, 3], dim))
+    np.testing.assert_array_equal(outs[1], whole.take([2, 2, 2, 4], dim))
+
+
 def test_comparison_notices_a_wrong_sum():
     with pytest.raises(AssertionError):
         check([([0], 0, np.ones(3, "float32"))], lambda *_: np.array([1, 1, 2], "float32"))

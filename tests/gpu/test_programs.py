@@ -135,3 +135,23 @@ def check_move(target, first, before, second, after):
     with dx.Session(num_workers, ccl="nccl") as session:
         actual = session.load(exe)["main"](value).numpy()
     np.testing.assert_array_equal(actual, -2 * value)
+
+
+@I.ir_module
+class Convolution:
+    @R.function
+    def main(x: R.Tensor((2, 3, 16), "float32"), w: R.Tensor((4, 3, 3), "float32")) -> R.Tensor(
+        (2, 4, 16), "float32"
+    ):
+        return R.nn.relu(R.nn.conv1d(x, w, padding=1))
+
+
+def test_halo_of_a_convolution(target, need):
+    need(4)
+    mesh = dx.Mesh((4,), ("sp",))
+    exe = dx.build(dx.annotate(Convolution, mesh, {"x": (None, None, "sp")}), target=target)
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape, "float32") for shape in ((2, 3, 16), (4, 3, 3)))
+    with dx.Session(mesh, ccl="nccl") as session:
+        actual = session.load(exe)["main"](x, w).numpy()
+    np.testing.assert_allclose(actual, on_host(Convolution, "main", (x, w)), rtol=1e-4, atol=1e-5)

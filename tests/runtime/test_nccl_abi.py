@@ -48,7 +48,13 @@ PARTS = {
     ),
     "cuda_runtime_api.h": (
         "DISTIR_CUDA_FUNCTIONS(CHECK)",
-        ["Success", "ErrorNotReady", "MemcpyDeviceToDevice", "MemPoolAttrReleaseThreshold"],
+        [
+            "Success",
+            "ErrorNotReady",
+            "MemcpyHostToDevice",
+            "MemcpyDeviceToDevice",
+            "MemPoolAttrReleaseThreshold",
+        ],
     ),
 }
 

@@ -46,6 +46,7 @@ constexpr int kNcclAvg = 4;
 
 constexpr int kCudaSuccess = 0;
 constexpr int kCudaErrorNotReady = 600;
+constexpr int kCudaMemcpyHostToDevice = 1;
 constexpr int kCudaMemcpyDeviceToDevice = 3;
 constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
 

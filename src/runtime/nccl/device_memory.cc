@@ -12,6 +12,9 @@ namespace {
 // cudaMemcpy2D refuses pitches above the attribute cudaDevAttrMaxPitch, which is this on every GPU.
 constexpr int64_t kMaxPitch = std::numeric_limits<int32_t>::max();
 
+// Nor does it take rows that overlap, or lie in descending order.
+bool IsPitch(int64_t pitch, int64_t row_bytes) { return pitch >= row_bytes && pitch <= kMaxPitch; }
+
 }  // namespace
 
 StreamBuffer::StreamBuffer(int64_t bytes, Stream stream) : stream_(stream) {
@@ -45,11 +48,20 @@ void CopyOnDevice(const void* source, void* target, int64_t bytes, Stream stream
             "cudaMemcpyAsync");
 }
 
+void CopyToDevice(const void* source, void* target, int64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  // Of memory that is not pinned, the bytes have been read when the call returns.
+  CheckCuda(Cuda().cudaMemcpyAsync(target, source, static_cast<size_t>(bytes),
+                                   kCudaMemcpyHostToDevice, stream),
+            "cudaMemcpyAsync");
+}
+
 void CopyBoxOnDevice(const BoxCopy& copy, const char* source, char* target, Stream stream) {
   copy.ForEachPlane(source, target, [stream](const MemoryPlane& plane) {
     if (plane.rows == 1) {
       CopyOnDevice(plane.source, plane.target, plane.row_bytes, stream);
-    } else if (plane.source_pitch > kMaxPitch || plane.target_pitch > kMaxPitch) {
+    } else if (!IsPitch(plane.source_pitch, plane.row_bytes) ||
+               !IsPitch(plane.target_pitch, plane.row_bytes)) {
       for (int64_t row = 0; row < plane.rows; ++row) {
         CopyOnDevice(plane.source + row * plane.source_pitch,
                      plane.target + row * plane.target_pitch, plane.row_bytes, stream);

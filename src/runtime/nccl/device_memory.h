@@ -2,7 +2,7 @@
  * \file runtime/nccl/device_memory.h
  * \brief Buffers and copies in device memory, in the order of a stream.
  *
- * Nothing here waits for the device.
+ * Nothing here waits for the device, except that CUDA may before it reads host memory.
  */
 #ifndef DISTIR_RUNTIME_NCCL_DEVICE_MEMORY_H_
 #define DISTIR_RUNTIME_NCCL_DEVICE_MEMORY_H_
@@ -39,7 +39,10 @@ void KeepFreedBuffers(int device);
 
 void CopyOnDevice(const void* source, void* target, int64_t bytes, Stream stream);
 
-/*! \brief Copies a box. Its strides must be those of row-major tensors. */
+/*! \brief Copies from host memory that is not pinned, which may change afterwards. */
+void CopyToDevice(const void* source, void* target, int64_t bytes, Stream stream);
+
+/*! \brief Copies a box; strides of any sign, zero repeats. */
 void CopyBoxOnDevice(const BoxCopy& copy, const char* source, char* target, Stream stream);
 
 }  // namespace distir::runtime::nccl

@@ -2,6 +2,8 @@
 
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -10,6 +12,7 @@
 #include "runtime/nccl/data_type.h"
 #include "runtime/nccl/device_memory.h"
 #include "runtime/nccl/library.h"
+#include "runtime/segment_plan.h"
 #include "support/error.h"
 
 namespace distir::runtime::nccl {
@@ -119,6 +122,7 @@ struct Box {
     strides = RowMajorStrides(shape, element_bytes);
     packed_strides = RowMajorStrides(extent, element_bytes);
     for (size_t i = 0; i < shape.size(); ++i) data += box.begin[i] * strides[i];
+    for (size_t i = 0; i < piece.steps.size(); ++i) strides[i] *= piece.steps[i];
   }
   BoxCopy Packing() const { return BoxCopy(extent, strides, packed_strides, element_bytes); }
   BoxCopy Unpacking() const { return BoxCopy(extent, packed_strides, strides, element_bytes); }
@@ -293,6 +297,29 @@ void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
   exchange.Run(everybody_, "transfer", stream);
   for (const auto& [box, packed] : to_unpack)
     CopyBoxOnDevice(box.Unpacking(), packed, box.data, stream);
+}
+
+void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
+  std::vector<int64_t> extent = ShapeOf(out);
+  const int64_t element_bytes = ElementBytes(out.dtype());
+  const std::vector<int64_t> strides = RowMajorStrides(extent, element_bytes);
+  int64_t longest = 0;
+  for (const auto& [begin, end] : plan.gaps) longest = std::max(longest, end - begin);
+  extent[plan.dim] = longest;
+  const int64_t bytes = NumElements(extent) * element_bytes;
+  if (bytes == 0) return;
+  const Stream stream = CurrentStream();
+  const std::array<char, 8> element = StoredFill(plan, out.dtype());
+  // One element, then every copy doubles what there is.
+  const StreamBuffer filled(bytes, stream);
+  CopyToDevice(element.data(), filled.data(), element_bytes, stream);
+  for (int64_t done = element_bytes; done < bytes; done *= 2)
+    CopyOnDevice(filled.data(), filled.data() + done, std::min(done, bytes - done), stream);
+  for (const auto& [begin, end] : plan.gaps) {
+    extent[plan.dim] = end - begin;
+    CopyBoxOnDevice(BoxCopy(extent, RowMajorStrides(extent, element_bytes), strides, element_bytes),
+                    filled.data(), DataOf(out) + begin * strides[plan.dim], stream);
+  }
 }
 
 void NcclCommunicator::Synchronize() {

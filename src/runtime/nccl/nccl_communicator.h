@@ -31,6 +31,7 @@ class NcclCommunicator : public Communicator {
   void Permute(Group* group, TensorView x, int source, int target, TensorView out) final;
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final;
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
+  void FillGaps(const SegmentPlan& plan, TensorView out) final;
   void Synchronize() final;
 
  private:
