@@ -24,7 +24,7 @@ using Row = ffi::Array<int64_t>;
 int64_t Integer(const ir::Call& call, const char* key) {
   auto value = ir::GetAttr(call.attrs(), key).as<int64_t>();
   DISTIR_REQUIRE(value.has_value(), ValueError)
-      << ir::Print(call.op()) << " needs attribute " << key << ", an integer";
+      << ir::Op::Cast(call.op()).name() << " needs attribute " << key << ", an integer";
   return *value;
 }
 
@@ -59,7 +59,7 @@ ir::Call MakeLocalSegmentExchange(const ir::Expr& x, const ir::Type& type,
 }
 
 SegmentMove MoveOf(const ir::Call& call) {
-  const std::string name = ir::Print(call.op());
+  const std::string name = ir::Op::Cast(call.op()).name();
   auto source = ir::DTensorType::Cast(call.args()[0].ty());
   DISTIR_REQUIRE(source.defined() && ir::HasKnownShape(source.tensor_ty()), TypeError)
       << name << " takes a DTensor of known shape, got " << ir::Print(call.args()[0].ty());
@@ -104,14 +104,14 @@ ir::Type InferSegmentExchange(const ir::Call& call) {
   source.dims[move.moved.dim] = target.dims[move.moved.dim];
   DISTIR_REQUIRE(source_root == target_root && mesh::Canonical(source) == mesh::Canonical(target),
                  ValueError)
-      << ir::Print(call.op()) << " leaves all dimensions but " << move.moved.dim
+      << ir::Op::Cast(call.op()).name() << " leaves all dimensions but " << move.moved.dim
       << " as they are, got " << ir::Print(source_ty) << " and " << ir::Print(target_ty);
   return target_ty;
 }
 
 ir::Type InferLocalSegmentExchange(const ir::Call& call) {
   DISTIR_REQUIRE(call.ty_args().size() == 1, ValueError)
-      << ir::Print(call.op()) << " needs the type of its result";
+      << ir::Op::Cast(call.op()).name() << " needs the type of its result";
   return call.ty_args()[0];
 }
 

@@ -261,6 +261,16 @@ def test_module_without_annotations():
         ),
         ('y = R.dist.transfer(x, "mesh[0]", "S[3]")', r"dimension 3"),
         ('y = R.dist.all_gather(x, "mesh[7]", "R")', r"mesh\[7\]|index|range"),
+        (
+            'y = R.dist.segment_exchange(x, "mesh[0]", "S[1]", dim=0, size=8, '
+            'segments=[[0, 0, 1, 8]], fill="0")',
+            r"segment_exchange leaves all dimensions but 0 as they are",
+        ),
+        (
+            'y = R.dist.segment_exchange(x, "mesh[0]", "S[0]", dim=0, size=8, '
+            'segments=[[1, 0, 1, 8]], fill="0")',
+            r"segment \[1, 0, 1, 8\] does not lead from a dimension of 8",
+        ),
     ],
 )
 def test_text_that_misuses_a_collective(line, message):

@@ -167,6 +167,24 @@ def test_dtensors_and_their_operators_are_not_lowered():
     assert violations(dx.transform.LowerDistIR()(Partial), "lowered") == []
 
 
+def test_segment_exchange_is_not_lowered():
+    @I.ir_module
+    class Reversed:
+        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+        @R.function
+        def main(x: R.DTensor((8,), "float32", "mesh[0]", "S[0]")):
+            y = R.dist.segment_exchange(
+                x, "mesh[0]", "S[0]", dim=0, size=8, segments=[[7, 0, -1, 8]], fill="0"
+            )
+            return y
+
+    assert violations(Reversed, "legalized") == []
+    found = violations(Reversed, "lowered")
+    assert any("relax.dist.segment_exchange is left" in line for line in found)
+    assert violations(dx.transform.LowerDistIR()(Reversed), "lowered") == []
+
+
 def test_mesh_that_is_no_global_info_shows():
     mod = Partial.clone()
     mod.update_global_info("mesh", [dx.Mesh((2,), ("a",)).device_mesh])
