@@ -1,6 +1,7 @@
 #include "cost/exchange.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <utility>
 
@@ -170,6 +171,14 @@ ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const 
   }
   if (worst.messages > 0) worst.seconds += cluster.launch();
   return worst;
+}
+
+double SecondsAlongDim(double launch, const Link& link, int64_t shards, double received,
+                       double shard_bytes) {
+  if (received <= 0 || shards <= 1) return 0;
+  // What is received straddles one border between shards more than it is long.
+  const double messages = std::min(static_cast<double>(shards - 1), 1 + std::ceil(received));
+  return launch + link.Seconds(static_cast<int64_t>(messages), received * shard_bytes);
 }
 
 }  // namespace cost

@@ -67,6 +67,15 @@ struct ExchangeCost {
 ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
                             double bytes);
 
+/*!
+ * \brief Seconds of an exchange along one dimension cut into `shards` shards, by the formula above:
+ * every device gets `received` shards' worth of bytes from the next ones on either side.
+ * \param link The slowest link between devices of a group.
+ * \param shard_bytes Bytes of one shard.
+ */
+double SecondsAlongDim(double launch, const Link& link, int64_t shards, double received,
+                       double shard_bytes);
+
 }  // namespace cost
 }  // namespace distir
 #endif  // DISTIR_COST_EXCHANGE_H_

@@ -13,6 +13,11 @@ using mesh::Sharding;
 
 namespace {
 
+double LocalBytes(const Sharding& sharding, double bytes) {
+  for (const AxisList& dim : sharding.dims) bytes /= static_cast<double>(mesh::NumShards(dim));
+  return bytes;
+}
+
 AxisList PartialAxes(const FactorRule& rule, const FactorShardings& factors) {
   AxisList partial;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
@@ -45,6 +50,21 @@ Sharding Without(Sharding sharding, const AxisList& axes) {
   return sharding;
 }
 
+/*! \brief Bytes on a device of all tensors that have a factor. */
+double LocalBytesWith(size_t factor, const std::vector<TensorFactors>& tensors,
+                      const FactorRule& rule, const FactorShardings& factors,
+                      const std::vector<double>& bytes) {
+  double sum = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool has_factor =
+        std::any_of(tensors[i].begin(), tensors[i].end(), [factor](const FactorList& dim) {
+          return std::find(dim.begin(), dim.end(), static_cast<int>(factor)) != dim.end();
+        });
+    if (has_factor) sum += LocalBytes(Compose(rule, tensors[i], factors), bytes[i]);
+  }
+  return sum;
+}
+
 bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
              const mesh::AxisRef& more) {
   const Factor& info = rule.factors[factor];
@@ -60,8 +80,32 @@ double CallCost::SecondsToMove(const Sharding& from, const Sharding& to, double 
       .seconds;
 }
 
-double CallCost::Seconds(const FactorShardings& factors) const {
+double CallCost::SecondsBetweenShards(const FactorShardings& factors) const {
   double seconds = 0;
+  for (size_t f = 0; f < factors.size(); ++f) {
+    const Factor& factor = rule_.factors[f];
+    if (factor.exchanged == Exchanged::kNothing || factors[f].empty()) continue;
+    const int64_t shards = mesh::NumShards(factors[f]);
+    const cost::Link& link = cluster_.links()[cluster_.Along(mesh_, factors[f])];
+    const bool moves = factor.exchanged == Exchanged::kMoved;
+    const double shard_bytes =
+        moves ? LocalBytesWith(f, rule_.results, rule_, factors, result_bytes_)
+              : LocalBytesWith(f, rule_.operands, rule_, factors, operand_bytes_);
+    const double part = factor.exchanged_part * static_cast<double>(shards);  // of a shard
+    if (factor.exchanged == Exchanged::kStatistics) {
+      seconds += cost::Seconds(mesh::CollectiveKind::kAllReduce, cluster_.launch(), link, shards,
+                               part * shard_bytes);
+    } else {
+      const double most = moves ? 1 : static_cast<double>(shards - 1);
+      seconds +=
+          cost::SecondsAlongDim(cluster_.launch(), link, shards, std::min(part, most), shard_bytes);
+    }
+  }
+  return seconds;
+}
+
+double CallCost::Seconds(const FactorShardings& factors) const {
+  double seconds = SecondsBetweenShards(factors);
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (operands_[i] == nullptr) continue;
     seconds +=
@@ -72,12 +116,10 @@ double CallCost::Seconds(const FactorShardings& factors) const {
     Sharding computed = Compose(rule_, rule_.results[r], factors);
     if (!partial.empty()) {
       const bool scatters = results_[r] != nullptr && Scatters(*results_[r], partial);
-      double local = result_bytes_[r];
-      for (const AxisList& dim : computed.dims) local /= static_cast<double>(mesh::NumShards(dim));
       seconds += cost::Seconds(
           scatters ? mesh::CollectiveKind::kReduceScatter : mesh::CollectiveKind::kAllReduce,
           cluster_.launch(), cluster_.links()[cluster_.Along(mesh_, partial)],
-          mesh::NumShards(partial), local);
+          mesh::NumShards(partial), LocalBytes(computed, result_bytes_[r]));
       if (scatters) {
         seconds += SecondsToMove(computed, Without(*results_[r], partial), result_bytes_[r]);
         continue;

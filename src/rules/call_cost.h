@@ -4,7 +4,8 @@
  * same axes.
  *
  * A way is the shardings of a rule's factors. It costs the redistributions of the operands, the
- * reduction of a partial result, and the redistribution of the result to where it is wanted.
+ * reduction of a partial result, what the shards of special factors get from each other, and the
+ * redistribution of the result to where it is wanted.
  *
  * Worked example: x (64, 8192) sharded [x | -] times w (8192, 8192) sharded [x | -] on 8 devices,
  * the result wanted [x | -]. Rows over x: w is gathered, 7/8 of 8192 x 8192. The contracted
@@ -72,6 +73,8 @@ class CallCost {
   /*! \brief The axes that operands have on dimensions that the call needs whole, if no factor has
    * them. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
+  /*! \brief Of what the shards of special factors get from each other. */
+  double SecondsBetweenShards(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to, double bytes) const;
 
   const cost::Cluster& cluster_;

@@ -35,6 +35,14 @@ enum class FactorKind {
   kSpecial,
 };
 
+/*! \brief What the shards of a special factor get from each other. */
+enum class Exchanged {
+  kNothing,     // or partial results only: those of factors that no result has
+  kStatistics,  // reduced over all shards
+  kMoved,       // elements whose place in the result is on another shard: at most a shard
+  kNeighbours,  // elements beyond the ends of a shard
+};
+
 struct Factor {
   int64_t size;  // -1: symbolic
   FactorKind kind;
@@ -44,10 +52,15 @@ struct Factor {
   /*! \brief Propagation does not carry it from one side of the call to the other, but keeps what
    * operands and results both have by what else they are used for. */
   bool stays = false;
+  Exchanged exchanged = Exchanged::kNothing;
+  /*! \brief How much of it a shard gets, as a part of all shards: of the results where elements
+   * move, else of the operands. */
+  double exchanged_part = 0;
 
   bool operator==(const Factor& other) const {
     return size == other.size && kind == other.kind && reduction == other.reduction &&
-           may_be_uneven == other.may_be_uneven && stays == other.stays;
+           may_be_uneven == other.may_be_uneven && stays == other.stays &&
+           exchanged == other.exchanged && exchanged_part == other.exchanged_part;
   }
 };
 
@@ -127,7 +140,9 @@ class RuleBuilder {
   int Reduce(int64_t size, mesh::Reduction kind) {
     return Add({size, FactorKind::kReduction, kind});
   }
-  int Special(int64_t size) { return Add({size, FactorKind::kSpecial}); }
+  int Special(int64_t size, Exchanged exchanged = Exchanged::kNothing, double part = 0) {
+    return Add({size, FactorKind::kSpecial, mesh::Reduction::kNone, false, false, exchanged, part});
+  }
   int Replicate(int64_t size) { return Add({size, FactorKind::kReplicate}); }
   /*! \brief Appends a factor to a dimension. */
   void Operand(size_t tensor, int dim, int factor) {

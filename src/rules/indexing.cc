@@ -1,5 +1,9 @@
 // Operators that cut, join or look up along one dimension: that dimension is kept whole, the others
 // pass through.
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/axes.h"
@@ -20,18 +24,24 @@ const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
 
+constexpr double kAll = std::numeric_limits<double>::infinity();
+
 // kMovedIfUsed: what is split or joined are often different things (the gates of a cell, the halves
 // of a rotation), which are used as their own shardings say.
 enum class Along { kWhole, kMoved, kMovedIfUsed };
 
 // All operands and results have one rank; along the dimensions in `mask` all is needed or elements
-// move.
-FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along along) {
+// move, at most `elements` of each to a shard.
+FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along along,
+                    const std::vector<double>& elements = {}) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
     if (mask[d]) {
-      if (along != Along::kWhole) MovedAlong(view, d, along == Along::kMovedIfUsed, &builder);
+      if (along != Along::kWhole) {
+        MovedAlong(view, d, along == Along::kMovedIfUsed, &builder,
+                   elements.empty() ? kAll : elements[d]);
+      }
       continue;
     }
     int factor = builder.Parallel(sizes[d]);
@@ -81,12 +91,34 @@ std::vector<bool> CutDims(const OpView& view) {
   return cut;
 }
 
+/*! \brief Per dimension, how many elements of the result a shard gets from others. */
+std::vector<double> ElementsMoved(const OpView& view) {
+  const ffi::Array<ir::Expr>& args = view.call.args();
+  const std::vector<int64_t> axes = *IntegersOf(args[1]);
+  const std::vector<int64_t> begins = *IntegersOf(args[2]);
+  const Sizes sizes = StaticSizes(view.operands[0]), sliced = StaticSizes(view.results[0]);
+  std::vector<double> elements(sizes.size(), kAll);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int d = NormalizeAxis(axes[i], static_cast<int>(sizes.size()));
+    const int64_t stride = args.size() > 4 ? (*IntegersOf(args[4]))[i] : 1;
+    if (stride <= 0 || sizes[d] < 0 || sliced[d] < 0) continue;
+    int64_t begin = begins[i] < 0 ? begins[i] + sizes[d] : begins[i];
+    begin = std::clamp<int64_t>(begin, 0, sizes[d]);
+    // A shard's part of the result lies behind its part of the operand, by `begin` at the front,
+    // or before it, by what is cut off at the back.
+    const int64_t cut = std::abs(sizes[d] - begin - stride * sliced[d]);
+    elements[d] = static_cast<double>(std::max(begin, cut)) / static_cast<double>(stride);
+  }
+  return elements;
+}
+
 FactorRule StridedSlice(const OpView& view) {
   if (!ir::HasKnownShape(view.operands[0]) || !ir::HasKnownShape(view.results[0]))
     return ReplicateAll(view);
   bool is_known = IntegersOf(view.call.args()[1]) && IntegersOf(view.call.args()[2]) &&
                   (view.call.args().size() < 5 || IntegersOf(view.call.args()[4]));
-  return SameRank(view, CutDims(view), is_known ? Along::kMoved : Along::kWhole);
+  if (!is_known) return SameRank(view, CutDims(view), Along::kWhole);
+  return SameRank(view, CutDims(view), Along::kMoved, ElementsMoved(view));
 }
 
 // A slice that takes all of a dimension ends at the worker's size of it.
@@ -126,8 +158,13 @@ FactorRule Pad(const OpView& view) {
   auto widths = kPadWidth(view.call.attrs()).as<ffi::Array<int64_t>>();
   std::vector<bool> padded(rank, true);
   if (!widths.has_value()) return SameRank(view, padded, Along::kWhole);
-  for (int d = 0; d < rank; ++d) padded[d] = (*widths)[2 * d] != 0 || (*widths)[2 * d + 1] != 0;
-  return SameRank(view, padded, MayMove(view, *widths) ? Along::kMoved : Along::kWhole);
+  std::vector<double> elements;
+  for (int d = 0; d < rank; ++d) {
+    const int64_t before = (*widths)[2 * d], after = (*widths)[2 * d + 1];
+    padded[d] = before != 0 || after != 0;
+    elements.push_back(static_cast<double>(std::max(before, after)));
+  }
+  return SameRank(view, padded, MayMove(view, *widths) ? Along::kMoved : Along::kWhole, elements);
 }
 
 FactorRule SliceScatter(const OpView& view) {

@@ -4,6 +4,7 @@
 #include "ir/build.h"
 #include "rules/axes.h"
 #include "rules/registry.h"
+#include "rules/special.h"
 
 namespace distir {
 namespace rules {
@@ -52,7 +53,7 @@ FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& 
     builder.Result(0, d, together);
     add_channels(together);
   }
-  return builder.Finish();
+  return WithStatistics(builder.Finish());
 }
 
 FactorRule BatchNorm(const OpView& view) {

@@ -128,7 +128,7 @@ FactorRule SpecialAlong(const OpView& view, const std::vector<bool>& mask) {
     }
     ++weight_dim;
   }
-  return builder.Finish();
+  return WithStatistics(builder.Finish());
 }
 
 template <const ir::AttrField* axis>
@@ -157,7 +157,7 @@ FactorRule Scan(const OpView& view) {
     builder.Operand(0, d, factor);
     builder.Result(0, d, factor);
   }
-  return builder.Finish();
+  return WithStatistics(builder.Finish());
 }
 
 FactorRule Topk(const OpView& view) {

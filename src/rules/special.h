@@ -5,10 +5,12 @@
 #ifndef DISTIR_RULES_SPECIAL_H_
 #define DISTIR_RULES_SPECIAL_H_
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 
-#include "rules/factor_rule.h"
+#include "rules/projection.h"
 
 namespace distir {
 namespace rules {
@@ -26,9 +28,11 @@ inline int SpecialIfKnown(const ir::TensorType& type, int dim, RuleBuilder* buil
 
 /*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
  * they are shared out alike, each tensor's own extent evenly. No factor where a size is unknown or
- * none divides all. `stays` is the factor's. */
-inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays,
-                                     RuleBuilder* builder) {
+ * none divides all. `stays` is the factor's.
+ * \param elements The most that a shard of the (only) result gets from others; not more than it
+ * has. */
+inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays, RuleBuilder* builder,
+                                     double elements = std::numeric_limits<double>::infinity()) {
   int64_t size = 0;
   for (const auto* tensors : {&view.operands, &view.results}) {
     for (const ir::TensorType& type : *tensors) {
@@ -38,12 +42,35 @@ inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays,
     }
   }
   if (size <= 1) return std::nullopt;
+  const double extent = static_cast<double>(StaticSizes(view.results[0])[dim]);
   Factor moved = {size, FactorKind::kSpecial};
   moved.stays = stays;
+  moved.exchanged = Exchanged::kMoved;
+  moved.exchanged_part = std::min(1.0, elements / extent);
   const int factor = builder->Add(moved);
   for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
   for (size_t r = 0; r < view.results.size(); ++r) builder->Result(r, dim, factor);
   return factor;
+}
+
+/*! \brief The rule with all special factors that results have too marked as those of a
+ * normalisation: in place of these dimensions shards reduce two numbers, such as a maximum and a
+ * sum, or a mean and a variance. */
+inline FactorRule WithStatistics(FactorRule rule) {
+  constexpr double kNumbers = 2;
+  auto is_normed = [&rule](size_t f) {
+    return rule.factors[f].kind == FactorKind::kSpecial && !rule.IsCombined(f);
+  };
+  Sizes sizes;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (is_normed(f)) sizes.push_back(rule.factors[f].size);
+  }
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (!is_normed(f)) continue;
+    rule.factors[f].exchanged = Exchanged::kStatistics;
+    rule.factors[f].exchanged_part = std::min(1.0, kNumbers / NumElements(sizes));
+  }
+  return rule;
 }
 
 }  // namespace rules

@@ -1,5 +1,6 @@
 #include "rules/windows.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -183,6 +184,12 @@ int64_t ShardableSize(const WindowDim& dim, const Windows& windows, DLDataType d
   return std::gcd(dim.data_size, dim.result_size);
 }
 
+/*! \brief How many elements of the data a shard gets from others. */
+int64_t Halo(const WindowDim& dim, WindowKind kind) {
+  if (kind == WindowKind::kTransposed) return (dim.extent() - 1) / dim.stride;
+  return std::max<int64_t>(0, dim.extent() - dim.stride);
+}
+
 }  // namespace
 
 std::optional<Windows> WindowsOf(const OpView& view) {
@@ -205,7 +212,9 @@ void AddWindowFactors(const OpView& view, RuleBuilder* builder) {
     }
     const int64_t size = ShardableSize(dim, *windows, dtype);
     if (size <= 1) continue;
-    const int factor = builder->Special(size);
+    const double halo = static_cast<double>(Halo(dim, windows->kind));
+    const int factor =
+        builder->Special(size, Exchanged::kNeighbours, halo / static_cast<double>(dim.data_size));
     builder->Operand(0, dim.data_dim, factor);
     builder->Result(0, dim.result_dim, factor);
   }
