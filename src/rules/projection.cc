@@ -251,9 +251,11 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   DropUnnestable(rule, &decision.factors);
   DropDisordered(rule, chosen, &decision.factors);
   if (cost != nullptr) {
-    std::vector<int> extended = cost->Rehome(&decision.factors);
-    chosen.insert(chosen.end(), extended.begin(), extended.end());
-    DropDisordered(rule, chosen, &decision.factors);
+    const std::vector<int> extended = cost->Rehome(&decision.factors);
+    if (!extended.empty()) {
+      chosen.insert(chosen.end(), extended.begin(), extended.end());
+      DropDisordered(rule, chosen, &decision.factors);
+    }
   }
 
   for (const TensorFactors& tensor : rule.operands) {

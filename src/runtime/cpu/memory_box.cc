@@ -16,6 +16,8 @@ std::string MemoryBox::Describe() const {
   return std::string(tvm::ffi::DLDataTypeToString(dtype)) + " " + FormatList(extent);
 }
 
+namespace {
+
 MemoryBox BoxOfPiece(int64_t step, const TransferPiece& piece, const std::vector<int64_t>& units,
                      const TensorView& tensor) {
   const std::vector<int64_t> shape = ShapeOf(tensor);
@@ -34,6 +36,30 @@ void CopyBox(const MemoryBox& source, const MemoryBox& target) {
   }
   BoxCopy(source.extent, source.byte_strides, target.byte_strides, ElementBytes(source.dtype))
       .Run(source.data, target.data);
+}
+
+}  // namespace
+
+void MoveBoxes(const TransferPlan& plan, int64_t step, int rank, const TensorView* x,
+               const TensorView* out, const PeerAndBox& send, const PeerAndBox& receive) {
+  std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
+  for (const TransferPiece& piece : plan.sends) {
+    MemoryBox box = BoxOfPiece(step, piece, plan.source_units, *x);
+    if (piece.peer == rank) {
+      own.push_back(std::move(box));
+    } else {
+      send(piece.peer, box);
+    }
+  }
+  size_t num_own = 0;
+  for (const TransferPiece& piece : plan.receives) {
+    const MemoryBox box = BoxOfPiece(step, piece, plan.target_units, *out);
+    if (piece.peer == rank) {
+      CopyBox(own[num_own++], box);
+    } else {
+      receive(piece.peer, box);
+    }
+  }
 }
 
 void CopySlice(const Group& group, const TensorView& x, int dim, const TensorView& out) {

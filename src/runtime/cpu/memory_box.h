@@ -8,6 +8,7 @@
 #include <tvm/ffi/container/tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,15 @@ struct MemoryBox {
   std::string Describe() const;
 };
 
-/*! \brief The box that a piece of a transfer is of a worker's tensor. */
-MemoryBox BoxOfPiece(int64_t step, const TransferPiece& piece, const std::vector<int64_t>& units,
-                     const tvm::ffi::TensorView& tensor);
+using PeerAndBox = std::function<void(int peer, const MemoryBox& box)>;
 
-/*! \brief Copies what a worker sends to itself. \throws ValueError if the boxes do not match. */
-void CopyBox(const MemoryBox& source, const MemoryBox& target);
+/*!
+ * \brief A worker's part of a transfer: all sends, then all receives; what it sends to itself is
+ * copied, in the order of the plan. As sends must not wait for receives, this can not deadlock.
+ * \throws ValueError if what a worker sends to itself is not what it expects.
+ */
+void MoveBoxes(const TransferPlan& plan, int64_t step, int rank, const tvm::ffi::TensorView* x,
+               const tvm::ffi::TensorView* out, const PeerAndBox& send, const PeerAndBox& receive);
 
 /*! \brief out = the group member's block of `dim` of x; Communicator::Slice on the host. */
 void CopySlice(const Group& group, const tvm::ffi::TensorView& x, int dim,

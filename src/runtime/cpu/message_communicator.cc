@@ -355,26 +355,10 @@ void MessageCommunicator::ReceiveBox(const TransferPlan& plan, int peer, const M
 
 void MessageCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                    const TensorView* out) {
-  const int64_t step = transport_->step();
-  // Sends do not wait for receives, so doing all of them first can not deadlock.
-  std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
-  for (const TransferPiece& piece : plan.sends) {
-    MemoryBox box = BoxOfPiece(step, piece, plan.source_units, *x);
-    if (piece.peer == rank_) {
-      own.push_back(std::move(box));
-    } else {
-      SendBox(plan, piece.peer, box);
-    }
-  }
-  size_t num_own = 0;
-  for (const TransferPiece& piece : plan.receives) {
-    const MemoryBox box = BoxOfPiece(step, piece, plan.target_units, *out);
-    if (piece.peer == rank_) {
-      CopyBox(own[num_own++], box);
-    } else {
-      ReceiveBox(plan, piece.peer, box);
-    }
-  }
+  MoveBoxes(
+      plan, transport_->step(), rank_, x, out,
+      [&](int peer, const MemoryBox& box) { SendBox(plan, peer, box); },
+      [&](int peer, const MemoryBox& box) { ReceiveBox(plan, peer, box); });
 }
 
 }  // namespace distir::runtime::cpu

@@ -150,26 +150,14 @@ void ThreadCommunicator::Slice(const Group& group, TensorView x, int dim, Tensor
 
 void ThreadCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                   const TensorView* out) {
-  const int64_t step = backend_->step(rank_);
-  // Sends never wait, so doing all of them first can not deadlock.
-  std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
-  for (const TransferPiece& piece : plan.sends) {
-    MemoryBox box = BoxOfPiece(step, piece, plan.source_units, *x);
-    if (piece.peer == rank_) {
-      own.push_back(std::move(box));
-    } else {
-      backend_->FindMailbox(plan.channel, rank_, piece.peer)->Send(box);
-    }
-  }
-  size_t num_own = 0;
-  for (const TransferPiece& piece : plan.receives) {
-    const MemoryBox box = BoxOfPiece(step, piece, plan.target_units, *out);
-    if (piece.peer == rank_) {
-      CopyBox(own[num_own++], box);
-    } else {
-      backend_->FindMailbox(plan.channel, piece.peer, rank_)->Receive(rank_, box);
-    }
-  }
+  MoveBoxes(
+      plan, backend_->step(rank_), rank_, x, out,
+      [&](int peer, const MemoryBox& box) {
+        backend_->FindMailbox(plan.channel, rank_, peer)->Send(box);
+      },
+      [&](int peer, const MemoryBox& box) {
+        backend_->FindMailbox(plan.channel, peer, rank_)->Receive(rank_, box);
+      });
 }
 
 }  // namespace distir::runtime::cpu
