@@ -102,7 +102,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("distir.runtime.shard", MakeShard)
       .def("distir.runtime.cut_shard",
-           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, {kDLCPU, 0}); })
+           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost); })
       .def("distir.runtime.paste", PasteShard)
       .def("distir.runtime.address", [](const ffi::TensorView& tensor) {
         DISTIR_REQUIRE(tensor.IsContiguous(), ValueError)
