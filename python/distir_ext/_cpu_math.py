@@ -1,17 +1,21 @@
-"""Exponentials that LLVM vectorises, in place of one call of the C library per element.
+"""Kernels for CPUs in place of TVM's: exponentials that LLVM vectorises, means that can be fused.
 
 The exponential of float32 is 2 to a whole number, by its bits, times a polynomial of what is left,
 at most half of ln 2 (S. L. Moshier, Cephes, expf). Its error is at most two units in the last
-place; what would be subnormal is zero. Other dtypes have the C library's.
+place. Other dtypes have the C library's.
+
+A mean is a sum and a division as kernels of their own: FuseOps puts what leads to a sum into its
+kernel (the squares of a norm), but nothing into a kernel of two loop nests.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 # Above the first the result is infinite, below the second it is zero.
 _OVERFLOW = 88.72283935546875
@@ -37,7 +41,9 @@ _MANTISSA_BITS = 23
 def exp(x: Any) -> Any:
     """The exponential of a float32 expression; NaN stays NaN."""
     number = _float
-    bounded = tirx.max(tirx.min(x, number(_OVERFLOW)), number(_UNDERFLOW))
+    # Not the nearest number that has a result, which would be subnormal: computing with these takes
+    # a hundred times as long, and masked scores are all far below.
+    bounded = tirx.Select(x < number(_UNDERFLOW), number(0), tirx.min(x, number(_OVERFLOW)))
     power = tirx.floor(bounded * number(_LOG2_E) + number(0.5))
     rest = bounded - power * number(_LN2_HIGH) - power * number(_LN2_LOW)
     value = number(_POLYNOMIAL[0])
@@ -92,6 +98,26 @@ def _softmax(x: te.Tensor, axis: int) -> te.Tensor:
     )
 
 
+def _mean(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+    x, attrs = call.args[0], call.attrs
+    shape = x.ty.shape
+    sizes = [_static(size) for size in shape.values] if isinstance(shape, relax.ShapeExpr) else [0]
+    axes = None if attrs.axis is None else [int(axis) for axis in attrs.axis]
+    count = math.prod(sizes if axes is None else (sizes[axis] for axis in axes))
+    if count == 0:
+        return None
+    total = builder.emit(
+        builder.call_te(topi.sum, x, axes, bool(attrs.keepdims), primfunc_name_hint="sum")
+    )
+    divide = _map(lambda value: value / _float(count))
+    return builder.call_te(divide, total, primfunc_name_hint="mean")
+
+
+def _static(size: Any) -> int:
+    """A size; 0 where it is symbolic."""
+    return int(size) if isinstance(size, tirx.IntImm) else 0
+
+
 def _legalize(
     name: str, make: Callable[[relax.BlockBuilder, relax.Call], Any]
 ) -> Callable[[relax.BlockBuilder, relax.Call], Any]:
@@ -101,13 +127,16 @@ def _legalize(
         type_ = call.args[0].ty
         is_known = isinstance(type_, relax.TensorType) and type_.shape is not None
         if is_known and type_.dtype == "float32":
-            return make(builder, call)
+            made = make(builder, call)
+            if made is not None:
+                return made
         return default(builder, call)
 
     return legalize
 
 
 LEGALIZATIONS = {
+    "relax.mean": _mean,
     "relax.exp": lambda builder, call: builder.call_te(
         _map(exp), call.args[0], primfunc_name_hint="exp"
     ),
@@ -123,6 +152,6 @@ LEGALIZATIONS = {
 }
 
 
-def vectorized_legalizations() -> dict[str, Any]:
-    """For ``relax.transform.LegalizeOps``: operators whose kernels have exponentials."""
+def legalizations() -> dict[str, Any]:
+    """For ``relax.transform.LegalizeOps``: operators that have kernels of their own here."""
     return {name: _legalize(name, make) for name, make in LEGALIZATIONS.items()}

@@ -6,10 +6,13 @@ caller's memory, whatever its strides are.
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tvm_ffi
 
@@ -89,3 +92,21 @@ def host_array(value: Any) -> HostArray:
         return _of_numpy(np.asarray(value))
     except ValueError as error:
         raise TypeError(f"{type(value).__name__} is not an array: {error}") from error
+
+
+def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
+    """A dense TVM tensor in host memory as a NumPy array of the same memory.
+
+    Unlike arrays by DLPack it can be written to, and have any dtype that ``ml_dtypes`` knows.
+    """
+    name = str(tensor.dtype)
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    shape = tuple(int(size) for size in tensor.shape)
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    address = tvm_ffi.get_global_func("distir.runtime.address")(tensor)
+    size = math.prod(shape) * dtype.itemsize
+    memory: Any = (ctypes.c_ubyte * size).from_address(address)
+    memory.owner = tensor
+    array: np.ndarray[Any, Any] = np.frombuffer(memory, dtype)
+    return array.reshape(shape)

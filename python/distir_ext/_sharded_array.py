@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._host_array import numpy_view
 from distir_ext._signature import Dim, TensorSpec
 from distir_ext._workers import Workers
 
@@ -86,7 +87,7 @@ class ShardedArray:
 
     def numpy(self) -> Any:
         """The whole array as a new NumPy array."""
-        return self.tensor().numpy()
+        return numpy_view(self.tensor())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:

@@ -11,7 +11,7 @@ from tvm.target import codegen
 
 from distir_ext import _openblas, transform
 from distir_ext._cpu_kernels import schedule_kernels
-from distir_ext._cpu_math import vectorized_legalizations
+from distir_ext._cpu_math import legalizations
 
 __all__ = ["host_target", "is_cpu", "pipeline"]
 
@@ -51,7 +51,7 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         passes.append(transform.DispatchMatmul())
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
-        relax.transform.LegalizeOps(vectorized_legalizations()),
+        relax.transform.LegalizeOps(legalizations()),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         _fuse_kernels(),

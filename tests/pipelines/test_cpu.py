@@ -1,5 +1,7 @@
 """What is compiled for CPUs: the host's target, kernels with schedules, exponentials."""
 
+import time
+
 import numpy as np
 import pytest
 import tvm
@@ -8,6 +10,7 @@ from tvm.target import codegen
 
 import distir_ext as dx
 from distir_ext import cpu
+from distir_ext._cpu_math import legalizations
 
 
 def run(mod, *inputs, blas=True):
@@ -58,6 +61,53 @@ def test_exponentials_are_those_of_numpy():
     assert np.abs(found[normal] / exact[normal] - 1).max() < 2 * 2.0**-23
     small = wanted <= 1.2e-38
     assert np.abs(found[small] - wanted[small]).max() <= 3e-45
+
+
+def test_masked_scores_take_no_longer():
+    # Powers that are subnormal would take tens of times as long as the others.
+    target = cpu.host_target()
+    mod = module(((8192, 128),), lambda x: relax.op.nn.softmax(x, -1))
+    executable = tvm.compile(mod, target, relax_pipeline=cpu.pipeline(target))
+    main = relax.VirtualMachine(executable, tvm.cpu())["main"]
+
+    def seconds(masked):
+        x = np.tile(np.array([0, masked], "float32"), (8192, 64))
+        tensor = tvm.runtime.tensor(x)
+        times = []
+        for _ in range(20):
+            start = time.process_time()
+            main(tensor)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert seconds(-1e30) < 2 * seconds(0)
+
+
+@pytest.mark.parametrize("axis", [None, [-1], [0, 2], [1]])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_mean(axis, keepdims):
+    x = np.random.default_rng(0).standard_normal((3, 20, 32), "float32")
+    wanted = np.mean(
+        x.astype("float64") ** 2, None if axis is None else tuple(axis), keepdims=keepdims
+    )
+    mod = module((x.shape,), lambda x: relax.op.mean(relax.op.multiply(x, x), axis, keepdims))
+    assert np.abs(run(mod, x) / wanted - 1).max() < 1e-6
+
+
+def test_a_mean_over_a_symbolic_dimension():
+    x = np.random.default_rng(0).standard_normal((6, 40), "float32")
+    mod = module(((6, tvm.tirx.Var("n", "int64")),), lambda x: relax.op.mean(x, [1], False))
+    assert np.abs(run(mod, x) - x.mean(1)).max() < 1e-6
+
+
+def test_the_squares_of_a_norm_are_part_of_their_sum():
+    mod = module(((64, 256),), lambda x: relax.op.mean(relax.op.multiply(x, x), [-1], True))
+    passes = [relax.transform.LegalizeOps(legalizations()), relax.transform.AnnotateTIROpPattern()]
+    passes += [relax.transform.FuseOps(), relax.transform.FuseTIR()]
+    with cpu.host_target():
+        fused = tvm.transform.Sequential(passes)(mod)
+    kernels = {name.name_hint for name in fused.get_global_vars()} - {"main"}
+    assert kernels == {"fused_multiply_sum", "mean"}
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -113,6 +115,33 @@ def test_as_an_array(model):
     np.testing.assert_array_equal(np.from_dlpack(echoed), x)
     with pytest.raises(ValueError, match="can only be copied"):
         np.array(cache, copy=False)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "bool", "float8_e4m3fn"])
+def test_numpy_is_a_copy_of_its_own_in_any_dtype(dtype):
+    x = relax.Var("x", relax.TensorType((4, 6), dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.permute_dims(x))
+        builder.emit_func_output(y)
+    mod = dx.annotate(builder.get(), MESH, {"x": ("a", None)})
+    values = np.arange(24).reshape(4, 6).astype(getattr(ml_dtypes, dtype, dtype))
+    with dx.Session(MESH) as session:
+        result = session.load(dx.build(mod))["main"](values)
+        array = result.numpy()
+        assert array.dtype == values.dtype
+        assert np.array_equal(array, values.T)
+        array[:] = 0
+        assert np.array_equal(result.numpy(), values.T)
+
+
+def test_an_empty_array():
+    mod = dx.annotate(Cached, MESH, {"x": (None, "a", "b")}, func="append")
+    with dx.Session(MESH) as session:
+        function = session.load(dx.build(mod))["append"]
+        total, _ = function(np.ones((1, 4, 6), "float32"), np.ones((0, 4, 6), "float32"))
+        assert np.array_equal(total.numpy(), np.ones((4, 6)))
 
 
 def test_another_session(model, executable):
