@@ -18,5 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--exhaustive",
         action="store_true",
-        help="run all combinations of placements in tests/numerical (an hour or two), not a sample",
+        help="run all placements (tests/numerical: hours; tests/redistribute: minutes), not a sample",
     )
+
+
+@pytest.fixture(scope="session")
+def exhaustive(request: pytest.FixtureRequest) -> bool:
+    """Whether ``--exhaustive`` asks for all combinations of placements."""
+    return bool(request.config.getoption("--exhaustive"))

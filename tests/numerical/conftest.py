@@ -1,4 +1,4 @@
-"""Sessions by number of workers, and the size of the run."""
+"""Sessions by number of workers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ import pytest
 import distir_ext as dx
 
 from .placement import MeshShape
-
-
-@pytest.fixture(scope="session")
-def exhaustive(request: pytest.FixtureRequest) -> bool:
-    """Whether ``--exhaustive`` asks for all combinations of placements."""
-    return bool(request.config.getoption("--exhaustive"))
 
 
 @pytest.fixture(scope="session")
