@@ -10,14 +10,12 @@ here and in the native ``src/runtime/session.cc``:
 - Disco's queues carry numbers and strings. Functions, arrays and results of workers that are
   threads are handed over inside the process, as a job.
 - Disco has workers that are processes, too; they are not used, for the reasons in docs/runtime.md.
-- Each worker has its own pool of threads for parallel kernels, by default as large as the machine.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-import os
 import sys
 import time
 import weakref
@@ -25,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-import psutil
 import tvm_ffi
 
+from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._global_arrays import flatten
 from distir_ext._workers import QueuedStep, WorkerError, Workers, stalled_message
 
@@ -39,9 +37,6 @@ _LEFT_BEHIND = (
     "runtime.disco._configure_structlog",
     "runtime.disco._import_python_module",
 )
-
-# tvm::runtime::threading::ThreadGroup::AffinityMode: threads share the given cores.
-_THREADS_SHARE_CORES = -3
 
 # How long the controller waits without looking for a KeyboardInterrupt, in seconds.
 _WAIT_SLICE = 0.2
@@ -76,42 +71,6 @@ def load_disco() -> ModuleType:
     return module
 
 
-def _allowed_cores() -> list[int]:
-    """Ids of the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def _kernel_cores() -> list[int]:
-    """Ids of the cores that kernels should use.
-
-    As many as there are physical ones, or as the environment variables that TVM reads say.
-    """
-    cores = _allowed_cores()
-    limit = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
-    if limit is not None and limit.isdigit():
-        return cores[: max(1, int(limit))]
-    return cores[: psutil.cpu_count(logical=False) or len(cores)]
-
-
-def divide_cores(workers: Workers) -> None:
-    """Gives each worker's kernels its share of the cores, so that pools do not compete."""
-    count = workers.num_workers
-    cores = _kernel_cores()
-    share = max(1, len(cores) // count)
-    pools = []
-    for rank in range(count):
-        first = rank * share % len(cores)
-        mine = [str(core) for core in cores[first : first + share]]
-        pools.append([_THREADS_SHARE_CORES, share, mine])
-    workers.run("configure threads", ["runtime.config_threadpool"] * count, pools)
-    # Configuring a pool also pins the worker's own thread, which may wait on a busy core then.
-    everywhere = [tvm_ffi.Shape(tuple(_allowed_cores()))]
-    set_affinity = "tvm.runtime.threading.set_current_thread_affinity"
-    workers.run("free threads", [set_affinity] * count, [everywhere] * count)
-
-
 class ThreadWorkers(Workers):
     """Workers that are threads of this process, started by disco.
 
@@ -142,7 +101,13 @@ class ThreadWorkers(Workers):
         self._wait = tvm_ffi.get_global_func("distir.runtime.job_wait")
         self._results = tvm_ffi.get_global_func("distir.runtime.job_results")
         self._failure = tvm_ffi.get_global_func("distir.runtime.session_failure")
-        divide_cores(self)
+        self._divide_cores()
+
+    def _divide_cores(self) -> None:
+        """Gives each worker's kernels its share of the cores."""
+        shares = [share_of_cores(rank, self.num_workers) for rank in range(self.num_workers)]
+        for function, of_rank in zip(CONFIGURE_CORES, zip(*shares, strict=True), strict=True):
+            self.run("divide cores", [function] * self.num_workers, of_rank)
 
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]

@@ -2,7 +2,8 @@
 
 What the controller can ask for, each answered with a frame:
 
-- first ``{"rank", "device_ids", "controller", "imports"}``; the answer is ``{"ready": true}``;
+- first ``{"rank", "device_ids", "neighbours", "imports"}``, where neighbours are the ranks on this
+  host; the answer is ``{"ready": true}``;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
   The answer is ``{"step", "result"}``; with ``"keep"`` the results stay here: one object, or the
@@ -29,6 +30,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._channel import ChannelClosedError, Frame, Held, receive, send
+from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._executables import unpack
 from distir_ext._global_arrays import flatten
 
@@ -123,24 +125,21 @@ def _load(executable: dict[str, Any]) -> Any:
     return load(unpack(executable), record)
 
 
-def main(control: int, board: int) -> None:
+def main(channel: int, board: int, parent: int) -> None:
     """Runs the worker and ends the process.
 
     Args:
-        control: Descriptor of the stream to the controller.
-        board: Descriptor of the session's shared memory.
+        channel: Descriptor of the stream to the controller.
+        board: Descriptor of the shared memory of the session's workers on this host.
+        parent: The process that has started this one; they end together.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
-    stream = socket.socket(fileno=control)
+    tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(channel, parent)
+    stream = socket.socket(fileno=channel)
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(control, hello["controller"])
         try:
-            for module in hello["imports"]:
-                importlib.import_module(module)
-            native = tvm_ffi.get_global_func("distir.runtime.process_worker")(
-                board, hello["rank"], tvm_ffi.Shape(tuple(hello["device_ids"]))
-            )
+            native = _enter(hello, board)
         except Exception as error:
             send(stream, {"failure": "".join(traceback.format_exception(error))})
         else:
@@ -149,3 +148,16 @@ def main(control: int, board: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads still run
+
+
+def _enter(hello: dict[str, Any], board: int) -> Any:
+    """Makes this thread the worker that the controller says it is."""
+    for module in hello["imports"]:
+        importlib.import_module(module)
+    rank, neighbours = hello["rank"], hello["neighbours"]
+    shares = share_of_cores(neighbours.index(rank), len(neighbours))
+    for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
+        tvm_ffi.get_global_func(function)(*arguments)
+    return tvm_ffi.get_global_func("distir.runtime.process_worker")(
+        board, rank, tvm_ffi.Shape(tuple(hello["device_ids"]))
+    )

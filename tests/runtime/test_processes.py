@@ -144,9 +144,7 @@ def test_held_objects_are_let_go(process_session):
     workers = process_session._workers
 
     def held_bytes():
-        return sum(
-            psutil.Process(each.process.pid).memory_info().rss for each in workers._processes
-        )
+        return sum(psutil.Process(pid).memory_info().rss for pid in pids_of(workers))
 
     # So large that its memory goes back to the system when it is let go.
     array = tvm.runtime.tensor(np.zeros(10_000_000, "float32"))
@@ -193,12 +191,17 @@ REDUCE = ["all_reduce", X, "[[0,1]]", "sum", tvm_ffi.Shape((4,)), "float32"]
 def check_gone(workers, pids):
     """The processes are reaped, and the session says that it is closed."""
     assert workers.closed_because is not None
-    assert [each.process.returncode is None for each in workers._processes] == [False] * len(pids)
+    assert [each.returncode is None for each in processes_of(workers)] == [False] * len(pids)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def processes_of(workers):
+    (host,) = workers._started.hosts
+    return [host.processes[rank] for rank in range(workers.num_workers)]
+
+
 def pids_of(workers):
-    return [each.process.pid for each in workers._processes]
+    return [each.pid for each in processes_of(workers)]
 
 
 def fail_by(workers, how):
@@ -293,7 +296,7 @@ sys.path.insert(0, {folder!r})
 import worker_functions
 from distir_ext._process_workers import ProcessWorkers
 workers = ProcessWorkers(range(2), "cpu", None, ["worker_functions"])
-print(*[each.process.pid for each in workers._processes], flush=True)
+print(*[each.pid for each in workers._started.hosts[0].processes.values()], flush=True)
 if {busy}:
     threading.Thread(
         target=workers.run, args=("s", ["distir.test.sleep"] * 2, [[60.0]] * 2), daemon=True

@@ -1,0 +1,60 @@
+"""Which cores the kernels of each worker of a host use.
+
+TVM gives each worker its own pool of threads for parallel kernels, by default as large as the
+machine; the pools of several workers would compete.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psutil
+import tvm_ffi
+
+# tvm::runtime::threading::ThreadGroup::AffinityMode: threads share the given cores.
+_THREADS_SHARE_CORES = -3
+
+# What a worker calls, in order, each with one of the argument lists of :func:`share_of_cores`.
+# Configuring a pool also pins the worker's own thread, which may wait on a busy core then; the
+# second function frees it.
+CONFIGURE_CORES = (
+    "runtime.config_threadpool",
+    "tvm.runtime.threading.set_current_thread_affinity",
+)
+
+
+def share_of_cores(position: int, count: int) -> tuple[list[Any], list[Any]]:
+    """The arguments that give a worker its share of this host's cores.
+
+    Args:
+        position: Of the worker among those of this host.
+        count: How many workers there are on this host.
+
+    Returns:
+        Arguments for each of :data:`CONFIGURE_CORES`.
+    """
+    cores = _kernel_cores()
+    share = max(1, len(cores) // count)
+    first = position * share % len(cores)
+    mine = [str(core) for core in cores[first : first + share]]
+    return [_THREADS_SHARE_CORES, share, mine], [tvm_ffi.Shape(tuple(_allowed_cores()))]
+
+
+def _allowed_cores() -> list[int]:
+    """Ids of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _kernel_cores() -> list[int]:
+    """Ids of the cores that kernels should use.
+
+    As many as there are physical ones, or as the environment variables that TVM reads say.
+    """
+    cores = _allowed_cores()
+    limit = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
+    if limit is not None and limit.isdigit():
+        return cores[: max(1, int(limit))]
+    return cores[: psutil.cpu_count(logical=False) or len(cores)]

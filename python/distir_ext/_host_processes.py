@@ -1,0 +1,126 @@
+"""The worker processes of one host, as whoever started them sees them; those of this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._exchange import UNWIND_LIMIT
+
+# A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
+# its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to
+# a peer in another one would go on itself.
+_START = (
+    "import json, os, sys; os.setpgid(0, 0); arguments = json.loads(sys.argv[1]);"
+    "sys.path[:] = arguments.pop('path');"
+    "from distir_ext._worker_process import main; main(**arguments)"
+)
+
+
+class HostProcesses(ABC):
+    """The worker processes of one host, by rank in their session."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Makes every worker that waits for others fail, now and later."""
+
+    @abstractmethod
+    def status(self, rank: int) -> tuple[str, str]:
+        """The operator that a worker runs, and what it waits for; empty if it does not."""
+
+    @abstractmethod
+    def how_it_ended(self, rank: int) -> str:
+        """Why a worker's channel has ended, in words."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Ends the processes, whatever they do."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Waits a moment for processes whose channels have ended, and ends the others."""
+
+
+class LocalProcesses(HostProcesses):
+    """Worker processes of this host, each started fresh.
+
+    They have one shared memory for their collectives, which this process maps too: there it sees
+    what each of them is doing, and can end what waits.
+
+    Args:
+        num_workers: Of the session, on all hosts.
+
+    Attributes:
+        processes: The processes by rank.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self._board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(num_workers)
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, rank: int, channel: socket.socket) -> None:
+        """Starts a worker.
+
+        Args:
+            rank: The worker.
+            channel: Its end of the channel to the controller; closed here.
+
+        Raises:
+            RuntimeError: there is no interpreter to start.
+        """
+        if not sys.executable:
+            raise RuntimeError("worker processes need sys.executable, Python's interpreter")
+        board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self._board)
+        with channel:
+            arguments = {
+                "path": sys.path,
+                "channel": channel.fileno(),
+                "board": board,
+                "parent": os.getpid(),
+            }
+            self.processes[rank] = subprocess.Popen(
+                [sys.executable, "-c", _START, json.dumps(arguments)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(channel.fileno(), board),
+            )
+
+    def abort(self) -> None:
+        tvm_ffi.get_global_func("distir.runtime.process_board_abort")(self._board)
+
+    def status(self, rank: int) -> tuple[str, str]:
+        status = tvm_ffi.get_global_func("distir.runtime.process_board_status")
+        operator, wait = status(self._board, rank)
+        return str(operator), str(wait)
+
+    def how_it_ended(self, rank: int) -> str:
+        process = self.processes[rank]
+        try:
+            status = process.wait(UNWIND_LIMIT)
+        except subprocess.TimeoutExpired:
+            return f"process {process.pid} has closed its channel"
+        if status < 0:
+            return f"process {process.pid} was ended by {signal.Signals(-status).name}"
+        return f"process {process.pid} has ended with exit status {status}"
+
+    def kill(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+
+    def close(self) -> None:
+        deadline = time.monotonic() + UNWIND_LIMIT
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._board = None  # unmaps the shared memory
