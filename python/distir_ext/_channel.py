@@ -8,6 +8,7 @@ object with one key::
     {"tensor": 0}       a buffer that is a tensor       {"bytes": 1}   a buffer of bytes
     {"shape": [2, 3]}   tvm_ffi.Shape                   {"list": [..]}  a list, a tuple or an Array
     {"dict": {..}}      string keys                     {"held": 7}    see class Held
+    {"stored": {..}}    an array on disk, or a box of one
 
 Nothing is assumed about the stream but that it is one: it may be a socket of any kind. Nothing in
 a frame is run by whoever reads it.
@@ -24,6 +25,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
+
+from distir_ext._params.stored_array import (
+    StoredArray,
+    StoredBox,
+    StoredShards,
+    from_plain,
+    to_plain,
+)
 
 _PREFIX = struct.Struct("<Q")
 
@@ -67,7 +76,8 @@ class Frame:
 
     Args:
         message: What it says: None, bool, int, float, str, bytes, shapes, tensors in host memory,
-            native shards (which are cut), held objects; lists and dictionaries of these.
+            native shards (which are cut), held objects, arrays on disk and boxes of them; lists
+            and dictionaries of these.
         cut: Shards that have been cut, by identity, shared by frames with the same message.
 
     Raises:
@@ -90,6 +100,8 @@ class Frame:
             return str(value)
         if isinstance(value, Held):
             return {"held": value.number}
+        if isinstance(value, StoredArray | StoredShards | StoredBox):
+            return {"stored": to_plain(value)}
         if isinstance(value, tvm_ffi.Shape):
             return {"shape": [int(size) for size in value]}
         if isinstance(value, bytes):
@@ -216,6 +228,8 @@ class FrameReader:
             return tvm_ffi.Shape(tuple(content))
         if kind == "held":
             return Held(content)
+        if kind == "stored":
+            return from_plain(content)
         if kind == "dict":
             return {key: self._decode(each) for key, each in content.items()}
         if kind == "list":

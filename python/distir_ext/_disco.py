@@ -27,6 +27,7 @@ import tvm_ffi
 
 from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._global_arrays import flatten
+from distir_ext._params.stored_array import MappedFiles
 from distir_ext._workers import QueuedStep, WorkerError, Workers, stalled_message
 
 # Global functions that a first, failed import of tvm.runtime.disco leaves behind; registering them
@@ -198,7 +199,9 @@ class ThreadWorkers(Workers):
         return tvm_ffi.get_global_func("distir.runtime.synchronized")(machine[name])
 
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        held = self.run(name, ["distir.runtime.keep"] * self.num_workers, values)
+        files = MappedFiles()
+        opened = [[files.native(each) for each in mine] for mine in values]
+        held = self.run(name, ["distir.runtime.keep"] * self.num_workers, opened)
         return [list(each) for each in held]
 
     def close(self, reason: str = "it was closed") -> None:

@@ -17,12 +17,15 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from distir_ext._channel import Frame
 from distir_ext._exchange import Exchange, exchange, is_first
 from distir_ext._executables import pack
 from distir_ext._host_processes import HostProcesses, LocalProcesses
+from distir_ext._params.checkpoint import open_params
+from distir_ext._params.stored_array import Stored
 from distir_ext._remote_values import (
     RemoteObject,
     RemoteProgram,
@@ -162,6 +165,9 @@ class ProcessWorkers(Workers):
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
         commands = [command("distir.runtime.keep") for _ in values]
         return self._kept(self._run(name, commands, values, "fields"))
+
+    def open_params(self, path: str | os.PathLike[str]) -> Mapping[str, Stored]:
+        return open_params(Path(path).absolute())  # workers have the directory they started in
 
     def _run(
         self,

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distir_ext._global_arrays import ArgumentCutter, Sizes, shard_for
-from distir_ext._host_array import HostArray
-from distir_ext._params.checkpoint import open_params
 from distir_ext._params.progress import loading_bar
-from distir_ext._params.stored_array import MappedFiles, StoredArray, StoredBox, StoredShards
+from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._signature import ParamSpec, Signature
 from distir_ext._workers import Workers
 
@@ -35,7 +33,7 @@ def load_weights(
 
     Everything is checked before a worker cuts the first shard; see ``Session.load``.
     """
-    given = _weights_by_name(signature, params, rename, strict)
+    given = _weights_by_name(workers, signature, params, rename, strict)
     cutters = {name: ArgumentCutter(workers) for name in signature.functions}
     cuts: dict[ParamSpec, Any] = {}
     for name, function in signature.functions.items():
@@ -65,7 +63,7 @@ def load_weights(
 
 
 def _weights_by_name(
-    signature: Signature, params: Params, rename: Rename, strict: bool
+    workers: Workers, signature: Signature, params: Params, rename: Rename, strict: bool
 ) -> dict[str, Any]:
     """The given weights by name: exactly those that the executable's functions have."""
     lists = {function.weights for function in signature.functions.values() if function.weights}
@@ -74,7 +72,7 @@ def _weights_by_name(
     if params is None:
         given: dict[str, Any] = {}
     elif isinstance(params, str | os.PathLike):
-        given = _renamed(open_params(params), rename)
+        given = _renamed(workers.open_params(params), rename)
         source = f" in {os.fspath(params)}"
     elif isinstance(params, Mapping):
         given = _renamed(params, rename)
@@ -163,26 +161,13 @@ def _cut(
     workers: Workers, mine: Sequence[Sequence[ParamSpec]], cuts: Mapping[ParamSpec, Any]
 ) -> list[dict[ParamSpec, Any]]:
     """Has the workers cut their shards of some weights; per rank what it holds then."""
-    files = MappedFiles()
-    memory: list[HostArray] = []
     results = workers.hold(
         "cut weights",
         [
-            [_opened(shard_for(device, cuts[param]), files, memory) for param in params]
+            [shard_for(device, cuts[param]) for param in params]
             for device, params in zip(workers.device_ids, mine, strict=True)
         ],
     )
     return [
         dict(zip(params, kept, strict=True)) for params, kept in zip(mine, results, strict=True)
     ]
-
-
-def _opened(shard: Any, files: MappedFiles, memory: list[HostArray]) -> Any:
-    """A shard with its boxes of files opened, for as long as ``memory`` lives."""
-    if isinstance(shard, list):
-        return [_opened(each, files, memory) for each in shard]
-    if isinstance(shard, StoredBox):
-        opened, native = shard.open(files)
-        memory.append(opened)
-        return native
-    return shard

@@ -33,6 +33,7 @@ from distir_ext._channel import ChannelClosedError, Frame, Held, receive, send
 from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._executables import unpack
 from distir_ext._global_arrays import flatten
+from distir_ext._params.stored_array import MappedFiles
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096
@@ -66,7 +67,8 @@ class _Worker:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "fetch" in request:
             return {"tensor": self._held[request["fetch"]]}
-        arguments = [self._find(each) for each in request["arguments"]]
+        files = MappedFiles()  # for as long as the step runs, which cuts what is opened
+        arguments = [files.native(self._find(each)) for each in request["arguments"]]
         result = self._run(
             self._native, request["step"], request["name"], self._function(request), arguments
         )

@@ -10,6 +10,9 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._params.checkpoint import open_params
+from distir_ext._params.stored_array import Stored
+
 # How often an idle thread of TVM's pool gives up its core before it sleeps: about 0.1 ms. TVM's
 # own 300,000 keep the cores busy between kernels.
 _IDLE_YIELDS = 200
@@ -177,11 +180,20 @@ class Workers(ABC):
 
         Args:
             name: What messages call this step.
-            values: Per rank arguments as for :meth:`run`.
+            values: Per rank arguments as for :meth:`run`; boxes of files among them are read by
+                the workers.
 
         Returns:
             Per rank what stands for each of them.
         """
+
+    def open_params(self, path: str | os.PathLike[str]) -> Mapping[str, Stored]:
+        """The weights of a file or directory, by name, of which workers read their boxes.
+
+        Raises:
+            As :func:`distir_ext._params.checkpoint.open_params`.
+        """
+        return open_params(path)
 
     @abstractmethod
     def close(self, reason: str = "it was closed") -> None:

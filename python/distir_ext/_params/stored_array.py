@@ -1,13 +1,13 @@
 """Arrays on disk, of which each worker reads the part that it needs.
 
 A :class:`StoredArray` says where its elements are: path, offset, shape and dtype. It is plain data,
-which another process can be sent in place of the elements. Nothing is read before a box of it is
+which another process is sent in place of the elements. Nothing is read before a box of it is
 opened, which maps the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -22,17 +22,31 @@ from distir_ext._host_array import HostArray, host_array
 class MappedFiles:
     """Files in memory, each mapped once; the mappings end with this object and what is read.
 
-    All workers read one mapping, since pages count for each mapping that they are touched in.
+    All workers of a process read one mapping, since pages count for each mapping that they are
+    touched in.
     """
 
     def __init__(self) -> None:
         self._bytes: dict[Path, np.ndarray[Any, Any]] = {}
+        self._opened: list[HostArray] = []
 
     def bytes(self, path: Path) -> np.ndarray[Any, Any]:
         """All bytes of a file, which must not be empty."""
         if path not in self._bytes:
             self._bytes[path] = np.memmap(path, np.uint8, "r")
         return self._bytes[path]
+
+    def native(self, value: Any) -> Any:
+        """A value with every :class:`StoredBox` in it, also inside lists, as a native shard.
+
+        Shards can be cut for as long as this object lives.
+        """
+        if isinstance(value, list):
+            return [self.native(each) for each in value]
+        if isinstance(value, StoredBox):
+            self._opened.append(value.open(self))
+            return self._opened[-1].shard([0] * len(value.extent), value.extent)
+        return value
 
 
 @dataclass(frozen=True)
@@ -155,19 +169,38 @@ class StoredBox:
     begin: tuple[int, ...]
     extent: tuple[int, ...]
 
-    def open(self, files: MappedFiles) -> tuple[HostArray, Any]:
-        """What a worker can cut.
-
-        Returns:
-            The memory, which has to be kept for as long as the second is used: a native shard.
-        """
+    def open(self, files: MappedFiles) -> HostArray:
+        """The elements of the box that lie in the array."""
         begin = [min(a, size) for a, size in zip(self.begin, self.array.shape, strict=True)]
         end = [
             min(a + b, size)
             for a, b, size in zip(self.begin, self.extent, self.array.shape, strict=True)
         ]
-        memory = host_array(self.array.read(files, begin, end))
-        return memory, memory.shard([0] * len(begin), self.extent)
+        return host_array(self.array.read(files, begin, end))
+
+
+def to_plain(value: Stored | StoredBox) -> dict[str, Any]:
+    """The value as JSON can have it."""
+    if isinstance(value, StoredBox):
+        return {**vars(value), "array": to_plain(value.array)}
+    plain = {**vars(value), "path": str(value.path)}
+    if isinstance(value, StoredShards):
+        plain["pieces"] = [to_plain(each) for each in value.pieces]
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> Stored | StoredBox:
+    """What :func:`to_plain` was given."""
+    if "array" in plain:
+        array = from_plain(plain["array"])
+        assert not isinstance(array, StoredBox)
+        return StoredBox(array, tuple(plain["begin"]), tuple(plain["extent"]))
+    fields = {**plain, "path": Path(plain["path"]), "shape": tuple(plain["shape"])}
+    if "pieces" in plain:
+        fields["parts"] = tuple(plain["parts"])
+        fields["pieces"] = tuple(from_plain(each) for each in plain["pieces"])
+        return StoredShards(**fields)
+    return StoredArray(**fields)
 
 
 def _slices(begin: Sequence[int], end: Sequence[int]) -> tuple[slice, ...]:
