@@ -21,7 +21,7 @@ from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.pipelines import build, lower
 from distir_ext.provenance import explain
-from distir_ext.session import Session, ShardedArray, WorkerError, WorkerValue
+from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
 from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
 _nvidia.install()
@@ -32,6 +32,7 @@ __all__ = [
     "INFINIBAND",
     "NVLINK",
     "Cluster",
+    "Hosts",
     "Link",
     "Mesh",
     "Session",

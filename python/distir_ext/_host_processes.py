@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm_ffi
@@ -27,7 +30,18 @@ _START = (
 
 
 class HostProcesses(ABC):
-    """The worker processes of one host, by rank in their session."""
+    """The worker processes of one host, by rank in their session.
+
+    Attributes:
+        name: Of the host, for messages; empty for this one.
+        line: A connection to the host on which nothing arrives unasked but its end, if there is
+            one.
+        lost: Whether the host has stopped to answer.
+    """
+
+    name = ""
+    line: socket.socket | None = None
+    lost = False
 
     @abstractmethod
     def abort(self) -> None:
@@ -36,6 +50,15 @@ class HostProcesses(ABC):
     @abstractmethod
     def status(self, rank: int) -> tuple[str, str]:
         """The operator that a worker runs, and what it waits for; empty if it does not."""
+
+    @abstractmethod
+    def progress(self, rank: int) -> list[int]:
+        """How far a worker has come, for :func:`find_deadlock`; empty if its host is lost.
+
+        Returns:
+            1 if it waits, the number of its wait, by rank how many messages it has sent there, and
+            by rank how many of there it has seen.
+        """
 
     @abstractmethod
     def how_it_ended(self, rank: int) -> str:
@@ -48,6 +71,21 @@ class HostProcesses(ABC):
     @abstractmethod
     def close(self) -> None:
         """Waits a moment for processes whose channels have ended, and ends the others."""
+
+
+@dataclass
+class Started:
+    """What of a session has been started; plain data, so that it can be ended without the session.
+
+    Attributes:
+        hosts: Its hosts.
+        host_of: By rank the worker's host.
+        streams: By rank the channel to the worker.
+    """
+
+    hosts: list[HostProcesses] = field(default_factory=list)
+    host_of: list[HostProcesses] = field(default_factory=list)
+    streams: list[socket.socket] = field(default_factory=list)
 
 
 class LocalProcesses(HostProcesses):
@@ -67,12 +105,15 @@ class LocalProcesses(HostProcesses):
         self._board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(num_workers)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, rank: int, channel: socket.socket) -> None:
+    def start(
+        self, rank: int, channel: socket.socket, peers: Mapping[int, socket.socket] | None = None
+    ) -> None:
         """Starts a worker.
 
         Args:
             rank: The worker.
             channel: Its end of the channel to the controller; closed here.
+            peers: Its connections to workers of other hosts, by rank; closed here.
 
         Raises:
             RuntimeError: there is no interpreter to start.
@@ -80,17 +121,21 @@ class LocalProcesses(HostProcesses):
         if not sys.executable:
             raise RuntimeError("worker processes need sys.executable, Python's interpreter")
         board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self._board)
-        with channel:
+        streams = {} if peers is None else dict(peers)
+        with contextlib.ExitStack() as stack:
+            descriptors = [stack.enter_context(channel).fileno(), board]
+            descriptors += [stack.enter_context(each).fileno() for each in streams.values()]
             arguments = {
                 "path": sys.path,
                 "channel": channel.fileno(),
                 "board": board,
                 "parent": os.getpid(),
+                "peers": {other: each.fileno() for other, each in streams.items()},
             }
             self.processes[rank] = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(channel.fileno(), board),
+                pass_fds=descriptors,
             )
 
     def abort(self) -> None:
@@ -100,6 +145,10 @@ class LocalProcesses(HostProcesses):
         status = tvm_ffi.get_global_func("distir.runtime.process_board_status")
         operator, wait = status(self._board, rank)
         return str(operator), str(wait)
+
+    def progress(self, rank: int) -> list[int]:
+        found = tvm_ffi.get_global_func("distir.runtime.process_board_progress")(self._board, rank)
+        return [int(each) for each in found]
 
     def how_it_ended(self, rank: int) -> str:
         process = self.processes[rank]
@@ -124,3 +173,15 @@ class LocalProcesses(HostProcesses):
                 process.kill()
                 process.wait()
         self._board = None  # unmaps the shared memory
+
+
+def start_here(started: Started, num_workers: int) -> None:
+    """Starts the workers of a session on this host."""
+    host = LocalProcesses(num_workers)
+    started.hosts.append(host)
+    for rank in range(num_workers):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        started.host_of.append(host)
+        started.streams.append(ours)
+        host.start(rank, theirs)

@@ -11,21 +11,23 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import socket
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distir_ext._channel import Frame
+from distir_ext._deadlock import find_deadlock
 from distir_ext._exchange import Exchange, exchange, is_first
 from distir_ext._executables import pack
-from distir_ext._host_processes import HostProcesses, LocalProcesses
+from distir_ext._host_processes import HostProcesses, Started, start_here
+from distir_ext._hosts import Hosts
+from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import Stored
+from distir_ext._remote_processes import start_on_hosts
 from distir_ext._remote_values import (
     RemoteObject,
     RemoteProgram,
@@ -39,15 +41,6 @@ from distir_ext._workers import WorkerError, Workers, stalled_message
 _START_LIMIT = 300.0
 
 
-@dataclass
-class _Started:
-    """What has been started so far; plain data, so that it can be ended without the session."""
-
-    hosts: list[HostProcesses] = field(default_factory=list)
-    host_of: list[HostProcesses] = field(default_factory=list)  # per rank
-    streams: list[socket.socket] = field(default_factory=list)  # per rank
-
-
 class ProcessWorkers(Workers):
     """Workers that are processes.
 
@@ -56,10 +49,12 @@ class ProcessWorkers(Workers):
         ccl: Name of the communication library; ``"cpu"``.
         timeout: How long a step may take, in seconds; None for no limit.
         imports: Names of modules that each worker imports first.
+        hosts: Where they are; None: on this host.
 
     Raises:
-        ValueError: bad device ids, or a library that is for threads only.
-        RuntimeError: a worker can not be started.
+        OSError: a file with a token can not be read.
+        ValueError: bad device ids, a library that is for threads only, or hosts that do not fit.
+        RuntimeError: a worker can not be started, or a host can not be reached.
     """
 
     def __init__(
@@ -68,6 +63,7 @@ class ProcessWorkers(Workers):
         ccl: str,
         timeout: float | None = None,
         imports: Sequence[str] = (),
+        hosts: Hosts | None = None,
     ) -> None:
         super().__init__(device_ids, timeout)
         if ccl != "cpu":
@@ -75,14 +71,18 @@ class ProcessWorkers(Workers):
         for device in self.device_ids:
             if device < 0:
                 raise ValueError(f"device id {device} is negative")
-        self._started = _Started()
+        self._hosts = hosts
+        self._started = Started()
         # Ends the processes if nobody closes the session, at the latest when this process ends.
         self._finalizer = weakref.finalize(self, _end, self._started, os.getpid())
         self._released: list[list[int]] = [[] for _ in self.device_ids]
         self._mutex = threading.RLock()
         self._next_step = 1
         try:
-            _start_here(self._started, self.num_workers)
+            if hosts is None:
+                start_here(self._started, self.num_workers)
+            else:
+                start_on_hosts(self._started, hosts, self.num_workers)
             self._greet(imports)
         except BaseException:
             self.close("it could not be started")
@@ -94,7 +94,7 @@ class ProcessWorkers(Workers):
                 {
                     "rank": rank,
                     "device_ids": list(self.device_ids),
-                    "neighbours": self._neighbours(rank),
+                    "neighbours": self._ranks_of(self._started.host_of[rank]),
                     "imports": list(imports),
                 }
             )
@@ -102,17 +102,17 @@ class ProcessWorkers(Workers):
         ]
         came = self._exchange(frames, time.monotonic() + _START_LIMIT)
         for rank, answer in enumerate(came.answers):
+            host = self._started.host_of[rank].name
+            worker = f"worker {rank} on host {host}" if host else f"worker {rank}"
             if rank in came.lost:
-                raise RuntimeError(f"worker {rank} did not start: {self._how_it_ended(rank)}")
+                raise RuntimeError(f"{worker} did not start: {self._how_it_ended(rank)}")
             if answer is None:
-                raise RuntimeError(f"worker {rank} did not start within {_START_LIMIT:g} seconds")
+                raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
             if "failure" in answer:
-                raise RuntimeError(f"worker {rank} did not start:\n{answer['failure']}")
+                raise RuntimeError(f"{worker} did not start:\n{answer['failure']}")
 
-    def _neighbours(self, rank: int) -> list[int]:
-        """The ranks on a worker's host, itself included."""
-        host_of = self._started.host_of
-        return [other for other, host in enumerate(host_of) if host is host_of[rank]]
+    def _ranks_of(self, host: HostProcesses) -> list[int]:
+        return [rank for rank, each in enumerate(self._started.host_of) if each is host]
 
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]
@@ -167,7 +167,14 @@ class ProcessWorkers(Workers):
         return self._kept(self._run(name, commands, values, "fields"))
 
     def open_params(self, path: str | os.PathLike[str]) -> Mapping[str, Stored]:
-        return open_params(Path(path).absolute())  # workers have the directory they started in
+        if self._hosts is None:
+            return open_params(Path(path).absolute())  # workers have the directory they started in
+        first = {host.name: self._started.host_of.index(host) for host in self._started.hosts}
+        messages: list[Any] = [None] * self.num_workers
+        for rank in first.values():
+            messages[rank] = {"params": os.fspath(path)}
+        answers = self._ask("open params", messages)
+        return agreed({name: answers[rank] for name, rank in first.items()})
 
     def _run(
         self,
@@ -210,13 +217,19 @@ class ProcessWorkers(Workers):
                 raise
             failure = self._failure(name, came)
             if failure is not None:
+                failure["host"] = self._started.host_of[failure["worker"]].name
                 error = WorkerError(failure)
                 self._kill(str(error))
                 raise error
             return came.answers
 
     def _exchange(self, frames: Sequence[Frame | None], deadline: float) -> Exchange:
-        return exchange(self._started.streams, frames, deadline, self._abort)
+        lines = {
+            host.line: self._ranks_of(host) for host in self._started.hosts if host.line is not None
+        }
+        # Workers of one host find out by themselves whether they wait for ever.
+        look = None if self._hosts is None else self._find_deadlock
+        return exchange(self._started.streams, frames, deadline, self._abort, lines, look)
 
     def _failure(self, name: str, came: Exchange) -> dict[str, Any] | None:
         """The failure that came first, or None."""
@@ -225,20 +238,49 @@ class ProcessWorkers(Workers):
             if is_first(failure):
                 return dict(failure)
         if came.lost:
-            rank = came.lost[0]
-            return self._describe(rank, name, "ProcessLostError", self._how_it_ended(rank))
+            return self._lost(came.lost[0], name)
         if failures:
             return dict(failures[0])
+        if came.deadlock is not None:
+            rank, why = came.deadlock
+            return self._describe(rank, name, "ValueError", why)
         if not came.timed_out:
             return None
         late = [rank for rank, answer in enumerate(came.answers) if answer is None]
         waits = {rank: self._status(rank)[1] for rank in late}
+        for rank in late:
+            if self._started.host_of[rank].lost:
+                return self._lost(rank, name)
         stalled = next((rank for rank in late if not waits[rank]), late[0])
         assert self.timeout is not None
         why = stalled_message(self.timeout)
         if waits[stalled]:
             why += f"; it waits in {waits[stalled]}"
         return self._describe(stalled, name, "TimeoutError", why)
+
+    def _lost(self, rank: int, name: str) -> dict[str, Any]:
+        why = self._how_it_ended(rank)
+        kind = "HostLostError" if self._started.host_of[rank].lost else "ProcessLostError"
+        return self._describe(rank, name, kind, why)
+
+    def _find_deadlock(self, finished: Sequence[bool]) -> tuple[int, str] | None:
+        found = [[self._progress(rank) for rank in range(self.num_workers)] for _ in range(2)]
+        stuck = find_deadlock(finished, *found)
+        if not stuck:
+            return None
+        waits = {rank: self._status(rank)[1] for rank in stuck}
+        others = [
+            f"device {device} "
+            + (f"waits in {waits[rank]}" if rank in waits else "has finished its program")
+            for rank, device in enumerate(self.device_ids)
+            if rank != stuck[0]
+        ]
+        return stuck[0], "; ".join(
+            [
+                f"{waits[stuck[0]]} can never complete, the programs of the workers disagree",
+                *others,
+            ]
+        )
 
     def _describe(self, rank: int, name: str, kind: str, message: str) -> dict[str, Any]:
         return {
@@ -253,6 +295,9 @@ class ProcessWorkers(Workers):
 
     def _status(self, rank: int) -> tuple[str, str]:
         return self._started.host_of[rank].status(rank)
+
+    def _progress(self, rank: int) -> list[int]:
+        return self._started.host_of[rank].progress(rank)
 
     def _how_it_ended(self, rank: int) -> str:
         return self._started.host_of[rank].how_it_ended(rank)
@@ -273,19 +318,7 @@ class ProcessWorkers(Workers):
         self._finalizer()
 
 
-def _start_here(started: _Started, num_workers: int) -> None:
-    """Starts all workers on this host."""
-    host = LocalProcesses(num_workers)
-    started.hosts.append(host)
-    for rank in range(num_workers):
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        started.host_of.append(host)
-        started.streams.append(ours)
-        host.start(rank, theirs)
-
-
-def _end(started: _Started, owner: int) -> None:
+def _end(started: Started, owner: int) -> None:
     """Ends and reaps the processes, unless this is a fork of the one that started them."""
     if os.getpid() != owner:
         return

@@ -8,7 +8,9 @@ What the controller can ask for, each answered with a frame:
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
   The answer is ``{"step", "result"}``; with ``"keep"`` the results stay here: one object, or the
   fields or leaves of an array, each named by a number until the controller lets it go;
-- ``{"fetch"}``, a number; the answer is ``{"tensor"}``.
+- ``{"fetch"}``, a number; the answer is ``{"tensor"}``;
+- ``{"params"}``, a path on this host; the answer is ``{"params"}``, where on disk each array of it
+  is, or ``{"refused"}`` with the reason and whether the system gave it.
 
 Instead of any of them there may be ``{"failure"}``.
 """
@@ -23,7 +25,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -33,6 +35,7 @@ from distir_ext._channel import ChannelClosedError, Frame, Held, receive, send
 from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._executables import unpack
 from distir_ext._global_arrays import flatten
+from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
 
 # Elements of a result that is sent with the answer: one more message costs more.
@@ -67,6 +70,8 @@ class _Worker:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "fetch" in request:
             return {"tensor": self._held[request["fetch"]]}
+        if "params" in request:
+            return _open_params(request["params"])
         files = MappedFiles()  # for as long as the step runs, which cuts what is opened
         arguments = [files.native(self._find(each)) for each in request["arguments"]]
         result = self._run(
@@ -121,19 +126,27 @@ class _Worker:
         fail(self._native, name, type(error).__name__, str(error), backtrace)
 
 
+def _open_params(path: str) -> dict[str, Any]:
+    try:
+        return {"params": dict(open_params(path))}
+    except (OSError, ValueError) as error:
+        return {"refused": str(error), "of_system": isinstance(error, OSError)}
+
+
 def _load(executable: dict[str, Any]) -> Any:
     load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
     record = tvm_ffi.get_global_func("distir.runtime.record_operator")
     return load(unpack(executable), record)
 
 
-def main(channel: int, board: int, parent: int) -> None:
+def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> None:
     """Runs the worker and ends the process.
 
     Args:
         channel: Descriptor of the stream to the controller.
         board: Descriptor of the shared memory of the session's workers on this host.
         parent: The process that has started this one; they end together.
+        peers: Descriptors of connections to workers of other hosts, by rank.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
     tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(channel, parent)
@@ -141,7 +154,7 @@ def main(channel: int, board: int, parent: int) -> None:
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
         try:
-            native = _enter(hello, board)
+            native = _enter(hello, board, peers)
         except Exception as error:
             send(stream, {"failure": "".join(traceback.format_exception(error))})
         else:
@@ -152,7 +165,7 @@ def main(channel: int, board: int, parent: int) -> None:
     os._exit(0)  # whatever threads still run
 
 
-def _enter(hello: dict[str, Any], board: int) -> Any:
+def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:
     """Makes this thread the worker that the controller says it is."""
     for module in hello["imports"]:
         importlib.import_module(module)
@@ -160,6 +173,8 @@ def _enter(hello: dict[str, Any], board: int) -> Any:
     shares = share_of_cores(neighbours.index(rank), len(neighbours))
     for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
         tvm_ffi.get_global_func(function)(*arguments)
+    device_ids = hello["device_ids"]
+    sockets = [peers.get(str(other), -1) for other in range(len(device_ids))] if peers else []
     return tvm_ffi.get_global_func("distir.runtime.process_worker")(
-        board, rank, tvm_ffi.Shape(tuple(hello["device_ids"]))
+        board, rank, tvm_ffi.Shape(tuple(device_ids)), tvm_ffi.Shape(tuple(sockets))
     )

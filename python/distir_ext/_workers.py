@@ -25,22 +25,26 @@ class WorkerError(RuntimeError):
         worker: Rank of the worker in its session.
         device: Device id of the worker.
         function: Name of the function that the session ran.
+        host: Address of the worker's host; empty if it is this one.
         operator: Name of the operator inside it that failed, empty if none was running.
         kind: Kind of the worker's error, such as ``"ValueError"``; ``"TimeoutError"`` if it took
-            too long, ``"ProcessLostError"`` if its process has ended.
+            too long, ``"ProcessLostError"`` if its process has ended, ``"HostLostError"`` if
+            nothing is heard of its host.
         backtrace: Where the worker's error was raised, as text.
     """
 
     def __init__(self, failure: dict[str, Any]) -> None:
         self.worker: int = int(failure["worker"])
         self.device: int = int(failure["device"])
+        self.host: str = str(failure.get("host", ""))
         self.function: str = str(failure["function"])
         self.operator: str = str(failure["operator"])
         self.kind: str = str(failure["kind"])
         self.backtrace: str = str(failure["backtrace"])
         where = f' in operator "{self.operator}"' if self.operator else ""
+        on = f" on host {self.host}" if self.host else ""
         super().__init__(
-            f'worker {self.worker} (device {self.device}) failed in "{self.function}"{where}: '
+            f'worker {self.worker} (device {self.device}{on}) failed in "{self.function}"{where}: '
             f"{self.kind}: {failure['message']}"
         )
 

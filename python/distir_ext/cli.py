@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from distir_ext import rules
+from distir_ext._connections import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, read_token
 from distir_ext._version import __version__
 from distir_ext.session import SUPPORTED_WORKERS
 
@@ -34,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "demo":
         return _demo(options.case, options.workers)
+    if options.command == "host":
+        return _host(options.bind, options.token_file)
     if options.command == "rules":
         return rules.main(["--markdown"] if options.markdown else [])
     raise AssertionError(f"command {options.command!r} has no handler")
@@ -74,6 +80,27 @@ def _parser() -> argparse.ArgumentParser:
         help="what the workers are (default: threads)",
     )
 
+    host = commands.add_parser(
+        "host",
+        help="run workers on this host for sessions of others",
+        description="Starts worker processes on this host for sessions that name it in dx.Hosts, "
+        "and ends them with their session. Runs until it is interrupted.",
+        epilog="Whoever has the token can run programs here as this user. What is sent is not "
+        "encrypted: listen only where the network is trusted. See docs/runtime.md.",
+    )
+    host.add_argument(
+        "--bind",
+        default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
+        metavar="ADDRESS[:PORT]",
+        help="where to listen, by this host's address that other hosts use "
+        "(default: %(default)s, for this host only); port 0 finds a free one",
+    )
+    host.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"a file with the token that hosts share (default: the variable {TOKEN_VARIABLE})",
+    )
+
     table = commands.add_parser(
         "rules",
         help="print what each operator means for sharding",
@@ -90,3 +117,18 @@ def _demo(case: str, workers: str) -> int:
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_A_FILE)
     return run_demo(console, None if case == "all" else [case], workers)
+
+
+def _host(bind: str, token_file: str | None) -> int:
+    from distir_ext._host_agent import HostAgent
+
+    try:
+        agent = HostAgent(bind, read_token(token_file))
+    except (OSError, ValueError) as error:
+        print(f"distir host: {error}", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
+    print(f"listening at {agent.address}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        agent.serve()
+    return 0

@@ -21,6 +21,7 @@ import tvm_ffi
 
 from distir_ext import _nvidia
 from distir_ext._disco import ThreadWorkers
+from distir_ext._hosts import Hosts
 from distir_ext._model import Model, ModelFunction, load_model
 from distir_ext._process_workers import ProcessWorkers
 from distir_ext._sharded_array import ShardedArray
@@ -28,7 +29,15 @@ from distir_ext._weights import Params, Rename
 from distir_ext._worker_value import WorkerValue
 from distir_ext._workers import WorkerError, Workers, check_timeout
 
-__all__ = ["Model", "ModelFunction", "Session", "ShardedArray", "WorkerError", "WorkerValue"]
+__all__ = [
+    "Hosts",
+    "Model",
+    "ModelFunction",
+    "Session",
+    "ShardedArray",
+    "WorkerError",
+    "WorkerValue",
+]
 
 SUPPORTED_WORKERS = ("threads", "processes")
 
@@ -41,8 +50,8 @@ class Session:
             are devices 0, 1, ...
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
             a GPU for each worker, in order (see docs/gpu.md).
-        workers: What a worker is: ``"threads"`` of this process, or ``"processes"`` of this host,
-            each started fresh.
+        workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
+            started fresh, or processes of several hosts, a :class:`Hosts`.
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one.
@@ -52,16 +61,17 @@ class Session:
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
         ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
-            ``timeout``.
-        RuntimeError: a worker process does not start; NCCL can not be loaded, or there are fewer
-            GPUs than workers.
+            ``timeout``, no token, or devices that do not fit the hosts.
+        OSError: a file with a token can not be read.
+        RuntimeError: a worker process does not start; a host can not be reached, or refuses; NCCL
+            can not be loaded, or there are fewer GPUs than workers.
     """
 
     def __init__(
         self,
         mesh_or_num_workers: Any,
         ccl: str = "cpu",
-        workers: str = "threads",
+        workers: str | Hosts = "threads",
         timeout: float | None = None,
         imports: Sequence[str] = (),
     ) -> None:
@@ -69,9 +79,11 @@ class Session:
         known = [str(name) for name in tvm_ffi.get_global_func("distir.runtime.backends")()]
         if ccl not in known:
             raise ValueError(f"ccl={ccl!r} is not supported; this build has {known}")
-        if workers not in SUPPORTED_WORKERS:
+        hosts = workers if isinstance(workers, Hosts) else None
+        if hosts is None and workers not in SUPPORTED_WORKERS:
             raise ValueError(
-                f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}"
+                f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)} and "
+                "Hosts([...])"
             )
         check_timeout(timeout)
         if ccl == "nccl":
@@ -79,8 +91,8 @@ class Session:
         self.ccl = ccl
         self.workers = workers
         self._workers: Workers
-        if workers == "processes":
-            self._workers = ProcessWorkers(device_ids, ccl, timeout, imports)
+        if hosts is not None or workers == "processes":
+            self._workers = ProcessWorkers(device_ids, ccl, timeout, imports, hosts)
         else:
             self._workers = ThreadWorkers(device_ids, ccl, timeout)
 
@@ -111,7 +123,8 @@ class Session:
             exe: What ``dx.build`` returned: an executable (or its loaded module) with a
                 ``distir_signature``; or the path of a library that it was exported to.
             params: Global arrays for the weights, by name, or in order if all functions that have
-                weights have the same; or the path of a file or directory that has them: of
+                weights have the same; or the path of a file or directory that has them, on each
+                host its own copy: of
                 safetensors, one file or several with an index; of TVM's tensor cache or parameter
                 file; or of what ``Model.save_shards`` wrote.
             rename: From names in ``params`` to those of the weights: a function, or a dict in which

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 import tvm_ffi
 
 import distir_ext  # noqa: F401  (loads the native library)
+from distir_ext._connections import TOKEN_VARIABLE
 from distir_ext._disco import ThreadWorkers
 from distir_ext._host_array import host_array
 from distir_ext._process_workers import ProcessWorkers
@@ -23,6 +27,9 @@ from distir_ext.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path
 importlib.import_module("worker_functions")
+
+# What hosts that tests start ask for.
+TOKEN = "of tests, and of no use elsewhere"
 
 KINDS_OF_WORKERS = ("threads", "processes")
 # Starting a process takes a second, so tests that do not end their session share one of these.
@@ -36,6 +43,53 @@ def start_workers(
     if kind == "threads":
         return ThreadWorkers(device_ids, "cpu", timeout)
     return ProcessWorkers(device_ids, "cpu", timeout, ["worker_functions"])
+
+
+class Agent:
+    """A running ``distir host``, at a free port of this host unless told otherwise."""
+
+    def __init__(self, directory: Path, bind: str = "127.0.0.1:0", inside: Sequence[str] = ()):
+        folder = Path(__file__).parent / "on_workers"
+        environment = {
+            **os.environ,
+            TOKEN_VARIABLE: TOKEN,
+            "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
+        }
+        self.process = subprocess.Popen(
+            [*inside, sys.executable, "-m", "distir_ext", "host", "--bind", bind],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=directory,
+            env=environment,
+        )
+
+    @functools.cached_property
+    def address(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().removeprefix("listening at ").strip()
+
+    def end(self) -> None:
+        assert self.process.stdout is not None
+        self.process.terminate()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def start_agent() -> type[Agent]:
+    """Starts an agent in a directory; whoever asks for it ends it."""
+    return Agent
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Agent]]:
+    """Two hosts, as far as sessions can tell, each with a directory of its own."""
+    started = [Agent(tmp_path_factory.mktemp("host")) for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TOKEN_VARIABLE, TOKEN)
+        yield started
+    for agent in started:
+        agent.end()
 
 
 class Runner:
@@ -112,6 +166,12 @@ def runner_on(shared_workers: Callable[[str, int], Workers]) -> Callable[[str, i
 def runner_of(worker_kind: str, runner_on: Callable[[str, int], Runner]) -> Callable[[int], Runner]:
     """The same by number, for tests that run on all kinds."""
     return lambda num_workers: runner_on(worker_kind, num_workers)
+
+
+@pytest.fixture(scope="session")
+def run_on() -> type[Runner]:
+    """Runners of workers that a test has started."""
+    return Runner
 
 
 @pytest.fixture(scope="session")

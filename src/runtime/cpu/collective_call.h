@@ -2,7 +2,7 @@
  * \file runtime/cpu/collective_call.h
  * \brief What a member of a group calls, so that others can see whether it is what they call.
  *
- * It lies in memory that processes share, so it has no pointers.
+ * It lies in memory that processes share, or is sent to other hosts, so it has no pointers.
  */
 #ifndef DISTIR_RUNTIME_CPU_COLLECTIVE_CALL_H_
 #define DISTIR_RUNTIME_CPU_COLLECTIVE_CALL_H_
@@ -23,7 +23,7 @@ struct CollectiveCall {
   int64_t arguments[2] = {0, 0};  // dims, reduction kind: what `operation` takes besides tensors
   DLDataType dtype{};
   int ndim = 0;
-  int64_t shape[kMaxDims];  // the first `ndim` are set
+  int64_t shape[kMaxDims] = {};  // the first `ndim` are set
 
   CollectiveCall() = default;
   /*! \throws ValueError if the shape has more than kMaxDims dimensions. */

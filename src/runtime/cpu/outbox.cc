@@ -20,6 +20,17 @@ int ClassOf(size_t bytes) {
 
 }  // namespace
 
+Block* NewBlock(int64_t num_bytes) {
+  const size_t size = sizeof(Block) + static_cast<size_t>(num_bytes);
+  Block* block = new (::operator new(size, std::align_val_t(alignof(Block)))) Block();
+  block->num_readers.store(1, std::memory_order_relaxed);
+  return block;
+}
+
+void FreeBlock(Block* block) noexcept {
+  if (block != nullptr) ::operator delete(block, std::align_val_t(alignof(Block)));
+}
+
 Block* Outbox::Allocate(int64_t num_bytes) {
   const int size_class = ClassOf(sizeof(Block) + static_cast<size_t>(num_bytes));
   std::vector<Block*>& free = free_[size_class];

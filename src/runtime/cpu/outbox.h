@@ -19,14 +19,19 @@
 
 namespace distir::runtime::cpu {
 
-/*! \brief A message in shared memory; its bytes follow. */
+/*! \brief A message; its bytes follow. */
 struct alignas(64) Block {
   std::atomic<uint32_t> num_readers;  // who have not read it yet
-  uint32_t size_class;
+  uint32_t size_class;                // 0 outside of shared memory
   MessageHeader header;
 
   char* bytes() { return reinterpret_cast<char*>(this) + sizeof(Block); }
 };
+
+/*! \brief A block outside of shared memory, as messages from other hosts are received in. */
+Block* NewBlock(int64_t num_bytes);
+/*! \brief Frees a block of NewBlock, or nullptr. */
+void FreeBlock(Block* block) noexcept;
 
 class Outbox {
  public:

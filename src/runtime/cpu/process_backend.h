@@ -1,6 +1,6 @@
 /*!
  * \file runtime/cpu/process_backend.h
- * \brief Collectives between workers that are processes of one host; one worker's end.
+ * \brief Collectives between workers that are processes; one worker's end.
  */
 #ifndef DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_
 #define DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_
@@ -13,17 +13,19 @@
 
 #include "runtime/communicator.h"
 #include "runtime/cpu/message_communicator.h"
-#include "runtime/cpu/shared_transport.h"
+#include "runtime/cpu/process_transport.h"
 
 namespace distir::runtime::cpu {
 
 class ProcessBackend : public Backend {
  public:
-  ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids)
+  /*! \param peers As of ProcessTransport. */
+  ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
+                 const std::vector<int>& peers)
       : memory_(std::move(memory)),
         rank_(rank),
         device_ids_(std::move(device_ids)),
-        transport_(std::make_shared<SharedTransport>(memory_, rank, device_ids_)) {}
+        transport_(std::make_shared<ProcessTransport>(memory_, rank, device_ids_, peers)) {}
 
   std::unique_ptr<Communicator> Connect(int) final {
     return std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
@@ -41,7 +43,7 @@ class ProcessBackend : public Backend {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const std::vector<int> device_ids_;
-  const std::shared_ptr<SharedTransport> transport_;
+  const std::shared_ptr<ProcessTransport> transport_;
   std::atomic<bool> aborted_first_{false};
 };
 

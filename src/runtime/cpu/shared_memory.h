@@ -1,6 +1,6 @@
 /*!
  * \file runtime/cpu/shared_memory.h
- * \brief The memory that the processes of one session share, and what lies where in it.
+ * \brief The memory that a session's processes on one host share, and what lies where in it.
  *
  *   header | status of each worker | ring of each ordered pair of workers | arena of each worker
  *
@@ -37,7 +37,12 @@ struct alignas(64) WorkerStatus {
   alignas(64) std::atomic<uint32_t> doorbell;  // rung by whoever changes what it waits for
 };
 
-/*! \brief Places of messages from one worker to another, oldest first. */
+/*!
+ * \brief Places of messages from one worker to another, oldest first.
+ *
+ * Of workers on two hosts each host has one of the counts, for whoever looks at both; its messages
+ * have no places.
+ */
 struct alignas(64) Ring {
   static constexpr uint64_t kCapacity = 1024;
 

@@ -2,8 +2,9 @@
  * \file runtime/cpu/worker_process.cc
  * \brief What a process that is a worker, and the controller of such processes, call from Python.
  *
- * Both hold the session's shared memory: the worker as a member, the controller to end what waits
- * and to see what each worker is doing, also one that is stopped or gone.
+ * Both hold the shared memory of the session's workers on their host: the worker as a member, the
+ * controller to end what waits and to see what each worker is doing, also one that is stopped or
+ * gone. On another host than the controller's, the host's agent has this part.
  */
 #include <poll.h>
 #include <sys/syscall.h>
@@ -47,13 +48,15 @@ class ProcessBoardObj : public ffi::Object {
 // The one worker that this process is.
 class ProcessWorkerObj : public ffi::Object {
  public:
-  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids) {
+  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids,
+                   const ffi::Shape& peers) {
     std::vector<int> ids(device_ids.begin(), device_ids.end());
     const int n = static_cast<int>(ids.size());
     auto memory = std::make_shared<SharedMemory>(descriptor, n);
     std::vector<SharedText*> names;
     for (int r = 0; r < n; ++r) names.push_back(&memory->status(r).operator_name);
-    backend = std::make_shared<ProcessBackend>(memory, rank, ids);
+    backend = std::make_shared<ProcessBackend>(memory, rank, ids,
+                                               std::vector<int>(peers.begin(), peers.end()));
     state = std::make_shared<SessionState>(std::move(ids), backend, std::move(names));
     worker = &WorkerContext::Enter(state, rank);
   }
@@ -94,7 +97,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const BoardPtr& board) { return board->memory.descriptor(); })
       .def("distir.runtime.process_board_abort",
            [](const BoardPtr& board) { board->memory.Abort(-1); })
-      // (what it runs, what it waits for or "", the last step that it has finished)
+      // (what it runs, what it waits for or "")
       .def("distir.runtime.process_board_status",
            [](const BoardPtr& board, int rank) {
              const WorkerStatus& status = board->memory.status(rank);
@@ -102,9 +105,25 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::Array<ffi::String>(
                  {status.operator_name.Get(), waits ? status.wait.Get() : std::string()});
            })
+      // (whether it waits, number of the wait, per rank the messages that it has sent there, per
+      // rank those of there that it has seen)
+      .def("distir.runtime.process_board_progress",
+           [](const BoardPtr& board, int rank) {
+             const SharedMemory& memory = board->memory;
+             const WorkerStatus& status = memory.status(rank);
+             const bool waits = status.waiting.load(std::memory_order_seq_cst) != kAwake;
+             std::vector<int64_t> result{waits ? 1 : 0};
+             auto add = [&result](const std::atomic<uint64_t>& count) {
+               result.push_back(static_cast<int64_t>(count.load(std::memory_order_seq_cst)));
+             };
+             add(status.num_waits);
+             for (int r = 0; r < memory.num_workers(); ++r) add(memory.ring(rank, r).num_written);
+             for (int r = 0; r < memory.num_workers(); ++r) add(memory.ring(r, rank).num_read);
+             return ffi::Shape(result);
+           })
       .def("distir.runtime.process_worker",
-           [](int descriptor, int rank, const ffi::Shape& device_ids) {
-             return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids);
+           [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers) {
+             return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers);
            })
       .def("distir.runtime.process_worker_run",
            [](const WorkerPtr& worker, int64_t step, const ffi::String& name,

@@ -96,3 +96,9 @@ def process():
 @tvm_ffi.register_global_func("distir.test.not_a_value", override=True)
 def not_a_value():
     return tvm_ffi.get_global_func("distir.test.process")
+
+
+@tvm_ffi.register_global_func("distir.test.kill_other", override=True)
+def kill_other(pid):
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(60)

@@ -1,4 +1,4 @@
-#include "runtime/cpu/shared_transport.h"
+#include "runtime/cpu/process_transport.h"
 
 #include <tvm/ffi/error.h>
 
@@ -20,31 +20,48 @@ namespace {
 
 }  // namespace
 
-SharedTransport::SharedTransport(std::shared_ptr<SharedMemory> memory, int rank,
-                                 std::vector<int> device_ids)
+ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank,
+                                   std::vector<int> device_ids, const std::vector<int>& peers)
     : memory_(std::move(memory)),
       rank_(rank),
       device_ids_(std::move(device_ids)),
       me_(memory_->status(rank)),
       outbox_(memory_->arena(rank), memory_->arena_bytes()),
-      arrived_(device_ids_.size()) {}
+      arrived_(device_ids_.size()) {
+  for (int other = 0; other < memory_->num_workers(); ++other) {
+    if (peers.empty() || peers[other] < 0) neighbours_.push_back(other);
+  }
+  if (peers.empty()) return;
+  peers_ = std::make_unique<PeerSockets>(peers, [this] {
+    // As in Post: either it sees the message before it sleeps, or this sees it asleep.
+    if (me_.waiting.load(std::memory_order_seq_cst) != kAwake) Wake(&me_.doorbell);
+  });
+}
 
-void SharedTransport::StepBegins(int64_t step) noexcept {
+ProcessTransport::~ProcessTransport() {
+  for (const std::deque<Block*>& queue : arrived_) {
+    for (Block* block : queue) {
+      if (block->size_class == 0) FreeBlock(block);
+    }
+  }
+}
+
+void ProcessTransport::StepBegins(int64_t step) noexcept {
   me_.step.store(step, std::memory_order_seq_cst);
 }
 
-void SharedTransport::StepEnds(int64_t step) noexcept {
+void ProcessTransport::StepEnds(int64_t step) noexcept {
   outbox_.Trim();
   me_.finished_step.store(step, std::memory_order_seq_cst);
 }
 
-char* SharedTransport::Reserve(const MessageHeader& header) {
+char* ProcessTransport::Reserve(const MessageHeader& header) {
   reserved_ = outbox_.Allocate(header.num_bytes);
   reserved_->header = header;
   return reserved_->bytes();
 }
 
-void SharedTransport::Post(const std::vector<int>& ranks, const Describe& describe) {
+void ProcessTransport::Post(const std::vector<int>& ranks, const Describe& describe) {
   if (memory_->aborted()) ThrowStopped(describe());
   Block* block = std::exchange(reserved_, nullptr);
   block->num_readers.store(static_cast<uint32_t>(ranks.size()), std::memory_order_relaxed);
@@ -53,6 +70,11 @@ void SharedTransport::Post(const std::vector<int>& ranks, const Describe& descri
       static_cast<uint64_t>(reinterpret_cast<char*>(block) - memory_->arena(rank_));
   for (int target : ranks) {
     Ring& ring = memory_->ring(rank_, target);
+    if (peers_ != nullptr && peers_->Reaches(target)) {
+      ring.num_written.fetch_add(1, std::memory_order_seq_cst);
+      peers_->Send(target, block);
+      continue;
+    }
     if (ring.full()) {
       WaitUntil(kForSpace, target, describe, [&] { return !ring.full(); });
     }
@@ -65,16 +87,23 @@ void SharedTransport::Post(const std::vector<int>& ranks, const Describe& descri
   }
 }
 
-bool SharedTransport::AnythingToRead() const {
-  for (int source = 0; source < memory_->num_workers(); ++source) {
+bool ProcessTransport::AnythingToRead() const {
+  if (peers_ != nullptr && peers_->AnythingArrived()) return true;
+  for (int source : neighbours_) {
     if (!memory_->ring(source, rank_).empty()) return true;
   }
   return false;
 }
 
 // Rings are emptied whatever is waited for, so that nobody waits for space that waits for this.
-void SharedTransport::Drain() {
-  for (int source = 0; source < memory_->num_workers(); ++source) {
+void ProcessTransport::Drain() {
+  if (peers_ != nullptr && peers_->AnythingArrived()) {
+    for (const auto& [source, block] : peers_->TakeArrived()) {
+      arrived_[source].push_back(block);
+      memory_->ring(source, rank_).num_read.fetch_add(1, std::memory_order_seq_cst);
+    }
+  }
+  for (int source : neighbours_) {
     Ring& ring = memory_->ring(source, rank_);
     uint64_t index = ring.num_read.load(std::memory_order_relaxed);
     const uint64_t end = ring.num_written.load(std::memory_order_acquire);
@@ -89,7 +118,7 @@ void SharedTransport::Drain() {
   }
 }
 
-Message SharedTransport::Take(int rank, uint64_t scope, const Describe& describe) {
+Message ProcessTransport::Take(int rank, uint64_t scope, const Describe& describe) {
   std::deque<Block*>& queue = arrived_[rank];
   auto found = queue.end();
   auto arrived = [&] {
@@ -103,13 +132,18 @@ Message SharedTransport::Take(int rank, uint64_t scope, const Describe& describe
   return Message{&block->header, block->bytes(), block};
 }
 
-void SharedTransport::Release(const Message& message) noexcept {
-  static_cast<Block*>(message.owner)->num_readers.fetch_sub(1, std::memory_order_release);
+void ProcessTransport::Release(const Message& message) noexcept {
+  Block* block = static_cast<Block*>(message.owner);
+  if (block->size_class == 0) {
+    FreeBlock(block);
+  } else {
+    block->num_readers.fetch_sub(1, std::memory_order_release);
+  }
 }
 
 template <typename Ready>
-void SharedTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe& describe,
-                                Ready ready) {
+void ProcessTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe& describe,
+                                 Ready ready) {
   auto progress = [&] {
     Drain();
     return ready();
@@ -118,27 +152,31 @@ void SharedTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe&
   const std::string what = describe();
   me_.wait.Set(what);
   me_.full_ring_to.store(full_ring_to, std::memory_order_relaxed);
+  me_.num_waits.fetch_add(1, std::memory_order_seq_cst);
   bool slept_long = false;
   while (true) {
     const uint32_t rung = me_.doorbell.load(std::memory_order_seq_cst);
-    me_.num_waits.fetch_add(1, std::memory_order_seq_cst);
     me_.waiting.store(kind, std::memory_order_seq_cst);
     std::string deadlock;
     const bool space = kind == kForSpace && !memory_->ring(rank_, full_ring_to).full();
-    if (!space && !AnythingToRead() && !memory_->aborted()) {
-      if (slept_long) deadlock = FindDeadlock(what);
+    if (!space && !AnythingToRead() && !memory_->aborted() && LostPeer() < 0) {
+      if (slept_long && peers_ == nullptr) deadlock = FindDeadlock(what);
       if (deadlock.empty()) slept_long = !SleepWhile(me_.doorbell, rung, kSleep);
     }
     me_.waiting.store(kAwake, std::memory_order_seq_cst);
     if (progress()) return;
     if (memory_->aborted()) ThrowStopped(what);
+    if (const int lost = LostPeer(); lost >= 0) {
+      memory_->Abort(-1);  // whatever ended the connection is the failure, and this follows from it
+      TVM_FFI_THROW(RuntimeError) << what << " stopped because the connection to device "
+                                  << device_ids_[lost] << " on another host has ended";
+    }
     if (!deadlock.empty()) TVM_FFI_THROW(ValueError) << deadlock;
   }
 }
 
-// Whether a worker waits with nothing to read; `wait` is the number of the wait that it is in for
-// as long as this takes, if a second call gives the same one.
-bool SharedTransport::Blocked(int rank, uint64_t* wait) const {
+// Whether a worker waits with nothing to read; `wait` is the number of its wait.
+bool ProcessTransport::Blocked(int rank, uint64_t* wait) const {
   const WorkerStatus& status = memory_->status(rank);
   for (int source = 0; source < memory_->num_workers(); ++source) {
     if (!memory_->ring(source, rank).empty()) return false;
@@ -153,7 +191,7 @@ bool SharedTransport::Blocked(int rank, uint64_t* wait) const {
   return true;
 }
 
-std::string SharedTransport::FindDeadlock(const std::string& mine) const {
+std::string ProcessTransport::FindDeadlock(const std::string& mine) const {
   const int n = memory_->num_workers();
   const int64_t now = step();
   std::vector<uint64_t> waits(n, 0);

@@ -1,0 +1,200 @@
+"""The worker processes of another host, through the agent that runs there (``_host_agent``)."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+
+from distir_ext._channel import ChannelClosedError, Frame, FrameReader
+from distir_ext._connections import NotConnectedError, connect, hang_up, keep_watch, read_token
+from distir_ext._host_processes import HostProcesses, Started
+from distir_ext._hosts import Hosts
+from distir_ext._version import __version__
+
+# How long an agent may take to answer, in seconds, when all that it has to do is to look. It limits
+# by itself how long hosts may take to connect to each other.
+_ANSWER_LIMIT = 2.0
+
+
+def versions() -> list[str]:
+    """What hosts must have the same of."""
+    return [f"distir_ext {__version__}", f"tvm {tvm.__version__}", f"{sys.byteorder}-endian"]
+
+
+class RemoteProcesses(HostProcesses):
+    """The worker processes of one host.
+
+    Args:
+        address: Of its agent.
+        token: What agents want to see.
+        session: Names the session among those of the agent.
+        ranks: Its workers.
+        num_workers: Of the session, on all hosts.
+        lost_after: See :class:`Hosts`.
+
+    Raises:
+        RuntimeError: the agent is not there, or refuses.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: bytes,
+        session: str,
+        ranks: Sequence[int],
+        num_workers: int,
+        lost_after: float,
+    ) -> None:
+        self.name = address
+        self._token = token
+        self._session = session
+        self._lost_after = lost_after
+        self.line: socket.socket = self._connect()
+        try:
+            self._ask(
+                {
+                    "purpose": "session",
+                    "session": session,
+                    "versions": versions(),
+                    "ranks": list(ranks),
+                    "num_workers": num_workers,
+                    "lost_after": lost_after,
+                }
+            )
+        except BaseException:
+            hang_up(self.line)
+            raise
+
+    def _connect(self) -> socket.socket:
+        try:
+            stream = connect(self.name, self._token)
+        except NotConnectedError as error:
+            raise RuntimeError(f"no session on host {self.name}: {error}") from error
+        keep_watch(stream, self._lost_after)
+        return stream
+
+    def channel(self, rank: int) -> socket.socket:
+        """A channel to a worker that will be started."""
+        stream = self._connect()
+        Frame({"purpose": "channel", "session": self._session, "rank": rank}).write(stream)
+        stream.setblocking(False)
+        return stream
+
+    def begin_start(self, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """Asks for the workers; hosts connect to those before them, so all have to be asked.
+
+        Args:
+            hosts: All hosts' addresses and ranks.
+        """
+        self._send({"request": "start", "hosts": [list(each) for each in hosts]})
+
+    def finish_start(self) -> None:
+        """Reads the answer, once it has begun to arrive.
+
+        Raises:
+            RuntimeError: the agent could not start them.
+        """
+        self._receive()
+
+    def abort(self) -> None:
+        self._tell({"request": "abort"})
+
+    def kill(self) -> None:
+        self._tell({"request": "kill"})
+
+    def status(self, rank: int) -> tuple[str, str]:
+        operator, wait = self._look({"request": "status", "rank": rank}, ["", ""])
+        return operator, wait
+
+    def progress(self, rank: int) -> list[int]:
+        return list(self._look({"request": "progress", "rank": rank}, []))
+
+    def how_it_ended(self, rank: int) -> str:
+        request = {"request": "how_it_ended", "rank": rank}
+        return str(self._look(request, f"host {self.name} was lost"))
+
+    def close(self) -> None:
+        hang_up(self.line)
+
+    def _tell(self, request: dict[str, Any]) -> None:
+        """Says what has no answer, to an agent that may be gone."""
+        if not self.lost:
+            with contextlib.suppress(RuntimeError):
+                self._send(request)
+
+    def _look(self, request: dict[str, Any], otherwise: Any) -> Any:
+        """Asks an agent that may be gone."""
+        if not self.lost:
+            with contextlib.suppress(RuntimeError):
+                return self._ask(request)
+        return otherwise
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        self._send(request)
+        return self._receive()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        self.line.settimeout(_ANSWER_LIMIT)
+        try:
+            written = Frame(request).write(self.line)
+        except ChannelClosedError:
+            written = False
+        if not written:
+            self._fail("has ended the connection")
+
+    def _receive(self) -> Any:
+        reader = FrameReader()
+        deadline = time.monotonic() + _ANSWER_LIMIT
+        found = None
+        while found is None:
+            self.line.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                found = reader.read(self.line)
+            except ChannelClosedError as error:
+                self._fail(f"does not answer: {error}")
+        (answer,) = found
+        if "refused" in answer:
+            raise RuntimeError(f"host {self.name}: {answer['refused']}")
+        return answer["answer"]
+
+    def _fail(self, why: str) -> None:
+        self.lost = True
+        raise RuntimeError(f"host {self.name} {why}")
+
+
+def start_on_hosts(started: Started, hosts: Hosts, num_workers: int) -> None:
+    """Starts the workers of a session on its hosts.
+
+    Raises:
+        OSError, ValueError: there is no token, or the devices do not fit the hosts.
+        RuntimeError: a host is not there, refuses, or can not reach another one; names it.
+    """
+    by_host = list(zip(hosts.addresses, hosts.ranks(num_workers), strict=True))
+    token = read_token(hosts.token_file)
+    session = secrets.token_hex(16)
+    agents = []
+    for address, ranks in by_host:
+        agent = RemoteProcesses(address, token, session, ranks, num_workers, hosts.lost_after)
+        started.hosts.append(agent)
+        agents.append(agent)
+    for agent, (_, ranks) in zip(agents, by_host, strict=True):
+        for rank in ranks:
+            started.streams.append(agent.channel(rank))
+            started.host_of.append(agent)
+    for agent in agents:
+        agent.begin_start(by_host)
+    with selectors.DefaultSelector() as selector:
+        for agent in agents:
+            selector.register(agent.line, selectors.EVENT_READ, agent)
+        while selector.get_map():  # whoever answers first: a refusal has others wait
+            for key, _ in selector.select():
+                selector.unregister(key.fileobj)
+                key.data.finish_start()
