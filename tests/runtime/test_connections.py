@@ -1,0 +1,244 @@
+"""Who may talk to an agent, and where it listens."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import distir_ext as dx
+from distir_ext import _remote_processes, cli
+from distir_ext._connections import (
+    CONNECT_LIMIT,
+    DEFAULT_PORT,
+    TOKEN_VARIABLE,
+    NotConnectedError,
+    accept,
+    connect,
+    format_address,
+    listen,
+    parse_address,
+    read_token,
+)
+from distir_ext.session import Session
+
+TOKEN, OTHER = b"one token of sixteen", b"another token of sixteen"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10.0.0.2", ("10.0.0.2", DEFAULT_PORT)),
+        ("10.0.0.2:1", ("10.0.0.2", 1)),
+        ("node-3.cluster:65535", ("node-3.cluster", 65535)),
+        ("[fd00::2]:80", ("fd00::2", 80)),
+        ("[fd00::2]", ("fd00::2", DEFAULT_PORT)),
+        ("::1", ("::1", DEFAULT_PORT)),
+        ("fe80::1%eth0", ("fe80::1%eth0", DEFAULT_PORT)),
+    ],
+)
+def test_addresses(text, expected):
+    assert parse_address(text) == expected
+    assert parse_address(format_address(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":1", "a:", "a:b", "a:65536", "[::1", "[::1]:", "[]:1", "a]:1"]
+)
+def test_what_is_not_an_address(text):
+    with pytest.raises(ValueError, match="is not an address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"addresses": []}, "a list of addresses"),
+        ({"addresses": "10.0.0.2"}, "a list of addresses"),
+        ({"addresses": ["a", "a:7272"]}, 'host "a" is given twice'),
+        ({"addresses": ["a", "b"], "devices_per_host": [4]}, "a positive number for each of 2"),
+        ({"addresses": ["a", "b"], "devices_per_host": [4, 0]}, "a positive number for each of 2"),
+        ({"addresses": ["a"], "lost_after": 1}, "must be 2 seconds or more"),
+        ({"addresses": ["a"], "lost_after": float("nan")}, "must be 2 seconds or more"),
+    ],
+)
+def test_hosts_that_make_no_sense(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        dx.Hosts(**arguments)
+
+
+def test_devices_of_hosts():
+    assert dx.Hosts(["a", "b"]).ranks(4) == [[0, 1], [2, 3]]
+    assert dx.Hosts(["a", "b"], [1, 3]).ranks(4) == [[0], [1, 2, 3]]
+    with pytest.raises(ValueError, match="3 devices do not divide among 2 hosts"):
+        Session(3, workers=dx.Hosts(["a", "b"]))
+    with pytest.raises(ValueError, match=r"the hosts have 3 devices \[1, 2\], the session has 4"):
+        Session(4, workers=dx.Hosts(["a", "b"], [1, 2]))
+
+
+def test_tokens(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text(" 0123456789abcdef\n")
+    monkeypatch.setenv(TOKEN_VARIABLE, "x" * 16)
+    assert read_token(file) == b"0123456789abcdef"
+    assert read_token(None) == b"x" * 16
+    file.write_text("0123456789abcde")
+    with pytest.raises(ValueError, match="has 15 characters, fewer than 16"):
+        read_token(file)
+    with pytest.raises(OSError, match="nowhere"):
+        read_token(tmp_path / "nowhere")
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    with pytest.raises(ValueError, match="hosts need a token"):
+        read_token(None)
+
+
+def test_a_host_without_a_token_does_not_start(tmp_path):
+    (tmp_path / "token").write_text("short")
+    command = [sys.executable, "-m", "distir_ext", "host", "--token-file", str(tmp_path / "token")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "distir host: the token in" in done.stderr
+
+
+def test_hosts_listen_on_loopback_unless_told_otherwise():
+    bind = cli._parser().parse_args(["host"]).bind
+    assert ipaddress.ip_address(parse_address(bind)[0]).is_loopback
+    with listen("[::1]:0") as listener:
+        assert format_address(listener.getsockname()).startswith("[::1]:")
+        with pytest.raises(OSError, match=r"can not listen at \[::1\]:\d+: .*in use"):
+            listen(format_address(listener.getsockname()))
+
+
+@contextlib.contextmanager
+def answering(serve):
+    """The address of something that serves one connection; what it raised."""
+    raised = []
+
+    def run():
+        stream, _ = listener.accept()
+        with stream:
+            try:
+                serve(stream)
+            except NotConnectedError as error:
+                raised.append(str(error))
+
+    with listen("127.0.0.1:0") as listener:
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield format_address(listener.getsockname()), raised
+        thread.join(CONNECT_LIMIT)
+
+
+def test_both_sides_have_the_token():
+    with answering(lambda stream: accept(stream, TOKEN)) as (address, raised):
+        connect(address, TOKEN).close()
+    assert raised == []
+
+
+def test_another_token_is_refused():
+    with (
+        answering(lambda stream: accept(stream, TOKEN)) as (address, raised),
+        pytest.raises(NotConnectedError, match=f"{address} has another token"),
+    ):
+        connect(address, OTHER)
+    assert raised == ["it does not have the token"]
+
+
+def test_whoever_listens_has_to_prove_the_token_too():
+    """It lets everybody in, and sends back the proof that it was given."""
+
+    def pretend(stream):
+        stream.sendall(b"distir\x00\x01" + bytes(32))
+        stream.sendall(stream.recv(64, socket.MSG_WAITALL)[32:])
+
+    with (
+        answering(pretend) as (address, _),
+        pytest.raises(NotConnectedError, match="does not have the token"),
+    ):
+        connect(address, TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [(b"HTTP/1.1 400 Bad Request\r\n" + bytes(40), "not this version's distir host"),
+     (b"", "can not be reached: it has hung up")],
+)  # fmt: skip
+def test_what_is_no_host(said, match):
+    with (
+        answering(lambda stream: stream.sendall(said)) as (address, _),
+        pytest.raises(NotConnectedError, match=match),
+    ):
+        connect(address, TOKEN)
+    with pytest.raises(RuntimeError, match=f"no session on host {address}: .* can not be reached"):
+        _remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, 20.0)
+
+
+def test_an_agent_lets_nobody_in_without_the_token(agents, monkeypatch):
+    """Garbage, silence and another token; who has the token is served meanwhile."""
+    address = agents[0].address
+    with contextlib.ExitStack() as stack:
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", bytes(64)):
+            stream = stack.enter_context(socket.create_connection(parse_address(address)))
+            stream.sendall(said)
+        # The proof of zeros is wrong: the agent says its 40 bytes, and hangs up.
+        stream.settimeout(CONNECT_LIMIT)
+        received = b""
+        while part := stream.recv(100):
+            received += part
+        assert len(received) == 40
+        with monkeypatch.context() as patch:
+            patch.setenv(TOKEN_VARIABLE, OTHER.decode())
+            with pytest.raises(RuntimeError, match=f"no session on host {address}: .* another"):
+                Session(1, workers=dx.Hosts([address]))
+        connect(address, read_token(None)).close()
+
+
+def test_connections_for_sessions_that_are_not_there_are_ended(agents):
+    for purpose in (
+        {"purpose": "channel", "rank": 0},
+        {"purpose": "peer", "source": 0, "target": 1},
+    ):
+        stream = connect(agents[0].address, read_token(None))
+        _remote_processes.Frame({"session": "nobody's", **purpose}).write(stream)
+        stream.settimeout(CONNECT_LIMIT)
+        assert stream.recv(1) == b""
+        stream.close()
+
+
+def test_other_versions_are_refused(agents, monkeypatch):
+    monkeypatch.setattr(_remote_processes, "versions", lambda: ["distir_ext 0.0.1"])
+    match = f"host {agents[0].address}: it has distir_ext .*, the controller has distir_ext 0.0.1"
+    with pytest.raises(RuntimeError, match=match):
+        Session(1, workers=dx.Hosts([agents[0].address]))
+
+
+def test_hosts_that_do_not_reach_each_other_are_named(agents):
+    """The first host has a name that means something to the controller only."""
+    first = f"127.0.0.1:{parse_address(agents[0].address)[1]}"
+    second = agents[1].address
+    closed = listen("127.0.0.1:0")
+    address = format_address(closed.getsockname())
+    closed.close()
+    with pytest.raises(RuntimeError, match=f"no session on host {address}: .*refused"):
+        Session(2, workers=dx.Hosts([first, address]))
+    agent = _remote_processes.RemoteProcesses(second, read_token(None), "s", [1], 2, 20.0)
+    channel = agent.channel(1)
+    agent.begin_start([(address, [0]), (second, [1])])
+    with pytest.raises(
+        RuntimeError, match=f"host {second}: it has no connection to host {address}"
+    ):
+        agent._receive()
+    channel.close()
+    agent.close()
+
+
+def test_modules_that_a_host_lacks(agents):
+    hosts = dx.Hosts([agents[0].address])
+    match = f"(?s)worker 0 on host {agents[0].address} did not start.*no_such_module"
+    with pytest.raises(RuntimeError, match=match):
+        Session(1, workers=hosts, imports=["no_such_module"])
