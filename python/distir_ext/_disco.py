@@ -28,7 +28,13 @@ import tvm_ffi
 from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._global_arrays import flatten
 from distir_ext._params.stored_array import MappedFiles
-from distir_ext._workers import QueuedStep, WorkerError, Workers, stalled_message
+from distir_ext._workers import (
+    ProgramStep,
+    StepOutcome,
+    WorkerError,
+    Workers,
+    stalled_message,
+)
 
 # Global functions that a first, failed import of tvm.runtime.disco leaves behind; registering them
 # again would fail.
@@ -99,7 +105,9 @@ class ThreadWorkers(Workers):
             self, tvm_ffi.get_global_func("distir.runtime.session_close"), native
         )
         self._submit = tvm_ffi.get_global_func("distir.runtime.session_submit")
+        self._submit_queued = tvm_ffi.get_global_func("distir.runtime.session_submit_queued")
         self._wait = tvm_ffi.get_global_func("distir.runtime.job_wait")
+        self._times = tvm_ffi.get_global_func("distir.runtime.job_times")
         self._results = tvm_ffi.get_global_func("distir.runtime.job_results")
         self._failure = tvm_ffi.get_global_func("distir.runtime.session_failure")
         self._divide_cores()
@@ -122,31 +130,31 @@ class ThreadWorkers(Workers):
         self._await(name, [job])
         return list(self._results(job))
 
-    def run_queued(
-        self,
-        name: str,
-        programs: Sequence[Any],
-        steps: Sequence[Sequence[Sequence[Any]]],
-        in_flight: Sequence[int | None],
-        finishers: Sequence[int],
-    ) -> list[QueuedStep]:
+    def run_programs(
+        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
+    ) -> list[StepOutcome]:
         self.check_open()
-        submit = tvm_ffi.get_global_func("distir.runtime.session_submit_after")
-        times = tvm_ffi.get_global_func("distir.runtime.job_times")
+        last = tvm_ffi.Shape(tuple(finishers))
         jobs: list[Any] = []
-        for index, arguments in enumerate(steps):
-            after = [
-                jobs[index - limit] if limit is not None and limit <= index else None
-                for limit in in_flight
-            ]
-            values = [list(each) for each in arguments]
-            last = tvm_ffi.Shape(tuple(finishers))
-            jobs.append(submit(self._native, name, list(programs), values, after, last))
+        for index, step in enumerate(steps):
+            jobs.append(
+                self._submit_queued(
+                    self._native,
+                    name,
+                    list(step.programs),
+                    [list(each) for each in step.arguments],
+                    None if step.call == index else jobs[step.call],
+                    [None if each is None else jobs[each] for each in step.continues],
+                    tvm_ffi.Shape(tuple(rank for rank, keeps in enumerate(step.keeps) if keeps)),
+                    [None if each is None else jobs[each] for each in step.after],
+                    last,
+                )
+            )
         self._await(name, jobs)
         return [
-            QueuedStep(
+            StepOutcome(
                 [list(flatten(result)) for result in self._results(job)],
-                [(time[0], time[1], time[2]) for time in times(job)],
+                [(time[0], time[1], time[2]) for time in self._times(job)],
             )
             for job in jobs
         ]
@@ -180,11 +188,6 @@ class ThreadWorkers(Workers):
         why = stalled_message(self.timeout)
         tvm_ffi.get_global_func("distir.runtime.session_stalled")(self._native, job, why)
         return bool(self._wait(job, _UNWIND_LIMIT))  # workers in collectives wake up
-
-    def run_programs(
-        self, name: str, programs: Sequence[Any], arguments: Sequence[Sequence[Any]]
-    ) -> list[list[Any]]:
-        return [list(flatten(result)) for result in self.run(name, programs, arguments)]
 
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         return {device: _on_host(tensor) for device, tensor in tensors.items()}

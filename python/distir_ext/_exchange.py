@@ -1,4 +1,4 @@
-"""One frame to each worker and its answer back, without waiting for one worker alone."""
+"""Frames to the workers and their answers back, without waiting for one worker alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from distir_ext._channel import ChannelClosedError, Frame, FrameReader
@@ -19,33 +18,92 @@ UNWIND_LIMIT = 1.0
 _LOOK_INTERVAL = 0.5
 
 
-@dataclass
 class Exchange:
-    """What came of sending each worker a frame.
+    """What each worker is sent, one frame after the other, and what comes of it.
+
+    Args:
+        counts: Per rank the number of frames.
+        make_frame: The frame of a rank and index; called once for each, for the first ones here,
+            so that what can not be sent is found out before anything is, for others when they are
+            sent.
+        may_send: Whether a rank may be sent its next frame now; None: as soon as it takes it.
 
     Attributes:
-        answers: Per rank the answer; None if there is none.
+        counts: As given.
+        sent: Per rank how many frames it was sent.
+        answers: Per rank the answers.
+        failures: What workers that have failed say of it.
         lost: Ranks of workers whose channels have ended, in the order in which that was noticed.
-        timed_out: Whether the deadline was over before an answer or a failure.
+        timed_out: Whether a deadline was over before an answer or a failure.
         deadlock: A rank whose worker can never go on, and why not, if that was found.
     """
 
-    answers: list[Any]
-    lost: list[int] = field(default_factory=list)
-    timed_out: bool = False
-    deadlock: tuple[int, str] | None = None
+    def __init__(
+        self,
+        counts: Sequence[int],
+        make_frame: Callable[[int, int], Frame],
+        may_send: Callable[[Exchange, int], bool] | None = None,
+    ) -> None:
+        self.counts = tuple(counts)
+        self.sent = [0] * len(counts)
+        self.answers: list[list[dict[str, Any]]] = [[] for _ in counts]
+        self.failures: list[dict[str, Any]] = []
+        self.lost: list[int] = []
+        self.timed_out = False
+        self.deadlock: tuple[int, str] | None = None
+        self._make_frame = make_frame
+        self._may_send = may_send
+        self._first = [make_frame(rank, 0) if count else None for rank, count in enumerate(counts)]
+
+    def next_ranks(self) -> list[int]:
+        """Who may be sent another frame now."""
+        if self.failed:
+            return []
+        return [
+            rank
+            for rank, count in enumerate(self.counts)
+            if self.sent[rank] < count and (self._may_send is None or self._may_send(self, rank))
+        ]
+
+    def next_frame(self, rank: int) -> Frame:
+        """The next frame of a rank, which counts as sent."""
+        index = self.sent[rank]
+        self.sent[rank] += 1
+        frame, self._first[rank] = self._first[rank], None
+        return frame or self._make_frame(rank, index)
+
+    def record(self, rank: int, answer: dict[str, Any]) -> None:
+        """Takes in an answer."""
+        self.answers[rank].append(answer)
+        if "failure" in answer:
+            self.failures.append(answer["failure"])
 
     @property
-    def failures(self) -> list[dict[str, Any]]:
-        """What workers that have failed say of it."""
-        return [each["failure"] for each in self.answers if each and "failure" in each]
+    def late(self) -> list[int]:
+        """Who have not answered all that they were sent."""
+        return [rank for rank, sent in enumerate(self.sent) if len(self.answers[rank]) < sent]
+
+    @property
+    def answered(self) -> int:
+        """How many frames have been answered by all who are sent any."""
+        pairs = zip(self.answers, self.counts, strict=True)
+        return min(len(mine) for mine, count in pairs if count)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a worker has failed or is lost."""
+        return bool(self.lost or self.failures)
 
     @property
     def complete(self) -> bool:
         """Whether all have answered, or the first failure is known."""
         if any(is_first(failure) for failure in self.failures):
             return True
-        return all(each or rank in self.lost for rank, each in enumerate(self.answers))
+        if self.failed:
+            return set(self.late) <= set(self.lost)
+        return all(
+            len(mine) == count for mine, count in zip(self.answers, self.counts, strict=True)
+        )
 
 
 def is_first(failure: Any) -> bool:
@@ -53,54 +111,62 @@ def is_first(failure: Any) -> bool:
     return isinstance(failure, dict) and bool(failure["first"])
 
 
-def exchange(
+def run_exchange(
+    exchange: Exchange,
     streams: Sequence[socket.socket],
-    frames: Sequence[Frame | None],
-    deadline: float,
+    limit: float,
     abort: Callable[[], None],
     lines: Mapping[socket.socket, Sequence[int]],
     look: Callable[[Sequence[bool]], tuple[int, str] | None] | None,
-) -> Exchange:
-    """Sends frames to the workers that there are frames for, and reads their answers.
+) -> None:
+    """Sends the workers their frames and reads their answers.
 
-    Ends early, with answers missing, when the deadline is over or a worker has failed.
+    Ends early, with answers missing, when a worker has failed, or when the next frame that all
+    have to answer takes longer than the limit.
 
     Args:
+        exchange: What is sent; receives the answers.
         streams: Per rank the channel, which does not block.
-        frames: Per rank what is sent.
-        deadline: By the monotonic clock, in seconds.
+        limit: In seconds; math.inf for none.
         abort: Called when a worker is lost; makes those that wait for it fail.
         lines: Connections on which nothing arrives but their end, and the workers that are lost
             with them.
-        look: Finds a deadlock, given by rank whether the worker has answered; called now and then
-            while nothing arrives.
+        look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
+            called now and then while nothing arrives.
     """
-    result = Exchange([None if frame else {"asked": False} for frame in frames])
-    readers = [FrameReader() for _ in frames]
-    unsent: dict[int, Frame] = {rank: frame for rank, frame in enumerate(frames) if frame}
+    readers = [FrameReader() for _ in streams]
+    unsent: dict[int, Frame] = {}
+    answered = 0
+    deadline = time.monotonic() + limit
 
     def lose(ranks: Sequence[int]) -> None:
         nonlocal deadline
-        result.lost += [rank for rank in ranks if rank not in result.lost]
+        exchange.lost += [rank for rank in ranks if rank not in exchange.lost]
         abort()
         deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
 
     with selectors.DefaultSelector() as selector:
         for line in lines:
             selector.register(line, selectors.EVENT_READ, None)
-        for rank in unsent:
-            events = selectors.EVENT_READ | selectors.EVENT_WRITE
-            selector.register(streams[rank], events, rank)
-        while not result.complete:
+        for rank, count in enumerate(exchange.counts):
+            if count:
+                selector.register(streams[rank], selectors.EVENT_READ, rank)
+        while not exchange.complete:
+            for rank in exchange.next_ranks():
+                if rank not in unsent:
+                    unsent[rank] = exchange.next_frame(rank)
+                    events = selectors.EVENT_READ | selectors.EVENT_WRITE
+                    selector.modify(streams[rank], events, rank)
             left = deadline - time.monotonic()
             if left <= 0:
-                result.timed_out = not result.lost and not result.failures
+                exchange.timed_out = not exchange.failed
                 break
             longest = left if look is None else min(left, _LOOK_INTERVAL)
             ready = selector.select(None if longest == math.inf else longest)
-            if not ready and look is not None and not unsent and not result.lost:
-                result.deadlock = look([answer is not None for answer in result.answers])
-                if result.deadlock is not None:
+            if not ready and look is not None and not unsent and not exchange.lost:
+                late = exchange.late
+                exchange.deadlock = look([rank not in late for rank in range(len(streams))])
+                if exchange.deadlock is not None:
                     break
             for key, _ in ready:
                 if key.data is None:
@@ -121,8 +187,11 @@ def exchange(
                     continue
                 if found is None:
                     continue
-                (result.answers[rank],) = found
-                selector.unregister(stream)
+                exchange.record(rank, found[0])
+                if len(exchange.answers[rank]) == exchange.counts[rank]:
+                    selector.unregister(stream)
                 if "failure" in found[0]:
                     deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
-    return result
+            if not exchange.failed and exchange.answered > answered:
+                answered = exchange.answered
+                deadline = time.monotonic() + limit

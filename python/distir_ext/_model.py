@@ -10,7 +10,8 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._executables import executable_module
-from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
+from distir_ext._function_calls import FunctionCalls
+from distir_ext._global_arrays import Sizes
 from distir_ext._microbatches import BatchDims
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._pipeline import Pipeline
@@ -34,12 +35,7 @@ class ModelFunction:
         self._spec = spec
         self._weights = weights
         self._sizes = sizes
-        self._programs: list[Any] = []
-        for device, machine in zip(workers.device_ids, machines, strict=True):
-            program = spec.program_of.get(device)
-            self._programs.append(
-                None if program is None else workers.program(machine, program.name)
-            )
+        self._calls = FunctionCalls(workers, spec, machines, weights, sizes)
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs the function.
@@ -58,21 +54,15 @@ class ModelFunction:
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed.
         """
-        spec = self._spec
-        if len(inputs) != len(spec.inputs):
-            names = ", ".join(param.name for param in spec.inputs)
-            raise TypeError(
-                f'"{spec.name}" takes {len(spec.inputs)} inputs ({names}), {len(inputs)} were given'
-            )
-        cutter, arguments = self._prepare(inputs)
-        results = self._workers.run_programs(spec.name, self._programs, arguments)
-        return unflatten(spec.result, iter(self._assemble(results, cutter)))
+        call = self._calls.prepare(inputs)
+        outcomes = self._calls.run([call], [(index, 0) for index in range(self._spec.rounds)])
+        return unflatten(self._spec.result, iter(self._calls.assemble(0, call, outcomes)))
 
     def pipeline(
         self,
         microbatches: int,
         *,
-        schedule: str = "gpipe",
+        schedule: str | None = None,
         batch_dims: BatchDims | None = None,
         result_dims: int | Sequence[int | None] | None = 0,
     ) -> Pipeline:
@@ -85,7 +75,9 @@ class ModelFunction:
         Args:
             microbatches: Into how many a batch is cut.
             schedule: ``"gpipe"``: a stage begins a microbatch as soon as it can; ``"1f1b"``: it
-                does not run ahead, see :func:`distir_ext.stages.schedule`.
+                does not run ahead; ``"interleaved"``: for functions whose devices have several
+                stages each; see :func:`distir_ext.stages.schedule`. None: ``"interleaved"`` for
+                these, ``"gpipe"`` for others.
             batch_dims: By name of an input the dimension along which it is cut; None if it is the
                 same for all microbatches. An input that is not named is cut along dimension 0,
                 unless it has the size of one microbatch there.
@@ -94,65 +86,10 @@ class ModelFunction:
                 microbatch.
 
         Raises:
-            ValueError: an unknown schedule, a number of microbatches that is not positive, or dims
-                that do not fit the function.
+            ValueError: an unknown schedule, or one that the function is not built for; a number of
+                microbatches that is not positive, or dims that do not fit the function.
         """
-        return Pipeline(
-            self._workers,
-            self._spec,
-            self._prepare,
-            lambda steps, limits, finishers: self._workers.run_queued(
-                self._spec.name, self._programs, steps, limits, finishers
-            ),
-            self._assemble,
-            microbatches,
-            schedule,
-            batch_dims,
-            result_dims,
-        )
-
-    def _prepare(self, inputs: Sequence[Any]) -> tuple[ArgumentCutter, list[list[Any]]]:
-        """Checks inputs; per rank the arguments of its program."""
-        spec = self._spec
-        cutter = ArgumentCutter(self._workers, self._sizes)
-        cuts = [
-            cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
-            for value, param in zip(inputs, spec.inputs, strict=True)
-        ]
-        arguments: list[list[Any]] = []
-        for rank, device in enumerate(self._workers.device_ids):
-            program = spec.program_of.get(device)
-            weights = self._weights[rank]
-            arguments.append(
-                [
-                    shard_for(device, cuts[index]) if index < spec.num_input else weights[index]
-                    for index in (() if program is None else program.params)
-                ]
-            )
-            if program is not None and program.sizes:
-                sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
-                arguments[-1].append(tvm_ffi.Shape(sizes))
-        return cutter, arguments
-
-    def _assemble(self, results: Sequence[Any], cutter: ArgumentCutter) -> list[Any]:
-        """The leaves of the global result."""
-        spec = self._spec
-        shards: list[dict[int, Any]] = [{} for _ in spec.result_leaves]
-        for device, values in zip(self._workers.device_ids, results, strict=True):
-            program = spec.program_of.get(device)
-            if program is None:
-                continue
-            if len(values) != len(program.results):
-                raise ValueError(
-                    f'program "{program.name}" returned {len(values)} values on device {device}, '
-                    f"the signature says {len(program.results)}"
-                )
-            for index, value in zip(program.results, values, strict=True):
-                shards[index][device] = value
-        return [
-            join(self._workers, leaf, held, f'result {index} of "{spec.name}"', cutter.binding)
-            for index, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
-        ]
+        return Pipeline(self._calls, microbatches, schedule, batch_dims, result_dims)
 
     def held_weights(self) -> dict[str, HeldWeight]:
         """The function's weights as the workers hold them, by name.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+from distir_ext._function_calls import FunctionCalls, RoundOfCall
 from distir_ext._microbatches import (
     BatchDims,
     check_batch_dims,
@@ -12,10 +14,10 @@ from distir_ext._microbatches import (
     cut_input,
     join_results,
 )
-from distir_ext._schedule import Schedule, schedule
-from distir_ext._signature import FunctionSpec, unflatten
+from distir_ext._schedule import Schedule, rounds_in_order, schedule, schedule_of
+from distir_ext._signature import HOST, FunctionSpec, unflatten
 from distir_ext._timeline import TimedEvent, Timeline
-from distir_ext._workers import QueuedStep, Workers
+from distir_ext._workers import StepOutcome
 
 
 class Pipeline:
@@ -25,34 +27,28 @@ class Pipeline:
     stages to finish; ``ModelFunction.pipeline`` makes it.
 
     Attributes:
-        schedule: The order of events on each stage's devices.
+        schedule: The order of events on the devices; a stage is a program of the function.
     """
 
     def __init__(
         self,
-        workers: Workers,
-        spec: FunctionSpec,
-        prepare: Callable[[Sequence[Any]], tuple[Any, list[list[Any]]]],
-        run: Callable[[Sequence[list[list[Any]]], Sequence[int | None], Sequence[int]], Any],
-        assemble: Callable[[Sequence[Any], Any], list[Any]],
+        calls: FunctionCalls,
         microbatches: int,
-        kind: str,
+        kind: str | None,
         batch_dims: BatchDims | None,
         result_dims: int | Sequence[int | None] | None,
     ) -> None:
-        if kind == "interleaved":
+        self._calls = calls
+        self._workers = calls.workers
+        self._spec = calls.spec
+        self.schedule: Schedule = _schedule(self._spec, kind, microbatches)
+        if self._spec.rounds > 1 and self._workers.device_type != HOST:
             raise ValueError(
-                'schedule "interleaved" can be simulated, but not run: the stages of a device are '
-                "one program"
+                f'the devices of "{self._spec.name}" have several stages each; a GPU that sends '
+                "waits for the receiver, and with several microbatches all could wait"
             )
-        self.schedule: Schedule = schedule(kind, max(len(spec.programs), 1), microbatches)
-        self._workers = workers
-        self._spec = spec
-        self._prepare = prepare
-        self._run = run
-        self._assemble = assemble
-        self._batch_dims = check_batch_dims(spec, batch_dims)
-        self._result_dims = check_result_dims(spec, result_dims)
+        self._batch_dims = check_batch_dims(self._spec, batch_dims)
+        self._result_dims = check_result_dims(self._spec, result_dims)
         self._has_run = False
         self._timeline: Timeline | None = None
 
@@ -70,11 +66,7 @@ class Pipeline:
             As the function, and ValueError for an input that does not divide into microbatches.
         """
         spec, count = self._spec, self.schedule.microbatches
-        if len(inputs) != len(spec.inputs):
-            names = ", ".join(param.name for param in spec.inputs)
-            raise TypeError(
-                f'"{spec.name}" takes {len(spec.inputs)} inputs ({names}), {len(inputs)} were given'
-            )
+        self._calls.check_count(inputs)
         cuts = [
             cut_input(
                 value, param, self._batch_dims, count, f'input "{param.name}" of "{spec.name}"'
@@ -82,14 +74,11 @@ class Pipeline:
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
         # Every microbatch is checked before the first one runs.
-        prepared = [self._prepare([cut[index] for cut in cuts]) for index in range(count)]
-        limits, finishers = self._limits()
-        steps = self._run([arguments for _, arguments in prepared], limits, finishers)
-        self._has_run, self._timeline = True, self._measured(steps)
-        results = [
-            self._assemble(step.results, cutter)
-            for step, (cutter, _) in zip(steps, prepared, strict=True)
-        ]
+        calls = [self._calls.prepare([cut[index] for cut in cuts]) for index in range(count)]
+        order = rounds_in_order(_stages_of_devices(spec), count)
+        outcomes = self._calls.run(calls, order, *self._limits())
+        self._has_run, self._timeline = True, self._measured(outcomes)
+        results = [self._calls.assemble(index, call, outcomes) for index, call in enumerate(calls)]
         joined = join_results(results, self._result_dims)
         return unflatten(spec.result, iter(joined))
 
@@ -98,49 +87,84 @@ class Pipeline:
         """When the stages of the last call ran, by a clock that all workers share.
 
         Raises:
-            RuntimeError: there was no call yet, or the workers are processes, which do not measure.
+            RuntimeError: there was no call yet, or workers on different hosts share no clock.
         """
         if not self._has_run:
             raise RuntimeError("the pipeline has not run yet")
         if self._timeline is None:
-            raise RuntimeError("workers that are processes do not measure when they run a stage")
+            raise RuntimeError("workers on different hosts have no clock in common")
         return self._timeline
 
-    def _limits(self) -> tuple[list[int | None], list[int]]:
+    def _limits(self) -> tuple[list[int | None] | None, list[int]]:
         """Per rank how many microbatches it may have in flight; the ranks of the last stage."""
-        stage_of = self._stage_of_device()
-        devices = self._workers.device_ids
         limits = self.schedule.in_flight
+        if limits is None:
+            return None, []
+        ranks = enumerate(self._workers.device_ids)
+        stages = {rank: self._stages[device][0] for rank, device in ranks if device in self._stages}
         last = self.schedule.stages - 1
+        # The last stage ends each microbatch before it begins the next one anyway.
         return (
             [
-                limits[stage_of[device]] if limits is not None and device in stage_of else None
-                for device in devices
+                limits[stages[rank]] if stages.get(rank, last) != last else None
+                for rank in range(self._workers.num_workers)
             ],
-            [rank for rank, device in enumerate(devices) if stage_of.get(device) == last],
+            [rank for rank, stage in stages.items() if stage == last],
         )
 
-    def _measured(self, steps: Sequence[QueuedStep]) -> Timeline | None:
-        stage_of = self._stage_of_device()
-        times = [step.times for step in steps if step.times is not None]
-        if len(times) < len(steps):
+    def _measured(self, outcomes: Mapping[RoundOfCall, StepOutcome]) -> Timeline | None:
+        if any(outcome.times is None for outcome in outcomes.values()):
             return None
         return Timeline(
             tuple(
-                TimedEvent(device, stage_of[device], index, *of_step[rank][1:])
+                TimedEvent(
+                    device, self._stages[device][index], microbatch, *outcome.times[rank][1:]
+                )
                 for rank, device in enumerate(self._workers.device_ids)
-                if device in stage_of
-                for index, of_step in enumerate(times)
+                for (index, microbatch), outcome in outcomes.items()
+                if outcome.times is not None and index in self._stages.get(device, ())
             )
         )
 
-    def _stage_of_device(self) -> dict[int, int]:
-        return {
-            device: stage
-            for stage, program in enumerate(self._spec.programs)
-            for device in program.device_ids
-        }
+    @cached_property
+    def _stages(self) -> dict[int, Mapping[int, int]]:
+        """By device its stages, by round."""
+        found: dict[int, dict[int, int]] = {}
+        for stage, program in enumerate(self._spec.programs):
+            for device in program.device_ids:
+                found.setdefault(device, {})[program.round] = stage
+        return dict(found)
 
     def __repr__(self) -> str:
         count = self.schedule.microbatches
         return f"<Pipeline {self.schedule.kind} of {count} microbatches: {self._spec}>"
+
+
+def _schedule(spec: FunctionSpec, kind: str | None, microbatches: int) -> Schedule:
+    """The schedule of a function.
+
+    Raises:
+        ValueError: it is not one that the function is built for.
+    """
+    if kind is None:
+        kind = "interleaved" if spec.rounds > 1 else "gpipe"
+    schedule(kind, 1, microbatches)  # checks both
+    if kind != "interleaved" and spec.rounds > 1:
+        raise ValueError(
+            f'devices of "{spec.name}" have {spec.rounds} stages each; schedule {kind!r} is for '
+            'one stage per device, use "interleaved"'
+        )
+    if kind == "interleaved" and spec.rounds == 1:
+        raise ValueError(
+            f'devices of "{spec.name}" have one stage each; schedule {kind!r} is for several: '
+            "AssignStages(..., interleave=2)"
+        )
+    return schedule_of(kind, _stages_of_devices(spec), microbatches)
+
+
+def _stages_of_devices(spec: FunctionSpec) -> list[dict[int, int]]:
+    """Per group of devices that run the same programs their stages, by round."""
+    groups: dict[tuple[int, ...], dict[int, int]] = {}
+    for stage, program in enumerate(spec.programs):
+        groups.setdefault(program.device_ids, {})[program.round] = stage
+    return list(groups.values()) or [{0: 0}]

@@ -12,15 +12,14 @@ import contextlib
 import math
 import os
 import threading
-import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from distir_ext._channel import Frame
 from distir_ext._deadlock import find_deadlock
-from distir_ext._exchange import Exchange, exchange, is_first
+from distir_ext._exchange import Exchange, is_first, run_exchange
 from distir_ext._executables import pack
 from distir_ext._host_processes import HostProcesses, Started, start_here
 from distir_ext._hosts import Hosts
@@ -35,7 +34,13 @@ from distir_ext._remote_values import (
     command,
     reference,
 )
-from distir_ext._workers import WorkerError, Workers, stalled_message
+from distir_ext._workers import (
+    ProgramStep,
+    StepOutcome,
+    WorkerError,
+    Workers,
+    stalled_message,
+)
 
 # How long a worker may take until it is ready, in seconds: it imports TVM.
 _START_LIMIT = 300.0
@@ -89,8 +94,8 @@ class ProcessWorkers(Workers):
             raise
 
     def _greet(self, imports: Sequence[str]) -> None:
-        frames: list[Frame | None] = [
-            Frame(
+        def make_frame(rank: int, _: int) -> Frame:
+            return Frame(
                 {
                     "rank": rank,
                     "device_ids": list(self.device_ids),
@@ -98,18 +103,21 @@ class ProcessWorkers(Workers):
                     "imports": list(imports),
                 }
             )
-            for rank in range(self.num_workers)
-        ]
-        came = self._exchange(frames, time.monotonic() + _START_LIMIT)
-        for rank, answer in enumerate(came.answers):
+
+        came = Exchange([1] * self.num_workers, make_frame)
+        self._run_exchange(came, _START_LIMIT)
+        clocks = set()
+        for rank, answers in enumerate(came.answers):
             host = self._started.host_of[rank].name
             worker = f"worker {rank} on host {host}" if host else f"worker {rank}"
             if rank in came.lost:
                 raise RuntimeError(f"{worker} did not start: {self._how_it_ended(rank)}")
-            if answer is None:
+            if not answers:
                 raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
-            if "failure" in answer:
-                raise RuntimeError(f"{worker} did not start:\n{answer['failure']}")
+            if "failure" in answers[0]:
+                raise RuntimeError(f"{worker} did not start:\n{answers[0]['failure']}")
+            clocks.add(answers[0]["clock"])
+        self._share_a_clock = len(clocks) == 1
 
     def _ranks_of(self, host: HostProcesses) -> list[int]:
         return [rank for rank, each in enumerate(self._started.host_of) if each is host]
@@ -120,21 +128,39 @@ class ProcessWorkers(Workers):
         return self._run(name, [command(each) for each in functions], arguments)
 
     def run_programs(
-        self, name: str, programs: Sequence[Any], arguments: Sequence[Sequence[Any]]
-    ) -> list[list[Any]]:
-        commands = [command(each) for each in programs]
-        return self._kept(self._run(name, commands, arguments, "leaves"))
+        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
+    ) -> list[StepOutcome]:
+        with self._mutex:
+            first = self._next_step
+            self._next_step += len(steps)
+            messages = [
+                [_message(step, rank, first, index) for index, step in enumerate(steps)]
+                for rank in range(self.num_workers)
+            ]
+
+            def may_send(came: Exchange, rank: int) -> bool:
+                after = steps[came.sent[rank]].after[rank]
+                return after is None or all(len(came.answers[each]) > after for each in finishers)
+
+            answers = self._ask(name, messages, may_send)
+        outcomes = []
+        for index in range(len(steps)):
+            mine = [of_rank[index] for of_rank in answers]
+            times = [(each["times"][0], each["times"][1], each["times"][2]) for each in mine]
+            results = self._kept([each["result"] or () for each in mine])
+            outcomes.append(StepOutcome(results, times if self._share_a_clock else None))
+        return outcomes
 
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         missing = [device for device, each in tensors.items() if each.value is None]
         found = {device: each.value for device, each in tensors.items()}
         if missing:
             ranks = {device: self.device_ids.index(device) for device in missing}
-            messages: list[Any] = [None] * self.num_workers
+            messages: list[list[dict[str, Any]]] = [[] for _ in self.device_ids]
             for device, rank in ranks.items():
-                messages[rank] = {"fetch": tensors[device].number}
+                messages[rank] = [{"fetch": tensors[device].number}]
             answers = self._ask("fetch", messages)
-            found.update({device: answers[rank]["tensor"] for device, rank in ranks.items()})
+            found.update({device: answers[rank][0]["tensor"] for device, rank in ranks.items()})
         return found
 
     def load(self, exe: Any, module: Any) -> list[Any]:
@@ -170,11 +196,11 @@ class ProcessWorkers(Workers):
         if self._hosts is None:
             return open_params(Path(path).absolute())  # workers have the directory they started in
         first = {host.name: self._started.host_of.index(host) for host in self._started.hosts}
-        messages: list[Any] = [None] * self.num_workers
+        messages: list[list[dict[str, Any]]] = [[] for _ in self.device_ids]
         for rank in first.values():
-            messages[rank] = {"params": os.fspath(path)}
+            messages[rank] = [{"params": os.fspath(path)}]
         answers = self._ask("open params", messages)
-        return agreed({name: answers[rank] for name, rank in first.items()})
+        return agreed({name: answers[rank][0] for name, rank in first.items()})
 
     def _run(
         self,
@@ -186,32 +212,47 @@ class ProcessWorkers(Workers):
         """A step of all workers; ``keep`` says what of the results stays with them."""
         with self._mutex:
             messages = [
-                {
-                    "step": self._next_step,
-                    "arguments": [reference(each) for each in mine],
-                    "keep": keep,
-                    **each,
-                }
+                [
+                    {
+                        "step": self._next_step,
+                        "call": self._next_step,
+                        "arguments": [reference(each) for each in mine],
+                        "continues": None,
+                        "keep": keep,
+                        **each,
+                    }
+                ]
                 for each, mine in zip(commands, arguments, strict=True)
             ]
             self._next_step += 1
-            return [answer["result"] for answer in self._ask(name, messages)]
+            return [answer["result"] for (answer,) in self._ask(name, messages)]
 
-    def _ask(self, name: str, messages: Sequence[dict[str, Any] | None]) -> list[Any]:
-        """Sends each worker its message, if it has one, and returns the answers."""
+    def _ask(
+        self,
+        name: str,
+        messages: Sequence[Sequence[dict[str, Any]]],
+        may_send: Callable[[Exchange, int], bool] | None = None,
+    ) -> list[list[dict[str, Any]]]:
+        """Sends each worker its messages, one after the other, and returns the answers."""
         with self._mutex:
             self.check_open()
-            cut: dict[int, Any] = {}
-            frames: list[Frame | None] = []
-            for numbers, message in zip(self._released, messages, strict=True):
-                if message is None:
-                    frames.append(None)
-                    continue
+            # Workers share what is cut for a step, until all of them have been sent it.
+            cuts: list[dict[int, Any]] = [{} for _ in range(max(map(len, messages)))]
+            unmade = [sum(len(each) > index for each in messages) for index in range(len(cuts))]
+
+            def make_frame(rank: int, index: int) -> Frame:
+                numbers = self._released[rank]
                 released = [numbers.pop() for _ in range(len(numbers))]
-                frames.append(Frame({"name": name, "release": released, **message}, cut))
-            deadline = math.inf if self.timeout is None else time.monotonic() + self.timeout
+                message = {"name": name, "release": released, **messages[rank][index]}
+                frame = Frame(message, cuts[index])
+                unmade[index] -= 1
+                if unmade[index] == 0:
+                    cuts[index].clear()
+                return frame
+
+            came = Exchange([len(each) for each in messages], make_frame, may_send)
             try:
-                came = self._exchange(frames, deadline)
+                self._run_exchange(came, self.timeout or math.inf)
             except BaseException as interruption:
                 self._kill(f'"{name}" was interrupted by {type(interruption).__name__}')
                 raise
@@ -223,13 +264,13 @@ class ProcessWorkers(Workers):
                 raise error
             return came.answers
 
-    def _exchange(self, frames: Sequence[Frame | None], deadline: float) -> Exchange:
+    def _run_exchange(self, came: Exchange, limit: float) -> None:
         lines = {
             host.line: self._ranks_of(host) for host in self._started.hosts if host.line is not None
         }
         # Workers of one host find out by themselves whether they wait for ever.
         look = None if self._hosts is None else self._find_deadlock
-        return exchange(self._started.streams, frames, deadline, self._abort, lines, look)
+        run_exchange(came, self._started.streams, limit, self._abort, lines, look)
 
     def _failure(self, name: str, came: Exchange) -> dict[str, Any] | None:
         """The failure that came first, or None."""
@@ -246,7 +287,7 @@ class ProcessWorkers(Workers):
             return self._describe(rank, name, "ValueError", why)
         if not came.timed_out:
             return None
-        late = [rank for rank, answer in enumerate(came.answers) if answer is None]
+        late = came.late
         waits = {rank: self._status(rank)[1] for rank in late}
         for rank in late:
             if self._started.host_of[rank].lost:
@@ -316,6 +357,19 @@ class ProcessWorkers(Workers):
         if self._closed_because is None:
             self._closed_because = reason
         self._finalizer()
+
+
+def _message(step: ProgramStep, rank: int, first: int, index: int) -> dict[str, Any]:
+    """A worker's part of a step, the one of this index behind the session's first one."""
+    continued = step.continues[rank]
+    return {
+        "step": first + index,
+        "call": first + step.call,
+        "arguments": [reference(each) for each in step.arguments[rank]],
+        "continues": None if continued is None else first + continued,
+        "keep": "rest" if step.keeps[rank] else "leaves",
+        **command(step.programs[rank]),
+    }
 
 
 def _end(started: Started, owner: int) -> None:

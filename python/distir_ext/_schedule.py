@@ -7,7 +7,7 @@ stage is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 KINDS = ("gpipe", "1f1b", "interleaved")
@@ -52,7 +52,8 @@ def schedule(kind: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
       stored between stages, and costs no time where stages are equally fast.
     - ``"interleaved"`` (Narayanan and others, arXiv:2104.04473): each of ``p = stages / chunks``
       devices has ``chunks`` stages, device ``d`` the stages ``d``, ``d + p``, ``d + 2 p``, ...; it
-      runs one of them for ``p`` microbatches, then the next.
+      runs one of them for ``p`` microbatches, then the next. If ``p`` does not divide the
+      microbatches, the last group has fewer, and its stages wait for each other.
 
     Args:
         kind: One of these names.
@@ -74,16 +75,48 @@ def schedule(kind: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
     if stages % chunks != 0:
         raise ValueError(f"{stages} stages do not divide into chunks={chunks} per device")
     num_devices = stages // chunks
-    devices = tuple(
-        tuple(_events(device, num_devices, microbatches, chunks)) for device in range(num_devices)
+    devices = [
+        {chunk: chunk * num_devices + device for chunk in range(chunks)}
+        for device in range(num_devices)
+    ]
+    return schedule_of(kind, devices, microbatches)
+
+
+def schedule_of(kind: str, devices: Sequence[Mapping[int, int]], microbatches: int) -> Schedule:
+    """The schedule of devices whose stages are stated.
+
+    Args:
+        kind: As for :func:`schedule`.
+        devices: Per device its stages by *round*. All devices run the rounds of all microbatches
+            in one order, :func:`rounds_in_order`.
+        microbatches: Number of microbatches.
+    """
+    num_stages = sum(map(len, devices))
+    order = rounds_in_order(devices, microbatches)
+    events = tuple(
+        tuple(Event(stages[index], microbatch) for index, microbatch in order if index in stages)
+        for stages in devices
     )
-    limits = tuple(range(stages, 0, -1)) if kind == "1f1b" else None
-    return Schedule(kind, stages, microbatches, devices, limits)
+    limits = tuple(range(num_stages, 0, -1)) if kind == "1f1b" else None
+    return Schedule(kind, num_stages, microbatches, events, limits)
 
 
-def _events(device: int, num_devices: int, microbatches: int, chunks: int) -> Iterator[Event]:
-    # With one chunk the groups make no difference: the microbatches follow each other.
-    for first in range(0, microbatches, num_devices):
-        for chunk in range(chunks):
-            for microbatch in range(first, min(first + num_devices, microbatches)):
-                yield Event(chunk * num_devices + device, microbatch)
+def rounds_in_order(
+    devices: Sequence[Mapping[int, int]], microbatches: int
+) -> tuple[tuple[int, int], ...]:
+    """Rounds and microbatches in the order in which all devices run them.
+
+    A group of as many microbatches as there are devices goes through one round, then the next.
+    With one round the groups make no difference: the microbatches follow each other.
+
+    Args:
+        devices: As for :func:`schedule_of`.
+        microbatches: Number of microbatches.
+    """
+    rounds = sorted({index for stages in devices for index in stages})
+    return tuple(
+        (index, microbatch)
+        for first in range(0, microbatches, len(devices))
+        for index in rounds
+        for microbatch in range(first, min(first + len(devices), microbatches))
+    )

@@ -12,7 +12,8 @@ classes that know how a global array is divided among devices::
                       "device_ids": [0, 1],       who runs it
                       "params": [0],              parameters that it takes, in order
                       "results": [0],             leaves of the result that it returns, in order
-                      "sizes": []}]}}}            see :class:`Program`
+                      "sizes": [],                see :class:`Program`
+                      "round": 0}]}}}             the same
 
     TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
            "mesh": {"shape": [2], "device_ids": [0, 1]}}
@@ -31,6 +32,7 @@ cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -189,7 +191,9 @@ class Program:
         params: Indices of the function's parameters that it takes, in order.
         results: Indices of the leaves of the function's result that it returns, in order.
         sizes: Symbolic dimensions that none of its parameters has; the program takes their global
-            sizes as a last argument, a shape, if there are any.
+            sizes as one more argument, a shape, if there are any.
+        round: A device runs its programs of a function in order of their rounds. What one of them
+            returns is not a result but the last arguments of the next, unless it is the last.
     """
 
     name: str
@@ -197,6 +201,7 @@ class Program:
     params: tuple[int, ...]
     results: tuple[int, ...]
     sizes: tuple[str, ...] = ()
+    round: int = 0
 
 
 @dataclass(frozen=True)
@@ -208,7 +213,8 @@ class FunctionSpec:
         num_input: Parameters from this index on are weights.
         params: All parameters, with global types.
         result: Global type of the result.
-        programs: What devices run for it; no device runs two of them.
+        programs: What devices run for it, in the order in which values go through them; no device
+            has two of one round.
     """
 
     name: str
@@ -218,17 +224,28 @@ class FunctionSpec:
     programs: tuple[Program, ...]
 
     def __post_init__(self) -> None:
-        devices = [device for program in self.programs for device in program.device_ids]
-        repeated = sorted({device for device in devices if devices.count(device) > 1})
+        devices = Counter(
+            (device, program.round) for program in self.programs for device in program.device_ids
+        )
+        repeated = sorted({device for (device, _), count in devices.items() if count > 1})
         if repeated:
             raise ValueError(f'function "{self.name}" has two programs for devices {repeated}')
         self._check_params()
         self._check_results()
 
     @cached_property
-    def program_of(self) -> dict[int, Program]:
-        """The program that a device runs; devices that run none are not in it."""
-        return {device: program for program in self.programs for device in program.device_ids}
+    def programs_of(self) -> dict[int, tuple[Program, ...]]:
+        """The programs that a device runs, in order; devices that run none are not in it."""
+        found: dict[int, tuple[Program, ...]] = {}
+        for program in sorted(self.programs, key=lambda program: program.round):
+            for device in program.device_ids:
+                found[device] = (*found.get(device, ()), program)
+        return found
+
+    @cached_property
+    def rounds(self) -> int:
+        """The number of rounds, at least 1."""
+        return max((program.round + 1 for program in self.programs), default=1)
 
     @cached_property
     def result_leaves(self) -> tuple[Leaf, ...]:
@@ -253,7 +270,9 @@ class FunctionSpec:
         """Every part of the result is returned by some device."""
         for index, leaf in enumerate(self.result_leaves):
             holders = {
-                device for device, program in self.program_of.items() if index in program.results
+                device
+                for device, programs in self.programs_of.items()
+                if index in programs[-1].results
             }
             if not isinstance(leaf, TensorSpec):
                 complete = bool(holders)
@@ -326,6 +345,7 @@ def _parse_function(name: str, value: Mapping[str, Any]) -> FunctionSpec:
             tuple(each["params"]),
             tuple(each["results"]),
             tuple(each.get("sizes", ())),
+            each.get("round", 0),
         )
         for each in value["programs"]
     )
@@ -354,7 +374,7 @@ def parse_signature(text: str) -> Signature:
         functions = {name: _parse_function(name, each) for name, each in value["functions"].items()}
         devices = tuple(value["device_ids"])
         for function in functions.values():
-            unknown = sorted(set(function.program_of) - set(devices))
+            unknown = sorted(set(function.programs_of) - set(devices))
             if unknown:
                 raise ValueError(
                     f'function "{function.name}" runs on devices {unknown}, which the executable '

@@ -130,8 +130,8 @@ def _needed(workers: Workers, signature: Signature) -> list[set[ParamSpec]]:
         {
             function.params[index]
             for function in signature.functions.values()
-            if device in function.program_of
-            for index in function.program_of[device].params
+            for program in function.programs_of.get(device, ())
+            for index in program.params
             if index >= function.num_input
         }
         for device in workers.device_ids

@@ -3,11 +3,12 @@
 What the controller can ask for, each answered with a frame:
 
 - first ``{"rank", "device_ids", "neighbours", "imports"}``, where neighbours are the ranks on this
-  host; the answer is ``{"ready": true}``;
+  host; the answer is ``{"ready": true, "clock"}``, with the name of the clock of its times;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
-  The answer is ``{"step", "result"}``; with ``"keep"`` the results stay here: one object, or the
-  fields or leaves of an array, each named by a number until the controller lets it go;
+  The answer is ``{"step", "result", "times"}``; with ``"keep"`` the results stay here: one object,
+  or the fields or leaves of an array, each named by a number until the controller lets it go, or
+  all of it (``"rest"``) for the step that ``"continues"`` this one, by its number;
 - ``{"fetch"}``, a number; the answer is ``{"tensor"}``;
 - ``{"params"}``, a path on this host; the answer is ``{"params"}``, where on disk each array of it
   is, or ``{"refused"}`` with the reason and whether the system gave it.
@@ -27,6 +28,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import tvm_ffi
@@ -48,6 +50,7 @@ class _Worker:
         self._native = native
         self._held: dict[int, Any] = {}
         self._numbers = itertools.count()
+        self._kept: dict[int, Any] = {}  # by step, for the one that continues it
         self._run = tvm_ffi.get_global_func("distir.runtime.process_worker_run")
         self._failure = tvm_ffi.get_global_func("distir.runtime.process_worker_failure")
 
@@ -74,17 +77,23 @@ class _Worker:
             return _open_params(request["params"])
         files = MappedFiles()  # for as long as the step runs, which cuts what is opened
         arguments = [files.native(self._find(each)) for each in request["arguments"]]
-        result = self._run(
-            self._native, request["step"], request["name"], self._function(request), arguments
+        step = request["step"]
+        if request["continues"] is not None:
+            arguments += self._kept.pop(request["continues"]) or ()
+        function = self._function(request)
+        result, *times = self._run(
+            self._native, step, request["call"], request["name"], function, arguments
         )
         keep = request["keep"]
-        if keep == "object":
+        if keep == "rest":
+            self._kept[step], result = result, None
+        elif keep == "object":
             result = self._keep(result)
         elif keep == "fields":
             result = [self._keep(each) for each in result or ()]  # None if the step has failed
         elif keep == "leaves":
             result = [self._keep_leaf(leaf) for leaf in flatten(result)]
-        return {"step": request["step"], "result": result}
+        return {"step": step, "result": result, "times": times}
 
     def _keep(self, value: Any) -> dict[str, Any]:
         number = next(self._numbers)
@@ -158,11 +167,16 @@ def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> Non
         except Exception as error:
             send(stream, {"failure": "".join(traceback.format_exception(error))})
         else:
-            send(stream, {"ready": True})
+            send(stream, {"ready": True, "clock": _clock()})
             _Worker(stream, native).serve()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads still run
+
+
+def _clock() -> str:
+    """Names the clock of this process's times: that of its host, since it was started."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:

@@ -50,17 +50,43 @@ class WorkerError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class QueuedStep:
-    """What came of a step that was queued behind others.
+class ProgramStep:
+    """A program for each worker: one of several steps, which are numbered from 0.
+
+    A call of a function may be several steps; each worker keeps for the next of its own what that
+    needs of this one.
+
+    Attributes:
+        programs: Per rank a program, or None if the worker has nothing to do.
+        arguments: Per rank its arguments; native shards among them are cut.
+        call: The first step of the same call. Values move between workers within a call only.
+        continues: Per rank the step that has kept the last of this one's arguments, or None.
+        keeps: Per rank whether what its program returns, a tuple, is for a step that continues
+            this one. It is no result then.
+        after: Per rank a step that the finishers must have ended before the worker begins this
+            one, or None.
+    """
+
+    programs: Sequence[Any]
+    arguments: Sequence[Sequence[Any]]
+    call: int
+    continues: Sequence[int | None]
+    keeps: Sequence[bool]
+    after: Sequence[int | None]
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What came of a step.
 
     Attributes:
         results: Per rank the leaves of its result.
         times: Per rank when the worker began the step, had received the last value from another
-            mesh, and ended, in seconds of one clock; None where workers do not measure it.
+            mesh, and ended, in seconds of a clock that all workers share; None if they share none.
     """
 
     results: list[list[Any]]
-    times: list[tuple[float, float, float]] | None = None
+    times: list[tuple[float, float, float]] | None
 
 
 class Workers(ABC):
@@ -116,31 +142,17 @@ class Workers(ABC):
 
     @abstractmethod
     def run_programs(
-        self, name: str, programs: Sequence[Any], arguments: Sequence[Sequence[Any]]
-    ) -> list[list[Any]]:
+        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
+    ) -> list[StepOutcome]:
         """As :meth:`run`, for programs of machines; tensors in results stay with the workers.
 
-        Returns:
-            Per rank the leaves of its result, left to right.
-        """
-
-    def run_queued(
-        self,
-        name: str,
-        programs: Sequence[Any],
-        steps: Sequence[Sequence[Sequence[Any]]],
-        in_flight: Sequence[int | None],
-        finishers: Sequence[int],
-    ) -> list[QueuedStep]:
-        """Runs programs several times; where workers can, they go on without waiting for others.
+        Each worker runs its programs in the order of the steps, and begins the next one without
+        waiting for other workers. The time limit is for each step.
 
         Args:
             name: What messages call these steps.
-            programs: Per rank a program, or None if the worker has nothing to do.
-            steps: Per step and rank the arguments.
-            in_flight: Per rank how many steps it may have begun that the finishers have not
-                finished; None for any number.
-            finishers: Ranks.
+            steps: In order.
+            finishers: Ranks; see :class:`ProgramStep`.
 
         Returns:
             What came of each step.
@@ -148,7 +160,6 @@ class Workers(ABC):
         Raises:
             As :meth:`run`.
         """
-        return [QueuedStep(self.run_programs(name, programs, arguments)) for arguments in steps]
 
     @abstractmethod
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:

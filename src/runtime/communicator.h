@@ -103,6 +103,17 @@ class Communicator {
 
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}
+
+  /*!
+   * \brief The call of a function that the worker's step is part of: a number that all workers have
+   *        for it. What is transferred between meshes stays within a call, whose parts may be
+   *        several steps.
+   */
+  int64_t call() const { return call_; }
+  void CallBegins(int64_t call) { call_ = call; }
+
+ private:
+  int64_t call_ = 0;
 };
 
 /*! \brief What the workers of one session share. Thread safe. */

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace distir::runtime {
 
@@ -12,6 +13,13 @@ namespace ffi = tvm::ffi;
 double Now() {
   const auto since_epoch = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(since_epoch).count();
+}
+
+ffi::Array<ffi::Any> JobObj::TakeKept(int rank) {
+  // Nothing, if the step has failed.
+  return std::exchange(results[rank], ffi::Any())
+      .as<ffi::Array<ffi::Any>>()
+      .value_or(ffi::Array<ffi::Any>());
 }
 
 void JobObj::WorkerDone(int rank) {
@@ -53,7 +61,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return times;
            })
       .def("distir.runtime.job_results", [](const ffi::ObjectPtr<JobObj>& job) {
-        return ffi::Array<ffi::Any>(job->results.begin(), job->results.end());
+        ffi::Array<ffi::Any> results;
+        for (size_t rank = 0; rank < job->results.size(); ++rank)
+          results.push_back(job->keeps[rank] ? ffi::Any() : job->results[rank]);
+        return results;
       });
 }
 

@@ -35,6 +35,8 @@ class JobObj : public tvm::ffi::Object {
  public:
   /*! \brief Number of the step in its session; steps run in this order on every worker. */
   int64_t step = 0;
+  /*! \brief Number of the first step of the call of a function that this is part of. */
+  int64_t call = 0;
   /*! \brief What messages call it: the name of the function. */
   std::string name;
   /*! \brief Per rank; a worker whose function is not defined has nothing to do. */
@@ -42,12 +44,19 @@ class JobObj : public tvm::ffi::Object {
   std::vector<tvm::ffi::Array<tvm::ffi::Any>> arguments;
   std::vector<tvm::ffi::Any> results;
   std::vector<WorkTime> times;
+  /*! \brief Per rank whether what its function returns, an array, is not a result but for the job
+   * that continues this one. */
+  std::vector<bool> keeps;
+  /*! \brief Per rank an earlier job: what it has kept are further arguments; null: none. */
+  std::vector<tvm::ffi::ObjectPtr<JobObj>> continues;
   /*! \brief Per rank an earlier job that `finishers` must be done with before the worker begins;
    * null: it begins at once. */
   std::vector<tvm::ffi::ObjectPtr<JobObj>> after;
   /*! \brief Ranks. */
   std::vector<int> finishers;
 
+  /*! \brief What the worker has kept, which is forgotten here. Called by the worker itself. */
+  tvm::ffi::Array<tvm::ffi::Any> TakeKept(int rank);
   /*! \brief Called by each worker once, after it has written its result. */
   void WorkerDone(int rank);
   /*! \brief Whether a worker is done. */

@@ -43,25 +43,35 @@ std::vector<int> CheckDeviceIds(const ffi::Shape& device_ids) {
 constexpr double kTurnSlice = 0.1;
 
 void AwaitTurn(SessionState* session, JobObj* job, int rank) {
-  if (job->after.empty() || job->after[rank] == nullptr) return;
+  if (job->after[rank] == nullptr) return;
   while (!session->failed() && !job->after[rank]->WaitFor(job->finishers, kTurnSlice)) {
   }
   job->after[rank] = nullptr;
 }
 
+std::vector<ffi::ObjectPtr<JobObj>> EarlierJobs(
+    const ffi::Array<ffi::Optional<ffi::ObjectRef>>& given, size_t num_workers) {
+  std::vector<ffi::ObjectPtr<JobObj>> jobs;
+  for (const ffi::Optional<ffi::ObjectRef>& job : given) {
+    jobs.push_back(job.has_value() ? ffi::Any(job.value()).cast<ffi::ObjectPtr<JobObj>>()
+                                   : nullptr);
+  }
+  jobs.resize(num_workers);
+  return jobs;
+}
+
 void RunOnWorker(JobObj* job, WorkerContext* worker) {
   const int rank = worker->rank();
   AwaitTurn(&worker->session(), job, rank);
-  WorkTime& time = job->times[rank];
-  time.begin = Now();
-  worker->received_at = time.begin;
-  RunStep(worker, job->step, job->name, job->functions[rank], job->arguments[rank],
-          &job->results[rank]);
-  time.received = worker->received_at;
-  time.end = Now();
+  ffi::Array<ffi::Any>& arguments = job->arguments[rank];
+  if (ffi::ObjectPtr<JobObj> earlier = std::move(job->continues[rank]); earlier != nullptr) {
+    for (const ffi::Any& kept : earlier->TakeKept(rank)) arguments.push_back(kept);
+  }
+  job->times[rank] = RunStep(worker, {job->step, job->call}, job->name, job->functions[rank],
+                             arguments, &job->results[rank]);
   // What the step was given goes before the controller hears of its end, not some time after.
   job->functions[rank] = std::nullopt;
-  job->arguments[rank] = ffi::Array<ffi::Any>();
+  arguments = ffi::Array<ffi::Any>();
 }
 
 // The entry of every step on a worker. Nothing may leave it: disco would end the process.
@@ -114,8 +124,7 @@ SessionObj::~SessionObj() {
 ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
                                           const ffi::Array<ffi::Optional<ffi::Function>>& functions,
                                           const ffi::Array<ffi::Array<ffi::Any>>& arguments,
-                                          const ffi::Array<ffi::Optional<ffi::ObjectRef>>& after,
-                                          const ffi::Shape& finishers) {
+                                          const QueuedBehind& queued) {
   const size_t num_workers = state_->device_ids().size();
   if (functions.size() != num_workers || arguments.size() != num_workers) {
     TVM_FFI_THROW(ValueError) << "a job needs functions and arguments for each of the "
@@ -128,16 +137,19 @@ ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
   job->arguments.assign(arguments.begin(), arguments.end());
   job->results.resize(num_workers);
   job->times.resize(num_workers);
-  for (const ffi::Optional<ffi::ObjectRef>& earlier : after) {
-    job->after.push_back(
-        earlier.has_value() ? ffi::Any(earlier.value()).cast<ffi::ObjectPtr<JobObj>>() : nullptr);
-  }
-  job->finishers.assign(finishers.begin(), finishers.end());
+  job->continues = EarlierJobs(queued.continues, num_workers);
+  job->after = EarlierJobs(queued.after, num_workers);
+  job->keeps.resize(num_workers);
+  for (int64_t rank : queued.keeps) job->keeps[rank] = true;
+  job->finishers.assign(queued.finishers.begin(), queued.finishers.end());
 
   CheckNotOwnWorker("start a step of");
   std::lock_guard<std::mutex> lock(mutex_);
   if (disco_ == nullptr) TVM_FFI_THROW(RuntimeError) << "the session is closed";
   job->step = next_step_++;
+  job->call = job->step;
+  if (queued.call.has_value())
+    job->call = ffi::Any(queued.call.value()).cast<ffi::ObjectPtr<JobObj>>()->call;
   state_->AddJob(job);
   call(disco_->session, 0, 0, disco_->guarded_call, state_->id(), job->step);
   return job;
@@ -210,14 +222,17 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const SessionPtr& session, const ffi::String& name,
               const ffi::Array<ffi::Optional<ffi::Function>>& functions,
               const ffi::Array<ffi::Array<ffi::Any>>& arguments) {
-             return session->Submit(name, functions, arguments);
+             return session->Submit(name, functions, arguments, {});
            })
-      .def("distir.runtime.session_submit_after",
+      .def("distir.runtime.session_submit_queued",
            [](const SessionPtr& session, const ffi::String& name,
               const ffi::Array<ffi::Optional<ffi::Function>>& functions,
               const ffi::Array<ffi::Array<ffi::Any>>& arguments,
+              const ffi::Optional<ffi::ObjectRef>& call,
+              const ffi::Array<ffi::Optional<ffi::ObjectRef>>& continues, const ffi::Shape& keeps,
               const ffi::Array<ffi::Optional<ffi::ObjectRef>>& after, const ffi::Shape& finishers) {
-             return session->Submit(name, functions, arguments, after, finishers);
+             return session->Submit(name, functions, arguments,
+                                    {call, continues, keeps, after, finishers});
            })
       .def("distir.runtime.session_abort",
            [](const SessionPtr& session, const ffi::String& why) {

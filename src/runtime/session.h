@@ -30,6 +30,22 @@
 
 namespace distir::runtime {
 
+/*! \brief What a job has to do with jobs that were submitted before. */
+struct QueuedBehind {
+  using Jobs = tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::ObjectRef>>;
+
+  /*! \brief The first job of the call of a function that it is part of; none: itself. */
+  tvm::ffi::Optional<tvm::ffi::ObjectRef> call;
+  /*! \brief Per rank, or empty: see JobObj::continues. */
+  Jobs continues;
+  /*! \brief Ranks: see JobObj::keeps. */
+  tvm::ffi::Shape keeps;
+  /*! \brief Per rank, or empty: see JobObj::after. */
+  Jobs after;
+  /*! \brief Ranks. */
+  tvm::ffi::Shape finishers;
+};
+
 class SessionObj : public tvm::ffi::Object {
  public:
   /*!
@@ -43,16 +59,12 @@ class SessionObj : public tvm::ffi::Object {
 
   /*!
    * \brief Queues a job on all workers.
-   * \param after Per rank the job that its worker waits for, if any, or empty: see JobObj::after.
-   * \param finishers Ranks.
    * \throws RuntimeError if the session is closed.
    */
   tvm::ffi::ObjectPtr<JobObj> Submit(
       const tvm::ffi::String& name,
       const tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::Function>>& functions,
-      const tvm::ffi::Array<tvm::ffi::Array<tvm::ffi::Any>>& arguments,
-      const tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::ObjectRef>>& after = {},
-      const tvm::ffi::Shape& finishers = {});
+      const tvm::ffi::Array<tvm::ffi::Array<tvm::ffi::Any>>& arguments, const QueuedBehind& queued);
 
   /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. */
   void Close();

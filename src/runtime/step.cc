@@ -29,13 +29,16 @@ Failure DescribeCurrentException(int rank, const std::string& function,
   return failure;
 }
 
-void RunStep(WorkerContext* worker, int64_t step, const std::string& name,
-             const ffi::Optional<ffi::Function>& function, const ffi::Array<ffi::Any>& arguments,
-             ffi::Any* result) {
+WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::string& name,
+                 const ffi::Optional<ffi::Function>& function,
+                 const ffi::Array<ffi::Any>& arguments, ffi::Any* result) {
   SessionState& session = worker->session();
   const int rank = worker->rank();
+  WorkTime time;
+  worker->received_at = time.begin = Now();
+  worker->communicator().CallBegins(number.call);
   session.operator_name(rank).Set("");
-  session.backend().StepBegins(rank, step);
+  session.backend().StepBegins(rank, number.step);
   // Freed after a failure is made known: freeing memory of a GPU waits for what it runs, and that
   // may wait for peers until the session's communication is aborted.
   std::vector<ffi::Any> cut;
@@ -54,7 +57,10 @@ void RunStep(WorkerContext* worker, int64_t step, const std::string& name,
   } catch (...) {
     session.Fail(DescribeCurrentException(rank, name, session.operator_name(rank).Get()));
   }
-  session.backend().StepEnds(rank, step);
+  session.backend().StepEnds(rank, number.step);
+  time.received = worker->received_at;
+  time.end = Now();
+  return time;
 }
 
 ffi::Map<ffi::String, ffi::Any> FailureToMap(const Failure& failure, const SessionState& state) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/job.h"
 #include "runtime/session_state.h"
 #include "runtime/worker_context.h"
 
@@ -23,14 +24,20 @@ namespace distir::runtime {
 Failure DescribeCurrentException(int rank, const std::string& function,
                                  const std::string& operation);
 
+/*! \brief Which of a session's steps. */
+struct StepNumber {
+  int64_t step;
+  int64_t call;  // the first step of the call of a function that it is part of
+};
+
 /*!
  * \brief Runs a function as the worker that this thread is; shards among its arguments are cut.
  *
  * Nothing is thrown: what the function throws is the session's failure.
  */
-void RunStep(WorkerContext* worker, int64_t step, const std::string& name,
-             const tvm::ffi::Optional<tvm::ffi::Function>& function,
-             const tvm::ffi::Array<tvm::ffi::Any>& arguments, tvm::ffi::Any* result);
+WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::string& name,
+                 const tvm::ffi::Optional<tvm::ffi::Function>& function,
+                 const tvm::ffi::Array<tvm::ffi::Any>& arguments, tvm::ffi::Any* result);
 
 /*! \brief A failure as Python reads it. */
 tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any> FailureToMap(const Failure& failure,

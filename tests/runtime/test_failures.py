@@ -153,7 +153,7 @@ def test_message_of_an_earlier_step_is_not_taken(fresh_runner):
     runner = fresh_runner(2)
     runner.calls([("send", (X[0].copy(), plan), None), NOTHING])
     calls = [("send", (X[0].copy(), plan), None), ("recv", (plan,), (3,))]
-    fails(runner, calls, "channel 0 from device 0 to device 1.*of another step")
+    fails(runner, calls, "channel 0 from device 0 to device 1.*of another call")
 
 
 PLAN = '{"channel": 0, "grid": [2], "pieces": %s, "source_boxes": %s, "target_boxes": %s}'

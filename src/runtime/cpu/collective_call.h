@@ -19,7 +19,7 @@ constexpr int kMaxDims = 16;
 /*! \brief Everything about a call that must agree within a group. */
 struct CollectiveCall {
   char operation[16] = "";
-  int64_t step = 0;
+  int64_t step = 0;               // of a transfer: the call that it is part of
   int64_t arguments[2] = {0, 0};  // dims, reduction kind: what `operation` takes besides tensors
   DLDataType dtype{};
   int ndim = 0;

@@ -99,7 +99,7 @@ void Mailbox::Receive(int rank, const MemoryBox& target) {
   if (!message.box.Matches(target)) {
     TVM_FFI_THROW(ValueError) << "the programs of the workers disagree on " << name_ << ": sent "
                               << message.box.Describe() << ", expected " << target.Describe()
-                              << (message.box.step != target.step ? " of another step" : "");
+                              << (message.box.call != target.call ? " of another call" : "");
   }
   BoxCopy(target.extent, message.box.byte_strides, target.byte_strides, ElementBytes(target.dtype))
       .Run(message.bytes.data(), target.data);

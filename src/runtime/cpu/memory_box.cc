@@ -18,11 +18,11 @@ std::string MemoryBox::Describe() const {
 
 namespace {
 
-MemoryBox BoxOfPiece(int64_t step, const TransferPiece& piece, const std::vector<int64_t>& units,
+MemoryBox BoxOfPiece(int64_t call, const TransferPiece& piece, const std::vector<int64_t>& units,
                      const TensorView& tensor) {
   const std::vector<int64_t> shape = ShapeOf(tensor);
   ElementBox box = ScalePiece(piece, units, shape);
-  MemoryBox result{step, tensor.dtype(), std::move(box.extent),
+  MemoryBox result{call, tensor.dtype(), std::move(box.extent),
                    RowMajorStrides(shape, ElementBytes(tensor.dtype())), DataOf(tensor)};
   for (size_t i = 0; i < shape.size(); ++i) result.data += box.begin[i] * result.byte_strides[i];
   for (size_t i = 0; i < piece.steps.size(); ++i) result.byte_strides[i] *= piece.steps[i];
@@ -40,11 +40,11 @@ void CopyBox(const MemoryBox& source, const MemoryBox& target) {
 
 }  // namespace
 
-void MoveBoxes(const TransferPlan& plan, int64_t step, int rank, const TensorView* x,
+void MoveBoxes(const TransferPlan& plan, int64_t call, int rank, const TensorView* x,
                const TensorView* out, const PeerAndBox& send, const PeerAndBox& receive) {
   std::vector<MemoryBox> own;  // what this worker sends to itself, in the order of the plan
   for (const TransferPiece& piece : plan.sends) {
-    MemoryBox box = BoxOfPiece(step, piece, plan.source_units, *x);
+    MemoryBox box = BoxOfPiece(call, piece, plan.source_units, *x);
     if (piece.peer == rank) {
       own.push_back(std::move(box));
     } else {
@@ -53,7 +53,7 @@ void MoveBoxes(const TransferPlan& plan, int64_t step, int rank, const TensorVie
   }
   size_t num_own = 0;
   for (const TransferPiece& piece : plan.receives) {
-    const MemoryBox box = BoxOfPiece(step, piece, plan.target_units, *out);
+    const MemoryBox box = BoxOfPiece(call, piece, plan.target_units, *out);
     if (piece.peer == rank) {
       CopyBox(own[num_own++], box);
     } else {

@@ -17,14 +17,14 @@
 namespace distir::runtime::cpu {
 
 struct MemoryBox {
-  int64_t step;  // in which it is sent or received
+  int64_t call;  // of a function, in which it is sent or received
   DLDataType dtype;
   std::vector<int64_t> extent;
   std::vector<int64_t> byte_strides;
   char* data;
 
   bool Matches(const MemoryBox& other) const {
-    return step == other.step && dtype == other.dtype && extent == other.extent;
+    return call == other.call && dtype == other.dtype && extent == other.extent;
   }
   std::string Describe() const;
 };
@@ -36,7 +36,7 @@ using PeerAndBox = std::function<void(int peer, const MemoryBox& box)>;
  * copied, in the order of the plan. As sends must not wait for receives, this can not deadlock.
  * \throws ValueError if what a worker sends to itself is not what it expects.
  */
-void MoveBoxes(const TransferPlan& plan, int64_t step, int rank, const tvm::ffi::TensorView* x,
+void MoveBoxes(const TransferPlan& plan, int64_t call, int rank, const tvm::ffi::TensorView* x,
                const tvm::ffi::TensorView* out, const PeerAndBox& send, const PeerAndBox& receive);
 
 /*! \brief out = the group member's block of `dim` of x; Communicator::Slice on the host. */

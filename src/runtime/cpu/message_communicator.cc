@@ -311,7 +311,7 @@ std::string ChannelName(const TransferPlan& plan, int source_device, int target_
 MessageHeader TransferHeader(const TransferPlan& plan, const MemoryBox& box) {
   MessageHeader header;
   header.scope = ScopeOf(1, {plan.channel});
-  header.call = CollectiveCall("transfer", box.step, box.dtype, box.extent.data(),
+  header.call = CollectiveCall("transfer", box.call, box.dtype, box.extent.data(),
                                static_cast<int>(box.extent.size()), plan.channel, 0);
   return header;
 }
@@ -344,7 +344,7 @@ void MessageCommunicator::ReceiveBox(const TransferPlan& plan, int peer, const M
       TVM_FFI_THROW(ValueError) << "the programs of the workers disagree on " << name() << ": "
                                 << sent.Describe() << " was sent, " << header.call.Describe()
                                 << " is expected"
-                                << (sent.step != box.step ? " of another step" : "");
+                                << (sent.step != box.call ? " of another call" : "");
     }
     BoxCopy(chunk.extent, RowMajorStrides(chunk.extent, element_bytes), box.byte_strides,
             element_bytes)
@@ -356,7 +356,7 @@ void MessageCommunicator::ReceiveBox(const TransferPlan& plan, int peer, const M
 void MessageCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                    const TensorView* out) {
   MoveBoxes(
-      plan, transport_->step(), rank_, x, out,
+      plan, call(), rank_, x, out,
       [&](int peer, const MemoryBox& box) { SendBox(plan, peer, box); },
       [&](int peer, const MemoryBox& box) { ReceiveBox(plan, peer, box); });
 }

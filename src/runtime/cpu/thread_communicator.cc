@@ -151,7 +151,7 @@ void ThreadCommunicator::Slice(const Group& group, TensorView x, int dim, Tensor
 void ThreadCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                   const TensorView* out) {
   MoveBoxes(
-      plan, backend_->step(rank_), rank_, x, out,
+      plan, call(), rank_, x, out,
       [&](int peer, const MemoryBox& box) {
         backend_->FindMailbox(plan.channel, rank_, peer)->Send(box);
       },

@@ -126,11 +126,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers);
            })
       .def("distir.runtime.process_worker_run",
-           [](const WorkerPtr& worker, int64_t step, const ffi::String& name,
+           // (what it returned, when it began, had received the last value and ended)
+           [](const WorkerPtr& worker, int64_t step, int64_t call, const ffi::String& name,
               const ffi::Optional<ffi::Function>& function, const ffi::Array<ffi::Any>& arguments) {
              ffi::Any result;
-             RunStep(worker->worker, step, name, function, arguments, &result);
-             return result;
+             const WorkTime time =
+                 RunStep(worker->worker, {step, call}, name, function, arguments, &result);
+             return ffi::Array<ffi::Any>({result, time.begin, time.received, time.end});
            })
       .def("distir.runtime.process_worker_fail",
            [](const WorkerPtr& worker, const ffi::String& name, const ffi::String& kind,

@@ -1,0 +1,161 @@
+"""Calls of one function of a loaded executable, as steps of the workers.
+
+A call has a step for each of the function's rounds (see ``_signature.Program``); most functions
+have one. Several calls are queued in any order that has the rounds of each call in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
+from distir_ext._signature import FunctionSpec
+from distir_ext._weights import Weights
+from distir_ext._workers import ProgramStep, StepOutcome, Workers
+
+# A round and the index of a call.
+RoundOfCall = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    """The checked arguments of a call.
+
+    Attributes:
+        cutter: Keeps their memory, and knows their sizes.
+        arguments: Per rank and round those of the program, in order.
+    """
+
+    cutter: ArgumentCutter
+    arguments: list[dict[int, list[Any]]]
+
+
+class FunctionCalls:
+    """Prepares calls of a function, runs them and puts results together."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        spec: FunctionSpec,
+        machines: Sequence[Any],
+        weights: Weights,
+        sizes: Sizes,
+    ) -> None:
+        self.workers = workers
+        self.spec = spec
+        self._weights = weights
+        self._sizes = sizes
+        self._programs = [
+            {
+                program.round: workers.program(machine, program.name)
+                for program in spec.programs_of.get(device, ())
+            }
+            for device, machine in zip(workers.device_ids, machines, strict=True)
+        ]
+
+    def check_count(self, inputs: Sequence[Any]) -> None:
+        """Raises TypeError unless there are as many inputs as the function takes."""
+        spec = self.spec
+        if len(inputs) != len(spec.inputs):
+            names = ", ".join(param.name for param in spec.inputs)
+            raise TypeError(
+                f'"{spec.name}" takes {len(spec.inputs)} inputs ({names}), {len(inputs)} were given'
+            )
+
+    def prepare(self, inputs: Sequence[Any]) -> PreparedCall:
+        """Checks the inputs of a call.
+
+        Raises:
+            As ``ModelFunction.__call__``, of its arguments.
+        """
+        self.check_count(inputs)
+        spec = self.spec
+        cutter = ArgumentCutter(self.workers, self._sizes)
+        cuts = [
+            cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
+            for value, param in zip(inputs, spec.inputs, strict=True)
+        ]
+        arguments: list[dict[int, list[Any]]] = []
+        for device, weights in zip(self.workers.device_ids, self._weights, strict=True):
+            arguments.append({})
+            for program in spec.programs_of.get(device, ()):
+                mine = [
+                    shard_for(device, cuts[index]) if index < spec.num_input else weights[index]
+                    for index in program.params
+                ]
+                if program.sizes:
+                    sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
+                    mine.append(tvm_ffi.Shape(sizes))
+                arguments[-1][program.round] = mine
+        return PreparedCall(cutter, arguments)
+
+    def run(
+        self,
+        calls: Sequence[PreparedCall],
+        order: Sequence[RoundOfCall],
+        in_flight: Sequence[int | None] | None = None,
+        finishers: Sequence[int] = (),
+    ) -> dict[RoundOfCall, StepOutcome]:
+        """Runs calls.
+
+        Args:
+            calls: What was prepared.
+            order: Every round of every call once; those of a call in order.
+            in_flight: Per rank how many calls it may have begun that the finishers have not ended;
+                None for any number.
+            finishers: Ranks.
+        """
+        step_of: dict[RoundOfCall, int] = {each: step for step, each in enumerate(order)}
+        first_of: dict[int, int] = {}
+        for step, (_, call) in enumerate(order):
+            first_of.setdefault(call, step)
+        limits = in_flight or [None] * self.workers.num_workers
+        steps = []
+        for index, call in order:
+            steps.append(
+                ProgramStep(
+                    programs=[mine.get(index) for mine in self._programs],
+                    arguments=[mine.get(index, []) for mine in calls[call].arguments],
+                    call=first_of[call],
+                    continues=[
+                        step_of[max(earlier), call] if index in mine and earlier else None
+                        for mine in self._programs
+                        for earlier in ([each for each in mine if each < index],)
+                    ],
+                    keeps=[index in mine and index < max(mine) for mine in self._programs],
+                    after=[
+                        None if limit is None or call < limit else step_of[index, call - limit]
+                        for limit in limits
+                    ],
+                )
+            )
+        outcomes = self.workers.run_programs(self.spec.name, steps, finishers)
+        return dict(zip(order, outcomes, strict=True))
+
+    def assemble(
+        self, index: int, call: PreparedCall, outcomes: dict[RoundOfCall, StepOutcome]
+    ) -> list[Any]:
+        """The leaves of the global result of a call, the one of this index among those run."""
+        spec = self.spec
+        shards: list[dict[int, Any]] = [{} for _ in spec.result_leaves]
+        for rank, device in enumerate(self.workers.device_ids):
+            programs = spec.programs_of.get(device)
+            if programs is None:
+                continue
+            last = programs[-1]
+            values = outcomes[last.round, index].results[rank]
+            if len(values) != len(last.results):
+                raise ValueError(
+                    f'program "{last.name}" returned {len(values)} values on device {device}, '
+                    f"the signature says {len(last.results)}"
+                )
+            for leaf, value in zip(last.results, values, strict=True):
+                shards[leaf][device] = value
+        return [
+            join(self.workers, leaf, held, f'result {at} of "{spec.name}"', call.cutter.binding)
+            for at, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
+        ]
