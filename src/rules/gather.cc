@@ -1,5 +1,5 @@
-// Operators that read or write a tensor at positions that another tensor states. The positions are
-// parallel where they only read; what is looked up is kept whole.
+// Operators that read a tensor at positions that another tensor states. The positions are parallel;
+// shards of what is looked up add up what each of them has.
 #include "rules/axes.h"
 #include "rules/registry.h"
 #include "rules/special.h"
@@ -11,10 +11,8 @@ namespace {
 
 const ir::AttrField kGatherElementsAxis("relax.attrs.GatherElementsAttrs", "axis");
 const ir::AttrField kGatherNdBatch("relax.attrs.GatherNDAttrs", "batch_dims");
-const ir::AttrField kScatterElementsAxis("relax.attrs.ScatterElementsAttrs", "axis");
 const ir::AttrField kReverseSequenceAxis("relax.attrs.ReverseSequenceAttrs", "seq_axis");
 const ir::AttrField kReverseSequenceBatch("relax.attrs.ReverseSequenceAttrs", "batch_axis");
-const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 
 // result[.., i, ..] = data[.., indices[.., i, ..], ..]; shards of the data along the axis add up
 // what each of them has. Indices may be shorter than the data along other dimensions; these are
@@ -36,28 +34,21 @@ FactorRule GatherElements(const OpView& view) {
   return builder.Finish();
 }
 
-// Writes are not ordered among shards, so only dimensions along which nothing moves are parallel.
-FactorRule ScatterElements(const OpView& view) {
-  Sizes sizes = StaticSizes(view.operands[0]);
-  int rank = static_cast<int>(sizes.size());
-  int axis = NormalizeAxis(kScatterElementsAxis.Int(view.call.attrs(), 0), rank);
-  RuleBuilder builder(view);
-  for (int d = 0; d < rank; ++d) {
-    if (d == axis || !SameSize(view.operands[0], d, view.operands[1], d) ||
-        !SameSize(view.operands[0], d, view.operands[2], d))
-      continue;
-    int factor = builder.Parallel(sizes[d]);
-    for (size_t i = 0; i < 3; ++i) builder.Operand(i, d, factor);
-    builder.Result(0, d, factor);
-  }
-  return builder.Finish();
-}
-
 /*! \brief The number of leading dimensions that the last dimension of `indices` looks up; -1 where
  * it is not known. */
 int LookedUp(const ir::TensorType& indices) {
   Sizes sizes = StaticSizes(indices);
   return sizes.empty() ? -1 : static_cast<int>(sizes.back());
+}
+
+/*! \brief Gives dimensions that several positions look up together a factor each. */
+void AddLookedUp(const OpView& view, int begin, int num, RuleBuilder* builder) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  for (int d = begin; d < begin + num; ++d) {
+    if (sizes[d] <= 0) return;
+  }
+  for (int d = begin; d < begin + num; ++d)
+    builder->Operand(0, d, SpecialIfKnown(view.operands[0], d, builder));
 }
 
 // result[b.., i.., t..] = data[b.., indices[b.., i.., :].., t..]
@@ -76,26 +67,11 @@ FactorRule GatherNd(const OpView& view) {
     builder.Operand(1, d, factor);
     builder.Result(0, result_dim, factor);
   }
+  AddLookedUp(view, batch, looked_up, &builder);
   for (int d = batch + looked_up; d < static_cast<int>(data.size()); ++d) {
     int factor = builder.Parallel(data[d]);
     builder.Operand(0, d, factor);
     builder.Result(0, result_dim++, factor);
-  }
-  return builder.Finish();
-}
-
-// result = data, then result[indices[i.., :].., t..] = updates[i.., t..]
-FactorRule ScatterNd(const OpView& view) {
-  int looked_up = LookedUp(view.operands[1]);
-  if (looked_up < 0) return ReplicateAll(view);
-  Sizes data = StaticSizes(view.operands[0]);
-  int update_dim = ShardableRank(view.operands[1]) - 1;
-  RuleBuilder builder(view);
-  for (int d = looked_up; d < static_cast<int>(data.size()); ++d) {
-    int factor = builder.Parallel(data[d]);
-    builder.Operand(0, d, factor);
-    builder.Operand(2, update_dim++, factor);
-    builder.Result(0, d, factor);
   }
   return builder.Finish();
 }
@@ -118,6 +94,7 @@ FactorRule IndexTensor(const OpView& view) {
         builder.Operand(i, dim, factor);
     }
   }
+  AddLookedUp(view, 0, num_indices, &builder);
   for (int d = 0; d < tail; ++d) {
     int factor = builder.Parallel(data[num_indices + d]);
     builder.Operand(0, num_indices + d, factor);
@@ -139,30 +116,6 @@ FactorRule ReverseSequence(const OpView& view) {
     builder.Operand(0, d, factor);
     builder.Result(0, d, factor);
     if (d == batch) builder.Operand(1, 0, factor);
-  }
-  return builder.Finish();
-}
-
-// The gradient of a lookup adds up what was looked up at each position: shards of the indices give
-// parts of that sum. Operands: gradient of the result, table, indices.
-FactorRule TakeBackward(const OpView& view) {
-  Sizes sizes = StaticSizes(view.operands[1]);
-  int rank = static_cast<int>(sizes.size());
-  auto axes = ReadAxes(kTakeAxis(view.call.attrs()), rank);
-  if (!axes || ShardableRank(view.operands[2]) != 1) return ReplicateAll(view);
-  int axis = (*axes)[0];
-  RuleBuilder builder(view);
-  for (int d = 0; d < rank; ++d) {
-    if (d == axis) {
-      int indices = builder.Reduce(StaticSizes(view.operands[2])[0], mesh::Reduction::kSum);
-      builder.Operand(0, d, indices);
-      builder.Operand(2, 0, indices);
-      continue;
-    }
-    int factor = builder.Parallel(sizes[d]);
-    builder.Operand(0, d, factor);
-    builder.Operand(1, d, factor);
-    builder.Result(0, d, factor);
   }
   return builder.Finish();
 }
@@ -196,18 +149,12 @@ const RuleTable kGatherElements(
     {"positions, other dimensions", "", "",
      "the dimension looked up: every shard gives its elements or 0, which are summed"},
     {{"relax.gather_elements", GatherElements}});
-const RuleTable kGather("gather",
-                        {"positions, other dimensions", "",
-                         "what is looked up, by several positions at once"},
-                        {{"relax.gather_nd", GatherNd}, {"relax.index_tensor", IndexTensor}});
-const RuleTable kScatter("scatter",
-                         {"dimensions not written to by position", "",
-                          "others: TVM's kernels cannot skip what another shard has; positions: "
-                          "the order of writes counts"},
-                         {{"relax.scatter_elements", ScatterElements},
-                          {"relax.scatter_nd", ScatterNd}});
-const RuleTable kTakeBackward("gather", {"others", "positions: sum", "the dimension looked up"},
-                              {{"relax.grad.take_backward", TakeBackward}});
+const RuleTable kGather(
+    "gather",
+    {"positions, other dimensions", "", "",
+     "what is looked up, by several positions at once: every shard gives its elements or 0, which "
+     "are summed"},
+    {{"relax.gather_nd", GatherNd}, {"relax.index_tensor", IndexTensor}});
 const RuleTable kReverse("gather", {"batch, others", "", "sequence"},
                          {{"relax.reverse_sequence", ReverseSequence}});
 const RuleTable kBucketize("gather", {"all of the input", "boundaries: sum"},

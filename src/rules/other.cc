@@ -11,9 +11,6 @@ const ReplicatedTable kDataDependent("data-dependent shape",
                                      {"relax.dynamic_strided_slice", "relax.nonzero",
                                       "relax.unique",
                                       "relax.vision.all_class_non_max_suppression"});
-const ReplicatedTable kScattered(
-    "scatter", "all dimensions are written to by position, which TVM's kernel cannot skip",
-    {"relax.index_put"});
 const ReplicatedTable kShapes("shape", "a few integers, computed from the global shape",
                               {"relax.shape_to_tensor", "relax.size", "relax.tensor_to_shape"});
 const ReplicatedTable kInspect(

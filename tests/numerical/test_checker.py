@@ -175,6 +175,30 @@ SABOTAGES = [
         id="a shard of elements answers for another",
     ),
     pytest.param(
+        special("gather_nd", "batch=0", (0, 1), (-1, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard of tuples answers for another",
+    ),
+    pytest.param(
+        special("scatter_elements", "axis=1 update", (0, 1), (0, -1), (0, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a shard is written what lies in another",
+    ),
+    pytest.param(
+        special("scatter_elements", "much axis=0 add", (-1, -1), (0, 0), (0, 0)),
+        "relax.ccl.all_reduce",
+        unless_reduced_by("sum"),
+        id="shards of what is accumulated are not summed",
+    ),
+    pytest.param(
+        special("index_put", "accumulate=True", (0, 1), (-1, -1), (-1, -1), (-1, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="two dimensions are written what lies in another shard",
+    ),
+    pytest.param(
         special("cumsum", "axis=1", (0, 1)),
         "relax.ccl.all_gather",
         reversed_groups,

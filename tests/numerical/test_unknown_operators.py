@@ -17,17 +17,6 @@ from .partitioned import Partitioned, check
 from .placement import Expectation, all_placements
 
 CASES = [
-    Case(
-        "relax.index_put",
-        "",
-        (
-            Operand((6, 8), ".."),
-            *(Operand((4,), ".", "int64", f"index {n}") for n in (6, 8)),
-            Operand((4,), "."),
-        ),
-        ("..",),
-        lambda x, i, j, v: R.index_put(x, (i, j), v, accumulate=True),
-    ),
     Case("relax.eye_like", "", (Operand((6, 8), ".."),), ("..",), R.eye_like, exact=True),
     Case(
         "relax.size",

@@ -16,6 +16,7 @@ from . import (
     loss,
     ordering,
     reduction,
+    scatter,
     shape,
 )
 
@@ -28,6 +29,7 @@ FAMILIES = (
     shape,
     indexing,
     gather,
+    scatter,
     channel,
     convolution,
     image,

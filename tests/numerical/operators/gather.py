@@ -1,4 +1,4 @@
-"""Operators that read or write at positions that another tensor states."""
+"""Operators that read at positions that another tensor states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from tvm.relax import op as R
-from tvm.relax.op.grad import take_backward
 
 from ..case import Case, Operand
 
@@ -35,40 +34,16 @@ def by_element() -> Iterator[Case]:
             if data_letters != ".t"
             else None,
         )
-    for data, indices, axis, letters in (
-        ((24,), (6,), 0, "."),
-        ((8, 6), (8, 4), 1, "a."),
-        ((8, 6), (4, 6), 0, ".a"),
-        ((8, 6), (4, 3), 0, ".."),
-        ((4, 5, 8), (4, 2, 8), 1, "a.b"),
-    ):
-        for reduction in ("update", "add", "max"):
-            # The last write of several to one place wins, so each place is written once.
-            values = f"index {data[axis]}" if reduction != "update" else "index 1"
-            shape = indices
-            if reduction == "update":
-                shape = tuple(1 if d == axis else n for d, n in enumerate(indices))
-            yield Case(
-                "relax.scatter_elements",
-                f"axis={axis} {reduction} ",
-                (
-                    Operand(data, letters),
-                    Operand(shape, letters, "int64", values),
-                    Operand(shape, letters),
-                ),
-                (letters,),
-                lambda x, i, u, axis=axis, r=reduction: R.scatter_elements(x, i, u, axis, r),
-            )
 
 
 def by_tuple() -> Iterator[Case]:
     for data, indices, batch, data_letters, index_letters, result in (
-        ((6, 8), (4, 1), 0, ".a", "i.", "ia"),
-        ((6, 8), (4, 2), 0, "..", "i.", "i"),
-        ((6, 4, 8), (2, 6, 2), 0, "..a", "ij.", "ija"),
-        ((4, 6, 8), (4, 3, 1), 1, "b.a", "bi.", "bia"),
-        ((4, 2, 6, 8), (4, 2, 1), 2, "bc.a", "bc.", "bca"),
-        ((4, 2, 6, 8), (4, 2, 2), 2, "bc..", "bc.", "bc"),
+        ((6, 8), (4, 1), 0, "ta", "i.", "ia"),
+        ((6, 8), (4, 2), 0, "tu", "i.", "i"),
+        ((6, 4, 8), (2, 6, 2), 0, "tua", "ij.", "ija"),
+        ((4, 6, 8), (4, 3, 1), 1, "bta", "bi.", "bia"),
+        ((4, 2, 6, 8), (4, 2, 1), 2, "bcta", "bc.", "bca"),
+        ((4, 2, 6, 8), (4, 2, 2), 2, "bctu", "bc.", "bc"),
     ):
         yield Case(
             "relax.gather_nd",
@@ -79,30 +54,14 @@ def by_tuple() -> Iterator[Case]:
             ),
             (result,),
             lambda x, i, batch=batch: R.gather_nd(x, i, batch),
+            special="tu",
             exact=True,
         )
-    for data, indices, updates, data_letters, update_letters, reduction in (
-        ((6, 8), (1, 1), (1, 8), ".a", ".a", "update"),
-        ((6, 8), (4, 1), (4, 8), ".a", ".a", "add"),
-        ((6, 8), (4, 2), (4,), "..", ".", "add"),
-        ((6, 4, 8), (2, 3, 1), (2, 3, 4, 8), ".ab", "..ab", "max"),
-    ):
-        yield Case(
-            "relax.scatter_nd",
-            f"{reduction} ",
-            (
-                Operand(data, data_letters),
-                Operand(indices, "." * len(indices), "int64", "index 6"),
-                Operand(updates, update_letters),
-            ),
-            (data_letters,),
-            lambda x, i, u, r=reduction: R.scatter_nd(x, i, u, r),
-        )
     for data, data_letters, indices, index_letters, result in (
-        ((6, 8), ".a", [(4,)], ["i"], "ia"),
-        ((6, 8), "..", [(4,), (4,)], ["i", "i"], "i"),
-        ((6, 5, 8), "..a", [(4, 1), (2,)], ["i.", "j"], "ija"),
-        ((6, 4, 8), ".ab", [(2, 4)], ["ij"], "ijab"),
+        ((6, 8), "ta", [(4,)], ["i"], "ia"),
+        ((6, 8), "tu", [(4,), (4,)], ["i", "i"], "i"),
+        ((6, 5, 8), "tua", [(4, 1), (2,)], ["i.", "j"], "ija"),
+        ((6, 4, 8), "tab", [(2, 4)], ["ij"], "ijab"),
     ):
         yield Case(
             "relax.index_tensor",
@@ -116,6 +75,7 @@ def by_tuple() -> Iterator[Case]:
             ),
             (result,),
             lambda x, *i: R.index_tensor(x, list(i)),
+            special="tu",
             exact=True,
             numpy=lambda x, *i: x[i],
         )
@@ -135,24 +95,6 @@ def others() -> Iterator[Case]:
             (letters,),
             lambda x, n, s=sequence, b=batch: R.reverse_sequence(x, n, s, b),
             exact=True,
-        )
-    for table, letters, indices, gradient, axis in (
-        ((6, 8), ".a", (12,), "ia", 0),
-        ((8, 6), "a.", (4,), "ai", 1),
-        ((4, 5, 8), "a.b", (6,), "aib", 1),
-    ):
-        shape = tuple(indices[0] if d == axis else n for d, n in enumerate(table))
-        yield Case(
-            "relax.grad.take_backward",
-            f"axis={axis} ",
-            (
-                Operand(shape, gradient),
-                Operand(table, letters),
-                Operand(indices, "i", "int32", f"index {table[axis]}"),
-            ),
-            (letters,),
-            lambda dy, x, i, axis=axis: take_backward(dy, x, i, axis),
-            combined="i",
         )
     for shape in ((24,), (8, 5), (2, 3, 4)):
         for right in (False, True):
