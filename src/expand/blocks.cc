@@ -56,6 +56,18 @@ ir::Expr ShardsFirst(const ir::Expr& x, int begin, const std::vector<int64_t>& s
   return Permute(w->Reshape(x, split.shape), split.order, w);
 }
 
+ir::Expr ShardsBack(const ir::Expr& x, const ffi::Array<ir::Expr>& shape, int begin,
+                    const std::vector<int64_t>& shards, Writer* w) {
+  SplitDims split(shape, begin, shards);
+  ffi::Array<ir::Expr> permuted;
+  std::vector<int64_t> inverse(split.order.size());
+  for (size_t i = 0; i < split.order.size(); ++i) {
+    permuted.push_back(split.shape[split.order[i]]);
+    inverse[split.order[i]] = static_cast<int64_t>(i);
+  }
+  return w->Reshape(Permute(w->Reshape(x, permuted), inverse, w), shape);
+}
+
 ir::Expr Cut(const ir::Expr& x, int dim, int64_t begin, int64_t end, Writer* w) {
   auto one = [](int64_t value) { return ir::MakeTuple({ir::MakeInt(value)}); };
   return w->Write(kStridedSlice, x, one(dim), one(begin), one(end), one(1), false);
@@ -75,35 +87,24 @@ Blocks::Blocks(const ir::Expr& x, int begin, int num, Writer* w)
   const mesh::Sharding sharding = w->ShardingOf(x);
   for (int i = 0; i < num; ++i) {
     axes_.push_back(sharding.dims[begin + i]);
-    lengths_.push_back(ir::StaticDim(shape_[begin + i]) / mesh::NumShards(axes_[i]));
+    const int64_t count = mesh::NumShards(axes_[i]);
+    lengths_.push_back(ir::StaticDim(shape_[begin + i]) / count);
+    shards_.push_back(axes_[i].empty() ? 0 : count);
     if (!axes_[i].empty()) sharded_.push_back(i);
     places_ *= lengths_[i];
   }
 }
 
 ir::Expr Blocks::Split(const ir::Expr& x, Writer* w) const {
-  std::vector<int64_t> shards(axes_.size(), 0);
   ffi::Array<ir::Expr> merged(shape_.begin(), shape_.begin() + begin_);
-  for (int i : sharded_) {
-    shards[i] = mesh::NumShards(axes_[i]);
-    merged.push_back(ir::MakeInt(shards[i]));
-  }
+  for (int i : sharded_) merged.push_back(ir::MakeInt(shards_[i]));
   merged.push_back(ir::MakeInt(places_));
   for (size_t d = begin_ + axes_.size(); d < shape_.size(); ++d) merged.push_back(shape_[d]);
-  return w->Reshape(ShardsFirst(x, begin_, shards, w), merged);
+  return w->Reshape(ShardsFirst(x, begin_, shards_, w), merged);
 }
 
 ir::Expr Blocks::Join(const ir::Expr& x, Writer* w) const {
-  std::vector<int64_t> shards(axes_.size(), 0);
-  for (int i : sharded_) shards[i] = mesh::NumShards(axes_[i]);
-  SplitDims split(shape_, begin_, shards);
-  ffi::Array<ir::Expr> permuted;
-  std::vector<int64_t> inverse(split.order.size());
-  for (size_t i = 0; i < split.order.size(); ++i) {
-    permuted.push_back(split.shape[split.order[i]]);
-    inverse[split.order[i]] = static_cast<int64_t>(i);
-  }
-  return w->Reshape(Permute(w->Reshape(x, permuted), inverse, w), shape_);
+  return ShardsBack(x, shape_, begin_, shards_, w);
 }
 
 Blocks::Places Blocks::Find(const std::vector<ir::Expr>& positions, Writer* w) const {

@@ -24,6 +24,10 @@ namespace expand {
  */
 ir::Expr ShardsFirst(const ir::Expr& x, int begin, const std::vector<int64_t>& shards, Writer* w);
 
+/*! \brief The inverse: a tensor of this shape. */
+ir::Expr ShardsBack(const ir::Expr& x, const ffi::Array<ir::Expr>& shape, int begin,
+                    const std::vector<int64_t>& shards, Writer* w);
+
 /*! \brief Elements `begin` to `end` along one dimension. */
 ir::Expr Cut(const ir::Expr& x, int dim, int64_t begin, int64_t end, Writer* w);
 /*! \brief What the places along the last dimension, of known size, have, each without it. */
@@ -63,6 +67,7 @@ class Blocks {
   std::vector<mesh::AxisList> axes_;  // per dimension
   std::vector<int64_t> lengths_;      // per dimension, of a block
   std::vector<int> sharded_;
+  std::vector<int64_t> shards_;  // per dimension; 0 where it is not sharded
   int64_t places_ = 1;
 };
 

@@ -21,18 +21,25 @@ const ir::AttrField kIndexPutAccumulate("relax.attrs.IndexPutAttrs", "accumulate
 const ir::AttrField kScatterElementsAxis("relax.attrs.ScatterElementsAttrs", "axis");
 const ir::AttrField kScatterElementsMode("relax.attrs.ScatterElementsAttrs", "reduction");
 const ir::AttrField kScatterNdMode("relax.attrs.ScatterNDAttrs", "reduction");
+const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 
 const ir::GlobalFunction kAdd("relax.op.add");
+const ir::GlobalFunction kClip("relax.op.clip");
 const ir::GlobalFunction kConcat("relax.op.concat");
 const ir::GlobalFunction kEqual("relax.op.equal");
+const ir::GlobalFunction kFloorDivide("relax.op.floor_divide");
+const ir::GlobalFunction kFloorMod("relax.op.floor_mod");
+const ir::GlobalFunction kGreaterEqual("relax.op.greater_equal");
 const ir::GlobalFunction kLess("relax.op.less");
 const ir::GlobalFunction kLogicalAnd("relax.op.logical_and");
 const ir::GlobalFunction kMax("relax.op.max");
 const ir::GlobalFunction kMin("relax.op.min");
 const ir::GlobalFunction kProd("relax.op.prod");
 const ir::GlobalFunction kScatterElements("relax.op.scatter_elements");
+const ir::GlobalFunction kSubtract("relax.op.subtract");
 const ir::GlobalFunction kSum("relax.op.sum");
+const ir::GlobalFunction kTake("relax.op.take");
 const ir::GlobalFunction kWhere("relax.op.where");
 const ir::GlobalFunction kZerosLike("relax.op.zeros_like");
 
@@ -229,10 +236,35 @@ ir::Expr TakeBackward(const SpecialCall& call, Writer* w) {
                  w);
 }
 
+// Every place of a shard takes the row of the source that is written there, if one is.
+ir::Expr SliceScatter(const SpecialCall& call, Writer* w) {
+  ir::Expr data = call.arg(0), source = call.arg(1);
+  const int rank = RankOf(data);
+  const int axis = rules::NormalizeAxis(kSliceScatterAxis.Int(call.attrs(), 0), rank);
+  auto number = [&call](int arg) { return ir::IntImm::Cast(call.arg(arg)).value(); };
+  auto scalar = [w](int64_t value) { return w->Scalar(static_cast<double>(value), kInt64); };
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(data));
+  ir::Expr places = w->Positions(call.SpecialAxes(), shape[axis]);
+  ir::Expr from_start = w->Write(kSubtract, places, scalar(number(2)));
+  ir::Expr step = scalar(number(4)), zero = w->Scalar(0, kInt64);
+  const int64_t size = ir::StaticDim(shape[axis]);
+  const ir::Expr conditions[] = {w->Write(kGreaterEqual, from_start, zero),
+                                 w->Write(kLess, places, scalar(std::min(number(3), size))),
+                                 w->Write(kEqual, w->Write(kFloorMod, from_start, step), zero)};
+  ir::Expr is_written = w->Write(kLogicalAnd, conditions[0], conditions[1]);
+  is_written = w->Write(kLogicalAnd, is_written, conditions[2]);
+  const int64_t rows = ir::StaticDim(ir::ShapeOf(TensorTypeOf(source))[axis]);
+  ir::Expr row = w->Write(kClip, w->Write(kFloorDivide, from_start, step), ir::MakeInt(0),
+                          ir::MakeInt(rows - 1));
+  ir::Expr taken = w->Write(kTake, source, row, int64_t(axis), ffi::String("clip"));
+  return w->Write(kWhere, Between(is_written, 0, rank - axis - 1, w), taken, data);
+}
+
 const AlgorithmTable kScatters({{"relax.grad.take_backward", TakeBackward},
                                 {"relax.index_put", IndexPut},
                                 {"relax.scatter_elements", ScatterElements},
-                                {"relax.scatter_nd", ScatterNd}});
+                                {"relax.scatter_nd", ScatterNd},
+                                {"relax.slice_scatter", SliceScatter}});
 
 }  // namespace
 

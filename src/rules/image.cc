@@ -1,7 +1,11 @@
-// Pooling, resizing and sampling of images: batch and channels are parallel. The spatial dimensions
-// of pooling are in rules/windows.h, of others the data is kept whole along them.
+// Pooling and sampling of images: batch and channels are parallel. The spatial dimensions of
+// pooling are in rules/windows.h, those of resizing in rules/resizing.h; of others the data is kept
+// whole along them.
+#include "ir/build.h"
+#include "ir/symbolic.h"
 #include "rules/layout.h"
 #include "rules/registry.h"
+#include "rules/resizing.h"
 #include "rules/windows.h"
 
 namespace distir {
@@ -34,40 +38,110 @@ const ImageFields kRoiAlign("relax.attrs.ROIAlignAttrs");
 const ImageFields kRoiPool("relax.attrs.ROIPoolAttrs");
 
 // Every operand is laid out as the first one; N, C and blocks of C keep their letters.
-FactorRule BatchAndChannels(const OpView& view, const std::string& layout,
-                            const std::string& out_layout) {
-  RuleBuilder builder(view);
+void AddBatchAndChannels(const OpView& view, const std::string& layout,
+                         const std::string& out_layout, RuleBuilder* builder) {
   Sizes sizes = StaticSizes(view.operands[0]);
   bool can_split = !IsBlocked(layout + out_layout) || layout == out_layout;
   for (char letter : {'N', 'C', 'c'}) {
     int dim = DimOf(layout, letter), out_dim = DimOf(out_layout, letter);
     if (dim < 0 || dim >= static_cast<int>(sizes.size()) || out_dim < 0) continue;
     if (letter != 'N' && !can_split) continue;
-    int factor = builder.Parallel(sizes[dim]);
-    for (size_t i = 0; i < view.operands.size(); ++i) builder.Operand(i, dim, factor);
-    builder.Result(0, out_dim, factor);
+    int factor = builder->Parallel(sizes[dim]);
+    for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
+    builder->Result(0, out_dim, factor);
   }
-  AddWindowFactors(view, &builder);
-  return builder.Finish();
 }
 
 template <const PoolFields* fields>
 FactorRule Pool(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
-  return BatchAndChannels(view, LayoutLetters(fields->layout.Text(attrs)),
-                          LayoutLetters(fields->out_layout.Text(attrs)));
-}
-
-template <const ImageFields* fields>
-FactorRule SameLayout(const OpView& view) {
-  std::string layout = LayoutLetters(fields->layout.Text(view.call.attrs()));
-  return BatchAndChannels(view, layout, layout);
+  RuleBuilder builder(view);
+  AddBatchAndChannels(view, LayoutLetters(fields->layout.Text(attrs)),
+                      LayoutLetters(fields->out_layout.Text(attrs)), &builder);
+  AddWindowFactors(view, &builder);
+  return builder.Finish();
 }
 
 // The gradient has the layout of the data, whatever out_layout says.
 FactorRule PoolBackward(const OpView& view) {
   std::string layout = LayoutLetters(kPool2d.layout.Text(view.call.attrs()));
-  return BatchAndChannels(view, layout, layout);
+  RuleBuilder builder(view);
+  AddBatchAndChannels(view, layout, layout, &builder);
+  AddGradientFactors(view, &builder);
+  return builder.Finish();
+}
+
+bool IsFloat(const ir::TensorType& type) {
+  if (!type.dtype().defined()) return false;
+  const uint8_t code = type.dtype().dtype().code;
+  return code == kDLFloat || code == kDLBfloat;
+}
+
+// Windows of one size, one behind the other, where the sizes divide. Shards of windows have means
+// of their own, but a mean of integers is rounded once only.
+template <const PoolFields* fields>
+FactorRule Adaptive(const OpView& view) {
+  const ir::Node& attrs = view.call.attrs();
+  const std::string layout = LayoutLetters(fields->layout.Text(attrs));
+  const std::string out_layout = LayoutLetters(fields->out_layout.Text(attrs));
+  RuleBuilder builder(view);
+  AddBatchAndChannels(view, layout, out_layout, &builder);
+  Sizes from = StaticSizes(view.operands[0]), to = StaticSizes(view.results[0]);
+  for (char letter : kSpatialLetters) {
+    const int dim = DimOf(layout, letter), out_dim = DimOf(out_layout, letter);
+    if (dim < 0 || out_dim < 0 || from[dim] <= 0 || to[out_dim] <= 0 ||
+        from[dim] % to[out_dim] != 0)
+      continue;
+    const int64_t window = from[dim] / to[out_dim];
+    if (to[out_dim] > 1) {
+      const int factor = builder.Parallel(to[out_dim]);
+      builder.Operand(0, dim, factor);
+      builder.Result(0, out_dim, factor);
+    }
+    if (window == 1) continue;
+    builder.Operand(0, dim,
+                    IsFloat(view.operands[0]) ? builder.Reduce(window, mesh::Reduction::kMean)
+                                              : builder.Replicate(window));
+  }
+  return builder.Finish();
+}
+
+/*! \brief The spatial sizes of a result, in the order that attributes and arguments have. */
+template <const PoolFields* fields>
+ir::Node LocalOutputSize(const OpView& global, const OpView& local) {
+  const ir::Node& attrs = global.call.attrs();
+  const std::string layout = LayoutLetters(fields->out_layout.Text(attrs));
+  Sizes sizes = StaticSizes(local.results[0]);
+  ffi::Array<int64_t> output_size;
+  for (char letter : kSpatialLetters) {
+    const int dim = DimOf(layout, letter);
+    if (dim < 0) continue;
+    if (sizes[dim] < 0) return attrs;  // not sharded
+    output_size.push_back(sizes[dim]);
+  }
+  return ir::WithField(attrs, "output_size", output_size);
+}
+
+template <const ImageFields* fields>
+FactorRule Resize(const OpView& view) {
+  const std::string layout = LayoutLetters(fields->layout.Text(view.call.attrs()));
+  RuleBuilder builder(view);
+  AddBatchAndChannels(view, layout, layout, &builder);
+  AddResizingFactors(view, &builder);
+  return builder.Finish();
+}
+
+template <const ImageFields* fields>
+ffi::Array<ir::Expr> LocalSize(const OpView& global, const OpView& local) {
+  const std::string layout = LayoutLetters(fields->layout.Text(global.call.attrs()));
+  ffi::Array<ir::Expr> args = local.call.args(), size;
+  if (!ir::HasKnownShape(local.results[0])) return args;
+  for (char letter : kSpatialLetters) {
+    const int dim = DimOf(layout, letter);
+    if (dim >= 0) size.push_back(ir::ShapeOf(local.results[0])[dim]);
+  }
+  args.Set(1, ir::MakeShape(size));
+  return args;
 }
 
 // data [n c . .], grid [n . h w], result [n c h w]: every point of the grid is sampled alone.
@@ -147,14 +221,18 @@ FactorRule BatchFirst(const OpView& view) {
   return builder.Finish();
 }
 
-constexpr RuleSummary kBatchAndChannels = {"batch, channels", "", "spatial dimensions"};
-
-const RuleTable kPooling("pooling", kBatchAndChannels,
-                         {{"relax.grad.avg_pool2d_backward", PoolBackward},
-                          {"relax.grad.max_pool2d_backward", PoolBackward},
-                          {"relax.nn.adaptive_avg_pool1d", Pool<&kAdaptive1d>},
-                          {"relax.nn.adaptive_avg_pool2d", Pool<&kAdaptive2d>},
-                          {"relax.nn.adaptive_avg_pool3d", Pool<&kAdaptive3d>}});
+const RuleTable kAdaptive(
+    "pooling",
+    {"batch, channels, windows one behind the other", "such windows: mean",
+     "spatial dimensions that the result's size does not divide"},
+    {{"relax.nn.adaptive_avg_pool1d", Adaptive<&kAdaptive1d>, -1, LocalOutputSize<&kAdaptive1d>},
+     {"relax.nn.adaptive_avg_pool2d", Adaptive<&kAdaptive2d>, -1, LocalOutputSize<&kAdaptive2d>},
+     {"relax.nn.adaptive_avg_pool3d", Adaptive<&kAdaptive3d>, -1, LocalOutputSize<&kAdaptive3d>}});
+const RuleTable kPoolBackward("pooling",
+                              {"batch, channels, windows one behind the other", "",
+                               "spatial dimensions whose windows overlap or are padded"},
+                              {{"relax.grad.avg_pool2d_backward", PoolBackward},
+                               {"relax.grad.max_pool2d_backward", PoolBackward}});
 const RuleTable kWindows("pooling",
                          {"batch, channels", "", "spatial dimensions of coprime extents",
                           "spatial dimensions: every shard gets what its windows look at"},
@@ -164,9 +242,13 @@ const RuleTable kWindows("pooling",
                           {"relax.nn.max_pool1d", Pool<&kPool1d>},
                           {"relax.nn.max_pool2d", Pool<&kPool2d>},
                           {"relax.nn.max_pool3d", Pool<&kPool3d>}});
-const RuleTable kResize("image", kBatchAndChannels,
-                        {{"relax.image.resize2d", SameLayout<&kResize2d>},
-                         {"relax.image.resize3d", SameLayout<&kResize3d>}});
+const RuleTable kResize(
+    "image",
+    {"batch, channels, blocks of nearest neighbours", "",
+     "spatial dimensions of coprime extents, or whose corners are aligned",
+     "spatial dimensions: every shard gets its neighbours' pixels"},
+    {{"relax.image.resize2d", Resize<&kResize2d>, -1, nullptr, LocalSize<&kResize2d>},
+     {"relax.image.resize3d", Resize<&kResize3d>, -1, nullptr, LocalSize<&kResize3d>}});
 const RuleTable kGrid("image", {"batch, channels, points of the grid", "", "the image"},
                       {{"relax.image.grid_sample", GridSample}});
 const RuleTable kAffine("image", {"batch", "", "the matrix, the grid"},

@@ -20,7 +20,6 @@ const ir::AttrField kSplitAxis("relax.attrs.SplitAttrs", "axis");
 const ir::AttrField kFlipAxis("relax.attrs.FlipAttrs", "axis");
 const ir::AttrField kPadMode("relax.attrs.PadAttrs", "pad_mode");
 const ir::AttrField kPadWidth("relax.attrs.PadAttrs", "pad_width");
-const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
 
@@ -167,12 +166,6 @@ FactorRule Pad(const OpView& view) {
   return SameRank(view, padded, MayMove(view, *widths) ? Along::kMoved : Along::kWhole, elements);
 }
 
-FactorRule SliceScatter(const OpView& view) {
-  return SameRank(view,
-                  AxisMask(kSliceScatterAxis(view.call.attrs()), ShardableRank(view.operands[0])),
-                  Along::kWhole);
-}
-
 // result = data[.., indices, ..] along `axis`; shards of the looked-up dimension add up what each
 // of them has. Positions outside of the data that give NaN are no shard's.
 FactorRule Take(const OpView& view) {
@@ -216,8 +209,6 @@ const RuleTable kSlice("indexing",
                        {{"relax.strided_slice", StridedSlice, /*shape_argument=*/-1,
                          /*local_attrs=*/nullptr, LocalEnds},
                         {"relax.nn.pad", Pad}});
-const RuleTable kScatter("indexing", {"dimensions that are not cut", "", "others"},
-                         {{"relax.slice_scatter", SliceScatter}});
 const RuleTable kTake(
     "indexing",
     {"indices, other dimensions of the table", "", "",

@@ -10,6 +10,9 @@
 namespace distir {
 namespace rules {
 
+/*! \brief Letters of spatial dimensions, in the order in which attributes list these. */
+constexpr char kSpatialLetters[] = {'D', 'H', 'W'};
+
 /*! \brief A layout without the sizes of its blocks: one letter per dimension, "NCHW4c" gives
  * "NCHWc". */
 std::string LayoutLetters(const std::string& layout);

@@ -17,6 +17,7 @@ const ir::AttrField kIndexPutAccumulate("relax.attrs.IndexPutAttrs", "accumulate
 const ir::AttrField kScatterElementsAxis("relax.attrs.ScatterElementsAttrs", "axis");
 const ir::AttrField kScatterElementsMode("relax.attrs.ScatterElementsAttrs", "reduction");
 const ir::AttrField kScatterNdMode("relax.attrs.ScatterNDAttrs", "reduction");
+const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 
 bool AreKnown(const Sizes& sizes, int begin, int num) {
@@ -137,6 +138,28 @@ FactorRule IndexPut(const OpView& view) {
   return builder.Finish();
 }
 
+// Operands: data, then what is written to a slice of it, which is needed whole along the slice.
+FactorRule SliceScatter(const OpView& view) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  int rank = static_cast<int>(sizes.size());
+  int axis = NormalizeAxis(kSliceScatterAxis.Int(view.call.attrs(), 0), rank);
+  const ffi::Array<ir::Expr>& args = view.call.args();  // data, source, start, end, step
+  bool is_known = std::all_of(args.begin() + 2, args.end(), ir::IntImm::Is) &&
+                  ir::IntImm::Cast(args[4]).value() > 0 && StaticSizes(view.operands[1])[axis] > 0;
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    if (d == axis) {
+      if (is_known) AddWritten(view, axis, 1, &builder);
+      continue;
+    }
+    int factor = builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    builder.Operand(1, d, factor);
+    builder.Result(0, d, factor);
+  }
+  return builder.Finish();
+}
+
 // The gradient of a lookup adds up what was looked up at each position: shards of the indices give
 // parts of that sum. Operands: gradient of the result, table, indices.
 FactorRule TakeBackward(const OpView& view) {
@@ -174,6 +197,10 @@ const RuleTable kScatter(
     {{"relax.index_put", IndexPut},
      {"relax.scatter_elements", ScatterElements},
      {"relax.scatter_nd", ScatterNd}});
+const RuleTable kSliceScatter("indexing",
+                              {"dimensions that are not cut", "", "the slice that is written",
+                               "the dimension written to: every shard writes what lies in it"},
+                              {{"relax.slice_scatter", SliceScatter}});
 const RuleTable kTakeBackward("gather",
                               {"others", "positions: sum", "",
                                "the dimension looked up: every shard adds what lies in it"},

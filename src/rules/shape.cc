@@ -201,19 +201,20 @@ FactorRule Reshape(const OpView& view) {
   return ReshapeWalk(view).Run();
 }
 
-// out[i] = in[i / repeats]: the repetition is the minor part of the result's dimension.
+// out[i] = in[i / repeats]: the repetition is the minor part of the result's dimension. Without an
+// axis the operand is flattened first.
 FactorRule Repeat(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
   auto axes = ReadAxes(kRepeatAxis(view.call.attrs()), rank);
-  if (!axes) return ReplicateAll(view);  // of the flattened tensor
+  int repeated = axes ? (*axes)[0] : rank - 1;
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
     int factor = builder.Parallel(sizes[d]);
     builder.Operand(0, d, factor);
-    builder.Result(0, d, factor);
-    if (d == (*axes)[0])
-      builder.Result(0, d, builder.Replicate(kRepeats.Int(view.call.attrs(), 1)));
+    builder.Result(0, axes ? d : 0, factor);
+    if (d == repeated)
+      builder.Result(0, axes ? d : 0, builder.Replicate(kRepeats.Int(view.call.attrs(), 1)));
   }
   return builder.Finish();
 }
@@ -247,15 +248,18 @@ FactorRule Stack(const OpView& view) {
   return builder.Finish();
 }
 
-// out[i] = in[i % size]: shards of a repeated dimension are no blocks of the result.
+// out[i] = in[i % size]: shards of a repeated dimension are no blocks of the result, so that
+// elements move.
 FactorRule Tile(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
   int added = ShardableRank(view.results[0]) - rank;
   Sizes sizes = StaticSizes(view.operands[0]);
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
-    if (!SameSize(view.operands[0], d, view.results[0], d + added)) continue;
-    int factor = builder.Parallel(sizes[d]);
+    const bool is_repeated = !SameSize(view.operands[0], d, view.results[0], d + added);
+    if (is_repeated && sizes[d] <= 1) continue;
+    int factor =
+        is_repeated ? builder.Special(sizes[d], Exchanged::kMoved, 1) : builder.Parallel(sizes[d]);
     builder.Operand(0, d, factor);
     builder.Result(0, d + added, factor);
   }
@@ -327,9 +331,11 @@ const RuleTable kSplitAndMerged("shape",
                                  {"relax.nn.batch_flatten", Reshape},
                                  {"relax.reshape", Reshape, /*shape_argument=*/1}});
 const RuleTable kStack("shape", {"all", "", "the new dimension"}, {{"relax.stack", Stack}});
-const RuleTable kRepeat("shape", {"all", "", "the repetition; all of a flattened tensor"},
-                        {{"relax.repeat", Repeat}});
-const RuleTable kTile("shape", {"others", "", "repeated dimensions"}, {{"relax.tile", Tile}});
+const RuleTable kRepeat("shape", {"all", "", "the repetition"}, {{"relax.repeat", Repeat}});
+const RuleTable kTile("shape",
+                      {"others", "", "repeated dimensions of unknown sizes",
+                       "repeated dimensions: every shard gets the elements that it lacks"},
+                      {{"relax.tile", Tile}});
 const RuleTable kLayout("shape", {"dimensions that stay as they are", "", "others"},
                         {{"relax.layout_transform", LayoutTransform}});
 const RuleTable kCollapse("shape", {"others", "summed dimensions: sum"},

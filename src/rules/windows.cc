@@ -59,7 +59,7 @@ std::optional<Windows> Spatial(const OpView& view, WindowKind kind, const std::s
   if (from.size() != data.size() || to.size() != out.size()) return std::nullopt;
   Windows windows{kind, DimOf(data, 'N'), DimOf(out, 'N'), {}, false};
   if (windows.data_batch < 0 || windows.result_batch < 0) return std::nullopt;
-  for (char letter : {'D', 'H', 'W'}) {
+  for (char letter : kSpatialLetters) {
     const int data_dim = DimOf(data, letter), result_dim = DimOf(out, letter);
     if (data_dim < 0 || result_dim < 0) continue;
     windows.dims.push_back(
@@ -217,6 +217,22 @@ void AddWindowFactors(const OpView& view, RuleBuilder* builder) {
         builder->Special(size, Exchanged::kNeighbours, halo / static_cast<double>(dim.data_size));
     builder->Operand(0, dim.data_dim, factor);
     builder->Result(0, dim.result_dim, factor);
+  }
+}
+
+void AddGradientFactors(const OpView& view, RuleBuilder* builder) {
+  const OpView pooling{view.call, {view.operands[1]}, {view.operands[0]}};
+  const std::optional<Windows> windows = Pool<&kPool2d, WindowKind::kMean>(pooling);
+  if (!windows) return;
+  for (const WindowDim& dim : windows->dims) {
+    if (!IsBlockwise(dim, windows->kind)) continue;
+    const int factor = builder->Parallel(dim.result_size);
+    const int within = builder->Replicate(dim.stride);
+    builder->Operand(0, dim.result_dim, factor);
+    builder->Operand(1, dim.data_dim, factor);
+    builder->Operand(1, dim.data_dim, within);
+    builder->Result(0, dim.data_dim, factor);
+    builder->Result(0, dim.data_dim, within);
   }
 }
 

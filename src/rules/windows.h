@@ -49,6 +49,12 @@ std::optional<Windows> WindowsOf(const OpView& view);
  */
 void AddWindowFactors(const OpView& view, RuleBuilder* builder);
 
+/*!
+ * \brief The same for the gradient of a pooling, of which the first operand is the gradient of the
+ * pooling's result, and the second one and the result are as its data: parallel factors alone.
+ */
+void AddGradientFactors(const OpView& view, RuleBuilder* builder);
+
 }  // namespace rules
 }  // namespace distir
 #endif  // DISTIR_RULES_WINDOWS_H_

@@ -223,6 +223,24 @@ SABOTAGES = [
         id="a convolution has no halo",
     ),
     pytest.param(
+        special("image.resize2d", "linear half_pixel", (2, 3)),
+        "relax.ccl.segment_exchange",
+        without_halo,
+        id="resized pixels have no neighbours",
+    ),
+    pytest.param(
+        special("tile", "(2, 1)", (0, 1)),
+        "relax.ccl.segment_exchange",
+        other_neighbours,
+        id="a repetition has elements of another shard",
+    ),
+    pytest.param(
+        special("slice_scatter", "axis=1", (0, 1), (0, -1)),
+        "relax.ccl.slice",
+        reversed_groups,
+        id="a slice is written to another shard",
+    ),
+    pytest.param(
         special("argmax", "axis=1", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("min"),

@@ -89,15 +89,25 @@ def pooling() -> Iterator[Case]:
             ),
             **looked,
         )
-        for size in (1, 3):
+        for shape, size in ((spatial, 1), (spatial, 3), (EVEN[rank], 2)):
+            # Windows p, q, r of the pixels x, y, z; "." where the result's size does not divide.
+            data, result, sizes = "nc", "nc", {}
+            for name, pixel, pixels in zip("pqr", "xyz", shape, strict=False):
+                divides = pixels % size == 0
+                windows = (name if size > 1 else "") + (pixel if pixels > size else "")
+                data += f"({windows})" if divides else "."
+                result += name if divides and size > 1 else "."
+                sizes |= {name: size, pixel: pixels // size}
             yield Case(
                 f"relax.nn.adaptive_avg_pool{rank}d",
                 f"{size} ",
-                (Operand((4, 8, *spatial), "nc" + "." * rank),),
-                ("nc" + "." * rank,),
+                (Operand((4, 8, *shape), data),),
+                (result,),
                 lambda x, rank=rank, size=size: getattr(nn, f"adaptive_avg_pool{rank}d")(
                     x, size if rank == 1 else (size,) * rank
                 ),
+                combined="xyz",
+                sizes=sizes,
             )
     yield Case(
         "relax.nn.max_pool2d",
@@ -117,39 +127,98 @@ def pooling() -> Iterator[Case]:
         exact=True,
         numpy=lambda x: x.reshape(4, 8, 3, 2, 3, 2).max((3, 5)),
     )
+    yield Case(
+        "relax.nn.adaptive_avg_pool1d",
+        "int32 ",
+        (Operand((4, 8, 16), "nc(px)", "int32"),),
+        ("ncp",),
+        lambda x: nn.adaptive_avg_pool1d(x, 4),
+        sizes={"p": 4, "x": 4},
+    )
     for function in (avg_pool2d_backward, max_pool2d_backward):
         yield Case(
             f"relax.grad.{function.__name__}",
             "",
-            (Operand((4, 8, 3, 2), "nc.."), Operand((4, 8, 6, 4), "nc..")),
+            (Operand((2, 8, 4, 4), "ncpq"), Operand((2, 8, 12, 12), "nc(px)(qy)")),
+            ("nc(px)(qy)",),
+            lambda dy, x, f=function: f(dy, x, (3, 3), (3, 3)),
+            sizes={"x": 3, "y": 3},
+        )
+        yield Case(
+            f"relax.grad.{function.__name__}",
+            "overlapping ",
+            (Operand((4, 8, 6, 4), "nc.."), Operand((4, 8, 6, 4), "nc..")),
             ("nc..",),
-            lambda dy, x, f=function: f(dy, x, (2, 2), (2, 2)),
+            lambda dy, x, f=function: f(dy, x, (3, 3), (1, 1), (1, 1, 1, 1)),
         )
 
 
 def resizing() -> Iterator[Case]:
-    for method in ("nearest_neighbor", "linear", "cubic"):
+    looked = {"special": "pqr", "communicates": frozenset({"segment_exchange"})}
+    for method, places, rounding, size, letters, result in (
+        # To twice and half as many pixels nearest neighbours are those of blocks.
+        ("nearest_neighbor", "half_pixel", "round", (16, 6), "nc(px)(qy)", "nc(pw)(qz)"),
+        ("nearest_neighbor", "asymmetric", "floor", (16, 24), "nc(px)(qy)", "nc(pw)(qz)"),
+        ("nearest_neighbor", "half_pixel", "", (4, 24), "nc(px).", "nc(pw)."),
+        ("nearest_neighbor", "align_corners", "floor", (16, 24), "nc..", "nc.."),
+        ("linear", "half_pixel", "", (16, 6), "ncpq", "ncpq"),
+        ("linear", "asymmetric", "", (12, 9), "ncpq", "ncpq"),
+        ("linear", "align_corners", "", (16, 24), "nc..", "nc.."),
+        ("cubic", "half_pixel", "", (4, 24), "ncpq", "ncpq"),
+        ("cubic", "pytorch_half_pixel", "", (24, 18), "ncpq", "ncpq"),
+    ):
+        sizes = {}
+        for group, name, pixel, pixels, resized in zip(
+            "pq", "xy", "wz", (8, 12), size, strict=True
+        ):
+            groups = math.gcd(pixels, resized)
+            sizes |= {group: groups, name: pixels // groups, pixel: resized // groups}
         yield Case(
             "relax.image.resize2d",
-            f"{method} ",
-            (Operand((4, 8, 5, 6), "nc.."),),
-            ("nc..",),
+            f"{method} {places} {size} ",
+            (Operand((2, 4, 8, 12), letters),),
+            (result,),
+            lambda x, m=method, p=places, r=rounding, size=size: image.resize2d(
+                x, size, method=m, coordinate_transformation_mode=p, rounding_method=r
+            ),
+            sizes=sizes,
+            **(looked if method != "nearest_neighbor" and places != "align_corners" else {}),
+        )
+    for method in ("nearest_neighbor", "linear"):
+        # Of 2 to 3 pixels some lie halfway, and their number decides which is nearest.
+        letters = "nc.p" if method == "linear" else "nc.."
+        yield Case(
+            "relax.image.resize2d",
+            f"{method} coprime ",
+            (Operand((4, 8, 5, 6), letters),),
+            (letters,),
             lambda x, method=method: image.resize2d(x, (8, 9), method=method),
+            sizes={"p": 3},
+            **looked,
         )
     yield Case(
         "relax.image.resize2d",
         "NHWC ",
-        (Operand((4, 5, 6, 8), "n..c"),),
-        ("n..c",),
+        (Operand((4, 5, 6, 8), "n.pc"),),
+        ("n.pc",),
         lambda x: image.resize2d(x, (3, 9), layout="NHWC"),
+        sizes={"p": 3},
+        **looked,
     )
-    for method in ("nearest_neighbor", "linear"):
+    for method, letters, result in (
+        ("nearest_neighbor", "nc(px)(qy).", "nc(pw)(qz)."),
+        ("linear", "ncpq.", "ncpq."),
+    ):
         yield Case(
             "relax.image.resize3d",
             f"{method} ",
-            (Operand((2, 4, 3, 4, 3), "nc..."),),
-            ("nc...",),
-            lambda x, method=method: image.resize3d(x, (5, 6, 4), method=method),
+            (Operand((2, 4, 6, 4, 3), letters),),
+            (result,),
+            lambda x, method=method: image.resize3d(
+                x, (2, 12, 4), method=method, rounding_method="round"
+            ),
+            sizes={"p": 2, "q": 4, "x": 3, "y": 1, "w": 1, "z": 3},
+            **(looked if method == "linear" else {}),
         )
     for method, padding in (("bilinear", "zeros"), ("nearest", "border")):
         yield Case(

@@ -144,7 +144,7 @@ def moves() -> Iterator[Case]:
         ((24,), 2, 0, "a", "(az)", {"z": 2}),
         ((8, 6), 3, 1, "ab", "a(bz)", {"z": 3}),
         ((8, 6), 2, -2, "ab", "(az)b", {"z": 2}),
-        ((4, 6), 2, None, "..", ".", {}),
+        ((4, 6), 2, None, "ab", "(abz)", {"z": 2}),
         ((2, 3, 8), 2, 1, "abc", "a(bz)c", {"z": 2}),
     ):
         yield Case(
@@ -233,11 +233,12 @@ def joined() -> Iterator[Case]:
             numpy=lambda *xs: np.meshgrid(*xs, indexing="ij"),
         )
     for shape, repeats, letters, result in (
-        ((24,), (2,), ".", "."),
-        ((8, 6), (1, 3), "a.", "a."),
-        ((8, 6), (2, 1), ".a", ".a"),
+        ((24,), (2,), "p", "p"),
+        ((8, 6), (1, 3), "ap", "ap"),
+        ((8, 6), (2, 1), "pa", "pa"),
+        ((8, 6), (2, 3, 2), "pq", ".pq"),
         ((8, 6), (2, 1, 1), "ab", ".ab"),
-        ((4, 1, 6), (2,), "a..", "a.."),
+        ((4, 1, 6), (2,), "a.p", "a.p"),
         ((4, 2, 6), (1, 1, 1), "abc", "abc"),
     ):
         yield Case(
@@ -246,6 +247,8 @@ def joined() -> Iterator[Case]:
             (Operand(shape, letters),),
             (result,),
             lambda x, repeats=repeats: R.tile(x, repeats),
+            special="pq",
+            communicates=frozenset({"segment_exchange"}),
             exact=True,
             numpy=lambda x, repeats=repeats: np.tile(x, repeats),
         )
