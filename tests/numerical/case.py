@@ -65,6 +65,9 @@ class Case:
     """Sizes of factors that are no dimension of their own."""
     exact: bool = False
     """Whether the result must be equal bit by bit: integers, and whatever only moves data."""
+    expensive: bool = False
+    """Whether the special algorithm has many operators to compile: the default run has a quarter
+    of the programs."""
     numpy: Callable[..., Any] | None = None
     """The same on NumPy arrays, where NumPy has it."""
 

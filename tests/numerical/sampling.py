@@ -28,10 +28,14 @@ PROGRAMS_PER_CASE_AND_MESH = 400
 
 def programs_of(cases: Sequence[Case], mesh: MeshShape, exhaustive: bool) -> list[Partitioned]:
     """Programs of one operator on one mesh; the same in every run."""
-    budget = max(2, math.ceil(PROGRAMS_PER_OPERATOR_AND_MESH / len(cases)))
-    if exhaustive:
-        budget = PROGRAMS_PER_CASE_AND_MESH
-    return [program for case in cases for program in _programs_of_case(case, mesh, budget)]
+    programs = []
+    for case in cases:
+        share = PROGRAMS_PER_OPERATOR_AND_MESH / (4 if case.expensive else 1)
+        budget = max(2, math.ceil(share / len(cases)))
+        if exhaustive:
+            budget = PROGRAMS_PER_CASE_AND_MESH
+        programs.extend(_programs_of_case(case, mesh, budget))
+    return programs
 
 
 def _programs_of_case(case: Case, mesh: MeshShape, budget: int) -> Iterator[Partitioned]:

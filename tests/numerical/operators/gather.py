@@ -55,6 +55,7 @@ def by_tuple() -> Iterator[Case]:
             (result,),
             lambda x, i, batch=batch: R.gather_nd(x, i, batch),
             special="tu",
+            expensive=True,
             exact=True,
         )
     for data, data_letters, indices, index_letters, result in (
@@ -76,6 +77,7 @@ def by_tuple() -> Iterator[Case]:
             (result,),
             lambda x, *i: R.index_tensor(x, list(i)),
             special="tu",
+            expensive=True,
             exact=True,
             numpy=lambda x, *i: x[i],
         )

@@ -154,7 +154,11 @@ def pooling() -> Iterator[Case]:
 
 
 def resizing() -> Iterator[Case]:
-    looked = {"special": "pqr", "communicates": frozenset({"segment_exchange"})}
+    looked: dict[str, Any] = {
+        "special": "pqr",
+        "communicates": frozenset({"segment_exchange"}),
+        "expensive": True,
+    }
     for method, places, rounding, size, letters, result in (
         # To twice and half as many pixels nearest neighbours are those of blocks.
         ("nearest_neighbor", "half_pixel", "round", (16, 6), "nc(px)(qy)", "nc(pw)(qz)"),

@@ -138,6 +138,7 @@ def cuts() -> Iterator[Case]:
             lambda x, y, b=begin, e=end, s=step, axis=axis: R.slice_scatter(x, y, b, e, s, axis),
             special="t",
             communicates=frozenset(),
+            expensive=True,
             exact=True,
         )
     for name in ("tril", "triu"):

@@ -12,37 +12,36 @@ from tvm.relax.op.grad import take_backward
 from ..case import Case, Operand
 
 # What is written to may be sharded: shards get nothing from each other.
-WRITTEN: dict[str, Any] = {"special": "tu", "communicates": frozenset()}
+WRITTEN: dict[str, Any] = {
+    "special": "tuv",
+    "communicates": frozenset(),
+    "expensive": True,
+}
 IN_NUMPY = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
 def elements() -> Iterator[Case]:
-    for data, shape, axis, letters, update_letters in (
-        ((24,), (6,), 0, "t", "."),
-        ((8, 6), (8, 4), 1, "at", "a."),
-        ((8, 6), (4, 6), 0, "ta", ".a"),
+    for data, shape, axis, letters, update_letters, reduction in (
+        # The last write of several to one place wins, so each place is written once.
+        ((24,), (1,), 0, "t", ".", "update"),
+        ((8, 6), (8, 4), 1, "at", "a.", "add"),
+        ((8, 12), (8, 1), 1, "at", "a.", "update"),
         # What is shorter elsewhere is aligned with the beginning.
-        ((8, 6), (4, 3), 0, "t.", ".."),
-        ((4, 5, 8), (4, 2, 8), 1, "atb", "a.b"),
+        ((8, 6), (4, 3), 0, "t.", "..", "max"),
+        ((4, 5, 8), (4, 2, 8), 1, "atb", "a.b", "mul"),
     ):
-        for reduction in ("update", "add", "max"):
-            # The last write of several to one place wins, so each place is written once.
-            size = data[axis]
-            values = f"around {size}" if reduction != "update" else f"index {size}"
-            if reduction == "update":
-                shape = tuple(1 if d == axis else n for d, n in enumerate(shape))
-            yield Case(
-                "relax.scatter_elements",
-                f"axis={axis} {reduction} ",
-                (
-                    Operand(data, letters),
-                    Operand(shape, update_letters, "int64", values),
-                    Operand(shape, update_letters),
-                ),
-                (letters,),
-                lambda x, i, u, axis=axis, r=reduction: R.scatter_elements(x, i, u, axis, r),
-                **WRITTEN,
-            )
+        yield Case(
+            "relax.scatter_elements",
+            f"axis={axis} {reduction} ",
+            (
+                Operand(data, letters),
+                Operand(shape, update_letters, "int64", f"around {data[axis]}"),
+                Operand(shape, update_letters),
+            ),
+            (letters,),
+            lambda x, i, u, axis=axis, r=reduction: R.scatter_elements(x, i, u, axis, r),
+            **WRITTEN,
+        )
     yield Case(
         "relax.scatter_elements",
         "mean ",
@@ -68,40 +67,41 @@ def elements() -> Iterator[Case]:
         **WRITTEN,
     )
     # Of much that is accumulated the shards are reduced.
-    for reduction, function in IN_NUMPY.items():
-        for data, letters, update_letters, axis in (
-            ((6,), "t", "i", 0),
-            ((4, 8), "at", "ai", 1),
-        ):
-            shape = tuple(24 if d == axis else n for d, n in enumerate(data))
+    for reduction, data, letters, update_letters, axis in (
+        ("add", (6,), "t", "i", 0),
+        ("max", (4, 8), "at", "ai", 1),
+        ("min", (6,), "t", "i", 0),
+        ("mul", (8, 4), "ta", "ia", 0),
+    ):
+        function = IN_NUMPY[reduction]
+        shape = tuple(24 if d == axis else n for d, n in enumerate(data))
 
-            def expected(x, i, u, axis=axis, function=function):
-                places = np.indices(i.shape)
-                places[axis] = i
-                result = x.copy()
-                function.at(result, tuple(places), u)
-                return result
+        def expected(x, i, u, axis=axis, function=function):
+            places = np.indices(i.shape)
+            places[axis] = i
+            result = x.copy()
+            function.at(result, tuple(places), u)
+            return result
 
-            yield Case(
-                "relax.scatter_elements",
-                f"much axis={axis} {reduction} ",
-                (
-                    Operand(data, letters, values="positive"),
-                    Operand(shape, update_letters, "int64", f"around {data[axis]}"),
-                    Operand(shape, update_letters, values="positive"),
-                ),
-                (letters,),
-                lambda x, i, u, axis=axis, r=reduction: R.scatter_elements(x, i, u, axis, r),
-                combined="i",
-                numpy=expected,
-                **WRITTEN,
-            )
+        yield Case(
+            "relax.scatter_elements",
+            f"much axis={axis} {reduction} ",
+            (
+                Operand(data, letters, values="positive"),
+                Operand(shape, update_letters, "int64", f"around {data[axis]}"),
+                Operand(shape, update_letters, values="positive"),
+            ),
+            (letters,),
+            lambda x, i, u, axis=axis, r=reduction: R.scatter_elements(x, i, u, axis, r),
+            combined="i",
+            numpy=expected,
+            **WRITTEN,
+        )
 
 
 def tuples() -> Iterator[Case]:
     for data, indices, updates, data_letters, update_letters, reduction in (
         ((6, 8), (1, 1), (1, 8), "ta", ".a", "update"),
-        ((6, 8), (4, 1), (4, 8), "ta", ".a", "add"),
         ((6, 8), (4, 2), (4,), "tu", ".", "add"),
         ((6, 8, 4), (3, 2), (3, 4), "tua", ".a", "min"),
         ((6, 4, 8), (2, 3, 1), (2, 3, 4, 8), "tab", "..ab", "max"),
@@ -137,7 +137,6 @@ def tuples() -> Iterator[Case]:
         )
     for data, indices, values, accumulates in (
         ((24,), [(1,)], (1,), False),
-        ((6, 8), [(4,), (4,)], (4,), True),
         ((6, 8), [(1,), (3,)], (3,), True),
         ((4, 6, 8), [(2, 1), (3,), (1, 3)], (2, 3), True),
         ((4, 6), [(2, 1), (3,)], (6,), True),
@@ -155,8 +154,7 @@ def tuples() -> Iterator[Case]:
             ),
             ("tuv"[: len(data)],),
             lambda x, *rest, a=accumulates: R.index_put(x, rest[:-1], rest[-1], a),
-            special="tuv",
-            communicates=frozenset(),
+            **WRITTEN,
         )
     yield Case(
         "relax.index_put",
