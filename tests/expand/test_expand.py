@@ -127,6 +127,75 @@ PROGRAMS = {
         ),
         {"all_reduce": 1},
     ),
+    "gather_nd": (
+        program([(COLUMNS, 8), (ROWS, 1)], [("x", None), (None, None)], op.gather_nd),
+        {"all_reduce": 1},
+    ),
+    "index_tensor": (
+        program(
+            [(8, COLUMNS), (ROWS,)],
+            [(None, "x"), (None,)],
+            lambda t, i: op.index_tensor(t, [op.floor_mod(i, relax.const(8, "int64")), i]),
+        ),
+        {"all_reduce": 1},
+    ),
+    "scatter_elements": (
+        program(
+            [(COLUMNS, 8), (ROWS, 8), (ROWS, 8)],
+            [("x", None), (None, None), (None, None)],
+            lambda t, i, u: op.scatter_elements(t, i, u, 0, "add"),
+        ),
+        {},
+    ),
+    "scatter_elements of much": (
+        program(
+            [(COLUMNS,), (COLUMNS,), (8,)],
+            [("x",), ("x",), (None,)],
+            lambda u, i, t: op.scatter_elements(t, i, u, 0, "add"),
+        ),
+        {"all_reduce": 1},
+    ),
+    "scatter_nd": (
+        program(
+            [(COLUMNS, 8), (ROWS, 1), (ROWS, 8)],
+            [("x", None), (None, None), (None, None)],
+            op.scatter_nd,
+        ),
+        {},
+    ),
+    "index_put": (
+        program(
+            [(8, COLUMNS), (ROWS,), (ROWS,)],
+            [(None, "x"), (None,), (None,)],
+            lambda t, i, u: op.index_put(t, [op.floor_mod(i, relax.const(8, "int64")), i], u),
+        ),
+        {},
+    ),
+    "take_backward": (
+        program(
+            [(COLUMNS, 8), (ROWS,), (ROWS, 8)],
+            [("x", None), (None,), (None, None)],
+            lambda t, i, dy: op.grad.take_backward(dy, t, i, 0),
+        ),
+        {},
+    ),
+    "slice_scatter": (
+        program(
+            [(8, COLUMNS), (8, 4)],
+            [(None, "x"), (None, None)],
+            lambda x, y: op.slice_scatter(x, y, 5, 9, 1, 1),
+            ("float32", "float32"),
+        ),
+        {},
+    ),
+    "resize2d": (
+        program(
+            [(1, ROWS, COLUMNS, 8)],
+            [(None, None, "x", None)],
+            lambda x: op.image.resize2d(x, (2 * COLUMNS, 8), method="linear"),
+        ),
+        {"segment_exchange": 1},
+    ),
     "strided_slice": (
         along_columns(lambda x: op.strided_slice(x, [1], [8], [COLUMNS - 8])),
         {"segment_exchange": 1},
