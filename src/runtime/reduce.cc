@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "runtime/stored_float.h"
+#include "runtime/streaming_store.h"
 
 namespace distir::runtime {
 
@@ -117,76 +118,95 @@ struct And {
   }
 };
 
-constexpr int64_t kBlock = 512;  // elements; a block of accumulators stays in the first-level cache
+// Bytes that are combined at a time. Short, so that memory is read along all sources at once.
+constexpr int64_t kLineBytes = 128;
 
 template <typename Type, typename Operation, bool kMean>
-void ReduceElements(const void* const* sources, int num_sources, int64_t begin, int64_t count,
-                    void* out) {
+struct Reduction {
   using Stored = typename Type::Stored;
   using Accumulator = typename Type::Accumulator;
-  Stored* target = static_cast<Stored*>(out);
-  Accumulator accumulators[kBlock];
-  for (int64_t done = 0; done < count; done += kBlock) {
-    const int64_t size = std::min(kBlock, count - done);
-    const Stored* first = static_cast<const Stored*>(sources[0]) + begin + done;
+  static constexpr int64_t kLine = kLineBytes / sizeof(Stored);
+
+  // Elements [at, at + size) of all sources; inlined for a constant size.
+  static inline void Combine(const void* const* sources, int num_sources, int64_t at, int64_t size,
+                             Stored* line) {
+    Accumulator accumulators[kLine];
+    const Stored* first = static_cast<const Stored*>(sources[0]) + at;
     for (int64_t i = 0; i < size; ++i) accumulators[i] = Type::Load(first[i]);
     for (int s = 1; s < num_sources; ++s) {
-      const Stored* source = static_cast<const Stored*>(sources[s]) + begin + done;
-      for (int64_t i = 0; i < size; ++i) {
+      const Stored* source = static_cast<const Stored*>(sources[s]) + at;
+      for (int64_t i = 0; i < size; ++i)
         accumulators[i] = Operation::Combine(accumulators[i], Type::Load(source[i]));
-      }
     }
     if constexpr (kMean) {
       const Accumulator divisor = static_cast<Accumulator>(num_sources);
       for (int64_t i = 0; i < size; ++i) accumulators[i] /= divisor;
     }
-    for (int64_t i = 0; i < size; ++i) target[done + i] = Type::Store(accumulators[i]);
+    for (int64_t i = 0; i < size; ++i) line[i] = Type::Store(accumulators[i]);
   }
-}
+
+  template <bool kStreams>
+  static void Run(const void* const* sources, int num_sources, int64_t begin, int64_t count,
+                  void* const* outs, int num_outs) {
+    if (kStreams && !std::all_of(outs, outs + num_outs, IsStreamAligned))
+      return Run<false>(sources, num_sources, begin, count, outs, num_outs);
+    Stored line[kLine];
+    int64_t done = 0;
+    for (; done + kLine <= count; done += kLine) {
+      Combine(sources, num_sources, begin + done, kLine, line);
+      for (int j = 0; j < num_outs; ++j) {
+        char* target = reinterpret_cast<char*>(static_cast<Stored*>(outs[j]) + done);
+        if constexpr (kStreams) {
+          StreamBytes(reinterpret_cast<const char*>(line), kLineBytes, target);
+        } else {
+          std::memcpy(target, line, kLineBytes);
+        }
+      }
+    }
+    const int64_t rest = count - done;
+    if (rest != 0) {
+      Combine(sources, num_sources, begin + done, rest, line);
+      for (int j = 0; j < num_outs; ++j)
+        std::memcpy(static_cast<Stored*>(outs[j]) + done, line, rest * sizeof(Stored));
+    }
+    if (kStreams) FinishStreaming();
+  }
+
+  static ReduceFunction Find(ResultSize size) {
+    return size == ResultSize::kStreamed ? Run<true> : Run<false>;
+  }
+};
 
 template <typename Type>
-ReduceFunction FindFloat(ReduceKind kind) {
+ReduceFunction FindNumeric(ReduceKind kind, ResultSize size) {
   switch (kind) {
     case ReduceKind::kSum:
-      return ReduceElements<Type, Sum, false>;
+      return Reduction<Type, Sum, false>::Find(size);
     case ReduceKind::kMax:
-      return ReduceElements<Type, Max, false>;
+      return Reduction<Type, Max, false>::Find(size);
     case ReduceKind::kMin:
-      return ReduceElements<Type, Min, false>;
+      return Reduction<Type, Min, false>::Find(size);
     case ReduceKind::kProd:
-      return ReduceElements<Type, Prod, false>;
+      return Reduction<Type, Prod, false>::Find(size);
     case ReduceKind::kMean:
-      return ReduceElements<Type, Sum, true>;
+      return Reduction<Type, Sum, true>::Find(size);
   }
   return nullptr;
 }
 
 template <typename T>
-ReduceFunction FindInteger(ReduceKind kind) {
-  using Type = Wrapping<T>;
-  switch (kind) {
-    case ReduceKind::kSum:
-      return ReduceElements<Type, Sum, false>;
-    case ReduceKind::kMax:
-      return ReduceElements<Type, Max, false>;
-    case ReduceKind::kMin:
-      return ReduceElements<Type, Min, false>;
-    case ReduceKind::kProd:
-      return ReduceElements<Type, Prod, false>;
-    case ReduceKind::kMean:
-      return nullptr;
-  }
-  return nullptr;
+ReduceFunction FindInteger(ReduceKind kind, ResultSize size) {
+  return kind == ReduceKind::kMean ? nullptr : FindNumeric<Wrapping<T>>(kind, size);
 }
 
-ReduceFunction FindBool(ReduceKind kind) {
+ReduceFunction FindBool(ReduceKind kind, ResultSize size) {
   switch (kind) {
     case ReduceKind::kSum:
     case ReduceKind::kMax:
-      return ReduceElements<Bool, Or, false>;
+      return Reduction<Bool, Or, false>::Find(size);
     case ReduceKind::kMin:
     case ReduceKind::kProd:
-      return ReduceElements<Bool, And, false>;
+      return Reduction<Bool, And, false>::Find(size);
     case ReduceKind::kMean:
       return nullptr;
   }
@@ -197,33 +217,39 @@ bool IsBool(DLDataType dtype) {
   return dtype.code == kDLBool || (dtype.code == kDLUInt && dtype.bits == 1);
 }
 
-ReduceFunction FindScalarFunction(DLDataType dtype, ReduceKind kind) {
-  if (IsBool(dtype)) return FindBool(kind);
-  if (dtype.code == kDLBfloat && dtype.bits == 16) return FindFloat<BFloat16>(kind);
+ReduceFunction FindScalarFunction(DLDataType dtype, ReduceKind kind, ResultSize size) {
+  if (IsBool(dtype)) return FindBool(kind, size);
+  if (dtype.code == kDLBfloat && dtype.bits == 16) return FindNumeric<BFloat16>(kind, size);
+  if (dtype.code == kDLFloat8_e4m3fn) return FindNumeric<Float8E4M3FN>(kind, size);
+  if (dtype.code == kDLFloat8_e5m2) return FindNumeric<Float8E5M2>(kind, size);
   if (dtype.code == kDLFloat) {
-    if (dtype.bits == 16) return FindFloat<Float16>(kind);
-    if (dtype.bits == 32) return FindFloat<Plain<float>>(kind);
-    if (dtype.bits == 64) return FindFloat<Plain<double>>(kind);
+    if (dtype.bits == 16) return FindNumeric<Float16>(kind, size);
+    if (dtype.bits == 32) return FindNumeric<Plain<float>>(kind, size);
+    if (dtype.bits == 64) return FindNumeric<Plain<double>>(kind, size);
   }
   if (dtype.code == kDLInt) {
-    if (dtype.bits == 8) return FindInteger<int8_t>(kind);
-    if (dtype.bits == 16) return FindInteger<int16_t>(kind);
-    if (dtype.bits == 32) return FindInteger<int32_t>(kind);
-    if (dtype.bits == 64) return FindInteger<int64_t>(kind);
+    if (dtype.bits == 8) return FindInteger<int8_t>(kind, size);
+    if (dtype.bits == 16) return FindInteger<int16_t>(kind, size);
+    if (dtype.bits == 32) return FindInteger<int32_t>(kind, size);
+    if (dtype.bits == 64) return FindInteger<int64_t>(kind, size);
   }
   if (dtype.code == kDLUInt) {
-    if (dtype.bits == 8) return FindInteger<uint8_t>(kind);
-    if (dtype.bits == 16) return FindInteger<uint16_t>(kind);
-    if (dtype.bits == 32) return FindInteger<uint32_t>(kind);
-    if (dtype.bits == 64) return FindInteger<uint64_t>(kind);
+    if (dtype.bits == 8) return FindInteger<uint8_t>(kind, size);
+    if (dtype.bits == 16) return FindInteger<uint16_t>(kind, size);
+    if (dtype.bits == 32) return FindInteger<uint32_t>(kind, size);
+    if (dtype.bits == 64) return FindInteger<uint64_t>(kind, size);
   }
   return nullptr;
 }
 
 }  // namespace
 
-ReduceFunction FindReduceFunction(DLDataType dtype, ReduceKind kind) {
-  const ReduceFunction found = dtype.lanes == 1 ? FindScalarFunction(dtype, kind) : nullptr;
+ResultSize ResultSizeOf(int64_t num_bytes) {
+  return num_bytes < kStreamedBytes ? ResultSize::kCached : ResultSize::kStreamed;
+}
+
+ReduceFunction FindReduceFunction(DLDataType dtype, ReduceKind kind, ResultSize size) {
+  const ReduceFunction found = dtype.lanes == 1 ? FindScalarFunction(dtype, kind, size) : nullptr;
   if (found != nullptr) return found;
   const bool integral =
       IsBool(dtype) || ((dtype.code == kDLInt || dtype.code == kDLUInt) && dtype.bits >= 8);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "runtime/float8.h"
 #include "runtime/half_precision.h"
 
 namespace distir::runtime {
@@ -33,6 +34,20 @@ struct BFloat16 {
   using Accumulator = float;
   static float Load(uint16_t v) { return BFloat16ToFloat(v); }
   static uint16_t Store(float v) { return FloatToBFloat16(v); }
+};
+
+struct Float8E4M3FN {
+  using Stored = uint8_t;
+  using Accumulator = float;
+  static float Load(uint8_t v) { return Float8E4M3FNToFloat(v); }
+  static uint8_t Store(float v) { return FloatToFloat8E4M3FN(v); }
+};
+
+struct Float8E5M2 {
+  using Stored = uint8_t;
+  using Accumulator = float;
+  static float Load(uint8_t v) { return Float8E5M2ToFloat(v); }
+  static uint8_t Store(float v) { return FloatToFloat8E5M2(v); }
 };
 
 }  // namespace distir::runtime

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/streaming_store.h"
+
 namespace distir::runtime {
 
 int64_t ElementBytes(DLDataType dtype) {
@@ -44,6 +46,9 @@ char* DataOf(const tvm::ffi::TensorView& tensor) {
   return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset();
 }
 
+// Of shorter runs the ends, which are not whole lines, are too many.
+constexpr int64_t kStreamedRun = 1024;
+
 BoxCopy::BoxCopy(const std::vector<int64_t>& extents, const std::vector<int64_t>& source_strides,
                  const std::vector<int64_t>& target_strides, int64_t element_bytes)
     : run_bytes_(element_bytes) {
@@ -69,6 +74,7 @@ BoxCopy::BoxCopy(const std::vector<int64_t>& extents, const std::vector<int64_t>
     }
     inner_first.push_back(dim);
   }
+  streams_ = NumElements(extents) * element_bytes >= kStreamedBytes && run_bytes_ >= kStreamedRun;
   dims_.assign(inner_first.rbegin(), inner_first.rend());
 }
 
@@ -89,10 +95,12 @@ void CopyElements(const char* source, int64_t source_stride, char* target, int64
 void BoxCopy::Run(const void* source, void* target) const noexcept {
   if (run_bytes_ == 0) return;
   RunDim(0, static_cast<const char*>(source), static_cast<char*>(target));
+  if (streams_) FinishStreaming();
 }
 
 void BoxCopy::RunDim(size_t dim, const char* source, char* target) const noexcept {
   if (dim == dims_.size()) {
+    if (streams_) return StreamCopy(source, run_bytes_, target);
     std::memcpy(target, source, static_cast<size_t>(run_bytes_));
     return;
   }

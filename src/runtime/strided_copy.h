@@ -96,6 +96,7 @@ class BoxCopy {
 
   std::vector<Dim> dims_;  // outer to inner, without the contiguous tail
   int64_t run_bytes_;      // bytes of the contiguous tail; 0 if the box is empty
+  bool streams_ = false;   // whether the box is so large that it is written past the caches
 };
 
 }  // namespace distir::runtime

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tvm
 
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
+SMALL_FLOATS = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+FLOATS = [*SMALL_FLOATS, "float32", "float64"]
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 KINDS = ["sum", "max", "min", "prod", "mean"]
 CASES = [
@@ -23,7 +24,7 @@ SHAPES = [(), (0,), (1,), (7,), (3, 5), (4, 0, 2), (9001,)]
 
 
 def numpy_dtype(name):
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def random_array(rng, shape, dtype):
@@ -43,7 +44,7 @@ def reduced(arrays, kind):
         operation = {"sum": np.logical_or, "max": np.logical_or}.get(kind, np.logical_and)
     else:
         operation = {"max": np.maximum, "min": np.minimum, "prod": np.multiply}.get(kind, np.add)
-    wide = np.dtype("float32") if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
+    wide = np.dtype("float32") if dtype.name in SMALL_FLOATS else dtype
     result = arrays[0].astype(wide)
     with np.errstate(all="ignore"):
         for array in arrays[1:]:
@@ -95,18 +96,20 @@ def test_special_values(runner_of, dtype, kind):
         assert_same_bits(out, expected)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_every_16_bit_float_passes_through(runner_of, dtype):
+@pytest.mark.parametrize("dtype", SMALL_FLOATS)
+def test_every_small_float_passes_through(runner_of, dtype):
     """A group of one loads, widens, rounds and stores every bit pattern there is."""
-    patterns = np.arange(1 << 16, dtype="uint16").view(numpy_dtype(dtype))
+    bits = 8 * numpy_dtype(dtype).itemsize
+    patterns = np.arange(1 << bits, dtype=f"uint{bits}").view(numpy_dtype(dtype))
     (out,) = runner_of(1)("all_reduce", [patterns], ("[[0]]", "sum"), [patterns.shape])
     assert_same_bits(out, patterns)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bit_floats_round_to_nearest_even(runner_of, dtype):
+@pytest.mark.parametrize("dtype", SMALL_FLOATS)
+def test_small_floats_round_to_nearest_even(runner_of, dtype):
     rng = np.random.default_rng(1)
-    bits = rng.integers(0, 1 << 16, (2, 200_000), dtype="uint16")
+    size = 8 * numpy_dtype(dtype).itemsize
+    bits = rng.integers(0, 1 << size, (2, 200_000), dtype=f"uint{size}")
     xs = list(bits.view(numpy_dtype(dtype)))
     for kind in ("sum", "prod", "mean"):
         outs = runner_of(2)("all_reduce", xs, ("[[0,1]]", kind), [xs[0].shape] * 2)
@@ -145,3 +148,19 @@ def test_comparison_notices_a_wrong_reduction(runner_of):
         outs = runner_of(4)("all_reduce", xs, (groups, kind), [(64,)] * 4)
         with pytest.raises(AssertionError):
             assert_same_bits(outs[0], expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
+@pytest.mark.parametrize("elements", [1, 0, -1])
+def test_results_that_are_written_past_the_caches(runner_of, dtype, elements):
+    # From 4 MiB on; sizes that are no whole lines, and parts that begin anywhere.
+    shape = ((4 << 20) // numpy_dtype(dtype).itemsize + elements * 9001,)
+    rng = np.random.default_rng(2)
+    for count in (1, 3):
+        xs = [random_array(rng, shape, dtype) for _ in range(count)]
+        outs = runner_of(count)(
+            "all_reduce", xs, (f"[{list(range(count))}]", "sum"), [shape] * count
+        )
+        expected = reduced(xs, "sum")
+        for out in outs:
+            assert_same_bits(out, expected)

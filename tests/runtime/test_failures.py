@@ -175,8 +175,8 @@ BOTH = '{"0": [[0], [2]], "1": [[0], [2]]}'
         (("all_reduce", (X.astype("int32"), "[[0,1]]", "mean"), SHAPE), "mean of int32"),
         (("all_reduce", (X > 1, "[[0,1]]", "mean"), SHAPE), "mean of bool"),
         (
-            ("all_reduce", (X.astype(ml_dtypes.float8_e4m3fn), "[[0,1]]", "sum"), SHAPE),
-            "float8_e4m3fn can not be reduced",
+            ("all_reduce", (X.astype(ml_dtypes.float8_e3m4), "[[0,1]]", "sum"), SHAPE),
+            "float8_e3m4 can not be reduced",
         ),
         (("all_gather", (X, "[[0,1]]", 2), (4, 3)), r"dim 2 is not a dimension of x"),
         (("all_gather", (X, "[[0,1]]", -1), (4, 3)), r"dim -1 is not a dimension of x"),

@@ -191,3 +191,16 @@ def test_overlapping_groups_in_one_step(runner_of):
         both = runner("all_reduce", rows, ("[[0,2],[1,3]]", "sum"), [(2, 2)] * 4)
         every = runner("all_reduce", xs, ("[[0,1,2,3]]", "sum"), [(2, 2)] * 4)
         check(both, every)
+
+
+@pytest.mark.parametrize("shape", [(2, 1050, 1060), (2, 70, 16_001), (4, 1_100_003)])
+def test_results_that_are_written_past_the_caches(runner_of, shape):
+    runner, text, n = runner_of(2), "[[0,1]]", 2
+    groups = [[0, 1]]
+    xs = [numbered(d, shape, "float32") for d in range(n)]
+    for dim in range(len(shape)):
+        gathered_ = gathered(xs, groups, dim)
+        check(runner("all_gather", xs, (text, dim), [each.shape for each in gathered_]), gathered_)
+    parts = scattered(xs, groups, 0)
+    check(runner("reduce_scatter", xs, (text, 0, "sum"), [each.shape for each in parts]), parts)
+    check(runner("permute", xs, (text, "[[0,1],[1,0]]"), [shape] * n), xs[::-1])

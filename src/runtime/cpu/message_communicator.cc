@@ -171,13 +171,13 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
   std::vector<const void*> sources(n);
   std::vector<Message> messages(n);
   // Reduces what all have sent and, of this member, what `own` points at.
-  auto reduce_taken = [&](const char* own, int64_t size, char* result) {
+  auto reduce_taken = [&](const char* own, int64_t size, void* result) {
     for (int j : conversation.others()) {
       messages[j] = conversation.Take(j);
       sources[j] = messages[j].bytes;
     }
     sources[position] = own;
-    reduce(sources.data(), n, 0, size, result);
+    reduce(sources.data(), n, 0, size, &result, 1);
     for (int j : conversation.others()) conversation.Release(messages[j]);
   };
   if (n <= 2 || count * element_bytes <= kSmallBytes) {
@@ -260,7 +260,8 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
       messages[j] = conversation.Take(j);
       sources[j] = messages[j].bytes;
     }
-    reduce(sources.data(), n, 0, count, target);
+    void* result = target;
+    reduce(sources.data(), n, 0, count, &result, 1);
     for (int j : conversation.others()) conversation.Release(messages[j]);
     target += count * element_bytes;
   });

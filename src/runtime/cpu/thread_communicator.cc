@@ -11,9 +11,6 @@ namespace distir::runtime::cpu {
 
 namespace {
 
-// Elements that one member reduces at a time: small enough that the result is still in the cache
-// when it is copied to the other members, large enough to hide the calls.
-constexpr int64_t kReduceBlock = 4096;
 // Parts of an all-reduce begin at multiples of this, so that no two members write to one cache
 // line.
 constexpr int64_t kPartAlignment = 64;
@@ -60,26 +57,24 @@ void ThreadCommunicator::Meet(Group* group, const char* operation, TensorView x,
 }
 
 void ThreadCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
-  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int64_t count = x.numel();
+  const ReduceFunction reduce =
+      FindReduceFunction(x.dtype(), kind, ResultSizeOf(count * element_bytes));
   const int n = group->size(), position = group->position;
   const int64_t units = (count + kPartAlignment - 1) / kPartAlignment;
   const int64_t begin = units * position / n * kPartAlignment;
   const int64_t end = std::min(count, units * (position + 1) / n * kPartAlignment);
   std::vector<const void*> sources(n);
+  std::vector<void*> outs(n);
   Meet(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0,
        [&](const MemberCall* calls) noexcept {
-         for (int j = 0; j < n; ++j) sources[j] = calls[j].x;
-         for (int64_t at = begin; at < end; at += kReduceBlock) {
-           const int64_t size = std::min(kReduceBlock, end - at);
-           char* reduced = calls[position].out + at * element_bytes;
-           reduce(sources.data(), n, at, size, reduced);
-           for (int j = 0; j < n; ++j) {
-             if (j == position) continue;
-             std::memcpy(calls[j].out + at * element_bytes, reduced, size * element_bytes);
-           }
+         for (int j = 0; j < n; ++j) {
+           sources[j] = calls[j].x;
+           // Members begin with their own result, so that they do not all write to the same one.
+           outs[j] = calls[(position + j) % n].out + begin * element_bytes;
          }
+         if (begin < end) reduce(sources.data(), n, begin, end - begin, outs.data(), n);
        });
 }
 
@@ -101,8 +96,9 @@ void ThreadCommunicator::AllGather(Group* group, TensorView x, int dim, TensorVi
 
 void ThreadCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                        TensorView out) {
-  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
   const int64_t element_bytes = ElementBytes(x.dtype());
+  const ReduceFunction reduce =
+      FindReduceFunction(x.dtype(), kind, ResultSizeOf(out.numel() * element_bytes));
   const int n = group->size(), position = group->position;
   const DimView view(ShapeOf(x), dim);
   const int64_t run = view.size / n * view.inner;
@@ -111,8 +107,8 @@ void ThreadCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Redu
        [&](const MemberCall* calls) noexcept {
          for (int j = 0; j < n; ++j) sources[j] = calls[j].x;
          for (int64_t o = 0; o < view.outer; ++o) {
-           reduce(sources.data(), n, (o * n + position) * run, run,
-                  calls[position].out + o * run * element_bytes);
+           void* target = calls[position].out + o * run * element_bytes;
+           reduce(sources.data(), n, (o * n + position) * run, run, &target, 1);
          }
        });
 }
@@ -137,11 +133,12 @@ void ThreadCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int
 }
 
 void ThreadCommunicator::Permute(Group* group, TensorView x, int source, int, TensorView out) {
-  const size_t bytes = x.numel() * ElementBytes(x.dtype());
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  const BoxCopy copy(ShapeOf(x), strides, strides, element_bytes);
   const int position = group->position;
-  Meet(group, "permute", x, out, 0, 0, [&](const MemberCall* calls) noexcept {
-    if (bytes != 0) std::memcpy(calls[position].out, calls[source].x, bytes);
-  });
+  Meet(group, "permute", x, out, 0, 0,
+       [&](const MemberCall* calls) noexcept { copy.Run(calls[source].x, calls[position].out); });
 }
 
 void ThreadCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
