@@ -50,7 +50,8 @@ char* DataOf(const tvm::ffi::TensorView& tensor) {
 constexpr int64_t kStreamedRun = 1024;
 
 BoxCopy::BoxCopy(const std::vector<int64_t>& extents, const std::vector<int64_t>& source_strides,
-                 const std::vector<int64_t>& target_strides, int64_t element_bytes)
+                 const std::vector<int64_t>& target_strides, int64_t element_bytes,
+                 int64_t result_bytes)
     : run_bytes_(element_bytes) {
   if (NumElements(extents) == 0) {
     run_bytes_ = 0;
@@ -74,7 +75,8 @@ BoxCopy::BoxCopy(const std::vector<int64_t>& extents, const std::vector<int64_t>
     }
     inner_first.push_back(dim);
   }
-  streams_ = NumElements(extents) * element_bytes >= kStreamedBytes && run_bytes_ >= kStreamedRun;
+  result_bytes = std::max(result_bytes, NumElements(extents) * element_bytes);
+  streams_ = result_bytes >= kStreamedBytes && run_bytes_ >= kStreamedRun;
   dims_.assign(inner_first.rbegin(), inner_first.rend());
 }
 

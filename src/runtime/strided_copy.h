@@ -56,9 +56,11 @@ class BoxCopy {
    * \param source_strides Byte stride of each dimension of the source; any sign, zero repeats.
    * \param target_strides Byte stride of each dimension of the target.
    * \param element_bytes Bytes of one element.
+   * \param result_bytes What is written before it is read, if that is more than this box.
    */
   BoxCopy(const std::vector<int64_t>& extents, const std::vector<int64_t>& source_strides,
-          const std::vector<int64_t>& target_strides, int64_t element_bytes);
+          const std::vector<int64_t>& target_strides, int64_t element_bytes,
+          int64_t result_bytes = 0);
 
   /*! \brief Copies; the two boxes must not overlap. */
   void Run(const void* source, void* target) const noexcept;

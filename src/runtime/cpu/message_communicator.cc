@@ -127,10 +127,11 @@ class MessageCommunicator::Round {
   }
 
   void Run(Conversation* conversation) const {
+    const int64_t result_bytes = NumElements(extent_) * element_bytes_;
     ForEachChunk(extent_, kChunkBytes / element_bytes_, [&](const Chunk& chunk) {
       const std::vector<int64_t> packed = RowMajorStrides(chunk.extent, element_bytes_);
       const BoxCopy pack(chunk.extent, source_strides_, packed, element_bytes_);
-      const BoxCopy unpack(chunk.extent, packed, target_strides_, element_bytes_);
+      const BoxCopy unpack(chunk.extent, packed, target_strides_, element_bytes_, result_bytes);
       const int64_t num_bytes = NumElements(chunk.extent) * element_bytes_;
       for (const auto& [position, source] : sends_) {
         pack.Run(source + Offset(chunk.begin, source_strides_), conversation->Reserve(num_bytes));
@@ -161,10 +162,14 @@ std::unique_ptr<Group> MessageCommunicator::OpenGroup(std::vector<int> ranks, in
 }
 
 void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
-  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int64_t count = x.numel();
+  const int64_t result_bytes = count * element_bytes;
   const int n = group->size(), position = group->position;
+  // What is reduced in parts is sent on from the cache.
+  const bool in_parts = n > 2 && result_bytes > kSmallBytes;
+  const ReduceFunction reduce = FindReduceFunction(
+      x.dtype(), kind, in_parts ? ResultSize::kCached : ResultSizeOf(result_bytes));
   const char* source = DataOf(x);
   char* target = DataOf(out);
   Conversation conversation(this, group, "all_reduce", x, static_cast<int64_t>(kind), 0);
@@ -180,7 +185,7 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
     reduce(sources.data(), n, 0, size, &result, 1);
     for (int j : conversation.others()) conversation.Release(messages[j]);
   };
-  if (n <= 2 || count * element_bytes <= kSmallBytes) {
+  if (!in_parts) {
     const int64_t chunk = kChunkBytes / element_bytes;
     for (int64_t base = 0; base < std::max<int64_t>(1, count); base += chunk) {
       const int64_t size = std::min(chunk, count - base);
@@ -211,7 +216,7 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
     conversation.PostToAll();
     for (int j : conversation.others()) {
       const Message message = conversation.Take(j);
-      std::memcpy(target + offset(j), message.bytes, bytes_of(j));
+      BoxCopy({bytes_of(j)}, {1}, {1}, 1, result_bytes).Run(message.bytes, target + offset(j));
       conversation.Release(message);
     }
   }
@@ -232,8 +237,9 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
 
 void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                         TensorView out) {
-  const ReduceFunction reduce = FindReduceFunction(x.dtype(), kind);
   const int64_t element_bytes = ElementBytes(x.dtype());
+  const ReduceFunction reduce =
+      FindReduceFunction(x.dtype(), kind, ResultSizeOf(out.numel() * element_bytes));
   const int n = group->size(), position = group->position;
   const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
   std::vector<int64_t> extent = ShapeOf(x);
