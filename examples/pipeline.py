@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--microbatches", type=int, default=6, help="microbatches (6)")
     parser.add_argument("--rows", type=int, default=2, help="sequences per microbatch (2)")
     parser.add_argument("--layers", type=int, default=4, help="layers of the decoder (4)")
-    parser.add_argument("--schedule", choices=("gpipe", "1f1b"), default="gpipe")
+    parser.add_argument("--interleave", type=int, default=1, help="stages per device (1)")
+    parser.add_argument("--schedule", choices=("gpipe", "1f1b"), help="for one stage per device")
+    parser.add_argument("--workers", choices=("threads", "processes"), default="threads")
     options = parser.parse_args(arguments)
 
     mesh = dx.Mesh((options.stages, options.tensor_parallel), ("pp", "tp"))
@@ -42,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mod, shapes = export(config)
     plan = {name: dims for name, dims in PLAN.items() if name != "ids"}
     annotated = dx.annotate(mod, mesh, plan, func="forward")
-    staged = dx.transform.AssignStages(mesh, "pp", func="forward")(annotated)
+    staged = dx.transform.AssignStages(mesh, "pp", interleave=options.interleave, func="forward")(
+        annotated
+    )
     executable = dx.build(staged)
 
     generator = np.random.default_rng(SEED)
@@ -51,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ids = generator.integers(0, config.vocabulary, size=size, dtype=np.int32)
 
     console = Console()
-    with dx.Session(mesh) as session:
+    with dx.Session(mesh, workers=options.workers) as session:
         model = session.load(executable, weights)
         pipeline = model["forward"].pipeline(options.microbatches, schedule=options.schedule)
         pipeline(ids)  # the first call is slower

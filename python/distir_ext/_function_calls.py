@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
-from distir_ext._signature import FunctionSpec
+from distir_ext._signature import HOST, FunctionSpec
 from distir_ext._weights import Weights
 from distir_ext._workers import ProgramStep, StepOutcome, Workers
 
@@ -35,7 +35,11 @@ class PreparedCall:
 
 
 class FunctionCalls:
-    """Prepares calls of a function, runs them and puts results together."""
+    """Prepares calls of a function, runs them and puts results together.
+
+    Raises:
+        ValueError: a function with several rounds, for workers whose sends wait.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,11 @@ class FunctionCalls:
         weights: Weights,
         sizes: Sizes,
     ) -> None:
+        if spec.rounds > 1 and workers.device_type != HOST:
+            raise ValueError(
+                f'devices of "{spec.name}" have several stages each, which GPUs can not run: one '
+                "that sends waits for the receiver, and then all of them could wait"
+            )
         self.workers = workers
         self.spec = spec
         self._weights = weights

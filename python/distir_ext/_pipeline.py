@@ -15,7 +15,7 @@ from distir_ext._microbatches import (
     join_results,
 )
 from distir_ext._schedule import Schedule, rounds_in_order, schedule, schedule_of
-from distir_ext._signature import HOST, FunctionSpec, unflatten
+from distir_ext._signature import FunctionSpec, unflatten
 from distir_ext._timeline import TimedEvent, Timeline
 from distir_ext._workers import StepOutcome
 
@@ -42,11 +42,6 @@ class Pipeline:
         self._workers = calls.workers
         self._spec = calls.spec
         self.schedule: Schedule = _schedule(self._spec, kind, microbatches)
-        if self._spec.rounds > 1 and self._workers.device_type != HOST:
-            raise ValueError(
-                f'the devices of "{self._spec.name}" have several stages each; a GPU that sends '
-                "waits for the receiver, and with several microbatches all could wait"
-            )
         self._batch_dims = check_batch_dims(self._spec, batch_dims)
         self._result_dims = check_result_dims(self._spec, result_dims)
         self._has_run = False
@@ -151,8 +146,8 @@ def _schedule(spec: FunctionSpec, kind: str | None, microbatches: int) -> Schedu
     schedule(kind, 1, microbatches)  # checks both
     if kind != "interleaved" and spec.rounds > 1:
         raise ValueError(
-            f'devices of "{spec.name}" have {spec.rounds} stages each; schedule {kind!r} is for '
-            'one stage per device, use "interleaved"'
+            f'devices of "{spec.name}" have several stages each; schedule {kind!r} is for one '
+            'stage per device, use "interleaved"'
         )
     if kind == "interleaved" and spec.rounds == 1:
         raise ValueError(

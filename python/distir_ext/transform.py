@@ -43,6 +43,7 @@ def AssignStages(  # noqa: N802
     meshes: Mesh | Sequence[Mesh],
     axis: str | None = None,
     *,
+    interleave: int = 1,
     func: str = "main",
     slack: float = 0.05,
     operations: float = OPERATIONS,
@@ -54,13 +55,16 @@ def AssignStages(  # noqa: N802
     and of such cuts the one with the least transfers between stages is taken. What a stage is
     given, weights and results of others, is annotated with its mesh. Annotations that are there
     already keep what they say of the other axes, on the mesh of the stage.
-    A weight that several stages use is a parameter of each, under the same name.
-    ``docs/pipeline.md`` says what is estimated and how.
+    A weight that several stages use is a parameter of each mesh, under the same name.
+    Where a mesh has several stages with others between them, its devices get a program for each
+    (the function attribute ``distir.interleaved``). ``docs/pipeline.md`` says what is estimated and
+    how.
 
     Args:
         meshes: A mesh with an axis for stages, or a mesh per stage. These have axes of the same
             names; their sizes may differ.
         axis: The axis for stages, of one mesh.
+        interleave: How often the stages' meshes follow each other: stages per device.
         func: The function; nothing may call it.
         slack: By how much the slowest stage may be slower than it has to be, where that saves
             transfers; 0.05 is 5 %.
@@ -83,6 +87,9 @@ def AssignStages(  # noqa: N802
         whole, index = meshes.device_mesh, meshes.axis_names.index(axis)
     else:
         stages, whole, index = _checked_stages(meshes, axis), None, 0
+    if interleave < 1:
+        raise ValueError(f"interleave is {interleave}; it must be at least 1")
+    stages = tuple(stages) * interleave
     for name, value in (("operations", operations), ("memory_bandwidth", memory_bandwidth)):
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} is {value}; it must be positive")

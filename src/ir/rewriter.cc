@@ -165,6 +165,36 @@ Call BoundCall(const Binding& binding) {
 
 namespace {
 
+void VisitUsesInSeq(const SeqExpr& seq, const std::function<void(const Var&)>& visit) {
+  for (const BindingBlock& block : seq.blocks()) {
+    for (const Binding& binding : block.bindings()) {
+      auto cast = MatchCast::Cast(binding);
+      VisitUses(cast.defined() ? cast.value() : VarBinding::Cast(binding).value(), visit);
+    }
+  }
+  VisitUses(seq.body(), visit);
+}
+
+}  // namespace
+
+void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit) {
+  if (Var::Is(expr)) {
+    visit(Var::Cast(expr));
+  } else if (auto call = Call::Cast(expr); call.defined()) {
+    for (const Expr& arg : call.args()) VisitUses(arg, visit);
+  } else if (auto tuple = Tuple::Cast(expr); tuple.defined()) {
+    for (const Expr& field : tuple.fields()) VisitUses(field, visit);
+  } else if (auto item = TupleGetItem::Cast(expr); item.defined()) {
+    VisitUses(item.tuple(), visit);
+  } else if (auto branch = If::Cast(expr); branch.defined()) {
+    VisitUses(branch.cond(), visit);
+    VisitUsesInSeq(branch.true_branch(), visit);
+    VisitUsesInSeq(branch.false_branch(), visit);
+  }
+}
+
+namespace {
+
 using Uses = std::unordered_map<const ffi::Object*, int>;
 
 /*! \brief Counts what an expression uses itself; of an If, its condition and its branches' values.

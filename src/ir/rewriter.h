@@ -30,14 +30,20 @@ namespace ir {
 class BlockWriter {
  public:
   void Begin(bool is_dataflow);
-  void Add(const Binding& binding) { bindings_.push_back(binding); }
+  void Add(const Binding& binding) {
+    bindings_.push_back(binding);
+    ++num_bindings_;
+  }
   void End();
   bool is_dataflow() const { return is_dataflow_; }
+  /*! \brief The number of bindings added so far, of all blocks. */
+  size_t num_bindings() const { return num_bindings_; }
   const ffi::Array<BindingBlock>& blocks() const { return blocks_; }
 
  private:
   ffi::Array<BindingBlock> blocks_;
   ffi::Array<Binding> bindings_;
+  size_t num_bindings_ = 0;
   bool is_dataflow_ = false;
 };
 
@@ -103,6 +109,9 @@ class FunctionRewriter {
 void VisitBindings(const SeqExpr& seq, const std::function<void(const Binding&)>& visit);
 /*! \brief The call that a binding gives a name to; null where it binds anything else. */
 Call BoundCall(const Binding& binding);
+
+/*! \brief Calls `visit` for every variable that an expression uses, branches included. */
+void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit);
 
 /*! \brief How often each variable is used in a function. */
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function);

@@ -10,6 +10,8 @@
 #include "ir/renew.h"
 #include "ir/rewriter.h"
 #include "lower/device_classes.h"
+#include "lower/round_programs.h"
+#include "lower/rounds.h"
 #include "lower/signature.h"
 #include "lower/worker_program.h"
 #include "op/mesh_table.h"
@@ -51,14 +53,23 @@ class ModuleLowering {
     std::set<int64_t> device_ids;
     std::map<std::string, std::string> signatures;
     for (const auto& [gv, function] : Entries()) {
-      std::vector<DeviceClass> classes = DeviceClasses(roots_[gv.get()], meshes_);
+      const Rounds rounds(function, gv.name(), &meshes_);
+      std::vector<DeviceClass> classes = ClassesOf(gv, rounds);
       std::vector<WorkerVersion> versions;
       for (size_t i = 0; i < classes.size(); ++i) {
         stage_ = i;
-        const Version& version = VersionFor(gv, function, classes[i].roots);
-        versions.push_back({version.name.name(), classes[i], version.sizes});
+        num_classes_ = classes.size();
+        const Version& version = VersionFor(gv, function, classes[i].roots, &rounds);
+        for (const RoundVersion& each : version.rounds) {
+          const bool is_last = &each == &version.rounds.back();
+          versions.push_back({each.name.name(), classes[i], each.round, each.params, is_last,
+                              each.takes_sizes ? version.sizes : std::vector<std::string>()});
+        }
         device_ids.insert(classes[i].device_ids.begin(), classes[i].device_ids.end());
       }
+      std::stable_sort(
+          versions.begin(), versions.end(),
+          [](const WorkerVersion& a, const WorkerVersion& b) { return a.round < b.round; });
       signatures[gv.name()] = FunctionSignature(function, versions, &meshes_);
     }
     ffi::Any signature =
@@ -69,6 +80,17 @@ class ModuleLowering {
 
  private:
   using Named = std::pair<ir::GlobalVar, ir::Function>;
+
+  /*! \brief The classes of an entry's devices, in the order of its pipeline where that is stated.
+   */
+  std::vector<DeviceClass> ClassesOf(const ir::GlobalVar& gv, const Rounds& rounds) {
+    std::vector<DeviceClass> classes = DeviceClasses(roots_[gv.get()], meshes_);
+    std::stable_sort(
+        classes.begin(), classes.end(), [&](const DeviceClass& a, const DeviceClass& b) {
+          return rounds.PositionOf(a.device_ids[0]) < rounds.PositionOf(b.device_ids[0]);
+        });
+    return classes;
+  }
 
   // Functions that something outside may call: public ones, and those that nothing inside calls.
   std::vector<Named> Entries() {
@@ -81,20 +103,34 @@ class ModuleLowering {
     std::vector<Named> entries;
     for (const Named& named : distributed_) {
       bool is_public = ir::GetAttr(named.second.attrs(), "global_symbol") != nullptr;
-      if (is_public || called.count(named.first.get()) == 0) entries.push_back(named);
+      const bool is_called = called.count(named.first.get()) > 0;
+      if (is_called && ir::GetAttr(named.second.attrs(), kInterleavedAttr) != nullptr) {
+        TVM_FFI_THROW(ValueError) << "`" << named.first.name() << "` has interleaved stages and is "
+                                  << "called in the module; only a function that nothing calls may "
+                                  << "have them";
+      }
+      if (is_public || !is_called) entries.push_back(named);
     }
     return entries;
   }
 
-  struct Version {
+  struct RoundVersion {
     ir::GlobalVar name;
+    int round;
+    std::vector<int> params;  // as in RoundProgram
+    bool takes_sizes;
+  };
+  struct Version {
+    ir::GlobalVar name;              // of its first round
     std::vector<std::string> sizes;  // as in WorkerFunction
+    std::vector<RoundVersion> rounds;
   };
 
   /*! \brief The worker's version of a function for a class of these meshes; one version per set of
-   * its meshes present. */
+   * its meshes present.
+   * \param rounds Of an entry, or null. */
   const Version& VersionFor(const ir::GlobalVar& gv, const ir::Function& function,
-                            const std::set<int>& class_roots) {
+                            const std::set<int>& class_roots, const Rounds* rounds) {
     const std::set<int>& all = roots_[gv.get()];
     std::set<int> present;
     std::set_intersection(all.begin(), all.end(), class_roots.begin(), class_roots.end(),
@@ -107,21 +143,33 @@ class ModuleLowering {
     std::string name =
         UniqueName(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
     ir::GlobalVar version = ir::MakeGlobalVar(name);
-    Version& entry = versions_.emplace(key, Version{version, {}}).first->second;
+    Version& entry = versions_.emplace(key, Version{version, {}, {}}).first->second;
     WorkerContext context{
-        &meshes_, &plans_, is_whole ? nullptr : &present,
-        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); }, &kernels_};
+        &meshes_,
+        &plans_,
+        is_whole ? nullptr : &present,
+        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
+        &kernels_,
+        is_whole ? nullptr : rounds};
     WorkerFunction worker = MakeWorkerProgram(function, gv.name(), context);
-    entry.sizes = std::move(worker.sizes);
-    ir::Function lowered = worker.function;
-    if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
-    if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
-      ir::Node attrs = ir::WithAttr(lowered.attrs(), "global_symbol", ffi::String(name));
-      lowered = ir::MakeFunction(lowered.params(), lowered.body(), lowered.ret_ty(),
-                                 lowered.is_pure(), attrs);
+    for (const RoundProgram& program : CutIntoRounds(worker)) {
+      ir::Function lowered = program.function;
+      if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
+      if (!entry.rounds.empty()) {
+        name = UniqueName(gv.name() + "_stage" +
+                          std::to_string(program.round * num_classes_ + stage_));
+        version = ir::MakeGlobalVar(name);
+      }
+      if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
+        ir::Node attrs = ir::WithAttr(lowered.attrs(), "global_symbol", ffi::String(name));
+        lowered = ir::MakeFunction(lowered.params(), lowered.body(), lowered.ret_ty(),
+                                   lowered.is_pure(), attrs);
+      }
+      ir::SetType(version, lowered.ty());
+      functions_.Set(version, lowered);
+      entry.rounds.push_back({version, program.round, program.params, program.takes_sizes});
     }
-    ir::SetType(version, lowered.ty());
-    functions_.Set(version, lowered);
+    entry.sizes = std::move(worker.sizes);
     return entry;
   }
 
@@ -132,7 +180,7 @@ class ModuleLowering {
     const auto& [gv, function] = distributed_[it->second];
     for (int root : roots_[gv.get()]) {
       if (class_roots.count(root) == 0) continue;
-      const Version& version = VersionFor(gv, function, class_roots);
+      const Version& version = VersionFor(gv, function, class_roots, nullptr);
       if (!version.sizes.empty()) {
         TVM_FFI_THROW(ValueError) << "`" << gv.name() << "` spans several meshes, and symbolic "
                                   << "dimension `" << version.sizes[0] << "` is not a size of its "
@@ -162,6 +210,7 @@ class ModuleLowering {
   TransferPlans plans_;
   LocalKernels kernels_;
   size_t stage_ = 0;  // the class of the entry being lowered, for names
+  size_t num_classes_ = 0;
 };
 
 TVM_FFI_STATIC_INIT_BLOCK() {

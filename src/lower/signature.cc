@@ -109,14 +109,17 @@ std::string FunctionSignature(const ir::Function& function,
         present_params.push_back(static_cast<int>(i));
     }
     int next = 0;
-    PresentLeaves(result_ty, context, &next, &present_results);
+    if (version.is_last) PresentLeaves(result_ty, context, &next, &present_results);
+    std::vector<int> taken;
+    for (int position : version.params) taken.push_back(present_params[position]);
     std::vector<std::string> sizes;
     for (const std::string& size : version.sizes) sizes.push_back(JsonString(size));
     programs.push_back(JsonObject({{"name", JsonString(version.name)},
                                    {"device_ids", JsonIntegers(version.devices.device_ids)},
-                                   {"params", JsonIntegers(present_params)},
+                                   {"params", JsonIntegers(taken)},
                                    {"results", JsonIntegers(present_results)},
-                                   {"sizes", JsonArray(sizes)}}));
+                                   {"sizes", JsonArray(sizes)},
+                                   {"round", std::to_string(version.round)}}));
   }
   std::vector<std::pair<std::string, std::string>> members;
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {

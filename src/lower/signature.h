@@ -19,10 +19,13 @@ namespace lower {
 /*! \brief The module attribute that LowerDistIR leaves the signature in, as JSON. */
 constexpr const char* kSignatureAttr = "distir.signature";
 
-/*! \brief One per-worker version of an entry function. */
+/*! \brief What the devices of a class run of an entry function, in one round. */
 struct WorkerVersion {
   std::string name;
   DeviceClass devices;
+  int round;
+  std::vector<int> params;         // positions among those that are on the class's meshes
+  bool is_last;                    // of the rounds of its class: it returns the results
   std::vector<std::string> sizes;  // as in WorkerFunction
 };
 

@@ -153,7 +153,8 @@ class WorkerProgram : public ir::FunctionRewriter {
         types_(function, name, context.meshes, PresenceIn(context)) {}
 
   WorkerFunction Run() {
-    WorkerFunction worker{RewriteFunction(function_), {}};
+    WorkerFunction worker{RewriteFunction(function_), {}, {}};
+    worker.rounds = std::move(rounds_);
     if (!types_.undefined().empty()) TakeSizes(&worker);
     return worker;
   }
@@ -305,6 +306,21 @@ class WorkerProgram : public ir::FunctionRewriter {
   // ---- bindings
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    InRound(var, [&] { LowerBinding(var, value); });
+  }
+
+  /*! \brief Notes the round of what `write` adds for a binding of the body. */
+  template <typename Write>
+  void InRound(const ir::Var& var, Write write) {
+    const std::optional<int> round =
+        context_.rounds == nullptr ? std::nullopt : context_.rounds->Of(var);
+    if (!round) return write();
+    round_ = *round;
+    write();
+    rounds_.resize(writer().num_bindings(), round_);
+  }
+
+  void LowerBinding(const ir::Var& var, const ir::Expr& value) {
     if (auto call = ir::Call::Cast(value); call.defined()) return LowerCall(var, call);
     if (auto branch = ir::If::Cast(value); branch.defined() && !HasOneClass()) {
       if (!IsAnyPresent(branch.true_branch()) && !IsAnyPresent(branch.false_branch())) {
@@ -330,7 +346,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     if (IsAbsent(cast.value())) {
       absent_.insert(var.get());
     } else {
-      FunctionRewriter::RewriteMatchCast(var, cast);
+      InRound(var, [&] { FunctionRewriter::RewriteMatchCast(var, cast); });
     }
   }
 
@@ -461,6 +477,8 @@ class WorkerProgram : public ir::FunctionRewriter {
     } else if (receives) {
       Bind(var, ir::MakeOpCall(local, "relax.ccl.recv", {}, {{"plan", plan}}, {local}));
     } else {
+      if (context_.rounds != nullptr && context_.rounds->Of(var))
+        round_ = context_.rounds->OfSend(var);
       Emit(var.name(), ir::MakeOpCall(ir::MakeTupleType({}), "relax.ccl.send",
                                       {Rewrite(call.args()[0])}, {{"plan", plan}}));
     }
@@ -550,6 +568,8 @@ class WorkerProgram : public ir::FunctionRewriter {
   const WorkerContext& context_;
   LocalTypes types_;
   std::unordered_set<const ffi::Object*> absent_;
+  int round_ = 0;            // of the binding of the body that is being written
+  std::vector<int> rounds_;  // of those written
 };
 
 }  // namespace

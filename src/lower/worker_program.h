@@ -21,6 +21,7 @@
 #include "ir/node.h"
 #include "lower/local_kernel.h"
 #include "lower/local_types.h"
+#include "lower/rounds.h"
 #include "op/mesh_table.h"
 
 namespace distir {
@@ -50,6 +51,8 @@ struct WorkerContext {
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
   LocalKernels* kernels = nullptr;
+  /*! \brief Of an entry on several meshes; otherwise null. */
+  const Rounds* rounds = nullptr;
 };
 
 /*! \brief Whether any tensor of a type lies on the class's meshes; true for types without DTensors.
@@ -62,6 +65,8 @@ struct WorkerFunction {
   /*! \brief Symbolic dimensions that no parameter on the class's meshes defines: the function takes
    * their global values as a last parameter, a shape. */
   std::vector<std::string> sizes;
+  /*! \brief Per binding of the body the round in which it runs; empty: all in the same. */
+  std::vector<int> rounds;
 };
 
 /*!

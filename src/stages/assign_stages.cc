@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
+#include "lower/rounds.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
 #include "propagation/batch_dims.h"
@@ -170,7 +171,7 @@ class StageWriter : public ir::FunctionRewriter {
       return;
     }
     // What a branch uses of outside is moved before it: both branches may use it.
-    if (ir::If::Is(value)) VisitUses(value, [this](const ir::Var& used) { Rewrite(used); });
+    if (ir::If::Is(value)) ir::VisitUses(value, [this](const ir::Var& used) { Rewrite(used); });
     FunctionRewriter::RewriteVarBinding(var, value);
   }
 
@@ -249,10 +250,11 @@ class StageWriter : public ir::FunctionRewriter {
     return At(var, stage);
   }
 
-  /*! \brief A weight as a parameter of a stage: of the first that uses it the parameter itself. */
+  /*! \brief A weight as a parameter of a stage: of the first that uses it, and others on its mesh,
+   * the parameter itself. */
   ir::Var CopyFor(const ir::Var& weight, int stage) {
-    if (Owner(weight, stage) == stage) return weight;
-    auto [copy, is_new] = copy_of_.try_emplace({weight.get(), stage});
+    if (meshes_.FirstOnMeshOf(Owner(weight, stage)) == meshes_.FirstOnMeshOf(stage)) return weight;
+    auto [copy, is_new] = copy_of_.try_emplace({weight.get(), meshes_.FirstOnMeshOf(stage)});
     if (is_new) {
       copy->second = ir::MakeVar(weight.name(), weight.ty(), false);
       copies_[weight.get()].push_back(copy->second);
@@ -300,8 +302,8 @@ class StageWriter : public ir::FunctionRewriter {
   int stage_ = 0;
   std::map<std::pair<const ffi::Object*, int>, ir::Expr> versions_;  // by variable and stage
   std::map<const ffi::Object*, int> owners_;
-  std::map<std::pair<const ffi::Object*, int>, ir::Var> copy_of_;
-  std::map<const ffi::Object*, std::vector<ir::Var>> copies_;  // of weights, in order
+  std::map<std::pair<const ffi::Object*, int>, ir::Var> copy_of_;  // by first stage of a mesh
+  std::map<const ffi::Object*, std::vector<ir::Var>> copies_;      // of weights, in order
 };
 
 struct Options {
@@ -371,8 +373,11 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   const StagePlan plan = PlanStages(options.function, function, carried, placements, &meshes,
                                     cluster, &work, options.slack);
   ir::Function written = StageWriter(function, carried, plan, placements, &meshes, &callees).Run();
+  ir::Node attrs = written.attrs();
+  if (meshes.IsInterleaved())
+    attrs = ir::WithAttr(attrs, lower::kInterleavedAttr, meshes.SmallestDevices());
   written = ir::MakeFunction(written.params(), written.body(), original.ret_ty(), written.is_pure(),
-                             written.attrs());
+                             attrs);
   write();
   functions.erase(gv);
   ir::GlobalVar assigned = ir::MakeGlobalVar(gv.name());

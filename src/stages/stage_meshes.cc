@@ -44,6 +44,30 @@ double StageMeshes::NumDevices(int stage) const {
   return static_cast<double>(meshes_[stage].device_ids().size());
 }
 
+int StageMeshes::FirstOnMeshOf(int stage) const {
+  int first = 0;
+  while (!meshes_[first].same_as(meshes_[stage])) ++first;
+  return first;
+}
+
+bool StageMeshes::IsInterleaved() const {
+  for (size_t stage = 1; stage < meshes_.size(); ++stage) {
+    const int first = FirstOnMeshOf(static_cast<int>(stage));
+    if (first < static_cast<int>(stage) && !meshes_[stage].same_as(meshes_[stage - 1])) return true;
+  }
+  return false;
+}
+
+ffi::Array<int64_t> StageMeshes::SmallestDevices() const {
+  ffi::Array<int64_t> smallest;
+  for (size_t stage = 0; stage < meshes_.size(); ++stage) {
+    if (FirstOnMeshOf(static_cast<int>(stage)) < static_cast<int>(stage)) continue;
+    const auto devices = op::ToMesh(meshes_[stage]).device_ids;
+    smallest.push_back(*std::min_element(devices.begin(), devices.end()));
+  }
+  return smallest;
+}
+
 Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
   const ir::DeviceMesh mesh = table_.Intern(op::ToMesh(op::TargetMesh(annotation)));
   Dims dims = op::PlacementDims(op::TargetPlacement(annotation));

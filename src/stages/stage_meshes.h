@@ -40,6 +40,12 @@ class StageMeshes {
   size_t size() const { return meshes_.size(); }
   const ir::DeviceMesh& of(int stage) const { return meshes_[stage]; }
   double NumDevices(int stage) const;
+  /*! \brief The first stage that has the mesh of this one. */
+  int FirstOnMeshOf(int stage) const;
+  /*! \brief Whether a mesh has several stages with those of others between them. */
+  bool IsInterleaved() const;
+  /*! \brief The smallest device of each mesh, in the order of their first stages. */
+  ffi::Array<int64_t> SmallestDevices() const;
 
   /*!
    * \brief What an annotate_sharding call states, on the axes of the stages' meshes.

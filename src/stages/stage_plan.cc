@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/rewriter.h"
 #include "rules/factor_rule.h"
 #include "stages/partition.h"
 #include "support/error.h"
@@ -17,16 +18,6 @@ bool HasTensor(const ir::Type& type) {
   std::vector<ir::TensorType> tensors;
   rules::CollectTensorTypes(type, &tensors);
   return !tensors.empty();
-}
-
-void VisitUsesInSeq(const ir::SeqExpr& seq, const std::function<void(const ir::Var&)>& visit) {
-  for (const ir::BindingBlock& block : seq.blocks()) {
-    for (const ir::Binding& binding : block.bindings()) {
-      auto cast = ir::MatchCast::Cast(binding);
-      VisitUses(cast.defined() ? cast.value() : ir::VarBinding::Cast(binding).value(), visit);
-    }
-  }
-  VisitUses(seq.body(), visit);
 }
 
 /*! \brief Collects the items of a function and what crosses each cut between them. */
@@ -96,7 +87,7 @@ class Planner {
     }
     const size_t item = items_.size();
     items_.push_back(binding);
-    VisitUses(value, [&](const ir::Var& var) {
+    ir::VisitUses(value, [&](const ir::Var& var) {
       auto found = index_.find(var.get());
       if (found != index_.end()) {
         Span& span = spans_[found->second].second;
@@ -156,22 +147,6 @@ class Planner {
 };
 
 }  // namespace
-
-void VisitUses(const ir::Expr& expr, const std::function<void(const ir::Var&)>& visit) {
-  if (ir::Var::Is(expr)) {
-    visit(ir::Var::Cast(expr));
-  } else if (auto call = ir::Call::Cast(expr); call.defined()) {
-    for (const ir::Expr& arg : call.args()) VisitUses(arg, visit);
-  } else if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
-    for (const ir::Expr& field : tuple.fields()) VisitUses(field, visit);
-  } else if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
-    VisitUses(item.tuple(), visit);
-  } else if (auto branch = ir::If::Cast(expr); branch.defined()) {
-    VisitUses(branch.cond(), visit);
-    VisitUsesInSeq(branch.true_branch(), visit);
-    VisitUsesInSeq(branch.false_branch(), visit);
-  }
-}
 
 CarriedBindings::CarriedBindings(const ir::Function& function) {
   const auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>();

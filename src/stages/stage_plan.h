@@ -19,7 +19,6 @@
 #ifndef DISTIR_STAGES_STAGE_PLAN_H_
 #define DISTIR_STAGES_STAGE_PLAN_H_
 
-#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -72,9 +71,6 @@ StagePlan PlanStages(const std::string& name, const ir::Function& function,
                      const CarriedBindings& carried, const propagation::VarPlacements& placements,
                      StageMeshes* meshes, const cost::Cluster& cluster, WorkEstimate* work,
                      double slack);
-
-/*! \brief Calls `visit` for every variable that an expression uses, branches included. */
-void VisitUses(const ir::Expr& expr, const std::function<void(const ir::Var&)>& visit);
 
 }  // namespace stages
 }  // namespace distir

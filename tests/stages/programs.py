@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -126,3 +128,50 @@ def programs(mod: tvm.IRModule, function: str = "main") -> list[dict[str, Any]]:
         {**each, "params": [spec["params"][index]["name"] for index in each["params"]]}
         for each in spec["programs"]
     ]
+
+
+def skips(
+    rng: random.Random, layers: int, width: int, rows: int | str, weights: int
+) -> tuple[tvm.IRModule, Callable[[Any, dict[str, Any]], Any], dict[str, Any]]:
+    """tanh(value @ w) per layer, plus a random earlier value, with random weights, some transposed.
+
+    Returns:
+        The module, what it computes, and values of its weights.
+    """
+    builder = relax.BlockBuilder()
+    first = tvm.tirx.Var(rows, "int64") if isinstance(rows, str) else rows
+    x = relax.Var("x", relax.TensorType([first, width], "float32"))
+    params = [
+        relax.Var(f"w{i}", relax.TensorType([width, width], "float32")) for i in range(weights)
+    ]
+    plan = [
+        (i % weights, rng.choice([None, *range(i + 1)]), rng.random() < 0.3) for i in range(layers)
+    ]
+    with builder.function("main", [x, *params], {"num_input": 1}):
+        with builder.dataflow():
+            values = [x]
+            for index, skip, transposed in plan:
+                weight = params[index]
+                if transposed:
+                    weight = builder.emit(relax.op.permute_dims(weight))
+                value = builder.emit(relax.op.tanh(relax.op.matmul(values[-1], weight)))
+                if skip is not None:
+                    value = builder.emit(relax.op.add(value, values[skip]))
+                values.append(value)
+            value = builder.emit_output(values[-1])
+        builder.emit_func_output(value)
+
+    def compute(x: Any, weights: dict[str, Any]) -> Any:
+        values = [x]
+        for index, skip, transposed in plan:
+            weight = weights[f"w{index}"]
+            value = np.tanh(values[-1] @ (weight.T if transposed else weight))
+            values.append(value if skip is None else value + values[skip])
+        return values[-1]
+
+    generator = np.random.default_rng(rng.randrange(1000))
+    made = {
+        f"w{i}": (generator.standard_normal((width, width)) / np.sqrt(width)).astype("float32")
+        for i in range(weights)
+    }
+    return builder.get(), compute, made

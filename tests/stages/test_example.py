@@ -9,6 +9,7 @@ import pipeline
     "arguments",
     [
         ["--microbatches", "3"],
+        ["--interleave", "2", "--tensor-parallel", "1"],
         ["--stages", "3", "--tensor-parallel", "1", "--schedule", "1f1b", "--layers", "3"],
     ],
 )

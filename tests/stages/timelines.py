@@ -33,7 +33,8 @@ def acting(
             f'b{stage} = R.call_dps_packed("distir_test.stages.{function}", '
             f"(R.prim_value({seconds}), a{stage}), out_ty={tensor})",
         ]
-    attributes = ['R.func_attr({"distir.interleaved": True})'] if interleaved else []
+    order = list(dict.fromkeys(device for device, _, _ in stages))
+    attributes = [f'R.func_attr({{"distir.interleaved": {order}}})'] if interleaved else []
     body = [*attributes, *lines, f"return b{len(stages) - 1}"]
     source = [
         "@I.ir_module",
