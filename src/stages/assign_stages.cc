@@ -191,6 +191,9 @@ class StageWriter : public ir::FunctionRewriter {
  private:
   static constexpr int kWhereItIs = -1;
 
+  bool IsOnMesh(int stage, int other) const {
+    return meshes_.FirstOnMeshOf(stage) == meshes_.FirstOnMeshOf(other);
+  }
   bool IsMade(const ir::Var& var) const { return plan_.stage_of.count(var.get()) > 0; }
 
   /*! \brief A variable of the original function for a stage. */
@@ -198,7 +201,8 @@ class StageWriter : public ir::FunctionRewriter {
     const bool is_carried = carried_.IsParam(var) || carried_.Find(var) != nullptr;
     if (!is_carried) {
       ir::Expr here = FunctionRewriter::Rewrite(var);
-      if (!IsMade(var) || stage == kWhereItIs || plan_.stage_of.at(var.get()) == stage) return here;
+      if (!IsMade(var) || stage == kWhereItIs || IsOnMesh(plan_.stage_of.at(var.get()), stage))
+        return here;
       return Remembered(var, stage, [&] { return Moved(here, var, stage); });
     }
     if (stage == kWhereItIs) stage = Owner(var, 0);
@@ -228,7 +232,10 @@ class StageWriter : public ir::FunctionRewriter {
     }
     const ir::Var& param = carried == nullptr ? var : carried->param;
     const int owner = Owner(var, stage);
-    if (owner != stage && !carried_.IsTensorWeight(param)) return Moved(At(var, owner), var, stage);
+    if (owner != stage && !carried_.IsTensorWeight(param)) {
+      const ir::Expr there = At(var, owner);
+      return IsOnMesh(owner, stage) ? there : Moved(there, var, stage);
+    }
     ir::Call call = carried == nullptr ? ir::Call() : ir::Call::Cast(carried->value);
     if (IsAnnotation(call)) {
       ir::Expr source = Unmoved(call.args()[0], stage);
@@ -253,7 +260,7 @@ class StageWriter : public ir::FunctionRewriter {
   /*! \brief A weight as a parameter of a stage: of the first that uses it, and others on its mesh,
    * the parameter itself. */
   ir::Var CopyFor(const ir::Var& weight, int stage) {
-    if (meshes_.FirstOnMeshOf(Owner(weight, stage)) == meshes_.FirstOnMeshOf(stage)) return weight;
+    if (IsOnMesh(Owner(weight, stage), stage)) return weight;
     auto [copy, is_new] = copy_of_.try_emplace({weight.get(), meshes_.FirstOnMeshOf(stage)});
     if (is_new) {
       copy->second = ir::MakeVar(weight.name(), weight.ty(), false);

@@ -8,8 +8,7 @@ import pipeline
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--microbatches", "3"],
-        ["--interleave", "2", "--tensor-parallel", "1"],
+        ["--microbatches", "3", "--interleave", "2"],
         ["--stages", "3", "--tensor-parallel", "1", "--schedule", "1f1b", "--layers", "3"],
     ],
 )

@@ -17,6 +17,8 @@ from tests.stages.programs import (
     skips,
 )
 from tests.stages.timelines import ON_WORKERS, acting, check_order
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
 
 import distir_ext as dx
 from distir_ext import _pipeline
@@ -128,6 +130,40 @@ def test_calls_tied_weights_inputs_and_results_of_several_rounds():
             pipeline(x, scale), layers_result(x, scale, weights), strict=True
         ):
             check(actual.numpy(), expected)
+
+
+@I.ir_module
+class Boxed:
+    """An object of the first stage that the third one opens."""
+
+    @R.function
+    def main(
+        x: R.Tensor((2, 4), "float32"),
+        w0: R.Tensor((4, 4), "float32"),
+        w1: R.Tensor((4, 4), "float32"),
+        w2: R.Tensor((4, 4), "float32"),
+    ):
+        R.func_attr({"num_input": 1})
+        a = R.matmul(x, w0)
+        held = R.call_pure_packed("distir_test.stages.box", a, ty_args=(R.Object,))
+        b = R.matmul(a, w1)
+        c = R.matmul(b, w2)
+        again = R.call_pure_packed(
+            "distir_test.stages.unbox", held, ty_args=(R.Tensor((2, 4), "float32"),)
+        )
+        d = R.add(c, again)
+        return d
+
+
+def test_what_is_no_tensor_stays_for_a_later_stage_of_the_same_mesh(session):
+    first, second = (dx.Mesh((1,), ("tp",), device_ids=[i]) for i in (0, 1))
+    exe = dx.build(staged(Boxed, [first, second, first]))
+    x, weights = chain_values([4, 4, 4, 4], rows=6)
+    pipeline = session.load(exe, weights)["main"].pipeline(3)
+    a = x @ weights["w0"]
+    check(pipeline(x).numpy(), a @ weights["w1"] @ weights["w2"] + a)
+    with pytest.raises(ValueError, match="`held` is used in two stages, and what is no tensor"):
+        staged(Boxed, [dx.Mesh((1,), ("tp",), device_ids=[i]) for i in range(3)])
 
 
 def test_a_batch_in_shards_of_a_symbolic_size():

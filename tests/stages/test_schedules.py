@@ -71,6 +71,13 @@ def test_1f1b_does_not_run_ahead_of_a_slow_stage():
     assert bounded.seconds == pytest.approx(simulate(schedule("gpipe", 3, 8), seconds).seconds)
 
 
+@pytest.mark.parametrize("chunks", [2, 3])
+def test_interleaved_stages_do_not_run_ahead_of_a_slow_one(chunks):
+    seconds = [1.0] * (3 * chunks - 1) + [9.0]
+    timeline = simulate(schedule("interleaved", 3 * chunks, 12, chunks), seconds)
+    assert in_flight(timeline, 3 * chunks, 0) <= 2 * 3
+
+
 def test_unequal_stages_and_transfers():
     timeline = simulate(schedule("gpipe", 2, 3), seconds=[1.0, 2.0], transfer=0.5)
     assert [(each.stage, each.begin) for each in timeline.events] == [
