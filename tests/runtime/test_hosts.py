@@ -15,6 +15,8 @@ import pytest
 import tvm
 import tvm_ffi
 from safetensors.numpy import save_file
+from tests.stages.programs import chain, chain_result, chain_values
+from tests.stages.timelines import check_order
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -87,6 +89,23 @@ def test_partitioned_programs_have_the_bits_of_threads(session, make_case):
     for _ in range(2):
         actual = model[case.function](*inputs).numpy()
         np.testing.assert_array_equal(actual.view("uint32"), expected.view("uint32"))
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_microbatches_go_through_hosts(session, interleave):
+    """The first stage is on one host, the second on the other."""
+    mesh = dx.Mesh((2, 2), ("pp", "tp"))
+    widths = [8, 16, 8, 16, 8]
+    plan = {r"w[02]": (None, "tp"), r"w[13]": ("tp", None)}
+    mod = dx.annotate(chain(widths, rows="n"), mesh, plan)
+    exe = dx.build(dx.transform.AssignStages(mesh, "pp", interleave=interleave)(mod))
+    x, weights = chain_values(widths, rows=12)
+    main = session.load(exe, weights)["main"]
+    for schedule in ("gpipe", "1f1b") if interleave == 1 else ("interleaved",):
+        pipeline = main.pipeline(6, schedule=schedule)
+        y = pipeline(x).numpy()
+        np.testing.assert_allclose(y, chain_result(x, weights), rtol=1e-4, atol=1e-5)
+        check_order(pipeline.timeline, pipeline.schedule)  # both hosts have the clock of this one
 
 
 @pytest.fixture(scope="module")
