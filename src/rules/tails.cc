@@ -1,6 +1,7 @@
 #include "rules/tails.h"
 
 #include <cstring>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -9,12 +10,16 @@ namespace rules {
 
 namespace {
 
+const ir::AttrField kTakeMode("relax.attrs.TakeAttrs", "mode");
+
 /*! \brief Along which factors the operators of a family, or one operator, may be padded. */
 enum class Padding {
   kNone,
   kParallel,
-  kPositions,  // and special ones: an element follows from its position in the whole, if at all
-  kAll,        // parallel ones and reductions
+  // And special ones: an element follows from its position in the whole, if at all, or is looked up
+  // by it.
+  kPositions,
+  kAll,  // parallel ones and reductions
 };
 
 struct PaddingOf {
@@ -32,11 +37,13 @@ constexpr PaddingOf kFamilies[] = {
     {"elementwise binary", Padding::kParallel},
     {"elementwise ternary", Padding::kParallel},
     {"elementwise unary", Padding::kParallel},
+    {"gather", Padding::kPositions},
     {"identity", Padding::kParallel},
     {"normalization", Padding::kParallel},
     {"pooling", Padding::kParallel},
     {"quantization", Padding::kParallel},
     {"reduction", Padding::kAll},
+    {"scatter", Padding::kParallel},
     {"shape", Padding::kAll},
 };
 
@@ -55,9 +62,10 @@ constexpr PaddingOf kOperators[] = {
     {"relax.nn.pad", Padding::kParallel},
     {"relax.one_hot", Padding::kPositions},
     {"relax.shape_of", Padding::kParallel},
+    {"relax.slice_scatter", Padding::kParallel},
     {"relax.split", Padding::kParallel},
     {"relax.strided_slice", Padding::kParallel},
-    {"relax.take", Padding::kParallel},
+    {"relax.take", Padding::kPositions},
     {"relax.tril", Padding::kPositions},
     {"relax.triu", Padding::kPositions},
 };
@@ -65,6 +73,15 @@ constexpr PaddingOf kOperators[] = {
 // Division of integers by zero ends the process.
 constexpr const char* kDivisions[] = {"relax.divide", "relax.floor_divide", "relax.floor_mod",
                                       "relax.mod"};
+
+// Their second operand, or all behind the first, are positions or lengths.
+constexpr const char* kAtPositions[] = {"relax.gather_elements",
+                                        "relax.gather_nd",
+                                        "relax.index_tensor",
+                                        "relax.multinomial_from_uniform",
+                                        "relax.reverse_sequence",
+                                        "relax.scatter_elements",
+                                        "relax.take"};
 
 constexpr const char* kMoves[] = {"relax.expand_dims", "relax.permute_dims", "relax.reshape",
                                   "relax.squeeze", "relax.builtin.stop_lift_params"};
@@ -104,6 +121,13 @@ bool IsInteger(const ir::TensorType& type) {
   return code == kDLInt || code == kDLUInt;
 }
 
+/*! \brief Whether a call depends on the size of the dimension that it looks up. */
+bool BringsWithin(const OpView& view) {
+  if (!ir::IsOp(view.call.op(), "relax.take")) return false;
+  const std::string mode = kTakeMode.Text(view.call.attrs());
+  return mode == "clip" || mode == "wrap";
+}
+
 /*! \brief Whether the neutral elements of reductions can be written in the type of a tensor. */
 bool HasNeutralElements(const ir::TensorType& type) {
   if (!type.dtype().defined()) return false;
@@ -139,7 +163,8 @@ void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
   bool any = false;
   for (Factor& factor : rule->factors) {
     bool may_be = factor.kind == FactorKind::kParallel ||
-                  (factor.kind == FactorKind::kSpecial && padding == Padding::kPositions) ||
+                  (factor.kind == FactorKind::kSpecial && padding == Padding::kPositions &&
+                   !BringsWithin(view)) ||
                   (factor.kind == FactorKind::kReduction && padding == Padding::kAll &&
                    MayReduce(factor, *rule));
     factor.may_be_uneven = may_be && factor.size > 1;
@@ -181,8 +206,8 @@ Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int 
   }
   if (operand == 1 && IsOneOf(view.call.op(), kDivisions) && IsInteger(view.operands[1]))
     return Tail::kOne;
-  // A position outside of the table would be read.
-  if (operand == 1 && ir::IsOp(view.call.op(), "relax.take")) return Tail::kZero;
+  // A position outside of the table would be read, or written to.
+  if (operand > 0 && IsOneOf(view.call.op(), kAtPositions)) return Tail::kZero;
   return Tail::kAny;
 }
 

@@ -41,6 +41,28 @@ def _numpy(dtype):
     return getattr(ml_dtypes, dtype, dtype)
 
 
+@pytest.mark.parametrize(
+    ("write", "wanted"),
+    [
+        (lambda table, i: relax.op.take(table, i, 0), {"all_reduce"}),
+        (lambda table, i: relax.op.index_tensor(table, [i]), {"all_reduce"}),
+        (lambda table, i: relax.op.gather_nd(table, relax.op.expand_dims(i, 1)), {"all_reduce"}),
+        (
+            lambda table, i: relax.op.grad.take_backward(relax.op.take(table, i, 0), table, i, 0),
+            {"all_reduce"},
+        ),
+        # What lies behind the end is brought within the table's true size.
+        (lambda table, i: relax.op.take(table, relax.op.add(i, i), 0, "clip"), {"all_gather"}),
+    ],
+)
+def test_lookups_in_shards_that_do_not_divide(write, wanted, session_of):
+    program = Program({"table": (11, 6), "indices": (13,)}, lambda emit, *args: emit(write(*args)))
+    plan = {"table": ("a", None)}
+    lowered = dx.lower(dx.annotate(program.module(), FOUR, plan))
+    assert {each.kind for each in dx.analysis.collectives(lowered)} == wanted
+    assert_same_numbers(program.module(), FOUR, plan, program.inputs(), session_of(FOUR))
+
+
 @pytest.mark.parametrize("mesh", [PAIR, FOUR, SQUARE, TALL], ids=str)
 @pytest.mark.parametrize("size", [7, 10, 13])
 def test_redistributions_between_paddings(mesh, size, session_of):
