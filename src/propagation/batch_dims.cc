@@ -9,6 +9,8 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "rules/axes.h"
+#include "rules/registry.h"
 
 namespace distir {
 namespace propagation {
@@ -18,6 +20,8 @@ namespace ffi = tvm::ffi;
 namespace {
 
 using Dims = std::vector<ir::Expr>;
+
+const ir::AttrField kSoftmaxAxis("relax.attrs.SoftmaxAttrs", "axis");
 
 bool SameDims(const Dims& a, const Dims& b) {
   if (a.size() != b.size()) return false;
@@ -51,17 +55,38 @@ Dims MergedDims(const Dims& from, const Dims& to) {
   return {};
 }
 
+bool IsSoftmax(const ir::Call& call) {
+  return ir::IsOp(call.op(), "relax.nn.softmax") || ir::IsOp(call.op(), "relax.nn.log_softmax");
+}
+
+/*! \brief Whether a call computes every element of the first of three dimensions alone. */
+bool KeepsFirstDim(const ir::Call& call) {
+  if (IsSoftmax(call)) return rules::NormalizeAxis(kSoftmaxAxis.Int(call.attrs(), -1), 3) != 0;
+  const rules::RuleEntry* entry = rules::FindRule(call.op());
+  return entry != nullptr && std::string(entry->family).rfind("elementwise ", 0) == 0;
+}
+
+/*! \brief Whether an operand is alike for everything that its first of three dimensions counts. */
+bool IsBroadcast(const ir::Expr& operand) {
+  if (!ir::TensorType::Is(operand.ty())) return !ir::DTensorType::Is(operand.ty());
+  Dims dims = KnownShape(operand);
+  if (dims.empty()) return ir::TensorType::Cast(operand.ty()).ndim() == 0;
+  return dims.size() < 3 || (dims.size() == 3 && ir::StaticDim(dims[0]) == 1);
+}
+
 /*! \brief A variable whose first dimension consists of several. */
 struct Merged {
   Dims batch;          // what it consists of
-  ir::Expr source;     // of a reshape: what it reshapes in the end; of a product: null
+  ir::Expr source;     // of a reshape: what it reshapes in the end; of other calls: null
   int other_uses = 0;  // by what needs the dimensions merged
 };
 
 /*! \brief What is to be written anew. */
 struct Plan {
   std::unordered_map<const ffi::Object*, Merged> merged;  // by variable
-  std::unordered_set<const ffi::Object*> rewritten;       // variables of products and of reshapes
+  std::unordered_set<const ffi::Object*> rewritten;       // variables of calls
+  // By variable of a call that is no reshape: which of its operands are written apart.
+  std::unordered_map<const ffi::Object*, std::vector<bool>> apart;
   bool has_products = false;
 };
 
@@ -112,11 +137,41 @@ class Search {
       Merged* a = Find(call.args()[0]);
       Merged* b = Find(call.args()[1]);
       if (a == nullptr || b == nullptr || !SameDims(a->batch, b->batch)) return;
-      Use(var, a);
-      Use(var, b);
       plan_.has_products = true;
-      Add(var, Merged{a->batch, ir::Expr()});
+      WriteApart(var, a->batch, {a, b});
+    } else if (KeepsFirstDim(call)) {
+      ScanBetween(var, call);
     }
+  }
+
+  /*! \brief A call between products, as the softmax of attention. */
+  void ScanBetween(const ir::Var& var, const ir::Call& call) {
+    std::vector<Merged*> operands;
+    const Merged* first = nullptr;
+    bool has_product = false;
+    for (const ir::Expr& arg : call.args()) {
+      Merged* merged = Find(arg);
+      operands.push_back(merged);
+      if (merged == nullptr) {
+        if (!IsBroadcast(arg)) return;
+        continue;
+      }
+      if (first != nullptr && !SameDims(first->batch, merged->batch)) return;
+      first = first == nullptr ? merged : first;
+      has_product = has_product || !merged->source.defined();
+    }
+    Dims result = KnownShape(var);
+    if (has_product && result.size() == 3 && ir::SameDim(result[0], ir::Product(first->batch)))
+      WriteApart(var, first->batch, operands);
+  }
+
+  /*! \brief Notes a call some operands of which are merged; null: others. */
+  void WriteApart(const ir::Var& var, Dims batch, const std::vector<Merged*>& operands) {
+    for (Merged* operand : operands) {
+      if (operand != nullptr) Use(var, operand);
+      plan_.apart[var.get()].push_back(operand != nullptr);
+    }
+    Add(var, Merged{std::move(batch), ir::Expr()});
   }
 
   Merged* Find(const ir::Expr& value) {
@@ -156,13 +211,20 @@ class Writer : public ir::FunctionRewriter {
       return;
     }
     const Dims& batch = merged->second.batch;
-    ir::Expr a = Separate(call.args()[0], batch);
-    ir::Expr b = Separate(call.args()[1], batch);
-    ir::Type product = ir::MakeTensorType(WithBatch(batch, KnownShape(var)), type);
+    const std::vector<bool>& apart = plan_.apart.at(var.get());
+    ffi::Array<ir::Expr> args;
+    for (size_t i = 0; i < apart.size(); ++i)
+      args.push_back(apart[i] ? Separate(call.args()[i], batch) : Rewrite(call.args()[i]));
+    ir::Node attrs = call.attrs();
+    if (IsSoftmax(call)) {
+      const int64_t axis = rules::NormalizeAxis(kSoftmaxAxis.Int(attrs, -1), 3);
+      attrs = ir::WithField(attrs, "axis", axis + static_cast<int64_t>(batch.size()) - 1);
+    }
+    ir::Type separate = ir::MakeTensorType(WithBatch(batch, KnownShape(var)), type);
     std::string name = std::string(var.name()) + (is_needed ? "_batches" : "");
-    products_[var.get()] = Emit(
-        name, ir::MakeCall(product, call.op(), {a, b}, call.attrs(), call.ty_args(), call.span()));
-    if (is_needed) Bind(var, Reshape(products_[var.get()], KnownShape(var), type));
+    separate_[var.get()] =
+        Emit(name, ir::MakeCall(separate, call.op(), args, attrs, call.ty_args(), call.span()));
+    if (is_needed) Bind(var, Reshape(separate_[var.get()], KnownShape(var), type));
   }
 
  private:
@@ -172,11 +234,11 @@ class Writer : public ir::FunctionRewriter {
     ir::Expr source = merged != plan_.merged.end() && merged->second.source.defined()
                           ? merged->second.source
                           : value;
-    auto product = products_.find(source.get());
-    return product == products_.end() ? Rewrite(source) : product->second;
+    auto product = separate_.find(source.get());
+    return product == separate_.end() ? Rewrite(source) : product->second;
   }
 
-  /*! \brief An operand of a product with its batch dimensions apart. */
+  /*! \brief An operand of a call with its batch dimensions apart. */
   ir::Expr Separate(const ir::Expr& operand, const Dims& batch) {
     ffi::Array<ir::Expr> shape = WithBatch(batch, KnownShape(operand));
     ir::Expr origin = Origin(operand);
@@ -199,7 +261,7 @@ class Writer : public ir::FunctionRewriter {
   }
 
   Plan plan_;
-  std::unordered_map<const ffi::Object*, ir::Expr> products_;  // by their variables, not merged
+  std::unordered_map<const ffi::Object*, ir::Expr> separate_;  // by their variables, not merged
 };
 
 }  // namespace

@@ -16,8 +16,10 @@
  *     c1 = R.matmul(a, b)
  *     c = R.reshape(c1, (4, 8, n, m))
  *
- * where every dimension can be sharded. Dimensions of size 1 may stand anywhere between the others.
- * Both computations are the same, number by number, whatever is done with the results.
+ * where every dimension can be sharded. So are a softmax and elementwise operators of such a
+ * product, which stand between the two products of attention. Dimensions of size 1 may stand
+ * anywhere between the others. Both computations are the same, number by number, whatever is done
+ * with the results.
  */
 #ifndef DISTIR_PROPAGATION_BATCH_DIMS_H_
 #define DISTIR_PROPAGATION_BATCH_DIMS_H_

@@ -97,6 +97,51 @@ class Chain:
 
 
 @I.ir_module
+class MergedAttention:
+    """Scaled, masked and normalised with batch and heads merged, as torch's own attention is."""
+
+    @R.function
+    def main(
+        q: R.Tensor((2, 4, 3, 8), "float32"),
+        k: R.Tensor((2, 4, 8, 3), "float32"),
+        v: R.Tensor((2, 4, 3, 8), "float32"),
+        mask: R.Tensor((2, 4, 3, 3), "float32"),
+        causal: R.Tensor((1, 3, 3), "float32"),
+        bias: R.Tensor((3,), "float32"),
+    ) -> R.Tensor((2, 4, 3, 8), "float32"):
+        with R.dataflow():
+            q1 = R.reshape(q, (8, 3, 8))
+            k1 = R.reshape(k, (8, 8, 3))
+            v1 = R.reshape(v, (8, 3, 8))
+            scores = R.matmul(q1, k1)
+            scaled = R.multiply(scores, R.const(0.25, "float32"))
+            m1 = R.reshape(mask, (8, 3, 3))
+            masked = R.add(R.add(R.add(m1, scaled), causal), bias)
+            shares = R.nn.softmax(masked, axis=2)
+            kept = R.clip(shares, 0.05, 1)
+            out = R.matmul(kept, v1)
+            y = R.reshape(out, (2, 4, 3, 8))
+            R.output(y)
+        return y
+
+
+@I.ir_module
+class AcrossTheBatch:
+    """A softmax over what is merged keeps it so, and what has it by itself."""
+
+    @R.function
+    def main(
+        a: R.Tensor((2, 4, 3, 3), "float32"),
+        b: R.Tensor((2, 4, 3, 3), "float32"),
+        c: R.Tensor((8, 3, 3), "float32"),
+    ) -> R.Tuple(R.Tensor((8, 3, 3), "float32"), R.Tensor((8, 3, 3), "float32")):
+        a1 = R.reshape(a, (8, 3, 3))
+        b1 = R.reshape(b, (8, 3, 3))
+        d = R.matmul(a1, b1)
+        return (R.nn.softmax(d, axis=0), R.add(R.nn.relu(d), c))
+
+
+@I.ir_module
 class Branches:
     @R.function
     def main(
@@ -120,7 +165,7 @@ class Branches:
 def annotated(mod):
     plan = {}
     for param in mod["main"].params:
-        if param.ty.ndim > 2:
+        if param.ty.ndim > 3:
             plan[param.name] = (None, "tp", *[None] * (param.ty.ndim - 2))
     if mod is Einsum:
         plan["b"] = (None, None, "tp", None, None, None)
@@ -148,7 +193,18 @@ def unpartitioned(mod, values):
 
 
 @pytest.mark.parametrize(
-    "mod", [Attention, Einsum, Symbolic, UsedMerged, Chain, Branches], ids=lambda mod: ""
+    "mod",
+    [
+        Attention,
+        Einsum,
+        Symbolic,
+        UsedMerged,
+        Chain,
+        Branches,
+        MergedAttention,
+        AcrossTheBatch,
+    ],
+    ids=lambda mod: "",
 )
 def test_results_are_those_of_the_original(mod):
     values = arguments(mod)
@@ -160,7 +216,7 @@ def test_results_are_those_of_the_original(mod):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mod", [Attention, Einsum, Symbolic, Chain])
+@pytest.mark.parametrize("mod", [Attention, Einsum, Symbolic, Chain, MergedAttention])
 def test_nothing_is_communicated(mod):
     assert dx.analysis.collectives(dx.lower(annotated(mod))) == []
 
