@@ -138,6 +138,29 @@ class Grouped:
         return (both, total)
 
 
+@I.ir_module
+class Positions:
+    """Writes and lookups along known dimensions of what has a symbolic one."""
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 8), "float32"),
+        y: R.Tensor(("n", 3), "float32"),
+        table: R.Tensor((8, 4), "float32"),
+        images: R.Tensor(("n", 2, 4, 8), "float32"),
+    ):
+        n = T.int64()
+        with R.dataflow():
+            i = R.astype(R.clip(R.multiply(y, R.const(3, "float32")), 0, 7), "int64")
+            added = R.scatter_elements(x, i, y, axis=1, reduction="add")
+            rows = R.gather_nd(table, R.reshape(i, (n, 3, 1)))
+            wide = R.tile(R.slice_scatter(x, y, 2, 5, 1, axis=1), (1, 2))
+            large = R.image.resize2d(images, (8, 4), method="linear")
+            pooled = R.nn.adaptive_avg_pool2d(large, (4, 1))
+            R.output(added, rows, wide, pooled)
+        return (added, rows, wide, pooled)
+
+
 def arrays_of(mod, **sizes):
     rng = np.random.default_rng(0)
 
@@ -172,6 +195,9 @@ PLANS = [
     (Grouped, {"[qkv]": ("dp", None, "tp", None)}),
     (Grouped, {"q": ("dp", "tp", None, None)}),
     (Grouped, {"v": ("dp", None, None, "tp")}),
+    (Positions, {"x": ("dp", "tp"), "images": ("dp", None, "tp", None)}),
+    (Positions, {"x": (None, ("dp", "tp")), "images": (None, None, "dp", "tp")}),
+    (Positions, {"table": ("tp", None), "[xy]": ("dp", None), "images": (None, None, None, "tp")}),
 ]
 
 
