@@ -1,8 +1,9 @@
-// Writes at positions, along sharded dimensions. Every device writes what lies in its own block;
-// all else goes to a place behind the block, which is then cut off. Shards of what is accumulated
-// are written apart, the first onto the data, and reduced.
+// Writes at positions, along sharded dimensions. Every device writes what lies in its own block; of
+// all else it adds 0 or multiplies by 1, or writes it to a place behind the block, which is then
+// cut off. Shards of what is accumulated are written apart, the first onto the data, and reduced.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,19 +68,20 @@ ir::Expr IsFirst(const std::vector<mesh::AxisList>& axes, int dim, int rank, Wri
   return is_first;
 }
 
-/*! \brief How shards of what is written are combined, and what stands in those without the data. */
+/*! \brief How shards of what is accumulated are combined. */
 struct Combination {
   const ir::GlobalFunction& reduce;
-  double neutral;
-  bool is_idempotent;  // the data may be in all of them
+  std::optional<double> neutral;  // what changes nothing; without it the data itself does not
 };
 
-const Combination& CombinationOf(const std::string& mode) {
-  static const std::map<std::string, Combination> combinations = {{"add", {kSum, 0, false}},
-                                                                  {"max", {kMax, 0, true}},
-                                                                  {"min", {kMin, 0, true}},
-                                                                  {"mul", {kProd, 1, false}}};
-  return combinations.at(mode);
+/*! \brief Null for modes in which the order counts. */
+const Combination* CombinationOf(const std::string& mode) {
+  static const std::map<std::string, Combination> combinations = {{"add", {kSum, 0}},
+                                                                  {"max", {kMax, std::nullopt}},
+                                                                  {"min", {kMin, std::nullopt}},
+                                                                  {"mul", {kProd, 1}}};
+  auto found = combinations.find(mode);
+  return found == combinations.end() ? nullptr : &found->second;
 }
 
 bool HaveSameShape(const ir::Expr& a, const ir::Expr& b) {
@@ -134,29 +136,32 @@ ir::Expr Scatter(const Writes& writes, Writer* w) {
   std::vector<int> new_dims;
   for (int d = of_updates; d < axis; ++d) new_dims.push_back(d);
   data = w->ExpandDims(data, new_dims);
-  if (is_own.defined()) {
+  const Combination* combination = CombinationOf(writes.mode);
+  std::optional<double> neutral;
+  if (combination != nullptr) neutral = combination->neutral;
+  const bool writes_behind = is_own.defined() && !neutral;
+  if (writes_behind)
     data = w->Write(kConcat, ir::MakeTuple({data, Cut(data, axis, 0, 1, w)}), int64_t(axis));
+  if (is_own.defined()) {
     std::vector<int> of_shards;
     for (int d = begin; d < of_updates; ++d) of_shards.push_back(d);
-    updates =
-        w->Write(kWhere, is_own, w->ExpandDims(updates, of_shards), w->Scalar(0, DtypeOf(updates)));
-    const auto behind = static_cast<double>(blocks.places());
-    place = w->Write(kWhere, is_own, place, w->Scalar(behind, DtypeOf(place)));
+    updates = w->Write(kWhere, is_own, w->ExpandDims(updates, of_shards),
+                       w->Scalar(neutral.value_or(0), DtypeOf(updates)));
+    const double other = writes_behind ? static_cast<double>(blocks.places()) : 0;
+    place = w->Write(kWhere, is_own, place, w->Scalar(other, DtypeOf(place)));
   }
   if (!HaveSameShape(place, updates))
     place = w->Write(kAdd, place, w->Write(kZerosLike, updates, DtypeOf(place)));
   if (!axes.empty()) {
-    const Combination& combination = CombinationOf(writes.mode);
-    ir::Expr others =
-        combination.is_idempotent ? data : w->Scalar(combination.neutral, DtypeOf(data));
+    ir::Expr others = neutral ? w->Scalar(*neutral, DtypeOf(data)) : data;
     data = w->Write(kWhere, IsFirst(axes, of_updates, RankOf(data), w), data, others);
   }
   ir::Expr written = w->Write(
       kScatterElements, data, Flatten(place, axis, writes.num_update_dims, w),
       Flatten(updates, axis, writes.num_update_dims, w), int64_t(axis), ffi::String(writes.mode));
-  if (is_own.defined()) written = Cut(written, axis, 0, blocks.places(), w);
+  if (writes_behind) written = Cut(written, axis, 0, blocks.places(), w);
   if (!axes.empty())
-    written = w->Reduce(CombinationOf(writes.mode).reduce, written, new_dims, /*keepdims=*/false);
+    written = w->Reduce(combination->reduce, written, new_dims, /*keepdims=*/false);
   return blocks.Join(written, w);
 }
 
