@@ -104,29 +104,46 @@ ir::Expr Flatten(const ir::Expr& x, int begin, int num, Writer* w) {
   return w->Reshape(x, merged);
 }
 
+/*! \brief The shards of what is written: dimensions of their own, before those that they are of. */
+class UpdateShards {
+ public:
+  UpdateShards(const Writes& writes, Writer* w) : begin_(writes.begin) {
+    const mesh::Sharding sharding = w->ShardingOf(writes.updates);
+    for (int d = begin_; d < begin_ + writes.num_update_dims; ++d) {
+      const mesh::AxisList& along = sharding.dims[d];
+      counts_.push_back(along.empty() ? 0 : mesh::NumShards(along));
+      if (!along.empty()) axes_.push_back(along);
+    }
+  }
+
+  /*! \brief The axes of each dimension of shards. */
+  const std::vector<mesh::AxisList>& axes() const { return axes_; }
+
+  /*! \brief Updates, or positions that broadcast to them, with these dimensions. */
+  ir::Expr Split(const ir::Expr& x, Writer* w) const {
+    if (axes_.empty()) return x;
+    std::vector<int64_t> counts = counts_;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[begin_ + i]) == 1)
+        counts[i] = std::min<int64_t>(counts[i], 1);
+    }
+    return ShardsFirst(x, begin_, counts, w);
+  }
+
+ private:
+  int begin_;
+  std::vector<int64_t> counts_;  // per dimension of updates; 0 where it is not sharded
+  std::vector<mesh::AxisList> axes_;
+};
+
 // Dimensions: before.., shards of the data.., shards of the updates.., places, behind..
 ir::Expr Scatter(const Writes& writes, Writer* w) {
   const int begin = writes.begin;
-  std::vector<mesh::AxisList> axes;  // of the updates' shards
-  std::vector<bool> is_split;
-  const mesh::Sharding sharding = w->ShardingOf(writes.updates);
-  for (int j = 0; j < writes.num_update_dims; ++j) {
-    const mesh::AxisList& along = sharding.dims[begin + j];
-    is_split.push_back(!along.empty());
-    if (!along.empty()) axes.push_back(along);
-  }
-  auto split = [&](const ir::Expr& x) {
-    std::vector<int64_t> shards;
-    for (int j = 0; j < writes.num_update_dims; ++j) {
-      const bool is_stretched = ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[begin + j]) == 1;
-      const int64_t count = is_stretched ? 1 : mesh::NumShards(sharding.dims[begin + j]);
-      shards.push_back(is_split[j] ? count : 0);
-    }
-    return axes.empty() ? x : ShardsFirst(x, begin, shards, w);
-  };
+  const UpdateShards shards(writes, w);
+  const std::vector<mesh::AxisList>& axes = shards.axes();
   std::vector<ir::Expr> positions;
-  for (const ir::Expr& each : writes.positions) positions.push_back(split(each));
-  ir::Expr updates = split(writes.updates);
+  for (const ir::Expr& each : writes.positions) positions.push_back(shards.Split(each, w));
+  ir::Expr updates = shards.Split(writes.updates, w);
 
   const Blocks blocks(writes.data, begin, static_cast<int>(positions.size()), w);
   auto [is_own, place] = blocks.Find(positions, w);
