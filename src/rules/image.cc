@@ -223,7 +223,7 @@ FactorRule BatchFirst(const OpView& view) {
 
 const RuleTable kAdaptive(
     "pooling",
-    {"batch, channels, windows one behind the other", "such windows: mean",
+    {"batch, channels, windows one behind the other", "pixels of such a window: mean",
      "spatial dimensions that the result's size does not divide"},
     {{"relax.nn.adaptive_avg_pool1d", Adaptive<&kAdaptive1d>, -1, LocalOutputSize<&kAdaptive1d>},
      {"relax.nn.adaptive_avg_pool2d", Adaptive<&kAdaptive2d>, -1, LocalOutputSize<&kAdaptive2d>},
@@ -245,7 +245,8 @@ const RuleTable kWindows("pooling",
 const RuleTable kResize(
     "image",
     {"batch, channels, blocks of nearest neighbours", "",
-     "spatial dimensions of coprime extents, or whose corners are aligned",
+     "spatial dimensions of coprime extents, whose corners are aligned, or where the nearest of "
+     "two neighbours follows from the whole size",
      "spatial dimensions: every shard gets its neighbours' pixels"},
     {{"relax.image.resize2d", Resize<&kResize2d>, -1, nullptr, LocalSize<&kResize2d>},
      {"relax.image.resize3d", Resize<&kResize3d>, -1, nullptr, LocalSize<&kResize3d>}});

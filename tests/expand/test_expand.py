@@ -267,6 +267,24 @@ def test_table_and_positions_on_one_axis_move_the_smaller_part(rows_of_table, po
     assert [each.kind for each in dx.analysis.collectives(dx.lower(propagated))] == wanted
 
 
+@pytest.mark.parametrize(
+    ("size", "updates", "wanted"),
+    [
+        (8, COLUMNS, ["all_reduce"]),  # of what the shards come to
+        (COLUMNS, 8, ["all_gather", "all_gather"]),  # of the updates and their positions
+    ],
+)
+def test_accumulating_updates_in_shards_moves_the_smaller_part(size, updates, wanted):
+    mod = program(
+        [(updates,), (updates,), (size,)],
+        [("x",), ("x",), (None,)],
+        lambda u, i, x: op.scatter_elements(x, i, u, 0, "add"),
+    )
+    lowered = dx.transform.LowerDistIR()(dx.transform.PropagateSharding()(mod))
+    kinds = [each.kind for each in dx.analysis.collectives(lowered) for _ in range(each.count)]
+    assert kinds == wanted
+
+
 def test_unknown_sizes_stay_whole_where_a_position_must_tell_its_shard():
     n = tvm.tirx.Var("n", "int64")
     mod = program([(ROWS, n)], [(None, "x")], lambda x: op.argmax(x, -1))
