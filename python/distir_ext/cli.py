@@ -13,7 +13,7 @@ from rich.console import Console
 from distir_ext import rules
 from distir_ext._connections import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, read_token
 from distir_ext._version import __version__
-from distir_ext.session import SUPPORTED_WORKERS
+from distir_ext.session import SUPPORTED_WORKERS, Hosts
 
 # A file has no width; this one holds the widest table on one line per row.
 _WIDTH_OF_A_FILE = 120
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     if options.command == "demo":
-        return _demo(options.case, options.workers)
+        return _demo(options.case, options.workers, options.hosts, options.token_file)
     if options.command == "host":
         return _host(options.bind, options.token_file)
     if options.command == "rules":
@@ -79,6 +79,13 @@ def _parser() -> argparse.ArgumentParser:
         default="threads",
         help="what the workers are (default: threads)",
     )
+    demo.add_argument(
+        "--hosts",
+        nargs="+",
+        metavar="ADDRESS[:PORT]",
+        help="run on these hosts, on each of which 'distir host' runs",
+    )
+    _add_token_file(demo)
 
     host = commands.add_parser(
         "host",
@@ -95,11 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where to listen, by this host's address that other hosts use "
         "(default: %(default)s, for this host only); port 0 finds a free one",
     )
-    host.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"a file with the token that hosts share (default: the variable {TOKEN_VARIABLE})",
-    )
+    _add_token_file(host)
 
     table = commands.add_parser(
         "rules",
@@ -110,13 +113,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _demo(case: str, workers: str) -> int:
+def _add_token_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"a file with the token that hosts share (default: the variable {TOKEN_VARIABLE})",
+    )
+
+
+def _demo(case: str, workers: str, hosts: Sequence[str] | None, token_file: str | None) -> int:
     from distir_ext.demo.run import run_demo  # what other commands do not need to load
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_A_FILE)
-    return run_demo(console, None if case == "all" else [case], workers)
+    names = None if case == "all" else [case]
+    if hosts is None:
+        return run_demo(console, names, workers)
+    try:
+        return run_demo(console, names, Hosts(hosts, token_file=token_file))
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"distir demo: {error}", file=sys.stderr)
+        return 1
 
 
 def _host(bind: str, token_file: str | None) -> int:

@@ -18,7 +18,7 @@ from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.demo.llama import llama_case
 from distir_ext.demo.report import collective_table, placement_rows, placement_table
 from distir_ext.pipelines import build, lower
-from distir_ext.session import Session
+from distir_ext.session import Hosts, Session
 from distir_ext.transform import PropagateSharding
 
 CASES: Mapping[str, Callable[[], Case]] = {
@@ -33,7 +33,9 @@ LIMIT = 1e-5
 TARGET = "llvm"
 
 
-def run_demo(console: Console, names: Sequence[str] | None = None, workers: str = "threads") -> int:
+def run_demo(
+    console: Console, names: Sequence[str] | None = None, workers: str | Hosts = "threads"
+) -> int:
     """Runs cases and prints, for each, its placements, collectives and error.
 
     Args:
@@ -54,13 +56,14 @@ def run_demo(console: Console, names: Sequence[str] | None = None, workers: str 
     return 1 if failed else 0
 
 
-def run_case(case: Case, console: Console, workers: str = "threads") -> float:
+def run_case(case: Case, console: Console, workers: str | Hosts = "threads") -> float:
     """Runs and prints one case.
 
     Returns:
         The relative root mean square error against the unpartitioned program; NaN if one of the
         two results has a NaN.
     """
+    kind = workers if isinstance(workers, str) else f"on {len(workers.addresses)} hosts"
     with _progress(console) as progress:
         task = progress.add_task(case.name, total=5, step="")
 
@@ -87,7 +90,7 @@ def run_case(case: Case, console: Console, workers: str = "threads") -> float:
         executable = build(propagated, target=TARGET)
         compiled = done()
 
-        step(f"{case.workers} {workers}")
+        step(f"{case.workers} workers ({kind})")
         with Session(case.workers, workers=workers) as session:
             model = session.load(executable, params=case.weights)
             loaded = time.perf_counter()
@@ -104,7 +107,7 @@ def run_case(case: Case, console: Console, workers: str = "threads") -> float:
         f"(limit {LIMIT:.0e}): {verdict}"
     )
     console.print(
-        f"{case.workers} workers ({workers}); partition {_milliseconds(partitioned - start)}, "
+        f"{case.workers} workers ({kind}); partition {_milliseconds(partitioned - start)}, "
         f"compile {_milliseconds(compiled - partitioned)}, first step "
         f"{_milliseconds(stepped - loaded)}"
     )

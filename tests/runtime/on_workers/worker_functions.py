@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+import socket
+import sys
 import time
 
 import tvm
@@ -101,4 +104,13 @@ def not_a_value():
 @tvm_ffi.register_global_func("distir.test.kill_other", override=True)
 def kill_other(pid):
     os.kill(pid, signal.SIGKILL)
+    time.sleep(60)
+
+
+@tvm_ffi.register_global_func("distir.test.cut_off", override=True)
+def cut_off():
+    """Ends the worker's connections to other hosts, but not that to the controller."""
+    for descriptor in json.loads(sys.argv[1])["peers"].values():
+        with socket.socket(fileno=os.dup(descriptor)) as stream:
+            stream.shutdown(socket.SHUT_RDWR)
     time.sleep(60)
