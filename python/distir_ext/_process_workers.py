@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 from distir_ext._channel import Frame
 from distir_ext._deadlock import find_deadlock
-from distir_ext._exchange import Exchange, is_first, run_exchange
+from distir_ext._exchange import UNWIND_LIMIT, Exchange, is_first, run_exchange
 from distir_ext._executables import pack
 from distir_ext._host_processes import HostProcesses, Started, start_here
 from distir_ext._hosts import Hosts
@@ -44,6 +45,9 @@ from distir_ext._workers import (
 
 # How long a worker may take until it is ready, in seconds: it imports TVM.
 _START_LIMIT = 300.0
+
+# How long it is between two looks at workers that are late, in seconds.
+_LOOK_INTERVAL = 0.05
 
 
 class ProcessWorkers(Workers):
@@ -288,7 +292,7 @@ class ProcessWorkers(Workers):
         if not came.timed_out:
             return None
         late = came.late
-        waits = {rank: self._status(rank)[1] for rank in late}
+        waits = self._waits(late)
         for rank in late:
             if self._started.host_of[rank].lost:
                 return self._lost(rank, name)
@@ -298,6 +302,18 @@ class ProcessWorkers(Workers):
         if waits[stalled]:
             why += f"; it waits in {waits[stalled]}"
         return self._describe(stalled, name, "TimeoutError", why)
+
+    def _waits(self, late: Sequence[int]) -> dict[int, str]:
+        """By rank what workers wait for that are late, empty if they do not.
+
+        Looks for a while until only one does not: others may be about to wait for it.
+        """
+        deadline = time.monotonic() + UNWIND_LIMIT
+        while True:
+            waits = {rank: self._status(rank)[1] for rank in late}
+            if list(waits.values()).count("") <= 1 or time.monotonic() > deadline:
+                return waits
+            time.sleep(_LOOK_INTERVAL)
 
     def _lost(self, rank: int, name: str) -> dict[str, Any]:
         why = self._how_it_ended(rank)
