@@ -33,9 +33,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from distir_ext._disco import ThreadWorkers
 from distir_ext._host_array import host_array
-from distir_ext._process_workers import ProcessWorkers
+from distir_ext._workers.processes import ProcessWorkers
+from distir_ext._workers.threads import ThreadWorkers
 
 LOOPS = "collective_workers.distir_loop"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}

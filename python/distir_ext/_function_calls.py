@@ -15,7 +15,7 @@ import tvm_ffi
 from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
 from distir_ext._signature import HOST, FunctionSpec
 from distir_ext._weights import Weights
-from distir_ext._workers import ProgramStep, StepOutcome, Workers
+from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
 
 # A round and the index of a call.
 RoundOfCall = tuple[int, int]

@@ -16,7 +16,7 @@ from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._sharded_array import ShardedArray, global_shape
 from distir_ext._signature import Dim, Leaf, ShapeSpec, Spec, TensorSpec, TupleSpec, ValueSpec
 from distir_ext._worker_value import WorkerValue
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
 
 Sizes = Mapping[str, tuple[int, str]]
 

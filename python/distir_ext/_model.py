@@ -9,7 +9,6 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._executables import executable_module
 from distir_ext._function_calls import FunctionCalls
 from distir_ext._global_arrays import Sizes
 from distir_ext._microbatches import BatchDims
@@ -17,7 +16,8 @@ from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._pipeline import Pipeline
 from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._weights import Params, Rename, Weights, load_weights
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
+from distir_ext._workers.executables import executable_module
 
 
 class ModelFunction:

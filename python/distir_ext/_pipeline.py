@@ -17,7 +17,7 @@ from distir_ext._microbatches import (
 from distir_ext._schedule import Schedule, rounds_in_order, schedule, schedule_of
 from distir_ext._signature import FunctionSpec, unflatten
 from distir_ext._timeline import TimedEvent, Timeline
-from distir_ext._workers import StepOutcome
+from distir_ext._workers.base import StepOutcome
 
 
 class Pipeline:

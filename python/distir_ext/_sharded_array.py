@@ -10,7 +10,7 @@ import tvm_ffi
 
 from distir_ext._host_array import numpy_view
 from distir_ext._signature import Dim, TensorSpec
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
 
 
 class ShardedArray:

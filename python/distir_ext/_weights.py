@@ -10,7 +10,7 @@ from distir_ext._global_arrays import ArgumentCutter, Sizes, shard_for
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._signature import ParamSpec, Signature
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
 
 # What users may pass as weights: by name, in order, or the path of files that have them.
 Params = Mapping[str, Any] | Sequence[Any] | str | os.PathLike[str] | None

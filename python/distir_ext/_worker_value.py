@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
 
 
 class WorkerValue:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from distir_ext import rules
-from distir_ext._connections import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, read_token
 from distir_ext._version import __version__
+from distir_ext._workers.connections import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, read_token
 from distir_ext.session import SUPPORTED_WORKERS, Hosts
 
 # A file has no width; this one holds the widest table on one line per row.
@@ -138,7 +138,7 @@ def _demo(case: str, workers: str, hosts: Sequence[str] | None, token_file: str 
 
 
 def _host(bind: str, token_file: str | None) -> int:
-    from distir_ext._host_agent import HostAgent
+    from distir_ext._workers.host_agent import HostAgent
 
     try:
         agent = HostAgent(bind, read_token(token_file))

@@ -20,14 +20,14 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext import _nvidia
-from distir_ext._disco import ThreadWorkers
-from distir_ext._hosts import Hosts
 from distir_ext._model import Model, ModelFunction, load_model
-from distir_ext._process_workers import ProcessWorkers
 from distir_ext._sharded_array import ShardedArray
 from distir_ext._weights import Params, Rename
 from distir_ext._worker_value import WorkerValue
-from distir_ext._workers import WorkerError, Workers, check_timeout
+from distir_ext._workers.base import WorkerError, Workers, check_timeout
+from distir_ext._workers.hosts import Hosts
+from distir_ext._workers.processes import ProcessWorkers
+from distir_ext._workers.threads import ThreadWorkers
 
 __all__ = [
     "Hosts",

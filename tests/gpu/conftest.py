@@ -18,8 +18,8 @@ import tvm
 import tvm_ffi
 
 from distir_ext import _nvidia
-from distir_ext._disco import ThreadWorkers
 from distir_ext._host_array import host_array
+from distir_ext._workers.threads import ThreadWorkers
 
 MOST_WORKERS = 8
 

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext._disco import ThreadWorkers
+from distir_ext._workers.threads import ThreadWorkers
 
 MEBIBYTE = 2**20
 

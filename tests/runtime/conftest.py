@@ -18,11 +18,11 @@ import pytest
 import tvm_ffi
 
 import distir_ext  # noqa: F401  (loads the native library)
-from distir_ext._connections import TOKEN_VARIABLE
-from distir_ext._disco import ThreadWorkers
 from distir_ext._host_array import host_array
-from distir_ext._process_workers import ProcessWorkers
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
+from distir_ext._workers.connections import TOKEN_VARIABLE
+from distir_ext._workers.processes import ProcessWorkers
+from distir_ext._workers.threads import ThreadWorkers
 from distir_ext.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path

@@ -8,7 +8,7 @@ import pytest
 import tvm_ffi
 
 from distir_ext._host_array import host_array
-from distir_ext._workers import WorkerError
+from distir_ext._workers.base import WorkerError
 
 EPSILON = 1e-5
 GROUPS = "[[0,1],[2,3]]"

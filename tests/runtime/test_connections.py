@@ -12,8 +12,9 @@ import threading
 import pytest
 
 import distir_ext as dx
-from distir_ext import _remote_processes, cli
-from distir_ext._connections import (
+from distir_ext import cli
+from distir_ext._workers import remote_processes
+from distir_ext._workers.connections import (
     CONNECT_LIMIT,
     DEFAULT_PORT,
     TOKEN_VARIABLE,
@@ -175,7 +176,7 @@ def test_what_is_no_host(said, match):
     ):
         connect(address, TOKEN)
     with pytest.raises(RuntimeError, match=f"no session on host {address}: .* can not be reached"):
-        _remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, 20.0)
+        remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, 20.0)
 
 
 def test_an_agent_lets_nobody_in_without_the_token(agents, monkeypatch):
@@ -204,14 +205,14 @@ def test_connections_for_sessions_that_are_not_there_are_ended(agents):
         {"purpose": "peer", "source": 0, "target": 1},
     ):
         stream = connect(agents[0].address, read_token(None))
-        _remote_processes.Frame({"session": "nobody's", **purpose}).write(stream)
+        remote_processes.Frame({"session": "nobody's", **purpose}).write(stream)
         stream.settimeout(CONNECT_LIMIT)
         assert stream.recv(1) == b""
         stream.close()
 
 
 def test_other_versions_are_refused(agents, monkeypatch):
-    monkeypatch.setattr(_remote_processes, "versions", lambda: ["distir_ext 0.0.1"])
+    monkeypatch.setattr(remote_processes, "versions", lambda: ["distir_ext 0.0.1"])
     match = f"host {agents[0].address}: it has distir_ext .*, the controller has distir_ext 0.0.1"
     with pytest.raises(RuntimeError, match=match):
         Session(1, workers=dx.Hosts([agents[0].address]))
@@ -226,7 +227,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     closed.close()
     with pytest.raises(RuntimeError, match=f"no session on host {address}: .*refused"):
         Session(2, workers=dx.Hosts([first, address]))
-    agent = _remote_processes.RemoteProcesses(second, read_token(None), "s", [1], 2, 20.0)
+    agent = remote_processes.RemoteProcesses(second, read_token(None), "s", [1], 2, 20.0)
     channel = agent.channel(1)
     agent.begin_start([(address, [0]), (second, [1])])
     with pytest.raises(

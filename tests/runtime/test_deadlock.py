@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from distir_ext._deadlock import find_deadlock
+from distir_ext._workers.deadlock import find_deadlock
 
 
 class Worker:

@@ -13,8 +13,8 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext._disco import ThreadWorkers
-from distir_ext._workers import WorkerError
+from distir_ext._workers.base import WorkerError
+from distir_ext._workers.threads import ThreadWorkers
 from distir_ext.session import Session
 
 X = np.arange(6, dtype="float32").reshape(2, 3)

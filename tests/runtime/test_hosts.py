@@ -22,8 +22,8 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._connections import TOKEN_VARIABLE
-from distir_ext._process_workers import ProcessWorkers
+from distir_ext._workers.connections import TOKEN_VARIABLE
+from distir_ext._workers.processes import ProcessWorkers
 from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.session import Session, WorkerError
 
@@ -262,7 +262,7 @@ def test_connection_between_workers_that_ends(agents):
 CONTROLLER = """
 import os, sys, threading, time
 import distir_ext as dx
-from distir_ext._process_workers import ProcessWorkers
+from distir_ext._workers.processes import ProcessWorkers
 hosts = dx.Hosts(sys.argv[1:])
 workers = ProcessWorkers(range(2), "cpu", None, ["worker_functions"], hosts)
 print(*[each[0] for each in workers.run("p", ["distir.test.process"] * 2, [[]] * 2)], flush=True)

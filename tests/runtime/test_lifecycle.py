@@ -15,7 +15,7 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext._disco import ThreadWorkers, load_disco
+from distir_ext._workers.threads import ThreadWorkers, load_disco
 from distir_ext.session import Session, WorkerError
 
 

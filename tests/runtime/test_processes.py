@@ -20,7 +20,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext._process_workers import ProcessWorkers
+from distir_ext._workers.processes import ProcessWorkers
 from distir_ext.demo.forum import megatron_case
 from distir_ext.session import Session, WorkerError
 
@@ -294,7 +294,7 @@ CONTROLLER = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {folder!r})
 import worker_functions
-from distir_ext._process_workers import ProcessWorkers
+from distir_ext._workers.processes import ProcessWorkers
 workers = ProcessWorkers(range(2), "cpu", None, ["worker_functions"])
 print(*[each.pid for each in workers._started.hosts[0].processes.values()], flush=True)
 if {busy}:

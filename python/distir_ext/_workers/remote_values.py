@@ -9,8 +9,8 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._channel import Held
-from distir_ext._workers import Workers
+from distir_ext._workers.base import Workers
+from distir_ext._workers.channel import Held
 
 
 class RemoteObject:

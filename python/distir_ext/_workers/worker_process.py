@@ -33,12 +33,12 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._channel import ChannelClosedError, Frame, Held, receive, send
-from distir_ext._cores import CONFIGURE_CORES, share_of_cores
-from distir_ext._executables import unpack
 from distir_ext._global_arrays import flatten
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
+from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
+from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
+from distir_ext._workers.executables import unpack
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096

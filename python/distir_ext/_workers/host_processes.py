@@ -17,7 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._exchange import UNWIND_LIMIT
+from distir_ext._workers.exchange import UNWIND_LIMIT
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
 # its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to
@@ -25,7 +25,7 @@ from distir_ext._exchange import UNWIND_LIMIT
 _START = (
     "import json, os, sys; os.setpgid(0, 0); arguments = json.loads(sys.argv[1]);"
     "sys.path[:] = arguments.pop('path');"
-    "from distir_ext._worker_process import main; main(**arguments)"
+    "from distir_ext._workers.worker_process import main; main(**arguments)"
 )
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distir_ext._channel import ChannelClosedError, Frame, FrameReader
+from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
 
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
 UNWIND_LIMIT = 1.0

@@ -25,16 +25,16 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._global_arrays import flatten
 from distir_ext._params.stored_array import MappedFiles
-from distir_ext._workers import (
+from distir_ext._workers.base import (
     ProgramStep,
     StepOutcome,
     WorkerError,
     Workers,
     stalled_message,
 )
+from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
 
 # Global functions that a first, failed import of tvm.runtime.disco leaves behind; registering them
 # again would fail.

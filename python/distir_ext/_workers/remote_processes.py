@@ -1,4 +1,4 @@
-"""The worker processes of another host, through the agent that runs there (``_host_agent``)."""
+"""The worker processes of another host, through the agent that runs there (``host_agent``)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from typing import Any
 
 import tvm
 
-from distir_ext._channel import ChannelClosedError, Frame, FrameReader
-from distir_ext._connections import NotConnectedError, connect, hang_up, keep_watch, read_token
-from distir_ext._host_processes import HostProcesses, Started
-from distir_ext._hosts import Hosts
 from distir_ext._version import __version__
+from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
+from distir_ext._workers.connections import (
+    NotConnectedError,
+    connect,
+    hang_up,
+    keep_watch,
+    read_token,
+)
+from distir_ext._workers.host_processes import HostProcesses, Started
+from distir_ext._workers.hosts import Hosts
 
 # How long an agent may take to answer, in seconds, when all that it has to do is to look. It limits
 # by itself how long hosts may take to connect to each other.

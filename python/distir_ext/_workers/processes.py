@@ -1,6 +1,6 @@
 """Workers that are processes; the controller's side.
 
-Each worker has a channel of its own to the controller (``_channel``), and a host's workers have one
+Each worker has a channel of its own to the controller (``channel``), and a host's workers have one
 shared memory, in which their host sees what each of them is doing and can end what waits. A worker
 that fails, ends or takes too long ends the step on all workers, within a second; then they are
 killed.
@@ -18,29 +18,29 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distir_ext._channel import Frame
-from distir_ext._deadlock import find_deadlock
-from distir_ext._exchange import UNWIND_LIMIT, Exchange, is_first, run_exchange
-from distir_ext._executables import pack
-from distir_ext._host_processes import HostProcesses, Started, start_here
-from distir_ext._hosts import Hosts
 from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import Stored
-from distir_ext._remote_processes import start_on_hosts
-from distir_ext._remote_values import (
-    RemoteObject,
-    RemoteProgram,
-    RemoteTensor,
-    command,
-    reference,
-)
-from distir_ext._workers import (
+from distir_ext._workers.base import (
     ProgramStep,
     StepOutcome,
     WorkerError,
     Workers,
     stalled_message,
+)
+from distir_ext._workers.channel import Frame
+from distir_ext._workers.deadlock import find_deadlock
+from distir_ext._workers.exchange import UNWIND_LIMIT, Exchange, is_first, run_exchange
+from distir_ext._workers.executables import pack
+from distir_ext._workers.host_processes import HostProcesses, Started, start_here
+from distir_ext._workers.hosts import Hosts
+from distir_ext._workers.remote_processes import start_on_hosts
+from distir_ext._workers.remote_values import (
+    RemoteObject,
+    RemoteProgram,
+    RemoteTensor,
+    command,
+    reference,
 )
 
 # How long a worker may take until it is ready, in seconds: it imports TVM.

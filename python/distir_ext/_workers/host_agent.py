@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distir_ext._channel import ChannelClosedError, Frame, receive, send
-from distir_ext._connections import (
+from distir_ext._workers.channel import ChannelClosedError, Frame, receive, send
+from distir_ext._workers.connections import (
     NotConnectedError,
     accept,
     connect,
@@ -30,8 +30,8 @@ from distir_ext._connections import (
     keep_watch,
     listen,
 )
-from distir_ext._host_processes import LocalProcesses
-from distir_ext._remote_processes import versions
+from distir_ext._workers.host_processes import LocalProcesses
+from distir_ext._workers.remote_processes import versions
 
 # Connections that may be proving at one time that they have the token.
 _MOST_STRANGERS = 64

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distir_ext._connections import parse_address
+from distir_ext._workers.connections import parse_address
 
 
 @dataclass(frozen=True)
