@@ -137,10 +137,12 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
 def PadShards() -> tvm.transform.Pass:  # noqa: N802
     """Static dimensions that do not divide into their shards are padded to the next size that does.
 
-    Where a reduction would see the padding it is masked with the reduction's neutral element.
+    Where a reduction would see the padding it is masked with the reduction's neutral element. Calls
+    that look or move along such a dimension (softmax, a convolution) become operators on their
+    shards first, as by ExpandSharded.
     The function attribute ``distir.true_extents`` keeps the sizes of parameters and results from
     before, so that a session takes and gives arrays of these. What cannot be
-    padded (a reshape that splits the dimension, a kernel) has it whole. The same module comes back
+    padded (a reshape that splits the dimension, a sort) has it whole. The same module comes back
     where everything divides.
 
     Raises (when applied):

@@ -2,7 +2,6 @@
 // result that it lacks, in one exchange.
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 
 #include "expand/algorithm.h"
 #include "ir/build.h"
@@ -125,25 +124,32 @@ ir::Expr Pad(const SpecialCall& call, Writer* w) {
 }
 
 /*! \brief The shards of several tensors along one dimension, laid out as one tensor whose shard s
- * has shard s of each of them, one behind the other. */
+ * has shard s of each of them, one behind the other; shards of one tensor are of one size, its last
+ * ones with anything behind what they have. */
 class Interleaved {
  public:
   Interleaved(std::vector<int64_t> sizes, int64_t shards)
-      : sizes_(std::move(sizes)),
-        shards_(shards),
-        total_(std::accumulate(sizes_.begin(), sizes_.end(), int64_t(0))) {}
+      : sizes_(std::move(sizes)), shards_(shards) {
+    for (int64_t size : sizes_) shard_ += Part(size);
+  }
 
-  int64_t total() const { return total_; }
+  /*! \brief The extent of this layout. */
+  int64_t total() const { return shards_ * shard_; }
+  /*! \brief The extent of a shard of a tensor of that size. */
+  int64_t Part(int64_t size) const { return mesh::EvenExtent(size, shards_) / shards_; }
 
   /*! \brief From the tensors one behind the other to this layout. */
   std::vector<Segment> FromConcatenated() const {
     std::vector<Segment> segments;
     for (int64_t s = 0; s < shards_; ++s) {
-      int64_t begin = 0;  // of the tensor
+      int64_t begin = 0;        // of the tensor
+      int64_t at = s * shard_;  // of its shard here
       for (int64_t size : sizes_) {
-        const int64_t part = size / shards_;
-        segments.push_back({begin + s * part, (s * total_ + begin) / shards_, 1, part});
+        const int64_t part = Part(size);
+        const int64_t count = std::min(part, size - s * part);
+        if (count > 0) segments.push_back({begin + s * part, at, 1, count});
         begin += size;
+        at += part;
       }
     }
     return segments;
@@ -158,8 +164,14 @@ class Interleaved {
  private:
   std::vector<int64_t> sizes_;
   int64_t shards_;
-  int64_t total_;
+  int64_t shard_ = 0;  // the extent of a shard of this layout
 };
+
+/*! \brief A shape with another extent of one dimension. */
+ffi::Array<ir::Expr> WithExtent(ffi::Array<ir::Expr> shape, int dim, int64_t extent) {
+  shape.Set(dim, ir::MakeInt(extent));
+  return shape;
+}
 
 ir::Expr Concat(const SpecialCall& call, Writer* w) {
   auto tuple = ir::Tuple::Cast(call.arg(0));
@@ -170,13 +182,14 @@ ir::Expr Concat(const SpecialCall& call, Writer* w) {
   for (const ir::Expr& x : tuple.fields()) {
     axis = Marked(rules::AxisMask(kConcatAxis(call.attrs()), RankOf(x)))[0];
     sizes.push_back(SizeOf(x, axis));
-    shards.push_back(w->Reshape(x, SplitShape(x, axis, count)));
+    ir::Expr even = w->Even(x, axis);
+    shards.push_back(w->Reshape(even, SplitShape(even, axis, count)));
   }
   Interleaved layout(sizes, count);
   ir::Expr joined = w->Write(kConcat, ir::MakeTuple(shards), int64_t(axis + 1));
-  auto type = ir::TensorType::Cast(call.result());
-  return w->Move(w->Reshape(joined, ir::ShapeOf(type)), axis, layout.total(),
-                 layout.ToConcatenated());
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
+  return w->Move(w->Reshape(joined, WithExtent(shape, axis, layout.total())), axis,
+                 ir::StaticDim(shape[axis]), layout.ToConcatenated());
 }
 
 ir::Expr Split(const SpecialCall& call, Writer* w) {
@@ -185,20 +198,20 @@ ir::Expr Split(const SpecialCall& call, Writer* w) {
   int64_t count = mesh::NumShards(call.SpecialAxes());
   const ffi::Array<ir::Type> types = ir::TupleType::Cast(call.result()).fields();
   std::vector<int64_t> sizes;
-  ffi::Array<int64_t> ends;
-  for (const ir::Type& type : types) {
-    sizes.push_back(SizeOf(type, axis));
-    ends.push_back((ends.empty() ? 0 : ends.back()) + sizes.back() / count);
-  }
-  ends.pop_back();
+  for (const ir::Type& type : types) sizes.push_back(SizeOf(type, axis));
   Interleaved layout(sizes, count);
+  ffi::Array<int64_t> ends;
+  for (int64_t size : sizes) ends.push_back((ends.empty() ? 0 : ends.back()) + layout.Part(size));
+  ends.pop_back();
   ir::Expr moved = w->Move(x, axis, layout.total(), layout.FromConcatenated());
   ir::Expr parts =
-      w->Write(kSplit, w->Reshape(moved, SplitShape(x, axis, count)), ends, int64_t(axis + 1));
+      w->Write(kSplit, w->Reshape(moved, SplitShape(moved, axis, count)), ends, int64_t(axis + 1));
   ffi::Array<ir::Expr> fields;
   for (size_t i = 0; i < types.size(); ++i) {
-    fields.push_back(w->Reshape(w->Field(parts, static_cast<int>(i)),
-                                ir::ShapeOf(ir::TensorType::Cast(types[i]))));
+    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(types[i]));
+    ir::Expr even = w->Reshape(w->Field(parts, static_cast<int>(i)),
+                               WithExtent(shape, axis, count * layout.Part(sizes[i])));
+    fields.push_back(w->Resized(even, axis, sizes[i]));
   }
   return ir::MakeTuple(fields);
 }

@@ -15,6 +15,7 @@
 #include "op/mesh_table.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
+#include "rules/tails.h"
 
 namespace distir {
 namespace expand {
@@ -47,10 +48,29 @@ std::optional<Found> Find(const ir::Call& call, op::MeshTable* meshes) {
   return Found{algorithm, std::move(rule), std::move(inferred)};
 }
 
+/*! \brief Whether a dimension of a special factor does not divide into its shards. */
+bool IsUneven(const rules::FactorRule& rule, const std::vector<rules::TensorFactors>& tensors,
+              const std::vector<ir::TensorType>& types,
+              const std::vector<mesh::Sharding>& shardings) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const rules::Sizes sizes = rules::StaticSizes(types[i]);
+    for (size_t d = 0; d < tensors[i].size(); ++d) {
+      for (int f : tensors[i][d]) {
+        if (rule.factors[f].kind == rules::FactorKind::kSpecial && sizes[d] >= 0 &&
+            sizes[d] % mesh::NumShards(shardings[i].dims[d]) != 0)
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
+enum class Calls { kAll, kUneven };
+
 class Expander : public ir::FunctionRewriter {
  public:
-  Expander(const ir::Function& function, op::MeshTable* meshes)
-      : creations_(function, meshes), meshes_(*meshes) {}
+  Expander(const ir::Function& function, Calls calls, op::MeshTable* meshes)
+      : calls_(calls), creations_(function, meshes), meshes_(*meshes) {}
 
   /*! \brief Whether the function has a call that may have to be expanded. */
   static bool MayApply(const ir::Function& function) {
@@ -66,13 +86,15 @@ class Expander : public ir::FunctionRewriter {
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    if (creations_.IsOnlyInPieces(var)) return;
     auto call = ir::Call::Cast(value);
-    if (const Creation* creation = call.defined() ? creations_.Find(call) : nullptr)
-      return Create(var, *creation, ir::DTensorType::Cast(call.ty()));
+    if (calls_ == Calls::kAll) {
+      if (creations_.IsOnlyInPieces(var)) return;
+      if (const Creation* creation = call.defined() ? creations_.Find(call) : nullptr)
+        return Create(var, *creation, ir::DTensorType::Cast(call.ty()));
+    }
     std::optional<Found> found;
     if (call.defined()) found = Find(call, &meshes_);
-    if (!found) return FunctionRewriter::RewriteVarBinding(var, value);
+    if (!found || !Takes(call, *found)) return FunctionRewriter::RewriteVarBinding(var, value);
     const rules::InferredCall& inferred = found->inferred;
     any_ = true;
     Writer writer(&meshes_, inferred.device_mesh,
@@ -83,6 +105,15 @@ class Expander : public ir::FunctionRewriter {
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
     ir::Expr result = found->algorithm({placed, found->rule, inferred.sharding}, &writer);
     BindAs(var, result, inferred, &writer);
+  }
+
+  bool Takes(const ir::Call& call, const Found& found) const {
+    if (calls_ == Calls::kAll) return true;
+    if (!rules::IsExpandedUneven(call.op())) return false;
+    const rules::OpView view = rules::ViewCall(call, rules::StripDistribution(call.ty()));
+    const rules::CallSharding& sharding = found.inferred.sharding;
+    return IsUneven(found.rule, found.rule.operands, view.operands, sharding.operands) ||
+           IsUneven(found.rule, found.rule.results, view.results, sharding.results);
   }
 
   /*! \brief Binds `var` to a value of `type`, of which the shards are made. */
@@ -115,6 +146,7 @@ class Expander : public ir::FunctionRewriter {
     Bind(var, ir::MakeTuple(fields));
   }
 
+  const Calls calls_;
   const Creations creations_;
   op::MeshTable& meshes_;
   bool any_ = false;
@@ -126,14 +158,16 @@ bool IsSharded(const ir::Call& call, op::MeshTable* meshes) {
   return Find(call, meshes).has_value();
 }
 
-ir::IRModule ExpandSharded(const ir::IRModule& mod) {
+namespace {
+
+ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
   op::MeshTable meshes(mod.global_infos());
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined() || !Expander::MayApply(function)) continue;
-    Expander expander(function, &meshes);
+    Expander expander(function, calls, &meshes);
     ir::Function expanded = expander.RewriteFunction(function);
     if (!expander.any()) continue;
     functions.Set(gv, expanded);
@@ -141,6 +175,11 @@ ir::IRModule ExpandSharded(const ir::IRModule& mod) {
   }
   return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;
 }
+
+}  // namespace
+
+ir::IRModule ExpandSharded(const ir::IRModule& mod) { return Expand(mod, Calls::kAll); }
+ir::IRModule ExpandUneven(const ir::IRModule& mod) { return Expand(mod, Calls::kUneven); }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def("distir.transform.ExpandSharded", [] {

@@ -14,6 +14,9 @@ namespace expand {
 /*! \brief Rewrites the calls of which a special factor is sharded, see expand/algorithm.h; the
  * and makes values in pieces, see expand/creation.h; the module itself where there is neither. */
 ir::IRModule ExpandSharded(const ir::IRModule& mod);
+/*! \brief Rewrites only the calls of which a special factor is uneven, before they are padded,
+ * where their algorithm takes that (rules/tails.h); the module itself where there are none. */
+ir::IRModule ExpandUneven(const ir::IRModule& mod);
 /*! \brief Whether a call on DTensors has to be expanded. */
 bool IsSharded(const ir::Call& call, op::MeshTable* meshes);
 

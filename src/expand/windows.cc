@@ -27,6 +27,7 @@ const ir::GlobalFunction kPermuteDims("relax.op.permute_dims");
 constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 constexpr DLDataType kInt64{kDLInt, 64, 1};
 
+using rules::Sizes;
 using rules::WindowDim;
 using rules::WindowKind;
 using rules::Windows;
@@ -34,6 +35,7 @@ using rules::Windows;
 /*! \brief What the shards of the result along one dimension look at. */
 struct Looked {
   int64_t shards;
+  int64_t block;                          // elements of the result per shard
   int64_t begin;                          // of the first shard, in the data
   int64_t step;                           // from one shard to the next
   int64_t length;                         // per shard
@@ -44,16 +46,20 @@ int64_t CeilDivide(int64_t a, int64_t b) { return -((-a) / b) + (a > 0 && a % b 
 int64_t FloorDivide(int64_t a, int64_t b) { return -CeilDivide(-a, b); }
 
 Looked LookedAt(const WindowDim& dim, WindowKind kind, int64_t shards) {
-  const int64_t block = dim.result_size / shards;
+  int64_t block = mesh::EvenExtent(dim.result_size, shards) / shards;
   if (kind != WindowKind::kTransposed) {
-    return {shards, -dim.before, block * dim.stride, (block - 1) * dim.stride + dim.extent(), 0, 0,
-            0};
+    return {
+        shards, block, -dim.before, block * dim.stride, (block - 1) * dim.stride + dim.extent(), 0,
+        0,      0};
   }
+  // The first element of every shard has to stand at the same place between two strides.
+  block = mesh::EvenExtent(block, dim.stride);
   const int64_t first = CeilDivide(dim.before - dim.extent() + 1, dim.stride);
   const int64_t last = FloorDivide(dim.before + block - 1, dim.stride);
   const int64_t length = last - first + 1, crop = dim.before - first * dim.stride;
   const int64_t over = (length - 1) * dim.stride + dim.extent() - crop - block;
   return {shards,
+          block,
           first,
           block / dim.stride,
           length,
@@ -162,7 +168,7 @@ ir::Expr PartCounted(const WindowDim& dim, const Counted& counted, const Looked&
                Integers{dim.dilation}, false, true, ffi::String("NCW"), ffi::String("NCW"));
   ffi::Array<ir::Expr> shape;
   for (int d = 0; d < rank; ++d)
-    shape.push_back(ir::MakeInt(d == dim.result_dim ? dim.result_size : 1));
+    shape.push_back(ir::MakeInt(d == dim.result_dim ? looked.shards * looked.block : 1));
   return w->Reshape(part, shape);
 }
 
@@ -205,6 +211,9 @@ ir::Expr WithWindows(const SpecialCall& call, Writer* writer) {
   const size_t rank = windows.dims.size();
   std::vector<int64_t> padding(2 * rank), output_padding(rank);
   std::vector<int64_t> of_data(RankOf(args[0]), 1), of_result(of_data.size(), 1);
+  ffi::Array<ir::Expr> shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
+  args.Set(0, w->Even(args[0], windows.data_batch));
+  shape.Set(windows.result_batch, ir::ShapeOf(TensorTypeOf(args[0]))[windows.data_batch]);
   std::vector<std::pair<WindowDim, Looked>> looked_at;
   for (size_t i = 0; i < rank; ++i) {
     const WindowDim& dim = windows.dims[i];
@@ -220,6 +229,7 @@ ir::Expr WithWindows(const SpecialCall& call, Writer* writer) {
     padding[rank + i] = looked.after;
     output_padding[i] = looked.output_padding;
     of_data[dim.data_dim] = of_result[dim.result_dim] = shards;
+    shape.Set(dim.result_dim, ir::MakeInt(shards * looked.block));
     looked_at.emplace_back(dim, looked);
   }
   ir::Node attrs = WithList(call.attrs(), "padding", padding);
@@ -228,16 +238,19 @@ ir::Expr WithWindows(const SpecialCall& call, Writer* writer) {
   args.Set(0, ShardsInBatch(ir::ShapeOf(TensorTypeOf(args[0])), windows.data_batch, of_data)
                   .Merge(args[0], w));
   ir::Expr apart = w->Place(ir::MakeCall(call.call.ty(), call.call.op(), args, attrs));
-  ir::Expr result = ShardsInBatch(ir::ShapeOf(ir::TensorType::Cast(call.result())),
-                                  windows.result_batch, of_result)
-                        .Part(apart, w);
-  if (windows.kind != WindowKind::kMean) return result;
-  // Windows have been counted whole.
-  for (const auto& [dim, looked] : looked_at) {
-    const Counted counted(dim, windows.counts_padding);
-    if (counted.HasAll(dim)) continue;
-    ir::Expr part = PartCounted(dim, counted, looked, data.dims[dim.data_dim], RankOf(result), w);
-    result = w->Cast(w->Write(kDivide, w->Cast(result, kFloat32), part), dtype);
+  ir::Expr result = ShardsInBatch(shape, windows.result_batch, of_result).Part(apart, w);
+  if (windows.kind == WindowKind::kMean) {
+    // Windows have been counted whole.
+    for (const auto& [dim, looked] : looked_at) {
+      const Counted counted(dim, windows.counts_padding);
+      if (counted.HasAll(dim)) continue;
+      ir::Expr part = PartCounted(dim, counted, looked, data.dims[dim.data_dim], RankOf(result), w);
+      result = w->Cast(w->Write(kDivide, w->Cast(result, kFloat32), part), dtype);
+    }
+  }
+  const Sizes sizes = rules::StaticSizes(ir::TensorType::Cast(call.result()));
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] >= 0) result = w->Resized(result, static_cast<int>(d), sizes[d]);
   }
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
@@ -154,6 +155,18 @@ ir::Expr Writer::Move(const ir::Expr& x, int dim, int64_t size,
   shape.Set(dim, ir::MakeInt(size));
   ir::DTensorType target = TypeOf(ir::MakeTensorType(shape, type), ShardingOf(x));
   return emit_(op::MakeSegmentExchange(x, target, {{dim, before, size}, segments, fill}));
+}
+
+ir::Expr Writer::Resized(const ir::Expr& x, int dim, int64_t size) {
+  const int64_t have = ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[dim]);
+  if (have == size) return x;
+  return Move(x, dim, size, {{0, 0, 1, std::min(have, size)}}, op::kAnyFill);
+}
+
+ir::Expr Writer::Even(const ir::Expr& x, int dim) {
+  const int64_t have = ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[dim]);
+  if (have < 0) return x;
+  return Resized(x, dim, mesh::EvenExtent(have, mesh::NumShards(ShardingOf(x).dims[dim])));
 }
 
 Writer Writer::OnViewOf(const std::vector<mesh::AxisList>& lists) const {

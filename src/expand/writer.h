@@ -66,6 +66,11 @@ class Writer {
   /*! \brief A segment exchange; the dimension stays sharded as it is. */
   ir::Expr Move(const ir::Expr& x, int dim, int64_t size,
                 const std::vector<mesh::Segment>& segments, const std::string& fill = "0");
+  /*! \brief The value cut or lengthened to `size` along a dimension, with anything behind what it
+   * has; nothing moves where the shards of both extents are of one size. */
+  ir::Expr Resized(const ir::Expr& x, int dim, int64_t size);
+  /*! \brief The value lengthened so that a dimension divides into its shards. */
+  ir::Expr Even(const ir::Expr& x, int dim);
   /*! \brief 0, 1, .. of int64 up to `size`, made whole, then placed. */
   ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
   /*! \brief Which of the shards along `axes` a device has, as dimension `dim` of `rank`, the others

@@ -103,7 +103,7 @@ const std::string& TransferPlans::SegmentPlanOf(const ir::Call& call, op::MeshTa
       {"rank", std::to_string(source.dims.size())},
       {"source_size", local(moved.source_size, source.dims[moved.dim])},
       {"target_size", local(moved.target_size, target.dims[moved.dim])},
-      {"fill", JsonString(move.fill)},
+      {"fill", JsonString(move.fill == op::kAnyFill ? "0" : move.fill)},
       {"pieces", JsonArray(pieces)},
   });
   return plans_.emplace(call.get(), std::move(json)).first->second;

@@ -201,6 +201,11 @@ std::optional<std::vector<int>> ToPlacementOn(const Mesh& view, const Mesh& root
 Sharding FromPlacement(const Mesh& view, const std::vector<int>& axis_to_dim, int ndim,
                        const Mesh& root);
 
+/*! \brief The least extent not below `extent` that divides into so many shards. */
+inline int64_t EvenExtent(int64_t extent, int64_t shards) {
+  return (extent + shards - 1) / shards * shards;
+}
+
 /*!
  * \brief Shape of one shard.
  * \throws ValueError "dimension 1 of size 10 does not divide into 4 shards" where it does not

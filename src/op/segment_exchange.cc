@@ -81,8 +81,8 @@ SegmentMove MoveOf(const ir::Call& call) {
     move.segments.push_back({row[0], row[1], row[2], row[3]});
   }
   auto fill = ir::GetAttr(call.attrs(), "fill").as<ffi::String>();
-  DISTIR_REQUIRE(fill.has_value() && IsNumber(*fill), ValueError)
-      << name << " needs attribute fill, the text of a number";
+  DISTIR_REQUIRE(fill.has_value() && (*fill == kAnyFill || IsNumber(*fill)), ValueError)
+      << name << " needs attribute fill, the text of a number or " << kAnyFill;
   move.fill = *fill;
   mesh::CheckSegments(move.moved, move.segments);
   return move;

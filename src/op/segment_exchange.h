@@ -8,8 +8,9 @@
  *
  * Dimension `dim` of the result has `size` elements; a segment (source, target, step, count) gives
  * the places target, target + 1, .. the elements source, source + step, .. of x. What no segment
- * gives is `fill`, a number. All other dimensions stay as they are. The worked example is in
- * mesh/segments.h. On local tensors the operator has a plan of pieces, see runtime/segment_plan.h:
+ * gives is `fill`, a number, or kAnyFill where it does not matter. All other dimensions stay as
+ * they are. The worked example is in mesh/segments.h. On local tensors the operator has a plan of
+ * pieces, see runtime/segment_plan.h:
  *
  *     y: Tensor((4,)) = R.ccl.segment_exchange(x, plan="..")
  */
@@ -28,6 +29,9 @@ namespace op {
 /*! \brief The name under `relax.dist.`, `relax.ccl.` and `distir.runtime.`. */
 constexpr const char* kSegmentExchange = "segment_exchange";
 
+/*! \brief The fill of places that nobody reads. */
+constexpr const char* kAnyFill = "any";
+
 /*! \brief Whether this is `relax.dist.segment_exchange`. */
 bool IsSegmentExchange(const ir::Expr& op);
 /*! \brief Whether this is `relax.ccl.segment_exchange`. */
@@ -37,7 +41,7 @@ bool IsLocalSegmentExchange(const ir::Expr& op);
 struct SegmentMove {
   mesh::MovedDim moved;
   std::vector<mesh::Segment> segments;
-  std::string fill;  // a number
+  std::string fill;  // a number, or kAnyFill
 };
 
 /*! \brief The call on DTensors; `target` is the type of the result. */

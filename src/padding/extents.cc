@@ -12,8 +12,7 @@ rules::Sizes PaddedTypes::Extents(const ir::DTensorType& type) {
   const mesh::Sharding& sharding = meshes_.ShardingOf(type, &root);
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] < 0 || sharding.dims[d].empty()) continue;
-    int64_t shards = mesh::NumShards(sharding.dims[d]);
-    sizes[d] = (sizes[d] + shards - 1) / shards * shards;
+    sizes[d] = mesh::EvenExtent(sizes[d], mesh::NumShards(sharding.dims[d]));
   }
   return sizes;
 }

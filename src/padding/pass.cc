@@ -4,15 +4,18 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "expand/pass.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/symbolic.h"
 #include "op/collective.h"
+#include "op/segment_exchange.h"
 #include "padding/extents.h"
 #include "padding/tail_writer.h"
 #include "rules/infer_type.h"
@@ -124,6 +127,7 @@ class Padder : public TailWriter {
     for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || types_.IsUneven(arg.ty());
     if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
     if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
+    if (op::IsSegmentExchange(call.op())) return Exchange(var, call);
     if (ir::IsOp(call.op(), "relax.shape_of")) {
       Bind(var, ir::DTensorType::Cast(call.args()[0].ty()).tensor_ty().shape());
       return;
@@ -136,6 +140,15 @@ class Padder : public TailWriter {
     FunctionRewriter::RewriteVarBinding(var, value);
     if (!ir::If::Is(value) && HasZeroTail(Rewrite(value)))
       has_zero_tail_.insert(Rewrite(var).get());
+  }
+
+  /*! \brief Binds `var` to the value, placed as in its padded type. */
+  void BindPlaced(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& type) {
+    if (ir::StructurallyEqual(value.ty(), type)) {
+      Alias(var, value);
+    } else {
+      Bind(var, op::MakeRedistribute(value, type), type);
+    }
   }
 
   void CallFunction(const ir::Var& var, const ir::Call& call) {
@@ -169,12 +182,7 @@ class Padder : public TailWriter {
     }
     Sizes have = types_.Extents(source), want = types_.Extents(target);
     if (!(have == want)) value = Resized(Gathered(var, value, source, want), want);
-    ir::Type type = types_.Padded(target);
-    if (ir::StructurallyEqual(value.ty(), type)) {
-      Alias(var, value);
-    } else {
-      Bind(var, op::MakeRedistribute(value, ir::DTensorType::Cast(type)), type);
-    }
+    BindPlaced(var, value, Padded(target));
     if (is_zero) has_zero_tail_.insert(Rewrite(var).get());
   }
 
@@ -228,6 +236,36 @@ class Padder : public TailWriter {
                 op::MakeRedistribute(value, meshes_.TypeOf(padded.tensor_ty(), root, sharding)));
   }
 
+  // ---- segment exchanges
+
+  // Padding is behind all elements, so segments lead from and to the places that they did.
+  void Exchange(const ir::Var& var, const ir::Call& call) {
+    op::SegmentMove move = op::MoveOf(call);
+    const int dim = move.moved.dim;
+    auto source = ir::DTensorType::Cast(call.args()[0].ty());
+    auto target = ir::DTensorType::Cast(var.ty());
+    const bool gives_all =
+        move.fill == op::kAnyFill ||
+        (move.segments.size() == 1 && move.segments[0].count == move.moved.target_size);
+    move.moved.source_size = types_.Extents(source)[dim];
+    move.moved.target_size = types_.Extents(target)[dim];
+    ir::Expr value = Rewrite(call.args()[0]);
+    if (gives_all && StaysInPlace(move)) return BindPlaced(var, value, Padded(target));
+    ir::Var result = Bind(var, op::MakeSegmentExchange(value, Padded(target), move));
+    const std::vector<int> uneven = types_.UnevenDims(source);
+    const bool others_are_zero =
+        HasZeroTail(value) ||
+        std::all_of(uneven.begin(), uneven.end(), [dim](int d) { return d == dim; });
+    if (move.fill == "0" && others_are_zero) has_zero_tail_.insert(result.get());
+  }
+
+  /*! \brief Whether every element has the place in the result that it had. */
+  static bool StaysInPlace(const op::SegmentMove& move) {
+    if (move.segments.size() != 1 || move.moved.source_size != move.moved.target_size) return false;
+    const mesh::Segment& segment = move.segments[0];
+    return segment.source == 0 && segment.target == 0 && segment.step == 1;
+  }
+
   // ---- operators
 
   void CallOperator(const ir::Var& var, const ir::Call& call) {
@@ -279,7 +317,7 @@ class Padder : public TailWriter {
         Sizes padded = types_.Extents(types[i]);
         for (size_t d = 0; d < padded.size(); ++d) {
           for (int f : tensors[i][d]) {
-            if (!rule.factors[f].may_be_uneven) continue;
+            if (!rule.factors[f].may_be_uneven || rule.factors[f].moves()) continue;
             if (extents.emplace(f, padded[d]).first->second != padded[d])
               RefuseUneven(var, rules::CalleeName(call), types[i], static_cast<int>(d));
           }
@@ -412,15 +450,20 @@ NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types) {
 
 }  // namespace
 
-ir::IRModule PadShards(const ir::IRModule& mod) {
+ir::IRModule PadShards(const ir::IRModule& given) {
+  std::unordered_set<const ffi::Object*> uneven, called;
+  {
+    op::MeshTable meshes(given.global_infos());
+    PaddedTypes types(&meshes);
+    for (const auto& [gv, base] : given.functions()) {
+      ir::Function function = ir::Function::Cast(base);
+      if (function.defined() && HasUneven(function, &types)) uneven.insert(gv.get());
+    }
+  }
+  if (uneven.empty()) return given;
+  const ir::IRModule mod = expand::ExpandUneven(given);
   op::MeshTable meshes(mod.global_infos());
   PaddedTypes types(&meshes);
-  std::unordered_set<const ffi::Object*> uneven, called;
-  for (const auto& [gv, base] : mod.functions()) {
-    ir::Function function = ir::Function::Cast(base);
-    if (function.defined() && HasUneven(function, &types)) uneven.insert(gv.get());
-  }
-  if (uneven.empty()) return mod;
   for (const auto& [gv, base] : mod.functions()) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined()) continue;

@@ -11,8 +11,9 @@ namespace distir {
 namespace padding {
 
 /*!
- * \brief Pads every dimension that its shards do not divide, and masks what a reduction would see
- * of the padding.
+ * \brief Expands calls that look or move along a dimension which its shards do not divide, where
+ * their algorithms take that (expand/pass.h), then pads every such dimension, and masks what a
+ * reduction would see of the padding.
  *
  * Precondition: an operator's tensors are uneven only along factors that may be (PropagateSharding
  * sees to it). Postcondition: every static dimension divides. Parameters of functions, and

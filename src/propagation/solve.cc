@@ -365,8 +365,10 @@ class AxisSolver {
       }
       rules::Factor whole = {slot.info->sizes[d], rules::FactorKind::kParallel};
       const rules::FactorList& factors = (*view.tensor)[d];
-      whole.may_be_uneven = factors.size() == 1 && rule.factors[factors[0]].may_be_uneven &&
-                            rule.factors[factors[0]].size == whole.size;
+      if (factors.size() == 1) {
+        const rules::Factor& factor = rule.factors[factors[0]];
+        whole.may_be_uneven = factor.may_be_uneven && (factor.moves() || factor.size == whole.size);
+      }
       AxisList extended =
           rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used), whole);
       if (mesh::NumShards(extended) <= mesh::NumShards(current)) continue;

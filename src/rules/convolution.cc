@@ -87,19 +87,20 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
   return ir::WithField(attrs, "groups", std::max<int64_t>(1, groups * part / whole));
 }
 
-const RuleTable kTable("convolution",
-                       {"batch, output channels, groups", "input channels: sum",
-                        "spatial dimensions of coprime extents; channels of blocked layouts",
-                        "spatial dimensions: every shard gets what its windows look at"},
-                       {{"relax.nn.conv1d", ConvRule<&kConv1d, false>, -1, LocalGroups<&kConv1d>},
-                        {"relax.nn.conv2d", ConvRule<&kConv2d, false>, -1, LocalGroups<&kConv2d>},
-                        {"relax.nn.conv3d", ConvRule<&kConv3d, false>, -1, LocalGroups<&kConv3d>},
-                        {"relax.nn.conv1d_transpose", ConvRule<&kConv1dTranspose, true>, -1,
-                         LocalGroups<&kConv1dTranspose>},
-                        {"relax.nn.conv2d_transpose", ConvRule<&kConv2dTranspose, true>, -1,
-                         LocalGroups<&kConv2dTranspose>},
-                        {"relax.nn.conv3d_transpose", ConvRule<&kConv3dTranspose, true>, -1,
-                         LocalGroups<&kConv3dTranspose>}});
+const RuleTable kTable(
+    "convolution",
+    {"batch, output channels, groups", "input channels: sum",
+     "spatial dimensions of one element or unknown extent; channels of blocked layouts",
+     "spatial dimensions: every shard gets what its windows look at"},
+    {{"relax.nn.conv1d", ConvRule<&kConv1d, false>, -1, LocalGroups<&kConv1d>},
+     {"relax.nn.conv2d", ConvRule<&kConv2d, false>, -1, LocalGroups<&kConv2d>},
+     {"relax.nn.conv3d", ConvRule<&kConv3d, false>, -1, LocalGroups<&kConv3d>},
+     {"relax.nn.conv1d_transpose", ConvRule<&kConv1dTranspose, true>, -1,
+      LocalGroups<&kConv1dTranspose>},
+     {"relax.nn.conv2d_transpose", ConvRule<&kConv2dTranspose, true>, -1,
+      LocalGroups<&kConv2dTranspose>},
+     {"relax.nn.conv3d_transpose", ConvRule<&kConv3dTranspose, true>, -1,
+      LocalGroups<&kConv3dTranspose>}});
 
 }  // namespace
 

@@ -57,6 +57,12 @@ struct Factor {
    * move, else of the operands. */
   double exchanged_part = 0;
 
+  /*! \brief Whether the dimensions that it makes up may have other extents than its size: elements
+   * move between its shards, whatever each of them has. */
+  bool moves() const {
+    return exchanged == Exchanged::kMoved || exchanged == Exchanged::kNeighbours;
+  }
+
   bool operator==(const Factor& other) const {
     return size == other.size && kind == other.kind && reduction == other.reduction &&
            may_be_uneven == other.may_be_uneven && stays == other.stays &&

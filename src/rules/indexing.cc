@@ -199,12 +199,12 @@ FactorRule Take(const OpView& view) {
 }
 
 const RuleTable kTable("indexing",
-                       {"others", "", "axis, where its extents have no common divisor",
+                       {"others", "", "axis, where an extent is one or unknown",
                         "axis: every shard gets the elements that it lacks"},
                        {{"relax.concat", Concat}, {"relax.flip", Flip}, {"relax.split", Split}});
 const RuleTable kSlice("indexing",
                        {"dimensions that are not cut or padded", "",
-                        "others of unknown or coprime extents",
+                        "others, where an extent is one or unknown",
                         "others: every shard gets the elements that it lacks"},
                        {{"relax.strided_slice", StridedSlice, /*shape_argument=*/-1,
                          /*local_attrs=*/nullptr, LocalEnds},

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <optional>
 
 #include "rules/projection.h"
@@ -27,18 +26,19 @@ inline int SpecialIfKnown(const ir::TensorType& type, int dim, RuleBuilder* buil
 }
 
 /*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
- * they are shared out alike, each tensor's own extent evenly. No factor where a size is unknown or
- * none divides all. `stays` is the factor's.
+ * they are shared out alike, each tensor's own extent as evenly as can be; its size is the least
+ * extent. No factor where an extent is unknown or 1. `stays` is the factor's. The operator is
+ * expanded where it is uneven (rules/tails.h).
  * \param elements The most that a shard of the (only) result gets from others; not more than it
  * has. */
 inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays, RuleBuilder* builder,
                                      double elements = std::numeric_limits<double>::infinity()) {
-  int64_t size = 0;
+  int64_t size = std::numeric_limits<int64_t>::max();
   for (const auto* tensors : {&view.operands, &view.results}) {
     for (const ir::TensorType& type : *tensors) {
       const int64_t extent = StaticSizes(type)[dim];
       if (extent <= 0) return std::nullopt;
-      size = std::gcd(size, extent);
+      size = std::min(size, extent);
     }
   }
   if (size <= 1) return std::nullopt;

@@ -19,7 +19,8 @@ enum class Padding {
   // And special ones: an element follows from its position in the whole, if at all, or is looked up
   // by it.
   kPositions,
-  kAll,  // parallel ones and reductions
+  kAll,       // parallel ones and reductions
+  kExpanded,  // all of these and special ones: their algorithm takes uneven shards
 };
 
 struct PaddingOf {
@@ -31,7 +32,7 @@ constexpr PaddingOf kFamilies[] = {
     {"attention", Padding::kParallel},
     {"broadcast", Padding::kParallel},
     {"contraction", Padding::kAll},
-    {"convolution", Padding::kAll},
+    {"convolution", Padding::kExpanded},
     {"create", Padding::kParallel},
     {"elementwise", Padding::kParallel},
     {"elementwise binary", Padding::kParallel},
@@ -39,7 +40,7 @@ constexpr PaddingOf kFamilies[] = {
     {"elementwise unary", Padding::kParallel},
     {"gather", Padding::kPositions},
     {"identity", Padding::kParallel},
-    {"normalization", Padding::kParallel},
+    {"normalization", Padding::kExpanded},
     {"pooling", Padding::kParallel},
     {"quantization", Padding::kParallel},
     {"reduction", Padding::kAll},
@@ -50,24 +51,34 @@ constexpr PaddingOf kFamilies[] = {
 // These come before their families.
 constexpr PaddingOf kOperators[] = {
     {"relax.arange", Padding::kPositions},
-    {"relax.concat", Padding::kParallel},
-    {"relax.cumprod", Padding::kParallel},
-    {"relax.cumsum", Padding::kParallel},
+    {"relax.concat", Padding::kExpanded},
+    {"relax.cumprod", Padding::kPositions},
+    {"relax.cumsum", Padding::kPositions},
     {"relax.eye", Padding::kPositions},
     {"relax.eye_like", Padding::kPositions},
-    {"relax.flip", Padding::kParallel},
+    {"relax.flip", Padding::kExpanded},
     {"relax.hamming_window", Padding::kNone},    // its values follow from its size
     {"relax.layout_transform", Padding::kNone},  // may split what is padded
     {"relax.median", Padding::kNone},            // sorts: a tail may be no number
-    {"relax.nn.pad", Padding::kParallel},
+    {"relax.mean", Padding::kExpanded},
+    {"relax.nn.avg_pool1d", Padding::kExpanded},
+    {"relax.nn.avg_pool2d", Padding::kExpanded},
+    {"relax.nn.avg_pool3d", Padding::kExpanded},
+    {"relax.nn.max_pool1d", Padding::kExpanded},
+    {"relax.nn.max_pool2d", Padding::kExpanded},
+    {"relax.nn.max_pool3d", Padding::kExpanded},
+    {"relax.nn.pad", Padding::kExpanded},
     {"relax.one_hot", Padding::kPositions},
     {"relax.shape_of", Padding::kParallel},
     {"relax.slice_scatter", Padding::kParallel},
-    {"relax.split", Padding::kParallel},
-    {"relax.strided_slice", Padding::kParallel},
+    {"relax.split", Padding::kExpanded},
+    {"relax.std", Padding::kExpanded},
+    {"relax.strided_slice", Padding::kExpanded},
     {"relax.take", Padding::kPositions},
+    {"relax.tile", Padding::kExpanded},
     {"relax.tril", Padding::kPositions},
     {"relax.triu", Padding::kPositions},
+    {"relax.variance", Padding::kExpanded},
 };
 
 // Division of integers by zero ends the process.
@@ -92,6 +103,40 @@ Padding Find(const PaddingOf (&table)[n], const char* name, Padding otherwise) {
     if (std::strcmp(row.name, name) == 0) return row.padding;
   }
   return otherwise;
+}
+
+bool MayReduce(const Factor& factor, const FactorRule& rule) {
+  switch (factor.reduction) {
+    case mesh::Reduction::kSum:
+    case mesh::Reduction::kProd:
+    case mesh::Reduction::kMax:
+    case mesh::Reduction::kMin:
+      return true;
+    case mesh::Reduction::kMean:
+      // The mean of what is there is its sum over their number.
+      for (const Factor& other : rule.factors) {
+        if (other.kind == FactorKind::kReduction && other.size < 0) return false;
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
+/*! \brief Whether operators padded so may be padded along a factor. */
+bool Covers(Padding padding, const Factor& factor, const FactorRule& rule) {
+  const bool is_expanded = padding == Padding::kExpanded;
+  switch (factor.kind) {
+    case FactorKind::kParallel:
+      return padding != Padding::kNone;
+    case FactorKind::kReduction:
+      return (is_expanded || padding == Padding::kAll) && MayReduce(factor, rule);
+    case FactorKind::kSpecial:
+      return is_expanded || padding == Padding::kPositions;
+    case FactorKind::kReplicate:
+      return false;
+  }
+  return false;
 }
 
 Padding PaddingFor(const RuleEntry& entry) {
@@ -137,24 +182,6 @@ bool HasNeutralElements(const ir::TensorType& type) {
          dtype.code == kDLBfloat || dtype.code == kDLBool;
 }
 
-bool MayReduce(const Factor& factor, const FactorRule& rule) {
-  switch (factor.reduction) {
-    case mesh::Reduction::kSum:
-    case mesh::Reduction::kProd:
-    case mesh::Reduction::kMax:
-    case mesh::Reduction::kMin:
-      return true;
-    case mesh::Reduction::kMean:
-      // The mean of what is there is its sum over their number.
-      for (const Factor& other : rule.factors) {
-        if (other.kind == FactorKind::kReduction && other.size < 0) return false;
-      }
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
@@ -162,12 +189,8 @@ void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
   if (padding == Padding::kNone) return;
   bool any = false;
   for (Factor& factor : rule->factors) {
-    bool may_be = factor.kind == FactorKind::kParallel ||
-                  (factor.kind == FactorKind::kSpecial && padding == Padding::kPositions &&
-                   !BringsWithin(view)) ||
-                  (factor.kind == FactorKind::kReduction && padding == Padding::kAll &&
-                   MayReduce(factor, *rule));
-    factor.may_be_uneven = may_be && factor.size > 1;
+    factor.may_be_uneven = factor.size > 1 && Covers(padding, factor, *rule) &&
+                           (factor.kind != FactorKind::kSpecial || !BringsWithin(view));
     any = any || factor.may_be_uneven;
   }
   if (!any) return;
@@ -179,7 +202,7 @@ void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
         for (int f : tensors[i][d]) {
           Factor& factor = rule->factors[f];
           if (!factor.may_be_uneven) continue;
-          bool is_whole = tensors[i][d].size() == 1 && sizes[d] == factor.size;
+          bool is_whole = tensors[i][d].size() == 1 && (factor.moves() || sizes[d] == factor.size);
           bool is_writable = factor.kind != FactorKind::kReduction || HasNeutralElements(types[i]);
           factor.may_be_uneven = is_whole && is_writable;
         }
@@ -209,6 +232,11 @@ Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int 
   // A position outside of the table would be read, or written to.
   if (operand > 0 && IsOneOf(view.call.op(), kAtPositions)) return Tail::kZero;
   return Tail::kAny;
+}
+
+bool IsExpandedUneven(const ir::Expr& op) {
+  const RuleEntry* entry = FindRule(op);
+  return entry != nullptr && PaddingFor(*entry) == Padding::kExpanded;
 }
 
 bool MovesTails(const ir::Expr& op) { return IsOneOf(op, kMoves); }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "rules/layout.h"
 
@@ -157,8 +156,8 @@ bool IsBlockwise(const WindowDim& dim, WindowKind kind) {
          dim.extent() <= dim.stride && dim.data_size == dim.result_size * dim.stride;
 }
 
-/*! \brief What the number of shards must divide; 1 where there can be none. */
-int64_t ShardableSize(const WindowDim& dim, const Windows& windows, DLDataType dtype) {
+/*! \brief The most shards that there may be; 1 where there can be none. */
+int64_t MostShards(const WindowDim& dim, const Windows& windows, DLDataType dtype) {
   if (dim.data_size <= 0 || dim.result_size <= 0) return 1;
   const bool is_float = dtype.code == kDLFloat || dtype.code == kDLBfloat;
   switch (windows.kind) {
@@ -166,9 +165,8 @@ int64_t ShardableSize(const WindowDim& dim, const Windows& windows, DLDataType d
       // Every shard's first element has to stand at the same place between two strides.
       const int64_t gap = dim.extent() - 1 - dim.before;
       const int64_t past = ((gap % dim.stride) + dim.stride) % dim.stride;
-      if (dim.dilation != 1 || dim.result_size % dim.stride != 0 || past > dim.extent() - 1)
-        return 1;
-      return std::gcd(dim.data_size, dim.result_size / dim.stride);
+      if (dim.dilation != 1 || past > dim.extent() - 1) return 1;
+      break;
     }
     case WindowKind::kMean:
     case WindowKind::kMaximum:
@@ -181,7 +179,7 @@ int64_t ShardableSize(const WindowDim& dim, const Windows& windows, DLDataType d
     case WindowKind::kConvolution:
       break;
   }
-  return std::gcd(dim.data_size, dim.result_size);
+  return std::min(dim.data_size, dim.result_size);
 }
 
 /*! \brief How many elements of the data a shard gets from others. */
@@ -203,14 +201,16 @@ void AddWindowFactors(const OpView& view, RuleBuilder* builder) {
   if (!windows) return;
   const DLDataType dtype = view.operands[0].dtype().dtype();
   for (const WindowDim& dim : windows->dims) {
-    if (IsBlockwise(dim, windows->kind)) {
+    const int64_t size = MostShards(dim, *windows, dtype);
+    // An odd number of blocks does not divide into the usual numbers of shards.
+    const bool is_taken_apart = size > 1 && dim.stride > 1 && dim.result_size % 2 != 0;
+    if (IsBlockwise(dim, windows->kind) && !is_taken_apart) {
       const int factor = builder->Parallel(dim.result_size);
       builder->Operand(0, dim.data_dim, factor);
       if (dim.stride > 1) builder->Operand(0, dim.data_dim, builder->Replicate(dim.stride));
       builder->Result(0, dim.result_dim, factor);
       continue;
     }
-    const int64_t size = ShardableSize(dim, *windows, dtype);
     if (size <= 1) continue;
     const double halo = static_cast<double>(Halo(dim, windows->kind));
     const int factor =

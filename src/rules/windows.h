@@ -45,7 +45,7 @@ std::optional<Windows> WindowsOf(const OpView& view);
 /*!
  * \brief Gives each spatial dimension of data (the first operand) and result a factor: parallel
  * where no window looks into another shard, special where windows of a shard can be gathered from
- * its neighbours; none where the extents have no common divisor.
+ * its neighbours. The operators of a special one are expanded where it is uneven (rules/tails.h).
  */
 void AddWindowFactors(const OpView& view, RuleBuilder* builder);
 

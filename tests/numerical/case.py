@@ -8,7 +8,6 @@ results ``("ij",)``, combined ``"k"``.
 
 from __future__ import annotations
 
-import math
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -57,6 +56,9 @@ class Case:
     """Letters over which shards are combined by a reduction."""
     special: str = ""
     """Letters along which the operator looks, and that a special algorithm may keep sharded."""
+    moves: bool = False
+    """Whether elements move between the shards along these, so that their dimensions may have other
+    extents in every tensor, and shards need not divide them; ``sizes`` has the least extents."""
     stays: bool = False
     """Whether these are sharded only where operands and results both are by their other uses."""
     communicates: frozenset[str] = frozenset({"all_reduce"})
@@ -159,14 +161,18 @@ def draw(rng: np.random.Generator, operand: Operand) -> np.ndarray:
 
 def moved_along(letters: str, shapes: Sequence[Sequence[int]]) -> tuple[str, dict[str, Any]]:
     """Letters for the dimensions marked ``.``, along which elements move to other shards, and what
-    else a case says of them: shards must divide the extents of all tensors."""
+    else a case says of them."""
     sizes = {}
     for name in "pqrs"[: letters.count(".")]:
         dim = len(parse_letters(letters[: letters.index(".")]))
-        sizes[name] = math.gcd(*(shape[dim] for shape in shapes))
+        sizes[name] = min(shape[dim] for shape in shapes)
         letters = letters.replace(".", name, 1)
-    communicates = frozenset({"segment_exchange"})
-    return letters, {"special": "".join(sizes), "sizes": sizes, "communicates": communicates}
+    return letters, {
+        "special": "".join(sizes),
+        "moves": True,
+        "sizes": sizes,
+        "communicates": frozenset({"segment_exchange"}),
+    }
 
 
 def broadcast_letters(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> list[str]:

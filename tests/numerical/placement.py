@@ -81,6 +81,10 @@ class _Claims:
             axes = [axis for axis, dim in enumerate(dims) if dim == d and self.mesh[axis] > 1]
             for name in names:
                 size, taken = self.sizes[name], []
+                if name in self.case.special and self.case.moves:
+                    while axes and self._count((*taken, axes[0])) <= size:
+                        taken.append(axes.pop(0))
+                    size = 1
                 while axes and size % self.mesh[axes[0]] == 0:
                     size //= self.mesh[axes[0]]
                     taken.append(axes.pop(0))

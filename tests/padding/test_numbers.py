@@ -3,17 +3,15 @@
 import ml_dtypes
 import numpy as np
 import pytest
-import tvm
 from tvm import relax
 from tvm.relax.distributed import Placement
-from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.op.distributed import annotate_sharding
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
 
-from .checks import assert_same_numbers, whole
+from .checks import assert_same_numbers, whole, without_masks
 from .programs import FOUR, PAIR, RUNS, SQUARE, TALL, Program
 
 
@@ -211,30 +209,6 @@ def test_strided_inputs_and_results_as_inputs(session_of):
 
 
 # ---- sabotage
-
-
-@mutator
-class WithoutMasks(PyExprMutator):
-    """Every masked value as it was before."""
-
-    count = 0
-
-    def visit_call_(self, call):
-        call = super().visit_call_(call)
-        if not call.op.same_as(tvm.ir.Op.get("relax.where")):
-            return call
-        self.count += 1
-        return call.args[1]
-
-
-def without_masks(mod):
-    change = WithoutMasks(mod)
-    functions = {
-        var: change.visit_expr(f) if isinstance(f, relax.Function) else f
-        for var, f in mod.functions.items()
-    }
-    assert change.count > 0
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 @pytest.mark.parametrize("index", range(6))

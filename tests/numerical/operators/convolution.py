@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,7 +74,7 @@ def sizes_of(
 
 
 def spatial(data, kernel, options, transposed) -> dict[str, int]:
-    """Extents that the shards of the spatial dimensions, p, q and r, must divide."""
+    """The most shards of the spatial dimensions, p, q and r."""
     rank = len(data) - 2
     listed = {
         key: (value,) * rank if isinstance(value, int) else value
@@ -91,10 +90,9 @@ def spatial(data, kernel, options, transposed) -> dict[str, int]:
         around = padding[i] + padding[i + rank if len(padding) > rank else i]
         if transposed:
             result = (size - 1) * stride + width - around + extra
-            sizes[name] = math.gcd(size, result // stride) if result % stride == 0 else 1
         else:
             result = (size + around - listed["dilation"][i] * (width - 1) - 1) // stride + 1
-            sizes[name] = math.gcd(size, result)
+        sizes[name] = min(size, result)
     return sizes
 
 
@@ -123,6 +121,7 @@ def convolutions() -> Iterator[Case]:
                 ),
                 combined="c",
                 special="" if is_block else named,
+                moves=True,
                 communicates=frozenset({"segment_exchange"}),
                 sizes=sizes_of(data, kernel, groups, transposed) | places,
                 exact=dtype == "int8",
@@ -144,6 +143,7 @@ def layouts() -> Iterator[Case]:
             ),
             combined="c",
             special="pq",
+            moves=True,
             communicates=frozenset({"segment_exchange"}),
         )
     yield Case(
@@ -154,8 +154,9 @@ def layouts() -> Iterator[Case]:
         lambda x, w: nn.conv1d(x, w, data_layout="NWC", kernel_layout="WIO"),
         combined="c",
         special="p",
+        moves=True,
         communicates=frozenset({"segment_exchange"}),
-        sizes={"p": 2},
+        sizes={"p": 6},
     )
 
 

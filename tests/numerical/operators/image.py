@@ -11,7 +11,7 @@ from tvm.relax.op.grad import avg_pool2d_backward, max_pool2d_backward
 
 from ..case import Case, Operand
 
-SPATIAL = {1: (6,), 2: (6, 5), 3: (4, 6, 5)}
+SPATIAL = {1: (6,), 2: (6, 5), 3: (7, 6, 5)}
 EVEN = {1: (16,), 2: (8, 12), 3: (4, 8, 4)}
 
 
@@ -29,9 +29,10 @@ def looked_along(spatial: tuple[int, ...], options: dict[str, Any]) -> dict[str,
             and (last + 1) * stride < size + padding
         ):
             last += 1
-        sizes[name] = math.gcd(size, last + 1)
+        sizes[name] = min(size, last + 1)
     return {
         "special": "".join(sizes),
+        "moves": True,
         "sizes": sizes,
         "communicates": frozenset({"segment_exchange"}),
     }
@@ -112,19 +113,20 @@ def pooling() -> Iterator[Case]:
     yield Case(
         "relax.nn.max_pool2d",
         "blocked channels ",
-        (Operand((4, 2, 6, 6, 4), "nc..b"),),
-        ("nc..b",),
+        (Operand((4, 2, 6, 6, 4), "ncpqb"),),
+        ("ncpqb",),
         lambda x: nn.max_pool2d(x, 2, layout="NCHW4c"),
         exact=True,
+        **looked_along((6, 6), {"pool_size": 2}),
     )
     yield Case(
         "relax.nn.max_pool2d",
         "int32 ",
-        (Operand((4, 8, 6, 6), "nc(px)(qy)", "int32"),),
+        (Operand((4, 8, 6, 6), "ncpq", "int32"),),
         ("ncpq",),
         lambda x: nn.max_pool2d(x, 2, 2),
-        sizes={"p": 3, "q": 3, "x": 2, "y": 2},
         exact=True,
+        **looked_along((6, 6), {"pool_size": 2, "strides": 2}),
         numpy=lambda x: x.reshape(4, 8, 3, 2, 3, 2).max((3, 5)),
     )
     yield Case(

@@ -248,6 +248,7 @@ def joined() -> Iterator[Case]:
             (result,),
             lambda x, repeats=repeats: R.tile(x, repeats),
             special="pq",
+            moves=True,
             communicates=frozenset({"segment_exchange"}),
             exact=True,
             numpy=lambda x, repeats=repeats: np.tile(x, repeats),
