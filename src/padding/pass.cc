@@ -17,6 +17,7 @@
 #include "op/collective.h"
 #include "op/segment_exchange.h"
 #include "padding/extents.h"
+#include "padding/padded_kernel.h"
 #include "padding/tail_writer.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
@@ -46,12 +47,13 @@ void CollectTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {
 class Padder : public TailWriter {
  public:
   Padder(const std::string& name, bool is_called, op::MeshTable* meshes, PaddedTypes* types,
-         rules::KernelTable* kernels, const NewNames& names)
+         rules::KernelTable* kernels, PaddedKernels* padded_kernels, const NewNames& names)
       : function_name_(name),
         is_called_(is_called),
         meshes_(*meshes),
         types_(*types),
         kernels_(*kernels),
+        padded_kernels_(*padded_kernels),
         names_(names) {}
 
   ir::Function Run(const ir::Function& function) {
@@ -274,7 +276,7 @@ class Padder : public TailWriter {
     std::vector<ir::DTensorType> operands, results;
     for (const ir::Expr& arg : call.args()) CollectTypes(arg.ty(), &operands);
     CollectTypes(var.ty(), &results);
-    CheckFactors(var, call, rule, operands, results);
+    const FactorExtents extents = CheckFactors(var, call, rule, operands, results);
 
     size_t next = 0;
     bool all_zero = true;
@@ -286,7 +288,10 @@ class Padder : public TailWriter {
                                   return WithNeededTails(value, type, view, rule, next++);
                                 }));
     }
-    ir::Call padded = PaddedCall(call, types_.Padded(var.ty()), args);
+    ir::Call padded =
+        rules::KernelTable::IsKernelCall(call.op())
+            ? PaddedKernelCall(call, *view.kernel, types_.Padded(var.ty()), args, extents)
+            : PaddedCall(call, types_.Padded(var.ty()), args);
     if (ir::IsOp(call.op(), "relax.mean")) {
       int64_t count = 1;
       for (const rules::Factor& factor : rule.factors) {
@@ -299,12 +304,13 @@ class Padder : public TailWriter {
   }
 
   /*! \brief Every uneven dimension is one factor that may be so, with the same extent in all
-   * tensors.
+   * tensors; gives the extents of such factors.
    */
-  void CheckFactors(const ir::Var& var, const ir::Call& call, const rules::FactorRule& rule,
-                    const std::vector<ir::DTensorType>& operands,
-                    const std::vector<ir::DTensorType>& results) {
-    std::map<int, int64_t> extents;
+  FactorExtents CheckFactors(const ir::Var& var, const ir::Call& call,
+                             const rules::FactorRule& rule,
+                             const std::vector<ir::DTensorType>& operands,
+                             const std::vector<ir::DTensorType>& results) {
+    FactorExtents extents;
     auto check = [&](const std::vector<ir::DTensorType>& types,
                      const std::vector<rules::TensorFactors>& tensors) {
       for (size_t i = 0; i < types.size(); ++i) {
@@ -326,6 +332,7 @@ class Padder : public TailWriter {
     };
     check(operands, rule.operands);
     check(results, rule.results);
+    return extents;
   }
 
   [[noreturn]] void RefuseUneven(const ir::Var& var, const std::string& what,
@@ -364,6 +371,15 @@ class Padder : public TailWriter {
     if (entry->local_args != nullptr) args = entry->local_args(whole, part);
     ir::Node attrs = entry->local_attrs != nullptr ? entry->local_attrs(whole, part) : call.attrs();
     return ir::MakeCall(type, call.op(), args, attrs, {}, call.span());
+  }
+
+  ir::Call PaddedKernelCall(const ir::Call& call, const rules::KernelRule& kernel,
+                            const ir::Type& type, ffi::Array<ir::Expr> args,
+                            const FactorExtents& extents) {
+    args.Set(0, padded_kernels_.Padded(ir::GlobalVar::Cast(args[0]), kernel, extents));
+    ffi::Array<ir::Type> ty_args;
+    for (const ir::Type& each : call.ty_args()) ty_args.push_back(types_.Padded(each));
+    return ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
   }
 
   bool IsReducedUneven(const rules::FactorRule& rule, const ir::DTensorType& operand) {
@@ -409,6 +425,7 @@ class Padder : public TailWriter {
   op::MeshTable& meshes_;
   PaddedTypes& types_;
   rules::KernelTable& kernels_;
+  PaddedKernels& padded_kernels_;
   const NewNames& names_;
   ir::Function function_;
   /*! \brief Original calls that can be written for other sizes, by their variables. */
@@ -472,6 +489,7 @@ ir::IRModule PadShards(const ir::IRModule& given) {
     });
   }
   rules::KernelTable kernels(mod.functions());
+  PaddedKernels padded_kernels(mod.functions());
   NewNames names = NamePadded(mod, &types);
   ir::FunctionMap functions;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
@@ -479,10 +497,12 @@ ir::IRModule PadShards(const ir::IRModule& given) {
       functions.Set(gv, base);
       continue;
     }
-    Padder padder(gv.name(), called.count(gv.get()) > 0, &meshes, &types, &kernels, names);
+    Padder padder(gv.name(), called.count(gv.get()) > 0, &meshes, &types, &kernels, &padded_kernels,
+                  names);
     auto name = names.find(gv.get());
     functions.Set(name == names.end() ? gv : name->second, padder.Run(ir::Function::Cast(base)));
   }
+  for (const auto& [gv, kernel] : padded_kernels.made()) functions.Set(gv, kernel);
   return ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos());
 }
 

@@ -1,5 +1,6 @@
 #include "rules/tails.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -187,12 +188,16 @@ bool HasNeutralElements(const ir::TensorType& type) {
 void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule) {
   Padding padding = PaddingFor(entry);
   if (padding == Padding::kNone) return;
-  bool any = false;
   for (Factor& factor : rule->factors) {
     factor.may_be_uneven = factor.size > 1 && Covers(padding, factor, *rule) &&
                            (factor.kind != FactorKind::kSpecial || !BringsWithin(view));
-    any = any || factor.may_be_uneven;
   }
+  RequireWholeDims(view, rule);
+}
+
+void RequireWholeDims(const OpView& view, FactorRule* rule) {
+  const bool any = std::any_of(rule->factors.begin(), rule->factors.end(),
+                               [](const Factor& factor) { return factor.may_be_uneven; });
   if (!any) return;
   auto exclude = [rule](const std::vector<TensorFactors>& tensors,
                         const std::vector<ir::TensorType>& types) {

@@ -26,6 +26,10 @@ enum class Tail { kAny, kZero, kOne, kLowest, kHighest };
 /*! \brief Sets `may_be_uneven` of the factors of an operator's rule that may be padded. */
 void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule);
 
+/*! \brief Clears it of those that do not make up whole dimensions of the call's tensors by
+ * themselves, and of reductions of tensors that neutral elements cannot be written in. */
+void RequireWholeDims(const OpView& view, FactorRule* rule);
+
 /*! \brief What must stand in the tail of an operand along a factor that may be uneven. */
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor);
 

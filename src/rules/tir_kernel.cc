@@ -49,6 +49,34 @@ mesh::Reduction ReductionOf(ir::BinaryKind kind) {
   }
 }
 
+/*! \brief Whether an index has a quotient or a remainder. */
+bool HasDivision(const ir::Expr& index) {
+  ir::BinaryExpr binary = ir::BinaryExpr::Cast(index);
+  if (binary.defined() &&
+      (binary.kind() == ir::BinaryKind::kFloorDiv || binary.kind() == ir::BinaryKind::kFloorMod))
+    return true;
+  bool any = false;
+  ir::VisitOperands(index, [&any](const ir::Expr& operand) { any = any || HasDivision(operand); });
+  return any;
+}
+
+/*! \brief Whether an expression divides integers by what may be zero. */
+bool MayDivideByZero(const ir::Expr& expr) {
+  ir::BinaryExpr binary = ir::BinaryExpr::Cast(expr);
+  const uint8_t code = ir::ScalarType(expr).code;
+  if (!binary.defined() || (code != kDLInt && code != kDLUInt)) return false;
+  switch (binary.kind()) {
+    case ir::BinaryKind::kAdd:
+    case ir::BinaryKind::kSub:
+    case ir::BinaryKind::kMul:
+    case ir::BinaryKind::kMin:
+    case ir::BinaryKind::kMax:
+      return false;
+    default:
+      return !IsConstant(binary.b()) || IsConstant(binary.b(), 0);
+  }
+}
+
 // The start value counts once per shard, so it must not change the result when it does.
 bool MayStartEveryShard(mesh::Reduction kind, const ir::Expr& init) {
   switch (kind) {
@@ -307,6 +335,7 @@ class KernelReader {
       if (it != kernel_.iterators.end()) kernel_.digits.Pin(it->second);
       return;
     }
+    if (MayDivideByZero(value)) kernel_.takes_any_element = false;
     if (!ir::VisitOperands(value, [this](const ir::Expr& operand) { VisitValue(operand); })) {
       Fail(std::string("it has an expression of kind ") + std::string(value->GetTypeKey()) +
            " that may have effects");
@@ -315,6 +344,9 @@ class KernelReader {
 
   void VisitAccess(const std::vector<int>& dims, const ffi::Array<ir::Expr>& indices) {
     if (dims.size() != indices.size()) return Fail("an access has another rank than its buffer");
+    for (const ir::Expr& index : indices) {
+      if (!LoadedBuffers(index).empty()) kernel_.takes_any_element = false;
+    }
     for (size_t d = 0; d < dims.size(); ++d) Connect(dims[d], indices[d], ReadIndexOf(indices[d]));
   }
 
@@ -322,8 +354,19 @@ class KernelReader {
     return ReadIndex(index, [this](const ir::Var& var) { return FindIterator(var); });
   }
 
+  void MarkDivided(const ir::Expr& index) {
+    if (auto var = ir::Var::Cast(index); var.defined()) {
+      if (auto iterator = FindIterator(var)) kernel_.divided.insert(iterator->range);
+    }
+    ir::VisitOperands(index, [this](const ir::Expr& operand) { MarkDivided(operand); });
+  }
+
   // Links a range to the digits that run over all of it; pins it, and them, when none do.
   void Connect(int range, const ir::Expr& index, const std::optional<DigitSum>& digits) {
+    if (HasDivision(index)) {
+      kernel_.divided.insert(range);
+      MarkDivided(index);
+    }
     if (digits && Covers(*digits, range)) {
       int64_t low = 1;
       for (auto digit = digits->rbegin(); digit != digits->rend(); ++digit) {

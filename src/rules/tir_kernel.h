@@ -10,6 +10,7 @@
 #ifndef DISTIR_RULES_TIR_KERNEL_H_
 #define DISTIR_RULES_TIR_KERNEL_H_
 
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -45,6 +46,10 @@ struct Kernel {
   std::unordered_map<const ffi::Object*, ir::Expr> extents;          // of a loop or iterator
   std::vector<ir::Var> intermediates;                                // buffers made inside
   std::vector<Statement> statements;                                 // in program order
+  /*! \brief Ranges of which an index has a quotient or a remainder, that may be by their size. */
+  std::set<int> divided;
+  /*! \brief Whether it runs on elements of any value: none is a position or divides integers. */
+  bool takes_any_element = true;
   /*! \brief Why nothing can be said about the kernel; empty when it was understood. */
   std::string failure;
 };

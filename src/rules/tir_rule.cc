@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/symbolic.h"
+#include "rules/tails.h"
 #include "rules/tir_kernel.h"
 #include "rules/user_rules.h"
 
@@ -48,6 +49,7 @@ class RuleDeriver {
     PinUnfinished();
     PinUnnested();
     Fill(&rule);
+    if (kernel_.takes_any_element) MarkUneven(&rule);
     return rule;
   }
 
@@ -312,6 +314,60 @@ class RuleDeriver {
     rule->intermediates = kernel_.intermediates;
   }
 
+  // ---- what may be padded (rules/tails.h)
+
+  void MarkUneven(KernelRule* rule) const {
+    for (int index = 0; index < digits_.num_classes(); ++index) {
+      Factor& factor = rule->factors[index];
+      factor.may_be_uneven =
+          factor.kind != FactorKind::kReplicate && factor.size > 1 && IsStatedByExtents(index) &&
+          (factor.kind == FactorKind::kParallel || IsNeutral(index, factor.reduction));
+    }
+  }
+
+  // Whether only the extents of loops and buffers say how large a class is: as a minor digit it is
+  // in the strides of those before it, and a quotient or a remainder may be by its size.
+  bool IsStatedByExtents(int index) const {
+    for (int range = 0; range < digits_.num_ranges(); ++range) {
+      const std::vector<int>& classes = digits_.ClassesOf(range);
+      auto found = std::find(classes.begin(), classes.end(), index);
+      if (found == classes.end()) continue;
+      if (found != classes.begin() || kernel_.divided.count(range) > 0) return false;
+    }
+    return true;
+  }
+
+  // Whether neutral elements in the tails of the operands give neutral elements to reduce.
+  bool IsNeutral(int index, Reduction kind) const {
+    for (const Statement& statement : kernel_.statements) {
+      const std::vector<int> reduced = ClassesOf(statement.reductions);
+      if (std::count(reduced.begin(), reduced.end(), index) == 0 || statement.is_init) continue;
+      for (const ir::Expr& term : statement.terms) {
+        if (!IsNeutral(term, index, kind)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool IsNeutral(const ir::Expr& term, int index, Reduction kind) const {
+    if (auto load = ir::TensorLoad::Cast(term); load.defined()) {
+      const ffi::Object* buffer = load.source().get();
+      const auto& params = function_.params();
+      const bool is_operand =
+          std::any_of(params.begin(), params.end(),
+                      [buffer](const ir::Var& param) { return param.get() == buffer; }) &&
+          std::count(outputs_.begin(), outputs_.end(), buffer) == 0;
+      return is_operand && BufferClasses(buffer).count(index) > 0;
+    }
+    if (kind != Reduction::kSum) return false;
+    if (auto cast = ir::CastExpr::Cast(term); cast.defined())
+      return IsNeutral(cast.value(), index, kind);
+    // Not times anything else: it may be infinite.
+    ir::BinaryExpr product = ir::BinaryExpr::Cast(term);
+    return product.defined() && product.kind() == ir::BinaryKind::kMul &&
+           IsNeutral(product.a(), index, kind) && IsNeutral(product.b(), index, kind);
+  }
+
   const ir::PrimFunc& function_;
   Kernel kernel_;
   DigitTable& digits_;
@@ -414,6 +470,7 @@ FactorRule RuleOfKernelCall(const OpView& view) {
   rule.is_pass_through = std::all_of(seen.begin(), seen.end(), [&rule](int factor) {
     return rule.factors[factor].kind == FactorKind::kParallel;
   });
+  RequireWholeDims(view, &rule);
   return rule;
 }
 

@@ -1,0 +1,76 @@
+#include "padding/padded_kernel.h"
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace padding {
+
+namespace {
+
+/*! \brief An extent of these factors with those in `extents` padded. */
+ir::Expr PaddedExtent(const ir::Expr& extent, const rules::FactorList& factors,
+                      const rules::KernelRule& kernel, const FactorExtents& extents) {
+  int64_t size = ir::StaticDim(extent);
+  bool changed = false;
+  for (int factor : factors) {
+    auto padded = extents.find(factor);
+    if (padded == extents.end()) continue;
+    size = size / kernel.factors[factor].size * padded->second;
+    changed = true;
+  }
+  return changed ? ir::MakeIntLike(size, extent) : extent;
+}
+
+ir::PrimFunc MakePadded(const rules::KernelRule& kernel, const FactorExtents& extents) {
+  ir::KernelEdit edit;
+  auto reshape = [&](const ir::Var& buffer) {
+    auto found = kernel.buffers.find(buffer.get());
+    if (found == kernel.buffers.end()) return;
+    ffi::Array<ir::Expr> shape;
+    bool changed = false;
+    for (const ir::Expr& size : ir::BufferType::Cast(buffer.ty()).shape()) {
+      shape.push_back(PaddedExtent(size, found->second[shape.size()], kernel, extents));
+      changed = changed || !shape.back().same_as(size);
+    }
+    if (changed) edit.variables.emplace(buffer.get(), ir::MakeBufferLike(buffer, shape));
+  };
+  for (const ir::Var& param : kernel.function.params()) reshape(param);
+  for (const ir::Var& buffer : kernel.intermediates) reshape(buffer);
+  for (const auto& [variable, factors] : kernel.iterators) {
+    const ir::Expr& extent = kernel.extents.at(variable);
+    ir::Expr padded = PaddedExtent(extent, factors, kernel, extents);
+    if (!padded.same_as(extent)) edit.extents[variable] = padded;
+  }
+  return ir::EditKernel(kernel.function, edit,
+                        ir::WithAttr(kernel.function.attrs(), "global_symbol", ffi::Any()));
+}
+
+}  // namespace
+
+PaddedKernels::PaddedKernels(const ir::FunctionMap& functions) {
+  for (const auto& [gv, base] : functions) names_.insert(gv.name());
+}
+
+ir::GlobalVar PaddedKernels::Padded(const ir::GlobalVar& name, const rules::KernelRule& kernel,
+                                    const FactorExtents& extents) {
+  FactorExtents changed;
+  for (const auto& [factor, extent] : extents) {
+    if (kernel.factors[factor].may_be_uneven && kernel.factors[factor].size != extent)
+      changed.emplace(factor, extent);
+  }
+  if (changed.empty()) return name;
+  auto [known, is_new] = known_.try_emplace({kernel.function.get(), changed});
+  if (!is_new) return known->second;
+  std::string fresh = std::string(name.name()) + "_padded";
+  for (int suffix = 1; !names_.insert(fresh).second; ++suffix)
+    fresh = std::string(name.name()) + "_padded_" + std::to_string(suffix);
+  ir::PrimFunc padded = MakePadded(kernel, changed);
+  known->second = ir::MakeGlobalVar(fresh);
+  ir::SetType(known->second, padded.ty());
+  made_.emplace_back(known->second, padded);
+  return known->second;
+}
+
+}  // namespace padding
+}  // namespace distir
