@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "rules/registry.h"
 
 namespace distir {
@@ -57,6 +58,10 @@ std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& targ
   std::optional<Sharding> sharding = MadeSharding(made, whole, wanted);
   auto type = ir::TensorType::Cast(rules::StripDistribution(call.ty()));
   if (!sharding || IsOfSingleElements(type, *sharding)) return std::nullopt;
+  for (size_t d = 0; d < made.size(); ++d) {
+    if (ir::NeverDivides(ir::ShapeOf(type)[d], mesh::NumShards(sharding->dims[d])))
+      return std::nullopt;
+  }
   if (!meshes->PlacementOn(target.device_mesh(), root, *sharding).defined()) return std::nullopt;
   rules::CallSharding decided;
   decided.factors.resize(rule.factors.size());

@@ -11,6 +11,7 @@ namespace {
 
 const GlobalFunction kMul("prim._OpMul");
 const GlobalFunction kFloorDiv("prim._OpFloorDiv");
+const GlobalFunction kFloorMod("prim._OpFloorMod");
 const GlobalFunction kAnalyzer("sym.Analyzer");
 const GlobalFunction kSimplify("sym.AnalyzerSimplify");
 const GlobalFunction kCanProveEqual("sym.AnalyzerCanProveEqual");
@@ -94,6 +95,13 @@ Expr FloorDivide(const Expr& dim, int64_t divisor) {
   int64_t size = StaticDim(dim);
   if (size >= 0) return MakeInt(size / divisor);
   return Simplify(kFloorDiv(dim, MakeInt(divisor), kNoSpan).cast<Expr>());
+}
+
+bool NeverDivides(const Expr& dim, int64_t divisor) {
+  if (divisor == 1) return false;
+  int64_t size = StaticDim(dim);
+  if (size >= 0) return size % divisor != 0;
+  return StaticDim(Simplify(kFloorMod(dim, MakeInt(divisor), kNoSpan).cast<Expr>())) > 0;
 }
 
 Expr Simplify(const Expr& dim) { return kSimplify(Analyzer(), dim, 2).cast<Expr>(); }

@@ -26,6 +26,8 @@ TensorType WithKnownShape(const TensorType& type);
 
 Expr Multiply(const Expr& dim, int64_t factor);
 Expr FloorDivide(const Expr& dim, int64_t divisor);
+/*! \brief Whether a dimension provably leaves a remainder, whatever its variables are. */
+bool NeverDivides(const Expr& dim, int64_t divisor);
 Expr Simplify(const Expr& dim);
 /*! \brief Whether two dimensions are provably equal. */
 bool SameDim(const Expr& a, const Expr& b);

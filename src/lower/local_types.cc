@@ -108,11 +108,10 @@ ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
   const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
   for (size_t d = 0; d < shape.size(); ++d) {
     int64_t shards = mesh::NumShards(sharding.dims[d]);
-    int64_t size = ir::StaticDim(shape[d]);
-    if (size >= 0 && size % shards != 0) {
+    if (ir::NeverDivides(shape[d], shards)) {
       TVM_FFI_THROW(ValueError) << "in `" << function_name_ << "`: dimension " << d << " of size "
-                                << size << " of " << ir::Print(type) << " does not divide into "
-                                << shards << " shards";
+                                << ir::Print(shape[d]) << " of " << ir::Print(type)
+                                << " does not divide into " << shards << " shards";
     }
     local.push_back(ir::FloorDivide(LocalValue(shape[d]), shards));
   }

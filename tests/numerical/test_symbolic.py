@@ -161,6 +161,45 @@ class Positions:
         return (added, rows, wide, pooled)
 
 
+@I.ir_module
+class Moved:
+    """Movement along static dimensions, 8 and 9 wide, of tensors of a symbolic batch."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 4, 9), "float32"), w: R.Tensor((4, 1, 4), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            y = R.nn.conv1d(R.nn.pad(x, [0, 0, 0, 0, 3, 0]), w, groups=4)
+            part = R.strided_slice(R.flip(y, axis=2), axes=[2], begin=[2], end=[9])
+            pooled = R.nn.avg_pool1d(part, 3, 2, 1)
+            scaled = R.nn.softmax(part, axis=2)
+            R.output(pooled, scaled)
+        return (pooled, scaled)
+
+
+@I.ir_module
+class Rotary:
+    """Halves of heads rotated, and what is cached before: a causal layer of a symbolic sequence."""
+
+    @R.function
+    def main(
+        x: R.Tensor(("b", "s", 4, 6), "float32"),
+        past: R.Tensor(("b", "t", 4, 6), "float32"),
+        w: R.Tensor((24, 1, 3), "float32"),
+    ):
+        b = T.int64()
+        s = T.int64()
+        t = T.int64()
+        with R.dataflow():
+            halves = R.split(x, 2, axis=3)
+            turned = R.concat([R.negative(halves[1]), halves[0]], axis=3)
+            cache = R.concat([past, turned], axis=1)
+            rows = R.permute_dims(R.reshape(cache, (b, t + s, 24)), [0, 2, 1])
+            mixed = R.nn.conv1d(R.nn.pad(rows, [0, 0, 0, 0, 2, 0]), w, groups=24)
+            R.output(cache, mixed)
+        return (cache, mixed)
+
+
 def arrays_of(mod, **sizes):
     rng = np.random.default_rng(0)
 
@@ -192,6 +231,11 @@ PLANS = [
     (Images, {"x": ("dp", None, None, None), "w": ("tp", None, None, None)}),
     (Images, {"x": ("dp", "tp", None, None)}),
     (Images, {"x": (None, ("dp", "tp"), None, None)}),
+    (Moved, {"x": ("dp", None, "tp")}),
+    (Moved, {"x": (None, None, ("dp", "tp"))}),
+    (Rotary, {"x|past": ("dp", None, "tp", None)}),
+    (Rotary, {"x|past": (None, "tp", None, None)}),
+    (Rotary, {"x|past": ("dp", None, None, "tp")}),
     (Grouped, {"[qkv]": ("dp", None, "tp", None)}),
     (Grouped, {"q": ("dp", "tp", None, None)}),
     (Grouped, {"v": ("dp", None, None, "tp")}),
@@ -235,6 +279,60 @@ def test_a_batch_that_does_not_divide_is_one_error(mod, plan, batch, message, se
         main(*arrays_of(mod, n=batch))
     # The session goes on.
     assert to_arrays(main(*arrays_of(mod, n=4)))[0].shape[0] == 4
+
+
+M = tvm.tirx.Var("m", "int64")
+
+
+def placed_later(shape, value):
+    """``value`` of x, computed whole, of which dimension 0 is then in two parts."""
+    mesh = dx.Mesh((2,), ("dp",))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            whole = builder.emit(value(x))
+            placed = relax.op.distributed.annotate_sharding(
+                whole, mesh.device_mesh, mesh.placement("dp", None)
+            )
+            result = builder.emit_output(placed)
+        builder.emit_func_output(result)
+    mod = builder.get()
+    mod.update_global_info("mesh", [mesh.device_mesh])
+    return mod
+
+
+@pytest.mark.parametrize(
+    ("value", "workers"),
+    [
+        (lambda x: relax.op.concat([x, x, relax.op.ones((M + 1, 4), "float32")]), "threads"),
+        (lambda x: relax.op.concat([x, x, relax.op.ones((M + 1, 4), "float32")]), "processes"),
+        (lambda x: relax.op.broadcast_to(relax.op.sum(x, 0, True), (M * 3 + 1, 4)), "threads"),
+    ],
+    ids=["joined", "joined by processes", "made"],
+)
+def test_a_length_that_does_not_divide_names_dimension_and_size(value, workers):
+    exe = dx.build(placed_later((M, 4), value), TARGET)
+    x = np.ones((5, 4), "float32")
+    with dx.Session(2, workers=workers) as session:
+        main = session.load(exe)["main"]
+        assert main(x).shape == (16, 4)
+        message = r"dimension 0 of x of shape \[13, 4\] does not divide into 2 parts"
+        with pytest.raises(dx.session.WorkerError, match=message):
+            main(x[:4])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda x: relax.op.concat([x, x, relax.op.ones((1, 4), "float32")]),
+        lambda x: relax.op.broadcast_to(relax.op.sum(x, 0, True), (M * 2 + 1, 4)),
+    ],
+    ids=["joined", "made"],
+)
+def test_a_length_that_never_divides_is_an_error_of_the_program(value):
+    with pytest.raises(ValueError, match=r"dimension 0 of size m .* does not divide into 2"):
+        dx.lower(placed_later((M, 4), value))
 
 
 def inner(first, second):
