@@ -17,7 +17,9 @@ Dims = tuple[int, ...]
 
 MESHES: tuple[MeshShape, ...] = ((2,), (4,), (2, 2), (2, 2, 2), (3, 2))
 
-_DEVICE_MESHES = {shape: DeviceMesh(shape, list(range(math.prod(shape)))) for shape in MESHES}
+_DEVICE_MESHES = {
+    shape: DeviceMesh(shape, list(range(math.prod(shape)))) for shape in (*MESHES, (3,))
+}
 
 
 def device_mesh(mesh: MeshShape) -> DeviceMesh:

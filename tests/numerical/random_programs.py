@@ -21,16 +21,18 @@ from tvm.relax.op.distributed import annotate_sharding
 from .placement import MeshShape, device_mesh, padded_placements, to_placement
 
 Shape = tuple[int, ...]
-SIZES = (2, 3, 4, 6, 8, 12)
-MESHES: tuple[MeshShape, ...] = ((2,), (4,), (2, 2), (3, 2))
+SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 11, 12)
+MESHES: tuple[MeshShape, ...] = ((2,), (3,), (4,), (2, 2), (3, 2), (2, 2, 2))
 # Other meshes over the same devices: transposed, merged, split.
 VIEWS: dict[MeshShape, tuple[DeviceMesh, ...]] = {
     (2,): (),
+    (3,): (),
     (4,): (DeviceMesh((2, 2), [0, 1, 2, 3]),),
     (2, 2): (DeviceMesh((2, 2), [0, 2, 1, 3]), DeviceMesh((4,), [0, 1, 2, 3])),
     (3, 2): (DeviceMesh((2, 3), [0, 2, 4, 1, 3, 5]), DeviceMesh((6,), [0, 1, 2, 3, 4, 5])),
+    (2, 2, 2): (DeviceMesh((2, 4), [0, 1, 2, 3, 4, 5, 6, 7]),),
 }
-UNARY = ("relu", "tanh", "sigmoid", "negative", "softmax")
+UNARY = ("relu", "tanh", "sigmoid", "negative", "softmax", "softmax of the first")
 BINARY = ("add", "subtract", "maximum", "gate")
 
 
@@ -100,6 +102,7 @@ class Writer:
 
     def step(self) -> None:
         kinds = ["unary", "binary", "matmul", "reduce", "permute", "reshape", "split", "concat"]
+        kinds += ["cut", "pad", "flip", "windows", "windows"]
         kinds += ["tuple", "annotate", "annotate"] + ["call"] * 3 * bool(self.callees)
         getattr(self, self.draw(st.sampled_from(kinds)))()
 
@@ -163,14 +166,79 @@ class Writer:
         self.add("reshape", [value], result, result)
 
     def split(self) -> None:
-        value = self.pick(lambda shape: True)
-        shape = self.shapes[value]
-        dims = [d for d, size in enumerate(shape) if size % 2 == 0]
-        if not dims:
+        found = self.pick_long(2)
+        if found is None:
             return self.unary()
-        dim = self.draw(st.sampled_from(dims))
-        half = (*shape[:dim], shape[dim] // 2, *shape[dim + 1 :])
-        return self.add("split", [value], dim, half, half)
+        value, dim = found
+        shape = self.shapes[value]
+        first = self.draw(st.integers(1, shape[dim] - 1))
+        parts = [self.with_size(shape, dim, size) for size in (first, shape[dim] - first)]
+        return self.add("split", [value], (dim, first), *parts)
+
+    def pick_long(self, least: int) -> tuple[int, int] | None:
+        """An earlier value and a dimension of it that has so many elements."""
+        if not any(max(shape) >= least for shape in self.shapes):
+            return None
+        value = self.pick(lambda shape: max(shape) >= least)
+        dims = [d for d, size in enumerate(self.shapes[value]) if size >= least]
+        return value, self.draw(st.sampled_from(dims))
+
+    @staticmethod
+    def with_size(shape: Shape, dim: int, size: int) -> Shape:
+        return (*shape[:dim], size, *shape[dim + 1 :])
+
+    def cut(self) -> None:
+        found = self.pick_long(3)
+        if found is None:
+            return self.unary()
+        value, dim = found
+        size = self.shapes[value][dim]
+        step = self.draw(st.sampled_from((1, 1, 2, -1)))
+        begin = self.draw(st.integers(0, size // 2 - 1))
+        end = self.draw(st.integers(size // 2 + 1, size))
+        places = list(range(size))[begin:end:step] if step > 0 else [*range(end - 1, begin, step)]
+        bounds = (begin, end, step) if step > 0 else (end - 1, begin, step)
+        if not places:
+            return self.unary()
+        shape = self.with_size(self.shapes[value], dim, len(places))
+        return self.add("cut", [value], (dim, *bounds), shape)
+
+    def pad(self) -> None:
+        value = self.pick()
+        shape = self.shapes[value]
+        dim = self.draw(st.integers(0, len(shape) - 1))
+        mode = self.draw(st.sampled_from(("constant", "reflect", "replicate", "circular")))
+        most = min(3, shape[dim] - 1 if mode == "reflect" else shape[dim])
+        widths = [0] * (2 * len(shape))
+        widths[2 * dim], widths[2 * dim + 1] = (self.draw(st.integers(0, most)) for _ in range(2))
+        result = self.with_size(shape, dim, sum(widths) + shape[dim])
+        self.add("pad", [value], (mode, tuple(widths)), result)
+
+    def flip(self) -> None:
+        value = self.pick()
+        shape = self.shapes[value]
+        self.add("flip", [value], self.draw(st.integers(0, len(shape) - 1)), shape)
+
+    def windows(self) -> None:
+        """A convolution of each channel, or pooling, of three-dimensional values."""
+        options = [i for i, shape in enumerate(self.shapes) if len(shape) == 3 and shape[2] >= 2]
+        if not options:
+            return self.reshape()
+        value = self.draw(st.sampled_from(options[::-1]))
+        shape = self.shapes[value]
+        kind = self.draw(
+            st.sampled_from(("conv1d", "conv1d_transpose", "max_pool1d", "avg_pool1d"))
+        )
+        width = self.draw(st.integers(1, min(4, shape[2])))
+        stride = self.draw(st.integers(1, 3))
+        padding = self.draw(st.integers(0, width // 2))
+        if kind == "conv1d_transpose":
+            size = (shape[2] - 1) * stride + width - 2 * padding
+        else:
+            size = (shape[2] + 2 * padding - width) // stride + 1
+        if size < 1:
+            return self.unary()
+        return self.add("windows", [value], (kind, width, stride, padding), (*shape[:2], size))
 
     def concat(self) -> None:
         left = self.pick()
@@ -290,7 +358,11 @@ def _emit(
 
     first = operands[0]
     if step.kind == "unary":
-        function = {"relu": R.nn.relu, "softmax": R.nn.softmax}.get(step.detail)
+        function = {
+            "relu": R.nn.relu,
+            "softmax": R.nn.softmax,
+            "softmax of the first": lambda x: R.nn.softmax(x, 0),
+        }.get(step.detail)
         return [builder.emit((function or getattr(R, step.detail))(first))]
     if step.kind == "binary":
         if step.detail == "gate":
@@ -310,8 +382,27 @@ def _emit(
     if step.kind == "concat":
         return [builder.emit(R.concat(list(operands), step.detail))]
     if step.kind == "split":
-        halves = builder.emit(R.split(first, 2, step.detail))
-        return [builder.emit(halves[0]), builder.emit(halves[1])]
+        dim, place = step.detail
+        parts = builder.emit(R.split(first, [place], dim))
+        return [builder.emit(parts[0]), builder.emit(parts[1])]
+    if step.kind == "cut":
+        dim, *bounds = step.detail
+        return [builder.emit(R.strided_slice(first, [dim], *([bound] for bound in bounds)))]
+    if step.kind == "pad":
+        mode, widths = step.detail
+        return [builder.emit(R.nn.pad(first, list(widths), mode, 0.25))]
+    if step.kind == "flip":
+        return [builder.emit(R.flip(first, step.detail))]
+    if step.kind == "windows":
+        kind, width, stride, padding = step.detail
+        function = getattr(R.nn, kind)
+        if "pool" in kind:
+            return [builder.emit(function(first, width, stride, padding))]
+        channels = int(first.ty.shape[1])
+        weight = R.full((channels, 1, width), relax.const(1 / width, program.dtype), program.dtype)
+        weight = builder.emit(weight)
+        options = {"strides": stride, "padding": padding, "groups": channels}
+        return [builder.emit(function(first, weight, **options))]
     if step.kind == "tuple":
         packed = builder.emit(relax.Tuple([relax.Tuple(operands[:2]), operands[2]]))
         inner = builder.emit(packed[0])
