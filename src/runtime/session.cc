@@ -173,6 +173,13 @@ void SessionObj::Close() {
   disco_.reset();  // the last reference: disco tells its threads to end and joins them
 }
 
+int SessionObj::NumRunning(const JobObj& job) const {
+  int running = 0;
+  for (int rank = 0; rank < state_->num_workers(); ++rank)
+    running += !job.Done(rank) && state_->backend().WaitOf(rank).empty();
+  return running;
+}
+
 void SessionObj::FailStalled(const JobObj& job, const std::string& why) {
   int stalled = -1;
   std::string wait;
@@ -241,6 +248,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.session_stalled",
            [](const SessionPtr& session, const ffi::ObjectPtr<JobObj>& job,
               const ffi::String& why) { session->FailStalled(*job, why); })
+      .def("distir.runtime.session_num_running",
+           [](const SessionPtr& session, const ffi::ObjectPtr<JobObj>& job) {
+             return session->NumRunning(*job);
+           })
       .def("distir.runtime.session_abandon", [](const SessionPtr& session) { session->Abandon(); })
       .def("distir.runtime.session_failure",
            [](const SessionPtr& session) -> ffi::Optional<ffi::Map<ffi::String, ffi::Any>> {

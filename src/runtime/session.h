@@ -69,6 +69,9 @@ class SessionObj : public tvm::ffi::Object {
   /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. */
   void Close();
 
+  /*! \brief How many workers are not done with a job and do not wait for others. */
+  int NumRunning(const JobObj& job) const;
+
   /*!
    * \brief Ends the session because a job takes too long; the failure names a worker that is not
    *        done, one that waits for others only if all do.

@@ -22,33 +22,19 @@ struct Plain {
   static Stored Store(Accumulator v) { return v; }
 };
 
-struct Float16 {
-  using Stored = uint16_t;
+/*! \brief A format that is computed with in float32. */
+template <typename Bits, float (*kLoad)(Bits), Bits (*kStore)(float)>
+struct SmallFloat {
+  using Stored = Bits;
   using Accumulator = float;
-  static float Load(uint16_t v) { return HalfToFloat(v); }
-  static uint16_t Store(float v) { return FloatToHalf(v); }
+  static float Load(Bits v) { return kLoad(v); }
+  static Bits Store(float v) { return kStore(v); }
 };
 
-struct BFloat16 {
-  using Stored = uint16_t;
-  using Accumulator = float;
-  static float Load(uint16_t v) { return BFloat16ToFloat(v); }
-  static uint16_t Store(float v) { return FloatToBFloat16(v); }
-};
-
-struct Float8E4M3FN {
-  using Stored = uint8_t;
-  using Accumulator = float;
-  static float Load(uint8_t v) { return Float8E4M3FNToFloat(v); }
-  static uint8_t Store(float v) { return FloatToFloat8E4M3FN(v); }
-};
-
-struct Float8E5M2 {
-  using Stored = uint8_t;
-  using Accumulator = float;
-  static float Load(uint8_t v) { return Float8E5M2ToFloat(v); }
-  static uint8_t Store(float v) { return FloatToFloat8E5M2(v); }
-};
+using Float16 = SmallFloat<uint16_t, HalfToFloat, FloatToHalf>;
+using BFloat16 = SmallFloat<uint16_t, BFloat16ToFloat, FloatToBFloat16>;
+using Float8E4M3FN = SmallFloat<uint8_t, Float8E4M3FNToFloat, FloatToFloat8E4M3FN>;
+using Float8E5M2 = SmallFloat<uint8_t, Float8E5M2ToFloat, FloatToFloat8E5M2>;
 
 }  // namespace distir::runtime
 

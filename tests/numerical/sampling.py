@@ -19,7 +19,7 @@ from .placement import (
     expect_from_result,
 )
 
-PROGRAMS_PER_OPERATOR_AND_MESH = 32
+PROGRAMS_PER_OPERATOR_AND_MESH = 24
 """Of the default run; every case of an operator has two at least."""
 
 PROGRAMS_PER_CASE_AND_MESH = 400

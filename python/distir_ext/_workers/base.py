@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,12 @@ import tvm_ffi
 
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import Stored
+
+# How long the first failure is waited for after another one, and a worker's end, in seconds.
+UNWIND_LIMIT = 1.0
+
+# How long it is between two looks at workers that are late, in seconds.
+_LOOK_INTERVAL = 0.05
 
 # How often an idle thread of TVM's pool gives up its core before it sleeps: about 0.1 ms. TVM's
 # own 300,000 keep the cores busy between kernels.
@@ -226,3 +233,13 @@ def check_timeout(timeout: float | None) -> None:
 def stalled_message(timeout: float) -> str:
     """Says that a step has reached its limit."""
     return f"it did not end within the session's timeout of {timeout:g} seconds"
+
+
+def wait_for_one_running(num_running: Callable[[], int]) -> None:
+    """Looks at workers that are late until at most one does not wait for others.
+
+    The others may be about to wait for it. Gives up after :data:`UNWIND_LIMIT` seconds.
+    """
+    deadline = time.monotonic() + UNWIND_LIMIT
+    while num_running() > 1 and time.monotonic() < deadline:
+        time.sleep(_LOOK_INTERVAL)

@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from distir_ext._workers.base import UNWIND_LIMIT
 from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
-
-# How long the first failure is waited for after another one, and a worker's end, in seconds.
-UNWIND_LIMIT = 1.0
 
 # How long nothing arrives before somebody looks whether anything can arrive, in seconds.
 _LOOK_INTERVAL = 0.5

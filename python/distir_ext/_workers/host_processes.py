@@ -17,7 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._workers.exchange import UNWIND_LIMIT
+from distir_ext._workers.base import UNWIND_LIMIT
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
 # its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to

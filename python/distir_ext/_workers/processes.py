@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +26,11 @@ from distir_ext._workers.base import (
     WorkerError,
     Workers,
     stalled_message,
+    wait_for_one_running,
 )
 from distir_ext._workers.channel import Frame
 from distir_ext._workers.deadlock import find_deadlock
-from distir_ext._workers.exchange import UNWIND_LIMIT, Exchange, is_first, run_exchange
+from distir_ext._workers.exchange import Exchange, is_first, run_exchange
 from distir_ext._workers.executables import pack
 from distir_ext._workers.host_processes import HostProcesses, Started, start_here
 from distir_ext._workers.hosts import Hosts
@@ -45,9 +45,6 @@ from distir_ext._workers.remote_values import (
 
 # How long a worker may take until it is ready, in seconds: it imports TVM.
 _START_LIMIT = 300.0
-
-# How long it is between two looks at workers that are late, in seconds.
-_LOOK_INTERVAL = 0.05
 
 
 class ProcessWorkers(Workers):
@@ -304,16 +301,13 @@ class ProcessWorkers(Workers):
         return self._describe(stalled, name, "TimeoutError", why)
 
     def _waits(self, late: Sequence[int]) -> dict[int, str]:
-        """By rank what workers wait for that are late, empty if they do not.
+        """By rank what workers wait for that are late, empty if they do not."""
 
-        Looks for a while until only one does not: others may be about to wait for it.
-        """
-        deadline = time.monotonic() + UNWIND_LIMIT
-        while True:
-            waits = {rank: self._status(rank)[1] for rank in late}
-            if list(waits.values()).count("") <= 1 or time.monotonic() > deadline:
-                return waits
-            time.sleep(_LOOK_INTERVAL)
+        def look() -> dict[int, str]:
+            return {rank: self._status(rank)[1] for rank in late}
+
+        wait_for_one_running(lambda: list(look().values()).count(""))
+        return look()
 
     def _lost(self, rank: int, name: str) -> dict[str, Any]:
         why = self._how_it_ended(rank)

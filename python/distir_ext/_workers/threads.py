@@ -28,11 +28,13 @@ import tvm_ffi
 from distir_ext._global_arrays import flatten
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._workers.base import (
+    UNWIND_LIMIT,
     ProgramStep,
     StepOutcome,
     WorkerError,
     Workers,
     stalled_message,
+    wait_for_one_running,
 )
 from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
 
@@ -47,9 +49,6 @@ _LEFT_BEHIND = (
 
 # How long the controller waits without looking for a KeyboardInterrupt, in seconds.
 _WAIT_SLICE = 0.2
-
-# How long workers may take to leave their collectives once one of them has stalled, in seconds.
-_UNWIND_LIMIT = 1.0
 
 
 def load_disco() -> ModuleType:
@@ -186,8 +185,10 @@ class ThreadWorkers(Workers):
                 return True
         assert self.timeout is not None
         why = stalled_message(self.timeout)
+        num_running = tvm_ffi.get_global_func("distir.runtime.session_num_running")
+        wait_for_one_running(lambda: num_running(self._native, job))
         tvm_ffi.get_global_func("distir.runtime.session_stalled")(self._native, job, why)
-        return bool(self._wait(job, _UNWIND_LIMIT))  # workers in collectives wake up
+        return bool(self._wait(job, UNWIND_LIMIT))  # workers in collectives wake up
 
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         return {device: _on_host(tensor) for device, tensor in tensors.items()}
