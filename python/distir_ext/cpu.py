@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.target import codegen
 
-from distir_ext import _openblas, transform
+from distir_ext import _blas, transform
 from distir_ext._cpu_kernels import schedule_kernels
 from distir_ext._cpu_math import legalizations
 
@@ -44,10 +44,10 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
 
     Args:
         target: What to compile for.
-        blas: Whether products are left to OpenBLAS, where it is installed.
+        blas: Whether products are left to a BLAS library, where one is installed.
     """
     passes: list[tvm.transform.Pass] = [_keep_functions()]
-    if blas and _openblas.AVAILABLE:
+    if blas and _blas.LIBRARY is not None:
         passes.append(transform.DispatchMatmul())
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [

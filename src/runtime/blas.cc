@@ -27,17 +27,33 @@ struct Functions {
   explicit operator bool() const { return gemm != nullptr && gemv != nullptr; }
 };
 
-// The wheel scipy-openblas32 puts this before every symbol.
-const std::string kPrefix = "scipy_";
+// mkl_types.h: each call in the thread that makes it.
+constexpr int kMklSequential = 1;
 
-template <typename Function>
-void Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, (kPrefix + name).c_str()));
+struct Library {
+  std::string path;
+  std::string prefix;
+};
+
+Library* ChosenLibrary() {
+  static Library library;
+  return &library;
 }
 
-std::string* LibraryPath() {
-  static std::string path;
-  return &path;
+template <typename Function>
+void Find(void* library, const std::string& name, Function* function) {
+  const std::string symbol = ChosenLibrary()->prefix + name;
+  *function = reinterpret_cast<Function>(dlsym(library, symbol.c_str()));
+}
+
+/*! \brief Has every call of a library run in the thread that makes it. */
+void UseOneThread(void* library) {
+  void (*openblas)(int) = nullptr;
+  Find(library, "openblas_set_num_threads", &openblas);
+  if (openblas != nullptr) openblas(1);
+  int (*mkl)(int) = nullptr;
+  Find(library, "MKL_Set_Threading_Layer", &mkl);
+  if (mkl != nullptr) mkl(kMklSequential);
 }
 
 class Blas {
@@ -51,22 +67,19 @@ class Blas {
 
  private:
   Blas() {
-    const std::string& path = *LibraryPath();
+    const std::string& path = ChosenLibrary()->path;
     void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      std::fprintf(
-          stderr,
-          "distir_ext: OpenBLAS is not there, so products of matrices are computed by slow "
-          "loops; pip install scipy-openblas32\n");
+      std::fprintf(stderr,
+                   "distir_ext: there is no BLAS, so products of matrices are computed by slow "
+                   "loops; pip install scipy-openblas32\n");
       return;
     }
+    UseOneThread(library);
     Find(library, "cblas_sgemm", &of_float_.gemm);
     Find(library, "cblas_sgemv", &of_float_.gemv);
     Find(library, "cblas_dgemm", &of_double_.gemm);
     Find(library, "cblas_dgemv", &of_double_.gemv);
-    void (*set_threads)(int) = nullptr;
-    Find(library, "openblas_set_num_threads", &set_threads);
-    if (set_threads != nullptr) set_threads(1);
   }
 
   Functions<float> of_float_;
@@ -148,7 +161,9 @@ void MultiplyByLoops(const MatrixProduct& p, const T* a, const T* b, T* c, bool 
 
 }  // namespace
 
-void SetBlasLibrary(const std::string& path) { *LibraryPath() = path; }
+void SetBlasLibrary(const std::string& path, const std::string& prefix) {
+  *ChosenLibrary() = {path, prefix};
+}
 
 template <typename T>
 void MultiplyMatrices(const MatrixProduct& sizes, const T* a, const T* b, T* c, bool accumulate) {

@@ -14,8 +14,11 @@
 
 namespace distir::runtime {
 
-/*! \brief The shared library of OpenBLAS with 32-bit integers; counts before the first product. */
-void SetBlasLibrary(const std::string& path);
+/*!
+ * \brief The shared library of a BLAS with 32-bit integers, OpenBLAS or MKL, and what stands before
+ *        the names of its functions; counts before the first product.
+ */
+void SetBlasLibrary(const std::string& path, const std::string& prefix);
 
 /*! \brief Sizes of c (m, n) = a (m, k) b (k, n), and how many elements lie between neighbours. */
 struct MatrixProduct {

@@ -305,8 +305,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.einsum", Einsum)
-      .def("distir.runtime.set_blas_library",
-           [](const String& path) { SetBlasLibrary(std::string(path)); });
+      .def("distir.runtime.set_blas_library", [](const String& path, const String& prefix) {
+        SetBlasLibrary(std::string(path), std::string(prefix));
+      });
 }
 
 }  // namespace

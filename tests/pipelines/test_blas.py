@@ -1,0 +1,52 @@
+"""Which BLAS is used."""
+
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from distir_ext import _blas
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What the native library is told, instead of telling it."""
+    calls = []
+    monkeypatch.setattr(_blas.tvm_ffi, "get_global_func", lambda name: lambda *a: calls.append(a))
+    return calls
+
+
+@pytest.fixture
+def mkl(monkeypatch, tmp_path):
+    """A wheel of MKL, of which only the files are there."""
+    library = tmp_path / "lib" / "libmkl_rt.so.3"
+    library.parent.mkdir()
+    library.touch()
+    names = ["lib/libmkl_core.so.3", "lib/libmkl_rt.so.3"]
+    files = [
+        SimpleNamespace(name=Path(name).name, locate=lambda name=name: tmp_path / name)
+        for name in names
+    ]
+    monkeypatch.setattr(_blas.metadata, "files", lambda name: files if name == "mkl" else None)
+    return library
+
+
+def test_mkl_comes_first(monkeypatch, mkl, told):
+    monkeypatch.delenv("DISTIR_EXT_BLAS", raising=False)
+    assert _blas.use_blas() == mkl
+    assert told == [(str(mkl), "")]
+
+
+def test_openblas_can_be_asked_for(monkeypatch, mkl, told):
+    monkeypatch.setenv("DISTIR_EXT_BLAS", "openblas")
+    assert _blas.use_blas() == _blas.find_openblas() != mkl
+    assert told == [(str(_blas.find_openblas()), "scipy_")]
+
+
+def test_without_mkl(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(_blas.metadata, "files", missing)
+    assert _blas.find_mkl() is None
