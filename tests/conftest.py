@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--exhaustive",
         action="store_true",
-        help="run all placements (tests/numerical takes hours, tests/redistribute minutes)",
+        help="run all placements (tests/redistribute: minutes; tests/numerical: days)",
     )
 
 

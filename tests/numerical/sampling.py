@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -19,23 +20,21 @@ from .placement import (
     expect_from_result,
 )
 
-PROGRAMS_PER_OPERATOR_AND_MESH = 24
-"""Of the default run; every case of an operator has two at least."""
-
-PROGRAMS_PER_CASE_AND_MESH = 400
-"""With --exhaustive a case has all its combinations if they are at most so many."""
+PROGRAMS = 24
+"""Of an operator on one mesh, if not all are asked for; each of its cases has two at least."""
 
 
-def programs_of(cases: Sequence[Case], mesh: MeshShape, exhaustive: bool) -> list[Partitioned]:
-    """Programs of one operator on one mesh; the same in every run."""
-    programs = []
+def programs_of(
+    cases: Sequence[Case], mesh: MeshShape, count: int | None = PROGRAMS
+) -> Iterator[Partitioned]:
+    """Programs of one operator on one mesh, the same in every run; all of them without a count."""
     for case in cases:
-        share = PROGRAMS_PER_OPERATOR_AND_MESH / (4 if case.expensive else 1)
-        budget = max(2, math.ceil(share / len(cases)))
-        if exhaustive:
-            budget = PROGRAMS_PER_CASE_AND_MESH
-        programs.extend(_programs_of_case(case, mesh, budget))
-    return programs
+        if count is None:
+            budget = sys.maxsize
+        else:
+            share = count / (4 if case.expensive else 1)
+            budget = max(2, math.ceil(share / len(cases)))
+        yield from _programs_of_case(case, mesh, budget)
 
 
 def _programs_of_case(case: Case, mesh: MeshShape, budget: int) -> Iterator[Partitioned]:
