@@ -66,6 +66,8 @@ SMALL = ModelConfig(
 )
 COLLECTIVES = (
     "all_reduce",
+    "shared_all_reduce",
+    "shared_all_gather",
     "all_gather",
     "reduce_scatter",
     "all_to_all",

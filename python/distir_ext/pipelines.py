@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from distir_ext import _nvidia, cpu, transform
+from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
@@ -21,7 +22,8 @@ def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
     """Runs what is still missing up to per-worker Relax, with ``R.ccl`` collectives.
 
     Args:
-        mod: A module at any stage: annotated, propagated, legalised or already lowered.
+        mod: A module at any stage: annotated, propagated, legalised or already lowered. One that
+            OptimizeCollectives has been run on is not optimised again.
         cluster: What the devices are joined by; the module's own, or NVLink, if left out.
 
     Returns:
@@ -30,19 +32,25 @@ def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
     Raises:
         ValueError: the module has no sharding annotations, or a pass refuses it.
     """
+    return _lower(mod, cluster, transform.OptimizeCollectives())
+
+
+def _lower(
+    mod: tvm.IRModule, cluster: Cluster | None, optimize: tvm.transform.Pass
+) -> tvm.IRModule:
     if _signature(mod) is not None:
         return mod
     if cluster is not None:
         mod = transform.SetCluster(cluster)(mod)
-    lowered = tvm.transform.Sequential(
-        [
-            transform.PropagateSharding(),
-            transform.PadShards(),
-            transform.LegalizeRedistribute(),
-            transform.OptimizeCollectives(),
-            transform.LowerDistIR(),
-        ]
-    )(mod)
+    passes = [
+        transform.PropagateSharding(),
+        transform.PadShards(),
+        transform.LegalizeRedistribute(),
+        transform.LowerDistIR(),
+    ]
+    if not is_optimized(mod):
+        passes.insert(-1, optimize)
+    lowered = tvm.transform.Sequential(passes)(mod)
     if _signature(lowered) is None:
         raise ValueError(
             "the module has no sharding annotations; mark some tensors with distir_ext.annotate, "
@@ -83,10 +91,12 @@ def build(
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
         options.setdefault("relax_pipeline", cpu.pipeline(resolved, blas))
+        optimize = cpu.optimize_collectives()
     else:
         resolved = tvm.target.Target(_nvidia.resolve_target(target))
+        optimize = transform.OptimizeCollectives()
     workers = _with_signature_function(
-        transform.LowerCCL()(lower(mod, cluster)), resolved.get_target_device_type()
+        transform.LowerCCL()(_lower(mod, cluster, optimize)), resolved.get_target_device_type()
     )
     with _branch_safe_context(workers):
         return tvm.compile(workers, target=resolved, **options)

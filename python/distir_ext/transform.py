@@ -25,6 +25,7 @@ __all__ = [
     "PadShards",
     "PropagateSharding",
     "SetCluster",
+    "ShareResults",
 ]
 
 
@@ -177,6 +178,7 @@ def OptimizeCollectives(  # noqa: N802
     enable: Sequence[str] = (),
     disable: Sequence[str] = (),
     combine_bytes: int = 1 << 20,
+    sequence_bytes: int = 0,
     prefetch_bytes: int = 64 << 20,
     ccl: str = "cpu",
 ) -> tvm.transform.Pass:
@@ -190,6 +192,8 @@ def OptimizeCollectives(  # noqa: N802
         disable: Names of optimisations to leave out.
         combine_bytes: Collectives are combined as long as their arguments together have at most
             this many bytes on each device.
+        sequence_bytes: ``sequence_parallel`` leaves all-reduces alone that send fewer bytes from
+            each device.
         prefetch_bytes: Results of gathers that may wait for their first use, in bytes per device.
         ccl: The communication library of the session that will run the program; operators that
             only some libraries have are made where this one has them.
@@ -198,7 +202,7 @@ def OptimizeCollectives(  # noqa: N802
         ValueError: There is no optimisation of a name.
     """
     make = tvm_ffi.get_global_func("distir.transform.OptimizeCollectives")
-    return make(list(enable), list(disable), combine_bytes, prefetch_bytes, ccl)
+    return make(list(enable), list(disable), combine_bytes, sequence_bytes, prefetch_bytes, ccl)
 
 
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
@@ -227,3 +231,15 @@ def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     neighbours is faster. ``dx.build`` runs this pass for CPU targets.
     """
     return _native("DispatchMatmul")
+
+
+def ShareResults() -> tvm.transform.Pass:  # noqa: N802
+    """Workers that are threads have one copy of what they all get from a collective.
+
+    Calls of ``distir.runtime.all_reduce`` and ``all_gather`` whose results are only read within
+    their function, by kernels and destination-passing calls, become calls of
+    ``distir.runtime.shared_all_reduce`` and ``shared_all_gather``, which return a tensor. Small
+    results stay. Runs between ``relax.transform.RemovePurityChecking`` and ``CallTIRRewrite``;
+    ``dx.build`` runs this pass for CPU targets.
+    """
+    return _native("ShareResults")

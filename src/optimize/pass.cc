@@ -128,9 +128,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def(
       "distir.transform.OptimizeCollectives",
       [](ffi::Array<ffi::String> enable, ffi::Array<ffi::String> disable, int64_t combine_bytes,
-         int64_t prefetch_bytes, ffi::String ccl) {
+         int64_t sequence_bytes, int64_t prefetch_bytes, ffi::String ccl) {
         std::set<std::string> chosen = Choose(enable, disable);
-        Options options{combine_bytes, prefetch_bytes, ccl};
+        Options options{combine_bytes, sequence_bytes, prefetch_bytes, ccl};
         return ir::MakeModulePass("OptimizeCollectives", [chosen, options](ir::IRModule mod) {
           return Optimize(std::move(mod), chosen, options);
         });

@@ -68,8 +68,12 @@ class SequenceParallelism {
  private:
   void Visit(const Group& group) {
     auto type = ir::DTensorType::Cast(group.seeds[0]->value.ty()).tensor_ty();
-    double now = program_.costs->Of(group.step, meshes_.Root(group.step.root), type).bytes *
-                 static_cast<double>(group.seeds.size());
+    const double each = program_.costs->Of(group.step, meshes_.Root(group.step.root), type).bytes;
+    if (each < static_cast<double>(program_.options.sequence_bytes)) {
+      for (size_t i = 0; i < group.seeds.size(); ++i) tally_.Skip("sends too little");
+      return;
+    }
+    const double now = each * static_cast<double>(group.seeds.size());
     std::unique_ptr<ShardRegion> best;
     for (size_t dim = 0; dim < group.step.target.dims.size(); ++dim) {
       auto region = std::make_unique<ShardRegion>(&listing_, &program_, group.seeds, group.step,

@@ -1,6 +1,7 @@
 /*!
  * \file runtime/builtins.cc
- * \brief What compiled programs call: distir.runtime.<collective>, destination passing.
+ * \brief What compiled programs call: distir.runtime.<collective>, destination passing, and
+ * distir.runtime.shared_<collective>, which returns what the group's workers may share.
  *
  * Checks arguments, resolves descriptors for this worker and hands over to its communicator. All
  * checks come before the communicator is called: a worker that fails here fails alone and ends
@@ -112,6 +113,17 @@ void AllReduce(TensorView x, const String& groups, const String& kind, TensorVie
   worker.communicator().AllReduce(worker.FindGroup(groups), x, ParseReduceKind(kind), out);
 }
 
+ffi::Tensor SharedAllReduce(TensorView x, const String& groups, const String& kind) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("all_reduce", worker);
+  check.InHostMemory();
+  Group* group = worker.FindGroup(groups);
+  ffi::Tensor out = worker.communicator().SharedResult(group, x.shape(), x.dtype());
+  check.Output(x, out, ShapeOf(x));
+  worker.communicator().AllReduce(group, x, ParseReduceKind(kind), out);
+  return out;
+}
+
 // The sum is whole after the all-reduce; adding and norming then take one pass over it.
 void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, const String& groups,
                          double epsilon, TensorView sum, TensorView normed) {
@@ -142,6 +154,20 @@ void AllGather(TensorView x, const String& groups, int64_t dim, TensorView out) 
   expected[axis] *= group->size();
   check.Output(x, out, expected);
   worker.communicator().AllGather(group, x, axis, out);
+}
+
+ffi::Tensor SharedAllGather(TensorView x, const String& groups, int64_t dim) {
+  WorkerContext& worker = WorkerContext::Current();
+  const Checker check("all_gather", worker);
+  check.InHostMemory();
+  Group* group = worker.FindGroup(groups);
+  const int axis = check.Dim("dim", dim, x);
+  std::vector<int64_t> shape = ShapeOf(x);
+  shape[axis] *= group->size();
+  ffi::Tensor out = worker.communicator().SharedResult(group, ffi::Shape(shape), x.dtype());
+  check.Output(x, out, shape);
+  worker.communicator().AllGather(group, x, axis, out);
+  return out;
 }
 
 void ReduceScatter(TensorView x, const String& groups, int64_t dim, const String& kind,
@@ -242,6 +268,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.all_reduce", AllReduce)
+      .def("distir.runtime.shared_all_reduce", SharedAllReduce)
+      .def("distir.runtime.shared_all_gather", SharedAllGather)
       .def("distir.runtime.all_reduce_add_rms_norm", AllReduceAddRmsNorm)
       .def("distir.runtime.all_gather", AllGather)
       .def("distir.runtime.reduce_scatter", ReduceScatter)

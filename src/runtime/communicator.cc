@@ -24,6 +24,11 @@ std::map<std::string, Registered>& Backends() {
 
 }  // namespace
 
+tvm::ffi::Tensor Communicator::SharedResult(Group*, tvm::ffi::ShapeView shape, DLDataType dtype) {
+  if (own_results_ == nullptr) own_results_ = std::make_shared<ResultMemory>();
+  return own_results_->NewTensor(shape, dtype);
+}
+
 void Communicator::FillGaps(const SegmentPlan& plan, TensorView out) {
   runtime::FillGaps(plan, out);
 }

@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "runtime/reduce.h"
+#include "runtime/result_memory.h"
 #include "runtime/transfer_plan.h"
 
 namespace distir::runtime {
@@ -53,9 +54,9 @@ class Group {
   const int position;
 };
 
-/*! \brief One worker's endpoint. Used by that worker's thread only. */
 struct SegmentPlan;
 
+/*! \brief One worker's endpoint. Used by that worker's thread only. */
 class Communicator {
  public:
   using TensorView = tvm::ffi::TensorView;
@@ -64,6 +65,13 @@ class Communicator {
 
   /*! \brief Makes the group known to the backend; called once per group and worker. */
   virtual std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) = 0;
+
+  /*!
+   * \brief Host memory for the result of the group's next collective, an all-reduce or an
+   *        all-gather, to be given to it as `out`. Members may get the same memory, so nobody
+   *        writes to it afterwards.
+   */
+  virtual tvm::ffi::Tensor SharedResult(Group* group, tvm::ffi::ShapeView shape, DLDataType dtype);
 
   /*! \brief out = reduction of all members' x; same shape. */
   virtual void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) = 0;
@@ -114,6 +122,7 @@ class Communicator {
 
  private:
   int64_t call_ = 0;
+  std::shared_ptr<ResultMemory> own_results_;
 };
 
 /*! \brief What the workers of one session share. Thread safe. */

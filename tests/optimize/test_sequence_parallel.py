@@ -234,6 +234,20 @@ def test_what_would_send_more_stays():
     assert skipped(grows, 8) == {"would send more bytes": 1}
 
 
+def test_what_sends_little_stays_where_that_is_wanted():
+    op = tvm.relax.op
+
+    def body(emit, x, w):
+        return emit(op.nn.relu(emit(op.matmul(x, w))))
+
+    mod = program(body, {"x": (8, 32), "w": (32, 6)}, {"x": (None, "tp"), "w": ("tp", None)})
+    sends = 2 * 3 / 4 * 8 * 6 * 4  # bytes of the all-reduce's ring
+    for bytes_wanted, matched in ((sends, 1), (sends + 1, 0)):
+        result = optimized(mod, NAME, sequence_bytes=int(bytes_wanted))
+        assert tally(result, NAME).matched == matched
+        assert tally(result, NAME).skipped == ({} if matched else {"sends too little": 1})
+
+
 def test_a_branch_reads_the_whole_value():
     @I.ir_module
     class Program:

@@ -1,5 +1,6 @@
 """What is compiled for CPUs: the host's target, kernels with schedules, exponentials."""
 
+import re
 import time
 
 import numpy as np
@@ -159,3 +160,36 @@ def test_build_takes_blas_and_a_target_of_the_user():
             executable = dx.build(mod, tvm.target.Target(target), blas=blas)
             assert ("distir.runtime.einsum" in executable.as_text()) == blas
             assert np.abs(session.load(executable)["main"](x, w).numpy() - x @ w).max() < 1e-4
+
+
+def partial_sums(rows):
+    """A product whose sum is partial, with a norm of it, and what ``dx.build`` makes of that."""
+    mod = module(
+        ((rows, 64), (64, 512), (512,)),
+        lambda x, w, g: relax.op.nn.rms_norm(relax.op.matmul(x, w), g, axes=[1]),
+    )
+    mesh = dx.Mesh((4,), ("tp",))
+    return dx.annotate(mod, mesh, {"x0": (None, "tp"), "x1": ("tp", None)}), mesh
+
+
+@pytest.mark.parametrize(("rows", "collective"), [(256, "reduce_scatter"), (8, "all_reduce")])
+def test_large_sums_are_scattered_so_that_norms_run_on_shards(rows, collective):
+    mod, mesh = partial_sums(rows)
+    executable = dx.build(mod)
+    found = set(re.findall(r"distir\.runtime\.(?:shared_)?(\w+)", executable.as_text()))
+    assert ("all_gather" in found) == (collective == "reduce_scatter")
+    assert collective in found
+    rng = np.random.default_rng(0)
+    x, w, g = (rng.standard_normal(s).astype("float32") for s in [(rows, 64), (64, 512), (512,)])
+    y = x @ w
+    wanted = y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-5) * g
+    with dx.Session(mesh) as session:
+        found = session.load(executable)["main"](x, w, g).numpy()
+    assert np.abs(found - wanted).max() < 1e-4
+
+
+def test_what_the_user_has_optimised_stays_as_it_is():
+    mod, _ = partial_sums(256)
+    mod = dx.transform.LegalizeRedistribute()(dx.transform.PropagateSharding()(mod))
+    executable = dx.build(dx.transform.OptimizeCollectives()(mod))
+    assert "reduce_scatter" not in executable.as_text()

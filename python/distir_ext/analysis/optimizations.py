@@ -24,6 +24,11 @@ class Optimization:
     """How often it did not, by reason."""
 
 
+def is_optimized(mod: tvm.IRModule) -> bool:
+    """Whether OptimizeCollectives has been run."""
+    return mod.attrs is not None and _ATTR in mod.attrs
+
+
 def optimizations(mod: tvm.IRModule) -> list[Optimization]:
     """What each optimisation did, in the order in which they ran.
 

@@ -49,6 +49,12 @@ class Rendezvous {
   /*! \brief Waits until all members have finished their work. */
   void Leave() noexcept;
 
+  /*!
+   * \brief How often all members have met or left (modulo 2^32); of a member that has left and not
+   *        entered again, the same as of all others.
+   */
+  uint32_t num_passed() const { return Generation(state_.load(std::memory_order_seq_cst)); }
+
   /*! \brief Wakes sleepers so that they see the session's abort. */
   void Wake();
 

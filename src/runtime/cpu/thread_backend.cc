@@ -17,17 +17,18 @@ std::unique_ptr<Communicator> ThreadBackend::Connect(int rank) {
 void ThreadBackend::Abort() noexcept {
   aborted_.store(true, std::memory_order_seq_cst);
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& entry : rendezvous_) entry.second->Wake();
+  for (auto& entry : places_) entry.second->rendezvous.Wake();
   for (auto& entry : mailboxes_) entry.second->Wake();
 }
 
-std::shared_ptr<Rendezvous> ThreadBackend::FindRendezvous(const std::vector<int>& ranks) {
+std::shared_ptr<MeetingPlace> ThreadBackend::FindMeetingPlace(const std::vector<int>& ranks) {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<Rendezvous>& found = rendezvous_[ranks];
+  std::shared_ptr<MeetingPlace>& found = places_[ranks];
   if (found == nullptr) {
     std::vector<int> devices;
     for (int rank : ranks) devices.push_back(device_ids_[rank]);
-    found = std::make_shared<Rendezvous>(ranks, std::move(devices), &progress_, &aborted_);
+    found.reset(new MeetingPlace{{ranks, std::move(devices), &progress_, &aborted_},
+                                 {static_cast<int>(ranks.size()), results_}});
   }
   return found;
 }

@@ -17,9 +17,9 @@ constexpr int64_t kPartAlignment = 64;
 
 class ThreadGroup : public Group {
  public:
-  ThreadGroup(std::vector<int> ranks, int position, std::shared_ptr<Rendezvous> rendezvous)
-      : Group(std::move(ranks), position), rendezvous(std::move(rendezvous)) {}
-  const std::shared_ptr<Rendezvous> rendezvous;
+  ThreadGroup(std::vector<int> ranks, int position, std::shared_ptr<MeetingPlace> place)
+      : Group(std::move(ranks), position), place(std::move(place)) {}
+  const std::shared_ptr<MeetingPlace> place;
 };
 
 // Elements before, in and after `dim`: a row-major tensor is [outer, size, inner].
@@ -34,8 +34,14 @@ struct DimView {
 }  // namespace
 
 std::unique_ptr<Group> ThreadCommunicator::OpenGroup(std::vector<int> ranks, int position) {
-  std::shared_ptr<Rendezvous> rendezvous = backend_->FindRendezvous(ranks);
-  return std::make_unique<ThreadGroup>(std::move(ranks), position, std::move(rendezvous));
+  std::shared_ptr<MeetingPlace> place = backend_->FindMeetingPlace(ranks);
+  return std::make_unique<ThreadGroup>(std::move(ranks), position, std::move(place));
+}
+
+tvm::ffi::Tensor ThreadCommunicator::SharedResult(Group* group, tvm::ffi::ShapeView shape,
+                                                  DLDataType dtype) {
+  MeetingPlace& place = *static_cast<ThreadGroup*>(group)->place;
+  return place.result.Take(place.rendezvous.num_passed(), shape, dtype);
 }
 
 // Runs `work(calls of all members)` while all members' buffers are valid.
@@ -51,9 +57,9 @@ void ThreadCommunicator::Meet(Group* group, const char* operation, TensorView x,
     work(&call);
     return;
   }
-  Rendezvous* rendezvous = static_cast<ThreadGroup*>(group)->rendezvous.get();
-  work(rendezvous->Enter(group->position, call));
-  rendezvous->Leave();
+  Rendezvous& rendezvous = static_cast<ThreadGroup*>(group)->place->rendezvous;
+  work(rendezvous.Enter(group->position, call));
+  rendezvous.Leave();
 }
 
 void ThreadCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
@@ -69,12 +75,15 @@ void ThreadCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, 
   std::vector<void*> outs(n);
   Meet(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0,
        [&](const MemberCall* calls) noexcept {
+         int num_outs = 0;
          for (int j = 0; j < n; ++j) {
            sources[j] = calls[j].x;
            // Members begin with their own result, so that they do not all write to the same one.
-           outs[j] = calls[(position + j) % n].out + begin * element_bytes;
+           void* part = calls[(position + j) % n].out + begin * element_bytes;
+           const auto end_of_outs = outs.begin() + num_outs;
+           if (std::find(outs.begin(), end_of_outs, part) == end_of_outs) outs[num_outs++] = part;
          }
-         if (begin < end) reduce(sources.data(), n, begin, end - begin, outs.data(), n);
+         if (begin < end) reduce(sources.data(), n, begin, end - begin, outs.data(), num_outs);
        });
 }
 
@@ -86,10 +95,17 @@ void ThreadCommunicator::AllGather(Group* group, TensorView x, int dim, TensorVi
   const int64_t block_bytes = extent[dim] * out_strides[dim];
   const int n = group->size(), position = group->position;
   Meet(group, "all_gather", x, out, dim, 0, [&](const MemberCall* calls) noexcept {
+    char* out = calls[position].out;
+    int num_sharers = 0, index = 0;  // of those that write this output, and mine among them
+    for (int j = 0; j < n; ++j) {
+      if (calls[j].out != out) continue;
+      if (j < position) ++index;
+      ++num_sharers;
+    }
     // Members begin with their own block, so that they do not all read the same one at a time.
     for (int i = 0; i < n; ++i) {
       const int j = (position + i) % n;
-      copy.Run(calls[j].x, calls[position].out + j * block_bytes);
+      if (j % num_sharers == index) copy.Run(calls[j].x, out + j * block_bytes);
     }
   });
 }

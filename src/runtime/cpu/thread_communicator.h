@@ -20,6 +20,7 @@ class ThreadCommunicator : public Communicator {
       : backend_(std::move(backend)), rank_(rank) {}
 
   std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
+  tvm::ffi::Tensor SharedResult(Group* group, tvm::ffi::ShapeView shape, DLDataType dtype) final;
   void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) final;
   void AllGather(Group* group, TensorView x, int dim, TensorView out) final;
   void ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind, TensorView out) final;

@@ -1,0 +1,166 @@
+// ShareResults: results of all-reduces and all-gathers that nobody writes to become tensors that
+// the workers of a group may share.
+//
+//     lv = R.call_dps_packed("distir.runtime.all_gather", (x, R.str("[[0,1]]"), R.prim_value(0)),
+//     ...)
+//     ->
+//     lv = R.call_packed("distir.runtime.shared_all_gather", x, R.str("[[0,1]]"), R.prim_value(0),
+//     ...)
+//
+// All members of a group have the same result. Workers that are threads then have it once: it is
+// written once, and read from the same cache. A result that leaves the function, or that anything
+// but a kernel or a destination-passing call sees, stays the worker's own, since it might be
+// written to there.
+//
+// Runs on functions without dataflow blocks, between RewriteDataflowReshape, behind which views are
+// R.reshape, and CallTIRRewrite, behind which calls write to their arguments.
+#include <tvm/ffi/reflection/registry.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "ir/build.h"
+#include "ir/pass.h"
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace lower {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+const std::string kRuntime = "distir.runtime.";
+
+// Smaller results stay with their neighbours in the memory that TVM plans.
+constexpr int64_t kSmallestElements = int64_t{1} << 14;
+
+/*! \brief The name of a collective whose result is equal on all members, or "". */
+std::string CollectiveOf(const ir::Expr& value) {
+  ir::Call call = ir::Call::Cast(value);
+  if (!call.defined() || !ir::IsOp(call.op(), "relax.call_dps_packed")) return "";
+  ir::ExternFunc function = ir::ExternFunc::Cast(call.args()[0]);
+  if (!function.defined()) return "";
+  for (const char* name : {"all_reduce", "all_gather"})
+    if (function.name() == kRuntime + name) return name;
+  return "";
+}
+
+bool IsLarge(const ir::Expr& value) {
+  ir::TensorType type = ir::TensorType::Cast(value.ty());
+  ir::ShapeExpr shape = type.defined() ? ir::ShapeExpr::Cast(type.shape()) : ir::ShapeExpr();
+  if (!shape.defined()) return false;
+  int64_t count = 1;
+  for (const ir::Expr& extent : shape.values()) {
+    const int64_t known = ir::StaticDim(extent);
+    if (known < 0) return true;
+    count *= known;
+  }
+  return count >= kSmallestElements;
+}
+
+/*! \brief Which results may be shared. */
+class Sharing {
+ public:
+  explicit Sharing(const ir::Function& function) { VisitSeq(function.body()); }
+
+  bool Contains(const ir::Var& var) const {
+    auto found = results_.find(var.get());
+    return found != results_.end() && found->second;
+  }
+  bool any() const {
+    for (const auto& [var, shared] : results_)
+      if (shared) return true;
+    return false;
+  }
+
+ private:
+  void VisitSeq(const ir::SeqExpr& seq) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        ir::VarBinding bound = ir::VarBinding::Cast(binding);
+        if (bound.defined()) {
+          VisitValue(bound.var(), bound.value());
+        } else {
+          Keep(ir::MatchCast::Cast(binding).value());
+        }
+      }
+    }
+    Keep(seq.body());
+  }
+
+  void VisitValue(const ir::Var& var, const ir::Expr& value) {
+    if (auto branches = ir::If::Cast(value); branches.defined()) {
+      VisitSeq(branches.true_branch());
+      VisitSeq(branches.false_branch());
+      return;
+    }
+    ir::Call call = ir::Call::Cast(value);
+    if (call.defined() && ir::IsOp(call.op(), "relax.reshape")) {
+      ir::Var source = ir::Var::Cast(call.args()[0]);
+      if (source.defined()) views_[var.get()] = RootOf(source);
+      return;
+    }
+    const bool only_reads = call.defined() && (ir::IsOp(call.op(), "relax.call_tir") ||
+                                               ir::IsOp(call.op(), "relax.call_dps_packed"));
+    if (!only_reads) Keep(value);
+    if (!CollectiveOf(value).empty() && IsLarge(value)) results_.emplace(var.get(), true);
+  }
+
+  /*! \brief What these expressions use stays the worker's own. */
+  void Keep(const ir::Expr& expr) {
+    ir::VisitUses(expr, [this](const ir::Var& var) {
+      auto found = results_.find(RootOf(var));
+      if (found != results_.end()) found->second = false;
+    });
+  }
+
+  const ffi::Object* RootOf(const ir::Var& var) const {
+    auto found = views_.find(var.get());
+    return found == views_.end() ? var.get() : found->second;
+  }
+
+  std::unordered_map<const ffi::Object*, bool> results_;
+  std::unordered_map<const ffi::Object*, const ffi::Object*> views_;
+};
+
+class Sharer : public ir::FunctionRewriter {
+ public:
+  explicit Sharer(const Sharing& sharing) : sharing_(sharing) {}
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (!sharing_.Contains(var)) return FunctionRewriter::RewriteVarBinding(var, value);
+    ir::Call call = ir::Call::Cast(value);
+    ffi::Array<ir::Expr> arguments = ir::Tuple::Cast(Rewrite(call.args()[1])).fields();
+    ir::Expr builtin = ir::MakeExternFunc(kRuntime + "shared_" + CollectiveOf(value));
+    Bind(var, ir::MakeCall(var.ty(), builtin, arguments, ir::Node(), {var.ty()}));
+  }
+
+  const Sharing& sharing_;
+};
+
+ir::IRModule ShareResults(const ir::IRModule& mod) {
+  ir::FunctionMap functions = mod.functions();
+  bool any = false;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    Sharing sharing(function);
+    if (!sharing.any()) continue;
+    functions.Set(gv, Sharer(sharing).RewriteFunction(function));
+    any = true;
+  }
+  return any ? ir::MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.transform.ShareResults",
+                                   [] { return ir::MakeModulePass("ShareResults", ShareResults); });
+}
+
+}  // namespace
+
+}  // namespace lower
+}  // namespace distir
