@@ -68,11 +68,10 @@ class ShardedArray:
         Raises:
             RuntimeError: its workers were processes, and their session is closed.
         """
-        import tvm
-
         spec = self._spec
         device, first = next(iter(self._shards.items()))
-        result = tvm.runtime.empty(self._shape, spec.dtype)
+        new_tensor = tvm_ffi.get_global_func("distir.runtime.new_host_tensor")
+        result = new_tensor(tvm_ffi.Shape(self._shape), spec.dtype)
         if _decided_by_data(spec, first):
             result.copyfrom(self._workers.fetch({device: first})[device])
             return result

@@ -1,5 +1,7 @@
 #include "runtime/result_memory.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -10,6 +12,7 @@ namespace {
 
 constexpr size_t kSmallestBlock = 4096;
 constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t BlockBytes(size_t num_bytes) {
   size_t block = kSmallestBlock;
@@ -45,21 +48,28 @@ void* ResultMemory::Take(size_t block_bytes) {
     if (!blocks.empty()) {
       void* block = blocks.back();
       blocks.pop_back();
+      kept_bytes_ -= block_bytes;
       return block;
     }
   }
-  void* block = std::aligned_alloc(kAlignment, block_bytes);
+  const bool is_huge = block_bytes >= kHugePage;
+  void* block = std::aligned_alloc(is_huge ? kHugePage : kAlignment, block_bytes);
   if (block == nullptr) throw std::bad_alloc();
+  if (is_huge) madvise(block, block_bytes, MADV_HUGEPAGE);  // a wish
   return block;
 }
 
 void ResultMemory::Return(void* block, size_t block_bytes) noexcept {
   try {
     std::lock_guard<std::mutex> lock(mutex_);
-    free_[block_bytes].push_back(block);
+    if (kept_bytes_ + block_bytes <= most_kept_bytes_) {
+      free_[block_bytes].push_back(block);
+      kept_bytes_ += block_bytes;
+      return;
+    }
   } catch (const std::bad_alloc&) {
-    std::free(block);
   }
+  std::free(block);
 }
 
 }  // namespace distir::runtime

@@ -2,9 +2,9 @@
  * \file runtime/result_memory.h
  * \brief Host memory of tensors that come and go in every call, kept for the next ones.
  *
- * Fresh memory of the system costs a fault per page, which takes as long as the collective that
- * fills it. Freed blocks are kept by size, rounded up to a power of two, so symbolic extents that
- * change from call to call find them, too; pages that nobody has touched cost nothing.
+ * Fresh memory of the system costs a fault per page, which takes longer than to fill it. Freed
+ * blocks are kept by size, rounded up to a power of two, so symbolic extents that change from call
+ * to call find them, too; pages that nobody has touched cost nothing.
  */
 #ifndef DISTIR_RUNTIME_RESULT_MEMORY_H_
 #define DISTIR_RUNTIME_RESULT_MEMORY_H_
@@ -12,6 +12,7 @@
 #include <tvm/ffi/container/tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,8 @@ namespace distir::runtime {
 /*! \brief Thread safe; tensors may outlive it. */
 class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  public:
+  /*! \brief Keeps at most so many bytes of freed blocks. */
+  explicit ResultMemory(size_t most_kept_bytes = SIZE_MAX) : most_kept_bytes_(most_kept_bytes) {}
   ~ResultMemory();
 
   /*! \brief A row-major tensor with arbitrary contents. */
@@ -33,7 +36,9 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
   void* Take(size_t block_bytes);
   void Return(void* block, size_t block_bytes) noexcept;
 
+  const size_t most_kept_bytes_;
   std::mutex mutex_;
+  size_t kept_bytes_ = 0;
   std::map<size_t, std::vector<void*>> free_;  // by bytes of a block
 };
 

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "runtime/format_list.h"
+#include "runtime/result_memory.h"
 #include "runtime/strided_copy.h"
 #include "support/error.h"
 
@@ -18,6 +20,9 @@ namespace ffi = tvm::ffi;
 namespace {
 
 constexpr DLDevice kHost{kDLCPU, 0};
+
+// What a process keeps of the memory of gathered results that are gone.
+constexpr size_t kMostKeptBytes = size_t{256} << 20;
 
 ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
   // TVM's allocator, for the alignment that compiled kernels rely on.
@@ -53,6 +58,13 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
     shard->data += first * byte_strides[i];
   }
   return ffi::ObjectRef(shard);
+}
+
+/*! \brief A tensor for a gathered result; memory of earlier ones is used again. */
+ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
+  ElementBytes(dtype);
+  static const auto memory = std::make_shared<ResultMemory>(kMostKeptBytes);
+  return memory->NewTensor(shape, dtype);
 }
 
 void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
@@ -103,6 +115,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.shard", MakeShard)
       .def("distir.runtime.cut_shard",
            [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost); })
+      .def("distir.runtime.new_host_tensor", NewHostTensor)
       .def("distir.runtime.paste", PasteShard)
       .def("distir.runtime.address", [](const ffi::TensorView& tensor) {
         DISTIR_REQUIRE(tensor.IsContiguous(), ValueError)

@@ -22,6 +22,32 @@ constexpr int64_t kSmallBytes = 16 << 10;
 // Parts of an all-reduce begin at multiples of this many elements.
 constexpr int64_t kPartAlignment = 64;
 
+// An all-reduce in steps, each cut into a part for every member; in bytes of the tensor.
+class Parts {
+ public:
+  Parts(int64_t count, int64_t step, int num_members, int64_t element_bytes)
+      : count_(count), step_(step), num_members_(num_members), element_bytes_(element_bytes) {}
+
+  int64_t num_steps() const { return (count_ + step_ - 1) / step_; }
+  int64_t offset(int64_t step, int member) const {
+    return (step * step_ + Begin(step, member)) * element_bytes_;
+  }
+  int64_t bytes(int64_t step, int member) const {
+    return (Begin(step, member + 1) - Begin(step, member)) * element_bytes_;
+  }
+
+ private:
+  int64_t Begin(int64_t step, int member) const {
+    const int64_t total = std::min(step_, count_ - step * step_);
+    const int64_t units = (total + kPartAlignment - 1) / kPartAlignment;
+    return std::min(total, units * member / num_members_ * kPartAlignment);
+  }
+
+  const int64_t count_, step_;
+  const int num_members_;
+  const int64_t element_bytes_;
+};
+
 class MessageGroup : public Group {
  public:
   MessageGroup(std::vector<int> ranks, int position, uint64_t scope)
@@ -185,41 +211,55 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
     reduce(sources.data(), n, 0, size, &result, 1);
     for (int j : conversation.others()) conversation.Release(messages[j]);
   };
+  // What others will need next is sent before this member waits for what it needs now.
   if (!in_parts) {
     const int64_t chunk = kChunkBytes / element_bytes;
-    for (int64_t base = 0; base < std::max<int64_t>(1, count); base += chunk) {
-      const int64_t size = std::min(chunk, count - base);
-      const char* own = source + base * element_bytes;
-      if (n > 1) {
-        char* bytes = conversation.Reserve(size * element_bytes);
-        if (size != 0) std::memcpy(bytes, own, size * element_bytes);
-        conversation.PostToAll();
-      }
-      reduce_taken(own, size, target + base * element_bytes);
+    const int64_t num_chunks = std::max<int64_t>(1, (count + chunk - 1) / chunk);
+    auto size_of = [&](int64_t k) { return std::min(chunk, count - k * chunk); };
+    auto send = [&](int64_t k) {
+      if (n == 1 || k == num_chunks) return;
+      const int64_t num_bytes = size_of(k) * element_bytes;
+      char* bytes = conversation.Reserve(num_bytes);
+      if (num_bytes != 0) std::memcpy(bytes, source + k * chunk * element_bytes, num_bytes);
+      conversation.PostToAll();
+    };
+    send(0);
+    for (int64_t k = 0; k < num_chunks; ++k) {
+      send(k + 1);
+      const int64_t offset = k * chunk * element_bytes;
+      reduce_taken(source + offset, size_of(k), target + offset);
     }
     return;
   }
-  const int64_t step = kChunkBytes / element_bytes * n;
-  for (int64_t base = 0; base < count; base += step) {
-    const int64_t total = std::min(step, count - base);
-    const int64_t units = (total + kPartAlignment - 1) / kPartAlignment;
-    auto begin = [&](int j) { return std::min(total, units * j / n * kPartAlignment); };
-    auto bytes_of = [&](int j) { return (begin(j + 1) - begin(j)) * element_bytes; };
-    auto offset = [&](int j) { return (base + begin(j)) * element_bytes; };
+  const Parts parts(count, kChunkBytes / element_bytes * n, n, element_bytes);
+  auto send_parts = [&](int64_t step) {
+    if (step == parts.num_steps()) return;
     for (int j : conversation.others()) {
-      std::memcpy(conversation.Reserve(bytes_of(j)), source + offset(j), bytes_of(j));
+      const int64_t num_bytes = parts.bytes(step, j);
+      std::memcpy(conversation.Reserve(num_bytes), source + parts.offset(step, j), num_bytes);
       conversation.PostTo(j);
     }
-    char* mine = target + offset(position);
-    reduce_taken(source + offset(position), begin(position + 1) - begin(position), mine);
-    std::memcpy(conversation.Reserve(bytes_of(position)), mine, bytes_of(position));
-    conversation.PostToAll();
+  };
+  auto take_results = [&](int64_t step) {
+    if (step < 0) return;
     for (int j : conversation.others()) {
       const Message message = conversation.Take(j);
-      BoxCopy({bytes_of(j)}, {1}, {1}, 1, result_bytes).Run(message.bytes, target + offset(j));
+      BoxCopy({parts.bytes(step, j)}, {1}, {1}, 1, result_bytes)
+          .Run(message.bytes, target + parts.offset(step, j));
       conversation.Release(message);
     }
+  };
+  send_parts(0);
+  for (int64_t step = 0; step < parts.num_steps(); ++step) {
+    send_parts(step + 1);
+    const int64_t num_bytes = parts.bytes(step, position);
+    char* mine = target + parts.offset(step, position);
+    reduce_taken(source + parts.offset(step, position), num_bytes / element_bytes, mine);
+    std::memcpy(conversation.Reserve(num_bytes), mine, num_bytes);
+    conversation.PostToAll();
+    take_results(step - 1);
   }
+  take_results(parts.num_steps() - 1);
 }
 
 void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
