@@ -55,7 +55,8 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
     """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
 
     TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` before it and a
-    schedule for every kernel, and :func:`distir_ext.transform.ShareResults`.
+    schedule for every kernel, :func:`distir_ext.transform.ShareResults` and
+    :func:`distir_ext.transform.PlaceOperands`.
 
     Args:
         target: What to compile for.
@@ -78,6 +79,7 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         relax.transform.RemovePurityChecking(),
         transform.ShareResults(),
         relax.transform.CallTIRRewrite(),
+        transform.PlaceOperands(),
     ]
     passes += cpu_generic.finalize_passes(target)
     return tvm.transform.Sequential(passes, name="distir_cpu")

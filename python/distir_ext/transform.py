@@ -23,6 +23,7 @@ __all__ = [
     "LowerDistIR",
     "OptimizeCollectives",
     "PadShards",
+    "PlaceOperands",
     "PropagateSharding",
     "SetCluster",
     "ShareResults",
@@ -231,6 +232,16 @@ def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     neighbours is faster. ``dx.build`` runs this pass for CPU targets.
     """
     return _native("DispatchMatmul")
+
+
+def PlaceOperands() -> tvm.transform.Pass:  # noqa: N802
+    """Operands of large collectives are made where other worker processes of the host see them.
+
+    ``R.builtin.alloc_tensor`` becomes a call of ``distir.runtime.new_tensor``. Collectives between
+    processes then read operands where they lie instead of sending them. Runs behind
+    ``relax.transform.CallTIRRewrite``; ``dx.build`` runs this pass for CPU targets.
+    """
+    return _native("PlaceOperands")
 
 
 def ShareResults() -> tvm.transform.Pass:  # noqa: N802

@@ -22,7 +22,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
-#include "ir/symbolic.h"
+#include "lower/collective_memory.h"
 
 namespace distir {
 namespace lower {
@@ -33,9 +33,6 @@ namespace {
 
 const std::string kRuntime = "distir.runtime.";
 
-// Smaller results stay with their neighbours in the memory that TVM plans.
-constexpr int64_t kSmallestElements = int64_t{1} << 14;
-
 /*! \brief The name of a collective whose result is equal on all members, or "". */
 std::string CollectiveOf(const ir::Expr& value) {
   ir::Call call = ir::Call::Cast(value);
@@ -45,19 +42,6 @@ std::string CollectiveOf(const ir::Expr& value) {
   for (const char* name : {"all_reduce", "all_gather"})
     if (function.name() == kRuntime + name) return name;
   return "";
-}
-
-bool IsLarge(const ir::Expr& value) {
-  ir::TensorType type = ir::TensorType::Cast(value.ty());
-  ir::ShapeExpr shape = type.defined() ? ir::ShapeExpr::Cast(type.shape()) : ir::ShapeExpr();
-  if (!shape.defined()) return false;
-  int64_t count = 1;
-  for (const ir::Expr& extent : shape.values()) {
-    const int64_t known = ir::StaticDim(extent);
-    if (known < 0) return true;
-    count *= known;
-  }
-  return count >= kSmallestElements;
 }
 
 /*! \brief Which results may be shared. */
@@ -105,7 +89,8 @@ class Sharing {
     const bool only_reads = call.defined() && (ir::IsOp(call.op(), "relax.call_tir") ||
                                                ir::IsOp(call.op(), "relax.call_dps_packed"));
     if (!only_reads) Keep(value);
-    if (!CollectiveOf(value).empty() && IsLarge(value)) results_.emplace(var.get(), true);
+    if (!CollectiveOf(value).empty() && IsLargeTensor(value.ty()))
+      results_.emplace(var.get(), true);
   }
 
   /*! \brief What these expressions use stays the worker's own. */

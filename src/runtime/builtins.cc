@@ -124,6 +124,11 @@ ffi::Tensor SharedAllReduce(TensorView x, const String& groups, const String& ki
   return out;
 }
 
+// For the operand or the result of a large collective.
+ffi::Tensor NewTensor(const ffi::Shape& shape, DLDataType dtype) {
+  return WorkerContext::Current().communicator().NewTensor(shape, dtype);
+}
+
 // The sum is whole after the all-reduce; adding and norming then take one pass over it.
 void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, const String& groups,
                          double epsilon, TensorView sum, TensorView normed) {
@@ -268,6 +273,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.all_reduce", AllReduce)
+      .def("distir.runtime.new_tensor", NewTensor)
       .def("distir.runtime.shared_all_reduce", SharedAllReduce)
       .def("distir.runtime.shared_all_gather", SharedAllGather)
       .def("distir.runtime.all_reduce_add_rms_norm", AllReduceAddRmsNorm)

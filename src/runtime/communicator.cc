@@ -24,7 +24,7 @@ std::map<std::string, Registered>& Backends() {
 
 }  // namespace
 
-tvm::ffi::Tensor Communicator::SharedResult(Group*, tvm::ffi::ShapeView shape, DLDataType dtype) {
+tvm::ffi::Tensor Communicator::NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) {
   if (own_results_ == nullptr) own_results_ = std::make_shared<ResultMemory>();
   return own_results_->NewTensor(shape, dtype);
 }

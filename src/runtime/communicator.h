@@ -66,12 +66,19 @@ class Communicator {
   /*! \brief Makes the group known to the backend; called once per group and worker. */
   virtual std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) = 0;
 
+  /*! \brief Whether collectives are quicker on tensors of NewTensor than on others. */
+  virtual bool PrefersNewTensors() const { return false; }
+  /*! \brief Host memory that other workers can see if any can, for operands and results. */
+  virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype);
+
   /*!
    * \brief Host memory for the result of the group's next collective, an all-reduce or an
    *        all-gather, to be given to it as `out`. Members may get the same memory, so nobody
    *        writes to it afterwards.
    */
-  virtual tvm::ffi::Tensor SharedResult(Group* group, tvm::ffi::ShapeView shape, DLDataType dtype);
+  virtual tvm::ffi::Tensor SharedResult(Group*, tvm::ffi::ShapeView shape, DLDataType dtype) {
+    return NewTensor(shape, dtype);
+  }
 
   /*! \brief out = reduction of all members' x; same shape. */
   virtual void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) = 0;

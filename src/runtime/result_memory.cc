@@ -20,6 +20,18 @@ size_t BlockBytes(size_t num_bytes) {
   return block;
 }
 
+class ProcessMemory : public BlockSource {
+ public:
+  void* Allocate(size_t bytes) final {
+    const bool is_huge = bytes >= kHugePage;
+    void* block = std::aligned_alloc(is_huge ? kHugePage : kAlignment, bytes);
+    if (block == nullptr) throw std::bad_alloc();
+    if (is_huge) madvise(block, bytes, MADV_HUGEPAGE);  // a wish
+    return block;
+  }
+  void Free(void* block, size_t) noexcept final { std::free(block); }
+};
+
 }  // namespace
 
 struct ResultMemory::Allocator {
@@ -32,9 +44,14 @@ struct ResultMemory::Allocator {
   }
 };
 
+ResultMemory::ResultMemory(size_t most_kept_bytes, std::unique_ptr<BlockSource> source)
+    : most_kept_bytes_(most_kept_bytes),
+      source_(source == nullptr ? std::unique_ptr<BlockSource>(new ProcessMemory())
+                                : std::move(source)) {}
+
 ResultMemory::~ResultMemory() {
   for (const auto& [bytes, blocks] : free_)
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks) source_->Free(block, bytes);
 }
 
 tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) {
@@ -42,34 +59,26 @@ tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType d
 }
 
 void* ResultMemory::Take(size_t block_bytes) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<void*>& blocks = free_[block_bytes];
-    if (!blocks.empty()) {
-      void* block = blocks.back();
-      blocks.pop_back();
-      kept_bytes_ -= block_bytes;
-      return block;
-    }
-  }
-  const bool is_huge = block_bytes >= kHugePage;
-  void* block = std::aligned_alloc(is_huge ? kHugePage : kAlignment, block_bytes);
-  if (block == nullptr) throw std::bad_alloc();
-  if (is_huge) madvise(block, block_bytes, MADV_HUGEPAGE);  // a wish
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<void*>& blocks = free_[block_bytes];
+  if (blocks.empty()) return source_->Allocate(block_bytes);
+  void* block = blocks.back();
+  blocks.pop_back();
+  kept_bytes_ -= block_bytes;
   return block;
 }
 
 void ResultMemory::Return(void* block, size_t block_bytes) noexcept {
-  try {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (kept_bytes_ + block_bytes <= most_kept_bytes_) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kept_bytes_ + block_bytes <= most_kept_bytes_) {
+    try {
       free_[block_bytes].push_back(block);
       kept_bytes_ += block_bytes;
       return;
+    } catch (const std::bad_alloc&) {
     }
-  } catch (const std::bad_alloc&) {
   }
-  std::free(block);
+  source_->Free(block, block_bytes);
 }
 
 }  // namespace distir::runtime

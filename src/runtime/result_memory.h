@@ -20,11 +20,24 @@
 
 namespace distir::runtime {
 
+/*! \brief Where blocks come from. Called one at a time. */
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  /*! \brief A block of this many bytes, a power of two. \throws if there is none. */
+  virtual void* Allocate(size_t bytes) = 0;
+  virtual void Free(void* block, size_t bytes) noexcept = 0;
+};
+
 /*! \brief Thread safe; tensors may outlive it. */
 class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  public:
-  /*! \brief Keeps at most so many bytes of freed blocks. */
-  explicit ResultMemory(size_t most_kept_bytes = SIZE_MAX) : most_kept_bytes_(most_kept_bytes) {}
+  /*!
+   * \param most_kept_bytes How many bytes of freed blocks are kept at most.
+   * \param source Where blocks come from; the process's own memory, if it is left out.
+   */
+  explicit ResultMemory(size_t most_kept_bytes = SIZE_MAX,
+                        std::unique_ptr<BlockSource> source = nullptr);
   ~ResultMemory();
 
   /*! \brief A row-major tensor with arbitrary contents. */
@@ -37,6 +50,7 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
   void Return(void* block, size_t block_bytes) noexcept;
 
   const size_t most_kept_bytes_;
+  const std::unique_ptr<BlockSource> source_;
   std::mutex mutex_;
   size_t kept_bytes_ = 0;
   std::map<size_t, std::vector<void*>> free_;  // by bytes of a block

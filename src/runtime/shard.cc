@@ -21,6 +21,9 @@ namespace {
 
 constexpr DLDevice kHost{kDLCPU, 0};
 
+// Smaller shards are sent as quickly as they are shown.
+constexpr int64_t kSmallestSeenBytes = 64 << 10;
+
 // What a process keeps of the memory of gathered results that are gone.
 constexpr size_t kMostKeptBytes = size_t{256} << 20;
 
@@ -86,9 +89,12 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
 
 }  // namespace
 
-ffi::Tensor CutShard(const ShardObj& shard, DLDevice device) {
+ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator) {
   const int64_t element_bytes = ElementBytes(shard.dtype);
-  ffi::Tensor result = AllocateTensor(ffi::Shape(shard.extent), shard.dtype, kHost);
+  const bool is_seen = communicator != nullptr && communicator->PrefersNewTensors() &&
+                       NumElements(shard.extent) * element_bytes >= kSmallestSeenBytes;
+  ffi::Tensor result = is_seen ? communicator->NewTensor(ffi::Shape(shard.extent), shard.dtype)
+                               : AllocateTensor(ffi::Shape(shard.extent), shard.dtype, kHost);
   if (shard.inside != shard.extent)
     std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
   BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
@@ -98,11 +104,11 @@ ffi::Tensor CutShard(const ShardObj& shard, DLDevice device) {
   return device.device_type == kDLCPU ? result : CopyTo(result, device);
 }
 
-ffi::Any CutShards(const ffi::Any& value, DLDevice device) {
-  if (const auto* shard = value.as<ShardObj>()) return CutShard(*shard, device);
+ffi::Any CutShards(const ffi::Any& value, DLDevice device, Communicator* communicator) {
+  if (const auto* shard = value.as<ShardObj>()) return CutShard(*shard, device, communicator);
   if (const auto* array = value.as<ffi::ArrayObj>()) {
     ffi::Array<ffi::Any> result;
-    for (const ffi::Any& field : *array) result.push_back(CutShards(field, device));
+    for (const ffi::Any& field : *array) result.push_back(CutShards(field, device, communicator));
     return result;
   }
   return value;
@@ -114,7 +120,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("distir.runtime.shard", MakeShard)
       .def("distir.runtime.cut_shard",
-           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost); })
+           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost, nullptr); })
       .def("distir.runtime.new_host_tensor", NewHostTensor)
       .def("distir.runtime.paste", PasteShard)
       .def("distir.runtime.address", [](const ffi::TensorView& tensor) {

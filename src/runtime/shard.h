@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/communicator.h"
+
 namespace distir::runtime {
 
 /*! \brief A box of a global array that has not been copied yet. It may reach beyond the array: the
@@ -38,11 +40,14 @@ class ShardObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);
 };
 
-/*! \brief Copies the box into a new tensor on a device. */
-tvm::ffi::Tensor CutShard(const ShardObj& shard, DLDevice device);
+/*!
+ * \brief Copies the box into a new tensor on a device.
+ * \param communicator Of the worker that will use it; nullptr where there is none.
+ */
+tvm::ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator);
 
 /*! \brief `value` with every shard in it, also inside arrays, replaced by its tensor. */
-tvm::ffi::Any CutShards(const tvm::ffi::Any& value, DLDevice device);
+tvm::ffi::Any CutShards(const tvm::ffi::Any& value, DLDevice device, Communicator* communicator);
 
 }  // namespace distir::runtime
 

@@ -48,7 +48,7 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
     }
     if (function.has_value()) {
       for (const ffi::Any& argument : arguments) {
-        cut.push_back(CutShards(argument, worker->memory()));
+        cut.push_back(CutShards(argument, worker->memory(), &worker->communicator()));
       }
       std::vector<ffi::AnyView> views(cut.begin(), cut.end());
       function.value().CallPacked(ffi::PackedArgs(views.data(), static_cast<int>(views.size())),

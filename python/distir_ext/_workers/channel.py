@@ -21,6 +21,7 @@ import json
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,10 @@ class Held:
     """An object that lies with the worker, by number."""
 
     number: int
+
+
+NewTensor = Callable[[tuple[int, ...], str], Any]
+"""Makes a tensor in host memory."""
 
 
 class ChannelClosedError(Exception):
@@ -152,10 +157,21 @@ class Frame:
         return True
 
 
-class FrameReader:
-    """Reads frames from a stream, as they arrive."""
+def _new_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+    import tvm
 
-    def __init__(self) -> None:
+    return tvm.runtime.empty(shape, dtype)
+
+
+class FrameReader:
+    """Reads frames from a stream, as they arrive.
+
+    Args:
+        new_tensor: Makes the tensors that are received, from shape and dtype.
+    """
+
+    def __init__(self, new_tensor: NewTensor = _new_tensor) -> None:
+        self._new_tensor = new_tensor
         self._begin()
 
     def _begin(self) -> None:
@@ -210,10 +226,8 @@ class FrameReader:
         if isinstance(description, int):
             self._buffers.append(bytearray(description))
             return memoryview(self._buffers[-1])
-        import tvm
-
         dtype, shape = description
-        self._buffers.append(tvm.runtime.empty(tuple(shape), dtype))
+        self._buffers.append(self._new_tensor(tuple(shape), dtype))
         return _tensor_memory(self._buffers[-1])
 
     def _decode(self, value: Any) -> Any:
@@ -242,8 +256,8 @@ def send(stream: socket.socket, message: Any) -> None:
     Frame(message).write(stream)
 
 
-def receive(stream: socket.socket) -> Any:
+def receive(stream: socket.socket, new_tensor: NewTensor = _new_tensor) -> Any:
     """Reads a frame from a stream that blocks."""
-    found = FrameReader().read(stream)
+    found = FrameReader(new_tensor).read(stream)
     assert found is not None, "a stream that blocks gives whole frames"
     return found[0]

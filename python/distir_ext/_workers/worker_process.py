@@ -42,6 +42,8 @@ from distir_ext._workers.executables import unpack
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096
+# Bytes from which on others see what this worker receives (runtime/shard.cc has the same).
+_SMALLEST_SEEN = 64 << 10
 
 
 class _Worker:
@@ -57,7 +59,7 @@ class _Worker:
     def serve(self) -> None:
         """Answers until the controller is gone."""
         while True:
-            request = receive(self._stream)
+            request = receive(self._stream, _new_tensor)
             for number in request["release"]:
                 self._held.pop(number, None)
             try:
@@ -133,6 +135,15 @@ class _Worker:
         fail = tvm_ffi.get_global_func("distir.runtime.process_worker_fail")
         backtrace = "".join(traceback.format_exception(error))
         fail(self._native, name, type(error).__name__, str(error), backtrace)
+
+
+def _new_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+    """A tensor, where other workers see it if that pays."""
+    if prod(shape) * tvm_ffi.dtype(dtype).bits < 8 * _SMALLEST_SEEN:
+        import tvm
+
+        return tvm.runtime.empty(shape, dtype)
+    return tvm_ffi.get_global_func("distir.runtime.new_tensor")(tvm_ffi.Shape(shape), dtype)
 
 
 def _open_params(path: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/cpu/chunks.h"
+#include "runtime/cpu/direct_work.h"
 #include "runtime/format_list.h"
 #include "runtime/strided_copy.h"
 
@@ -19,8 +20,15 @@ constexpr int64_t kChunkBytes = 128 << 10;
 // Up to here each member reduces everything by itself: the work costs less than one more wait. Of
 // two members each would read as many bytes in two rounds, so they always do.
 constexpr int64_t kSmallBytes = 16 << 10;
+// From here on members that see each other's tensors work on them, which costs two more messages.
+constexpr int64_t kDirectBytes = 256 << 10;
 // Parts of an all-reduce begin at multiples of this many elements.
 constexpr int64_t kPartAlignment = 64;
+
+// Where a member's operand and result are; -1 where others do not see them.
+struct Places {
+  int64_t x, out;
+};
 
 // An all-reduce in steps, each cut into a part for every member; in bytes of the tensor.
 class Parts {
@@ -187,7 +195,45 @@ std::unique_ptr<Group> MessageCommunicator::OpenGroup(std::vector<int> ranks, in
   return std::make_unique<MessageGroup>(std::move(ranks), position, scope);
 }
 
+// The collective on the members' own memory. Returns false, on all members alike, if it is small or
+// they do not all see what it takes: the operands, and where a member writes to others the results.
+template <typename Work>
+bool MessageCommunicator::MeetDirectly(Group* group, const char* operation, TensorView x,
+                                       TensorView out, int64_t argument0, int64_t argument1,
+                                       bool writes_to_others, Work work) {
+  static_assert(noexcept(work(nullptr)), "peers rely on this worker until all are done");
+  const int n = group->size(), position = group->position;
+  const int64_t num_bytes = std::max(x.numel(), out.numel()) * ElementBytes(x.dtype());
+  if (n == 1 || num_bytes < kDirectBytes || !transport_->SeeTensors(group->ranks)) return false;
+  Conversation conversation(this, group, operation, x, argument0, argument1);
+  Places mine{transport_->PlaceOf(DataOf(x)), transport_->PlaceOf(DataOf(out))};
+  if (!writes_to_others) mine.out = 0;
+  std::memcpy(conversation.Reserve(sizeof(mine)), &mine, sizeof(mine));
+  conversation.PostToAll();
+  std::vector<Buffers> members(n);
+  bool all_seen = mine.x >= 0 && mine.out >= 0;
+  for (int j : conversation.others()) {
+    const Message message = conversation.Take(j);
+    Places places;
+    std::memcpy(&places, message.bytes, sizeof(places));
+    conversation.Release(message);
+    all_seen = all_seen && places.x >= 0 && places.out >= 0;
+    members[j].x = transport_->At(group->ranks[j], places.x);
+    if (writes_to_others) members[j].out = transport_->At(group->ranks[j], places.out);
+  }
+  if (!all_seen) return false;
+  members[position] = {DataOf(x), DataOf(out)};
+  work(members.data());
+  conversation.Reserve(0);
+  conversation.PostToAll();
+  for (int j : conversation.others()) conversation.Release(conversation.Take(j));
+  return true;
+}
+
 void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
+  if (MeetDirectly(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0, true,
+                   AllReduceWork(x, kind, group->size(), group->position)))
+    return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int64_t count = x.numel();
   const int64_t result_bytes = count * element_bytes;
@@ -267,6 +313,9 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
   const std::vector<int64_t> extent = ShapeOf(x);
   const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
   const int64_t block_bytes = extent[dim] * out_strides[dim];
+  if (MeetDirectly(group, "all_gather", x, out, dim, 0, false,
+                   AllGatherWork(x, dim, out, group->size(), group->position)))
+    return;
   Conversation conversation(this, group, "all_gather", x, dim, 0);
   Round round(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
   if (group->size() > 1) round.Send(Round::kToAll, DataOf(x));
@@ -277,6 +326,9 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
 
 void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                         TensorView out) {
+  if (MeetDirectly(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind), false,
+                   ReduceScatterWork(x, dim, kind, out, group->size(), group->position)))
+    return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const ReduceFunction reduce =
       FindReduceFunction(x.dtype(), kind, ResultSizeOf(out.numel() * element_bytes));
@@ -315,6 +367,9 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
 
 void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                    TensorView out) {
+  if (MeetDirectly(group, "all_to_all", x, out, split_dim, concat_dim, false,
+                   AllToAllWork(x, split_dim, concat_dim, out, group->size(), group->position)))
+    return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int position = group->position;
   const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
@@ -335,6 +390,8 @@ void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, in
 
 void MessageCommunicator::Permute(Group* group, TensorView x, int source, int target,
                                   TensorView out) {
+  if (MeetDirectly(group, "permute", x, out, 0, 0, false, PermuteWork(x, source, group->position)))
+    return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const std::vector<int64_t> strides = RowMajorStrides(ShapeOf(x), element_bytes);
   Conversation conversation(this, group, "permute", x, 0, 0);

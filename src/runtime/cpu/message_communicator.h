@@ -8,6 +8,9 @@
  * reduction goes in group order either way, so results have the same bits as those of workers that
  * are threads.
  *
+ * Where members see each other's tensors, and those of a large collective are all such, they show
+ * each other where these lie, and work on them as threads do (direct_work.h).
+ *
  * Every message carries the call that it belongs to; the receiver checks that it makes the same.
  */
 #ifndef DISTIR_RUNTIME_CPU_MESSAGE_COMMUNICATOR_H_
@@ -31,6 +34,10 @@ class MessageCommunicator : public Communicator {
       : transport_(std::move(transport)), rank_(rank), device_ids_(std::move(device_ids)) {}
 
   std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
+  bool PrefersNewTensors() const final { return true; }
+  tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
+    return transport_->NewTensor(shape, dtype);
+  }
   void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) final;
   void AllGather(Group* group, TensorView x, int dim, TensorView out) final;
   void ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind, TensorView out) final;
@@ -45,6 +52,9 @@ class MessageCommunicator : public Communicator {
   class Round;
   class Conversation;
 
+  template <typename Work>
+  bool MeetDirectly(Group* group, const char* operation, TensorView x, TensorView out,
+                    int64_t argument0, int64_t argument1, bool writes_to_others, Work work);
   void SendBox(const TransferPlan& plan, int peer, const MemoryBox& box);
   void ReceiveBox(const TransferPlan& plan, int peer, const MemoryBox& box);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/cpu/futex.h"
+#include "runtime/cpu/shared_tensors.h"
 #include "runtime/cpu/waiting_policy.h"
 
 namespace distir::runtime::cpu {
@@ -27,6 +28,8 @@ ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int ran
       device_ids_(std::move(device_ids)),
       me_(memory_->status(rank)),
       outbox_(memory_->arena(rank), memory_->arena_bytes()),
+      tensors_(
+          std::make_shared<ResultMemory>(SIZE_MAX, std::make_unique<SharedTensors>(memory_, rank))),
       arrived_(device_ids_.size()) {
   for (int other = 0; other < memory_->num_workers(); ++other) {
     if (peers.empty() || peers[other] < 0) neighbours_.push_back(other);
@@ -53,6 +56,18 @@ void ProcessTransport::StepBegins(int64_t step) noexcept {
 void ProcessTransport::StepEnds(int64_t step) noexcept {
   outbox_.Trim();
   me_.finished_step.store(step, std::memory_order_seq_cst);
+}
+
+bool ProcessTransport::SeeTensors(const std::vector<int>& ranks) const {
+  return std::all_of(ranks.begin(), ranks.end(), [this](int rank) {
+    return peers_ == nullptr || rank == rank_ || !peers_->Reaches(rank);
+  });
+}
+
+int64_t ProcessTransport::PlaceOf(const char* data) const {
+  const char* begin = memory_->tensors(rank_);
+  const bool is_inside = data >= begin && data < begin + memory_->arena_bytes();
+  return is_inside ? data - begin : -1;
 }
 
 char* ProcessTransport::Reserve(const MessageHeader& header) {

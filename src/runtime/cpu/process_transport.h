@@ -21,6 +21,7 @@
 #include "runtime/cpu/peer_sockets.h"
 #include "runtime/cpu/shared_memory.h"
 #include "runtime/cpu/transport.h"
+#include "runtime/result_memory.h"
 
 namespace distir::runtime::cpu {
 
@@ -39,6 +40,12 @@ class ProcessTransport : public Transport {
   Message Take(int rank, uint64_t scope, const Describe& describe) final;
   void Release(const Message& message) noexcept final;
   int64_t step() const final { return me_.step.load(std::memory_order_relaxed); }
+  bool SeeTensors(const std::vector<int>& ranks) const final;
+  tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
+    return tensors_->NewTensor(shape, dtype);
+  }
+  int64_t PlaceOf(const char* data) const final;
+  char* At(int rank, int64_t place) const final { return memory_->tensors(rank) + place; }
 
   void StepBegins(int64_t step) noexcept;
   void StepEnds(int64_t step) noexcept;
@@ -57,6 +64,7 @@ class ProcessTransport : public Transport {
   const std::vector<int> device_ids_;
   WorkerStatus& me_;
   Outbox outbox_;
+  const std::shared_ptr<ResultMemory> tensors_;
   Block* reserved_ = nullptr;
   std::vector<std::deque<Block*>> arrived_;  // by source: seen, not yet taken
   std::vector<int> neighbours_;              // ranks on this host, this one included

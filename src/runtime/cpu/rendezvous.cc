@@ -29,7 +29,8 @@ Rendezvous::Rendezvous(std::vector<int> ranks, std::vector<int> device_ids, Prog
       device_ids_(std::move(device_ids)),
       progress_(progress),
       aborted_(aborted),
-      calls_(ranks_.size()) {}
+      calls_(ranks_.size()),
+      buffers_(ranks_.size()) {}
 
 std::string Rendezvous::Devices() const { return " over devices " + FormatList(device_ids_); }
 
@@ -64,10 +65,11 @@ void Rendezvous::Withdraw(uint32_t generation, const std::string& why, bool mism
   TVM_FFI_THROW(RuntimeError) << why;
 }
 
-const MemberCall* Rendezvous::Enter(int position, const MemberCall& call) {
+const Buffers* Rendezvous::Enter(int position, const CollectiveCall& call, const Buffers& mine) {
   static constexpr const char* kStopped = " stopped because another worker failed";
   const int rank = ranks_[position];
   calls_[position] = call;
+  buffers_[position] = mine;
   uint32_t generation = 0;
   if (aborted_->load(std::memory_order_relaxed) || !Arrive(&generation)) {
     TVM_FFI_THROW(RuntimeError) << call.operation << Devices() << kStopped;
@@ -100,7 +102,7 @@ const MemberCall* Rendezvous::Enter(int position, const MemberCall& call) {
     progress_->WaitEnds(rank);
   }
   CheckCalls();
-  return calls_.data();
+  return buffers_.data();
 }
 
 void Rendezvous::CheckCalls() const {

@@ -22,16 +22,10 @@
 #include <vector>
 
 #include "runtime/cpu/collective_call.h"
+#include "runtime/cpu/direct_work.h"
 #include "runtime/cpu/progress.h"
 
 namespace distir::runtime::cpu {
-
-/*! \brief What a member calls, and its buffers. */
-struct MemberCall : CollectiveCall {
-  using CollectiveCall::CollectiveCall;
-  const char* x = nullptr;
-  char* out = nullptr;
-};
 
 class Rendezvous {
  public:
@@ -39,12 +33,12 @@ class Rendezvous {
              const std::atomic<bool>* aborted);
 
   /*!
-   * \brief Shows `call` and waits for all members.
-   * \return The calls of all members, by position; valid until Leave.
+   * \brief Shows `call` and `mine` and waits for all members.
+   * \return The buffers of all members, by position; valid until Leave.
    * \throws RuntimeError if the session is aborted, ValueError if the calls do not match or the
    *         members can never all arrive.
    */
-  const MemberCall* Enter(int position, const MemberCall& call);
+  const Buffers* Enter(int position, const CollectiveCall& call, const Buffers& mine);
 
   /*! \brief Waits until all members have finished their work. */
   void Leave() noexcept;
@@ -77,7 +71,8 @@ class Rendezvous {
   const std::vector<int> device_ids_;  // by position
   Progress* const progress_;
   const std::atomic<bool>* const aborted_;
-  std::vector<MemberCall> calls_;
+  std::vector<CollectiveCall> calls_;
+  std::vector<Buffers> buffers_;
 
   // Generation (32 bits, counts completed meetings), broken (1 bit), members arrived (31 bits).
   std::atomic<uint64_t> state_{0};

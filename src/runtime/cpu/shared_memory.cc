@@ -54,7 +54,7 @@ SharedMemory::SharedMemory(int descriptor, int num_workers)
 void SharedMemory::Map() {
   const size_t n = static_cast<size_t>(num_workers_);
   const size_t fixed = RoundUp(sizeof(Header) + n * sizeof(WorkerStatus) + n * n * sizeof(Ring));
-  total_bytes_ = fixed + n * arena_bytes_;
+  total_bytes_ = fixed + 2 * n * arena_bytes_;
   struct stat file{};
   if (fstat(descriptor_, &file) != 0) ThrowSystemError("inspect");
   if (file.st_size == 0 && ftruncate(descriptor_, static_cast<off_t>(total_bytes_)) != 0)
@@ -66,6 +66,7 @@ void SharedMemory::Map() {
     ThrowSystemError("map");
   }
   base_ = static_cast<char*>(base);
+  arenas_ = base_ + fixed;
 }
 
 SharedMemory::~SharedMemory() {
@@ -80,10 +81,6 @@ WorkerStatus& SharedMemory::status(int rank) const {
 Ring& SharedMemory::ring(int source, int target) const {
   char* rings = base_ + sizeof(Header) + num_workers_ * sizeof(WorkerStatus);
   return reinterpret_cast<Ring*>(rings)[source * num_workers_ + target];
-}
-
-char* SharedMemory::arena(int rank) const {
-  return base_ + total_bytes_ - static_cast<size_t>(num_workers_ - rank) * arena_bytes_;
 }
 
 bool SharedMemory::Abort(int rank) noexcept {

@@ -2,14 +2,16 @@
  * \file runtime/cpu/shared_memory.h
  * \brief The memory that a session's processes on one host share, and what lies where in it.
  *
- *   header | status of each worker | ring of each ordered pair of workers | arena of each worker
+ *   header | status of each worker | ring of each ordered pair of workers
+ *          | arena of each worker | tensors of each worker
  *
  * It is a file without a name (memfd): a process that has a descriptor maps it, and it is gone with
  * the last of them, however they end. It is sparse, so a size costs nothing until it is written.
  * There are no locks in it: a process may be killed at any time.
  *
  * A message lies in the arena of its sender (outbox.h); its place is passed on through the ring to
- * each receiver.
+ * each receiver. Tensors that others may read where they lie are behind the arenas
+ * (shared_tensors.h).
  */
 #ifndef DISTIR_RUNTIME_CPU_SHARED_MEMORY_H_
 #define DISTIR_RUNTIME_CPU_SHARED_MEMORY_H_
@@ -73,8 +75,10 @@ class SharedMemory {
   int num_workers() const { return num_workers_; }
   WorkerStatus& status(int rank) const;
   Ring& ring(int source, int target) const;
-  char* arena(int rank) const;
+  char* arena(int rank) const { return arenas_ + static_cast<size_t>(rank) * arena_bytes_; }
   size_t arena_bytes() const { return arena_bytes_; }
+  /*! \brief Where a worker's tensors are; as large as an arena. */
+  char* tensors(int rank) const { return arena(num_workers_ + rank); }
 
   /*!
    * \brief Makes every call that waits, and every later one, throw.
@@ -97,6 +101,7 @@ class SharedMemory {
   size_t arena_bytes_ = 0;
   size_t total_bytes_ = 0;
   char* base_ = nullptr;
+  char* arenas_ = nullptr;
 };
 
 }  // namespace distir::runtime::cpu

@@ -69,6 +69,15 @@ class Transport {
 
   /*! \brief The step that the worker runs; messages say which one they are of. */
   virtual int64_t step() const = 0;
+
+  /*! \brief Whether these workers, and this one, see each other's tensors of NewTensor. */
+  virtual bool SeeTensors(const std::vector<int>& ranks) const = 0;
+  /*! \brief A tensor that others may see where it lies. */
+  virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) = 0;
+  /*! \brief Where memory of this worker is, for others; -1 if it is not that of a NewTensor. */
+  virtual int64_t PlaceOf(const char* data) const = 0;
+  /*! \brief The memory at a place of another worker, or of this one. */
+  virtual char* At(int rank, int64_t place) const = 0;
 };
 
 }  // namespace distir::runtime::cpu

@@ -121,3 +121,23 @@ def run_shared(calls):
     """Collectives, one after the other, whose results stay: the results, and where they lie."""
     results = [tvm_ffi.get_global_func(f"distir.runtime.{name}")(*rest) for name, *rest in calls]
     return [results, [str(host_array(each).source.data_ptr()) for each in results]]
+
+
+@tvm_ffi.register_global_func("distir.test.run_seen", override=True)
+def run_seen(name, x, arguments, shape, x_is_seen, out_is_seen):
+    """A builtin on an operand, and with a result, that other processes see or do not see."""
+
+    def new(shape, is_seen):
+        if is_seen:
+            make = tvm_ffi.get_global_func("distir.runtime.new_tensor")
+            return make(tvm_ffi.Shape(tuple(shape)), str(x.dtype))
+        return tvm.runtime.empty(tuple(shape), x.dtype)
+
+    operand = new(x.shape, x_is_seen)
+    operand.copyfrom(x)
+    out = new(shape, out_is_seen)
+    poison(out)
+    tvm_ffi.get_global_func(f"distir.runtime.{name}")(operand, *arguments, out)
+    after = operand.numpy().copy()
+    poison(operand)  # nobody reads it any more
+    return [out, bool((after == x.numpy()).all())]
