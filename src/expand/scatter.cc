@@ -12,18 +12,12 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/axes.h"
+#include "rules/scatter_fields.h"
 
 namespace distir {
 namespace expand {
 
 namespace {
-
-const ir::AttrField kIndexPutAccumulate("relax.attrs.IndexPutAttrs", "accumulate");
-const ir::AttrField kScatterElementsAxis("relax.attrs.ScatterElementsAttrs", "axis");
-const ir::AttrField kScatterElementsMode("relax.attrs.ScatterElementsAttrs", "reduction");
-const ir::AttrField kScatterNdMode("relax.attrs.ScatterNDAttrs", "reduction");
-const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
-const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 
 const ir::GlobalFunction kAdd("relax.op.add");
 const ir::GlobalFunction kClip("relax.op.clip");
@@ -201,13 +195,13 @@ ir::Expr Between(const ir::Expr& x, int before, int behind, Writer* w) {
 
 ir::Expr ScatterElements(const SpecialCall& call, Writer* w) {
   ir::Expr data = call.arg(0);
-  int axis = rules::NormalizeAxis(kScatterElementsAxis.Int(call.attrs(), 0), RankOf(data));
+  int axis = rules::NormalizeAxis(rules::kScatterElementsAxis.Int(call.attrs(), 0), RankOf(data));
   return Scatter({data,
                   axis,
                   {FromBegin(call.arg(1), data, axis, w)},
                   call.arg(2),
                   1,
-                  kScatterElementsMode.Text(call.attrs())},
+                  rules::kScatterElementsMode.Text(call.attrs())},
                  w);
 }
 
@@ -218,7 +212,8 @@ ir::Expr ScatterNd(const SpecialCall& call, Writer* w) {
   const int behind = RankOf(data) - static_cast<int>(positions.size());
   for (ir::Expr& each : positions) each = Between(each, 0, behind, w);
   const int last = RankOf(indices) - 1;
-  return Scatter({data, 0, positions, call.arg(2), last, kScatterNdMode.Text(call.attrs())}, w);
+  return Scatter({data, 0, positions, call.arg(2), last, rules::kScatterNdMode.Text(call.attrs())},
+                 w);
 }
 
 ir::Expr IndexPut(const SpecialCall& call, Writer* w) {
@@ -239,7 +234,7 @@ ir::Expr IndexPut(const SpecialCall& call, Writer* w) {
     positions.push_back(FromBegin(all, data, static_cast<int>(i), w));
   }
   if (RankOf(values) != rank) values = w->Reshape(values, shape);
-  const bool accumulates = kIndexPutAccumulate.Bool(call.attrs());
+  const bool accumulates = rules::kIndexPutAccumulate.Bool(call.attrs());
   return Scatter({data, 0, positions, values, rank, accumulates ? "add" : "update"}, w);
 }
 
@@ -248,7 +243,7 @@ ir::Expr TakeBackward(const SpecialCall& call, Writer* w) {
   ir::Expr table = call.arg(1);
   const DLDataType dtype = DtypeOf(table);
   int rank = RankOf(table);
-  int axis = (*rules::ReadAxes(kTakeAxis(call.attrs()), rank))[0];
+  int axis = (*rules::ReadAxes(rules::kTakeAxis(call.attrs()), rank))[0];
   return Scatter({w->Write(kZerosLike, table, dtype),
                   axis,
                   {Between(call.arg(2), axis, rank - axis - 1, w)},
@@ -262,7 +257,7 @@ ir::Expr TakeBackward(const SpecialCall& call, Writer* w) {
 ir::Expr SliceScatter(const SpecialCall& call, Writer* w) {
   ir::Expr data = call.arg(0), source = call.arg(1);
   const int rank = RankOf(data);
-  const int axis = rules::NormalizeAxis(kSliceScatterAxis.Int(call.attrs(), 0), rank);
+  const int axis = rules::NormalizeAxis(rules::kSliceScatterAxis.Int(call.attrs(), 0), rank);
   auto number = [&call](int arg) { return ir::IntImm::Cast(call.arg(arg)).value(); };
   auto scalar = [w](int64_t value) { return w->Scalar(static_cast<double>(value), kInt64); };
   const ffi::Array<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(data));

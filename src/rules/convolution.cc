@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
+#include "rules/conv_fields.h"
 #include "rules/layout.h"
 #include "rules/registry.h"
 #include "rules/windows.h"
@@ -13,22 +14,6 @@ namespace distir {
 namespace rules {
 
 namespace {
-
-struct ConvFields {
-  explicit ConvFields(const char* type_key)
-      : groups(type_key, "groups"),
-        data_layout(type_key, "data_layout"),
-        kernel_layout(type_key, "kernel_layout"),
-        out_layout(type_key, "out_layout") {}
-  ir::AttrField groups, data_layout, kernel_layout, out_layout;
-};
-
-const ConvFields kConv1d("relax.attrs.Conv1DAttrs");
-const ConvFields kConv2d("relax.attrs.Conv2DAttrs");
-const ConvFields kConv3d("relax.attrs.Conv3DAttrs");
-const ConvFields kConv1dTranspose("relax.attrs.Conv1DTransposeAttrs");
-const ConvFields kConv2dTranspose("relax.attrs.Conv2DTransposeAttrs");
-const ConvFields kConv3dTranspose("relax.attrs.Conv3DTransposeAttrs");
 
 FactorRule Conv(const OpView& view, const ConvFields& fields, bool is_transposed) {
   const ir::Node& attrs = view.call.attrs();
@@ -69,13 +54,13 @@ FactorRule Conv(const OpView& view, const ConvFields& fields, bool is_transposed
   return builder.Finish();
 }
 
-template <const ConvFields* fields, bool is_transposed>
+template <const auto* fields, bool is_transposed>
 FactorRule ConvRule(const OpView& view) {
   return Conv(view, *fields, is_transposed);
 }
 
 // A worker has its share of the groups, at least a part of one.
-template <const ConvFields* fields>
+template <const auto* fields>
 ir::Node LocalGroups(const OpView& global, const OpView& local) {
   const ir::Node& attrs = global.call.attrs();
   int64_t groups = fields->groups.Int(attrs, 1);
@@ -95,12 +80,10 @@ const RuleTable kTable(
     {{"relax.nn.conv1d", ConvRule<&kConv1d, false>, -1, LocalGroups<&kConv1d>},
      {"relax.nn.conv2d", ConvRule<&kConv2d, false>, -1, LocalGroups<&kConv2d>},
      {"relax.nn.conv3d", ConvRule<&kConv3d, false>, -1, LocalGroups<&kConv3d>},
-     {"relax.nn.conv1d_transpose", ConvRule<&kConv1dTranspose, true>, -1,
-      LocalGroups<&kConv1dTranspose>},
-     {"relax.nn.conv2d_transpose", ConvRule<&kConv2dTranspose, true>, -1,
-      LocalGroups<&kConv2dTranspose>},
-     {"relax.nn.conv3d_transpose", ConvRule<&kConv3dTranspose, true>, -1,
-      LocalGroups<&kConv3dTranspose>}});
+     {"relax.nn.conv1d_transpose", ConvRule<&kTransposed1d, true>, -1, LocalGroups<&kTransposed1d>},
+     {"relax.nn.conv2d_transpose", ConvRule<&kTransposed2d, true>, -1, LocalGroups<&kTransposed2d>},
+     {"relax.nn.conv3d_transpose", ConvRule<&kTransposed3d, true>, -1,
+      LocalGroups<&kTransposed3d>}});
 
 }  // namespace
 

@@ -7,18 +7,12 @@
 #include "rules/axes.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
+#include "rules/scatter_fields.h"
 
 namespace distir {
 namespace rules {
 
 namespace {
-
-const ir::AttrField kIndexPutAccumulate("relax.attrs.IndexPutAttrs", "accumulate");
-const ir::AttrField kScatterElementsAxis("relax.attrs.ScatterElementsAttrs", "axis");
-const ir::AttrField kScatterElementsMode("relax.attrs.ScatterElementsAttrs", "reduction");
-const ir::AttrField kScatterNdMode("relax.attrs.ScatterNDAttrs", "reduction");
-const ir::AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
-const ir::AttrField kTakeAxis("relax.attrs.TakeAttrs", "axis");
 
 bool AreKnown(const Sizes& sizes, int begin, int num) {
   for (int d = begin; d < begin + num; ++d) {

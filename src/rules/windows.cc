@@ -3,29 +3,13 @@
 #include <algorithm>
 #include <map>
 
+#include "rules/conv_fields.h"
 #include "rules/layout.h"
 
 namespace distir {
 namespace rules {
 
 namespace {
-
-struct ConvFields {
-  explicit ConvFields(const char* key)
-      : strides(key, "strides"),
-        padding(key, "padding"),
-        dilation(key, "dilation"),
-        data_layout(key, "data_layout"),
-        kernel_layout(key, "kernel_layout"),
-        out_layout(key, "out_layout") {}
-  ir::AttrField strides, padding, dilation, data_layout, kernel_layout, out_layout;
-};
-
-struct TransposedFields : ConvFields {
-  explicit TransposedFields(const char* key)
-      : ConvFields(key), output_padding(key, "output_padding") {}
-  ir::AttrField output_padding;
-};
 
 struct PoolFields {
   explicit PoolFields(const char* key)
@@ -39,12 +23,6 @@ struct PoolFields {
   ir::AttrField pool_size, strides, padding, dilation, count_include_pad, layout, out_layout;
 };
 
-const ConvFields kConv1d("relax.attrs.Conv1DAttrs");
-const ConvFields kConv2d("relax.attrs.Conv2DAttrs");
-const ConvFields kConv3d("relax.attrs.Conv3DAttrs");
-const TransposedFields kTransposed1d("relax.attrs.Conv1DTransposeAttrs");
-const TransposedFields kTransposed2d("relax.attrs.Conv2DTransposeAttrs");
-const TransposedFields kTransposed3d("relax.attrs.Conv3DTransposeAttrs");
 const PoolFields kPool1d("relax.attrs.Pool1DAttrs");
 const PoolFields kPool2d("relax.attrs.Pool2DAttrs");
 const PoolFields kPool3d("relax.attrs.Pool3DAttrs");
