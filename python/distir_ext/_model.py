@@ -189,6 +189,7 @@ def load_model(
             f"{list(signature.device_ids)}, the session has {workers.num_workers} workers for "
             f"devices {list(workers.device_ids)}"
         )
+    workers.open_groups(signature.partitions)
     weights, sizes = load_weights(workers, signature, params, rename, strict)
     machines = workers.load(exe, module)
     return Model(

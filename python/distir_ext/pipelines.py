@@ -14,6 +14,7 @@ from distir_ext import _nvidia, cpu, transform
 from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
+_PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
 
 
@@ -129,7 +130,12 @@ def _signature(mod: tvm.IRModule) -> str | None:
 def _with_signature_function(mod: tvm.IRModule, device_type: int) -> tvm.IRModule:
     signature = _signature(mod)
     assert signature is not None  # it is lowered
-    text = json.dumps({**json.loads(signature), "device_type": device_type}, separators=(",", ":"))
+    described = {
+        **json.loads(signature),
+        "device_type": device_type,
+        "partitions": json.loads(str((mod.attrs or {}).get(_PARTITIONS_ATTR, "[]"))),
+    }
+    text = json.dumps(described, separators=(",", ":"))
     builder = relax.BlockBuilder()
     with builder.function(_SIGNATURE_FUNCTION, []):
         builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))

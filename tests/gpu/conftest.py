@@ -1,8 +1,8 @@
 """Workers with GPUs, or with what stands in for GPUs where CUDA_ON_HOST names it.
 
-``CUDA_ON_HOST`` is the library made of ``cuda_on_host.cc``; ``tests/runtime/test_nccl_on_host.py``
-builds it and runs these tests with it. Without it they need a GPU and NCCL, and run as many
-workers as there are GPUs: ``python -m pytest tests/gpu -m gpu``.
+``CUDA_ON_HOST`` is the library made of ``cuda_on_host.cc`` and ``nccl_on_host.cc``;
+``tests/runtime/test_nccl_on_host.py`` builds it and runs these tests with it. Without it they need
+a GPU and NCCL, and run as many workers as there are GPUs: ``python -m pytest tests/gpu -m gpu``.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class Runner:
             shard = host_array(x).shard([0] * x.ndim, x.shape)
             arguments.append([shard, *args, output])
             outputs.append((output, array))
+        self.workers.open_groups([each for each in args[:1] if each.startswith("[[")])
         function = self._complete(tvm_ffi.get_global_func(f"distir.runtime.{name}"))
         self.workers.run(name, [function] * len(xs), arguments)
         return [output.numpy() for output, _ in outputs]

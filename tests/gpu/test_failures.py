@@ -51,19 +51,51 @@ def test_others_end_when_a_worker_raises(fresh_runner):
     assert caught.value.worker == 1
 
 
-def test_group_that_a_worker_does_not_open(fresh_runner, monkeypatch):
-    monkeypatch.setenv("DISTIR_EXT_NCCL_TIMEOUT", "1")
+def test_group_that_is_not_open(fresh_runner):
     runner = fresh_runner(2)
     reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
     arguments = [
-        tvm.runtime.tensor(X, tvm.cuda(0)),
-        "[[1,0]]",
-        "sum",
-        tvm.runtime.empty((2, 3), "float32", tvm.cuda(0)),
+        [
+            tvm.runtime.tensor(X, tvm.cuda(rank)),
+            "[[1,0]]",
+            "sum",
+            tvm.runtime.empty((2, 3), "float32", tvm.cuda(rank)),
+        ]
+        for rank in range(2)
     ]
-    keep = tvm_ffi.get_global_func("distir.runtime.keep")
-    with pytest.raises(WorkerError, match=r"ranks \[1\] did not come to open .* \[1, 0\]"):
-        runner.workers.run("test", [reduce, keep], [arguments, []])
+    with pytest.raises(WorkerError, match=r"the group of devices \[1, 0\] is not open.*dx.build"):
+        runner.workers.run("test", [reduce] * 2, arguments)
+
+
+@pytest.mark.parametrize("absent", ["is idle", "raises"])
+def test_worker_that_does_not_open_a_group(fresh_runner, monkeypatch, absent):
+    monkeypatch.setenv("DISTIR_EXT_NCCL_TIMEOUT", "1")
+    runner = fresh_runner(3)
+    opens = tvm_ffi.get_global_func("distir.runtime.open_groups")
+    raises = tvm_ffi.get_global_func("distir.runtime.all_reduce")  # without its arguments
+    message = {
+        "is idle": r"connecting devices \[1, 0\] did not end within 1 s",
+        "raises": "worker 2 .*TypeError",
+    }[absent]
+    with pytest.raises(WorkerError, match=message):
+        runner.workers.run(
+            "test",
+            [opens, opens, None if absent == "is idle" else raises],
+            [[["[[1,0]]"]], [["[[1,0]]"]], []],
+        )
+
+
+def test_groups_of_several_partitions(fresh_runner):
+    """They have groups in common, or the same members in another order, and are used in turn."""
+    runner = fresh_runner(4)
+    runner.workers.open_groups(["[[2,0]]"])
+    xs = [np.full(1, rank, "float32") for rank in range(4)]
+    partitions = [[[0, 1], [2, 3]], [[2, 3], [0, 1]], [[0, 1], [3, 2]], [[3, 2], [1, 0]]]
+    for groups in [*partitions, *partitions]:
+        outs = runner("all_gather", xs, [str(groups).replace(" ", ""), 0], (2,))
+        for group in groups:
+            for rank in group:
+                np.testing.assert_array_equal(outs[rank], group)
 
 
 def test_asynchronous_error(fresh_runner, inject):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 import tvm
 import tvm_ffi
+from tests.stages.programs import chain
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -52,6 +55,11 @@ def source_of(exe):
 
 def collectives(exe):
     return re.findall(r"call +distir\.runtime\.(\w+)", exe.as_text())
+
+
+def partitions(exe):
+    machine = relax.VirtualMachine(exe, tvm.cpu())
+    return sorted(json.loads(str(machine["distir_signature"]()))["partitions"])
 
 
 def buffers(exe):
@@ -109,6 +117,17 @@ def test_llama(shape, names):
     width = config.feed_forward // sizes["tp"]
     assert (batch, config.sequence, width) in buffers(exe)
     assert not any(each[-1] == config.feed_forward for each in buffers(exe))
+
+
+def test_signature_lists_groups_that_communicate():
+    """Of all stages; transfers between them are not in groups."""
+    exe = dx.build(annotated())
+    mesh = dx.Mesh((2, 2), ("pp", "tp"))
+    plan = {r"w[02]": (None, "tp"), r"w[13]": ("tp", None)}
+    stages = dx.annotate(chain([8, 16, 8, 16, 8]), mesh, plan)
+    of_stages = dx.build(dx.transform.AssignStages(mesh, "pp")(stages))
+    assert partitions(exe) == [[[0, 1], [2, 3]]]
+    assert partitions(of_stages) == [[[0, 1]], [[2, 3]]]
 
 
 def test_kernels_compile():

@@ -110,6 +110,7 @@ class ThreadWorkers(Workers):
         self._results = tvm_ffi.get_global_func("distir.runtime.job_results")
         self._failure = tvm_ffi.get_global_func("distir.runtime.session_failure")
         self._divide_cores()
+        self.connect()
 
     def _divide_cores(self) -> None:
         """Gives each worker's kernels its share of the cores."""
