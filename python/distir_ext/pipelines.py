@@ -86,11 +86,13 @@ def build(
         options.setdefault("relax_pipeline", cpu.pipeline(resolved, blas))
     else:
         resolved = tvm.target.Target(_nvidia.resolve_target(target))
-    workers = _with_signature_function(
-        transform.LowerCCL()(lower(mod, cluster)), resolved.get_target_device_type()
-    )
+    lowered = transform.LowerCCL()(lower(mod, cluster))
+    signature = _signature_text(lowered, resolved.get_target_device_type())
+    workers = _with_signature_function(lowered, signature)
     with _branch_safe_context(workers):
-        return tvm.compile(workers, target=resolved, **options)
+        executable = tvm.compile(workers, target=resolved, **options)
+    executable.distir_signature = signature  # for who can not run it
+    return executable
 
 
 def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager[Any]:
@@ -127,7 +129,7 @@ def _signature(mod: tvm.IRModule) -> str | None:
     return str(attrs[_SIGNATURE_ATTR])
 
 
-def _with_signature_function(mod: tvm.IRModule, device_type: int) -> tvm.IRModule:
+def _signature_text(mod: tvm.IRModule, device_type: int) -> str:
     signature = _signature(mod)
     assert signature is not None  # it is lowered
     described = {
@@ -135,7 +137,10 @@ def _with_signature_function(mod: tvm.IRModule, device_type: int) -> tvm.IRModul
         "device_type": device_type,
         "partitions": json.loads(str((mod.attrs or {}).get(_PARTITIONS_ATTR, "[]"))),
     }
-    text = json.dumps(described, separators=(",", ":"))
+    return json.dumps(described, separators=(",", ":"))
+
+
+def _with_signature_function(mod: tvm.IRModule, text: str) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     with builder.function(_SIGNATURE_FUNCTION, []):
         builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))

@@ -201,10 +201,11 @@ bool WriteFile(const std::string& path, const std::string& text) {
 }
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::string content(file ? static_cast<size_t>(file.tellg()) : 0, '\0');
+  file.seekg(0);
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  return content;
 }
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }

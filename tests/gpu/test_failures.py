@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
@@ -11,6 +12,7 @@ import tvm_ffi
 
 import distir_ext as dx
 from distir_ext import WorkerError
+from distir_ext._host_array import host_array
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -103,7 +105,7 @@ def test_asynchronous_error(fresh_runner, inject):
     all_reduce(runner, [X, X])
     inject("async error")
     error = fails(runner, r"devices \[0, 1\] failed: remote process exited")
-    assert error.kind == "RuntimeError"
+    assert error.kind == "ConnectionError"
 
 
 def test_stall(fresh_runner, inject, monkeypatch):
@@ -193,8 +195,101 @@ def test_listed_devices(monkeypatch, need):
     monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", "1,0")
     with dx.Session(2, ccl="nccl") as session:
         keep = tvm_ffi.get_global_func("distir.runtime.keep")
-        from distir_ext._host_array import host_array
-
         x = host_array(X)
         kept = session._workers.run("test", [keep] * 2, [[x.shard([0, 0], [2, 3])]] * 2)
         assert [str(each[0].device) for each in kept] == ["cuda:1", "cuda:0"]
+
+
+def test_process_that_raises(fresh_processes):
+    """The other one waits for it on its GPU."""
+    runner = fresh_processes(2)
+    all_reduce(runner, [X, X])
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=r"worker 1 .*ValueError: boom") as caught:
+        run_beside(runner, "distir.test.fail_on_gpu")
+    assert time.monotonic() - begin < 5
+    assert caught.value.worker == 1
+    with pytest.raises(RuntimeError, match="the session is closed"):
+        all_reduce(runner, [X, X])
+
+
+def test_process_that_is_killed(fresh_processes):
+    runner = fresh_processes(2)
+    all_reduce(runner, [X, X])
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=r"worker 1 .* was ended by SIGKILL") as caught:
+        run_beside(runner, "distir.test.kill_on_gpu")
+    assert time.monotonic() - begin < 5
+    assert caught.value.kind == "ProcessLostError"
+
+
+def run_beside(runner, function, seconds=0.5):
+    """An all-reduce on the first process, which waits for the second one, and that one's end."""
+    x = host_array(X)
+    arguments = ["all_reduce", x.shard([0, 0], X.shape), "[[0,1]]", "sum", tvm_ffi.Shape(X.shape)]
+    runner.workers.run("test", ["distir.test.on_gpu", function], [arguments, [seconds]])
+
+
+def test_limit_for_what_is_on_a_gpu(fresh_processes, monkeypatch):
+    monkeypatch.setenv("DISTIR_EXT_NCCL_TIMEOUT", "1")
+    with pytest.raises(WorkerError, match=r"worker 0 .*did not end within 1 s; do all workers"):
+        run_beside(fresh_processes(2), "distir.test.sleep_on_gpu", seconds=60)
+
+
+def test_limit_of_a_session(fresh_processes):
+    runner = fresh_processes(2, timeout=30)
+    runner.workers.timeout = 1.0  # of what follows: to start takes longer
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match="within the session's timeout of 1 seconds") as caught:
+        run_beside(runner, "distir.test.sleep_on_gpu", seconds=60)
+    assert time.monotonic() - begin < 6
+    assert caught.value.kind == "TimeoutError"
+
+
+def test_asynchronous_error_of_processes(fresh_processes, inject, monkeypatch):
+    monkeypatch.setenv("CUDA_ON_HOST_FAULT", "async error")
+    runner = fresh_processes(2)
+    with pytest.raises(WorkerError, match=r"devices \[0, 1\] failed: remote process") as caught:
+        all_reduce(runner, [X, X])
+    assert caught.value.kind == "ConnectionError"
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_share_a_gpu(fresh_processes, monkeypatch, count):
+    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", ",".join(["0"] * count))
+    runner = fresh_processes(count)
+    ranks = list(range(count))
+    xs = [np.full((2, 3), rank, "float32") for rank in ranks]
+    for out in all_reduce(runner, xs, groups=json.dumps([ranks])):
+        np.testing.assert_array_equal(out, np.full((2, 3), sum(ranks)))
+    pairs = json.dumps([[rank, (rank + 1) % count] for rank in ranks])
+    outs = runner("permute", xs, [json.dumps([ranks]), pairs], X.shape)
+    for rank in ranks:
+        np.testing.assert_array_equal(outs[rank], xs[rank - 1])
+
+
+def test_threads_do_not_share_a_gpu(monkeypatch):
+    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", "0,0")
+    with pytest.raises(ValueError, match='"0,0"; workers can have one device together only if'):
+        dx.Session(2, ccl="nccl")
+
+
+def test_what_stands_in_for_nccl_refuses_a_shared_gpu(inject, monkeypatch):
+    """The control of the test before: workers must say that they are different hosts."""
+    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", "0,0")
+    monkeypatch.setenv("NCCL_HOSTID", "one for both")
+    with pytest.raises(WorkerError, match="failed: invalid usage"):
+        dx.Session(2, ccl="nccl", workers="processes")
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ("0", r"worker 0 did not start: ValueError: .* lists 1 devices, .* 2 workers on this host"),
+        ("0,63", r"RuntimeError: the worker of rank 1 needs CUDA device 63, this machine has \d+"),
+    ],
+)
+def test_processes_without_a_gpu(monkeypatch, devices, message):
+    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", devices)
+    with pytest.raises(RuntimeError, match=message):
+        dx.Session(2, ccl="nccl", workers="processes")

@@ -18,6 +18,8 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import _nvidia
+from distir_ext._model import _read_signature
+from distir_ext._workers.executables import executable_module, pack
 from distir_ext.demo import llama
 
 TARGETS = ["cuda", {"kind": "cuda", "arch": "sm_90"}, "nvidia/nvidia-h100"]
@@ -128,6 +130,18 @@ def test_signature_lists_groups_that_communicate():
     of_stages = dx.build(dx.transform.AssignStages(mesh, "pp")(stages))
     assert partitions(exe) == [[[0, 1], [2, 3]]]
     assert partitions(of_stages) == [[[0, 1]], [[2, 3]]]
+
+
+@pytest.mark.skipif(
+    tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None,
+    reason="TVM's CUDA runtime is loaded",
+)
+def test_controller_needs_no_gpu():
+    """It reads the signature, and makes what it sends to workers on other hosts."""
+    exe = dx.build(annotated(), target="cuda")
+    module = executable_module(exe)
+    assert _read_signature(exe, module).device_ids == (0, 1, 2, 3)
+    assert pack(exe, module)["files"]
 
 
 def test_kernels_compile():

@@ -23,6 +23,7 @@ struct UniqueId {
 };
 
 constexpr int kNcclSuccess = 0;
+constexpr int kNcclRemoteError = 6;
 constexpr int kNcclInProgress = 7;
 
 constexpr int kNcclSplitNoColor = -1;  // NCCL_SPLIT_NOCOLOR

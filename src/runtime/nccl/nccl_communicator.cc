@@ -366,6 +366,16 @@ void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
 }
 
 void NcclCommunicator::Synchronize() {
+  try {
+    WaitForDevice();
+  } catch (...) {
+    // Freeing memory of the GPU waits for what is enqueued, and the error may free some on its way.
+    for (const std::shared_ptr<Connection>& connection : connections_) connection->Abort();
+    throw;
+  }
+}
+
+void NcclCommunicator::WaitForDevice() {
   // Most steps end soon after the host has enqueued them; then sleeping would only add to them.
   constexpr int kYields = 10000;
   constexpr std::chrono::microseconds kSleep{20};

@@ -43,6 +43,7 @@ class NcclCommunicator : public Communicator {
   /*! \throws RuntimeError if the group was not opened. */
   Connection* Find(Group* group);
   Stream CurrentStream() const;
+  void WaitForDevice();
 
   const std::shared_ptr<NcclBackend> backend_;
   const int rank_;
