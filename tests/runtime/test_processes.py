@@ -364,6 +364,12 @@ def check_leaks(sessions, collectives):
     workers.close()
 
 
+def test_without_nccl(monkeypatch):
+    monkeypatch.setenv("DISTIR_EXT_NCCL_LIBRARY", "/no/such/library.so")
+    with pytest.raises(RuntimeError, match="worker 0 did not start: RuntimeError: NCCL can not be"):
+        Session(1, ccl="nccl", workers="processes")
+
+
 def test_nothing_is_left_behind():
     check_leaks(sessions=2, collectives=1000)
 
