@@ -207,7 +207,7 @@ def test_process_that_raises(fresh_processes):
     begin = time.monotonic()
     with pytest.raises(WorkerError, match=r"worker 1 .*ValueError: boom") as caught:
         run_beside(runner, "distir.test.fail_on_gpu")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 10
     assert caught.value.worker == 1
     with pytest.raises(RuntimeError, match="the session is closed"):
         all_reduce(runner, [X, X])
@@ -219,7 +219,7 @@ def test_process_that_is_killed(fresh_processes):
     begin = time.monotonic()
     with pytest.raises(WorkerError, match=r"worker 1 .* was ended by SIGKILL") as caught:
         run_beside(runner, "distir.test.kill_on_gpu")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 10
     assert caught.value.kind == "ProcessLostError"
 
 
@@ -242,7 +242,7 @@ def test_limit_of_a_session(fresh_processes):
     begin = time.monotonic()
     with pytest.raises(WorkerError, match="within the session's timeout of 1 seconds") as caught:
         run_beside(runner, "distir.test.sleep_on_gpu", seconds=60)
-    assert time.monotonic() - begin < 6
+    assert time.monotonic() - begin < 10
     assert caught.value.kind == "TimeoutError"
 
 

@@ -91,7 +91,7 @@ def test_worker_of_the_second_host_raises(agents):
         begin = time.monotonic()
         with pytest.raises(WorkerError, match=r"worker 3 .*ValueError: boom") as caught:
             session._workers.run("test", functions, [waits] * 3 + [[0.5]])
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 10
         assert caught.value.host == agents[1]
 
 

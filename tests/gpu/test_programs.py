@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from safetensors.numpy import save_file
+from tests.lower.test_kv_cache import Served
 from tests.stages.programs import chain, chain_result, chain_values
 from tvm import relax
 from tvm.script import ir as I
@@ -30,14 +31,14 @@ class MLP:
     ) -> R.Tensor(("n", 16), "float32"):
         R.func_attr({"num_input": 1})
         h = R.nn.silu(R.matmul(x, up))
-        return R.nn.softmax(R.matmul(h, down), axis=-1)
+        return R.nn.silu(R.matmul(h, down))
 
 
 def mlp(x, up, down):
-    hidden = x @ up
-    scores = (hidden / (1 + np.exp(-hidden))) @ down
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    def silu(value):
+        return value * (1 + np.tanh(value / 2)) / 2
+
+    return silu(silu(x @ up) @ down)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 1), (2, 2)], ids=str)
@@ -189,3 +190,19 @@ def test_weights_from_a_file(target, open_session, tmp_path, form):
         again = session.load(exe, params=tmp_path / "shards")["main"](x).numpy()
     np.testing.assert_allclose(actual, mlp(x, up, down), rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(actual, again)
+
+
+def test_a_cache_stays_on_gpus_between_calls(target, open_session):
+    mesh = dx.Mesh((2, 2), ("a", "b"))
+    mod = Served
+    for name in ("prefill", "decode"):
+        mod = dx.annotate(mod, mesh, {"x": (None, "a", "b")}, func=name)
+    exe = dx.build(mod, target=target)
+    x = np.random.default_rng(0).standard_normal((6, 4, 6), "float32")
+    with open_session(4) as session:
+        model = session.load(exe)
+        caches = model["prefill"](x[:2])
+        for index in range(2, 6):
+            y, caches = model["decode"](x[index : index + 1], caches, (index,))
+            expected = np.square(x[: index + 1]).sum(0)
+            np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4)
