@@ -8,7 +8,8 @@
  * Environment: CUDA_ON_HOST_DEVICES, how many devices there are (8); CUDA_ON_HOST_FAULT and
  * CUDA_ON_HOST_BLOCKING, what is set from the start. Besides, tests call
  *  - cuda_on_host_fault(text): "wrong reduction" (results are one too large), "async error" (the
- *    next operations fail on the device), "stall" (they never end), "" (none);
+ *    next operations fail on the device), "stall" (they never end), "no connection" (rank 1 of a
+ * new communicator fails, the others wait for it), "" (none);
  *  - cuda_on_host_blocking(on): an operation has ended when the call that enqueues it returns,
  *    which kernels on the host need, since they do not wait for streams.
  */

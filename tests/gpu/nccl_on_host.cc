@@ -285,6 +285,7 @@ struct Communicator {
 int Join(const std::string& directory, int size, int rank, Comm* comm) {
   // Never freed: streams may still hold operations of a communicator that was aborted.
   auto* made = new Communicator{directory, size, rank, on_host::CurrentDevice()};
+  if (Faulty("no connection") && rank == 1) return kSystemError;
   const std::string gpu =
       on_host::Environment("NCCL_HOSTID", "this host") + ", GPU " + std::to_string(made->device);
   if (!made->MeetOnHost("i", gpu)) return kSystemError;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
@@ -254,18 +253,41 @@ def test_asynchronous_error_of_processes(fresh_processes, inject, monkeypatch):
     assert caught.value.kind == "ConnectionError"
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_share_a_gpu(fresh_processes, monkeypatch, count):
-    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", ",".join(["0"] * count))
-    runner = fresh_processes(count)
-    ranks = list(range(count))
-    xs = [np.full((2, 3), rank, "float32") for rank in ranks]
-    for out in all_reduce(runner, xs, groups=json.dumps([ranks])):
-        np.testing.assert_array_equal(out, np.full((2, 3), sum(ranks)))
-    pairs = json.dumps([[rank, (rank + 1) % count] for rank in ranks])
-    outs = runner("permute", xs, [json.dumps([ranks]), pairs], X.shape)
-    for rank in ranks:
-        np.testing.assert_array_equal(outs[rank], xs[rank - 1])
+def test_processes_share_a_gpu(fresh_processes, monkeypatch):
+    monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", "0,0")
+    runner = fresh_processes(2)
+    for out in all_reduce(runner, [X, 10 * X]):
+        np.testing.assert_array_equal(out, 11 * X)
+    outs = runner("permute", [X, 10 * X], ["[[0,1]]", "[[0,1],[1,0]]"], X.shape)
+    np.testing.assert_array_equal(outs, [10 * X, X])
+
+
+CAN_NOT_CONNECT = r"worker {} .* devices {} failed: unhandled system error"
+
+
+def test_worker_that_can_not_connect(inject):
+    """The other one waits for it inside NCCL."""
+    inject("no connection")
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=CAN_NOT_CONNECT.format(1, r"\[0, 1\]")):
+        dx.Session(2, ccl="nccl")
+    assert time.monotonic() - begin < 10
+
+
+def test_worker_that_can_not_split(fresh_runner, inject):
+    """The first worker is rank 1 of the group."""
+    runner = fresh_runner(2)
+    inject("no connection")
+    with pytest.raises(WorkerError, match=CAN_NOT_CONNECT.format(0, r"\[1, 0\]")):
+        runner.workers.open_groups(["[[1,0]]"])
+
+
+def test_process_that_can_not_connect(inject, monkeypatch):
+    monkeypatch.setenv("CUDA_ON_HOST_FAULT", "no connection")
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=CAN_NOT_CONNECT.format(1, r"\[0, 1\]")):
+        dx.Session(2, ccl="nccl", workers="processes")
+    assert time.monotonic() - begin < 20
 
 
 def test_threads_do_not_share_a_gpu(monkeypatch):
@@ -285,11 +307,11 @@ def test_what_stands_in_for_nccl_refuses_a_shared_gpu(inject, monkeypatch):
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        ("0", r"worker 0 did not start: ValueError: .* lists 1 devices, .* 2 workers on this host"),
-        ("0,63", r"RuntimeError: the worker of rank 1 needs CUDA device 63, this machine has \d+"),
+        ("", r"worker 0 did not start: ValueError: .* lists 0 devices, .* 1 workers on this host"),
+        ("63", r"RuntimeError: the worker of rank 0 needs CUDA device 63, this machine has \d+"),
     ],
 )
 def test_processes_without_a_gpu(monkeypatch, devices, message):
     monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", devices)
     with pytest.raises(RuntimeError, match=message):
-        dx.Session(2, ccl="nccl", workers="processes")
+        dx.Session(1, ccl="nccl", workers="processes")

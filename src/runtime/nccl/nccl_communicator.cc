@@ -168,6 +168,7 @@ void NcclCommunicator::OpenPartition(const std::vector<std::vector<int>>& groups
   // All workers take the same way, as NCCL needs it.
   if (groups == std::vector<std::vector<int>>{all_ranks_} || !partitions_.insert(groups).second)
     return;
+  TVM_FFI_ICHECK(everybody_ != nullptr) << "groups are opened after Join";
   everybody_->CheckHealth("opening groups");
   int color = kNcclSplitNoColor, key = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -294,6 +295,7 @@ void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorVi
 
 void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                 const TensorView* out) {
+  TVM_FFI_ICHECK(everybody_ != nullptr) << "transfers come after Join";
   const Stream stream = CurrentStream();
   std::vector<StreamBuffer> buffers;
   Exchange exchange;
