@@ -212,6 +212,16 @@ def test_process_that_raises(fresh_processes):
         all_reduce(runner, [X, X])
 
 
+def test_processes_end_by_themselves(fresh_processes):
+    """One that waits for its GPU sees that the other one has failed; nobody needs to kill it."""
+    runner = fresh_processes(2)
+    [host] = runner.workers._started.hosts
+    host.kill = lambda: None
+    with pytest.raises(WorkerError, match=r"worker 1 .*ValueError: boom"):
+        run_beside(runner, "distir.test.fail_on_gpu")
+    assert [process.returncode for process in host.processes.values()] == [0, 0]
+
+
 def test_process_that_is_killed(fresh_processes):
     runner = fresh_processes(2)
     all_reduce(runner, [X, X])
