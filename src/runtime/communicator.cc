@@ -32,7 +32,7 @@ void Communicator::FillGaps(const SegmentPlan& plan, TensorView out) {
 WorkerSet ThreadsOf(std::vector<int> device_ids) {
   std::vector<int> ranks(device_ids.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  return WorkerSet{std::move(device_ids), std::move(ranks), -1, nullptr};
+  return WorkerSet{std::move(device_ids), std::move(ranks), -1, nullptr, nullptr};
 }
 
 bool RegisterBackend(const std::string& name, BackendFactory factory,

@@ -174,6 +174,8 @@ struct WorkerSet {
   int own_rank = -1;
   /*! \brief Whether a worker of another process has failed; not set if there is none. */
   std::function<bool()> aborted;
+  /*! \brief Told, in a process, what its worker waits for on the host; empty when it ends. */
+  std::function<void(const std::string&)> waits_for;
 };
 
 /*! \brief Workers that are threads of this process. */

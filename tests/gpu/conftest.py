@@ -190,13 +190,13 @@ def runner_of(
 
 
 @pytest.fixture
-def fresh_runner(need: Callable[[int], None]) -> Iterator[Callable[[int], Runner]]:
+def fresh_runner(need: Callable[[int], None]) -> Iterator[Callable[..., Runner]]:
     """Runners with threads, for tests that end their session."""
     runners = []
 
-    def make(num_workers: int) -> Runner:
+    def make(num_workers: int, timeout: float | None = None) -> Runner:
         need(num_workers)
-        runners.append(Runner(start_workers("threads", num_workers)))
+        runners.append(Runner(start_workers("threads", num_workers, timeout)))
         return runners[-1]
 
     yield make

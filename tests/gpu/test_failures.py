@@ -115,6 +115,15 @@ def test_stall(fresh_runner, inject, monkeypatch):
     fails(runner, r"did not end within 1 s; do all workers call the same collectives")
 
 
+def test_limit_of_a_session_of_threads(fresh_runner, inject):
+    """Both wait for their GPUs, and it can not be said which one the other waits for."""
+    runner = fresh_runner(2, timeout=1)
+    inject("stall")
+    message = r"worker 0 .* timeout of 1 seconds; it waits in the queue of its GPU"
+    with pytest.raises(WorkerError, match=message):
+        all_reduce(runner, [X, X])
+
+
 def test_abort_from_another_thread(fresh_runner, inject):
     """An interruption of the controller reaches workers that wait for their devices."""
     runner = fresh_runner(2)
@@ -249,7 +258,8 @@ def test_limit_of_a_session(fresh_processes):
     runner = fresh_processes(2, timeout=30)
     runner.workers.timeout = 1.0  # of what follows: to start takes longer
     begin = time.monotonic()
-    with pytest.raises(WorkerError, match="within the session's timeout of 1 seconds") as caught:
+    message = "worker 1 .* did not end within the session's timeout of 1 seconds$"
+    with pytest.raises(WorkerError, match=message) as caught:
         run_beside(runner, "distir.test.sleep_on_gpu", seconds=60)
     assert time.monotonic() - begin < 10
     assert caught.value.kind == "TimeoutError"

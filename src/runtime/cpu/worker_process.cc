@@ -58,8 +58,14 @@ class ProcessWorkerObj : public ffi::Object {
     std::shared_ptr<Backend> collectives;
     if (ccl != "cpu") {
       const std::vector<int> here(ranks_here.begin(), ranks_here.end());
+      WorkerStatus* status = &memory->status(rank);
       collectives =
-          MakeBackend(ccl, WorkerSet{ids, here, rank, [memory] { return memory->aborted(); }});
+          MakeBackend(ccl, WorkerSet{ids, here, rank, [memory] { return memory->aborted(); },
+                                     [memory, status](const std::string& what) {
+                                       if (!what.empty()) status->wait.Set(what);
+                                       status->waiting.store(what.empty() ? kAwake : kForDevice,
+                                                             std::memory_order_seq_cst);
+                                     }});
     }
     backend = std::make_shared<ProcessBackend>(
         memory, rank, ids, std::vector<int>(peers.begin(), peers.end()), std::move(collectives));
@@ -111,14 +117,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::Array<ffi::String>(
                  {status.operator_name.Get(), waits ? status.wait.Get() : std::string()});
            })
-      // (whether it waits, number of the wait, per rank the messages that it has sent there, per
-      // rank those of there that it has seen)
+      // (whether it waits for messages, number of the wait, per rank the messages that it has sent
+      // there, per rank those of there that it has seen)
       .def("distir.runtime.process_board_progress",
            [](const BoardPtr& board, int rank) {
              const SharedMemory& memory = board->memory;
              const WorkerStatus& status = memory.status(rank);
-             const bool waits = status.waiting.load(std::memory_order_seq_cst) != kAwake;
-             std::vector<int64_t> result{waits ? 1 : 0};
+             const uint32_t kind = status.waiting.load(std::memory_order_seq_cst);
+             std::vector<int64_t> result{kind == kForMessage || kind == kForSpace ? 1 : 0};
              auto add = [&result](const std::atomic<uint64_t>& count) {
                result.push_back(static_cast<int64_t>(count.load(std::memory_order_seq_cst)));
              };

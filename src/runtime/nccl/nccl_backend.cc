@@ -41,7 +41,10 @@ std::shared_ptr<Backend> MakeNcclBackend(WorkerSet workers) {
 
 NcclBackend::NcclBackend(WorkerSet workers, std::vector<int> cuda_devices,
                          std::chrono::milliseconds timeout)
-    : workers_(std::move(workers)), cuda_devices_(std::move(cuda_devices)), timeout_(timeout) {}
+    : workers_(std::move(workers)),
+      cuda_devices_(std::move(cuda_devices)),
+      timeout_(timeout),
+      waits_(std::make_unique<std::atomic<bool>[]>(workers_.device_ids.size())) {}
 
 int NcclBackend::CudaDeviceOf(int rank) const {
   const std::vector<int>& here = workers_.ranks_here;
@@ -73,6 +76,15 @@ std::shared_ptr<Connection> NcclBackend::Open(int rank, const std::string& descr
   connections_.push_back(connection);
   if (aborted_) connection->Abort();
   return connection;
+}
+
+void NcclBackend::SetWaiting(int rank, bool waits) {
+  waits_[rank].store(waits, std::memory_order_relaxed);
+  if (workers_.waits_for) workers_.waits_for(WaitOf(rank));
+}
+
+std::string NcclBackend::WaitOf(int rank) const {
+  return waits_[rank].load(std::memory_order_relaxed) ? "the queue of its GPU" : "";
 }
 
 bool NcclBackend::SeesAbort() noexcept {

@@ -41,6 +41,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   void Abort() noexcept final;
   void StepBegins(int, int64_t) noexcept final {}
   void StepEnds(int, int64_t) noexcept final {}
+  std::string WaitOf(int rank) const final;
 
   /*!
    * \brief Makes a communicator of the calling worker, which `make` does; see MakeComm.
@@ -49,6 +50,9 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
    */
   std::shared_ptr<Connection> Open(int rank, const std::string& description,
                                    std::function<int(Comm*)> make);
+
+  /*! \brief A worker begins, or ends, to wait for its device. */
+  void SetWaiting(int rank, bool waits);
 
   /*! \brief Whether a worker has failed; then this one's connections are aborted. */
   bool SeesAbort() noexcept;
@@ -64,6 +68,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   const WorkerSet workers_;
   const std::vector<int> cuda_devices_;
   const std::chrono::milliseconds timeout_;
+  const std::unique_ptr<std::atomic<bool>[]> waits_;  // by rank
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;
   std::vector<std::weak_ptr<Connection>> connections_;

@@ -368,9 +368,12 @@ void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
 }
 
 void NcclCommunicator::Synchronize() {
+  backend_->SetWaiting(rank_, true);
   try {
     WaitForDevice();
+    backend_->SetWaiting(rank_, false);
   } catch (...) {
+    backend_->SetWaiting(rank_, false);
     // Freeing memory of the GPU waits for what is enqueued, and the error may free some on its way.
     for (const std::shared_ptr<Connection>& connection : connections_) connection->Abort();
     throw;
