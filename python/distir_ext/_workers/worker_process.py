@@ -175,19 +175,10 @@ def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> Non
     stream = socket.socket(fileno=channel)
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        try:
-            _prepare(hello)
-        except Exception as error:
-            send(stream, {"failure": "".join(traceback.format_exception(error))})
-            return
-        try:
-            native = _enter(hello, board, peers)
-        except (RuntimeError, ValueError) as error:
-            send(stream, {"refused": f"{type(error).__name__}: {error}"})
-            return
-        worker = _Worker(stream, native)
-        send(stream, {"ready": True, "clock": _clock(), "device_type": worker.device_type})
-        worker.serve()
+        worker, answer = _begin(stream, board, peers, hello)
+        send(stream, answer)
+        if worker is not None:
+            worker.serve()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads still run
@@ -196,6 +187,21 @@ def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> Non
 def _clock() -> str:
     """Names the clock of this process's times: that of its host, since it was started."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _begin(
+    stream: socket.socket, board: int, peers: Mapping[str, int], hello: dict[str, Any]
+) -> tuple[_Worker | None, dict[str, Any]]:
+    """The worker, unless it can not be one, and what the controller is told."""
+    try:
+        _prepare(hello)
+    except Exception as error:
+        return None, {"failure": "".join(traceback.format_exception(error))}
+    try:
+        worker = _Worker(stream, _enter(hello, board, peers))
+    except Exception as error:
+        return None, {"refused": f"{type(error).__name__}: {error}"}
+    return worker, {"ready": True, "clock": _clock(), "device_type": worker.device_type}
 
 
 def _prepare(hello: dict[str, Any]) -> None:
