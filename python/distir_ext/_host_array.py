@@ -94,6 +94,14 @@ def host_array(value: Any) -> HostArray:
         raise TypeError(f"{type(value).__name__} is not an array: {error}") from error
 
 
+def on_host(tensor: Any) -> Any:
+    """A tensor in host memory: itself, or a copy of one that lies on a GPU."""
+    import tvm
+
+    is_there = tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
+    return tensor if is_there else tensor.copyto(tvm.cpu())
+
+
 def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
     """A dense TVM tensor in host memory as a NumPy array of the same memory.
 

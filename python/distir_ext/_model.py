@@ -176,7 +176,7 @@ def load_model(
 ) -> Model:
     """Hands an executable to all workers and cuts its weights; see ``Session.load``."""
     module = executable_module(exe)
-    signature = _read_signature(module)
+    signature = _read_signature(exe, module)
     if signature.device_type != workers.device_type:
         raise ValueError(
             f"the executable is built for {_device_name(signature.device_type)}, the session's "
@@ -189,6 +189,7 @@ def load_model(
             f"{list(signature.device_ids)}, the session has {workers.num_workers} workers for "
             f"devices {list(workers.device_ids)}"
         )
+    workers.open_groups(signature.partitions)
     weights, sizes = load_weights(workers, signature, params, rename, strict)
     machines = workers.load(exe, module)
     return Model(
@@ -199,12 +200,24 @@ def load_model(
     )
 
 
+def _can_load(device_type: int) -> bool:
+    """Whether this process can load what is compiled for a type of device."""
+    name = f"device_api.{_device_name(device_type).lower()}"
+    return tvm_ffi.get_global_func(name, allow_missing=True) is not None
+
+
 def _device_name(device_type: int) -> str:
     """DLPack's name of a type of device: ``"CPU"``, ``"CUDA"``."""
     return tvm_ffi.DLDeviceType(device_type).name.removeprefix("kDL")
 
 
-def _read_signature(module: Any) -> Signature:
+def _read_signature(exe: Any, module: Any) -> Signature:
+    # A controller of workers on other hosts may lack the devices that they have.
+    known = getattr(exe, "distir_signature", None)
+    if known is not None:
+        signature = parse_signature(known)
+        if not _can_load(signature.device_type):
+            return signature
     # The controller's own machine also finds out, before any worker does, whether the executable
     # calls functions that do not exist.
     machine = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")(module, None)

@@ -4,6 +4,7 @@
 classes that know how a global array is divided among devices::
 
     {"version": 1, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
+     "partitions": [[[0, 1]]],                  groups that communicate; none, if it is absent
      "functions": {"main": {
         "num_input": 1,                           parameters from here on are weights
         "params": [{"name": "x", "type": TYPE}, ...],
@@ -308,11 +309,13 @@ class Signature:
         device_ids: Ids of the devices.
         device_type: What they are, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
         functions: The functions by name.
+        partitions: Lists of disjoint groups of devices that communicate in its programs, as JSON.
     """
 
     device_ids: tuple[int, ...]
     device_type: int
     functions: Mapping[str, FunctionSpec]
+    partitions: tuple[str, ...] = ()
 
 
 def _parse_spec(value: Mapping[str, Any]) -> Spec:
@@ -380,6 +383,7 @@ def parse_signature(text: str) -> Signature:
                     f'function "{function.name}" runs on devices {unknown}, which the executable '
                     f"does not list; it lists {list(devices)}"
                 )
-        return Signature(devices, int(value.get("device_type", HOST)), functions)
+        partitions = tuple(json.dumps(groups) for groups in value.get("partitions", ()))
+        return Signature(devices, int(value.get("device_type", HOST)), functions, partitions)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"the executable's distir_signature is malformed: {error!r}") from error

@@ -15,6 +15,7 @@ from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
 
 _SIGNATURE_ATTR = "distir.signature"
+_PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
 
 
@@ -95,11 +96,13 @@ def build(
     else:
         resolved = tvm.target.Target(_nvidia.resolve_target(target))
         optimize = transform.OptimizeCollectives()
-    workers = _with_signature_function(
-        transform.LowerCCL()(_lower(mod, cluster, optimize)), resolved.get_target_device_type()
-    )
+    lowered = transform.LowerCCL()(_lower(mod, cluster, optimize))
+    signature = _signature_text(lowered, resolved.get_target_device_type())
+    workers = _with_signature_function(lowered, signature)
     with _branch_safe_context(workers):
-        return tvm.compile(workers, target=resolved, **options)
+        executable = tvm.compile(workers, target=resolved, **options)
+    executable.distir_signature = signature  # for who can not run it
+    return executable
 
 
 def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager[Any]:
@@ -136,10 +139,18 @@ def _signature(mod: tvm.IRModule) -> str | None:
     return str(attrs[_SIGNATURE_ATTR])
 
 
-def _with_signature_function(mod: tvm.IRModule, device_type: int) -> tvm.IRModule:
+def _signature_text(mod: tvm.IRModule, device_type: int) -> str:
     signature = _signature(mod)
     assert signature is not None  # it is lowered
-    text = json.dumps({**json.loads(signature), "device_type": device_type}, separators=(",", ":"))
+    described = {
+        **json.loads(signature),
+        "device_type": device_type,
+        "partitions": json.loads(str((mod.attrs or {}).get(_PARTITIONS_ATTR, "[]"))),
+    }
+    return json.dumps(described, separators=(",", ":"))
+
+
+def _with_signature_function(mod: tvm.IRModule, text: str) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     with builder.function(_SIGNATURE_FUNCTION, []):
         builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))

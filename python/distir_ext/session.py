@@ -49,7 +49,7 @@ class Session:
         mesh_or_num_workers: A mesh (anything with ``device_ids``), or a number of workers, which
             are devices 0, 1, ...
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
-            a GPU for each worker, in order (see docs/gpu.md).
+            a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md).
         workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
             started fresh, or processes of several hosts, a :class:`Hosts`.
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
@@ -64,7 +64,8 @@ class Session:
             ``timeout``, no token, or devices that do not fit the hosts.
         OSError: a file with a token can not be read.
         RuntimeError: a worker process does not start; a host can not be reached, or refuses; NCCL
-            can not be loaded, or there are fewer GPUs than workers.
+            can not be loaded, or a host has fewer GPUs than workers.
+        WorkerError: workers can not connect.
     """
 
     def __init__(
@@ -86,14 +87,14 @@ class Session:
                 "Hosts([...])"
             )
         check_timeout(timeout)
-        if ccl == "nccl":
-            _nvidia.prepare_runtime()
         self.ccl = ccl
         self.workers = workers
         self._workers: Workers
         if hosts is not None or workers == "processes":
             self._workers = ProcessWorkers(device_ids, ccl, timeout, imports, hosts)
         else:
+            if ccl == "nccl":
+                _nvidia.prepare_runtime()
             self._workers = ThreadWorkers(device_ids, ccl, timeout)
 
     @property

@@ -1,6 +1,12 @@
-// LowerCCL: local collectives become destination-passing calls of the runtime's builtins.
+// LowerCCL: local collectives become destination-passing calls of the runtime's builtins. Their
+// groups are listed in the module's attribute distir.partitions: "[[[0,1],[2,3]],[[0,2],[1,3]]]".
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "ir/build.h"
 #include "ir/pass.h"
@@ -19,8 +25,14 @@ namespace {
 
 const std::string kRuntime = "distir.runtime.";
 
+// Groups that communicate in a program, for who opens them before it runs.
+constexpr const char* kPartitionsAttr = "distir.partitions";
+
 class CollectiveLowering : public ir::FunctionRewriter {
  public:
+  /*! \param partitions Gets the groups that communicate, as JSON. */
+  explicit CollectiveLowering(std::set<std::string>* partitions) : partitions_(partitions) {}
+
   /*! \brief Whether the function has a collective. */
   static bool Applies(const ir::Function& function) {
     bool applies = false;
@@ -44,7 +56,11 @@ class CollectiveLowering : public ir::FunctionRewriter {
       return FunctionRewriter::RewriteVarBinding(var, value);
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     AddString(call, "plan", &args);
-    AddGroups(call, &args);
+    if (std::optional<std::string> groups = GroupsOf(call)) {
+      args.push_back(ir::MakeString(*groups));
+      // A slice needs to know its place in the group only.
+      if (!ir::IsOp(call.op(), "relax.ccl.slice")) partitions_->insert(*groups);
+    }
     for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
     if (op::IsLocalFusedNorm(call.op())) args.push_back(ir::MakeFloat(op::EpsilonOf(call)));
@@ -73,25 +89,31 @@ class CollectiveLowering : public ir::FunctionRewriter {
     if (auto value = ir::GetAttr(call.attrs(), key).as<int64_t>())
       args->push_back(ir::MakeInt(*value));
   }
-  static void AddGroups(const ir::Call& call, ffi::Array<ir::Expr>* args) {
+  static std::optional<std::string> GroupsOf(const ir::Call& call) {
     auto groups = ir::GetAttr(call.attrs(), "groups").as<ffi::Array<ffi::Array<int64_t>>>();
-    if (!groups.has_value()) return;
+    if (!groups.has_value()) return std::nullopt;
     std::vector<std::string> items;
     for (const ffi::Array<int64_t>& group : *groups) items.push_back(JsonIntegers(group));
-    args->push_back(ir::MakeString(JsonArray(items)));
+    return JsonArray(items);
   }
+
+  std::set<std::string>* partitions_;
 };
 
 ir::IRModule LowerCCL(const ir::IRModule& mod) {
   ir::FunctionMap functions = mod.functions();
+  std::set<std::string> partitions;
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined() || !CollectiveLowering::Applies(function)) continue;
-    functions.Set(gv, CollectiveLowering().RewriteFunction(function));
+    functions.Set(gv, CollectiveLowering(&partitions).RewriteFunction(function));
     any = true;
   }
-  return any ? ir::MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+  if (!any) return mod;
+  ffi::Any listed = ffi::String(JsonArray({partitions.begin(), partitions.end()}));
+  return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kPartitionsAttr, listed),
+                        mod.global_infos());
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "runtime/segment_plan.h"
@@ -33,6 +34,12 @@ void Communicator::FillGaps(const SegmentPlan& plan, TensorView out) {
   runtime::FillGaps(plan, out);
 }
 
+WorkerSet ThreadsOf(std::vector<int> device_ids) {
+  std::vector<int> ranks(device_ids.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return WorkerSet{std::move(device_ids), std::move(ranks), -1, nullptr, nullptr};
+}
+
 bool RegisterBackend(const std::string& name, BackendFactory factory,
                      std::vector<std::string> extras) {
   Backends()[name] = {factory, std::move(extras)};
@@ -52,13 +59,13 @@ std::vector<std::string> BackendNames() {
   return names;
 }
 
-std::shared_ptr<Backend> MakeBackend(const std::string& name, std::vector<int> device_ids) {
+std::shared_ptr<Backend> MakeBackend(const std::string& name, WorkerSet workers) {
   auto found = Backends().find(name);
   if (found == Backends().end()) {
     TVM_FFI_THROW(ValueError) << "there is no communication library \"" << name
                               << "\"; this build has " << support::Listed(BackendNames());
   }
-  return found->second.factory(std::move(device_ids));
+  return found->second.factory(std::move(workers));
 }
 
 }  // namespace distir::runtime

@@ -3,10 +3,10 @@
  * \brief What a communication backend provides: collectives over groups of workers.
  *
  * A Backend belongs to one session and connects each of its workers once; the worker then owns its
- * Communicator. Backends: threads of one process (cpu/thread_backend.h), processes of one host
- * (cpu/process_backend.h: one object per process, which connects its own worker only), GPUs
- * (nccl/nccl_backend.h). Another one implements the same two classes and registers a factory under
- * its name.
+ * Communicator. Backends: threads of one process (cpu/thread_backend.h), processes
+ * (cpu/process_backend.h: one object per process, which connects its own worker only), GPUs of
+ * threads or processes (nccl/nccl_backend.h). Another one implements the same two classes and
+ * registers a factory under its name.
  *
  * Contract of every collective:
  *  - all members of a group call it in the same order with the same arguments (`group.position`
@@ -19,6 +19,8 @@
  * Example, worker of rank 2 of a session of 4:
  * \code
  *   auto communicator = backend->Connect(2);
+ *   communicator->Join(address);              // which one of the workers has made
+ *   communicator->OpenPartition({{0, 1}, {2, 3}});
  *   auto group = communicator->OpenGroup({2, 3}, 0);
  *   communicator->AllReduce(group.get(), x, ReduceKind::kSum, out);  // with the worker of rank 3
  * \endcode
@@ -29,6 +31,7 @@
 #include <tvm/ffi/container/tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,6 +65,23 @@ class Communicator {
   using TensorView = tvm::ffi::TensorView;
 
   virtual ~Communicator() = default;
+
+  /*! \brief What all workers need to find each other, made by one of them; it may be empty. */
+  virtual std::string MakeAddress() { return ""; }
+
+  /*!
+   * \brief Finds the other workers; all of them call it once, with one address. A backend that
+   *        needs it waits for all.
+   */
+  virtual void Join(const std::string& /*address*/) {}
+
+  /*!
+   * \brief Opens disjoint groups. All workers of the session call it, in the same order, whether
+   *        or not they are in a group; a backend that needs it waits for all. A second time it does
+   *        nothing.
+   * \param groups Ranks in collective order.
+   */
+  virtual void OpenPartition(const std::vector<std::vector<int>>& /*groups*/) {}
 
   /*! \brief Makes the group known to the backend; called once per group and worker. */
   virtual std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) = 0;
@@ -160,11 +180,25 @@ class Backend {
   virtual std::string WaitOf(int) const { return ""; }
 };
 
-/*!
- * \brief Makes a backend for the workers of a session.
- * \param device_ids The device id of each rank, for messages.
- */
-using BackendFactory = std::shared_ptr<Backend> (*)(std::vector<int> device_ids);
+/*! \brief The workers of a session, and which of them a backend connects. */
+struct WorkerSet {
+  /*! \brief The device id of each rank, for messages. */
+  std::vector<int> device_ids;
+  /*! \brief The workers of this host, ascending. */
+  std::vector<int> ranks_here;
+  /*! \brief The only worker of this process; -1 if all are threads of it. */
+  int own_rank = -1;
+  /*! \brief Whether a worker of another process has failed; not set if there is none. */
+  std::function<bool()> aborted;
+  /*! \brief Told, in a process, what its worker waits for on the host; empty when it ends. */
+  std::function<void(const std::string&)> waits_for;
+};
+
+/*! \brief Workers that are threads of this process. */
+WorkerSet ThreadsOf(std::vector<int> device_ids);
+
+/*! \brief Makes a backend for workers of a session. */
+using BackendFactory = std::shared_ptr<Backend> (*)(WorkerSet workers);
 
 /*!
  * \brief Registers a factory; the returned bool lets a static initialise from it.
@@ -180,7 +214,7 @@ bool Offers(const std::string& backend, const std::string& builtin);
 std::vector<std::string> BackendNames();
 
 /*! \brief Makes a backend. \throws ValueError if there is none of this name, naming those known. */
-std::shared_ptr<Backend> MakeBackend(const std::string& name, std::vector<int> device_ids);
+std::shared_ptr<Backend> MakeBackend(const std::string& name, WorkerSet workers);
 
 }  // namespace distir::runtime
 

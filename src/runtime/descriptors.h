@@ -4,6 +4,7 @@
  *
  * Example, on device 3 of a session of devices 0..3, where ranks equal device ids:
  * \code
+ *   ParsePartition("[[0,1],[2,3]]", rank_of)              // {{0, 1}, {2, 3}}
  *   ParseGroups("[[0,1],[2,3]]", 3, rank_of)              // ranks {2, 3}, position 1
  *   ParsePermutation("[[0,1,2,3]]", "[[0,1],[1,2],[2,3],[3,0]]", 3, rank_of)
  *                                                         // position 3, source 2, target 0
@@ -21,6 +22,13 @@ namespace distir::runtime {
 
 /*! \brief Session rank of a device id; throws for devices that the session lacks. */
 using RankOf = std::function<int(int64_t device_id)>;
+
+/*!
+ * \brief All groups, as ranks.
+ * \param json Lists of device ids; every device is in at most one.
+ * \throws ValueError for other text or repeated devices.
+ */
+std::vector<std::vector<int>> ParsePartition(const std::string& json, const RankOf& rank_of);
 
 /*! \brief A group and the place of one worker in it. */
 struct GroupDescriptor {

@@ -34,7 +34,7 @@ int64_t NewId() {
 SessionState::SessionState(std::vector<int> device_ids, const std::string& ccl)
     : id_(NewId()),
       device_ids_(std::move(device_ids)),
-      backend_(MakeBackend(ccl, device_ids_)),
+      backend_(MakeBackend(ccl, ThreadsOf(device_ids_))),
       own_names_(std::make_unique<SharedText[]>(device_ids_.size())) {
   for (size_t rank = 0; rank < device_ids_.size(); ++rank)
     operator_names_.push_back(&own_names_[rank]);

@@ -45,6 +45,10 @@ RankOf WorkerContext::MakeRankOf() const {
   return [session = session_.get()](int64_t device_id) { return session->RankOf(device_id); };
 }
 
+void WorkerContext::OpenPartition(const tvm::ffi::String& groups) {
+  communicator_->OpenPartition(ParsePartition(groups, MakeRankOf()));
+}
+
 Group* WorkerContext::FindGroup(const tvm::ffi::String& groups) {
   std::unique_ptr<Group>& group = groups_[groups];
   if (group == nullptr) {

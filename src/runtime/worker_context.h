@@ -46,6 +46,8 @@ class WorkerContext {
   /*! \brief Where this worker's tensors lie. */
   DLDevice memory() const { return memory_; }
 
+  /*! \brief Opens groups together with all other workers; see Communicator::OpenPartition. */
+  void OpenPartition(const tvm::ffi::String& groups);
   /*! \brief The group of this worker in `groups`; parsed once, then found by content. */
   Group* FindGroup(const tvm::ffi::String& groups);
   /*! \brief This worker's part of a permutation. */

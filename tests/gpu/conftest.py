@@ -1,15 +1,19 @@
 """Workers with GPUs, or with what stands in for GPUs where CUDA_ON_HOST names it.
 
-``CUDA_ON_HOST`` is the library made of ``cuda_on_host.cc``; ``tests/runtime/test_nccl_on_host.py``
-builds it and runs these tests with it. Without it they need a GPU and NCCL, and run as many
-workers as there are GPUs: ``python -m pytest tests/gpu -m gpu``.
+``CUDA_ON_HOST`` is the library made of ``cuda_on_host.cc`` and ``nccl_on_host.cc``;
+``tests/runtime/test_nccl_on_host.py`` builds it and runs these tests with it. Without it they need
+a GPU and NCCL, and run as many threads as there are GPUs: ``python -m pytest tests/gpu -m gpu``.
+Processes can have a GPU together, so that four of them run on any number of GPUs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +21,23 @@ import pytest
 import tvm
 import tvm_ffi
 
+import distir_ext as dx
 from distir_ext import _nvidia
 from distir_ext._host_array import host_array
+from distir_ext._workers.base import Workers
+from distir_ext._workers.processes import ProcessWorkers
 from distir_ext._workers.threads import ThreadWorkers
 
+sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path
+from gpu_functions import unwritten
+
 MOST_WORKERS = 8
+# Starting a process takes a second, so tests that do not end their session share some of these.
+PROCESSES = 4
+KINDS = ("threads", "processes")
+
+DEVICES = "DISTIR_EXT_CUDA_DEVICES"
+BLOCKING = "CUDA_ON_HOST_BLOCKING"
 
 
 def stand_in() -> ctypes.CDLL | None:
@@ -47,12 +63,32 @@ def pytest_runtest_setup() -> None:
         pytest.skip("there is no GPU")
 
 
+def need_workers(kind: str, count: int) -> None:
+    """Skips the test if there can not be so many workers."""
+    if kind == "threads" and count > NUM_DEVICES:
+        pytest.skip(f"it needs {count} GPUs, this machine has {NUM_DEVICES}")
+    if kind == "processes" and count > PROCESSES:
+        pytest.skip(f"it needs {count} processes, tests share {PROCESSES}")
+
+
+@pytest.fixture
+def need() -> Callable[[int], None]:
+    """Skips the test if there are fewer GPUs than it needs."""
+    return lambda count: need_workers("threads", count)
+
+
+@pytest.fixture(params=KINDS)
+def worker_kind(request: pytest.FixtureRequest) -> str:
+    """What workers are."""
+    return str(request.param)
+
+
 @pytest.fixture
 def inject() -> Iterator[Callable[[str], None]]:
-    """Makes what stands in for NCCL fail."""
+    """Makes what stands in for NCCL fail, for workers that are threads."""
     if HOST is None:
         pytest.skip("NCCL itself can not be made to fail")
-    yield lambda kind: HOST.cuda_on_host_fault(kind.encode())
+    yield lambda fault: HOST.cuda_on_host_fault(fault.encode())
     HOST.cuda_on_host_fault(b"")
 
 
@@ -68,23 +104,31 @@ def target() -> Iterator[Any]:
     HOST.cuda_on_host_blocking(0)
 
 
-@pytest.fixture
-def need() -> Callable[[int], None]:
-    """Skips the test if there are fewer GPUs than it needs."""
+@contextlib.contextmanager
+def environment_of_processes(count: int, runs_programs: bool) -> Iterator[None]:
+    """What processes that are started meanwhile inherit: GPUs, in turn if they are too few."""
+    with pytest.MonkeyPatch.context() as patch:
+        if DEVICES not in os.environ:
+            patch.setenv(DEVICES, ",".join(str(i % NUM_DEVICES) for i in range(count)))
+        patch.setenv(BLOCKING, str(int(runs_programs)))
+        yield
 
-    def check(count: int) -> None:
-        if count > NUM_DEVICES:
-            pytest.skip(f"it needs {count} GPUs, this machine has {NUM_DEVICES}")
 
-    return check
+def start_workers(
+    kind: str, count: int, timeout: float | None = None, *, runs_programs: bool = False
+) -> Workers:
+    """Workers that know the functions that tests run."""
+    if kind == "threads":
+        return ThreadWorkers(range(count), "nccl", timeout)
+    with environment_of_processes(count, runs_programs):
+        return ProcessWorkers(range(count), "nccl", timeout, ["gpu_functions"])
 
 
 class Runner:
-    """Runs builtins on workers with GPUs, NumPy in and out."""
+    """Runs builtins on the first workers of a session, NumPy in and out."""
 
-    def __init__(self, num_workers: int) -> None:
-        self.workers = ThreadWorkers(range(num_workers), "nccl")
-        self._complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
 
     def __call__(
         self,
@@ -93,48 +137,126 @@ class Runner:
         args: Sequence[Any],
         shape: Sequence[int],
     ) -> list[np.ndarray]:
-        """One array for each worker; the outputs have this shape and bytes that nobody expects."""
-        arguments, outputs = [], []
-        for rank, x in enumerate(xs):
-            output = tvm.runtime.empty(tuple(shape), x.dtype.name)
-            array = host_array(output)
-            ctypes.memset(output.data_ptr(), 0xA5, int(np.prod(shape)) * x.dtype.itemsize)
-            output = output.copyto(tvm.cuda(rank))
-            shard = host_array(x).shard([0] * x.ndim, x.shape)
-            arguments.append([shard, *args, output])
-            outputs.append((output, array))
-        function = self._complete(tvm_ffi.get_global_func(f"distir.runtime.{name}"))
+        """One array for each worker; the outputs have this shape."""
+        self.workers.open_groups([each for each in args[:1] if each.startswith("[[")])
+        arrays = [host_array(x) for x in xs]
+        shards = [each.shard([0] * len(each.shape), each.shape) for each in arrays]
+        run = self._on_processes if isinstance(self.workers, ProcessWorkers) else self._on_threads
+        return [out.numpy() for out in run(name, shards, args, tuple(shape), xs[0].dtype.name)]
+
+    def _on_threads(
+        self, name: str, xs: Sequence[Any], args: Sequence[Any], shape: tuple[int, ...], dtype: str
+    ) -> list[Any]:
+        """Nothing of Python runs on threads: it may collect tensors, and so wait for a GPU."""
+        outs = [unwritten(shape, dtype).copyto(tvm.cuda(rank)) for rank in range(len(xs))]
+        complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
+        function = complete(tvm_ffi.get_global_func(f"distir.runtime.{name}"))
+        arguments = [[x, *args, out] for x, out in zip(xs, outs, strict=True)]
         self.workers.run(name, [function] * len(xs), arguments)
-        return [output.numpy() for output, _ in outputs]
+        return outs
+
+    def _on_processes(
+        self, name: str, xs: Sequence[Any], args: Sequence[Any], shape: tuple[int, ...], dtype: str
+    ) -> list[Any]:
+        others = self.workers.num_workers - len(xs)
+        functions = ["distir.test.on_gpu"] * len(xs) + [None] * others
+        arguments = [[name, x, *args, tvm_ffi.Shape(shape)] for x in xs] + [[]] * others
+        return self.workers.run(name, functions, arguments)[: len(xs)]
 
 
 @pytest.fixture(scope="session")
-def runner_of() -> Iterator[Callable[[int], Runner]]:
-    """Runners by number of workers, shared by all tests that do not end their session."""
-    runners: dict[int, Runner] = {}
+def shared_workers() -> Iterator[Callable[[str, int], Workers]]:
+    """Workers of a kind, at least so many, shared by tests that do not end their session."""
+    started: dict[Any, Workers] = {}
 
-    def find(num_workers: int) -> Runner:
-        if num_workers > NUM_DEVICES:
-            pytest.skip(f"it needs {num_workers} GPUs, this machine has {NUM_DEVICES}")
-        if num_workers not in runners:
-            runners[num_workers] = Runner(num_workers)
-        return runners[num_workers]
+    def find(kind: str, num_workers: int) -> Workers:
+        need_workers(kind, num_workers)
+        count = num_workers if kind == "threads" else PROCESSES
+        if (kind, count) not in started:
+            started[kind, count] = start_workers(kind, count)
+        return started[kind, count]
 
     yield find
-    for runner in runners.values():
-        runner.workers.close()
+    for workers in started.values():
+        workers.close()
 
 
 @pytest.fixture
-def fresh_runner(need: Callable[[int], None]) -> Iterator[Callable[[int], Runner]]:
-    """Runners for tests that end their session."""
+def runner_of(
+    worker_kind: str, shared_workers: Callable[[str, int], Workers]
+) -> Callable[[int], Runner]:
+    """Runners by number of workers."""
+    return lambda num_workers: Runner(shared_workers(worker_kind, num_workers))
+
+
+@pytest.fixture
+def fresh_runner(need: Callable[[int], None]) -> Iterator[Callable[..., Runner]]:
+    """Runners with threads, for tests that end their session."""
     runners = []
 
-    def make(num_workers: int) -> Runner:
+    def make(num_workers: int, timeout: float | None = None) -> Runner:
         need(num_workers)
-        runners.append(Runner(num_workers))
+        runners.append(Runner(start_workers("threads", num_workers, timeout)))
         return runners[-1]
 
     yield make
     for runner in runners:
         runner.workers.close()
+
+
+@pytest.fixture
+def fresh_processes() -> Iterator[Callable[..., Runner]]:
+    """The same with processes."""
+    runners = []
+
+    def make(num_workers: int, timeout: float | None = None) -> Runner:
+        runners.append(Runner(start_workers("processes", num_workers, timeout)))
+        return runners[-1]
+
+    yield make
+    for runner in runners:
+        runner.workers.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str, int], Workers]]:
+    """Starts workers of a kind for programs."""
+    started = []
+
+    def find(kind: str, count: int) -> Workers:
+        started.append(start_workers(kind, count, runs_programs=True))
+        return started[-1]
+
+    yield find
+    for workers in started:
+        workers.close()
+
+
+@pytest.fixture(scope="session")
+def num_devices() -> int:
+    """The number of GPUs."""
+    return NUM_DEVICES
+
+
+@pytest.fixture(scope="session")
+def process_session() -> Iterator[dx.Session]:
+    """A session of processes for programs."""
+    with environment_of_processes(PROCESSES, runs_programs=True):
+        session = dx.Session(PROCESSES, ccl="nccl", workers="processes")
+    with session:
+        yield session
+
+
+@pytest.fixture
+def open_session(
+    worker_kind: str, request: pytest.FixtureRequest
+) -> Callable[[int], contextlib.AbstractContextManager[dx.Session]]:
+    """Sessions for programs, with so many workers or more."""
+
+    def find(num_workers: int) -> contextlib.AbstractContextManager[dx.Session]:
+        need_workers(worker_kind, num_workers)
+        if worker_kind == "threads":
+            return dx.Session(num_workers, ccl="nccl")
+        return contextlib.nullcontext(request.getfixturevalue("process_session"))
+
+    return find

@@ -9,12 +9,13 @@ import time
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from tvm import relax
 
-from distir_ext._workers.threads import ThreadWorkers
+from distir_ext._host_array import host_array
+from distir_ext._workers.base import ProgramStep
 
-MEBIBYTE = 2**20
+# How often a program runs a collective.
+REPEATED = 41
 
 
 def chain(collective, arguments, length, shape, target):
@@ -34,38 +35,49 @@ def chain(collective, arguments, length, shape, target):
     return tvm.compile(builder.get(), target=tvm.target.Target(target))
 
 
-SIZES = [1] if "CUDA_ON_HOST" in os.environ else [1, 64]
+def run(workers, programs, xs):
+    """What the first worker's program returns, left where it is."""
+    nothing = [None] * workers.num_workers
+    step = ProgramStep(programs, xs, 0, nothing, [False] * workers.num_workers, nothing)
+    [outcome] = workers.run_programs("measure", [step])
+    return outcome.results[0][0]
 
 
-@pytest.mark.parametrize("mebibytes", SIZES)
-@pytest.mark.parametrize("collective", ["all_reduce", "permute"])
-def test_bandwidth(target, record_property, collective, mebibytes):
-    devices = [device for device in range(8) if tvm.cuda(device).exist]
-    count = len(devices)
-    groups = json.dumps([devices])
-    pairs = json.dumps([[i, (i + 1) % count] for i in devices])
-    arguments = {"all_reduce": [groups, "max"], "permute": [groups, pairs]}[collective]
-    shape = (mebibytes * MEBIBYTE // 4,)
-    workers = ThreadWorkers(devices, "nccl")
-    load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
-    complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
-    xs = [[tvm.runtime.tensor(np.full(shape, i, "float32"), tvm.cuda(i))] for i in devices]
-    seconds = {}
-    for length in (1, 41):
-        program = chain(collective, arguments, length, shape, target).jit()
-        machines = workers.run("load", [load] * count, [[program, None]] * count)
-        functions = [complete(machine["main"]) for machine in machines]
-        workers.run("warm up", functions, xs)
-        begin = time.perf_counter()
-        outs = workers.run("measure", functions, xs)
-        seconds[length] = time.perf_counter() - begin
-    expected = count - 1 if collective == "all_reduce" else -41 % count
-    np.testing.assert_array_equal(outs[0].numpy()[:100], expected)
-    each = max((seconds[41] - seconds[1]) / 40, 1e-9)
-    workers.close()
-    # What each link carries: a ring all-reduce sends everything twice, less one part.
-    moved = mebibytes * MEBIBYTE * (2 * (count - 1) / count if collective == "all_reduce" else 1)
-    line = f"{collective}, {count} GPUs, {mebibytes} MiB: {each * 1e6:.1f} us, "
-    line += f"{moved / each / 1e9:.1f} GB/s"
-    record_property("bandwidth", line)
-    print(line)
+ON_HOST = "CUDA_ON_HOST" in os.environ
+KIBIBYTES = [64] if ON_HOST else [1024, 65536]
+# All GPUs with a thread each; two and four processes, on one GPU if there are no more.
+WORKERS = [("threads", None), ("processes", 2), *([] if ON_HOST else [("processes", 4)])]
+
+
+@pytest.mark.parametrize(("kind", "count"), WORKERS)
+def test_bandwidth(target, start, num_devices, record_property, kind, count):
+    count = count or num_devices
+    workers = start(kind, count)
+    where = f"{count} {kind} on {min(count, num_devices)} GPUs"
+    ranks = list(range(count))
+    groups = json.dumps([ranks])
+    pairs = json.dumps([[rank, (rank + 1) % count] for rank in ranks])
+    cases = {
+        "all_reduce": ([groups, "max"], count - 1),
+        "permute": ([groups, pairs], -REPEATED % count),
+    }
+    for kibibytes in KIBIBYTES:
+        arrays = [host_array(np.full(kibibytes * 256, rank, "float32")) for rank in ranks]
+        xs = workers.hold("x", [[each.shard([0], each.shape)] for each in arrays])
+        for collective, (arguments, expected) in cases.items():
+            seconds = {}
+            for length in (1, REPEATED):
+                exe = chain(collective, arguments, length, arrays[0].shape, target)
+                programs = [workers.program(each, "main") for each in workers.load(exe, exe.jit())]
+                run(workers, programs, xs)  # warms up
+                begin = time.perf_counter()
+                out = run(workers, programs, xs)
+                seconds[length] = time.perf_counter() - begin
+            np.testing.assert_array_equal(out.numpy()[:100], expected)
+            each = max((seconds[REPEATED] - seconds[1]) / (REPEATED - 1), 1e-9)
+            # What each link carries: a ring all-reduce sends everything twice, less one part.
+            share = 2 * (count - 1) / count if collective == "all_reduce" else 1
+            speed = share * kibibytes * 1024 / each / 1e9
+            line = f"{collective}, {where}, {kibibytes} KiB: {each * 1e6:.1f} us, {speed:.1f} GB/s"
+            record_property("bandwidth", line)
+            print(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,11 +11,15 @@ from types import SimpleNamespace
 import pytest
 import tvm
 import tvm_ffi
+from tests.stages.programs import chain
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import _nvidia
+from distir_ext._model import _read_signature
+from distir_ext._workers.executables import executable_module, pack
 from distir_ext.demo import llama
 
 TARGETS = ["cuda", {"kind": "cuda", "arch": "sm_90"}, "nvidia/nvidia-h100"]
@@ -52,6 +57,11 @@ def source_of(exe):
 
 def collectives(exe):
     return re.findall(r"call +distir\.runtime\.(\w+)", exe.as_text())
+
+
+def partitions(exe):
+    machine = relax.VirtualMachine(exe, tvm.cpu())
+    return sorted(json.loads(str(machine["distir_signature"]()))["partitions"])
 
 
 def buffers(exe):
@@ -109,6 +119,29 @@ def test_llama(shape, names):
     width = config.feed_forward // sizes["tp"]
     assert (batch, config.sequence, width) in buffers(exe)
     assert not any(each[-1] == config.feed_forward for each in buffers(exe))
+
+
+def test_signature_lists_groups_that_communicate():
+    """Of all stages; transfers between them are not in groups."""
+    exe = dx.build(annotated())
+    mesh = dx.Mesh((2, 2), ("pp", "tp"))
+    plan = {r"w[02]": (None, "tp"), r"w[13]": ("tp", None)}
+    stages = dx.annotate(chain([8, 16, 8, 16, 8]), mesh, plan)
+    of_stages = dx.build(dx.transform.AssignStages(mesh, "pp")(stages))
+    assert partitions(exe) == [[[0, 1], [2, 3]]]
+    assert partitions(of_stages) == [[[0, 1]], [[2, 3]]]
+
+
+@pytest.mark.skipif(
+    tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None,
+    reason="TVM's CUDA runtime is loaded",
+)
+def test_controller_needs_no_gpu():
+    """It reads the signature, and makes what it sends to workers on other hosts."""
+    exe = dx.build(annotated(), target="cuda")
+    module = executable_module(exe)
+    assert _read_signature(exe, module).device_ids == (0, 1, 2, 3)
+    assert pack(exe, module)["files"]
 
 
 def test_kernels_compile():

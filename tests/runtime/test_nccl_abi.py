@@ -39,9 +39,10 @@ struct Same<R (*)(A...), S (*)(B...)> {
 # nccl.h includes CUDA's C++ header, where some functions are overloaded.
 PARTS = {
     "nccl.h": (
-        "DISTIR_NCCL_FUNCTIONS(CHECK)\nstatic_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));",
+        "DISTIR_NCCL_FUNCTIONS(CHECK)\nstatic_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));"
+        "\nstatic_assert(kNcclSplitNoColor == NCCL_SPLIT_NOCOLOR);",
         [
-            *("Success", "InProgress", "Sum", "Prod", "Max", "Min", "Avg"),
+            *("Success", "RemoteError", "InProgress", "Sum", "Prod", "Max", "Min", "Avg"),
             *("Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64"),
             *("Float16", "Float32", "Float64", "Bfloat16", "Float8e4m3", "Float8e5m2"),
         ],

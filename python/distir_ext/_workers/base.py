@@ -127,6 +127,37 @@ class Workers(ABC):
         if self._closed_because is not None:
             raise RuntimeError(f"the session is closed: {self._closed_because}")
 
+    def connect(self) -> None:
+        """Lets workers on GPUs find each other; others need nothing.
+
+        They do it in a step of their own, so that all of them are known to be there.
+
+        Raises:
+            WorkerError: a worker failed; the workers are closed.
+        """
+        if self.device_type == tvm_ffi.DLDeviceType.kDLCPU:
+            return
+        others = self.num_workers - 1
+        address, *_ = self.run(
+            "connect", ["distir.runtime.make_address", *[None] * others], [[]] * self.num_workers
+        )
+        joins = ["distir.runtime.join"] * self.num_workers
+        self.run("connect", joins, [[address]] * self.num_workers)
+
+    def open_groups(self, partitions: Sequence[str]) -> None:
+        """Lets workers on GPUs open groups, which all of them do together; others need nothing.
+
+        Args:
+            partitions: Lists of disjoint groups of devices, as JSON.
+
+        Raises:
+            WorkerError: a worker failed; the workers are closed.
+        """
+        if self.device_type == tvm_ffi.DLDeviceType.kDLCPU or not partitions:
+            return
+        opens = ["distir.runtime.open_groups"] * self.num_workers
+        self.run("open groups", opens, [[list(partitions)]] * self.num_workers)
+
     @abstractmethod
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]

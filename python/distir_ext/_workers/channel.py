@@ -27,6 +27,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._host_array import on_host
 from distir_ext._params.stored_array import (
     StoredArray,
     StoredBox,
@@ -80,9 +81,9 @@ class Frame:
     """A frame to be sent.
 
     Args:
-        message: What it says: None, bool, int, float, str, bytes, shapes, tensors in host memory,
-            native shards (which are cut), held objects, arrays on disk and boxes of them; lists
-            and dictionaries of these.
+        message: What it says: None, bool, int, float, str, bytes, shapes, tensors, native shards
+            (which are cut), held objects, arrays on disk and boxes of them; lists and dictionaries
+            of these.
         cut: Shards that have been cut, by identity, shared by frames with the same message.
 
     Raises:
@@ -114,6 +115,7 @@ class Frame:
         if isinstance(value, dict):
             return {"dict": {str(key): self._encode(each) for key, each in value.items()}}
         if isinstance(value, tvm_ffi.Tensor):
+            value = on_host(value)
             description = [str(value.dtype), [int(size) for size in value.shape]]
             return {"tensor": self._buffer(description, _tensor_memory(value), value)}
         if isinstance(value, list | tuple | tvm_ffi.Array):

@@ -95,7 +95,7 @@ class Exchange:
     @property
     def complete(self) -> bool:
         """Whether all have answered, or the first failure is known."""
-        if any(is_first(failure) for failure in self.failures):
+        if any(is_cause(failure) for failure in self.failures):
             return True
         if self.failed:
             return set(self.late) <= set(self.lost)
@@ -107,6 +107,14 @@ class Exchange:
 def is_first(failure: Any) -> bool:
     """Whether a failure is the one that others follow from; of starting a worker none is."""
     return isinstance(failure, dict) and bool(failure["first"])
+
+
+def is_cause(failure: Any) -> bool:
+    """Whether others follow from a failure, and it does not say that another worker is gone.
+
+    Why that one is gone may be known a moment later.
+    """
+    return is_first(failure) and failure["kind"] != "ConnectionError"
 
 
 def run_exchange(
@@ -126,7 +134,7 @@ def run_exchange(
         exchange: What is sent; receives the answers.
         streams: Per rank the channel, which does not block.
         limit: In seconds; math.inf for none.
-        abort: Called when a worker is lost; makes those that wait for it fail.
+        abort: Called when a worker is lost, or lost to another one; makes those that wait fail.
         lines: Connections on which nothing arrives but their end, and the workers that are lost
             with them.
         look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
@@ -190,6 +198,8 @@ def run_exchange(
                     selector.unregister(stream)
                 if "failure" in found[0]:
                     deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
+                    if not exchange.complete:
+                        abort()
             if not exchange.failed and exchange.answered > answered:
                 answered = exchange.answered
                 deadline = time.monotonic() + limit

@@ -30,7 +30,7 @@ from distir_ext._workers.base import (
 )
 from distir_ext._workers.channel import Frame
 from distir_ext._workers.deadlock import find_deadlock
-from distir_ext._workers.exchange import Exchange, is_first, run_exchange
+from distir_ext._workers.exchange import Exchange, is_cause, is_first, run_exchange
 from distir_ext._workers.executables import pack
 from distir_ext._workers.host_processes import HostProcesses, Started, start_here
 from distir_ext._workers.hosts import Hosts
@@ -52,14 +52,14 @@ class ProcessWorkers(Workers):
 
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
-        ccl: Name of the communication library; ``"cpu"``.
+        ccl: Name of the communication library.
         timeout: How long a step may take, in seconds; None for no limit.
         imports: Names of modules that each worker imports first.
         hosts: Where they are; None: on this host.
 
     Raises:
         OSError: a file with a token can not be read.
-        ValueError: bad device ids, a library that is for threads only, or hosts that do not fit.
+        ValueError: bad device ids, or hosts that do not fit.
         RuntimeError: a worker can not be started, or a host can not be reached.
     """
 
@@ -72,8 +72,6 @@ class ProcessWorkers(Workers):
         hosts: Hosts | None = None,
     ) -> None:
         super().__init__(device_ids, timeout)
-        if ccl != "cpu":
-            raise ValueError(f"ccl={ccl!r} has no workers that are processes; there is ['cpu']")
         for device in self.device_ids:
             if device < 0:
                 raise ValueError(f"device id {device} is negative")
@@ -89,18 +87,20 @@ class ProcessWorkers(Workers):
                 start_here(self._started, self.num_workers)
             else:
                 start_on_hosts(self._started, hosts, self.num_workers)
-            self._greet(imports)
+            self._greet(ccl, imports)
+            self.connect()
         except BaseException:
             self.close("it could not be started")
             raise
 
-    def _greet(self, imports: Sequence[str]) -> None:
+    def _greet(self, ccl: str, imports: Sequence[str]) -> None:
         def make_frame(rank: int, _: int) -> Frame:
             return Frame(
                 {
                     "rank": rank,
                     "device_ids": list(self.device_ids),
                     "neighbours": self._ranks_of(self._started.host_of[rank]),
+                    "ccl": ccl,
                     "imports": list(imports),
                 }
             )
@@ -117,7 +117,10 @@ class ProcessWorkers(Workers):
                 raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
             if "failure" in answers[0]:
                 raise RuntimeError(f"{worker} did not start:\n{answers[0]['failure']}")
+            if "refused" in answers[0]:
+                raise RuntimeError(f"{worker} did not start: {answers[0]['refused']}")
             clocks.add(answers[0]["clock"])
+            self.device_type = answers[0]["device_type"]
         self._share_a_clock = len(clocks) == 1
 
     def _ranks_of(self, host: HostProcesses) -> list[int]:
@@ -277,12 +280,12 @@ class ProcessWorkers(Workers):
         """The failure that came first, or None."""
         failures = came.failures
         for failure in failures:
-            if is_first(failure):
+            if is_cause(failure):
                 return dict(failure)
         if came.lost:
             return self._lost(came.lost[0], name)
         if failures:
-            return dict(failures[0])
+            return dict(max(failures, key=is_first))
         if came.deadlock is not None:
             rank, why = came.deadlock
             return self._describe(rank, name, "ValueError", why)

@@ -26,6 +26,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._global_arrays import flatten
+from distir_ext._host_array import on_host
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._workers.base import (
     UNWIND_LIMIT,
@@ -110,6 +111,7 @@ class ThreadWorkers(Workers):
         self._results = tvm_ffi.get_global_func("distir.runtime.job_results")
         self._failure = tvm_ffi.get_global_func("distir.runtime.session_failure")
         self._divide_cores()
+        self.connect()
 
     def _divide_cores(self) -> None:
         """Gives each worker's kernels its share of the cores."""
@@ -191,7 +193,7 @@ class ThreadWorkers(Workers):
         return bool(self._wait(job, UNWIND_LIMIT))  # workers in collectives wake up
 
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
-        return {device: _on_host(tensor) for device, tensor in tensors.items()}
+        return {device: on_host(tensor) for device, tensor in tensors.items()}
 
     def load(self, exe: Any, module: Any) -> list[Any]:
         record = tvm_ffi.get_global_func("distir.runtime.record_operator")
@@ -212,11 +214,3 @@ class ThreadWorkers(Workers):
         if self._closed_because is None:
             self._closed_because = reason
         self._finalizer()
-
-
-def _on_host(tensor: Any) -> Any:
-    """The tensor, copied if it lies on a GPU."""
-    import tvm
-
-    is_there = tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
-    return tensor if is_there else tensor.copyto(tvm.cpu())

@@ -2,8 +2,9 @@
 
 What the controller can ask for, each answered with a frame:
 
-- first ``{"rank", "device_ids", "neighbours", "imports"}``, where neighbours are the ranks on this
-  host; the answer is ``{"ready": true, "clock"}``, with the name of the clock of its times;
+- first ``{"rank", "device_ids", "neighbours", "ccl", "imports"}``, where neighbours are the ranks
+  on this host; the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the
+  clock of its times, or ``{"refused"}`` with the reason why it can not be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
   The answer is ``{"step", "result", "times"}``; with ``"keep"`` the results stay here: one object,
@@ -31,8 +32,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import tvm
 import tvm_ffi
 
+from distir_ext import _nvidia
 from distir_ext._global_arrays import flatten
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
@@ -50,11 +53,19 @@ class _Worker:
     def __init__(self, stream: socket.socket, native: Any) -> None:
         self._stream = stream
         self._native = native
+        self._device = tvm_ffi.get_global_func("distir.runtime.process_worker_device")(native)
+        self._on_host = self._device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
         self._held: dict[int, Any] = {}
         self._numbers = itertools.count()
         self._kept: dict[int, Any] = {}  # by step, for the one that continues it
+        self._complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
         self._run = tvm_ffi.get_global_func("distir.runtime.process_worker_run")
         self._failure = tvm_ffi.get_global_func("distir.runtime.process_worker_failure")
+
+    @property
+    def device_type(self) -> int:
+        """What its tensors lie on, as DLPack says it."""
+        return int(self._device.dlpack_device_type())
 
     def serve(self) -> None:
         """Answers until the controller is gone."""
@@ -119,7 +130,7 @@ class _Worker:
         commands: dict[str, Callable[[], Any]] = {
             "idle": lambda: None,
             "call": lambda: tvm_ffi.get_global_func(request["function"]),
-            "program": lambda: self._held[request["machine"]][request["function"]],
+            "program": lambda: self._complete(self._held[request["machine"]][request["function"]]),
             "load": lambda: tvm_ffi.convert(lambda: _load(request["executable"])),
         }
         return commands[request["command"]]()
@@ -129,6 +140,8 @@ class _Worker:
             return self._held[value.number]
         if isinstance(value, list):
             return [self._find(each) for each in value]
+        if isinstance(value, tvm.runtime.Tensor) and not self._on_host:
+            return value.copyto(self._device)
         return value
 
     def _fail(self, name: str, error: Exception) -> None:
@@ -173,13 +186,10 @@ def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> Non
     stream = socket.socket(fileno=channel)
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        try:
-            native = _enter(hello, board, peers)
-        except Exception as error:
-            send(stream, {"failure": "".join(traceback.format_exception(error))})
-        else:
-            send(stream, {"ready": True, "clock": _clock()})
-            _Worker(stream, native).serve()
+        worker, answer = _begin(stream, board, peers, hello)
+        send(stream, answer)
+        if worker is not None:
+            worker.serve()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads still run
@@ -190,16 +200,42 @@ def _clock() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:
-    """Makes this thread the worker that the controller says it is."""
+def _begin(
+    stream: socket.socket, board: int, peers: Mapping[str, int], hello: dict[str, Any]
+) -> tuple[_Worker | None, dict[str, Any]]:
+    """The worker, unless it can not be one, and what the controller is told."""
+    try:
+        _prepare(hello)
+    except Exception as error:
+        return None, {"failure": "".join(traceback.format_exception(error))}
+    try:
+        worker = _Worker(stream, _enter(hello, board, peers))
+    except Exception as error:
+        return None, {"refused": f"{type(error).__name__}: {error}"}
+    return worker, {"ready": True, "clock": _clock(), "device_type": worker.device_type}
+
+
+def _prepare(hello: dict[str, Any]) -> None:
+    """Loads what the worker needs, and takes its part of the cores."""
     for module in hello["imports"]:
         importlib.import_module(module)
     rank, neighbours = hello["rank"], hello["neighbours"]
     shares = share_of_cores(neighbours.index(rank), len(neighbours))
     for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
         tvm_ffi.get_global_func(function)(*arguments)
+    if hello["ccl"] == "nccl":
+        _nvidia.prepare_runtime()
+
+
+def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:
+    """Makes this thread the worker that the controller says it is."""
     device_ids = hello["device_ids"]
     sockets = [peers.get(str(other), -1) for other in range(len(device_ids))] if peers else []
     return tvm_ffi.get_global_func("distir.runtime.process_worker")(
-        board, rank, tvm_ffi.Shape(tuple(device_ids)), tvm_ffi.Shape(tuple(sockets))
+        board,
+        hello["rank"],
+        tvm_ffi.Shape(tuple(device_ids)),
+        tvm_ffi.Shape(tuple(sockets)),
+        tvm_ffi.Shape(tuple(hello["neighbours"])),
+        hello["ccl"],
     )

@@ -1,6 +1,9 @@
 /*!
  * \file runtime/cpu/process_backend.h
  * \brief Collectives between workers that are processes; one worker's end.
+ *
+ * Steps, failures and their end go through the memory that a host's workers share, whatever the
+ * workers compute on. Collectives on GPUs are another backend's.
  */
 #ifndef DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_
 #define DISTIR_RUNTIME_CPU_PROCESS_BACKEND_H_
@@ -19,19 +22,28 @@ namespace distir::runtime::cpu {
 
 class ProcessBackend : public Backend {
  public:
-  /*! \param peers As of ProcessTransport. */
+  /*!
+   * \param peers As of ProcessTransport.
+   * \param collectives What connects the workers; null: messages through the host's memory.
+   */
   ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                 const std::vector<int>& peers)
+                 const std::vector<int>& peers, std::shared_ptr<Backend> collectives)
       : memory_(std::move(memory)),
         rank_(rank),
         device_ids_(std::move(device_ids)),
-        transport_(std::make_shared<ProcessTransport>(memory_, rank, device_ids_, peers)) {}
+        transport_(std::make_shared<ProcessTransport>(memory_, rank, device_ids_, peers)),
+        collectives_(std::move(collectives)) {}
 
-  std::unique_ptr<Communicator> Connect(int) final {
+  std::unique_ptr<Communicator> Connect(int rank) final {
+    if (collectives_ != nullptr) return collectives_->Connect(rank);
     return std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
+  }
+  DLDevice DeviceOf(int rank) const final {
+    return collectives_ == nullptr ? Backend::DeviceOf(rank) : collectives_->DeviceOf(rank);
   }
   void Abort() noexcept final {
     if (memory_->Abort(rank_)) aborted_first_.store(true, std::memory_order_release);
+    if (collectives_ != nullptr) collectives_->Abort();
   }
   void StepBegins(int, int64_t step) noexcept final { transport_->StepBegins(step); }
   void StepEnds(int, int64_t step) noexcept final { transport_->StepEnds(step); }
@@ -44,6 +56,7 @@ class ProcessBackend : public Backend {
   const int rank_;
   const std::vector<int> device_ids_;
   const std::shared_ptr<ProcessTransport> transport_;
+  const std::shared_ptr<Backend> collectives_;
   std::atomic<bool> aborted_first_{false};
 };
 

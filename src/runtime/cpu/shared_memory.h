@@ -24,8 +24,8 @@
 
 namespace distir::runtime::cpu {
 
-/*! \brief Why a worker sleeps. */
-enum WaitKind : uint32_t { kAwake = 0, kForMessage = 1, kForSpace = 2 };
+/*! \brief Why a worker sleeps, or what else it waits for. */
+enum WaitKind : uint32_t { kAwake = 0, kForMessage = 1, kForSpace = 2, kForDevice = 3 };
 
 /*! \brief What one worker is doing. Written by itself, but for `doorbell`. */
 struct alignas(64) WorkerStatus {

@@ -47,8 +47,8 @@ Mailbox* ThreadBackend::FindMailbox(int64_t channel, int source, int target) {
 
 namespace {
 
-std::shared_ptr<Backend> MakeThreadBackend(std::vector<int> device_ids) {
-  return std::make_shared<ThreadBackend>(std::move(device_ids));
+std::shared_ptr<Backend> MakeThreadBackend(WorkerSet workers) {
+  return std::make_shared<ThreadBackend>(std::move(workers.device_ids));
 }
 
 [[maybe_unused]] const bool kRegistered =

@@ -48,15 +48,27 @@ class ProcessBoardObj : public ffi::Object {
 // The one worker that this process is.
 class ProcessWorkerObj : public ffi::Object {
  public:
-  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids,
-                   const ffi::Shape& peers) {
+  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers,
+                   const ffi::Shape& ranks_here, const std::string& ccl) {
     std::vector<int> ids(device_ids.begin(), device_ids.end());
     const int n = static_cast<int>(ids.size());
     auto memory = std::make_shared<SharedMemory>(descriptor, n);
     std::vector<SharedText*> names;
     for (int r = 0; r < n; ++r) names.push_back(&memory->status(r).operator_name);
-    backend = std::make_shared<ProcessBackend>(memory, rank, ids,
-                                               std::vector<int>(peers.begin(), peers.end()));
+    std::shared_ptr<Backend> collectives;
+    if (ccl != "cpu") {
+      const std::vector<int> here(ranks_here.begin(), ranks_here.end());
+      WorkerStatus* status = &memory->status(rank);
+      collectives =
+          MakeBackend(ccl, WorkerSet{ids, here, rank, [memory] { return memory->aborted(); },
+                                     [memory, status](const std::string& what) {
+                                       if (!what.empty()) status->wait.Set(what);
+                                       status->waiting.store(what.empty() ? kAwake : kForDevice,
+                                                             std::memory_order_seq_cst);
+                                     }});
+    }
+    backend = std::make_shared<ProcessBackend>(
+        memory, rank, ids, std::vector<int>(peers.begin(), peers.end()), std::move(collectives));
     state = std::make_shared<SessionState>(std::move(ids), backend, std::move(names));
     worker = &WorkerContext::Enter(state, rank);
   }
@@ -105,14 +117,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::Array<ffi::String>(
                  {status.operator_name.Get(), waits ? status.wait.Get() : std::string()});
            })
-      // (whether it waits, number of the wait, per rank the messages that it has sent there, per
-      // rank those of there that it has seen)
+      // (whether it waits for messages, number of the wait, per rank the messages that it has sent
+      // there, per rank those of there that it has seen)
       .def("distir.runtime.process_board_progress",
            [](const BoardPtr& board, int rank) {
              const SharedMemory& memory = board->memory;
              const WorkerStatus& status = memory.status(rank);
-             const bool waits = status.waiting.load(std::memory_order_seq_cst) != kAwake;
-             std::vector<int64_t> result{waits ? 1 : 0};
+             const uint32_t kind = status.waiting.load(std::memory_order_seq_cst);
+             std::vector<int64_t> result{kind == kForMessage || kind == kForSpace ? 1 : 0};
              auto add = [&result](const std::atomic<uint64_t>& count) {
                result.push_back(static_cast<int64_t>(count.load(std::memory_order_seq_cst)));
              };
@@ -122,9 +134,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::Shape(result);
            })
       .def("distir.runtime.process_worker",
-           [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers) {
-             return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers);
+           [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers,
+              const ffi::Shape& ranks_here, const ffi::String& ccl) {
+             return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers,
+                                                       ranks_here, ccl);
            })
+      .def("distir.runtime.process_worker_device",
+           [](const WorkerPtr& worker) { return worker->worker->memory(); })
       .def("distir.runtime.process_worker_run",
            // (what it returned, when it began, had received the last value and ended)
            [](const WorkerPtr& worker, int64_t step, int64_t call, const ffi::String& name,

@@ -23,7 +23,10 @@ struct UniqueId {
 };
 
 constexpr int kNcclSuccess = 0;
+constexpr int kNcclRemoteError = 6;
 constexpr int kNcclInProgress = 7;
+
+constexpr int kNcclSplitNoColor = -1;  // NCCL_SPLIT_NOCOLOR
 
 constexpr int kNcclInt8 = 0;
 constexpr int kNcclUint8 = 1;
@@ -56,6 +59,7 @@ constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
   FUNCTION(ncclGetLastError, const char*, (Comm))                                             \
   FUNCTION(ncclGetUniqueId, int, (UniqueId*))                                                 \
   FUNCTION(ncclCommInitRank, int, (Comm*, int, UniqueId, int))                                \
+  FUNCTION(ncclCommSplit, int, (Comm, int, int, Comm*, void*))                                \
   FUNCTION(ncclCommDestroy, int, (Comm))                                                      \
   FUNCTION(ncclCommAbort, int, (Comm))                                                        \
   FUNCTION(ncclCommGetAsyncError, int, (Comm, int*))                                          \

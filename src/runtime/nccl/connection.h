@@ -10,6 +10,8 @@
 #define DISTIR_RUNTIME_NCCL_CONNECTION_H_
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -17,13 +19,32 @@
 
 namespace distir::runtime::nccl {
 
+/*! \brief When to stop waiting for other workers. */
+struct Patience {
+  /*! \brief Zero waits for ever. */
+  std::chrono::milliseconds timeout;
+  /*! \brief Whether another worker has failed. */
+  std::function<bool()> aborted;
+};
+
+/*!
+ * \brief A communicator that `make` has made, by a call of NCCL that waits for others and can not
+ * be interrupted: a thread of its own calls it, and keeps what comes of it after the wait was given
+ * up. Null if the worker is in no group.
+ * \param device The CUDA device of the worker.
+ * \param what For messages: "connecting devices [0, 1]".
+ * \throws RuntimeError if NCCL refuses, or the patience is at its end.
+ */
+Comm MakeComm(int device, const std::string& what, const Patience& patience,
+              std::function<int(Comm*)> make);
+
 class Connection {
  public:
   /*!
-   * \brief Connects to the other members; waits for them.
+   * \param comm It is destroyed here.
    * \param description For messages: "devices [0, 1]".
    */
-  Connection(int size, const UniqueId& id, int position, std::string description);
+  Connection(Comm comm, std::string description);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -47,14 +68,17 @@ class Connection {
   /*! \brief Ends what is enqueued, and makes later calls throw. From any thread; idempotent. */
   void Abort() noexcept;
 
+  /*! \brief For what waits for other workers; an abort ends it. */
+  Comm comm() const { return comm_; }
+
  private:
   void Check(const char* operation) const;
   [[noreturn]] void Fail(const char* operation, int result) const;
 
+  const Comm comm_;
   const std::string description_;
   std::timed_mutex mutex_;
   std::atomic<bool> aborted_{false};
-  Comm comm_ = nullptr;
 };
 
 }  // namespace distir::runtime::nccl

@@ -112,10 +112,11 @@ const CudaFunctions& Cuda() {
 
 void CheckNccl(int result, const std::string& what) {
   if (result == kNcclSuccess) return;
+  std::string message = what + " failed: " + Nccl().ncclGetErrorString(result);
   const char* detail = Nccl().ncclGetLastError(nullptr);
-  TVM_FFI_THROW(RuntimeError) << what << " failed: " << Nccl().ncclGetErrorString(result)
-                              << (detail == nullptr || *detail == '\0' ? "" : "; ")
-                              << (detail == nullptr ? "" : detail);
+  if (detail != nullptr && *detail != '\0') message += std::string("; ") + detail;
+  if (result == kNcclRemoteError) TVM_FFI_THROW(ConnectionError) << message;
+  TVM_FFI_THROW(RuntimeError) << message;
 }
 
 void CheckCuda(int result, const std::string& what) {

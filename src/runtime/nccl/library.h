@@ -20,7 +20,11 @@ namespace distir::runtime::nccl {
 const NcclFunctions& Nccl();
 const CudaFunctions& Cuda();
 
-/*! \brief Throws RuntimeError unless `result` is success. \param what "cudaSetDevice". */
+/*!
+ * \brief Throws RuntimeError unless `result` is success; ConnectionError if NCCL says that another
+ *        rank, or the network, is gone.
+ * \param what "cudaSetDevice".
+ */
 void CheckNccl(int result, const std::string& what);
 void CheckCuda(int result, const std::string& what);
 

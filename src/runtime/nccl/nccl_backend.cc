@@ -1,14 +1,11 @@
 #include "runtime/nccl/nccl_backend.h"
 
-#include <tvm/ffi/function.h>
-
+#include <algorithm>
 #include <cstdlib>
-#include <numeric>
-#include <sstream>
-#include <string>
 #include <utility>
 
 #include "runtime/format_list.h"
+#include "runtime/nccl/cuda_devices.h"
 #include "runtime/nccl/device_memory.h"
 #include "runtime/nccl/library.h"
 #include "runtime/nccl/nccl_communicator.h"
@@ -18,46 +15,8 @@ namespace distir::runtime::nccl {
 
 namespace {
 
-constexpr const char* kDevicesVariable = "DISTIR_EXT_CUDA_DEVICES";
 constexpr const char* kTimeoutVariable = "DISTIR_EXT_NCCL_TIMEOUT";
 constexpr std::chrono::seconds kDefaultTimeout{600};
-
-std::vector<int> ReadDevices(const char* text) {
-  std::vector<int> devices;
-  std::istringstream list(text);
-  for (std::string item; std::getline(list, item, ',');) {
-    DISTIR_REQUIRE(!item.empty() && item.find_first_not_of("0123456789") == std::string::npos,
-                   ValueError)
-        << kDevicesVariable << " is \"" << text << "\"; it must list numbers, such as 0,1,2,3";
-    devices.push_back(std::stoi(item));
-  }
-  return devices;
-}
-
-std::vector<int> ChooseDevices(int num_workers) {
-  int count = 0;
-  // Without a driver the call fails; then there are none.
-  if (Cuda().cudaGetDeviceCount(&count) != kCudaSuccess) count = 0;
-  std::vector<int> devices(num_workers);
-  if (const char* listed = std::getenv(kDevicesVariable)) {
-    devices = ReadDevices(listed);
-    DISTIR_REQUIRE(devices.size() >= static_cast<size_t>(num_workers), ValueError)
-        << kDevicesVariable << " lists " << devices.size() << " devices, the session has "
-        << num_workers << " workers";
-    devices.resize(num_workers);
-  } else {
-    std::iota(devices.begin(), devices.end(), 0);
-  }
-  for (int rank = 0; rank < num_workers; ++rank) {
-    DISTIR_REQUIRE(devices[rank] < count, RuntimeError)
-        << "the worker of rank " << rank << " needs CUDA device " << devices[rank]
-        << ", this machine has " << count;
-  }
-  DISTIR_REQUIRE(tvm::ffi::Function::GetGlobal("device_api.cuda").has_value(), RuntimeError)
-      << "TVM's CUDA runtime is not loaded (libtvm_runtime_cuda needs libcudart.so.13 and the "
-         "driver's libcuda.so.1)";
-  return devices;
-}
 
 std::chrono::milliseconds ReadTimeout() {
   const char* text = std::getenv(kTimeoutVariable);
@@ -69,46 +28,71 @@ std::chrono::milliseconds ReadTimeout() {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-std::shared_ptr<Backend> MakeNcclBackend(std::vector<int> device_ids) {
+std::shared_ptr<Backend> MakeNcclBackend(WorkerSet workers) {
   Nccl();  // if it can not be loaded, the session does not begin
   const std::chrono::milliseconds timeout = ReadTimeout();
-  std::vector<int> devices = ChooseDevices(static_cast<int>(device_ids.size()));
-  return std::make_shared<NcclBackend>(std::move(device_ids), std::move(devices),
-                                       std::make_unique<ThreadExchange>(timeout), timeout);
+  std::vector<int> devices = ChooseCudaDevices(workers);
+  return std::make_shared<NcclBackend>(std::move(workers), std::move(devices), timeout);
 }
 
 [[maybe_unused]] const bool kRegistered = RegisterBackend("nccl", MakeNcclBackend);
 
 }  // namespace
 
-NcclBackend::NcclBackend(std::vector<int> device_ids, std::vector<int> cuda_devices,
-                         std::unique_ptr<UniqueIdExchange> exchange,
+NcclBackend::NcclBackend(WorkerSet workers, std::vector<int> cuda_devices,
                          std::chrono::milliseconds timeout)
-    : device_ids_(std::move(device_ids)),
+    : workers_(std::move(workers)),
       cuda_devices_(std::move(cuda_devices)),
-      exchange_(std::move(exchange)),
-      timeout_(timeout) {}
+      timeout_(timeout),
+      waits_(std::make_unique<std::atomic<bool>[]>(workers_.device_ids.size())) {}
+
+int NcclBackend::CudaDeviceOf(int rank) const {
+  const std::vector<int>& here = workers_.ranks_here;
+  const auto found = std::lower_bound(here.begin(), here.end(), rank);
+  TVM_FFI_ICHECK(found != here.end() && *found == rank);
+  return cuda_devices_[found - here.begin()];
+}
+
+std::string NcclBackend::Describe(const std::vector<int>& ranks) const {
+  std::vector<int> devices;
+  for (int rank : ranks) devices.push_back(workers_.device_ids[rank]);
+  return "devices " + FormatList(devices);
+}
 
 std::unique_ptr<Communicator> NcclBackend::Connect(int rank) {
-  CheckCuda(Cuda().cudaSetDevice(cuda_devices_[rank]), "cudaSetDevice");
-  KeepFreedBuffers(cuda_devices_[rank]);
+  CheckCuda(Cuda().cudaSetDevice(CudaDeviceOf(rank)), "cudaSetDevice");
+  KeepFreedBuffers(CudaDeviceOf(rank));
   return std::make_unique<NcclCommunicator>(shared_from_this(), rank);
 }
 
-std::shared_ptr<Connection> NcclBackend::Open(const std::vector<int>& ranks, int position) {
-  const UniqueId id = exchange_->Meet(ranks, position);
-  std::vector<int> devices;
-  for (int rank : ranks) devices.push_back(device_ids_[rank]);
-  auto connection = std::make_shared<Connection>(static_cast<int>(ranks.size()), id, position,
-                                                 "devices " + FormatList(devices));
+std::shared_ptr<Connection> NcclBackend::Open(int rank, const std::string& description,
+                                              std::function<int(Comm*)> make) {
+  const Patience patience{timeout_, [this] { return SeesAbort(); }};
+  const Comm comm =
+      MakeComm(CudaDeviceOf(rank), "connecting " + description, patience, std::move(make));
+  if (comm == nullptr) return nullptr;
+  auto connection = std::make_shared<Connection>(comm, description);
   std::lock_guard<std::mutex> lock(mutex_);
   connections_.push_back(connection);
   if (aborted_) connection->Abort();
   return connection;
 }
 
+void NcclBackend::SetWaiting(int rank, bool waits) {
+  waits_[rank].store(waits, std::memory_order_relaxed);
+  if (workers_.waits_for) workers_.waits_for(WaitOf(rank));
+}
+
+std::string NcclBackend::WaitOf(int rank) const {
+  return waits_[rank].load(std::memory_order_relaxed) ? "the queue of its GPU" : "";
+}
+
+bool NcclBackend::SeesAbort() noexcept {
+  if (!aborted_ && workers_.aborted && workers_.aborted()) Abort();
+  return aborted_;
+}
+
 void NcclBackend::Abort() noexcept {
-  exchange_->Abort();
   std::vector<std::weak_ptr<Connection>> connections;
   {
     std::lock_guard<std::mutex> lock(mutex_);

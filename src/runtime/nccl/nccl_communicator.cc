@@ -23,12 +23,9 @@ using TensorView = Communicator::TensorView;
 
 class NcclGroup : public Group {
  public:
-  NcclGroup(std::vector<int> ranks, int position, Connection* connection)
-      : Group(std::move(ranks), position), connection(connection) {}
-  Connection* const connection;
+  using Group::Group;
+  Connection* connection = nullptr;  // found when it is needed: slices do without
 };
-
-Connection* ConnectionOf(Group* group) { return static_cast<NcclGroup*>(group)->connection; }
 
 int64_t BytesOf(const TensorView& tensor) { return tensor.numel() * ElementBytes(tensor.dtype()); }
 
@@ -138,29 +135,76 @@ struct Box {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclBackend> backend, int rank)
-    : backend_(std::move(backend)), rank_(rank) {
-  std::vector<int> ranks(backend_->num_workers());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  everybody_ = Open(ranks, rank);
+    : backend_(std::move(backend)), rank_(rank), all_ranks_(backend_->num_workers()) {
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  // All members destroy their communicators in the same order, because NCCL may wait for them.
-  for (std::shared_ptr<Connection>& connection : connections_) connection.reset();
+  // All members destroy their communicators in the same order, because NCCL may wait for them;
+  // what they were split from comes last.
+  while (!connections_.empty()) connections_.pop_back();
 }
 
-Connection* NcclCommunicator::Open(const std::vector<int>& ranks, int position) {
-  Connection*& found = open_[ranks];
-  if (found == nullptr) {
-    connections_.push_back(backend_->Open(ranks, position));
-    found = connections_.back().get();
+std::string NcclCommunicator::MakeAddress() {
+  UniqueId id;
+  CheckNccl(Nccl().ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return std::string(id.internal, sizeof(id.internal));
+}
+
+void NcclCommunicator::Join(const std::string& address) {
+  UniqueId id;
+  TVM_FFI_ICHECK_EQ(address.size(), sizeof(id.internal));
+  std::copy(address.begin(), address.end(), id.internal);
+  const int size = static_cast<int>(all_ranks_.size());
+  connections_.push_back(
+      backend_->Open(rank_, backend_->Describe(all_ranks_), [id, size, rank = rank_](Comm* comm) {
+        return Nccl().ncclCommInitRank(comm, size, id, rank);
+      }));
+  everybody_ = connections_.back().get();
+  open_[all_ranks_] = everybody_;
+}
+
+void NcclCommunicator::OpenPartition(const std::vector<std::vector<int>>& groups) {
+  // All workers take the same way, as NCCL needs it.
+  if (groups == std::vector<std::vector<int>>{all_ranks_} || !partitions_.insert(groups).second)
+    return;
+  TVM_FFI_ICHECK(everybody_ != nullptr) << "groups are opened after Join";
+  everybody_->CheckHealth("opening groups");
+  int color = kNcclSplitNoColor, key = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto mine = std::find(groups[i].begin(), groups[i].end(), rank_);
+    if (mine == groups[i].end()) continue;
+    color = static_cast<int>(i);
+    key = static_cast<int>(mine - groups[i].begin());
   }
-  return found;
+  const bool is_member = color != kNcclSplitNoColor;
+  const std::string description =
+      is_member ? backend_->Describe(groups[color]) : "groups of other devices";
+  std::shared_ptr<Connection> connection =
+      backend_->Open(rank_, description, [parent = everybody_->comm(), color, key](Comm* comm) {
+        return Nccl().ncclCommSplit(parent, color, key, comm, nullptr);
+      });
+  if (!is_member) return;
+  connections_.push_back(std::move(connection));
+  // All members keep the first one, if they are a group of several partitions.
+  open_.emplace(groups[color], connections_.back().get());
 }
 
 std::unique_ptr<Group> NcclCommunicator::OpenGroup(std::vector<int> ranks, int position) {
-  Connection* connection = Open(ranks, position);
-  return std::make_unique<NcclGroup>(std::move(ranks), position, connection);
+  return std::make_unique<NcclGroup>(std::move(ranks), position);
+}
+
+Connection* NcclCommunicator::Find(Group* group) {
+  Connection*& connection = static_cast<NcclGroup*>(group)->connection;
+  if (connection == nullptr) {
+    const auto found = open_.find(group->ranks);
+    DISTIR_REQUIRE(found != open_.end(), RuntimeError)
+        << "the group of " << backend_->Describe(group->ranks)
+        << " is not open: workers open a program's groups when it is loaded, and the signature of "
+           "this executable does not list it; build it again with dx.build";
+    connection = found->second;
+  }
+  return connection;
 }
 
 Stream NcclCommunicator::CurrentStream() const {
@@ -171,7 +215,7 @@ Stream NcclCommunicator::CurrentStream() const {
 void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
   const Reduction reduction = FindReduction(x.dtype(), kind);
   if (x.numel() == 0) return;
-  ConnectionOf(group)->Run("all_reduce", [&, stream = CurrentStream()](Comm comm) {
+  Find(group)->Run("all_reduce", [&, stream = CurrentStream()](Comm comm) {
     return Nccl().ncclAllReduce(DataOf(x), DataOf(out), static_cast<size_t>(x.numel()),
                                 reduction.dtype, reduction.operation, comm, stream);
   });
@@ -183,7 +227,7 @@ void NcclCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView
   const Blocks blocks(out, dim, group->size());
   const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(out), stream);
   char* gathered = blocks.contiguous() ? DataOf(out) : packed.data();
-  ConnectionOf(group)->Run("all_gather", [&](Comm comm) {
+  Find(group)->Run("all_gather", [&](Comm comm) {
     return Nccl().ncclAllGather(DataOf(x), gathered, static_cast<size_t>(blocks.bytes()), kNcclInt8,
                                 comm, stream);
   });
@@ -204,7 +248,7 @@ void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Reduce
       blocks.Pack(i, packed.data() + i * blocks.bytes(), stream);
   }
   const char* source = blocks.contiguous() ? DataOf(x) : packed.data();
-  ConnectionOf(group)->Run("reduce_scatter", [&](Comm comm) {
+  Find(group)->Run("reduce_scatter", [&](Comm comm) {
     return Nccl().ncclReduceScatter(source, DataOf(out), static_cast<size_t>(out.numel()),
                                     reduction.dtype, reduction.operation, comm, stream);
   });
@@ -227,7 +271,7 @@ void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int c
         received.contiguous() ? received.block(i) : unpacked.data() + i * received.bytes(),
         received.bytes(), i);
   }
-  exchange.Run(ConnectionOf(group), "all_to_all", stream);
+  exchange.Run(Find(group), "all_to_all", stream);
   if (received.contiguous()) return;
   for (int i = 0; i < group->size(); ++i)
     received.Unpack(unpacked.data() + i * received.bytes(), i, stream);
@@ -241,7 +285,7 @@ void NcclCommunicator::Permute(Group* group, TensorView x, int source, int targe
   Exchange exchange;
   exchange.Send(DataOf(x), bytes, target);
   exchange.Receive(DataOf(out), bytes, source);
-  exchange.Run(ConnectionOf(group), "permute", CurrentStream());
+  exchange.Run(Find(group), "permute", CurrentStream());
 }
 
 void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
@@ -251,6 +295,7 @@ void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorVi
 
 void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                 const TensorView* out) {
+  TVM_FFI_ICHECK(everybody_ != nullptr) << "transfers come after Join";
   const Stream stream = CurrentStream();
   std::vector<StreamBuffer> buffers;
   Exchange exchange;
@@ -323,6 +368,19 @@ void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
 }
 
 void NcclCommunicator::Synchronize() {
+  backend_->SetWaiting(rank_, true);
+  try {
+    WaitForDevice();
+    backend_->SetWaiting(rank_, false);
+  } catch (...) {
+    backend_->SetWaiting(rank_, false);
+    // Freeing memory of the GPU waits for what is enqueued, and the error may free some on its way.
+    for (const std::shared_ptr<Connection>& connection : connections_) connection->Abort();
+    throw;
+  }
+}
+
+void NcclCommunicator::WaitForDevice() {
   // Most steps end soon after the host has enqueued them; then sleeping would only add to them.
   constexpr int kYields = 10000;
   constexpr std::chrono::microseconds kSleep{20};
@@ -330,6 +388,7 @@ void NcclCommunicator::Synchronize() {
   const auto begin = std::chrono::steady_clock::now();
   for (int64_t looks = 0;; ++looks) {
     const int result = Cuda().cudaStreamQuery(stream);
+    backend_->SeesAbort();
     for (const std::shared_ptr<Connection>& connection : connections_)
       connection->CheckHealth("waiting for collectives");
     if (result != kCudaErrorNotReady) {

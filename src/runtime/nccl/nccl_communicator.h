@@ -4,13 +4,15 @@
  *
  * NCCL's collectives work on blocks that lie one after the other. Along any other dimension than
  * the outermost a block is strided, so it is packed before and unpacked after, by two-dimensional
- * copies on the device. Nothing waits on the host but opening a group and Synchronize.
+ * copies on the device. Nothing waits on the host but Join, OpenPartition and Synchronize.
  */
 #ifndef DISTIR_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
 #define DISTIR_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
 
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/communicator.h"
@@ -23,6 +25,9 @@ class NcclCommunicator : public Communicator {
   NcclCommunicator(std::shared_ptr<NcclBackend> backend, int rank);
   ~NcclCommunicator() override;
 
+  std::string MakeAddress() final;
+  void Join(const std::string& address) final;
+  void OpenPartition(const std::vector<std::vector<int>>& groups) final;
   std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
   void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) final;
   void AllGather(Group* group, TensorView x, int dim, TensorView out) final;
@@ -35,14 +40,18 @@ class NcclCommunicator : public Communicator {
   void Synchronize() final;
 
  private:
-  Connection* Open(const std::vector<int>& ranks, int position);
+  /*! \throws RuntimeError if the group was not opened. */
+  Connection* Find(Group* group);
   Stream CurrentStream() const;
+  void WaitForDevice();
 
   const std::shared_ptr<NcclBackend> backend_;
   const int rank_;
-  std::map<std::vector<int>, Connection*> open_;
+  std::vector<int> all_ranks_;
+  Connection* everybody_ = nullptr;
+  std::set<std::vector<std::vector<int>>> partitions_;
+  std::map<std::vector<int>, Connection*> open_;          // groups of this worker
   std::vector<std::shared_ptr<Connection>> connections_;  // in the order in which they were opened
-  Connection* everybody_;
 };
 
 }  // namespace distir::runtime::nccl

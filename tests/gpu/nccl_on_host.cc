@@ -1,0 +1,500 @@
+/*!
+ * \file tests/gpu/nccl_on_host.cc
+ * \brief What distir_ext uses of NCCL, on host memory; ranks are threads or processes of one host.
+ *
+ * A communicator is a directory, whose path is its unique id; ranks put files into it and look for
+ * those of others:
+ *
+ *   i.<rank>                       the rank is there (which GPU of which host it has)
+ *   c<n>.<rank>                    what it brings to the n-th collective
+ *   p<source>-<target>.<n>         the n-th message of a pair; the receiver removes it
+ *   s<n>.<rank>, s<n>-<color>/     color and key in the n-th split, and what came of it
+ *   d.<rank>                       the rank has left; the last one removes the directory
+ *
+ * Collectives meet in the order in which they are enqueued on their communicator; sends and
+ * receives are matched per pair of ranks, and those of a group make progress together. As with
+ * NCCL, two ranks can not have one GPU of one host (NCCL_HOSTID says which host a process is).
+ *
+ * Directories are made in CUDA_ON_HOST_FOLDER, /dev/shm if it is not set.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "on_host.h"
+#include "runtime/half_precision.h"
+#include "runtime/nccl/abi.h"
+
+namespace {
+
+using namespace distir::runtime;
+using namespace distir::runtime::nccl;
+using on_host::Faulty;
+
+constexpr int kSystemError = 2;
+constexpr int kInvalidArgument = 4;
+constexpr int kInvalidUsage = 5;
+constexpr int kRemoteError = 6;
+
+// Ranks that do not come to a meeting would be waited for by a thread that nobody ends.
+constexpr std::chrono::seconds kMeetingLimit{60};
+
+void Enqueue(std::function<void()> work) {
+  on_host::StreamOf(on_host::CurrentDevice()).Enqueue(std::move(work));
+}
+
+// Element types -------------------------------------------------------------------------------
+
+float Float8ToFloat(uint8_t bits, int exponent_bits) {
+  const int mantissa_bits = 7 - exponent_bits;
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = (bits & 0x7F) >> mantissa_bits;
+  const int mantissa = bits & ((1 << mantissa_bits) - 1);
+  const float sign = bits & 0x80 ? -1.0f : 1.0f;
+  if (exponent_bits == 4 && (bits & 0x7F) == 0x7F) return NAN;
+  if (exponent_bits == 5 && exponent == 31) return mantissa == 0 ? sign * INFINITY : NAN;
+  const float fraction = static_cast<float>(mantissa) / static_cast<float>(1 << mantissa_bits);
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias);
+  return sign * std::ldexp(1 + fraction, exponent - bias);
+}
+
+uint8_t FloatToFloat8(float value, int exponent_bits) {
+  uint8_t best = 0;
+  float distance = INFINITY;
+  for (int bits = 0; bits < 256; ++bits) {
+    const float candidate = Float8ToFloat(static_cast<uint8_t>(bits), exponent_bits);
+    const float away = std::fabs(candidate - value);
+    if (away < distance || (away == distance && bits % 2 == 0 && best % 2 == 1)) {
+      best = static_cast<uint8_t>(bits);
+      distance = away;
+    }
+  }
+  return best;
+}
+
+int BytesOf(int dtype) {
+  switch (dtype) {
+    case kNcclInt8:
+    case kNcclUint8:
+    case kNcclFloat8e4m3:
+    case kNcclFloat8e5m2:
+      return 1;
+    case kNcclFloat16:
+    case kNcclBfloat16:
+      return 2;
+    case kNcclInt32:
+    case kNcclUint32:
+    case kNcclFloat32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+template <typename T, typename Load, typename Store>
+void Reduce(const std::vector<const char*>& sources, size_t begin, size_t count, int operation,
+            char* out, Load load, Store store) {
+  const bool wrong = Faulty("wrong reduction");
+  for (size_t i = 0; i < count; ++i) {
+    auto at = [&](const char* source) {
+      T stored;
+      std::memcpy(&stored, source + (begin + i) * sizeof(T), sizeof(T));
+      return load(stored);
+    };
+    auto result = at(sources[0]);
+    for (size_t j = 1; j < sources.size(); ++j) {
+      const auto value = at(sources[j]);
+      if (operation == kNcclProd) result = result * value;
+      if (operation == kNcclMax) result = result > value ? result : value;
+      if (operation == kNcclMin) result = result < value ? result : value;
+      if (operation == kNcclSum || operation == kNcclAvg) result = result + value;
+    }
+    using Result = decltype(result);
+    if (operation == kNcclAvg) result = result / static_cast<Result>(sources.size());
+    if (wrong) result = result + static_cast<Result>(1);
+    const T stored = store(result);
+    std::memcpy(out + i * sizeof(T), &stored, sizeof(T));
+  }
+}
+
+void Reduce(const std::vector<const char*>& sources, size_t begin, size_t count, int dtype,
+            int operation, char* out) {
+  auto plain = [&](auto zero) {
+    using T = decltype(zero);
+    Reduce<T>(sources, begin, count, operation, out, [](T v) { return v; }, [](T v) { return v; });
+  };
+  auto float8 = [&](int exponent_bits) {
+    Reduce<uint8_t>(
+        sources, begin, count, operation, out,
+        [=](uint8_t v) { return Float8ToFloat(v, exponent_bits); },
+        [=](float v) { return FloatToFloat8(v, exponent_bits); });
+  };
+  switch (dtype) {
+    case kNcclInt8:  // integers wrap around, which is defined for unsigned ones
+      if (operation == kNcclSum || operation == kNcclProd) return plain(uint8_t{});
+      return plain(int8_t{});
+    case kNcclUint8:
+      return plain(uint8_t{});
+    case kNcclInt32:
+      if (operation == kNcclSum || operation == kNcclProd) return plain(uint32_t{});
+      return plain(int32_t{});
+    case kNcclUint32:
+      return plain(uint32_t{});
+    case kNcclInt64:
+      if (operation == kNcclSum || operation == kNcclProd) return plain(uint64_t{});
+      return plain(int64_t{});
+    case kNcclUint64:
+      return plain(uint64_t{});
+    case kNcclFloat16:
+      return Reduce<uint16_t>(sources, begin, count, operation, out, HalfToFloat, FloatToHalf);
+    case kNcclBfloat16:
+      return Reduce<uint16_t>(sources, begin, count, operation, out, BFloat16ToFloat,
+                              FloatToBFloat16);
+    case kNcclFloat32:
+      return plain(float{});
+    case kNcclFloat64:
+      return plain(double{});
+    case kNcclFloat8e4m3:
+      return float8(4);
+    case kNcclFloat8e5m2:
+      return float8(5);
+  }
+}
+
+// Files ---------------------------------------------------------------------------------------
+
+/*! \brief Writes a file that appears as a whole. */
+bool WriteFile(const std::string& path, const char* data, size_t bytes) {
+  const std::string unfinished = path + "~";
+  const int file = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (file < 0) return false;
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t written = write(file, data + done, bytes - done);
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  close(file);
+  return rename(unfinished.c_str(), path.c_str()) == 0;
+}
+
+bool WriteFile(const std::string& path, const std::string& text) {
+  return WriteFile(path, text.data(), text.size());
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::string content(file ? static_cast<size_t>(file.tellg()) : 0, '\0');
+  file.seekg(0);
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  return content;
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+/*! \brief Looks until something is ready; whether it was before `stopped`. */
+template <typename Ready, typename Stopped>
+bool LookUntil(Ready ready, Stopped stopped) {
+  for (int looks = 0; !ready(); ++looks) {
+    if (stopped()) return false;
+    if (looks < 100) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(std::min(looks, 1000)));
+    }
+  }
+  return true;
+}
+
+// Communicators -------------------------------------------------------------------------------
+
+struct Communicator {
+  std::string directory;
+  int size;
+  int rank;
+  int device;
+  int64_t num_collectives = 0;
+  int64_t num_splits = 0;
+  std::map<int, int64_t> num_sent{};
+  std::map<int, int64_t> num_received{};
+  std::atomic<bool> aborted{false};
+  std::atomic<int> error{kNcclSuccess};
+
+  std::string File(const std::string& name, int owner) const {
+    return directory + "/" + name + "." + std::to_string(owner);
+  }
+
+  template <typename Ready>
+  bool Wait(Ready ready) {
+    return LookUntil(ready, [this] { return aborted.load(); }) && !aborted;
+  }
+
+  /*! \brief Brings a file, and waits for those of all other ranks. */
+  template <typename Stopped>
+  bool Meet(const std::string& name, const char* data, size_t bytes, Stopped stopped) {
+    if (!WriteFile(File(name, rank), data, bytes)) return false;
+    for (int other = 0; other < size; ++other)
+      if (!LookUntil([&] { return Exists(File(name, other)); }, stopped)) return false;
+    return true;
+  }
+
+  /*! \brief As Meet, on the host and for a limited time. */
+  bool MeetOnHost(const std::string& name, const std::string& text) {
+    const auto limit = std::chrono::steady_clock::now() + kMeetingLimit;
+    return Meet(name, text.data(), text.size(), [&] {
+      return aborted || !Exists(directory) || std::chrono::steady_clock::now() > limit;
+    });
+  }
+
+  /*! \brief Whether the operation that begins is to go wrong. */
+  bool Fails() {
+    if (Faulty("async error")) error = kRemoteError;
+    const bool fails = Faulty("async error") || Faulty("stall");
+    while (fails && !aborted) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return fails;
+  }
+
+  void Leave() {
+    WriteFile(File("d", rank), "");
+    for (int other = 0; other < size; ++other)
+      if (!Exists(File("d", other))) return;
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+};
+
+/*! \brief Joins the communicator of a directory; waits for all of its ranks. */
+int Join(const std::string& directory, int size, int rank, Comm* comm) {
+  // Never freed: streams may still hold operations of a communicator that was aborted.
+  auto* made = new Communicator{directory, size, rank, on_host::CurrentDevice()};
+  if (Faulty("no connection") && rank == 1) return kSystemError;
+  const std::string gpu =
+      on_host::Environment("NCCL_HOSTID", "this host") + ", GPU " + std::to_string(made->device);
+  if (!made->MeetOnHost("i", gpu)) return kSystemError;
+  std::set<std::string> gpus;
+  for (int other = 0; other < size; ++other) gpus.insert(ReadFile(made->File("i", other)));
+  if (gpus.size() != static_cast<size_t>(size)) return kInvalidUsage;
+  *comm = made;
+  return kNcclSuccess;
+}
+
+struct PointToPoint {
+  bool is_send;
+  char* data;
+  size_t bytes;
+  int peer;
+};
+
+thread_local int group_depth = 0;
+thread_local std::map<Communicator*, std::vector<PointToPoint>> grouped;
+
+void Collective(Communicator* comm, const char* source, size_t bytes,
+                std::function<void(const std::vector<const char*>&)> work) {
+  const int64_t number = comm->num_collectives++;
+  Enqueue([comm, source, bytes, number, work = std::move(work)] {
+    if (comm->Fails()) return;
+    const std::string name = "c" + std::to_string(number);
+    if (!comm->Meet(name, source, bytes, [comm] { return comm->aborted.load(); })) return;
+    std::vector<std::string> brought;
+    std::vector<const char*> sources;
+    for (int other = 0; other < comm->size; ++other) {
+      brought.push_back(ReadFile(comm->File(name, other)));
+      if (brought.back().size() != bytes) {
+        comm->error = kInvalidArgument;
+        return;
+      }
+    }
+    for (const std::string& each : brought) sources.push_back(each.data());
+    work(sources);
+    // Who is here has read all of the collective before.
+    unlink(comm->File("c" + std::to_string(number - 1), comm->rank).c_str());
+  });
+}
+
+void RunPointToPoint(Communicator* comm, const std::vector<PointToPoint>& parts) {
+  if (comm->Fails()) return;
+  auto path = [comm](int source, int target, int64_t number) {
+    return comm->directory + "/p" + std::to_string(source) + "-" + std::to_string(target) + "." +
+           std::to_string(number);
+  };
+  std::vector<std::string> sent;
+  for (const PointToPoint& part : parts) {
+    if (!part.is_send) continue;
+    sent.push_back(path(comm->rank, part.peer, comm->num_sent[part.peer]++));
+    WriteFile(sent.back(), part.data, part.bytes);
+  }
+  for (const PointToPoint& part : parts) {
+    if (part.is_send) continue;
+    const std::string file = path(part.peer, comm->rank, comm->num_received[part.peer]++);
+    if (!comm->Wait([&] { return Exists(file); })) return;
+    const std::string message = ReadFile(file);
+    if (message.size() != part.bytes) {
+      comm->error = kInvalidArgument;
+      return;
+    }
+    std::memcpy(part.data, message.data(), part.bytes);
+    unlink(file.c_str());
+  }
+  for (const std::string& file : sent)
+    if (!comm->Wait([&] { return !Exists(file); })) return;
+}
+
+int PostPointToPoint(Communicator* comm, const PointToPoint& part) {
+  if (part.peer < 0 || part.peer >= comm->size) return kInvalidArgument;
+  if (group_depth > 0) {
+    grouped[comm].push_back(part);
+  } else {
+    Enqueue([comm, part] { RunPointToPoint(comm, {part}); });
+  }
+  return kNcclSuccess;
+}
+
+}  // namespace
+
+EXPORT const char* ncclGetErrorString(int result) {
+  switch (result) {
+    case kSystemError:
+      return "unhandled system error";
+    case kInvalidUsage:
+      return "invalid usage";
+    case kRemoteError:
+      return "remote process exited or there was a network error";
+    default:
+      return "invalid argument";
+  }
+}
+
+EXPORT const char* ncclGetLastError(Comm) { return ""; }
+
+EXPORT int ncclGetUniqueId(UniqueId* id) {
+  std::string path = on_host::Environment("CUDA_ON_HOST_FOLDER", "/dev/shm") + "/nccl-XXXXXX";
+  if (path.size() >= sizeof(id->internal) || mkdtemp(path.data()) == nullptr) return kSystemError;
+  std::memset(id, 0, sizeof(*id));
+  std::memcpy(id->internal, path.data(), path.size());
+  return kNcclSuccess;
+}
+
+EXPORT int ncclCommInitRank(Comm* comm, int size, UniqueId id, int rank) {
+  if (rank < 0 || rank >= size) return kInvalidArgument;
+  return Join(id.internal, size, rank, comm);
+}
+
+EXPORT int ncclCommSplit(Comm comm, int color, int key, Comm* made, void*) {
+  auto* parent = static_cast<Communicator*>(comm);
+  const std::string name = "s" + std::to_string(parent->num_splits++);
+  *made = nullptr;
+  if (color < kNcclSplitNoColor) return kInvalidArgument;
+  if (!parent->MeetOnHost(name, std::to_string(color) + " " + std::to_string(key)))
+    return kSystemError;
+  std::vector<std::pair<int, int>> members;  // key, rank
+  for (int other = 0; other < parent->size; ++other) {
+    std::istringstream its(ReadFile(parent->File(name, other)));
+    int its_color = 0, its_key = 0;
+    its >> its_color >> its_key;
+    if (its_color == color) members.emplace_back(its_key, other);
+  }
+  if (color == kNcclSplitNoColor) return kNcclSuccess;
+  std::sort(members.begin(), members.end());
+  const auto mine = std::find(members.begin(), members.end(), std::pair(key, parent->rank));
+  const std::string directory = parent->directory + "/" + name + "-" + std::to_string(color);
+  mkdir(directory.c_str(), 0700);
+  return Join(directory, static_cast<int>(members.size()), static_cast<int>(mine - members.begin()),
+              made);
+}
+
+EXPORT int ncclCommDestroy(Comm comm) {
+  auto* communicator = static_cast<Communicator*>(comm);
+  on_host::StreamOf(communicator->device).Wait();
+  communicator->Leave();
+  return kNcclSuccess;
+}
+
+EXPORT int ncclCommAbort(Comm comm) {
+  auto* communicator = static_cast<Communicator*>(comm);
+  communicator->aborted = true;
+  communicator->Leave();
+  return kNcclSuccess;
+}
+
+EXPORT int ncclCommGetAsyncError(Comm comm, int* error) {
+  *error = static_cast<Communicator*>(comm)->error;
+  return kNcclSuccess;
+}
+
+EXPORT int ncclAllReduce(const void* source, void* target, size_t count, int dtype, int operation,
+                         Comm comm, Stream) {
+  Collective(static_cast<Communicator*>(comm), static_cast<const char*>(source),
+             count * BytesOf(dtype), [=](const std::vector<const char*>& sources) {
+               Reduce(sources, 0, count, dtype, operation, static_cast<char*>(target));
+             });
+  return kNcclSuccess;
+}
+
+EXPORT int ncclAllGather(const void* source, void* target, size_t count, int dtype, Comm comm,
+                         Stream) {
+  const size_t bytes = count * BytesOf(dtype);
+  Collective(static_cast<Communicator*>(comm), static_cast<const char*>(source), bytes,
+             [=](const std::vector<const char*>& sources) {
+               char* out = static_cast<char*>(target);
+               for (const char* each : sources) {
+                 std::memcpy(out, each, bytes);
+                 out += bytes;
+               }
+             });
+  return kNcclSuccess;
+}
+
+EXPORT int ncclReduceScatter(const void* source, void* target, size_t count, int dtype,
+                             int operation, Comm comm, Stream) {
+  auto* communicator = static_cast<Communicator*>(comm);
+  const auto rank = static_cast<size_t>(communicator->rank);
+  const size_t bytes = count * static_cast<size_t>(communicator->size) * BytesOf(dtype);
+  Collective(communicator, static_cast<const char*>(source), bytes,
+             [=](const std::vector<const char*>& sources) {
+               Reduce(sources, rank * count, count, dtype, operation, static_cast<char*>(target));
+             });
+  return kNcclSuccess;
+}
+
+EXPORT int ncclSend(const void* source, size_t count, int dtype, int peer, Comm comm, Stream) {
+  return PostPointToPoint(
+      static_cast<Communicator*>(comm),
+      {true, static_cast<char*>(const_cast<void*>(source)), count * BytesOf(dtype), peer});
+}
+
+EXPORT int ncclRecv(void* target, size_t count, int dtype, int peer, Comm comm, Stream) {
+  return PostPointToPoint(static_cast<Communicator*>(comm),
+                          {false, static_cast<char*>(target), count * BytesOf(dtype), peer});
+}
+
+EXPORT int ncclGroupStart() {
+  ++group_depth;
+  return kNcclSuccess;
+}
+
+EXPORT int ncclGroupEnd() {
+  if (--group_depth > 0) return kNcclSuccess;
+  for (auto& [comm, parts] : grouped) {
+    Enqueue([comm = comm, parts = std::move(parts)] { RunPointToPoint(comm, parts); });
+  }
+  grouped.clear();
+  return kNcclSuccess;
+}
