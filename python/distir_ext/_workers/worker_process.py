@@ -69,8 +69,9 @@ class _Worker:
 
     def serve(self) -> None:
         """Answers until the controller is gone."""
+        new_tensor = _seen_tensor if self._on_host else tvm.runtime.empty
         while True:
-            request = receive(self._stream, _new_tensor)
+            request = receive(self._stream, new_tensor)
             for number in request["release"]:
                 self._held.pop(number, None)
             try:
@@ -150,11 +151,9 @@ class _Worker:
         fail(self._native, name, type(error).__name__, str(error), backtrace)
 
 
-def _new_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+def _seen_tensor(shape: tuple[int, ...], dtype: str) -> Any:
     """A tensor, where other workers see it if that pays."""
     if prod(shape) * tvm_ffi.dtype(dtype).bits < 8 * _SMALLEST_SEEN:
-        import tvm
-
         return tvm.runtime.empty(shape, dtype)
     return tvm_ffi.get_global_func("distir.runtime.new_tensor")(tvm_ffi.Shape(shape), dtype)
 
