@@ -102,6 +102,18 @@ def on_host(tensor: Any) -> Any:
     return tensor if is_there else tensor.copyto(tvm.cpu())
 
 
+def memory_of(tensor: Any) -> memoryview:
+    """The bytes of a dense TVM tensor in host memory, which stays as long as this does."""
+    dtype = tvm_ffi.dtype(tensor.dtype)
+    size = math.prod(int(size) for size in tensor.shape) * max(1, dtype.bits * dtype.lanes // 8)
+    if size == 0:
+        return memoryview(b"")
+    address = tvm_ffi.get_global_func("distir.runtime.address")(tensor)
+    memory: Any = (ctypes.c_ubyte * size).from_address(address)
+    memory.owner = tensor
+    return memoryview(memory).cast("B")
+
+
 def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
     """A dense TVM tensor in host memory as a NumPy array of the same memory.
 
@@ -109,12 +121,5 @@ def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
     """
     name = str(tensor.dtype)
     dtype = np.dtype(getattr(ml_dtypes, name, name))
-    shape = tuple(int(size) for size in tensor.shape)
-    if math.prod(shape) == 0:
-        return np.empty(shape, dtype)
-    address = tvm_ffi.get_global_func("distir.runtime.address")(tensor)
-    size = math.prod(shape) * dtype.itemsize
-    memory: Any = (ctypes.c_ubyte * size).from_address(address)
-    memory.owner = tensor
-    array: np.ndarray[Any, Any] = np.frombuffer(memory, dtype)
-    return array.reshape(shape)
+    array: np.ndarray[Any, Any] = np.frombuffer(memory_of(tensor), dtype)
+    return array.reshape(tuple(int(size) for size in tensor.shape))

@@ -16,7 +16,6 @@ a frame is run by whoever reads it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import socket
 import struct
@@ -27,7 +26,7 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._host_array import on_host
+from distir_ext._host_array import memory_of, on_host
 from distir_ext._params.stored_array import (
     StoredArray,
     StoredBox,
@@ -58,18 +57,6 @@ NewTensor = Callable[[tuple[int, ...], str], Any]
 
 class ChannelClosedError(Exception):
     """The other side is gone."""
-
-
-def _tensor_memory(tensor: Any) -> memoryview:
-    dtype = tvm_ffi.dtype(tensor.dtype)
-    count = 1
-    for size in tensor.shape:
-        count *= int(size)
-    size = count * max(1, dtype.bits * dtype.lanes // 8)
-    if size == 0:
-        return memoryview(b"")
-    address = tvm_ffi.get_global_func("distir.runtime.address")(tensor)
-    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
 
 
 def _type_key(value: Any) -> str:
@@ -117,7 +104,7 @@ class Frame:
         if isinstance(value, tvm_ffi.Tensor):
             value = on_host(value)
             description = [str(value.dtype), [int(size) for size in value.shape]]
-            return {"tensor": self._buffer(description, _tensor_memory(value), value)}
+            return {"tensor": self._buffer(description, memory_of(value), value)}
         if isinstance(value, list | tuple | tvm_ffi.Array):
             return {"list": [self._encode(each) for each in value]}
         if _type_key(value) == "distir.runtime.Shard":
@@ -230,7 +217,7 @@ class FrameReader:
             return memoryview(self._buffers[-1])
         dtype, shape = description
         self._buffers.append(self._new_tensor(tuple(shape), dtype))
-        return _tensor_memory(self._buffers[-1])
+        return memory_of(self._buffers[-1])
 
     def _decode(self, value: Any) -> Any:
         if not isinstance(value, dict):
