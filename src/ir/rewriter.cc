@@ -144,6 +144,20 @@ void FunctionRewriter::Alias(const Var& var, const Expr& value) {
   }
 }
 
+IRModule RewriteFunctions(const IRModule& mod,
+                          const std::function<Function(const Function&)>& rewrite) {
+  FunctionMap functions = mod.functions();
+  bool any = false;
+  for (const auto& [gv, base] : OrderedFunctions(mod)) {
+    Function function = Function::Cast(base);
+    Function rewritten = function.defined() ? rewrite(function) : Function();
+    if (!rewritten.defined()) continue;
+    functions.Set(gv, rewritten);
+    any = true;
+  }
+  return any ? MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+}
+
 void VisitBindings(const SeqExpr& seq, const std::function<void(const Binding&)>& visit) {
   for (const BindingBlock& block : seq.blocks()) {
     for (const Binding& binding : block.bindings()) {

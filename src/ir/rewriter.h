@@ -100,6 +100,13 @@ class FunctionRewriter {
 };
 
 /*!
+ * \brief The module with other Relax functions; the same module if nothing changes.
+ * \param rewrite Gives the function to put in place of one, or null to keep it.
+ */
+IRModule RewriteFunctions(const IRModule& mod,
+                          const std::function<Function(const Function&)>& rewrite);
+
+/*!
  * \brief Calls `visit` for every binding in program order; an If comes before the bindings of its
  * branches. The values of sequences are not bindings.
  *

@@ -310,17 +310,10 @@ class Dispatcher : public ir::FunctionRewriter {
 };
 
 ir::IRModule DispatchMatmul(const ir::IRModule& mod) {
-  ir::FunctionMap functions = mod.functions();
-  bool any = false;
-  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined()) continue;
+  return ir::RewriteFunctions(mod, [](const ir::Function& function) {
     Analysis analysis(function);
-    if (analysis.empty()) continue;
-    functions.Set(gv, Dispatcher(analysis).RewriteFunction(function));
-    any = true;
-  }
-  return any ? ir::MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+    return analysis.empty() ? ir::Function() : Dispatcher(analysis).RewriteFunction(function);
+  });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -101,18 +101,14 @@ class CollectiveLowering : public ir::FunctionRewriter {
 };
 
 ir::IRModule LowerCCL(const ir::IRModule& mod) {
-  ir::FunctionMap functions = mod.functions();
   std::set<std::string> partitions;
-  bool any = false;
-  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !CollectiveLowering::Applies(function)) continue;
-    functions.Set(gv, CollectiveLowering(&partitions).RewriteFunction(function));
-    any = true;
-  }
-  if (!any) return mod;
+  ir::IRModule lowered = ir::RewriteFunctions(mod, [&partitions](const ir::Function& function) {
+    if (!CollectiveLowering::Applies(function)) return ir::Function();
+    return CollectiveLowering(&partitions).RewriteFunction(function);
+  });
+  if (lowered.same_as(mod)) return mod;
   ffi::Any listed = ffi::String(JsonArray({partitions.begin(), partitions.end()}));
-  return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kPartitionsAttr, listed),
+  return ir::MakeModule(lowered.functions(), ir::WithAttr(mod.attrs(), kPartitionsAttr, listed),
                         mod.global_infos());
 }
 

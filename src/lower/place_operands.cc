@@ -104,17 +104,10 @@ class Placer : public ir::FunctionRewriter {
 };
 
 ir::IRModule PlaceOperands(const ir::IRModule& mod) {
-  ir::FunctionMap functions = mod.functions();
-  bool any = false;
-  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined()) continue;
+  return ir::RewriteFunctions(mod, [](const ir::Function& function) {
     Operands operands(function);
-    if (!operands.any()) continue;
-    functions.Set(gv, Placer(operands).RewriteFunction(function));
-    any = true;
-  }
-  return any ? ir::MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+    return operands.any() ? Placer(operands).RewriteFunction(function) : ir::Function();
+  });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

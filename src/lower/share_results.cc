@@ -127,17 +127,10 @@ class Sharer : public ir::FunctionRewriter {
 };
 
 ir::IRModule ShareResults(const ir::IRModule& mod) {
-  ir::FunctionMap functions = mod.functions();
-  bool any = false;
-  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined()) continue;
+  return ir::RewriteFunctions(mod, [](const ir::Function& function) {
     Sharing sharing(function);
-    if (!sharing.any()) continue;
-    functions.Set(gv, Sharer(sharing).RewriteFunction(function));
-    any = true;
-  }
-  return any ? ir::MakeModule(functions, mod.attrs(), mod.global_infos()) : mod;
+    return sharing.any() ? Sharer(sharing).RewriteFunction(function) : ir::Function();
+  });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
