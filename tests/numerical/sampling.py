@@ -20,7 +20,7 @@ from .placement import (
     expect_from_result,
 )
 
-PROGRAMS = 24
+PROGRAMS = 18
 """Of an operator on one mesh, if not all are asked for; each of its cases has two at least."""
 
 
