@@ -1,8 +1,8 @@
-"""Where BLAS is: MKL's shared library if the wheel ``mkl`` is installed, else OpenBLAS's.
+"""Where BLAS is: on Intel's CPUs MKL's library if the wheel ``mkl`` is installed, else OpenBLAS's.
 
 No module of these wheels is imported, since that would start threads of their own; the native
-library opens the file when the first product is computed. ``DISTIR_EXT_BLAS=openblas`` leaves MKL
-alone.
+library opens the file when the first product is computed. ``DISTIR_EXT_BLAS``, ``openblas`` or
+``mkl``, chooses one of them. (On other CPUs MKL is slower than OpenBLAS.)
 """
 
 from __future__ import annotations
@@ -41,10 +41,18 @@ def find_openblas() -> Path | None:
     return None
 
 
+def is_intel(cpus: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this machine's CPU is Intel's."""
+    try:
+        return "GenuineIntel" in cpus.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
 def use_blas() -> Path | None:
     """Tells the native library which BLAS to open; None if there is none."""
     path, prefix = find_openblas(), _OPENBLAS_PREFIX
-    if os.environ.get("DISTIR_EXT_BLAS") != "openblas":
+    if os.environ.get("DISTIR_EXT_BLAS", "mkl" if is_intel() else "openblas") == "mkl":
         mkl = find_mkl()
         if mkl is not None:
             path, prefix = mkl, ""

@@ -32,10 +32,22 @@ def mkl(monkeypatch, tmp_path):
     return library
 
 
-def test_mkl_comes_first(monkeypatch, mkl, told):
+@pytest.mark.parametrize("is_intel", [True, False])
+def test_mkl_comes_first_on_the_cpus_of_intel(monkeypatch, mkl, told, is_intel):
     monkeypatch.delenv("DISTIR_EXT_BLAS", raising=False)
+    monkeypatch.setattr(_blas, "is_intel", lambda: is_intel)
+    assert _blas.use_blas() == (mkl if is_intel else _blas.find_openblas())
+    monkeypatch.setenv("DISTIR_EXT_BLAS", "mkl")
     assert _blas.use_blas() == mkl
-    assert told == [(str(mkl), "")]
+    assert told[-1] == (str(mkl), "")
+
+
+def test_whose_cpu_it_is(tmp_path):
+    cpus = tmp_path / "cpuinfo"
+    for vendor in ("GenuineIntel", "AuthenticAMD"):
+        cpus.write_text(f"processor : 0\nvendor_id : {vendor}\n")
+        assert _blas.is_intel(cpus) == (vendor == "GenuineIntel")
+    assert not _blas.is_intel(tmp_path / "missing")
 
 
 def test_openblas_can_be_asked_for(monkeypatch, mkl, told):
