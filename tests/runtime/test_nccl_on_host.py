@@ -64,7 +64,7 @@ def run_gpu_tests(stand_in, folder, *arguments, marked="gpu", fault=""):
     counts = {
         word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", run.stdout)
     }
-    return counts.get("passed", 0), counts.get("failed", 0), run.stdout[-5000:] + run.stderr[-2000:]
+    return counts.get("passed", 0), counts.get("failed", 0), run.stdout + run.stderr
 
 
 def test_all_of_it(stand_in, folder):
