@@ -58,7 +58,7 @@ def run_gpu_tests(stand_in, folder, *arguments, marked="gpu", fault=""):
         },
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     counts = {
