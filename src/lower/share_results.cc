@@ -18,6 +18,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ir/build.h"
 #include "ir/pass.h"
@@ -49,15 +50,8 @@ class Sharing {
  public:
   explicit Sharing(const ir::Function& function) { VisitSeq(function.body()); }
 
-  bool Contains(const ir::Var& var) const {
-    auto found = results_.find(var.get());
-    return found != results_.end() && found->second;
-  }
-  bool any() const {
-    for (const auto& [var, shared] : results_)
-      if (shared) return true;
-    return false;
-  }
+  bool Contains(const ir::Var& var) const { return results_.count(var.get()) > 0; }
+  bool any() const { return !results_.empty(); }
 
  private:
   void VisitSeq(const ir::SeqExpr& seq) {
@@ -89,16 +83,12 @@ class Sharing {
     const bool only_reads = call.defined() && (ir::IsOp(call.op(), "relax.call_tir") ||
                                                ir::IsOp(call.op(), "relax.call_dps_packed"));
     if (!only_reads) Keep(value);
-    if (!CollectiveOf(value).empty() && IsLargeTensor(value.ty()))
-      results_.emplace(var.get(), true);
+    if (!CollectiveOf(value).empty() && IsLargeTensor(value.ty())) results_.insert(var.get());
   }
 
   /*! \brief What these expressions use stays the worker's own. */
   void Keep(const ir::Expr& expr) {
-    ir::VisitUses(expr, [this](const ir::Var& var) {
-      auto found = results_.find(RootOf(var));
-      if (found != results_.end()) found->second = false;
-    });
+    ir::VisitUses(expr, [this](const ir::Var& var) { results_.erase(RootOf(var)); });
   }
 
   const ffi::Object* RootOf(const ir::Var& var) const {
@@ -106,7 +96,7 @@ class Sharing {
     return found == views_.end() ? var.get() : found->second;
   }
 
-  std::unordered_map<const ffi::Object*, bool> results_;
+  std::unordered_set<const ffi::Object*> results_;
   std::unordered_map<const ffi::Object*, const ffi::Object*> views_;
 };
 

@@ -89,12 +89,17 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
 
 }  // namespace
 
+ffi::Tensor NewArgument(const ffi::Shape& shape, DLDataType dtype, Communicator* communicator) {
+  int64_t num_bits = int64_t{dtype.bits} * dtype.lanes;
+  for (int64_t size : shape) num_bits *= size;
+  const bool is_seen = communicator != nullptr && communicator->PrefersNewTensors() &&
+                       num_bits >= 8 * kSmallestSeenBytes;
+  return is_seen ? communicator->NewTensor(shape, dtype) : AllocateTensor(shape, dtype, kHost);
+}
+
 ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator) {
   const int64_t element_bytes = ElementBytes(shard.dtype);
-  const bool is_seen = communicator != nullptr && communicator->PrefersNewTensors() &&
-                       NumElements(shard.extent) * element_bytes >= kSmallestSeenBytes;
-  ffi::Tensor result = is_seen ? communicator->NewTensor(ffi::Shape(shard.extent), shard.dtype)
-                               : AllocateTensor(ffi::Shape(shard.extent), shard.dtype, kHost);
+  ffi::Tensor result = NewArgument(ffi::Shape(shard.extent), shard.dtype, communicator);
   if (shard.inside != shard.extent)
     std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
   BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),

@@ -15,6 +15,7 @@
 #define DISTIR_RUNTIME_SHARD_H_
 
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/object.h>
 
@@ -39,6 +40,13 @@ class ShardObj : public tvm::ffi::Object {
 
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);
 };
+
+/*!
+ * \brief A tensor in host memory for an argument of a step; a large one where others see it.
+ * \param communicator Of the worker that will use it; nullptr where there is none.
+ */
+tvm::ffi::Tensor NewArgument(const tvm::ffi::Shape& shape, DLDataType dtype,
+                             Communicator* communicator);
 
 /*!
  * \brief Copies the box into a new tensor on a device.

@@ -58,6 +58,32 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.gpu)
 
 
+GROUPINGS = {
+    "one worker": [[0]],
+    "two workers": [[0, 1]],
+    "three workers": [[0, 1, 2]],
+    "four workers": [[0, 1, 2, 3]],
+    "2x2 outer": [[0, 2], [1, 3]],
+    "2x2 inner": [[0, 1], [2, 3]],
+    "2x3 outer": [[0, 3], [1, 4], [2, 5]],
+    "reversed order": [[3, 1], [2, 0]],
+    "eight workers": [list(range(8))],
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Threads run all groupings, processes those that are not too many for them."""
+    if "groups" in metafunc.fixturenames:
+        cases = {
+            f"{kind}-{name}": (kind, groups)
+            for kind in KINDS
+            for name, groups in GROUPINGS.items()
+            if kind == "threads" or sum(map(len, groups)) <= PROCESSES
+        }
+        names = ("worker_kind", "groups")
+        metafunc.parametrize(names, cases.values(), ids=cases, indirect=True)
+
+
 def pytest_runtest_setup() -> None:
     if NUM_DEVICES == 0:
         pytest.skip("there is no GPU")
@@ -67,8 +93,7 @@ def need_workers(kind: str, count: int) -> None:
     """Skips the test if there can not be so many workers."""
     if kind == "threads" and count > NUM_DEVICES:
         pytest.skip(f"it needs {count} GPUs, this machine has {NUM_DEVICES}")
-    if kind == "processes" and count > PROCESSES:
-        pytest.skip(f"it needs {count} processes, tests share {PROCESSES}")
+    assert kind == "threads" or count <= PROCESSES, "tests share fewer processes"
 
 
 @pytest.fixture
@@ -81,6 +106,12 @@ def need() -> Callable[[int], None]:
 def worker_kind(request: pytest.FixtureRequest) -> str:
     """What workers are."""
     return str(request.param)
+
+
+@pytest.fixture
+def groups(request: pytest.FixtureRequest) -> list[list[int]]:
+    """Disjoint groups of workers, in collective order."""
+    return request.param
 
 
 @pytest.fixture

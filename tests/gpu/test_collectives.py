@@ -14,23 +14,6 @@ INTEGERS = ["int8", "uint8", "int32", "uint32", "int64", "uint64"]
 KINDS = ["sum", "max", "min", "prod", "mean"]
 MOVED = ["float32", "bfloat16", "int16", "bool", "float8_e5m2"]
 
-GROUPINGS = {
-    "one worker": [[0]],
-    "two workers": [[0, 1]],
-    "three workers": [[0, 1, 2]],
-    "four workers": [[0, 1, 2, 3]],
-    "2x2 outer": [[0, 2], [1, 3]],
-    "2x2 inner": [[0, 1], [2, 3]],
-    "2x3 outer": [[0, 3], [1, 4], [2, 5]],
-    "reversed order": [[3, 1], [2, 0]],
-    "eight workers": [list(range(8))],
-}
-
-
-@pytest.fixture(params=GROUPINGS.values(), ids=GROUPINGS.keys())
-def groups(request):
-    return request.param
-
 
 def as_dtype(values, dtype):
     if dtype == "bool":

@@ -96,7 +96,17 @@ def test_redistribution_on_a_mesh(target, open_session, before, after):
     check_move(target, open_session, mesh, before, mesh, after)
 
 
-@pytest.mark.parametrize("ids", [[4, 5, 6, 7], [2, 3, 6, 7], [3, 2, 1, 0]], ids=str)
+@pytest.mark.parametrize(
+    ("worker_kind", "ids"),
+    [
+        ("threads", [4, 5, 6, 7]),
+        ("threads", [2, 3, 6, 7]),
+        ("threads", [3, 2, 1, 0]),
+        ("processes", [3, 2, 1, 0]),
+    ],
+    ids=str,
+    indirect=["worker_kind"],
+)
 @pytest.mark.parametrize("move", ["all to all", "exchange", "gather"])
 def test_transfer_between_meshes(target, open_session, move, ids):
     first = dx.Mesh((2, 2), ("x", "y"))

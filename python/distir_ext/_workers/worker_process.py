@@ -45,8 +45,6 @@ from distir_ext._workers.executables import unpack
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096
-# Bytes from which on others see what this worker receives (runtime/shard.cc has the same).
-_SMALLEST_SEEN = 64 << 10
 
 
 class _Worker:
@@ -69,9 +67,8 @@ class _Worker:
 
     def serve(self) -> None:
         """Answers until the controller is gone."""
-        new_tensor = _seen_tensor if self._on_host else tvm.runtime.empty
         while True:
-            request = receive(self._stream, new_tensor)
+            request = receive(self._stream, self._new_argument)
             for number in request["release"]:
                 self._held.pop(number, None)
             try:
@@ -83,6 +80,10 @@ class _Worker:
                 frame = Frame({"failure": dict(failure.items())})
             frame.write(self._stream)
             del request, frame
+
+    def _new_argument(self, shape: tuple[int, ...], dtype: str) -> Any:
+        new = tvm_ffi.get_global_func("distir.runtime.process_worker_new_argument")
+        return new(self._native, tvm_ffi.Shape(shape), dtype)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "fetch" in request:
@@ -149,13 +150,6 @@ class _Worker:
         fail = tvm_ffi.get_global_func("distir.runtime.process_worker_fail")
         backtrace = "".join(traceback.format_exception(error))
         fail(self._native, name, type(error).__name__, str(error), backtrace)
-
-
-def _seen_tensor(shape: tuple[int, ...], dtype: str) -> Any:
-    """A tensor, where other workers see it if that pays."""
-    if prod(shape) * tvm_ffi.dtype(dtype).bits < 8 * _SMALLEST_SEEN:
-        return tvm.runtime.empty(shape, dtype)
-    return tvm_ffi.get_global_func("distir.runtime.new_tensor")(tvm_ffi.Shape(shape), dtype)
 
 
 def _open_params(path: str) -> dict[str, Any]:

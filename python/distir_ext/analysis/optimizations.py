@@ -38,13 +38,12 @@ def optimizations(mod: tvm.IRModule) -> list[Optimization]:
     Raises:
         ValueError: OptimizeCollectives has not been run.
     """
-    attrs = mod.attrs
-    if attrs is None or _ATTR not in attrs:
+    if not is_optimized(mod):
         raise ValueError(
             "the module says nothing of optimisations; "
             "run distir_ext.transform.OptimizeCollectives first"
         )
-    tallies = json.loads(str(attrs[_ATTR]))
+    tallies = json.loads(str(mod.attrs[_ATTR]))
     return [
         Optimization(name, tally["matched"], tally["skipped"]) for name, tally in tallies.items()
     ]

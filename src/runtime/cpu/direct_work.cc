@@ -8,8 +8,7 @@ namespace {
 
 using tvm::ffi::TensorView;
 
-// Parts of an all-reduce begin at multiples of this, so that no two members write to one cache
-// line.
+// Elements; parts of an all-reduce begin at multiples of this.
 constexpr int64_t kPartAlignment = 64;
 
 std::vector<int64_t> StridesOf(const TensorView& tensor) {
@@ -28,6 +27,11 @@ BoxCopy BlockCopy(const TensorView& x, int split_dim, const TensorView& out, int
 
 }  // namespace
 
+int64_t PartBegin(int64_t count, int size, int position) {
+  const int64_t units = (count + kPartAlignment - 1) / kPartAlignment;
+  return std::min(count, units * position / size * kPartAlignment);
+}
+
 AllReduceWork::AllReduceWork(const TensorView& x, ReduceKind kind, int size, int position)
     : size_(size),
       position_(position),
@@ -35,9 +39,8 @@ AllReduceWork::AllReduceWork(const TensorView& x, ReduceKind kind, int size, int
       sources_(size),
       outs_(size) {
   const int64_t count = x.numel();
-  const int64_t units = (count + kPartAlignment - 1) / kPartAlignment;
-  begin_ = units * position / size * kPartAlignment;
-  end_ = std::min(count, units * (position + 1) / size * kPartAlignment);
+  begin_ = PartBegin(count, size, position);
+  end_ = PartBegin(count, size, position + 1);
   reduce_ = FindReduceFunction(x.dtype(), kind, ResultSizeOf(count * element_bytes_));
 }
 

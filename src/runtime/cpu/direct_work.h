@@ -32,6 +32,12 @@ struct Buffers {
   char* out = nullptr;
 };
 
+/*!
+ * \brief Where a member's part of an all-reduce begins, of `count` elements; its end is where the
+ *        next one begins. Parts begin at cache lines, so that no two members write to one.
+ */
+int64_t PartBegin(int64_t count, int size, int position);
+
 /*! \brief Reduces a part of the elements for everybody. */
 class AllReduceWork {
  public:

@@ -22,8 +22,6 @@ constexpr int64_t kChunkBytes = 128 << 10;
 constexpr int64_t kSmallBytes = 16 << 10;
 // From here on members that see each other's tensors work on them, which costs two more messages.
 constexpr int64_t kDirectBytes = 256 << 10;
-// Parts of an all-reduce begin at multiples of this many elements.
-constexpr int64_t kPartAlignment = 64;
 
 // Where a member's operand and result are; -1 where others do not see them.
 struct Places {
@@ -46,9 +44,7 @@ class Parts {
 
  private:
   int64_t Begin(int64_t step, int member) const {
-    const int64_t total = std::min(step_, count_ - step * step_);
-    const int64_t units = (total + kPartAlignment - 1) / kPartAlignment;
-    return std::min(total, units * member / num_members_ * kPartAlignment);
+    return PartBegin(std::min(step_, count_ - step * step_), num_members_, member);
   }
 
   const int64_t count_, step_;
@@ -197,14 +193,15 @@ std::unique_ptr<Group> MessageCommunicator::OpenGroup(std::vector<int> ranks, in
 
 // The collective on the members' own memory. Returns false, on all members alike, if it is small or
 // they do not all see what it takes: the operands, and where a member writes to others the results.
-template <typename Work>
+template <typename MakeWork>
 bool MessageCommunicator::MeetDirectly(Group* group, const char* operation, TensorView x,
                                        TensorView out, int64_t argument0, int64_t argument1,
-                                       bool writes_to_others, Work work) {
-  static_assert(noexcept(work(nullptr)), "peers rely on this worker until all are done");
+                                       bool writes_to_others, MakeWork make_work) {
   const int n = group->size(), position = group->position;
   const int64_t num_bytes = std::max(x.numel(), out.numel()) * ElementBytes(x.dtype());
   if (n == 1 || num_bytes < kDirectBytes || !transport_->SeeTensors(group->ranks)) return false;
+  auto work = make_work();
+  static_assert(noexcept(work(nullptr)), "peers rely on this worker until all are done");
   Conversation conversation(this, group, operation, x, argument0, argument1);
   Places mine{transport_->PlaceOf(DataOf(x)), transport_->PlaceOf(DataOf(out))};
   if (!writes_to_others) mine.out = 0;
@@ -232,7 +229,7 @@ bool MessageCommunicator::MeetDirectly(Group* group, const char* operation, Tens
 
 void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
   if (MeetDirectly(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0, true,
-                   AllReduceWork(x, kind, group->size(), group->position)))
+                   [&] { return AllReduceWork(x, kind, group->size(), group->position); }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int64_t count = x.numel();
@@ -314,7 +311,7 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
   const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
   const int64_t block_bytes = extent[dim] * out_strides[dim];
   if (MeetDirectly(group, "all_gather", x, out, dim, 0, false,
-                   AllGatherWork(x, dim, out, group->size(), group->position)))
+                   [&] { return AllGatherWork(x, dim, out, group->size(), group->position); }))
     return;
   Conversation conversation(this, group, "all_gather", x, dim, 0);
   Round round(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
@@ -326,8 +323,9 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
 
 void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                         TensorView out) {
-  if (MeetDirectly(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind), false,
-                   ReduceScatterWork(x, dim, kind, out, group->size(), group->position)))
+  if (MeetDirectly(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind), false, [&] {
+        return ReduceScatterWork(x, dim, kind, out, group->size(), group->position);
+      }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const ReduceFunction reduce =
@@ -367,8 +365,9 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
 
 void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                    TensorView out) {
-  if (MeetDirectly(group, "all_to_all", x, out, split_dim, concat_dim, false,
-                   AllToAllWork(x, split_dim, concat_dim, out, group->size(), group->position)))
+  if (MeetDirectly(group, "all_to_all", x, out, split_dim, concat_dim, false, [&] {
+        return AllToAllWork(x, split_dim, concat_dim, out, group->size(), group->position);
+      }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int position = group->position;
@@ -390,7 +389,8 @@ void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, in
 
 void MessageCommunicator::Permute(Group* group, TensorView x, int source, int target,
                                   TensorView out) {
-  if (MeetDirectly(group, "permute", x, out, 0, 0, false, PermuteWork(x, source, group->position)))
+  if (MeetDirectly(group, "permute", x, out, 0, 0, false,
+                   [&] { return PermuteWork(x, source, group->position); }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const std::vector<int64_t> strides = RowMajorStrides(ShapeOf(x), element_bytes);

@@ -52,9 +52,10 @@ class MessageCommunicator : public Communicator {
   class Round;
   class Conversation;
 
-  template <typename Work>
+  template <typename MakeWork>
   bool MeetDirectly(Group* group, const char* operation, TensorView x, TensorView out,
-                    int64_t argument0, int64_t argument1, bool writes_to_others, Work work);
+                    int64_t argument0, int64_t argument1, bool writes_to_others,
+                    MakeWork make_work);
   void SendBox(const TransferPlan& plan, int peer, const MemoryBox& box);
   void ReceiveBox(const TransferPlan& plan, int peer, const MemoryBox& box);
 

@@ -26,6 +26,7 @@
 #include "runtime/cpu/process_backend.h"
 #include "runtime/cpu/shared_memory.h"
 #include "runtime/session_state.h"
+#include "runtime/shard.h"
 #include "runtime/step.h"
 #include "runtime/worker_context.h"
 
@@ -149,6 +150,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              const WorkTime time =
                  RunStep(worker->worker, {step, call}, name, function, arguments, &result);
              return ffi::Array<ffi::Any>({result, time.begin, time.received, time.end});
+           })
+      .def("distir.runtime.process_worker_new_argument",
+           [](const WorkerPtr& worker, const ffi::Shape& shape, DLDataType dtype) {
+             return NewArgument(shape, dtype, &worker->worker->communicator());
            })
       .def("distir.runtime.process_worker_fail",
            [](const WorkerPtr& worker, const ffi::String& name, const ffi::String& kind,
