@@ -10,66 +10,80 @@ import ctypes
 import importlib
 import importlib.metadata
 import os
-import re
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from distir_ext._version import __version__
 
 SUPPORTED_TVM = ">=0.27,<0.28"
-_FIRST_SUPPORTED = (0, 27)
-_FIRST_UNSUPPORTED = (0, 28)
+# The line that the wheel of TVM 0.27 was built with. TVM itself accepts later ones, and crashes with
+# them: in save_json, pickle, deepcopy, and in the schedules of float16 products (docs/tvm.md).
+SUPPORTED_TVM_FFI = ">=0.1.14.post0,<0.1.15"
 
 _LIBRARY_NAME = "libdistir_ext.so"
 _LIBRARY_VARIABLE = "DISTIR_EXT_LIBRARY"
+_ADVICE = f"pip install 'apache-tvm{SUPPORTED_TVM}' 'apache-tvm-ffi{SUPPORTED_TVM_FFI}'"
 
 
-def installed_tvm_version() -> str | None:
-    """The version of TVM that ``import tvm`` will give, without importing it where possible.
-
-    Returns:
-        For example ``"0.27.0.post1"``, or None if there is no TVM.
-    """
+def _installed_version(distribution: str, module: str) -> str | None:
+    """The version that importing the module will give, without importing it where possible."""
     try:
-        return importlib.metadata.version("apache-tvm")
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         pass
-    try:
-        tvm = importlib.import_module("tvm")  # a source build on PYTHONPATH has no metadata
+    try:  # a source build on PYTHONPATH has no metadata
+        return str(getattr(importlib.import_module(module), "__version__", "unknown"))
     except ModuleNotFoundError:
         return None
-    return str(getattr(tvm, "__version__", "unknown"))
 
 
-def check_tvm_version() -> str:
-    """Checks that the installed TVM is one this package works with.
+def _fault(found: str, supported: str) -> str | None:
+    """What is wrong with a version, or None if it is supported."""
+    try:
+        version = Version(found)
+    except InvalidVersion:
+        return "is not a version number that can be compared"
+    # A development version counts as the release that it leads to.
+    release = Version(version.base_version) if version.is_prerelease else version
+    if release in SpecifierSet(supported):
+        return None
+    lowest = min(Version(s.version) for s in SpecifierSet(supported) if s.operator == ">=")
+    return "is too old" if release < lowest else "is too new"
+
+
+def check_versions() -> str:
+    """Checks that the installed TVM and tvm-ffi are ones that this package works with.
 
     Returns:
-        The version found.
+        The version of TVM.
 
     Raises:
-        ImportError: TVM is missing, too old or too new; names what was found and what is supported.
+        ImportError: One of them is missing, too old or too new. The message names what was found,
+            what is supported and the command that installs it.
     """
-    found = installed_tvm_version()
-    advice = f"install a supported one with: pip install 'apache-tvm{SUPPORTED_TVM}'"
-    if found is None:
+    tvm = _installed_version("apache-tvm", "tvm")
+    if tvm is None:
         raise ImportError(
             f"distir_ext {__version__} needs TVM (apache-tvm {SUPPORTED_TVM}), and none is "
-            f"installed; {advice}"
+            f"installed; install it with: {_ADVICE}"
         )
-    match = re.match(r"v?(\d+)\.(\d+)", found)
-    release = (int(match[1]), int(match[2])) if match else None
-    if release is not None and _FIRST_SUPPORTED <= release < _FIRST_UNSUPPORTED:
-        return found
-    if release is None:
-        judgement = "is not a version number that can be compared"
-    elif release < _FIRST_SUPPORTED:
-        judgement = "is too old"
-    else:
-        judgement = "is too new"
-    raise ImportError(
-        f"distir_ext {__version__} supports apache-tvm {SUPPORTED_TVM}; the installed TVM {found} "
-        f"{judgement}; {advice}"
-    )
+    ffi = _installed_version("apache-tvm-ffi", "tvm_ffi")
+    wrong = [
+        f"supports {distribution} {supported}; the installed {name} {found} {fault}"
+        for distribution, name, found, supported in [
+            ("apache-tvm", "TVM", tvm, SUPPORTED_TVM),
+            ("apache-tvm-ffi", "tvm-ffi", ffi or "unknown", SUPPORTED_TVM_FFI),
+        ]
+        if (fault := _fault(found, supported)) is not None
+    ]
+    if wrong:
+        raise ImportError(
+            f"distir_ext {__version__} {', and '.join(wrong)}; install what is supported with: "
+            f"{_ADVICE}"
+        )
+    return tvm
 
 
 def library_path() -> Path:
@@ -96,7 +110,7 @@ def library_path() -> Path:
 
 
 def _load() -> None:
-    found = check_tvm_version()
+    found = check_versions()
     tvm_ffi = importlib.import_module("tvm_ffi")
     importlib.import_module("tvm")  # registers the functions that the library resolves
 

@@ -31,7 +31,7 @@ namespace ir {
   static bool Is(const ffi::ObjectRef& object) { return GetKind().Matches(object.get()); } \
   static Name Cast(const ffi::ObjectRef& object) {                                         \
     if (!Is(object)) return Name();                                                        \
-    return Name(ffi::detail::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(object));   \
+    return Name(ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(object));   \
   }
 
 class Node : public ffi::ObjectRef {

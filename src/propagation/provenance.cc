@@ -168,7 +168,7 @@ void Remember(const ir::Function& function, std::shared_ptr<const ProgramRecord>
     }
     store.sweep_at = 2 * store.entries.size() + 64;
   }
-  auto pointer = ffi::detail::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(function);
+  auto pointer = ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(function);
   store.entries[function.get()] = {
       ffi::WeakObjectPtr<ffi::Object>(pointer), std::move(record), instance.slot_offset,
       static_cast<int>(instance.graph->slots.size()), std::move(disagreements)};

@@ -14,18 +14,21 @@ from distir_ext import _library
 real_import_module = importlib.import_module
 
 
-def install_version(monkeypatch, found):
-    """Makes the lookup find this version of apache-tvm, or no TVM at all for None."""
+FFI = "0.1.14.post1"
+
+
+def install_versions(monkeypatch, tvm, ffi=FFI):
+    """Makes the lookup find these versions, or nothing at all for None."""
+    versions = {"apache-tvm": tvm, "apache-tvm-ffi": ffi}
 
     def version(name):
-        assert name == "apache-tvm"
-        if found is None:
+        if versions[name] is None:
             raise importlib.metadata.PackageNotFoundError(name)
-        return found
+        return versions[name]
 
     def import_module(name, package=None):
-        if name == "tvm":
-            raise ModuleNotFoundError("No module named 'tvm'", name="tvm")
+        if name in ("tvm", "tvm_ffi"):
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
         return real_import_module(name, package)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
@@ -34,8 +37,14 @@ def install_version(monkeypatch, found):
 
 @pytest.mark.parametrize("found", ["0.27.0", "0.27.0.post1", "0.27.9", "0.27.dev12", "v0.27.1"])
 def test_supported_version_passes(monkeypatch, found):
-    install_version(monkeypatch, found)
-    assert _library.check_tvm_version() == found
+    install_versions(monkeypatch, found)
+    assert _library.check_versions() == found
+
+
+@pytest.mark.parametrize("found", ["0.1.14.post0", "0.1.14.post1", "0.1.14.post7"])
+def test_supported_tvm_ffi_passes(monkeypatch, found):
+    install_versions(monkeypatch, "0.27.0.post1", found)
+    assert _library.check_versions() == "0.27.0.post1"
 
 
 @pytest.mark.parametrize(
@@ -51,24 +60,54 @@ def test_supported_version_passes(monkeypatch, found):
     ],
 )
 def test_unsupported_version_is_named_with_the_supported_range(monkeypatch, found, judgement):
-    install_version(monkeypatch, found)
+    install_versions(monkeypatch, found)
     with pytest.raises(ImportError) as raised:
-        _library.check_tvm_version()
+        _library.check_versions()
     message = str(raised.value)
     assert judgement in message
     assert ">=0.27,<0.28" in message
     assert "pip install 'apache-tvm>=0.27,<0.28'" in message
 
 
+@pytest.mark.parametrize(
+    ("found", "judgement"),
+    [
+        ("0.1.13", "too old"),
+        ("0.1.14", "too old"),
+        ("0.1.15", "too new"),
+        ("0.1.15.post2", "too new"),
+        ("0.2.0", "too new"),
+    ],
+)
+def test_tvm_ffi_that_tvm_was_not_built_with_is_refused(monkeypatch, found, judgement):
+    install_versions(monkeypatch, "0.27.0.post1", found)
+    with pytest.raises(ImportError) as raised:
+        _library.check_versions()
+    message = str(raised.value)
+    assert f"the installed tvm-ffi {found} is {judgement}" in message
+    assert "the installed TVM" not in message
+    assert message.endswith(
+        "pip install 'apache-tvm>=0.27,<0.28' 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'"
+    )
+
+
+def test_both_versions_are_judged_in_one_message(monkeypatch):
+    install_versions(monkeypatch, "0.28.0", "0.1.16")
+    with pytest.raises(ImportError) as raised:
+        _library.check_versions()
+    assert "the installed TVM 0.28.0 is too new" in str(raised.value)
+    assert "the installed tvm-ffi 0.1.16 is too new" in str(raised.value)
+
+
 def test_tvm_without_metadata_is_asked_for_its_version(monkeypatch):
-    install_version(monkeypatch, None)
+    install_versions(monkeypatch, None)
 
     class SourceBuild:
         __version__ = "0.21.0"
 
     monkeypatch.setattr(importlib, "import_module", lambda name: SourceBuild)
     with pytest.raises(ImportError, match=r"the installed TVM 0\.21\.0 is too old"):
-        _library.check_tvm_version()
+        _library.check_versions()
 
 
 def run_import(prologue):
@@ -83,7 +122,10 @@ def last_line(result):
 
 
 def test_import_of_the_package_fails_with_the_message_alone():
-    result = run_import("importlib.metadata.version = lambda name: '0.28.1'")
+    result = run_import(
+        "real = importlib.metadata.version\n"
+        "importlib.metadata.version = lambda name: '0.28.1' if name == 'apache-tvm' else real(name)"
+    )
     assert result.returncode == 1
     assert last_line(result).startswith("ImportError: distir_ext")
     assert "the installed TVM 0.28.1 is too new" in last_line(result)

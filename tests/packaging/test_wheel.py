@@ -45,13 +45,23 @@ def test_versions_agree():
     assert f"## [{distir_ext.__version__}]" in changelog
 
 
-def test_dependencies_and_check_name_the_same_tvm():
-    (specifier,) = (
-        match[1]
-        for requirement in DISTRIBUTION.requires
-        if (match := re.match(r"apache-tvm([<>=].*)", requirement))
-    )
-    assert sorted(specifier.split(",")) == sorted(_library.SUPPORTED_TVM.split(","))
+@pytest.mark.parametrize(
+    ("distribution", "supported"),
+    [
+        ("apache-tvm", _library.SUPPORTED_TVM),
+        ("apache-tvm-ffi", _library.SUPPORTED_TVM_FFI),
+    ],
+)
+def test_dependencies_build_and_check_name_the_same_versions(distribution, supported):
+    def specifiers_in(requirements):
+        found = (re.match(rf"{distribution}([<>=][^;]*)", each) for each in requirements)
+        return [match[1].split(",") for match in found if match]
+
+    (specifier,) = specifiers_in(DISTRIBUTION.requires)
+    assert sorted(specifier) == sorted(supported.split(","))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for stated in specifiers_in(re.findall(r'"([^"\s]+)"', project)):
+        assert stated == supported.split(",")
 
 
 def test_command_is_installed():
