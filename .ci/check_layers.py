@@ -2,7 +2,7 @@
 
 C++: a file includes only from its own folder and from folders above it in LAYERS; the runtime
 includes only support and runtime, and no backend includes another; only src/ir reads objects by
-reflection; the only TVM headers are those of tvm-ffi.
+reflection and names attributes of TVM's operators; the only TVM headers are those of tvm-ffi.
 
 Python: no import cycle in the package, and a private module imports only private ones.
 
@@ -28,6 +28,7 @@ LAYERS = (
     "propagation",
     "expand",
     "padding",
+    "ops",
     "redistribute",
     "lower",
     "optimize",
@@ -42,6 +43,7 @@ REFLECTION = re.compile(
     r"\b(?:GetFieldInfo|FieldGetter|FieldSetter|ForEachFieldInfo\w*|GetMethod|"
     r"TVMFFIFieldInfo|TVMFFIGetTypeInfo|reflection/accessor\.h)\b"
 )
+OPERATOR_ATTRS = re.compile(r'"relax\.(?:attrs|op)\.[^"]*"')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -71,6 +73,8 @@ def check_includes(root: Path) -> Iterator[str]:
         for number, line in enumerate(code.split("\n"), start=1):
             if folder != "ir" and (match := REFLECTION.search(line)):
                 yield f"{where}:{number}: {match[0]} is for src/ir only"
+            if folder != "ir" and (match := OPERATOR_ATTRS.search(line)):
+                yield f"{where}:{number}: {match[0]} is declared in src/ir only"
             if include := INCLUDE.match(line):
                 problem = check_include(source, parts, allowed, include[1], include[2])
                 if problem:

@@ -18,8 +18,8 @@ from packaging.version import InvalidVersion, Version
 from distir_ext._version import __version__
 
 SUPPORTED_TVM = ">=0.27,<0.28"
-# The line that the wheel of TVM 0.27 was built with. TVM itself accepts later ones, and crashes with
-# them: in save_json, pickle, deepcopy, and in the schedules of float16 products (docs/tvm.md).
+# The line that the wheel of TVM 0.27 was built with. TVM itself accepts later ones, and crashes
+# with them: in save_json, pickle, deepcopy, and in the schedules of float16 products (docs/tvm.md).
 SUPPORTED_TVM_FFI = ">=0.1.14.post0,<0.1.15"
 
 _LIBRARY_NAME = "libdistir_ext.so"

@@ -2,21 +2,8 @@
 
 #include <tvm/ffi/error.h>
 
-#include <map>
-#include <string>
-#include <unordered_map>
-
 namespace distir {
 namespace expand {
-
-namespace {
-
-std::map<std::string, Algorithm>& Algorithms() {
-  static std::map<std::string, Algorithm> algorithms;
-  return algorithms;
-}
-
-}  // namespace
 
 bool SpecialCall::IsSpecial(size_t operand, int dim) const {
   for (int f : rule.operands[operand][dim]) {
@@ -35,20 +22,9 @@ const mesh::AxisList& SpecialCall::SpecialAxes() const {
   TVM_FFI_UNREACHABLE();
 }
 
-AlgorithmTable::AlgorithmTable(std::initializer_list<std::pair<const char*, Algorithm>> entries) {
-  for (const auto& [op, algorithm] : entries) Algorithms()[op] = algorithm;
-}
-
-Algorithm FindAlgorithm(const ir::Expr& op) {
-  if (!ir::Op::Is(op)) return nullptr;
-  // Operators are unique objects, never freed, so the pointer is a key.
-  static thread_local std::unordered_map<const ffi::Object*, Algorithm> cache;
-  auto it = cache.find(op.get());
-  if (it == cache.end()) {
-    auto found = Algorithms().find(ir::Op::Cast(op).name());
-    it = cache.emplace(op.get(), found == Algorithms().end() ? nullptr : found->second).first;
-  }
-  return it->second;
+rules::Decomposition FindDecomposition(const ir::Expr& op) {
+  const rules::Operator* record = rules::FindOperator(op);
+  return record == nullptr ? nullptr : record->decomposition;
 }
 
 std::vector<int> Marked(const std::vector<bool>& mask) {

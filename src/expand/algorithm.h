@@ -14,12 +14,11 @@
 #ifndef DISTIR_EXPAND_ALGORITHM_H_
 #define DISTIR_EXPAND_ALGORITHM_H_
 
-#include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "expand/writer.h"
 #include "rules/infer_type.h"
+#include "rules/operator.h"
 
 namespace distir {
 namespace expand {
@@ -40,17 +39,8 @@ struct SpecialCall {
   const mesh::AxisList& SpecialAxes() const;
 };
 
-/*! \brief Writes the call by parts; its value, or a tuple where the call has several results. */
-using Algorithm = ir::Expr (*)(const SpecialCall& call, Writer* writer);
-
-/*! \brief Enters algorithms by operator when the library is loaded. */
-class AlgorithmTable {
- public:
-  AlgorithmTable(std::initializer_list<std::pair<const char*, Algorithm>> entries);
-};
-
-/*! \brief The algorithm of an operator, or null. */
-Algorithm FindAlgorithm(const ir::Expr& op);
+/*! \brief The decomposition of an operator, or null. */
+rules::Decomposition FindDecomposition(const ir::Expr& op);
 
 /*! \brief The dimensions that a mask marks. */
 std::vector<int> Marked(const std::vector<bool>& mask);

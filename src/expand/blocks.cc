@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
 #include "ir/symbolic.h"
 
 namespace distir {
@@ -10,20 +11,11 @@ namespace expand {
 
 namespace {
 
-const ir::GlobalFunction kAdd("relax.op.add");
-const ir::GlobalFunction kEqual("relax.op.equal");
-const ir::GlobalFunction kFloorDivide("relax.op.floor_divide");
-const ir::GlobalFunction kFloorMod("relax.op.floor_mod");
-const ir::GlobalFunction kLogicalAnd("relax.op.logical_and");
-const ir::GlobalFunction kMultiply("relax.op.multiply");
-const ir::GlobalFunction kPermuteDims("relax.op.permute_dims");
-const ir::GlobalFunction kStridedSlice("relax.op.strided_slice");
-
 constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 ir::Expr Permute(const ir::Expr& x, const std::vector<int64_t>& order, Writer* w) {
   if (std::is_sorted(order.begin(), order.end())) return x;
-  return w->Write(kPermuteDims, x, ffi::Array<int64_t>(order.begin(), order.end()));
+  return w->Write(ir::make::kPermuteDims, x, ffi::Array<int64_t>(order.begin(), order.end()));
 }
 
 /*! \brief The dimensions of a tensor with those from `begin` on split, and their order with all
@@ -70,7 +62,7 @@ ir::Expr ShardsBack(const ir::Expr& x, const ffi::Array<ir::Expr>& shape, int be
 
 ir::Expr Cut(const ir::Expr& x, int dim, int64_t begin, int64_t end, Writer* w) {
   auto one = [](int64_t value) { return ir::MakeTuple({ir::MakeInt(value)}); };
-  return w->Write(kStridedSlice, x, one(dim), one(begin), one(end), one(1), false);
+  return w->Write(ir::make::kStridedSlice, x, one(dim), one(begin), one(end), one(1), false);
 }
 
 std::vector<ir::Expr> Columns(const ir::Expr& x, Writer* w) {
@@ -121,14 +113,16 @@ Blocks::Places Blocks::Find(const std::vector<ir::Expr>& positions, Writer* w) c
     if (!axes_[i].empty()) {
       ir::Expr length = w->Scalar(static_cast<double>(lengths_[i]), dtype);
       ir::Expr own = w->Cast(w->ShardIndex(axes_[i], of_shards[next++], rank), dtype);
-      ir::Expr is_own = w->Write(kEqual, w->Write(kFloorDivide, place, length), own);
-      found.is_own = found.is_own.defined() ? w->Write(kLogicalAnd, found.is_own, is_own) : is_own;
-      place = w->Write(kFloorMod, place, length);
+      ir::Expr is_own =
+          w->Write(ir::make::kEqual, w->Write(ir::make::kFloorDivide, place, length), own);
+      found.is_own =
+          found.is_own.defined() ? w->Write(ir::make::kLogicalAnd, found.is_own, is_own) : is_own;
+      place = w->Write(ir::make::kFloorMod, place, length);
     }
     stride /= lengths_[i];
     if (stride > 1)
-      place = w->Write(kMultiply, place, w->Scalar(static_cast<double>(stride), dtype));
-    found.place = found.place.defined() ? w->Write(kAdd, found.place, place) : place;
+      place = w->Write(ir::make::kMultiply, place, w->Scalar(static_cast<double>(stride), dtype));
+    found.place = found.place.defined() ? w->Write(ir::make::kAdd, found.place, place) : place;
   }
   return found;
 }

@@ -67,7 +67,7 @@ std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& targ
   decided.factors.resize(rule.factors.size());
   rules::Project(rule, rule.results[0], *sharding, &decided.factors);
   decided.results = {*sharding};
-  return Creation{call, FindAlgorithm(call.op()), std::move(rule), std::move(decided),
+  return Creation{call, FindDecomposition(call.op()), std::move(rule), std::move(decided),
                   target.device_mesh()};
 }
 
@@ -81,7 +81,7 @@ Creations::Creations(const ir::Function& function, op::MeshTable* meshes) {
     if (!call.defined()) return;
     if (!ir::IsOp(call.op(), "relax.dist.redistribute")) {
       bool is_tensor = ir::TensorType::Is(call.ty()) || ir::DTensorType::Is(call.ty());
-      if (is_tensor && FindAlgorithm(call.op()) != nullptr)
+      if (is_tensor && FindDecomposition(call.op()) != nullptr)
         calls.emplace(binding.var().get(), call);
       return;
     }

@@ -26,7 +26,7 @@ namespace expand {
 /*! \brief A call, and which shards of its result are made. */
 struct Creation {
   ir::Call call;
-  Algorithm algorithm;
+  rules::Decomposition decomposition;
   rules::FactorRule rule;
   rules::CallSharding sharding;
   ir::DeviceMesh view;  // of the redistribution

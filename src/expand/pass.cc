@@ -29,14 +29,14 @@ bool IsOnDTensors(const ir::Call& call) {
 
 /*! \brief A call that has to be expanded. */
 struct Found {
-  Algorithm algorithm;
+  rules::Decomposition decomposition;
   rules::FactorRule rule;
   rules::InferredCall inferred;
 };
 
 std::optional<Found> Find(const ir::Call& call, op::MeshTable* meshes) {
-  Algorithm algorithm = FindAlgorithm(call.op());
-  if (algorithm == nullptr || !IsOnDTensors(call)) return std::nullopt;
+  rules::Decomposition decomposition = FindDecomposition(call.op());
+  if (decomposition == nullptr || !IsOnDTensors(call)) return std::nullopt;
   ir::Type global_ty = rules::StripDistribution(call.ty());
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
   bool has_special = std::any_of(
@@ -45,7 +45,7 @@ std::optional<Found> Find(const ir::Call& call, op::MeshTable* meshes) {
   if (!has_special) return std::nullopt;
   rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, meshes);
   if (!inferred.sharding.is_special) return std::nullopt;
-  return Found{algorithm, std::move(rule), std::move(inferred)};
+  return Found{decomposition, std::move(rule), std::move(inferred)};
 }
 
 /*! \brief Whether a dimension of a special factor does not divide into its shards. */
@@ -77,7 +77,7 @@ class Expander : public ir::FunctionRewriter {
     bool may = false;
     ir::VisitBindings(function.body(), [&may](const ir::Binding& binding) {
       ir::Call call = ir::BoundCall(binding);
-      may = may || (call.defined() && FindAlgorithm(call.op()) != nullptr);
+      may = may || (call.defined() && FindDecomposition(call.op()) != nullptr);
     });
     return may;
   }
@@ -103,7 +103,7 @@ class Expander : public ir::FunctionRewriter {
         writer.PlaceAll(RewriteAll(call.args()), inferred.sharding.operands);
     ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    ir::Expr result = found->algorithm({placed, found->rule, inferred.sharding}, &writer);
+    ir::Expr result = found->decomposition({placed, found->rule, inferred.sharding}, &writer);
     BindAs(var, result, inferred, &writer);
   }
 
@@ -124,7 +124,7 @@ class Expander : public ir::FunctionRewriter {
     const ir::Call& whole = creation.call;
     ir::Call call = ir::MakeCall(whole.ty(), whole.op(), RewriteAll(whole.args()), whole.attrs(),
                                  whole.ty_args(), whole.span());
-    ir::Expr result = creation.algorithm({call, creation.rule, creation.sharding}, &writer);
+    ir::Expr result = creation.decomposition({call, creation.rule, creation.sharding}, &writer);
     int root;
     result = writer.Placed(result, meshes_.ShardingOf(type, &root));
     if (!ir::StructurallyEqual(result.ty(), type))

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
 #include "ir/symbolic.h"
 #include "mesh/common_view.h"
 #include "op/collective.h"
@@ -17,14 +18,6 @@ namespace distir {
 namespace expand {
 
 namespace {
-
-const ir::GlobalFunction kAdd("relax.op.add");
-const ir::GlobalFunction kAstype("relax.op.astype");
-const ir::GlobalFunction kMultiply("relax.op.multiply");
-const ir::GlobalFunction kReshape("relax.op.reshape");
-const ir::GlobalFunction kExpandDims("relax.op.expand_dims");
-const ir::GlobalFunction kSqueeze("relax.op.squeeze");
-const ir::GlobalFunction kArange("relax.op.arange");
 
 ffi::Array<int64_t> ToArray(const std::vector<int>& values) {
   ffi::Array<int64_t> array;
@@ -77,19 +70,19 @@ ir::Expr Writer::Reduce(const ir::GlobalFunction& make, const ir::Expr& x,
 ir::Expr Writer::Cast(const ir::Expr& x, DLDataType dtype) {
   DLDataType now = DtypeOf(x);
   bool is_same = now.code == dtype.code && now.bits == dtype.bits && now.lanes == dtype.lanes;
-  return is_same ? x : Write(kAstype, x, dtype);
+  return is_same ? x : Write(ir::make::kAstype, x, dtype);
 }
 
 ir::Expr Writer::Reshape(const ir::Expr& x, const ffi::Array<ir::Expr>& shape) {
-  return Write(kReshape, x, ir::MakeShape(shape));
+  return Write(ir::make::kReshape, x, ir::MakeShape(shape));
 }
 
 ir::Expr Writer::ExpandDims(const ir::Expr& x, const std::vector<int>& dims) {
-  return dims.empty() ? x : Write(kExpandDims, x, ToArray(dims));
+  return dims.empty() ? x : Write(ir::make::kExpandDims, x, ToArray(dims));
 }
 
 ir::Expr Writer::Squeeze(const ir::Expr& x, const std::vector<int>& dims) {
-  return Write(kSqueeze, x, ToArray(dims));
+  return Write(ir::make::kSqueeze, x, ToArray(dims));
 }
 
 ir::Expr Writer::Field(const ir::Expr& tuple, int index) {
@@ -182,7 +175,7 @@ ir::Expr Writer::Named(const ir::Expr& x) {
 }
 
 ir::Expr Writer::Range(const ir::Expr& size, const mesh::AxisList& axes) {
-  ir::Call whole = kArange(ir::MakeInt(0), size, ir::MakeInt(1), kInt64).cast<ir::Call>();
+  ir::Call whole = ir::make::kArange(ir::MakeInt(0), size, ir::MakeInt(1), kInt64).cast<ir::Call>();
   ir::Type type = rules::InferGlobalType(whole);
   ir::Expr range = emit_(ir::MakeCall(type, whole.op(), whole.args(), whole.attrs()));
   mesh::Sharding sharding = mesh::Sharding::Replicated(1);
@@ -203,10 +196,10 @@ ir::Expr Writer::Positions(const mesh::AxisList& axes, const ir::Expr& size) {
   int64_t whole = ir::StaticDim(size), shards = mesh::NumShards(axes);
   if (whole < 0 || shards == 1) return Range(size, axes);
   int64_t length = whole / shards;
-  ir::Expr begin =
-      Write(kMultiply, ShardIndex(axes, 0, 2), Scalar(static_cast<double>(length), kInt64));
+  ir::Expr begin = Write(ir::make::kMultiply, ShardIndex(axes, 0, 2),
+                         Scalar(static_cast<double>(length), kInt64));
   ir::Expr within = Range(ir::MakeInt(length), {});
-  return Reshape(Write(kAdd, begin, within), {size});
+  return Reshape(Write(ir::make::kAdd, begin, within), {size});
 }
 
 ir::Expr Writer::Place(const ir::Call& call) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
 #include "ir/symbolic.h"
 
 namespace distir {
@@ -11,11 +12,6 @@ namespace lower {
 namespace {
 
 using mesh::CollectiveKind;
-
-const ir::GlobalFunction kReshape("relax.op.reshape");
-const ir::GlobalFunction kPermuteDims("relax.op.permute_dims");
-const ir::GlobalFunction kConcat("relax.op.concat");
-const ir::GlobalFunction kSplit("relax.op.split");
 
 using Sizes = std::vector<int64_t>;
 
@@ -50,7 +46,7 @@ class Emitter {
   ir::Expr Reshape(const ir::Expr& value, const Sizes& sizes) const {
     ir::TensorType type = Type(sizes);
     if (SizesOf(ir::TensorType::Cast(value.ty())) == sizes) return value;
-    return Bind(kReshape(value, type.shape()), type);
+    return Bind(ir::make::kReshape(value, type.shape()), type);
   }
   /*! \brief Moves a dimension; `sizes` are those of the value. */
   ir::Expr Move(const ir::Expr& value, Sizes sizes, int from, int to) const {
@@ -61,10 +57,12 @@ class Emitter {
     order.insert(order.begin() + to, from);
     Sizes moved;
     for (int64_t d : order) moved.push_back(sizes[d]);
-    return Bind(kPermuteDims(value, ffi::Array<int64_t>(order.begin(), order.end())), Type(moved));
+    return Bind(ir::make::kPermuteDims(value, ffi::Array<int64_t>(order.begin(), order.end())),
+                Type(moved));
   }
   ir::Expr Concat(const ffi::Array<ir::Expr>& values, int axis, const Sizes& sizes) const {
-    return Bind(kConcat(ir::MakeTuple(values), ffi::Optional<int64_t>(axis)), Type(sizes));
+    return Bind(ir::make::kConcat(ir::MakeTuple(values), ffi::Optional<int64_t>(axis)),
+                Type(sizes));
   }
   /*! \brief Cuts a value along an axis into parts of these widths. */
   ffi::Array<ir::Expr> Split(const ir::Expr& value, Sizes sizes, int axis,
@@ -79,7 +77,7 @@ class Emitter {
       types.push_back(Type(sizes));
     }
     ir::Expr tuple =
-        Bind(kSplit(value, cuts, static_cast<int64_t>(axis)), ir::MakeTupleType(types));
+        Bind(ir::make::kSplit(value, cuts, static_cast<int64_t>(axis)), ir::MakeTupleType(types));
     ffi::Array<ir::Expr> parts;
     for (size_t i = 0; i < widths.size(); ++i)
       parts.push_back(emit_(ir::MakeTupleGetItem(tuple, static_cast<int>(i))));

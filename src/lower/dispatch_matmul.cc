@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ir/build.h"
+#include "ir/operator_attrs.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
@@ -31,8 +32,6 @@ namespace lower {
 namespace ffi = tvm::ffi;
 
 namespace {
-
-const ir::AttrField kPermuteAxes("relax.attrs.PermuteDimsAttrs", "axes");
 
 const std::string kBuiltin = "distir.runtime.einsum";
 
@@ -247,7 +246,7 @@ class Analysis {
     ir::Expr source = call.args()[0];
     auto type = ir::TensorType::Cast(source.ty());
     if (!ir::Var::Is(source) || !type.defined() || type.ndim() < 0) return;
-    auto axes = rules::ReadAxes(kPermuteAxes(call.attrs()), type.ndim());
+    auto axes = rules::ReadAxes(ir::attrs::kPermuteDimsAxes(call.attrs()), type.ndim());
     if (!axes.has_value()) {
       axes.emplace();
       for (int d = type.ndim(); d-- > 0;) axes->push_back(d);

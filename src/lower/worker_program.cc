@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
+#include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/combined_collective.h"
@@ -21,6 +23,7 @@
 #include "op/segment_exchange.h"
 #include "rules/axes.h"
 #include "rules/infer_type.h"
+#include "rules/operator.h"
 #include "rules/registry.h"
 #include "rules/tir_rule.h"
 
@@ -124,16 +127,14 @@ bool IsPresent(const ir::Type& type, const WorkerContext& context) {
 
 namespace {
 
-const ir::AttrField kPermuteAxes("relax.attrs.PermuteDimsAttrs", "axes");
-const ir::GlobalFunction kReshape("relax.op.reshape");
-
 /*! \brief Whether a permutation only moves dimensions of size 1, as those of a worker's shards are:
  * then it copies nothing. */
 bool KeepsOrder(const ir::Call& permute) {
   auto type = ir::TensorType::Cast(permute.args()[0].ty());
   if (!ir::HasKnownShape(type)) return false;
   const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
-  auto axes = rules::ReadAxes(kPermuteAxes(permute.attrs()), static_cast<int>(shape.size()));
+  auto axes =
+      rules::ReadAxes(ir::attrs::kPermuteDimsAxes(permute.attrs()), static_cast<int>(shape.size()));
   if (!axes) return false;
   int last = -1;
   for (int axis : *axes) {
@@ -402,28 +403,29 @@ class WorkerProgram : public ir::FunctionRewriter {
     if (auto cache = op::CacheCall(call)) return LowerCacheCall(var, call, *cache);
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     if (rules::KernelTable::IsKernelCall(call.op())) args.Set(0, context_.kernels->Localize(call));
-    const rules::RuleEntry* entry = rules::FindRule(call.op());
+    const rules::Operator* record = rules::FindOperator(call.op());
     if (auto result = ir::DTensorType::Cast(var.ty());
-        entry != nullptr && entry->shape_argument >= 0 && result.defined() &&
+        record != nullptr && record->shape_argument >= 0 && result.defined() &&
         ir::HasKnownShape(result.tensor_ty())) {
-      args.Set(entry->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
+      args.Set(record->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
     }
     ffi::Array<ir::Type> ty_args;
     for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
     ir::Type type = types_.Local(call.ty());
     ir::Call local = ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
     if (ir::IsOp(call.op(), "relax.permute_dims") && KeepsOrder(local)) {
-      ir::Expr reshaped = kReshape(args[0], ir::TensorType::Cast(type).shape()).cast<ir::Expr>();
+      ir::Expr reshaped =
+          ir::make::kReshape(args[0], ir::TensorType::Cast(type).shape()).cast<ir::Expr>();
       ir::SetType(reshaped, type);
       Bind(var, reshaped);
       return;
     }
-    if (entry != nullptr && (entry->local_attrs != nullptr || entry->local_args != nullptr)) {
+    if (record != nullptr && (record->local_attrs != nullptr || record->local_args != nullptr)) {
       rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
       rules::OpView part = rules::ViewCall(local, type);
-      if (entry->local_args != nullptr) args = entry->local_args(whole, part);
+      if (record->local_args != nullptr) args = record->local_args(whole, part);
       ir::Node attrs =
-          entry->local_attrs != nullptr ? entry->local_attrs(whole, part) : call.attrs();
+          record->local_attrs != nullptr ? record->local_attrs(whole, part) : call.attrs();
       local = ir::MakeCall(type, call.op(), args, attrs, ty_args, call.span());
     }
     Bind(var, local);

@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
+#include "ir/operator_attrs.h"
 #include "ir/registration.h"
 #include "ir/symbolic.h"
 #include "op/mesh_table.h"
@@ -42,11 +44,6 @@ const char* Description(CollectiveKind kind) {
   }
   return "";
 }
-
-const ir::AttrField kDistributionMesh("relax.attrs.DistributionAttrs", "device_mesh");
-const ir::AttrField kDistributionPlacement("relax.attrs.DistributionAttrs", "placement");
-const ir::GlobalFunction kRedistribute("relax.op.dist.redistribute");
-const ir::GlobalFunction kAnnotateSharding("relax.op.dist.annotate_sharding");
 
 std::optional<CollectiveKind> KindOf(const ir::Expr& op, const std::string& prefix) {
   if (!ir::Op::Is(op)) return std::nullopt;
@@ -116,20 +113,21 @@ bool CanCombine(CollectiveKind kind) {
 }
 
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target) {
-  ir::Call call = kRedistribute(value, target.device_mesh(), target.placement()).cast<ir::Call>();
+  ir::Call call =
+      ir::make::kDistRedistribute(value, target.device_mesh(), target.placement()).cast<ir::Call>();
   ir::SetType(call, target);
   return call;
 }
 
 ir::Call MakeAnnotation(const ir::Expr& value, const ir::DeviceMesh& mesh,
                         const ir::Placement& placement) {
-  ir::Call call = kAnnotateSharding(value, mesh, placement).cast<ir::Call>();
+  ir::Call call = ir::make::kDistAnnotateSharding(value, mesh, placement).cast<ir::Call>();
   ir::SetType(call, value.ty());
   return call;
 }
 
 ir::DeviceMesh TargetMesh(const ir::Call& call) {
-  ffi::Any value = kDistributionMesh(call.attrs());
+  ffi::Any value = ir::attrs::kDistributionDeviceMesh(call.attrs());
   if (value == nullptr) value = ir::GetAttr(call.attrs(), "device_mesh");
   ir::DeviceMesh mesh = ir::DeviceMesh::Cast(value.cast<ffi::ObjectRef>());
   DISTIR_REQUIRE(mesh.defined(), ValueError)
@@ -138,7 +136,7 @@ ir::DeviceMesh TargetMesh(const ir::Call& call) {
 }
 
 ir::Placement TargetPlacement(const ir::Call& call) {
-  ffi::Any value = kDistributionPlacement(call.attrs());
+  ffi::Any value = ir::attrs::kDistributionPlacement(call.attrs());
   if (value == nullptr) value = ir::GetAttr(call.attrs(), "placement");
   ir::Placement placement = ir::Placement::Cast(value.cast<ffi::ObjectRef>());
   DISTIR_REQUIRE(placement.defined(), ValueError)

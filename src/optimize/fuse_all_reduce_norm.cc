@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/operator_attrs.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
 #include "optimize/optimization.h"
@@ -20,9 +21,6 @@ namespace distir {
 namespace optimize {
 
 namespace {
-
-const ir::AttrField kAxes("relax.attrs.RMSNormAttrs", "axes");
-const ir::AttrField kEpsilon("relax.attrs.RMSNormAttrs", "epsilon");
 
 /*! \brief Whether the runtime that the program is lowered for has the operator. */
 bool IsOffered(const std::string& ccl) {
@@ -74,7 +72,7 @@ class NormFusion {
     ir::Expr fused = listing_.InsertBefore(
         sum, sum->var.name(),
         op::MakeFusedNorm(reduction.args()[0], residual, weight, type, op::ReduceAxes(reduction),
-                          kEpsilon(norm_call.attrs()).cast<double>()));
+                          ir::attrs::kRMSNormEpsilon(norm_call.attrs()).cast<double>()));
     listing_.SetValue(sum, ir::MakeTupleGetItem(fused, 0));
     listing_.SetValue(norm, ir::MakeTupleGetItem(fused, 1));
     listing_.DropUnused(line);
@@ -90,7 +88,7 @@ class NormFusion {
           !ir::IsOp(call.op(), "relax.nn.rms_norm") || !call.args()[0].same_as(sum->var) ||
           !ir::StructurallyEqual(call.ty(), type))
         continue;
-      auto axes = kAxes(call.attrs()).cast<ffi::Array<int64_t>>();
+      auto axes = ir::attrs::kRMSNormAxes(call.attrs()).cast<ffi::Array<int64_t>>();
       int64_t last = type.tensor_ty().ndim() - 1;
       if (axes.size() == 1 && (axes[0] == -1 || axes[0] == last)) return user;
     }

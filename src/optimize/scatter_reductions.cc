@@ -22,6 +22,7 @@
 #include "optimize/resharding.h"
 #include "redistribute/partial.h"
 #include "rules/infer_type.h"
+#include "rules/operator.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
 
@@ -99,7 +100,7 @@ class SliceHoisting {
   /*! \brief How the call computes only the part of its result that `target` states; nullopt if it
    * cannot. An operand that stays as it is has a null type. */
   std::optional<SlicedCall> Slice(const ir::Call& call, const ir::DTensorType& target) {
-    if (rules::FindRule(call.op()) == nullptr || !ir::DTensorType::Is(call.ty()))
+    if (rules::FindOperator(call.op()) == nullptr || !ir::DTensorType::Is(call.ty()))
       return std::nullopt;
     for (const ir::Expr& arg : call.args()) {
       if (ir::Tuple::Is(arg) || ir::TupleType::Is(arg.ty()) || ir::TensorType::Is(arg.ty()))

@@ -7,6 +7,7 @@
 #include "ir/build.h"
 #include "op/collective.h"
 #include "rules/infer_type.h"
+#include "rules/operator.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
 
@@ -126,7 +127,7 @@ bool ShardRegion::OnlySlices(const Sharding& from, const Sharding& to,
 bool ShardRegion::AddCall(Line* line) {
   auto call = ir::Call::Cast(line->value);
   if (!call.defined() || line->cast.defined() || !IsPure(call) || !ir::Op::Is(call.op()) ||
-      rules::FindRule(call.op()) == nullptr)
+      rules::FindOperator(call.op()) == nullptr)
     return false;
   auto type = ir::DTensorType::Cast(call.ty());
   if (!type.defined() || !type.device_mesh().same_as(view_)) return false;

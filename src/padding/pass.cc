@@ -20,6 +20,7 @@
 #include "padding/padded_kernel.h"
 #include "padding/tail_writer.h"
 #include "rules/infer_type.h"
+#include "rules/operator.h"
 #include "rules/registry.h"
 #include "rules/tir_rule.h"
 #include "rules/user_rules.h"
@@ -122,8 +123,8 @@ class Padder : public TailWriter {
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     auto call = ir::Call::Cast(value);
     if (!call.defined()) return Rename(var, value);
-    if (const rules::RuleEntry* entry = rules::FindRule(call.op());
-        entry != nullptr && StatesSizes(*entry))
+    if (const rules::Operator* record = rules::FindOperator(call.op());
+        record != nullptr && StatesSizes(*record))
       sized_calls_.emplace(var.get(), call);
     bool is_uneven = types_.IsUneven(var.ty());
     for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || types_.IsUneven(arg.ty());
@@ -189,8 +190,9 @@ class Padder : public TailWriter {
   }
 
   /*! \brief Whether the call of an operator can be written for other sizes. */
-  static bool StatesSizes(const rules::RuleEntry& entry) {
-    return entry.shape_argument >= 0 || entry.local_attrs != nullptr || entry.local_args != nullptr;
+  static bool StatesSizes(const rules::Operator& record) {
+    return record.shape_argument >= 0 || record.local_attrs != nullptr ||
+           record.local_args != nullptr;
   }
 
   /*! \brief A value with more elements along dimensions that its call makes of nothing, as R.zeros
@@ -292,12 +294,13 @@ class Padder : public TailWriter {
         rules::KernelTable::IsKernelCall(call.op())
             ? PaddedKernelCall(call, *view.kernel, types_.Padded(var.ty()), args, extents)
             : PaddedCall(call, types_.Padded(var.ty()), args);
-    if (ir::IsOp(call.op(), "relax.mean")) {
+    if (const rules::Operator* record = rules::FindOperator(call.op());
+        record != nullptr && record->sum != nullptr) {
       int64_t count = 1;
       for (const rules::Factor& factor : rule.factors) {
         if (factor.kind == FactorKind::kReduction) count *= factor.size;
       }
-      if (IsReducedUneven(rule, operands[0])) return BindMean(var, padded, count);
+      if (IsReducedUneven(rule, operands[0])) return BindMean(var, padded, record->sum, count);
     }
     ir::Var result = Bind(var, padded);
     if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
@@ -360,16 +363,18 @@ class Padder : public TailWriter {
   }
 
   ir::Call PaddedCall(const ir::Call& call, const ir::Type& type, ffi::Array<ir::Expr> args) {
-    const rules::RuleEntry* entry = rules::FindRule(call.op());
-    if (entry->shape_argument >= 0)
-      args.Set(entry->shape_argument, ir::TensorType::Cast(rules::StripDistribution(type)).shape());
+    const rules::Operator* record = rules::FindOperator(call.op());
+    if (record->shape_argument >= 0)
+      args.Set(record->shape_argument,
+               ir::TensorType::Cast(rules::StripDistribution(type)).shape());
     ir::Call padded = ir::MakeCall(type, call.op(), args, call.attrs(), {}, call.span());
-    if (entry->local_attrs == nullptr && entry->local_args == nullptr) return padded;
+    if (record->local_attrs == nullptr && record->local_args == nullptr) return padded;
     // What states sizes of a worker's call states those of the padded one, too.
     rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
     rules::OpView part = rules::ViewCall(padded, rules::StripDistribution(type));
-    if (entry->local_args != nullptr) args = entry->local_args(whole, part);
-    ir::Node attrs = entry->local_attrs != nullptr ? entry->local_attrs(whole, part) : call.attrs();
+    if (record->local_args != nullptr) args = record->local_args(whole, part);
+    ir::Node attrs =
+        record->local_attrs != nullptr ? record->local_attrs(whole, part) : call.attrs();
     return ir::MakeCall(type, call.op(), args, attrs, {}, call.span());
   }
 
@@ -389,8 +394,8 @@ class Padder : public TailWriter {
     return false;
   }
 
-  void BindMean(const ir::Var& var, const ir::Call& mean, int64_t count) {
-    ir::Expr sum = Emit(var.name(), ir::MakeCall(mean.ty(), ir::GetOp("relax.sum"), mean.args(),
+  void BindMean(const ir::Var& var, const ir::Call& mean, const char* sum_op, int64_t count) {
+    ir::Expr sum = Emit(var.name(), ir::MakeCall(mean.ty(), ir::GetOp(sum_op), mean.args(),
                                                  mean.attrs(), {}, mean.span()));
     ir::Expr number = Number(count, ir::DTensorType::Cast(mean.ty()));
     Bind(var, ir::MakeCall(mean.ty(), ir::GetOp("relax.divide"), {sum, number}));

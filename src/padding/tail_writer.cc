@@ -3,6 +3,7 @@
 #include <tvm/ffi/error.h>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
 #include "ir/symbolic.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
@@ -13,14 +14,6 @@ namespace distir {
 namespace padding {
 
 namespace {
-
-const ir::GlobalFunction kArange("relax.op.arange");
-const ir::GlobalFunction kAstype("relax.op.astype");
-const ir::GlobalFunction kExpandDims("relax.op.expand_dims");
-const ir::GlobalFunction kLess("relax.op.less");
-const ir::GlobalFunction kPad("relax.op.nn.pad");
-const ir::GlobalFunction kSlice("relax.op.strided_slice");
-const ir::GlobalFunction kWhere("relax.op.where");
 
 constexpr DLDataType kBool{kDLBool, 8, 1};
 constexpr DLDataType kInt64{kDLInt, 64, 1};
@@ -92,19 +85,20 @@ ir::Expr TailWriter::Mask(const ir::DTensorType& padded, int dim, int64_t extent
   ir::TensorType positions_ty = ir::MakeTensorType({ir::MakeInt(size)}, kInt64);
   ir::Expr mask =
       Emit("positions",
-           Typed(kArange(ir::MakeInt(0), ir::MakeInt(size), ir::MakeInt(1), kInt64), positions_ty));
+           Typed(ir::make::kArange(ir::MakeInt(0), ir::MakeInt(size), ir::MakeInt(1), kInt64),
+                 positions_ty));
   mask = Emit("positions", op::MakeRedistribute(mask, On(padded, positions_ty, placement)));
   ir::Expr end = Scalar(ScalarOf(kInt64, extent), kInt64, padded);
   ffi::Array<ir::Expr> shape{ir::MakeInt(size)};
-  mask = Emit("inside",
-              Typed(kLess(mask, end), On(padded, ir::MakeTensorType(shape, kBool), placement)));
+  mask = Emit("inside", Typed(ir::make::kLess(mask, end),
+                              On(padded, ir::MakeTensorType(shape, kBool), placement)));
   if (dim + 1 < rank) {
     ffi::Array<int64_t> axes;
     for (int d = dim + 1; d < rank; ++d) {
       axes.push_back(d - dim);
       shape.push_back(ir::MakeInt(1));
     }
-    mask = Emit("inside", Typed(kExpandDims(mask, axes),
+    mask = Emit("inside", Typed(ir::make::kExpandDims(mask, axes),
                                 On(padded, ir::MakeTensorType(shape, kBool), placement)));
   }
   masks_.emplace(key, mask);
@@ -121,7 +115,7 @@ ir::Expr TailWriter::Filled(const ir::Expr& value, const ir::DTensorType& type,
   for (int dim : dims) {
     ir::Expr mask = Mask(padded, dim, ir::StaticDim(ir::ShapeOf(type.tensor_ty())[dim]));
     ir::Expr fill = Converted(FillOf(dtype, tail), padded);
-    filled = Emit(name, Typed(kWhere(mask, filled, fill), padded));
+    filled = Emit(name, Typed(ir::make::kWhere(mask, filled, fill), padded));
   }
   return filled;
 }
@@ -147,12 +141,13 @@ ir::Expr TailWriter::Resized(const ir::Expr& value, const rules::Sizes& extents)
     is_padded = is_padded || extents[d] > cut[d];
   }
   if (!axes.empty()) {
-    resized = Emit(name, Typed(kSlice(resized, ir::MakeTuple(axes), ir::MakeTuple(begin),
-                                      ir::MakeTuple(end), nullptr, false),
-                               WithExtents(type, cut)));
+    resized =
+        Emit(name, Typed(ir::make::kStridedSlice(resized, ir::MakeTuple(axes), ir::MakeTuple(begin),
+                                                 ir::MakeTuple(end), nullptr, false),
+                         WithExtents(type, cut)));
   }
   if (is_padded) {
-    resized = Emit(name, Typed(kPad(resized, widths, ffi::String("constant"), 0.0),
+    resized = Emit(name, Typed(ir::make::kNnPad(resized, widths, ffi::String("constant"), 0.0),
                                WithExtents(type, extents)));
   }
   return resized;
@@ -167,8 +162,8 @@ ir::Expr TailWriter::Converted(const ffi::Any& written, const ir::DTensorType& l
   ir::Expr scalar = Scalar(written, written_as, like);
   if (dtype == written_as) return scalar;
   std::vector<int> replica(like.device_mesh().shape().size(), -1);
-  return Emit("fill",
-              Typed(kAstype(scalar, dtype), On(like, ir::MakeTensorType({}, dtype), replica)));
+  return Emit("fill", Typed(ir::make::kAstype(scalar, dtype),
+                            On(like, ir::MakeTensorType({}, dtype), replica)));
 }
 
 }  // namespace padding

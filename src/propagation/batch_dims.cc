@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "ir/build.h"
+#include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/axes.h"
+#include "rules/operator.h"
 #include "rules/registry.h"
 
 namespace distir {
@@ -20,8 +22,6 @@ namespace ffi = tvm::ffi;
 namespace {
 
 using Dims = std::vector<ir::Expr>;
-
-const ir::AttrField kSoftmaxAxis("relax.attrs.SoftmaxAttrs", "axis");
 
 bool SameDims(const Dims& a, const Dims& b) {
   if (a.size() != b.size()) return false;
@@ -61,9 +61,10 @@ bool IsSoftmax(const ir::Call& call) {
 
 /*! \brief Whether a call computes every element of the first of three dimensions alone. */
 bool KeepsFirstDim(const ir::Call& call) {
-  if (IsSoftmax(call)) return rules::NormalizeAxis(kSoftmaxAxis.Int(call.attrs(), -1), 3) != 0;
-  const rules::RuleEntry* entry = rules::FindRule(call.op());
-  return entry != nullptr && std::string(entry->family).rfind("elementwise ", 0) == 0;
+  if (IsSoftmax(call))
+    return rules::NormalizeAxis(ir::attrs::kSoftmaxAxis.Int(call.attrs(), -1), 3) != 0;
+  const rules::Operator* record = rules::FindOperator(call.op());
+  return record != nullptr && record->is_elementwise;
 }
 
 /*! \brief Whether an operand is alike for everything that its first of three dimensions counts. */
@@ -217,7 +218,7 @@ class Writer : public ir::FunctionRewriter {
       args.push_back(apart[i] ? Separate(call.args()[i], batch) : Rewrite(call.args()[i]));
     ir::Node attrs = call.attrs();
     if (IsSoftmax(call)) {
-      const int64_t axis = rules::NormalizeAxis(kSoftmaxAxis.Int(attrs, -1), 3);
+      const int64_t axis = rules::NormalizeAxis(ir::attrs::kSoftmaxAxis.Int(attrs, -1), 3);
       attrs = ir::WithField(attrs, "axis", axis + static_cast<int64_t>(batch.size()) - 1);
     }
     ir::Type separate = ir::MakeTensorType(WithBatch(batch, KnownShape(var)), type);

@@ -5,12 +5,12 @@
 #include <map>
 #include <string>
 
+#include "ir/operator_attrs.h"
+
 namespace distir {
 namespace rules {
 
 namespace {
-
-const ir::AttrField kSubscripts("relax.attrs.EinsumAttrs", "subscripts");
 
 constexpr int kEllipsis = 256;
 
@@ -48,7 +48,7 @@ Labels ImplicitResult(const std::vector<Labels>& operands) {
 }  // namespace
 
 Equation ReadEquation(const ir::Call& call, const std::vector<int>& ranks, int result_rank) {
-  std::string text = kSubscripts.Text(call.attrs());
+  std::string text = ir::attrs::kEinsumSubscripts.Text(call.attrs());
   text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
   size_t arrow = text.find("->");
   std::string inputs = text.substr(0, arrow) + ",";

@@ -9,6 +9,7 @@
 #include "ir/registration.h"
 #include "ir/symbolic.h"
 #include "op/collective.h"
+#include "rules/operator.h"
 #include "rules/registry.h"
 #include "support/error.h"
 
@@ -164,15 +165,13 @@ bool NeedsInference(const std::string& name) {
   return ir::HasAttr(name, "FInferType");
 }
 
-// Operators whose tensors stand in a tuple.
-constexpr const char* kTakesTuple[] = {"relax.concat",       "relax.einsum",   "relax.index_put",
-                                       "relax.index_tensor", "relax.meshgrid", "relax.stack"};
-
 const ir::OnLoad kRegister([] {
   for (const std::string& name : ir::ListOpNames()) {
     if (NeedsInference(name)) ir::SetInferDTensorType(name, InferDTensorType);
   }
-  for (const char* name : kTakesTuple) ir::SetInferDTensorTupleType(name, InferDTensorType);
+  for (const Operator& record : AllOperators()) {
+    if (record.takes_tuple) ir::SetInferDTensorTupleType(record.name, InferDTensorType);
+  }
 });
 
 }  // namespace

@@ -16,7 +16,7 @@
 #ifndef DISTIR_RULES_TAILS_H_
 #define DISTIR_RULES_TAILS_H_
 
-#include "rules/registry.h"
+#include "rules/operator.h"
 
 namespace distir {
 namespace rules {
@@ -24,7 +24,7 @@ namespace rules {
 enum class Tail { kAny, kZero, kOne, kLowest, kHighest };
 
 /*! \brief Sets `may_be_uneven` of the factors of an operator's rule that may be padded. */
-void MarkUneven(const RuleEntry& entry, const OpView& view, FactorRule* rule);
+void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule);
 
 /*! \brief Clears it of those that do not make up whole dimensions of the call's tensors by
  * themselves, and of reductions of tensors that neutral elements cannot be written in. */

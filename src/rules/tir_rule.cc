@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/operator_attrs.h"
 #include "ir/pass.h"
 #include "ir/symbolic.h"
 #include "rules/tails.h"
@@ -21,8 +22,6 @@ namespace rules {
 namespace {
 
 using mesh::Reduction;
-
-const ir::AttrField kInplaceIndices("relax.attrs.CallTIRInplaceAttrs", "inplace_indices");
 
 /*! \brief Over which classes, and how, a buffer still has to be reduced. */
 // A type of this file, so that the map's code is not exported from the library.
@@ -412,7 +411,7 @@ const KernelRule* KernelTable::Find(const ir::Call& call) {
 }
 
 std::vector<size_t> ParamsOfResults(const ir::Call& call, size_t num_operands, size_t num_results) {
-  auto in_place = kInplaceIndices(call.attrs()).as<ffi::Array<int64_t>>();
+  auto in_place = ir::attrs::kCallTIRInplaceInplaceIndices(call.attrs()).as<ffi::Array<int64_t>>();
   std::vector<size_t> params;
   size_t next = num_operands;
   for (size_t r = 0; r < num_results; ++r) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/rewriter.h"
+#include "rules/operator.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
 
@@ -94,12 +95,16 @@ double WorkEstimate::SecondsOf(const ir::Call& call, const ir::Type& result_ty) 
     made = std::max(made, Elements(result));
     bytes += Elements(result) * BytesPerElement(result);
   }
+  const rules::Operator* record = rules::FindOperator(call.op());
+  const double stated =
+      record != nullptr && record->operations != nullptr ? record->operations(view) : 0;
   const double summed = rules::HasRule(call) ? Summed(rules::RuleOf(view), view.operands) : 1;
   const double touched = made * summed;
   for (const ir::TensorType& operand : view.operands) {
     bytes += std::min(Elements(operand), touched) * BytesPerElement(operand);
   }
-  const double operations = summed > 1 ? 2 * touched : touched;
+  const double derived = summed > 1 ? 2 * touched : touched;
+  const double operations = stated > 0 ? stated : derived;
   return std::max(operations / speed_.operations, bytes / speed_.bytes);
 }
 

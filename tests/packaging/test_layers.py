@@ -83,6 +83,16 @@ def test_good_includes_pass(tmp_path):
             "#include <tvm/ffi/reflection/accessor.h>",
             "reflection/accessor.h is for src/ir only",
         ),
+        (
+            "src/ops/b.cc",
+            'const ir::AttrField x("relax.attrs.TakeAttrs", "mode");',
+            '"relax.attrs.TakeAttrs" is declared in src/ir only',
+        ),
+        (
+            "src/lower/b.cc",
+            'const ir::GlobalFunction f("relax.op.add");',
+            '"relax.op.add" is declared in src/ir only',
+        ),
         ("src/other/b.h", "", "not in a known folder"),
         ("src/b.cc", "", "not in a known folder"),
     ],

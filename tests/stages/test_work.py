@@ -75,3 +75,19 @@ def test_bytes():
             2 * 4 * 3 * 8 * 32,
         ]
     )
+
+
+def test_attention_counts_both_products_over_all_keys():
+    @I.ir_module
+    class Attention:
+        @R.function
+        def main(
+            q: R.Tensor((2, 5, 4, 8), "float32"),
+            k: R.Tensor((2, 7, 4, 8), "float32"),
+            v: R.Tensor((2, 7, 4, 6), "float32"),
+        ):
+            return R.nn.attention(q, k, v)
+
+    work = tvm_ffi.get_global_func("distir.stages.Work")
+    (operations,) = work(Attention, Attention["main"], 1.0, 1e30)
+    assert operations == pytest.approx(2 * (2 * 4 * 5 * 7) * (8 + 6))

@@ -1,0 +1,70 @@
+/*!
+ * \file ops/family.h
+ * \brief What the file of an operator family is written with.
+ *
+ * Such a file states factor rules (RuleBuilder), decompositions (Writer) and what else is special
+ * about its operators, and enters their records (Operators). It is all that is known of them:
+ * tests/ops/test_records.py finds no operator named elsewhere.
+ */
+#ifndef DISTIR_OPS_FAMILY_H_
+#define DISTIR_OPS_FAMILY_H_
+
+#include "expand/algorithm.h"
+#include "ir/make_operators.h"
+#include "ir/operator_attrs.h"
+#include "rules/axes.h"
+#include "rules/operator.h"
+#include "rules/special.h"
+
+namespace distir {
+namespace ops {
+
+namespace ffi = tvm::ffi;
+using expand::DtypeOf;
+using expand::Marked;
+using expand::RankOf;
+using expand::SpecialCall;
+using expand::SplitShape;
+using expand::TensorTypeOf;
+using expand::Writer;
+using rules::AxisMask;
+using rules::Commutation;
+using rules::DescribedOperators;
+using rules::Exchanged;
+using rules::FactorKind;
+using rules::FactorRule;
+using rules::In;
+using rules::IntegersOf;
+using rules::kIncreasing;
+using rules::kMoving;
+using rules::kMovingFirst;
+using rules::MovedAlong;
+using rules::NormalizeAxis;
+using rules::NumElements;
+using rules::OperandTails;
+using rules::Operator;
+using rules::Operators;
+using rules::OpView;
+using rules::Padding;
+using rules::ReadAxes;
+using rules::ReplicateAll;
+using rules::ReplicatedOperators;
+using rules::RuleBuilder;
+using rules::SameSize;
+using rules::ShardableRank;
+using rules::Sizes;
+using rules::SpecialIfKnown;
+using rules::StaticSizes;
+using rules::Summary;
+using rules::ViewCall;
+using rules::WithStatistics;
+
+/*! \brief Whether the elements of a tensor are floating-point numbers. */
+inline bool IsFloat(const ir::TensorType& type) {
+  return type.dtype().defined() && expand::IsFloat(type.dtype().dtype());
+}
+using expand::IsFloat;
+
+}  // namespace ops
+}  // namespace distir
+#endif  // DISTIR_OPS_FAMILY_H_

@@ -1,0 +1,23 @@
+/*!
+ * \file ops/image_layout.h
+ * \brief The dimensions of images that operators compute alone: batch and channels.
+ */
+#ifndef DISTIR_OPS_IMAGE_LAYOUT_H_
+#define DISTIR_OPS_IMAGE_LAYOUT_H_
+
+#include <string>
+
+#include "ops/family.h"
+#include "rules/layout.h"
+
+namespace distir {
+namespace ops {
+
+/*! \brief Gives batch and channels a parallel factor each. Every operand is laid out as the first
+ * one; N, C and blocks of C keep their letters. */
+void AddBatchAndChannels(const OpView& view, const std::string& layout,
+                         const std::string& out_layout, RuleBuilder* builder);
+
+}  // namespace ops
+}  // namespace distir
+#endif  // DISTIR_OPS_IMAGE_LAYOUT_H_

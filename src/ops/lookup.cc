@@ -1,0 +1,356 @@
+// Operators that read a tensor at positions that another tensor states. The positions are parallel;
+// shards of what is looked up add up what each of them has.
+// Lookups in a table that is sharded along the dimension looked up: every device looks the position
+// within a shard up in its own, keeps what is its own, and the sum of all is the result.
+#include "ops/lookup.h"
+
+#include <algorithm>
+
+#include "expand/blocks.h"
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "ops/family.h"
+
+namespace distir {
+namespace ops {
+
+namespace {
+
+using expand::Blocks;
+using expand::Columns;
+
+// ---- factor rules
+
+// result = data[.., indices, ..] along `axis`; shards of the looked-up dimension add up what each
+// of them has. Positions outside of the data that give NaN are no shard's.
+FactorRule Take(const OpView& view) {
+  if (view.operands.size() != 2) return ReplicateAll(view);
+  Sizes data = StaticSizes(view.operands[0]);
+  Sizes indices = StaticSizes(view.operands[1]);
+  int rank = static_cast<int>(data.size());
+  auto axes = ReadAxes(ir::attrs::kTakeAxis(view.call.attrs()), rank);
+  if (!axes && rank != 1) return ReplicateAll(view);  // of the flattened tensor
+  int axis = axes ? (*axes)[0] : 0;
+  RuleBuilder builder(view);
+  int result_dim = 0;
+  for (int d = 0; d < rank; ++d) {
+    if (d == axis) {
+      for (int k = 0; k < static_cast<int>(indices.size()); ++k) {
+        int factor = builder.Parallel(indices[k]);
+        builder.Operand(1, k, factor);
+        builder.Result(0, result_dim++, factor);
+      }
+      bool gives_nan = ir::attrs::kTakeMode.Text(view.call.attrs()) == "nan";
+      builder.Operand(
+          0, d,
+          gives_nan ? builder.Replicate(data[d]) : SpecialIfKnown(view.operands[0], d, &builder));
+    } else {
+      int factor = builder.Parallel(data[d]);
+      builder.Operand(0, d, factor);
+      builder.Result(0, result_dim++, factor);
+    }
+  }
+  return builder.Finish();
+}
+
+// Outside of the table it depends on the table's size which row these modes take.
+bool IgnoresSize(const OpView& view) {
+  const std::string mode = ir::attrs::kTakeMode.Text(view.call.attrs());
+  return mode != "clip" && mode != "wrap";
+}
+
+// result[.., i, ..] = data[.., indices[.., i, ..], ..]; shards of the data along the axis add up
+// what each of them has. Indices may be shorter than the data along other dimensions; these are
+// then aligned at their beginning, so shards would not match.
+FactorRule GatherElements(const OpView& view) {
+  Sizes sizes = StaticSizes(view.operands[1]);
+  int rank = static_cast<int>(sizes.size());
+  int axis = NormalizeAxis(ir::attrs::kGatherElementsAxis.Int(view.call.attrs(), 0), rank);
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    if (d == axis) builder.Operand(0, d, SpecialIfKnown(view.operands[0], d, &builder));
+    bool is_aligned = SameSize(view.operands[0], d, view.operands[1], d);
+    if (d != axis && !is_aligned) continue;
+    int factor = builder.Parallel(sizes[d]);
+    if (d != axis) builder.Operand(0, d, factor);
+    builder.Operand(1, d, factor);
+    builder.Result(0, d, factor);
+  }
+  return builder.Finish();
+}
+
+/*! \brief The number of leading dimensions that the last dimension of `indices` looks up; -1 where
+ * it is not known. */
+int LookedUp(const ir::TensorType& indices) {
+  Sizes sizes = StaticSizes(indices);
+  return sizes.empty() ? -1 : static_cast<int>(sizes.back());
+}
+
+/*! \brief Gives dimensions that several positions look up together a factor each. */
+void AddLookedUp(const OpView& view, int begin, int num, RuleBuilder* builder) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  for (int d = begin; d < begin + num; ++d) {
+    if (sizes[d] <= 0) return;
+  }
+  for (int d = begin; d < begin + num; ++d)
+    builder->Operand(0, d, SpecialIfKnown(view.operands[0], d, builder));
+}
+
+// result[b.., i.., t..] = data[b.., indices[b.., i.., :].., t..]
+FactorRule GatherNd(const OpView& view) {
+  int looked_up = LookedUp(view.operands[1]);
+  if (looked_up < 0) return ReplicateAll(view);
+  int batch = static_cast<int>(ir::attrs::kGatherNDBatchDims.Int(view.call.attrs(), 0));
+  Sizes data = StaticSizes(view.operands[0]);
+  Sizes indices = StaticSizes(view.operands[1]);
+  RuleBuilder builder(view);
+  int result_dim = 0;
+  for (int d = 0; d + 1 < static_cast<int>(indices.size()); ++d, ++result_dim) {
+    if (d < batch && !SameSize(view.operands[0], d, view.operands[1], d)) continue;
+    int factor = builder.Parallel(indices[d]);
+    if (d < batch) builder.Operand(0, d, factor);
+    builder.Operand(1, d, factor);
+    builder.Result(0, result_dim, factor);
+  }
+  AddLookedUp(view, batch, looked_up, &builder);
+  for (int d = batch + looked_up; d < static_cast<int>(data.size()); ++d) {
+    int factor = builder.Parallel(data[d]);
+    builder.Operand(0, d, factor);
+    builder.Result(0, result_dim++, factor);
+  }
+  return builder.Finish();
+}
+
+// result[i.., t..] = data[index[i..].., t..], the indices broadcast among each other.
+FactorRule IndexTensor(const OpView& view) {
+  int num_indices = static_cast<int>(view.operands.size()) - 1;
+  Sizes data = StaticSizes(view.operands[0]);
+  Sizes result = StaticSizes(view.results[0]);
+  int tail = static_cast<int>(data.size()) - num_indices;
+  int positions = static_cast<int>(result.size()) - tail;
+  if (tail < 0 || positions < 0) return ReplicateAll(view);
+  RuleBuilder builder(view);
+  for (int d = 0; d < positions; ++d) {
+    int factor = builder.Parallel(result[d]);
+    builder.Result(0, d, factor);
+    for (int i = 1; i <= num_indices; ++i) {
+      int dim = d - (positions - ShardableRank(view.operands[i]));
+      if (dim >= 0 && SameSize(view.operands[i], dim, view.results[0], d))
+        builder.Operand(i, dim, factor);
+    }
+  }
+  AddLookedUp(view, 0, num_indices, &builder);
+  for (int d = 0; d < tail; ++d) {
+    int factor = builder.Parallel(data[num_indices + d]);
+    builder.Operand(0, num_indices + d, factor);
+    builder.Result(0, positions + d, factor);
+  }
+  return builder.Finish();
+}
+
+FactorRule ReverseSequence(const OpView& view) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  int rank = static_cast<int>(sizes.size());
+  const ir::Node& attrs = view.call.attrs();
+  int sequence = NormalizeAxis(ir::attrs::kReverseSequenceSeqAxis.Int(attrs, 1), rank);
+  int batch = NormalizeAxis(ir::attrs::kReverseSequenceBatchAxis.Int(attrs, 0), rank);
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    if (d == sequence) continue;
+    int factor = builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    builder.Result(0, d, factor);
+    if (d == batch) builder.Operand(1, 0, factor);
+  }
+  return builder.Finish();
+}
+
+// The position among all boundaries is the sum of those among the boundaries of each shard.
+FactorRule Bucketize(const OpView& view) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  RuleBuilder builder(view);
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
+    int factor = builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    builder.Result(0, d, factor);
+  }
+  int64_t boundaries = StaticSizes(view.operands[1])[0];
+  builder.Operand(1, 0, builder.Reduce(boundaries, mesh::Reduction::kSum));
+  return builder.Finish();
+}
+
+// probabilities [. .], samples [n .], rows [n .], result [n .]: a sample names its row.
+FactorRule Multinomial(const OpView& view) {
+  RuleBuilder builder(view);
+  int sample = builder.Parallel(StaticSizes(view.results[0])[0]);
+  builder.Operand(1, 0, sample);
+  builder.Operand(2, 0, sample);
+  builder.Result(0, 0, sample);
+  return builder.Finish();
+}
+
+// ---- decompositions
+
+/*! \brief What each shard of a table is asked for. */
+struct Shards {
+  ir::Expr table;  // with the dimension (n,) split into (shards, n / shards)
+  int64_t length;  // n / shards
+};
+
+Shards Split(const ir::Expr& table, const mesh::AxisList& axes, int axis, Writer* w) {
+  int64_t shards = mesh::NumShards(axes);
+  int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
+  return {w->Reshape(table, SplitShape(table, axis, shards)), size / shards};
+}
+
+/*! \brief The values where `is_own`, summed over the shards, which are dimensions `dims`. */
+ir::Expr SumOfOwn(const ir::Expr& is_own, const ir::Expr& values, const std::vector<int>& dims,
+                  Writer* w) {
+  ir::Expr own = w->Write(ir::make::kWhere, is_own, values, w->Scalar(0, DtypeOf(values)));
+  return w->Reduce(ir::make::kSum, own, dims, /*keepdims=*/false);
+}
+
+/*! \brief data[b.., p[b.., i..].., t..] for positions p, one per dimension looked up; `batch` is
+ * the number of dimensions b. A position that is another shard's looks up place 0. */
+ir::Expr LookUpTogether(const ir::Expr& data, const std::vector<ir::Expr>& positions, int batch,
+                        Writer* w) {
+  const int num = static_cast<int>(positions.size());
+  const Blocks blocks(data, batch, num, w);
+  auto [is_own, place] = blocks.Find(positions, w);
+  place = w->Write(ir::make::kWhere, is_own, place, w->Scalar(0, DtypeOf(place)));
+  ir::Expr values =
+      w->Write(ir::make::kGatherNd, blocks.Split(data, w), w->ExpandDims(place, {RankOf(place)}),
+               int64_t(batch + blocks.num_sharded()));
+  std::vector<int> behind, shards;
+  for (int d = RankOf(place); d < RankOf(values); ++d) behind.push_back(d);
+  for (int i = 0; i < blocks.num_sharded(); ++i) shards.push_back(batch + i);
+  return SumOfOwn(w->ExpandDims(is_own, behind), values, shards, w);
+}
+
+ir::Expr DecomposeTake(const SpecialCall& call, Writer* w) {
+  ir::Expr table = call.arg(0), indices = call.arg(1);
+  auto axes = ReadAxes(ir::attrs::kTakeAxis(call.attrs()), RankOf(table));
+  int axis = axes ? (*axes)[0] : 0;
+  int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
+  std::string mode = ir::attrs::kTakeMode.Text(call.attrs());
+  if (mode == "clip")
+    indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(size - 1));
+  if (mode == "wrap")
+    indices = w->Write(ir::make::kFloorMod, indices, w->Scalar(double(size), DtypeOf(indices)));
+  return LookUpRows(table, indices, axis, call.SpecialAxes(), w);
+}
+
+ir::Expr DecomposeGatherElements(const SpecialCall& call, Writer* w) {
+  int axis =
+      NormalizeAxis(ir::attrs::kGatherElementsAxis.Int(call.attrs(), 0), RankOf(call.arg(0)));
+  return LookUpElements(call.arg(0), call.arg(1), axis, call.SpecialAxes(), w);
+}
+
+// The last dimension of the indices has a position for each dimension looked up.
+ir::Expr DecomposeGatherNd(const SpecialCall& call, Writer* w) {
+  const int batch = static_cast<int>(ir::attrs::kGatherNDBatchDims.Int(call.attrs(), 0));
+  return LookUpTogether(call.arg(0), Columns(call.arg(1), w), batch, w);
+}
+
+ir::Expr DecomposeIndexTensor(const SpecialCall& call, Writer* w) {
+  const ffi::Array<ir::Expr> indices = ir::Tuple::Cast(call.arg(1)).fields();
+  int rank = 0;
+  for (const ir::Expr& each : indices) rank = std::max(rank, RankOf(each));
+  std::vector<ir::Expr> positions;
+  for (const ir::Expr& each : indices) {
+    std::vector<int> before;
+    for (int d = RankOf(each); d < rank; ++d) before.push_back(static_cast<int>(before.size()));
+    positions.push_back(w->ExpandDims(each, before));
+  }
+  return LookUpTogether(call.arg(0), positions, 0, w);
+}
+
+// ---- the records
+
+const Operators kTake(
+    "indexing",
+    {"indices, other dimensions of the table", "", "",
+     "the dimension looked up: every shard gives its rows or 0, which are summed"},
+    {Operator("relax.take", Take)
+         .Decompose(DecomposeTake)
+         .Pad(Padding::kPositions)
+         .PadSpecialIf(IgnoresSize)
+         .Tails(OperandTails::kPositions)
+         .Commutes(kMovingFirst)});
+const Operators kGatherElements(
+    "gather",
+    {"positions, other dimensions", "", "",
+     "the dimension looked up: every shard gives its elements or 0, which are summed"},
+    {Operator("relax.gather_elements", GatherElements)
+         .Decompose(DecomposeGatherElements)
+         .Pad(Padding::kPositions)
+         .Tails(OperandTails::kPositions)
+         .Commutes(kMovingFirst)});
+const Operators kGather(
+    "gather",
+    {"positions, other dimensions", "", "",
+     "what is looked up, by several positions at once: every shard gives its elements or 0, which "
+     "are summed"},
+    {Operator("relax.gather_nd", GatherNd)
+         .Decompose(DecomposeGatherNd)
+         .Pad(Padding::kPositions)
+         .Tails(OperandTails::kPositions),
+     Operator("relax.index_tensor", IndexTensor)
+         .TakesTuple()
+         .Decompose(DecomposeIndexTensor)
+         .Pad(Padding::kPositions)
+         .Tails(OperandTails::kPositions)});
+const Operators kReverse("gather", {"batch, others", "", "sequence"},
+                         {Operator("relax.reverse_sequence", ReverseSequence)
+                              .Pad(Padding::kPositions)
+                              .Tails(OperandTails::kPositions)});
+const Operators kBucketize("gather", {"all of the input", "boundaries: sum"},
+                           {Operator("relax.bucketize", Bucketize).Pad(Padding::kPositions)});
+const Operators kMultinomial("gather", {"samples", "", "probabilities"},
+                             {Operator("relax.multinomial_from_uniform", Multinomial)
+                                  .Pad(Padding::kPositions)
+                                  .Tails(OperandTails::kPositions)});
+
+}  // namespace
+
+// As Take, but every element has a position of its own, so shards ask for different ones: what is
+// not theirs is position 0.
+ir::Expr LookUpElements(const ir::Expr& whole, const ir::Expr& positions, int axis,
+                        const mesh::AxisList& axes, Writer* w) {
+  if (axes.empty()) return w->Write(ir::make::kGatherElements, whole, positions, int64_t(axis));
+  DLDataType dtype = DtypeOf(positions);
+  auto [table, length] = Split(whole, axes, axis, w);
+  ir::Expr indices = w->ExpandDims(positions, {axis});
+  ir::Expr divisor = w->Scalar(static_cast<double>(length), dtype);
+  ir::Expr own = w->Cast(w->ShardIndex(axes, axis, RankOf(whole) + 1), dtype);
+  ir::Expr is_own =
+      w->Write(ir::make::kEqual, w->Write(ir::make::kFloorDivide, indices, divisor), own);
+  ir::Expr within = w->Write(ir::make::kWhere, is_own,
+                             w->Write(ir::make::kFloorMod, indices, divisor), w->Scalar(0, dtype));
+  ir::Expr values = w->Write(ir::make::kGatherElements, table, within, int64_t(axis + 1));
+  return SumOfOwn(is_own, values, {axis}, w);
+}
+
+// A position in the whole table is that within a shard, the same on all devices, and the shard.
+ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
+                    const mesh::AxisList& axes, Writer* w) {
+  if (axes.empty())
+    return w->Write(ir::make::kTake, whole, indices, int64_t(axis), ffi::String("clip"));
+  DLDataType dtype = DtypeOf(indices);
+  auto [table, length] = Split(whole, axes, axis, w);
+  ir::Expr divisor = w->Scalar(static_cast<double>(length), dtype);
+  ir::Expr within = w->Write(ir::make::kFloorMod, indices, divisor);
+  ir::Expr values =
+      w->Write(ir::make::kTake, table, within, int64_t(axis + 1), ffi::String("clip"));
+  // (shards, indices.., 1..) broadcasts to the values (.., shards, indices.., ..).
+  int num_indices = RankOf(indices), behind = RankOf(whole) - axis - 1;
+  ir::Expr shard = w->Write(ir::make::kFloorDivide, indices, divisor);
+  std::vector<int> ones;
+  for (int d = 0; d < behind; ++d) ones.push_back(num_indices + d);
+  ir::Expr own = w->Cast(w->ShardIndex(axes, 0, 1 + num_indices + behind), dtype);
+  ir::Expr is_own = w->Write(ir::make::kEqual, w->ExpandDims(shard, ones), own);
+  return SumOfOwn(is_own, values, {axis}, w);
+}
+
+}  // namespace ops
+}  // namespace distir

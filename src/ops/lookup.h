@@ -1,0 +1,23 @@
+/*!
+ * \file ops/lookup.h
+ * \brief Lookups in a table that is sharded along the dimension looked up, for decompositions that
+ * have some among what they do. The results are partial sums; without axes the table is whole.
+ */
+#ifndef DISTIR_OPS_LOOKUP_H_
+#define DISTIR_OPS_LOOKUP_H_
+
+#include "expand/writer.h"
+
+namespace distir {
+namespace ops {
+
+/*! \brief R.gather_elements of positions that lie within the table. */
+ir::Expr LookUpElements(const ir::Expr& whole, const ir::Expr& positions, int axis,
+                        const mesh::AxisList& axes, expand::Writer* w);
+/*! \brief R.take of positions that lie within the table. */
+ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
+                    const mesh::AxisList& axes, expand::Writer* w);
+
+}  // namespace ops
+}  // namespace distir
+#endif  // DISTIR_OPS_LOOKUP_H_

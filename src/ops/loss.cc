@@ -1,0 +1,185 @@
+// Losses: predictions [n class ..], targets [n ..], weights [class].
+// Losses of which classes are sharded: each shard knows the losses, or the weights, of its own
+// classes, and their sum is that of all.
+#include <string>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "ops/family.h"
+#include "ops/lookup.h"
+
+namespace distir {
+namespace ops {
+
+namespace {
+
+// ---- factor rules
+
+constexpr int kClass = 1;
+
+enum class OfPositions { kParallel, kSum, kSpecial };
+
+struct Loss {
+  size_t predictions;              // the operand [n class ..]
+  std::vector<size_t> per_target;  // operands shaped like the targets
+  bool result_has_classes;         // else it is shaped like the targets
+  OfPositions positions;           // of all dimensions but classes
+};
+
+/*! \brief Classes, which are special, and positions; weights of one per class have its factor. */
+FactorRule PerTarget(const OpView& view, const Loss& loss) {
+  RuleBuilder builder(view);
+  Sizes sizes = StaticSizes(view.operands[loss.predictions]);
+  if (sizes.size() < 2) return builder.Finish();  // a single prediction
+  size_t weights = loss.predictions + 2;
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
+    if (d == kClass) {
+      int factor = SpecialIfKnown(view.operands[loss.predictions], d, &builder);
+      builder.Operand(loss.predictions, d, factor);
+      if (weights < view.operands.size()) builder.Operand(weights, 0, factor);
+      if (loss.result_has_classes) builder.Result(0, d, factor);
+      continue;
+    }
+    int factor = loss.positions == OfPositions::kParallel ? builder.Parallel(sizes[d])
+                 : loss.positions == OfPositions::kSum
+                     ? builder.Reduce(sizes[d], mesh::Reduction::kSum)
+                     : builder.Special(sizes[d]);
+    int target_dim = d > kClass ? d - 1 : d;
+    builder.Operand(loss.predictions, d, factor);
+    for (size_t i : loss.per_target) builder.Operand(i, target_dim, factor);
+    int result_dim = loss.result_has_classes ? d : target_dim;
+    if (result_dim < ShardableRank(view.results[0])) builder.Result(0, result_dim, factor);
+  }
+  return builder.Finish();
+}
+
+// A mean is weighted by the targets' classes, so it is a sum over the sum of weights.
+FactorRule NllLoss(const OpView& view) {
+  std::string reduction = ir::attrs::kNLLLossReduction.Text(view.call.attrs());
+  OfPositions positions = reduction == "none"  ? OfPositions::kParallel
+                          : reduction == "sum" ? OfPositions::kSum
+                                               : OfPositions::kSpecial;
+  return PerTarget(view, {0, {1}, false, positions});
+}
+
+FactorRule NllLossBackward(const OpView& view) {
+  std::string reduction = ir::attrs::kNLLLossReduction.Text(view.call.attrs());
+  if (reduction == "none") return PerTarget(view, {1, {0, 2}, true, OfPositions::kParallel});
+  OfPositions positions = reduction == "sum" ? OfPositions::kParallel : OfPositions::kSpecial;
+  return PerTarget(view, {1, {2}, true, positions});
+}
+
+// The mean over the batch of the sum over classes; without a batch the sum.
+FactorRule CrossEntropy(const OpView& view) {
+  Sizes sizes = StaticSizes(view.operands[0]);
+  int rank = static_cast<int>(sizes.size());
+  RuleBuilder builder(view);
+  for (int d = 0; d < rank; ++d) {
+    if (!SameSize(view.operands[0], d, view.operands[1], d)) return ReplicateAll(view);
+    int factor =
+        d > 0
+            ? builder.Add({sizes[d], sizes[0] < 0 ? FactorKind::kReplicate : FactorKind::kSpecial})
+            : builder.Reduce(sizes[d], rank == 1 ? mesh::Reduction::kSum : mesh::Reduction::kMean);
+    builder.Operand(0, d, factor);
+    builder.Operand(1, d, factor);
+  }
+  return builder.Finish();
+}
+
+// ---- decompositions
+
+std::vector<int> AllDims(const ir::Expr& x) {
+  std::vector<int> dims;
+  for (int d = 0; d < RankOf(x); ++d) dims.push_back(d);
+  return dims;
+}
+
+/*! \brief The targets of a call, and what each of them weighs: 0 where it is ignored. */
+struct Targets {
+  ir::Expr classes;  // a class that exists where the target is ignored
+  ir::Expr weights;
+};
+
+/*! \param predictions Which operand they are; targets and weights follow. */
+Targets Weigh(const SpecialCall& call, size_t predictions, const mesh::AxisList& class_axes,
+              Writer* w) {
+  ir::Expr targets = call.arg(predictions + 1);
+  DLDataType index = DtypeOf(targets), dtype = DtypeOf(call.arg(predictions));
+  auto ignored = static_cast<double>(ir::attrs::kNLLLossIgnoreIndex.Int(call.attrs(), -1));
+  ir::Expr counts = w->Write(ir::make::kNotEqual, targets, w->Scalar(ignored, index));
+  ir::Expr classes = w->Write(ir::make::kWhere, counts, targets, w->Scalar(0, index));
+  ir::Expr weights = w->Scalar(1, dtype);
+  if (call.call.args().size() > predictions + 2)
+    weights = LookUpRows(call.arg(predictions + 2), classes, 0, class_axes, w);
+  return {classes, w->Write(ir::make::kWhere, counts, weights, w->Scalar(0, dtype))};
+}
+
+const mesh::AxisList& ClassAxes(const SpecialCall& call, size_t predictions) {
+  return call.sharding.factors[call.rule.operands[predictions][kClass][0]];
+}
+
+ir::Expr DecomposeNllLoss(const SpecialCall& call, Writer* w) {
+  const mesh::AxisList& axes = ClassAxes(call, 0);
+  Targets targets = Weigh(call, 0, axes, w);
+  ir::Expr positions = w->ExpandDims(targets.classes, {kClass});
+  ir::Expr found = w->Squeeze(LookUpElements(call.arg(0), positions, kClass, axes, w), {kClass});
+  ir::Expr losses =
+      w->Write(ir::make::kNegative, w->Write(ir::make::kMultiply, found, targets.weights));
+  std::string reduction = ir::attrs::kNLLLossReduction.Text(call.attrs());
+  if (reduction == "none") return losses;
+  ir::Expr sum = w->Reduce(ir::make::kSum, losses, AllDims(losses), /*keepdims=*/false);
+  if (reduction == "sum") return sum;
+  ir::Expr weight = w->Reduce(ir::make::kSum, targets.weights, AllDims(losses), /*keepdims=*/false);
+  return w->Write(ir::make::kDivide, sum, weight);
+}
+
+// Every class of a prediction has the gradient of its loss, 0 where it is not the target.
+ir::Expr DecomposeNllLossBackward(const SpecialCall& call, Writer* w) {
+  ir::Expr gradient = call.arg(0), predictions = call.arg(1);
+  const mesh::AxisList& axes = ClassAxes(call, 1);
+  Targets targets = Weigh(call, 1, axes, w);
+  if (ir::attrs::kNLLLossReduction.Text(call.attrs()) == "mean") {
+    std::vector<int> all = AllDims(targets.weights);
+    gradient = w->Write(ir::make::kDivide, gradient,
+                        w->Reduce(ir::make::kSum, targets.weights, all, false));
+  }
+  ir::Expr own =
+      w->Write(ir::make::kNegative, w->Write(ir::make::kMultiply, targets.weights, gradient));
+  const ir::Expr& size = ir::ShapeOf(TensorTypeOf(predictions))[kClass];
+  std::vector<int> behind;
+  for (int d = kClass + 1; d < RankOf(predictions); ++d) behind.push_back(d - kClass);
+  ir::Expr classes = w->ExpandDims(w->Positions(axes, size), behind);
+  ir::Expr wanted = w->ExpandDims(w->Cast(targets.classes, DtypeOf(classes)), {kClass});
+  return w->Write(ir::make::kWhere, w->Write(ir::make::kEqual, wanted, classes),
+                  w->ExpandDims(own, {kClass}), w->Scalar(0, DtypeOf(predictions)));
+}
+
+ir::Expr DecomposeCrossEntropy(const SpecialCall& call, Writer* w) {
+  ir::Expr products = w->Write(ir::make::kMultiply, call.arg(0), call.arg(1));
+  ir::Expr sum =
+      w->Write(ir::make::kNegative, w->Reduce(ir::make::kSum, products, AllDims(products), false));
+  int64_t batch = ir::StaticDim(ir::ShapeOf(TensorTypeOf(products))[0]);
+  return w->Write(ir::make::kDivide, sum, w->Scalar(static_cast<double>(batch), DtypeOf(sum)));
+}
+
+// ---- the records
+
+const Operators kNll(
+    "loss",
+    {"all but classes, not reduced", "all but classes: sum", "",
+     "classes: the target's is looked up by shards; all for a mean: sums of losses "
+     "and weights"},
+    {Operator("relax.nn.nll_loss", NllLoss).Decompose(DecomposeNllLoss)});
+const Operators kNllBackward("loss",
+                             {"all but classes", "", "",
+                              "classes: by their positions; all for a mean: sums of weights"},
+                             {Operator("relax.grad.nll_loss_backward", NllLossBackward)
+                                  .Decompose(DecomposeNllLossBackward)});
+const Operators kEntropy("loss", {"", "batch: mean", "", "classes: products are summed"},
+                         {Operator("relax.nn.cross_entropy_with_logits", CrossEntropy)
+                              .Decompose(DecomposeCrossEntropy)});
+
+}  // namespace
+
+}  // namespace ops
+}  // namespace distir

@@ -1,0 +1,263 @@
+// Softmax and norms: what they need of all elements are maxima, sums and means, whose shards are
+// reduced. Means and variances take two passes, so they are as accurate as on one device.
+#include <algorithm>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "ops/family.h"
+#include "rules/per_channel.h"
+
+namespace distir {
+namespace ops {
+
+namespace {
+
+// ---- factor rules
+
+// The same, except that the dimensions in `mask` are special; weights have these dimensions alone,
+// in their order.
+FactorRule SpecialAlong(const OpView& view, const std::vector<bool>& mask) {
+  RuleBuilder builder(view);
+  Sizes sizes = StaticSizes(view.operands[0]);
+  int weight_dim = 0;
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
+    int factor = mask[d] ? builder.Special(sizes[d]) : builder.Parallel(sizes[d]);
+    builder.Operand(0, d, factor);
+    for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, d, factor);
+    if (!mask[d]) continue;
+    for (size_t i = 1; i < view.operands.size(); ++i) {
+      if (weight_dim < ShardableRank(view.operands[i]) &&
+          SameSize(view.operands[i], weight_dim, view.operands[0], d))
+        builder.Operand(i, weight_dim, factor);
+    }
+    ++weight_dim;
+  }
+  return WithStatistics(builder.Finish());
+}
+
+template <const ir::AttrField* axis>
+FactorRule SpecialAlongAxis(const OpView& view) {
+  return SpecialAlong(view, AxisMask((*axis)(view.call.attrs()), ShardableRank(view.operands[0])));
+}
+
+FactorRule BatchNorm(const OpView& view) {
+  const ir::Node& attrs = view.call.attrs();
+  int rank = ShardableRank(view.operands[0]);
+  int channel = NormalizeAxis(ir::attrs::kBatchNormAxis.Int(attrs, 1), rank);
+  std::vector<bool> along(rank, ir::attrs::kBatchNormTraining.Bool(attrs));
+  along[channel] = false;
+  return rules::PerChannel(view, channel, along, FactorKind::kSpecial);
+}
+
+FactorRule InstanceNorm(const OpView& view) {
+  const ir::Node& attrs = view.call.attrs();
+  int rank = ShardableRank(view.operands[0]);
+  return rules::PerChannel(
+      view, NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(attrs, 1), rank),
+      AxisMask(ir::attrs::kInstanceNormAxes(attrs), rank), FactorKind::kSpecial);
+}
+
+FactorRule GroupNorm(const OpView& view) {
+  const ir::Node& attrs = view.call.attrs();
+  int rank = ShardableRank(view.operands[0]);
+  int channel = NormalizeAxis(ir::attrs::kGroupNormChannelAxis.Int(attrs, 1), rank);
+  int64_t groups = ir::attrs::kGroupNormNumGroups.Int(attrs, 1);
+  std::vector<bool> along = AxisMask(ir::attrs::kGroupNormAxes(attrs), rank);
+  // How many groups a worker has is only known where the number of channels is.
+  bool is_known = StaticSizes(view.operands[0])[channel] >= 0;
+  if (!is_known) along[channel] = true;
+  return rules::PerChannel(view, channel, along,
+                           is_known ? FactorKind::kSpecial : FactorKind::kReplicate, groups);
+}
+
+ir::Node LocalGroups(const OpView& global, const OpView& local) {
+  const ir::Node& attrs = global.call.attrs();
+  int channel = NormalizeAxis(ir::attrs::kGroupNormChannelAxis.Int(attrs, 1),
+                              ShardableRank(global.operands[0]));
+  int64_t whole = StaticSizes(global.operands[0])[channel];
+  int64_t part = StaticSizes(local.operands[0])[channel];
+  if (whole == part) return attrs;
+  return ir::WithField(attrs, "num_groups",
+                       ir::attrs::kGroupNormNumGroups.Int(attrs, 1) * part / whole);
+}
+
+// ---- decompositions
+
+constexpr DLDataType kFloat32{kDLFloat, 32, 1};
+
+/*! \brief TVM computes norms of shorter floats in this type. */
+DLDataType Wide(DLDataType dtype) { return dtype.bits < 32 ? kFloat32 : dtype; }
+
+ir::Expr DecomposeSoftmax(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  std::vector<int> axis = Marked(AxisMask(ir::attrs::kSoftmaxAxis(call.attrs()), RankOf(x)));
+  ir::Expr powers = w->Write(ir::make::kExp,
+                             w->Write(ir::make::kSubtract, x, w->Reduce(ir::make::kMax, x, axis)));
+  return w->Write(ir::make::kDivide, powers, w->Reduce(ir::make::kSum, powers, axis));
+}
+
+ir::Expr DecomposeLogSoftmax(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  std::vector<int> axis = Marked(AxisMask(ir::attrs::kSoftmaxAxis(call.attrs()), RankOf(x)));
+  ir::Expr shifted = w->Write(ir::make::kSubtract, x, w->Reduce(ir::make::kMax, x, axis));
+  ir::Expr sum = w->Reduce(ir::make::kSum, w->Write(ir::make::kExp, shifted), axis);
+  return w->Write(ir::make::kSubtract, shifted, w->Write(ir::make::kLog, sum));
+}
+
+/*! \brief A weight of the dimensions `dims` of a tensor of `rank`, as one that broadcasts to it. */
+ir::Expr Aligned(const ir::Expr& weight, const std::vector<bool>& dims, Writer* w) {
+  std::vector<int> ones;
+  bool is_behind = false;  // dimensions before the first of the weight need not be there
+  for (size_t d = 0; d < dims.size(); ++d) {
+    is_behind = is_behind || dims[d];
+    if (!dims[d] && is_behind) ones.push_back(static_cast<int>(d));
+  }
+  int first = static_cast<int>(std::find(dims.begin(), dims.end(), true) - dims.begin());
+  for (int& d : ones) d -= first;
+  return w->ExpandDims(weight, ones);
+}
+
+/*! \brief x over the root of its mean square. */
+ir::Expr Scaled(const ir::Expr& x, const ir::Expr& like, const std::vector<int>& dims,
+                double epsilon, Writer* w) {
+  ir::Expr variance = w->Reduce(ir::make::kMean, w->Write(ir::make::kSquare, x), dims);
+  ir::Expr shifted = w->Write(ir::make::kAdd, variance, w->Scalar(epsilon, DtypeOf(variance)));
+  return w->Write(ir::make::kMultiply, like, w->Write(ir::make::kRsqrt, shifted));
+}
+
+/*! \brief x without its mean over `dims`, scaled to variance 1, in the type of x. */
+ir::Expr Normalized(const ir::Expr& x, const std::vector<int>& dims, double epsilon, Writer* w) {
+  ir::Expr wide = w->Cast(x, Wide(DtypeOf(x)));
+  ir::Expr centred = w->Write(ir::make::kSubtract, wide, w->Reduce(ir::make::kMean, wide, dims));
+  return w->Cast(Scaled(centred, centred, dims, epsilon, w), DtypeOf(x));
+}
+
+ir::Expr Affine(const ir::Expr& x, const ir::Expr& gamma, const ir::Expr& beta,
+                const std::vector<bool>& dims, Writer* w) {
+  return w->Write(ir::make::kAdd, w->Write(ir::make::kMultiply, x, Aligned(gamma, dims, w)),
+                  Aligned(beta, dims, w));
+}
+
+ir::Expr DecomposeLayerNorm(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  std::vector<bool> axes = AxisMask(ir::attrs::kLayerNormAxes(call.attrs()), RankOf(x));
+  double epsilon = ir::attrs::kLayerNormEpsilon(call.attrs()).cast<double>();
+  return Affine(Normalized(x, Marked(axes), epsilon, w), call.arg(1), call.arg(2), axes, w);
+}
+
+ir::Expr DecomposeRmsNorm(const SpecialCall& call, Writer* w) {
+  std::vector<bool> axes = AxisMask(ir::attrs::kRMSNormAxes(call.attrs()), RankOf(call.arg(0)));
+  double epsilon = ir::attrs::kRMSNormEpsilon(call.attrs()).cast<double>();
+  ir::Expr x = w->Cast(call.arg(0), kFloat32);
+  ir::Expr weight = Aligned(w->Cast(call.arg(1), kFloat32), axes, w);
+  ir::Expr scaled = Scaled(x, x, Marked(axes), epsilon, w);
+  return w->Cast(w->Write(ir::make::kMultiply, scaled, weight), DtypeOf(call.arg(0)));
+}
+
+/*! \brief The mask of one dimension. */
+std::vector<bool> Only(int dim, int rank) {
+  std::vector<bool> mask(rank, false);
+  mask[dim] = true;
+  return mask;
+}
+
+ir::Expr DecomposeInstanceNorm(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  int rank = RankOf(x);
+  int channel = NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(call.attrs(), 1), rank);
+  std::vector<int> axes = Marked(AxisMask(ir::attrs::kInstanceNormAxes(call.attrs()), rank));
+  double epsilon = ir::attrs::kInstanceNormEpsilon(call.attrs()).cast<double>();
+  return Affine(Normalized(x, axes, epsilon, w), call.arg(1), call.arg(2), Only(channel, rank), w);
+}
+
+// The groups of channels become a dimension of their own.
+ir::Expr DecomposeGroupNorm(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  int rank = RankOf(x);
+  int channel = NormalizeAxis(ir::attrs::kGroupNormChannelAxis.Int(call.attrs(), 1), rank);
+  std::vector<int> dims{channel + 1};
+  for (int d : Marked(AxisMask(ir::attrs::kGroupNormAxes(call.attrs()), rank)))
+    dims.push_back(d > channel ? d + 1 : d);
+  ir::Expr grouped =
+      w->Reshape(x, SplitShape(x, channel, ir::attrs::kGroupNormNumGroups.Int(call.attrs(), 1)));
+  double epsilon = ir::attrs::kGroupNormEpsilon(call.attrs()).cast<double>();
+  ir::Expr normalized =
+      w->Reshape(Normalized(grouped, dims, epsilon, w), ir::ShapeOf(TensorTypeOf(x)));
+  return Affine(normalized, call.arg(1), call.arg(2), Only(channel, rank), w);
+}
+
+/*! \brief (1 - momentum) * moving + momentum * observed. */
+ir::Expr Moved(const ir::Expr& moving, const ir::Expr& observed, double momentum, Writer* w) {
+  DLDataType dtype = DtypeOf(moving);
+  ir::Expr kept = w->Write(ir::make::kMultiply, moving, w->Scalar(1 - momentum, dtype));
+  ir::Expr share =
+      w->Write(ir::make::kMultiply, w->Cast(observed, dtype), w->Scalar(momentum, dtype));
+  return w->Write(ir::make::kAdd, kept, share);
+}
+
+// In training, where the statistics are those of the batch.
+ir::Expr DecomposeBatchNorm(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  int rank = RankOf(x);
+  std::vector<bool> channels =
+      Only(NormalizeAxis(ir::attrs::kBatchNormAxis.Int(call.attrs(), 1), rank), rank);
+  std::vector<bool> others = channels;
+  others.flip();
+  std::vector<int> dims = Marked(others);
+  ir::Expr mean = w->Reduce(ir::make::kMean, x, dims);
+  ir::Expr centred = w->Write(ir::make::kSubtract, x, mean);
+  ir::Expr variance = w->Reduce(ir::make::kMean, w->Write(ir::make::kSquare, centred), dims);
+  double epsilon = ir::attrs::kBatchNormEpsilon(call.attrs()).cast<double>();
+  ir::Expr shifted = w->Write(ir::make::kAdd, variance, w->Scalar(epsilon, DtypeOf(variance)));
+  ir::Expr result = w->Write(ir::make::kDivide, centred, w->Write(ir::make::kSqrt, shifted));
+  if (ir::attrs::kBatchNormScale.Bool(call.attrs()))
+    result = w->Write(ir::make::kMultiply, result, Aligned(call.arg(1), channels, w));
+  if (ir::attrs::kBatchNormCenter.Bool(call.attrs()))
+    result = w->Write(ir::make::kAdd, result, Aligned(call.arg(2), channels, w));
+  double momentum = ir::attrs::kBatchNormMomentum(call.attrs()).cast<double>();
+  return ir::MakeTuple({result, Moved(call.arg(3), w->Squeeze(mean, dims), momentum, w),
+                        Moved(call.arg(4), w->Squeeze(variance, dims), momentum, w)});
+}
+
+// ---- the records
+
+const Operators kSoftmax("normalization",
+                         {"others", "", "", "axis: maximum and sum of the shards are reduced"},
+                         {Operator("relax.nn.softmax", SpecialAlongAxis<&ir::attrs::kSoftmaxAxis>)
+                              .Decompose(DecomposeSoftmax)
+                              .Pad(Padding::kExpanded),
+                          Operator("relax.nn.log_softmax",
+                                   SpecialAlongAxis<&ir::attrs::kSoftmaxAxis>)
+                              .Decompose(DecomposeLogSoftmax)
+                              .Pad(Padding::kExpanded)});
+const Operators kLayerNorm(
+    "normalization", {"others", "", "", "axes: means of the shards are reduced"},
+    {Operator("relax.nn.layer_norm", SpecialAlongAxis<&ir::attrs::kLayerNormAxes>)
+         .Decompose(DecomposeLayerNorm)
+         .Pad(Padding::kExpanded),
+     Operator("relax.nn.rms_norm", SpecialAlongAxis<&ir::attrs::kRMSNormAxes>)
+         .Decompose(DecomposeRmsNorm)
+         .Pad(Padding::kExpanded)});
+const Operators kBatch("normalization",
+                       {"all; in training the channels", "", "",
+                        "others in training: means of the shards are reduced"},
+                       {Operator("relax.nn.batch_norm", BatchNorm)
+                            .Decompose(DecomposeBatchNorm)
+                            .Pad(Padding::kExpanded)});
+const Operators kInstance("normalization",
+                          {"channels, others", "", "", "axes: means of the shards are reduced"},
+                          {Operator("relax.nn.instance_norm", InstanceNorm)
+                               .Decompose(DecomposeInstanceNorm)
+                               .Pad(Padding::kExpanded)});
+const Operators kGroup("normalization",
+                       {"groups, others", "", "",
+                        "channels of a group, axes: means of the shards are reduced"},
+                       {Operator("relax.nn.group_norm", GroupNorm)
+                            .Decompose(DecomposeGroupNorm)
+                            .Pad(Padding::kExpanded)
+                            .LocalAttrs(LocalGroups)});
+
+}  // namespace
+
+}  // namespace ops
+}  // namespace distir

@@ -1,0 +1,112 @@
+// Sums, means, extremes and variances over dimensions. A variance takes two passes, as on one
+// device.
+#include "ir/symbolic.h"
+#include "ops/family.h"
+#include "rules/reduced_dims.h"
+
+namespace distir {
+namespace ops {
+
+namespace {
+
+// ---- factor rules
+
+template <typename Add>
+FactorRule ReduceAxes(const OpView& view, const Add& add) {
+  const ir::Node& attrs = view.call.attrs();
+  std::vector<bool> mask =
+      AxisMask(ir::attrs::kStatisticalAxis(attrs), ShardableRank(view.operands[0]));
+  return rules::ReduceDims(view, mask, ir::attrs::kStatisticalKeepdims.Bool(attrs), add);
+}
+
+int Replicated(RuleBuilder* builder, int, int64_t size) { return builder->Replicate(size); }
+
+template <mesh::Reduction kind>
+FactorRule Statistical(const OpView& view) {
+  return ReduceAxes(
+      view, [](RuleBuilder* builder, int, int64_t size) { return builder->Reduce(size, kind); });
+}
+
+bool OnFloats(const OpView& view) { return IsFloat(view.operands[0]); }
+
+// The mean of integers is truncated, so means of shards do not combine to it: they are summed.
+FactorRule Mean(const OpView& view) {
+  if (OnFloats(view)) return Statistical<mesh::Reduction::kMean>(view);
+  return ReduceAxes(view, [&view](RuleBuilder* builder, int dim, int64_t) {
+    return SpecialIfKnown(view.operands[0], dim, builder);
+  });
+}
+
+FactorRule Variance(const OpView& view) {
+  if (!OnFloats(view)) return ReduceAxes(view, Replicated);
+  return ReduceAxes(view,
+                    [](RuleBuilder* builder, int, int64_t size) { return builder->Special(size); });
+}
+
+FactorRule Median(const OpView& view) { return ReduceAxes(view, Replicated); }
+
+// ---- decompositions
+
+std::vector<int> AxesOf(const SpecialCall& call) {
+  return Marked(AxisMask(ir::attrs::kStatisticalAxis(call.attrs()), RankOf(call.arg(0))));
+}
+
+bool KeepsDims(const SpecialCall& call) {
+  return ir::attrs::kStatisticalKeepdims.Bool(call.attrs());
+}
+
+ir::Expr DecomposeVariance(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  std::vector<int> axes = AxesOf(call);
+  ir::Expr centred = w->Write(ir::make::kSubtract, x, w->Reduce(ir::make::kMean, x, axes));
+  return w->Reduce(ir::make::kMean, w->Write(ir::make::kSquare, centred), axes, KeepsDims(call));
+}
+
+ir::Expr DecomposeStd(const SpecialCall& call, Writer* w) {
+  return w->Write(ir::make::kSqrt, DecomposeVariance(call, w));
+}
+
+// Of integers: it is truncated once, at the end.
+ir::Expr DecomposeMean(const SpecialCall& call, Writer* w) {
+  ir::Expr x = call.arg(0);
+  int64_t count = 1;
+  for (int axis : AxesOf(call)) count *= ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[axis]);
+  ir::Expr sum = w->Reduce(ir::make::kSum, x, AxesOf(call), KeepsDims(call));
+  return w->Write(ir::make::kDivide, sum, w->Scalar(static_cast<double>(count), DtypeOf(x)));
+}
+
+// ---- the records
+
+const Operators kSum("reduction", {"others", "axes: sum"},
+                     {Operator("relax.sum", Statistical<mesh::Reduction::kSum>)
+                          .Pad(Padding::kAll)
+                          .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll))});
+const Operators kProd(
+    "reduction", {"others", "axes: product"},
+    {Operator("relax.prod", Statistical<mesh::Reduction::kProd>).Pad(Padding::kAll)});
+const Operators kMax("reduction", {"others", "axes: maximum"},
+                     {Operator("relax.max", Statistical<mesh::Reduction::kMax>)
+                          .Pad(Padding::kAll)
+                          .Commutes(Commutation().Max(In::kAll))});
+const Operators kMin("reduction", {"others", "axes: minimum"},
+                     {Operator("relax.min", Statistical<mesh::Reduction::kMin>)
+                          .Pad(Padding::kAll)
+                          .Commutes(Commutation().Min(In::kAll))});
+const Operators kMean("reduction",
+                      {"others", "axes: mean", "", "axes of integers: sums are divided at the end"},
+                      {Operator("relax.mean", Mean)
+                           .Decompose(DecomposeMean)
+                           .IsMeanOf("relax.sum")
+                           .Pad(Padding::kExpanded)
+                           .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll).If(OnFloats))});
+const Operators kMedian("reduction", {"others", "", "axes: a median is none of those of shards"},
+                        {Operator("relax.median", Median)});
+const Operators kVariance(
+    "reduction", {"others", "", "", "axes: means of the shards, then of squared distances"},
+    {Operator("relax.std", Variance).Decompose(DecomposeStd).Pad(Padding::kExpanded),
+     Operator("relax.variance", Variance).Decompose(DecomposeVariance).Pad(Padding::kExpanded)});
+
+}  // namespace
+
+}  // namespace ops
+}  // namespace distir

@@ -1,0 +1,68 @@
+/*!
+ * \file ops/windows.h
+ * \brief The windows of convolutions and pooling: which elements of a spatial dimension each
+ * element of the result looks at.
+ *
+ * Element o of a result looks at the elements o * stride - before + j * dilation, j < kernel, of
+ * the data; those outside are padding. Of a transposed convolution element i of the data adds to
+ * the elements i * stride - before + j of the result.
+ */
+#ifndef DISTIR_OPS_WINDOWS_H_
+#define DISTIR_OPS_WINDOWS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/family.h"
+
+namespace distir {
+namespace ops {
+
+enum class WindowKind { kConvolution, kTransposed, kMaximum, kMean };
+
+/*! \brief One spatial dimension. */
+struct WindowDim {
+  int data_dim, result_dim;
+  int64_t data_size, result_size;  // -1: symbolic
+  int64_t kernel, stride, dilation, before, after;
+  int64_t output_padding;  // of a transposed convolution
+
+  /*! \brief From the first element that a window looks at to the last. */
+  int64_t extent() const { return (kernel - 1) * dilation + 1; }
+};
+
+struct Windows {
+  WindowKind kind;
+  int data_batch, result_batch;  // dimensions
+  std::vector<WindowDim> dims;   // in the order of the attributes
+  bool counts_padding;           // of a mean
+};
+
+/*! \brief Spatial dimensions of data (the first operand) and result in their layouts, with windows
+ * of one element; nullopt where the layouts do not fit the tensors. */
+std::optional<Windows> SpatialDims(const OpView& view, WindowKind kind, const std::string& data,
+                                   const std::string& out);
+
+/*! \brief Reads strides, padding and dilation; false where a list has another length. */
+bool ReadWindowLists(const ir::AttrField& strides, const ir::AttrField& padding,
+                     const ir::AttrField& dilation, const ir::Node& attrs, Windows* windows);
+
+/*!
+ * \brief Gives each spatial dimension of data and result a factor: parallel where no window looks
+ * into another shard, special where windows of a shard can be gathered from its neighbours. The
+ * operators of a special one are expanded where it is uneven (rules/tails.h).
+ */
+void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* builder);
+
+/*! \brief Whether blocks of the result look at blocks of the data and nothing else. */
+bool IsBlockwise(const WindowDim& dim, WindowKind kind);
+
+/*! \brief Writes a call some spatial dimension of which is sharded: every device gets the elements
+ * that the windows of its shard of the result look at (a halo exchange), padding included; the
+ * shards then are a part of the batch, each computed alone. */
+ir::Expr DecomposeWindows(const SpecialCall& call, const Windows& windows, Writer* writer);
+
+}  // namespace ops
+}  // namespace distir
+#endif  // DISTIR_OPS_WINDOWS_H_

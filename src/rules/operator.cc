@@ -1,0 +1,93 @@
+#include "rules/operator.h"
+
+#include <tvm/ffi/reflection/registry.h>
+
+#include <map>
+#include <unordered_map>
+
+#include "ir/registration.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+std::map<std::string, Operator>& Records() {
+  static std::map<std::string, Operator> records;
+  return records;
+}
+
+void Enter(const char* family, const Summary& summary, Operator record) {
+  record.family = family;
+  record.summary = summary;
+  const bool is_new = Records().emplace(record.name, record).second;
+  TVM_FFI_ICHECK(is_new) << record.name << " is described twice";
+}
+
+}  // namespace
+
+Operators::Operators(const char* family, const Summary& summary,
+                     std::initializer_list<Operator> operators) {
+  for (const Operator& record : operators) Enter(family, summary, record);
+}
+
+ReplicatedOperators::ReplicatedOperators(const char* family, const char* reason,
+                                         std::initializer_list<const char*> names) {
+  for (const char* name : names) Enter(family, {"", "", "", "", reason}, {name, ReplicateAll});
+}
+
+DescribedOperators::DescribedOperators(const char* family, const char* special,
+                                       std::initializer_list<const char*> names) {
+  for (const char* name : names) Enter(family, {"", "", "", special}, {name, nullptr});
+}
+
+const Operator* FindOperator(const ir::Expr& op) {
+  if (!ir::Op::Is(op)) return nullptr;
+  // Operators are unique objects, never freed, so the pointer is a key.
+  static thread_local std::unordered_map<const ffi::Object*, const Operator*> cache;
+  auto it = cache.find(op.get());
+  if (it == cache.end()) {
+    auto found = Records().find(ir::Op::Cast(op).name());
+    bool has_rule = found != Records().end() && found->second.rule != nullptr;
+    it = cache.emplace(op.get(), has_rule ? &found->second : nullptr).first;
+  }
+  return it->second;
+}
+
+std::vector<Operator> AllOperators() {
+  std::vector<Operator> all;
+  for (const auto& [name, record] : Records()) all.push_back(record);
+  return all;
+}
+
+namespace {
+
+// Operators that are about distribution: each of them states where its tensors are.
+constexpr std::pair<const char*, const char*> kOfDistribution[] = {
+    {"relax.ccl.", "on the worker's part"}, {"relax.dist.", "its type states both placements"}};
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  // The table: operator, family, parallel, reduced, whole, special, replicated.
+  ffi::reflection::GlobalDef().def("distir.rules.List", [] {
+    std::map<std::string, ffi::Array<ffi::String>> rows;
+    for (const std::string& name : ir::ListOpNames()) {
+      for (const auto& [prefix, special] : kOfDistribution) {
+        if (name.rfind(prefix, 0) == 0)
+          rows[name] = {name, "distribution", "", "", "", special, ""};
+      }
+    }
+    for (const Operator& record : AllOperators()) {
+      const Summary& summary = record.summary;
+      rows[record.name] = {record.name,   record.family,   summary.parallel,  summary.reduced,
+                           summary.whole, summary.special, summary.replicated};
+    }
+    ffi::Array<ffi::Array<ffi::String>> ordered;
+    for (const auto& [name, row] : rows) ordered.push_back(row);
+    return ordered;
+  });
+}
+
+}  // namespace
+
+}  // namespace rules
+}  // namespace distir

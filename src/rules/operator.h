@@ -1,0 +1,211 @@
+/*!
+ * \file rules/operator.h
+ * \brief The record of an operator: all that the compiler knows of it, stated in one place.
+ *
+ * The file of an operator's family (`ops/`) holds its functions and enters its record. Everything
+ * else asks the record: propagation the factor rule, DecomposeSharded the decomposition, PadShards
+ * what tails must hold, LegalizeRedistribute what commutes with reductions, LowerDistIR how the
+ * worker's call differs from the global one, `docs/operators.md` the summary.
+ *
+ * Worked example:
+ *
+ *     const Operators kSoftmax("normalization",
+ *                              {"others", "", "", "axis: maximum and sum of the shards"},
+ *                              {Operator("relax.nn.softmax", Softmax)
+ *                                   .Decompose(DecomposeSoftmax)
+ *                                   .Pad(Padding::kDecomposed)});
+ *
+ * An operator that no record describes is replicated, with one warning that names it.
+ */
+#ifndef DISTIR_RULES_OPERATOR_H_
+#define DISTIR_RULES_OPERATOR_H_
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "rules/factor_rule.h"
+
+namespace distir {
+
+namespace expand {
+struct SpecialCall;
+class Writer;
+}  // namespace expand
+
+namespace rules {
+
+using RuleFunction = FactorRule (*)(const OpView& view);
+/*! \brief Writes a call of which a special factor is sharded as operators on shards; its value, or
+ * a tuple where the call has several results (expand/algorithm.h). */
+using Decomposition = ir::Expr (*)(const expand::SpecialCall& call, expand::Writer* writer);
+/*! \brief Of a worker's call: `global` is the call on whole tensors, `local` the same call on the
+ * worker's, its arguments already local. */
+using AttrsFunction = ir::Node (*)(const OpView& global, const OpView& local);
+using ArgsFunction = ffi::Array<ir::Expr> (*)(const OpView& global, const OpView& local);
+using Condition = bool (*)(const OpView& view);
+/*! \brief Arithmetic operations of a call on whole tensors, a multiplication and its addition
+ * counted as two; 0 where sizes are unknown. */
+using OperationsFunction = double (*)(const OpView& view);
+
+/*! \brief What a rule does with the dimensions of its operator, in words. */
+struct Summary {
+  const char* parallel;         // dimensions that every shard computes alone
+  const char* reduced = "";     // dimensions whose shards are combined, and how
+  const char* whole = "";       // dimensions that every device needs all of
+  const char* special = "";     // dimensions that a decomposition keeps sharded, and which; or how
+                                // it is distributed where factors do not say it
+  const char* replicated = "";  // why nothing is sharded; empty otherwise
+};
+
+/*! \brief Along which factors a call may be padded (rules/tails.h). */
+enum class Padding {
+  kNone,
+  kParallel,
+  // And special ones: an element follows from its position in the whole, if at all, or is looked up
+  // by it.
+  kPositions,
+  kAll,       // parallel ones and reductions
+  kExpanded,  // all of these and special ones: their decomposition takes uneven shards
+};
+
+/*! \brief What the tails of operands must hold although no reduction asks for it. */
+enum class OperandTails {
+  kAny,
+  kDivisor,  // ones in the second operand if it is of integers: dividing them by 0 ends the process
+  kPositions,  // zeros in all but the first: a position outside would be read, or written to
+};
+
+/*! \brief The operands in which an operator commutes with a reduction, the others being whole. */
+enum class In {
+  kNone,   // it does not commute
+  kAll,    // all of them together
+  kOne,    // exactly one, whichever
+  kFirst,  // the first one alone
+  kAny,    // any of them, one or more
+};
+
+/*! \brief With which reductions an operator commutes (rules/linearity.h). */
+struct Commutation {
+  In sum = In::kNone;
+  In mean = In::kNone;
+  In max = In::kNone;
+  In min = In::kNone;
+  In prod = In::kNone;
+  Condition condition = nullptr;  // null: always
+
+  constexpr Commutation& Sum(In in) { return Set(&sum, in); }
+  constexpr Commutation& Mean(In in) { return Set(&mean, in); }
+  constexpr Commutation& Max(In in) { return Set(&max, in); }
+  constexpr Commutation& Min(In in) { return Set(&min, in); }
+  constexpr Commutation& Prod(In in) { return Set(&prod, in); }
+  constexpr Commutation& If(Condition holds) { return Set(&condition, holds); }
+
+  bool any() const {
+    return sum != In::kNone || mean != In::kNone || max != In::kNone || min != In::kNone ||
+           prod != In::kNone;
+  }
+
+ private:
+  template <typename T>
+  constexpr Commutation& Set(T* field, T value) {
+    *field = value;
+    return *this;
+  }
+};
+
+/*! \brief Of what only moves elements. A whole value is also the mean, maximum or minimum of equal
+ * ones, so what moves several operands to one result may have whole ones among them where the
+ * reduction is one of these. */
+inline constexpr Commutation kMoving =
+    Commutation().Sum(In::kAll).Mean(In::kAny).Max(In::kAny).Min(In::kAny).Prod(In::kAll);
+/*! \brief Of what only moves elements of its first operand. */
+inline constexpr Commutation kMovingFirst =
+    Commutation().Sum(In::kFirst).Mean(In::kFirst).Max(In::kFirst).Min(In::kFirst).Prod(In::kFirst);
+/*! \brief Of increasing functions, defined everywhere. */
+inline constexpr Commutation kIncreasing = Commutation().Max(In::kFirst).Min(In::kFirst);
+
+struct Operator {
+  Operator(const char* name, RuleFunction rule) : name(name), rule(rule) {}
+
+  const char* name;  // "relax.matmul"
+  /*! \brief Null where the operator is only described: it never has a rule of its own. */
+  RuleFunction rule;
+  Decomposition decomposition = nullptr;
+  Padding padding = Padding::kNone;
+  /*! \brief Whether special factors may be padded in a call; null: in every one. */
+  Condition may_pad_special = nullptr;
+  OperandTails tails = OperandTails::kAny;
+  /*! \brief Of a mean: the operator, with the same attributes, that gives the sum. Where a reduced
+   * dimension is padded, the mean is written as this sum divided by the true number of elements. */
+  const char* sum = nullptr;
+  /*! \brief Every element of the result follows from those at its place in the operands. */
+  bool is_elementwise = false;
+  /*! \brief It only moves elements, so that a tail of zeros stays one. */
+  bool keeps_zeros = false;
+  Commutation commutation;
+  /*! \brief Index of the argument that states the result's shape and must become the local one; -1:
+   * none. */
+  int shape_argument = -1;
+  /*! \brief The attributes of the worker's call, where those of the global one mean something else
+   * on local shapes; null: the same. */
+  AttrsFunction local_attrs = nullptr;
+  /*! \brief The same for arguments that are no tensors. */
+  ArgsFunction local_args = nullptr;
+  /*! \brief Null: they follow from the factor rule. */
+  OperationsFunction operations = nullptr;
+  /*! \brief Its tensors, or some of them, stand in a tuple. */
+  bool takes_tuple = false;
+  const char* family = "";
+  Summary summary = {""};
+
+  Operator& Decompose(Decomposition function) { return Set(&decomposition, function); }
+  Operator& Pad(Padding along) { return Set(&padding, along); }
+  Operator& PadSpecialIf(Condition condition) { return Set(&may_pad_special, condition); }
+  Operator& Tails(OperandTails needed) { return Set(&tails, needed); }
+  Operator& IsMeanOf(const char* sum_operator) { return Set(&sum, sum_operator); }
+  Operator& IsElementwise() { return Set(&is_elementwise, true); }
+  Operator& KeepsZeros() { return Set(&keeps_zeros, true); }
+  Operator& Commutes(const Commutation& with) { return Set(&commutation, with); }
+  Operator& ShapeArgument(int index) { return Set(&shape_argument, index); }
+  Operator& TakesTuple() { return Set(&takes_tuple, true); }
+  Operator& LocalAttrs(AttrsFunction function) { return Set(&local_attrs, function); }
+  Operator& LocalArgs(ArgsFunction function) { return Set(&local_args, function); }
+  Operator& Operations(OperationsFunction function) { return Set(&operations, function); }
+
+ private:
+  template <typename T, typename U>
+  Operator& Set(T* field, const U& value) {
+    *field = value;
+    return *this;
+  }
+};
+
+/*! \brief Enters operators that share a family and a summary when the library is loaded. */
+class Operators {
+ public:
+  Operators(const char* family, const Summary& summary, std::initializer_list<Operator> operators);
+};
+
+/*! \brief Operators that are kept whole, because of `reason`. */
+class ReplicatedOperators {
+ public:
+  ReplicatedOperators(const char* family, const char* reason,
+                      std::initializer_list<const char*> names);
+};
+
+/*! \brief Operators that no rule decides: they are distributed as `special` says. */
+class DescribedOperators {
+ public:
+  DescribedOperators(const char* family, const char* special,
+                     std::initializer_list<const char*> names);
+};
+
+/*! \brief The record of an operator that has a rule, or null. */
+const Operator* FindOperator(const ir::Expr& op);
+/*! \brief All records, ordered by name. */
+std::vector<Operator> AllOperators();
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_OPERATOR_H_

@@ -1,0 +1,68 @@
+"""All that is known of an operator stands in its record, in the file of its family."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tvm
+
+import distir_ext  # noqa: F401  registers the operators of distribution
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+OPERATORS = {str(name) for name in tvm.ir.Op.list_op_names() if str(name).startswith("relax.")}
+# Of these, what is called decides: their rules come from kernels, users or types.
+CALLS = re.compile(r"relax\.(call_\w+|ccl\.\w+|dist\.\w+)")
+
+# Passes that look for a pattern of operators, or write one. They describe nothing: what they need
+# to know of an operator they ask its record.
+PATTERNS = {
+    "lower/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
+    "lower/place_operands.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
+    "lower/share_results.cc": {"relax.reshape"},
+    "lower/worker_program.cc": {"relax.permute_dims", "relax.shape_of"},
+    "optimize/defer_reductions.cc": {"relax.add", "relax.subtract"},
+    "optimize/fuse_all_reduce_norm.cc": {"relax.add", "relax.nn.rms_norm"},
+    "padding/pass.cc": {"relax.divide", "relax.shape_of"},
+    "propagation/batch_dims.cc": {
+        "relax.matmul",
+        "relax.nn.log_softmax",
+        "relax.nn.softmax",
+        "relax.reshape",
+    },
+    "propagation/graph.cc": {"relax.shape_of"},
+}
+
+
+def operators_named_in(path: Path) -> set[str]:
+    code = COMMENT.sub("", path.read_text(encoding="utf-8"))
+    named = set(re.findall(r'"(relax\.[\w.]+)"', code)) & OPERATORS
+    return {name for name in named if not CALLS.fullmatch(name)}
+
+
+FILES = sorted(path for path in SOURCE.rglob("*") if path.suffix in {".cc", ".h"})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path.relative_to(SOURCE).parts[0] != "ops"],
+    ids=lambda path: str(path.relative_to(SOURCE)),
+)
+def test_no_operator_is_named_outside_of_its_family(path):
+    where = str(path.relative_to(SOURCE))
+    assert operators_named_in(path) == PATTERNS.get(where, set())
+
+
+def test_each_operator_is_described_in_one_family():
+    described: dict[str, list[str]] = {}
+    for path in FILES:
+        if path.relative_to(SOURCE).parts[0] == "ops" and path.suffix == ".cc":
+            code = COMMENT.sub("", path.read_text(encoding="utf-8"))
+            records = re.findall(r'\b(?:Operator|Identity|Elementwise)\(\s*"(relax\.[\w.]+)"', code)
+            for name in records:
+                described.setdefault(name, []).append(path.name)
+    assert len(described) > 150
+    assert {name: files for name, files in described.items() if len(files) > 1} == {}
+    assert set(described) <= OPERATORS
