@@ -36,11 +36,12 @@ CXX_FILES = $(shell find src -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
 EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
 
-.PHONY: help demo test test-models asan tsan lint tidy format wheel clean
+.PHONY: help demo test test-all test-models asan tsan lint tidy format wheel clean
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
-	@echo "make test         install into $(VENV) and run the tests"
+	@echo "make test         install into $(VENV) and run the tests, with a small sample of programs"
+	@echo "make test-all     install torch and transformers too; larger samples, and the tests of models"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
 	@echo "make asan         run the tests with AddressSanitizer in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
@@ -55,6 +56,9 @@ demo: $(PACKAGE)
 
 test: $(PACKAGE) $(TEST_PACKAGES)
 	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-all: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
+	@$(BIN)/python -m pytest -n $(JOBS) --sample large -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
 
 test-models: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
 	@$(BIN)/python -m pytest -n $(JOBS) -m models tests/models $(PYTEST_ARGS)

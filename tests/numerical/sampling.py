@@ -20,12 +20,13 @@ from .placement import (
     expect_from_result,
 )
 
-PROGRAMS = 18
-"""Of an operator on one mesh, if not all are asked for; each of its cases has two at least."""
+PROGRAMS = (8, 18, None)
+"""Of an operator on one mesh, in the small, large and whole sample; each of its cases has two at
+least."""
 
 
 def programs_of(
-    cases: Sequence[Case], mesh: MeshShape, count: int | None = PROGRAMS
+    cases: Sequence[Case], mesh: MeshShape, count: int | None = PROGRAMS[1]
 ) -> Iterator[Partitioned]:
     """Programs of one operator on one mesh, the same in every run; all of them without a count."""
     for case in cases:

@@ -19,17 +19,16 @@ TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
 LARGEST = 50_000  # elements: chains of concat grow
 
 SEEDS = range(4)  # the same programs in every run
-EXAMPLES = 12  # for each seed
-EXAMPLES_EXHAUSTIVE = 250
+EXAMPLES = (6, 12, 250)  # for each seed, of the small, large and whole sample
 # Where messages cost nothing, small tensors move as large ones do.
 FREE_MESSAGES = dx.Cluster.uniform(dx.Link(latency=0.0, bandwidth=1e9), launch=0.0)
 
 
 @pytest.mark.parametrize("number", SEEDS)
-def test_random_programs(number, exhaustive, session_of):
+def test_random_programs(number, sample, session_of):
     @seed(number)
     @settings(
-        max_examples=EXAMPLES_EXHAUSTIVE if exhaustive else EXAMPLES,
+        max_examples=sample(*EXAMPLES),
         print_blob=True,
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

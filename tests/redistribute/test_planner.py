@@ -25,8 +25,8 @@ LINKS = (UNIFORM["launch"], *(UNIFORM[key][0] for key in ("latency", "gap", "ban
 SIZES = {"small": 2.0**12, "middle": 2.0**21, "large": 2.0**30}
 
 
-MOST_PAIRS = 1500
-"""Of one test, if they are not all asked for (--exhaustive)."""
+MOST_PAIRS = (500, 1500, None)
+"""Of one test, in the small, large and whole sample."""
 
 
 def all_pairs(shape, rank):
@@ -42,9 +42,9 @@ def some_pairs(shape, rank, number):
 
 
 @pytest.fixture
-def pairs_of(exhaustive):
+def pairs_of(sample):
     """The pairs of a mesh and a rank that are checked."""
-    return lambda shape, rank: some_pairs(shape, rank, None if exhaustive else MOST_PAIRS)
+    return lambda shape, rank: some_pairs(shape, rank, sample(*MOST_PAIRS))
 
 
 def check_all(pairs, shape, rank, size, cluster, links, dims=None):
