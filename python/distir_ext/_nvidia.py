@@ -11,13 +11,16 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm.support.nvcc import get_target_compute_version
 
 # What a program is compiled for if neither the target nor a GPU says: the first with bfloat16.
 DEFAULT_ARCH = "sm_80"
@@ -29,18 +32,94 @@ _MODE = "TVM_CUDA_COMPILE_MODE"
 _ROOT = "CUDA_PATH"
 _OPTIONS = "TVM_CUDA_NVRTC_EXTRA_OPTS"
 
+# What kernels include: those for tensor cores the second one, which has a package of its own.
+_HEADERS = ("cuda_runtime.h", "crt/mma.h")
+
+# The oldest architecture of CUDA 13, which TVM's wheel is built with (its release notes).
+_OLDEST_ARCHITECTURE = 75
+
+# The first architectures of which there is one with this suffix (CUDA's programming guide).
+_FIRST_WITH_SUFFIX = {"": 0, "a": 90, "f": 100}
+
 
 def resolve_target(target: Any) -> Any:
     """The target, with an architecture if it is for CUDA and has none.
 
     TVM asks the GPU of this machine. Where there is none it takes an architecture that today's
     compilers refuse, so such a target gets :data:`DEFAULT_ARCH`.
+
+    Raises:
+        ValueError: the CUDA compiler that is installed does not know the architecture.
     """
     if target == "cuda":
         target = {"kind": "cuda"}
-    if not isinstance(target, Mapping) or target.get("kind") != "cuda" or "arch" in target:
+    if isinstance(target, Mapping):
+        if target.get("kind") != "cuda":
+            return target
+        if "arch" not in target:
+            return target if tvm.cuda(0).exist else {**target, "arch": DEFAULT_ARCH}
+        check_architecture(str(target["arch"]))
         return target
-    return target if tvm.cuda(0).exist else {**target, "arch": DEFAULT_ARCH}
+    known = tvm.target.Target(target)
+    if known.kind.name == "cuda" and "arch" in known.attrs:
+        check_architecture(str(known.attrs["arch"]))
+    return target
+
+
+def check_architecture(arch: str) -> None:
+    """Refuses an architecture that the CUDA compiler does not know.
+
+    Without a compiler, one that CUDA 13 has dropped: there may be a later one where it is loaded.
+
+    Raises:
+        ValueError: names the architecture, the compiler, and what it compiles for.
+    """
+    with compiler():
+        mode = os.environ.get(_MODE)
+    found = {"nvrtc": _nvrtc_architectures, "nvcc": _nvcc_architectures}.get(mode or "", _unknown)()
+    if found is None:
+        return
+    name, numbers = found
+    parts = re.fullmatch(r"sm_(\d+)([af]?)", arch)
+    number = int(parts[1]) if parts else 0
+    is_known = number in numbers if numbers else number >= _OLDEST_ARCHITECTURE
+    if parts is not None and is_known and number >= _FIRST_WITH_SUFFIX[parts[2]]:
+        return
+    known = ", ".join(f"sm_{each}" for each in numbers) or f"sm_{_OLDEST_ARCHITECTURE} and later"
+    raise ValueError(
+        f'the target\'s architecture is "{arch}"; {name} compiles for {known}. State '
+        'target={"kind": "cuda", "arch": ...} with one of these'
+        + (", or install a CUDA compiler that knows it" if parts else "")
+    )
+
+
+def _unknown() -> tuple[str, list[int]] | None:
+    return "CUDA 13", []
+
+
+def _nvrtc_architectures() -> tuple[str, list[int]] | None:
+    try:
+        from cuda.bindings import nvrtc
+
+        _, major, minor = nvrtc.nvrtcVersion()
+        _, numbers = nvrtc.nvrtcGetSupportedArchs()
+    except (ImportError, RuntimeError):
+        return None  # TVM says what it lacks when it compiles
+    return f"NVRTC {major}.{minor}", sorted(numbers)
+
+
+def _nvcc_architectures() -> tuple[str, list[int]] | None:
+    def ask(option: str) -> str:
+        return subprocess.run(
+            ["nvcc", option], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+
+    try:
+        listed = re.findall(r"compute_(\d+)\b", ask("--list-gpu-arch"))
+        version = re.search(r"release (\S+),", ask("--version"))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"nvcc {version[1] if version else ''}".strip(), sorted(map(int, listed))
 
 
 @contextlib.contextmanager
@@ -79,6 +158,8 @@ def install() -> None:
         return
 
     def compile_with_what_is_there(code: Any) -> Any:
+        version = get_target_compute_version(tvm.target.Target.current(allow_none=True))
+        check_architecture("sm_" + version.replace(".", ""))
         with compiler():
             return compile_source(code)
 
@@ -133,4 +214,8 @@ def _headers() -> Path | None:
     if nvcc is not None:
         roots.append(Path(nvcc).resolve().parent.parent)
     roots.append(Path("/usr/local/cuda"))
-    return next((root for root in roots if (root / "include" / "cuda_runtime.h").is_file()), None)
+    for required in (_HEADERS, _HEADERS[:1]):
+        for root in roots:
+            if all((root / "include" / each).is_file() for each in required):
+                return root
+    return None

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.target import codegen
 
-from distir_ext import _blas, transform
+from distir_ext import _accumulation, _blas, transform
 from distir_ext._cpu_kernels import schedule_kernels
 from distir_ext._cpu_math import legalizations
 
@@ -65,9 +65,10 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
     passes: list[tvm.transform.Pass] = [_keep_functions()]
     if blas and _blas.LIBRARY is not None:
         passes.append(transform.DispatchMatmul())
+    passes.append(_accumulation.widen_scans())
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
-        relax.transform.LegalizeOps(legalizations()),
+        relax.transform.LegalizeOps(_accumulation.legalizations(legalizations())),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         _fuse_kernels(),

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext import _nvidia, cpu, transform
+from distir_ext import _nvidia, cpu, gpu, transform
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
 
@@ -87,14 +87,17 @@ def build(
         ``distir_signature``.
 
     Raises:
-        ValueError: the module has no sharding annotations, or a pass refuses it.
+        ValueError: the module has no sharding annotations, or a pass refuses it; the CUDA compiler
+            that is installed does not know the target's architecture.
     """
+    target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
         options.setdefault("relax_pipeline", cpu.pipeline(resolved, blas))
         optimize = cpu.optimize_collectives()
     else:
-        resolved = tvm.target.Target(_nvidia.resolve_target(target))
+        resolved = tvm.target.Target(target)
+        options.setdefault("relax_pipeline", gpu.pipeline(resolved))
         optimize = transform.OptimizeCollectives()
     lowered = transform.LowerCCL()(_lower(mod, cluster, optimize))
     signature = _signature_text(lowered, resolved.get_target_device_type())

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import tvm
 import tvm_ffi
+from tests.pipelines.cuda_source import source_of
 from tests.stages.programs import chain
 from tvm import relax
 from tvm.script import ir as I
@@ -42,17 +43,6 @@ def annotated(shape=(2, 2)):
     mesh = dx.Mesh(shape, ("dp", "tp"))
     plan = {"x": ("dp", None), "up": (None, "tp"), "down": ("tp", None)}
     return dx.annotate(MLP, mesh, plan)
-
-
-def modules(module):
-    yield module
-    for imported in module.imports:
-        yield from modules(imported)
-
-
-def source_of(exe):
-    [kernels] = [module for module in modules(exe.mod) if module.kind == "cuda"]
-    return kernels.inspect_source()
 
 
 def collectives(exe):
@@ -147,9 +137,6 @@ def test_controller_needs_no_gpu():
 def test_kernels_compile():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
     source = source_of(dx.build(annotated(), target=target))
-    with _nvidia.compiler():
-        if not os.environ.get("TVM_CUDA_COMPILE_MODE"):
-            pytest.skip("there is neither NVRTC nor nvcc")
     with target:
         binary = tvm_ffi.get_global_func("tvm_callback_cuda_compile")(source)
     assert len(binary) > 1000
@@ -164,6 +151,63 @@ def test_target_without_architecture(monkeypatch):
         assert _nvidia.resolve_target(given) == given
     monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=True))
     assert _nvidia.resolve_target("cuda") == {"kind": "cuda"}  # TVM asks the device
+
+
+def product(dtype):
+    builder = relax.BlockBuilder()
+    x, w = (relax.Var(name, relax.TensorType((128, 128), dtype)) for name in "xw")
+    with builder.function("main", [x, w]):
+        builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
+    return dx.annotate(builder.get(), dx.Mesh((1,), ("x",)), {"x": (None, None)})
+
+
+@pytest.mark.parametrize("target", ["nvidia/nvidia-h100", {"kind": "cuda", "arch": "sm_100a"}])
+def test_architectures_with_a_suffix_have_tensor_cores(target):
+    source = source_of(dx.build(product("float16"), target=target))
+    assert "wmma::accumulator, 16, 16, 16, float>" in source
+
+
+@pytest.mark.parametrize("arch", ["sm_20", "sm_999", "sm_80a", "sm_90f", "foo", "", "90"])
+def test_an_architecture_that_the_compiler_does_not_know(arch):
+    message = (
+        rf'architecture is "{arch}"; NVRTC 13\.\d+ compiles for sm_75, sm_80, .*sm_90, .*State '
+    )
+    for target in ({"kind": "cuda", "arch": arch}, {"kind": "cuda", "arch": arch, "tag": ""}):
+        with pytest.raises(ValueError, match=message):
+            dx.build(annotated(), target=target)
+
+
+def test_an_architecture_of_a_gpu_that_is_newer_than_the_compiler():
+    """An executable is compiled where it is loaded."""
+    with (
+        tvm.target.Target({"kind": "cuda", "arch": "sm_999"}),
+        pytest.raises(
+            ValueError, match=r'"sm_999"; NVRTC .* install a CUDA compiler that knows it'
+        ),
+    ):
+        tvm_ffi.get_global_func("tvm_callback_cuda_compile")("")
+
+
+def test_architectures_of_nvcc(no_compiler, monkeypatch, tmp_path):
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(
+        """#!/bin/sh
+        if [ "$1" = --list-gpu-arch ]; then printf 'compute_75\\ncompute_90\\n'
+        else echo 'Cuda compilation tools, release 13.0, V13.0.88'; fi"""
+    )
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(shutil, "which", lambda name: str(nvcc))
+    _nvidia.check_architecture("sm_90a")
+    with pytest.raises(ValueError, match=r'"sm_80"; nvcc 13\.0 compiles for sm_75, sm_90\. '):
+        _nvidia.check_architecture("sm_80")
+
+
+def test_architectures_without_a_compiler(no_compiler):
+    """Where the executable is loaded there may be one that knows more."""
+    _nvidia.check_architecture("sm_999")
+    with pytest.raises(ValueError, match=r'"sm_70"; CUDA 13 compiles for sm_75 and later\. '):
+        _nvidia.check_architecture("sm_70")
 
 
 COMPILER_VARIABLES = ("TVM_CUDA_COMPILE_MODE", "CUDA_PATH", "TVM_CUDA_NVRTC_EXTRA_OPTS")
@@ -184,7 +228,9 @@ def settings():
 
 def test_compiler_of_packages(no_compiler, monkeypatch, tmp_path):
     (tmp_path / "cu13" / "include" / "cccl").mkdir(parents=True)
-    (tmp_path / "cu13" / "include" / "cuda_runtime.h").touch()
+    (tmp_path / "cu13" / "include" / "crt").mkdir()
+    for name in ("cuda_runtime.h", "crt/mma.h"):
+        (tmp_path / "cu13" / "include" / name).touch()
     monkeypatch.setattr(_nvidia, "package_roots", lambda: [tmp_path])
     monkeypatch.setattr(_nvidia, "_has_module", lambda name: True)
     with _nvidia.compiler():

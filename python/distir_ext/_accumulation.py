@@ -1,0 +1,247 @@
+"""Sums of small floats in float32: legalisations of what TVM adds in the type that it stores.
+
+TVM's kernels add half floats to half floats. In bfloat16 (8 bits) a sum of 8192 numbers stops
+growing once it is 256 times as large as what is added to it: products have errors of 10 %, sums of
+positive numbers are wrong altogether. Here operands become float32 inside the kernel, what is added
+stays float32, and the result is rounded once. Memory is read and written in the small type as
+before, and the schedules for tensor cores take these kernels: half floats in, float32 accumulators.
+
+Kernels that a user has written in TIR (``call_tir``) stay as they are written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax, s_tir, te, topi
+from tvm.relax.dpl import is_op, rewrite_call, wildcard
+from tvm.relax.utils import gen_call_tir_inputs
+
+__all__ = ["legalizations", "widen_scans"]
+
+Legalization = Callable[[Any, relax.Call], Any]
+
+_WIDE = "float32"
+
+# Operators whose kernels TVM makes with another type of the result than that of the operands.
+_PRODUCTS = (
+    "matmul",
+    "nn.conv1d",
+    "nn.conv2d",
+    "nn.conv3d",
+    "nn.conv1d_transpose",
+    "nn.conv2d_transpose",
+    "nn.conv3d_transpose",
+)
+
+# Operators that add, whose kernels are made from float32 operands.
+_SUMS = (
+    "collapse_sum_like",
+    "collapse_sum_to",
+    "einsum",
+    "grad.avg_pool2d_backward",
+    "grad.max_pool2d_backward",
+    "grad.nll_loss_backward",
+    "grad.take_backward",
+    "index_put",
+    "mean",
+    "nn.adaptive_avg_pool1d",
+    "nn.adaptive_avg_pool2d",
+    "nn.adaptive_avg_pool3d",
+    "nn.attention",
+    "nn.attention_bias",
+    "nn.avg_pool1d",
+    "nn.avg_pool2d",
+    "nn.avg_pool3d",
+    "nn.batch_norm",
+    "nn.cross_entropy_with_logits",
+    "nn.group_norm",
+    "nn.instance_norm",
+    "nn.layer_norm",
+    "nn.log_softmax",
+    "nn.nll_loss",
+    "nn.rms_norm",
+    "nn.softmax",
+    "prod",
+    "scatter_elements",
+    "scatter_nd",
+    "std",
+    "sum",
+    "variance",
+    "vision.multibox_transform_loc",
+    "vision.roi_align",
+)
+
+# Operators that a pass before LegalizeOps makes kernels of; they take the type to add in.
+_SCANS = ("cumprod", "cumsum")
+
+_WIDENED_BLOCK = "widened"
+
+
+def legalizations(others: Mapping[str, Legalization] | None = None) -> dict[str, Legalization]:
+    """For ``relax.transform.LegalizeOps``: operators that add small floats add them in float32.
+
+    Args:
+        others: Legalisations by operator, of calls that add nothing in a small float.
+    """
+    made = dict(others or {})
+    for names, make in ((_PRODUCTS, _wide_product), (_SUMS, _wide_sum)):
+        for name in names:
+            operator = f"relax.{name}"
+            original = tvm.ir.Op.get(operator).get_attr("FLegalize")
+            made[operator] = _legalize(original, made.get(operator, original), make)
+    return made
+
+
+def widen_scans() -> tvm.transform.Pass:
+    """Cumulative sums and products of small floats become such of float32 and a cast.
+
+    To be run before ``relax.backend.DispatchSortScan``.
+    """
+    operand = wildcard()
+    patterns = [is_op(f"relax.{name}")(operand) for name in _SCANS]
+
+    def widen(call: relax.Call, _: Any) -> Any:
+        if not _is_small(_dtype(call)):
+            return call
+        wide = relax.Call(call.op, call.args, _with_dtype(call.attrs, "dtype"))
+        return relax.op.astype(wide, _dtype(call))
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        result = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        for name, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                for pattern in patterns:
+                    function = rewrite_call(pattern, widen, function)
+                result.update_func(name, function)
+        return result
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="WidenScans")
+
+
+def _legalize(
+    original: Legalization,
+    other: Legalization,
+    make: Callable[[relax.BlockBuilder, relax.Call, Legalization], Any],
+) -> Legalization:
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        if not any(map(_is_small, _dtypes(call.ty))) or not _adds(call):
+            return other(builder, call)
+        wide = make(builder, call, original)
+        if isinstance(wide, relax.Call) and wide.op == call.op:
+            return other(builder, call)  # TVM has no kernel for it
+        return _narrow(builder, wide, call.ty)
+
+    return legalize
+
+
+def _adds(call: relax.Call) -> bool:
+    """Whether a call of one of these operators adds anything."""
+    attrs, name = call.attrs, call.op.name
+    if name == "relax.index_put":
+        return bool(attrs.accumulate)
+    if name == "relax.nn.batch_norm":
+        return bool(attrs.training)
+    if name in ("relax.scatter_elements", "relax.scatter_nd"):
+        return bool(attrs.reduction != "update")
+    return True
+
+
+def _wide_product(builder: relax.BlockBuilder, call: relax.Call, original: Legalization) -> Any:
+    wide = relax.Call(call.op, call.args, _with_dtype(call.attrs, "out_dtype"))
+    return original(builder, builder.normalize(wide))
+
+
+def _wide_sum(builder: relax.BlockBuilder, call: relax.Call, original: Legalization) -> Any:
+    return original(_WideBuilder(builder), call)
+
+
+class _WideBuilder:
+    """A block builder that makes kernels of float32 operands in place of smaller floats."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def call_te(self, make: Callable[..., Any], *args: Any, **options: Any) -> relax.Call:
+        name = options.pop("primfunc_name_hint", None) or make.__name__
+
+        @functools.wraps(make)
+        def make_wide(*args: Any, **options: Any) -> Any:
+            return make(*_widened(args), **{key: _widened(x) for key, x in options.items()})
+
+        function, operands, types = gen_call_tir_inputs(make_wide, *args, **options)
+        variable = self._builder.add_func(_inline_casts(function), name)
+        return relax.call_tir(variable, operands, types)
+
+
+def _widened(value: Any) -> Any:
+    """The tensors of a value in float32."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_widened, value))
+    if isinstance(value, te.Tensor) and _is_small(value.dtype):
+        return te.compute(value.shape, lambda *i: value(*i).astype(_WIDE), name=_WIDENED_BLOCK)
+    return value
+
+
+def _inline_casts(function: Any) -> Any:
+    """Casts of operands move into what reads them: FuseOps then sees a sum as it was."""
+    schedule = s_tir.Schedule(function)
+    root = schedule.get_sblock("root")
+    for block in schedule.get_child_blocks(root):
+        if schedule.get(block).name_hint.startswith(_WIDENED_BLOCK):
+            try:
+                schedule.compute_inline(block)
+            except s_tir.ScheduleError:
+                continue  # it is read by loops that are written out
+    return schedule.mod["main"]
+
+
+def _narrow(builder: relax.BlockBuilder, value: Any, wanted: Any) -> Any:
+    """A value of the type that is wanted: a kernel of its own, for FuseOps to join."""
+    value = builder.normalize(value)
+    if isinstance(wanted, relax.TupleType):
+        whole = builder.emit(value)
+        fields = [
+            _narrow(builder, relax.TupleGetItem(whole, index), field)
+            for index, field in enumerate(wanted.fields)
+        ]
+        return relax.Tuple(fields)
+    dtype = _type_name(wanted)
+    if _type_name(value.ty) == dtype:
+        return value
+    # The result is the call and no variable: FuseOps does not see through a variable's other name.
+    return builder.call_te(topi.cast, builder.emit(value), dtype, primfunc_name_hint="cast")
+
+
+def _with_dtype(attrs: Any, field: str) -> Any:
+    """A copy of an operator's attributes that asks for a float32 result."""
+    info = type(attrs).__tvm_ffi_type_info__
+    values = {each.name: getattr(attrs, each.name) for each in info.fields}
+    return tvm.ir.make_node(info.type_key, **{**values, field: _WIDE})
+
+
+def _dtypes(type_: Any) -> list[str]:
+    if isinstance(type_, relax.TupleType):
+        return [dtype for field in type_.fields for dtype in _dtypes(field)]
+    return [_type_name(type_)]
+
+
+def _dtype(call: relax.Call) -> str:
+    return _type_name(call.ty)
+
+
+def _type_name(type_: Any) -> str:
+    return str(getattr(type_, "dtype", ""))
+
+
+def _is_small(dtype: Any) -> bool:
+    """Whether numbers are floats with fewer bits than float32."""
+    name = str(dtype)
+    return name in ("float16", "bfloat16") or name.startswith("float8")

@@ -1,0 +1,67 @@
+"""How ``dx.build`` compiles for GPUs: TVM's schedules, with sums of small floats in float32."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.backend.adreno import pipeline as adreno
+from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
+from tvm.relax.backend.cuda import pipeline as cuda
+from tvm.relax.backend.gpu_generic import pipeline as gpu_generic
+from tvm.relax.backend.rocm import pipeline as rocm
+
+from distir_ext._accumulation import legalizations, widen_scans
+from distir_ext._tensor_intrinsics import load_tensor_intrinsics
+
+__all__ = ["pipeline"]
+
+
+def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
+    """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
+
+    TVM's pipeline for the target, but kernels of float16, bfloat16 and float8 add in float32.
+
+    Args:
+        target: What to compile for.
+    """
+    default = _default_pipeline(target)
+    passes: list[tvm.transform.Pass] = [widen_scans()]
+    passes += default.library_dispatch_passes(target)
+    for each in default.legalize_passes(target):
+        if each.info.name == "LegalizeOps":
+            passes.append(relax.transform.LegalizeOps(legalizations()))
+        elif each.info.name == "ApplyDefaultSchedule":
+            passes += [load_tensor_intrinsics(), each]
+        else:
+            passes.append(each)
+    passes += default.dataflow_lower_passes(target)
+    passes += default.finalize_passes(target)
+    run = tvm.transform.Sequential(passes, name="distir_gpu")
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        with _scheduled_target(target):
+            return run(mod)
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="distir_gpu")
+
+
+def _default_pipeline(target: tvm.target.Target) -> Any:
+    """TVM's module of passes for the target, as ``tvm.compile`` chooses it."""
+    if target.kind.name == "opencl" and "adreno" in target.keys:
+        return adreno
+    return {"cuda": cuda, "rocm": rocm, "llvm": cpu_generic}.get(target.kind.name, gpu_generic)
+
+
+def _scheduled_target(target: tvm.target.Target) -> tvm.target.Target:
+    """The target, without a suffix of its architecture.
+
+    TVM's schedules take ``sm_90a`` for a GPU without tensor cores.
+    """
+    arch = re.fullmatch(r"(sm_\d+)[af]", str(target.attrs.get("arch", "")))
+    if target.kind.name != "cuda" or arch is None:
+        return target
+    return tvm.target.Target({**target.export(), "arch": arch[1]})
