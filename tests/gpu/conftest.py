@@ -72,7 +72,11 @@ GROUPINGS = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Threads run all groupings, processes those that are not too many for them."""
+    """Threads run all groupings, processes those that are not too many for them.
+
+    The kinds of workers are here as well: pytest 9.2 refuses a fixture that has parameters of its
+    own and gets others here.
+    """
     if "groups" in metafunc.fixturenames:
         cases = {
             f"{kind}-{name}": (kind, groups)
@@ -82,6 +86,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         }
         names = ("worker_kind", "groups")
         metafunc.parametrize(names, cases.values(), ids=cases, indirect=True)
+    elif "worker_kind" in metafunc.fixturenames and not states_kind(metafunc.definition):
+        metafunc.parametrize("worker_kind", KINDS, indirect=True)
+
+
+def states_kind(item: pytest.Item) -> bool:
+    """Whether a test says itself what its workers are."""
+    return any("worker_kind" in mark.args[0] for mark in item.iter_markers("parametrize"))
 
 
 def pytest_runtest_setup() -> None:
@@ -102,7 +113,7 @@ def need() -> Callable[[int], None]:
     return lambda count: need_workers("threads", count)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def worker_kind(request: pytest.FixtureRequest) -> str:
     """What workers are."""
     return str(request.param)
