@@ -19,6 +19,7 @@ from distir_ext.annotate import annotate
 from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
 from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
+from distir_ext.notation import dims, meshes
 from distir_ext.pipelines import build, lower
 from distir_ext.provenance import explain
 from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
@@ -44,8 +45,10 @@ __all__ = [
     "analysis",
     "annotate",
     "build",
+    "dims",
     "explain",
     "lower",
+    "meshes",
     "register_rule",
     "registered_rules",
     "stages",

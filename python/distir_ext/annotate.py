@@ -29,6 +29,7 @@ from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext.mesh import DimSharding, Mesh
+from distir_ext.notation import mesh_axes, with_mesh_axes
 
 Dims: TypeAlias = Sequence[DimSharding]
 """One entry per tensor dimension: a mesh axis, several (major to minor), or None."""
@@ -79,12 +80,11 @@ def annotate(mod: tvm.IRModule, mesh: Mesh, plan: Plan, func: str = "main") -> t
             continue
         other_mesh, dims = split_mesh(plan[chosen[leaf.name]], mesh)
         placement = checked_placement(f"parameter {leaf.name}", other_mesh, dims, leaf.type)
-        marks[leaf.name] = _Mark(meshes.add(other_mesh.device_mesh), placement)
+        marks[leaf.name] = _Mark(meshes.add(other_mesh), placement)
     if not marks:
         return mod
 
-    result = mod.clone()
-    meshes.store(result)
+    result = meshes.store(mod.clone())
     result.update_func(result.get_global_var(func), _insert(function, marks))
     return result
 
@@ -111,19 +111,42 @@ class MeshTable:
         infos = mod.global_infos
         self._meshes: list[DeviceMesh] = list(infos["mesh"]) if "mesh" in infos else []
         self._known = len(self._meshes)
+        self._axes = mesh_axes(mod)
+        self._known_axes = list(self._axes)
 
-    def add(self, device_mesh: DeviceMesh) -> DeviceMesh:
-        """The entry for a mesh: one with its shape and devices if there is one, else itself."""
-        for known in self._meshes:
+    def add(self, mesh: Mesh | DeviceMesh) -> DeviceMesh:
+        """The entry for a mesh: one with its shape and devices if there is one, else its own.
+
+        Raises:
+            ValueError: The module has other names for the axes of this mesh.
+        """
+        device_mesh, names = (
+            (mesh.device_mesh, mesh.axis_names) if isinstance(mesh, Mesh) else (mesh, ())
+        )
+        for index, known in enumerate(self._meshes):
             if _same_devices(known, device_mesh):
+                self._name(index, names)
                 return known
         self._meshes.append(device_mesh)
+        self._axes.append(names)
         return device_mesh
 
-    def store(self, mod: tvm.IRModule) -> None:
-        """Writes the table into a module, if it has grown."""
+    def _name(self, index: int, names: tuple[str, ...]) -> None:
+        known = self._axes[index]
+        if known and names and known != names:
+            raise ValueError(
+                f"the axes of one mesh have two names: the module says {known}, and the mesh of "
+                f"the same shape and devices that is given now says {names}"
+            )
+        self._axes[index] = known or names
+
+    def store(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with the table in it; the same one if the table has not changed."""
         if len(self._meshes) > self._known:
+            mod = mod.clone()
             mod.update_global_info("mesh", self._meshes)
+        is_new = any(self._axes) and self._axes != self._known_axes
+        return with_mesh_axes(mod, self._axes) if is_new else mod
 
 
 def relax_function(mod: tvm.IRModule, func: str) -> relax.Function:

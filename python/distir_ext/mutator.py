@@ -165,8 +165,7 @@ class ShardingMutator(relax.PyExprMutator):
             self._outer = None
         if self._error is not None:
             raise self._error
-        result = mod.clone()
-        self._meshes.store(result)
+        result = self._meshes.store(mod.clone())
         result.update_func(result.get_global_var(func), rewritten)
         return result
 
@@ -209,15 +208,11 @@ class ShardingMutator(relax.PyExprMutator):
         mesh, dims = place
         if isinstance(mesh, Mesh):
             placement = checked_placement(entity, mesh, dims, value.ty)
-            device_mesh = mesh.device_mesh
         elif isinstance(mesh, DeviceMesh):
             placement = _tvm_placement(entity, mesh, dims)
-            device_mesh = mesh
         else:
             raise TypeError(f"{entity}: {mesh!r} is neither a Mesh nor a DeviceMesh")
-        return relax.op.distributed.annotate_sharding(
-            value, self._meshes.add(device_mesh), placement
-        )
+        return relax.op.distributed.annotate_sharding(value, self._meshes.add(mesh), placement)
 
 
 def _tvm_placement(entity: str, mesh: DeviceMesh, placement: Any) -> Placement:

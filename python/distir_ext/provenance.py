@@ -38,7 +38,7 @@ def explain(mod: tvm.IRModule, variable: str, func: str | None = None) -> Explan
         func: The function to look in; all functions by default.
 
     Returns:
-        The explanation; mesh axes are named x, y, z, w in the order of the mesh.
+        The explanation. Mesh axes that were stated without names are called x, y, z, w.
 
     Raises:
         ValueError: There is no such function or variable, or the module does not come from

@@ -86,9 +86,9 @@ def AssignStages(  # noqa: N802
         if axis is None:
             raise ValueError("one mesh is cut into stages along an axis; state axis=")
         stages = stage_meshes(meshes, axis)
-        whole, index = meshes.device_mesh, meshes.axis_names.index(axis)
+        whole, index, names = meshes.device_mesh, meshes.axis_names.index(axis), meshes.axis_names
     else:
-        stages, whole, index = _checked_stages(meshes, axis), None, 0
+        stages, whole, index, names = _checked_stages(meshes, axis), None, 0, ()
     if interleave < 1:
         raise ValueError(f"interleave is {interleave}; it must be at least 1")
     stages = tuple(stages) * interleave
@@ -99,8 +99,9 @@ def AssignStages(  # noqa: N802
         raise ValueError(f"slack is {slack}; it must be at least 0")
     make = tvm_ffi.get_global_func("distir.transform.AssignStages")
     device_meshes = [mesh.device_mesh for mesh in stages]
+    speed = float(operations), float(memory_bandwidth)
     return make(
-        func, device_meshes, whole, index, float(operations), float(memory_bandwidth), float(slack)
+        func, device_meshes, stages[0].axis_names, whole, index, names, *speed, float(slack)
     )
 
 

@@ -161,7 +161,7 @@ bool IsSharded(const ir::Call& call, op::MeshTable* meshes) {
 namespace {
 
 ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
-  op::MeshTable meshes(mod.global_infos());
+  op::MeshTable meshes(mod);
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {

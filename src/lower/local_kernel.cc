@@ -221,10 +221,11 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
       bool agrees = side.known[i] == nullptr
                         ? wanted[i].IsReplicated()
                         : mesh::Canonical(wanted[i]) == mesh::Canonical(*side.known[i]);
+      const mesh::Mesh mesh = root < 0 ? mesh::Mesh() : meshes_.Root(root);
       DISTIR_REQUIRE(agrees, ValueError)
           << "kernel `" << KernelName(call) << "`: " << what << " " << i << " is placed as "
-          << (side.known[i] == nullptr ? "a plain tensor" : mesh::ToString(*side.known[i]))
-          << ", but its index maps need " << mesh::ToString(wanted[i])
+          << (side.known[i] == nullptr ? "a plain tensor" : mesh::ToString(*side.known[i], mesh))
+          << ", but its index maps need " << mesh::ToString(wanted[i], mesh)
           << "; redistribute it, or let PropagateSharding place the call";
     }
   };

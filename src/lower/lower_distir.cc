@@ -26,7 +26,7 @@ class ModuleLowering {
  public:
   explicit ModuleLowering(const ir::IRModule& mod)
       : mod_(mod),
-        meshes_(mod.global_infos()),
+        meshes_(mod),
         roots_(RootsOfFunctions(mod, &meshes_)),
         plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))),
         kernels_(mod.functions(), &meshes_,

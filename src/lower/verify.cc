@@ -73,7 +73,7 @@ class DistributedVerifier {
   DistributedVerifier(const ir::IRModule& mod, bool is_legalized)
       : mod_(mod),
         is_legalized_(is_legalized),
-        meshes_(mod.global_infos()),
+        meshes_(mod),
         padded_(&meshes_),
         kernels_(mod.functions()) {
     for (const auto& [name, infos] : mod.global_infos()) {

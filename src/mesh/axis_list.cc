@@ -133,8 +133,8 @@ bool IsPrefix(const AxisList& prefix, const AxisList& axes) {
 AxisList RemovePrefix(const AxisList& axes, const AxisList& prefix) {
   Cursor front(prefix), all(axes);
   if (!TakePrefix(&front, &all)) {
-    TVM_FFI_THROW(ValueError) << ToString(prefix) << " is not a prefix of the axes "
-                              << ToString(axes);
+    TVM_FFI_THROW(ValueError) << ToString(prefix, {}) << " is not a prefix of the axes "
+                              << ToString(axes, {});
   }
   return all.Rest();
 }

@@ -195,10 +195,10 @@ class Spreader {
   std::vector<Cut> cuts_;
 };
 
-void CheckNotPartial(const Sharding& sharding, const char* side) {
+void CheckNotPartial(const Mesh& mesh, const Sharding& sharding, const char* side) {
   if (sharding.partial.empty()) return;
   TVM_FFI_THROW(ValueError) << "the " << side << " of a transfer is partial over "
-                            << ToString(sharding.partial) << "; reduce it first";
+                            << ToString(sharding.partial, mesh) << "; reduce it first";
 }
 
 }  // namespace
@@ -233,8 +233,8 @@ TransferPlan PlanTransfer(const Mesh& source_mesh, const Sharding& source, const
     TVM_FFI_THROW(ValueError) << "cannot transfer a tensor of " << ndim
                               << " dimensions to a sharding of " << target.dims.size();
   }
-  CheckNotPartial(source, "source");
-  CheckNotPartial(target, "target");
+  CheckNotPartial(source_mesh, source, "source");
+  CheckNotPartial(target_mesh, target, "target");
   TransferPlan plan;
   for (size_t dim = 0; dim < ndim; ++dim) {
     plan.grid.push_back(std::lcm(NumShards(source.dims[dim]), NumShards(target.dims[dim])));

@@ -10,11 +10,11 @@ namespace mesh {
 
 namespace {
 
-[[noreturn]] void ThrowNoStep(CollectiveKind kind, const Sharding& source, const Sharding& target,
-                              const AxisList& reduce_axes = {}) {
-  std::string over = reduce_axes.empty() ? "" : " over " + ToString(reduce_axes);
+[[noreturn]] void ThrowNoStep(CollectiveKind kind, const Mesh& mesh, const Sharding& source,
+                              const Sharding& target, const AxisList& reduce_axes = {}) {
+  std::string over = reduce_axes.empty() ? "" : " over " + ToString(reduce_axes, mesh);
   TVM_FFI_THROW(ValueError) << CollectiveName(kind) << over << " does not lead from sharding "
-                            << ToString(source) << " to " << ToString(target);
+                            << ToString(source, mesh) << " to " << ToString(target, mesh);
   TVM_FFI_UNREACHABLE();
 }
 
@@ -57,57 +57,59 @@ const char* CollectiveName(CollectiveKind kind) {
 CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Sharding& source,
                             const Sharding& target, const AxisList& reduce_axes) {
   CollectiveStep step{kind, {}, -1, -1};
-  if (source.dims.size() != target.dims.size()) ThrowNoStep(kind, source, target);
+  if (source.dims.size() != target.dims.size()) ThrowNoStep(kind, root, source, target);
   std::vector<int> changed = ChangedDims(source, target);
   auto gained = [&](int d) {
-    if (!IsPrefix(source.dims[d], target.dims[d])) ThrowNoStep(kind, source, target);
+    if (!IsPrefix(source.dims[d], target.dims[d])) ThrowNoStep(kind, root, source, target);
     return RemovePrefix(target.dims[d], source.dims[d]);
   };
   auto lost = [&](int d) {
-    if (!IsPrefix(target.dims[d], source.dims[d])) ThrowNoStep(kind, source, target);
+    if (!IsPrefix(target.dims[d], source.dims[d])) ThrowNoStep(kind, root, source, target);
     return RemovePrefix(source.dims[d], target.dims[d]);
   };
   switch (kind) {
     case CollectiveKind::kAllGather:
-      if (changed.size() != 1) ThrowNoStep(kind, source, target);
+      if (changed.size() != 1) ThrowNoStep(kind, root, source, target);
       step.dim = changed[0];
       step.axes = lost(step.dim);
       break;
     case CollectiveKind::kSlice:
     case CollectiveKind::kReduceScatter:
-      if (changed.size() != 1) ThrowNoStep(kind, source, target);
+      if (changed.size() != 1) ThrowNoStep(kind, root, source, target);
       step.dim = changed[0];
       step.axes = gained(step.dim);
       if (kind == CollectiveKind::kReduceScatter &&
           Canonical(step.axes) != Canonical(reduce_axes)) {
-        ThrowNoStep(kind, source, target, reduce_axes);
+        ThrowNoStep(kind, root, source, target, reduce_axes);
       }
       break;
     case CollectiveKind::kAllToAll: {
-      if (changed.size() != 2) ThrowNoStep(kind, source, target);
+      if (changed.size() != 2) ThrowNoStep(kind, root, source, target);
       bool first_loses = IsPrefix(target.dims[changed[0]], source.dims[changed[0]]);
       step.dim = first_loses ? changed[0] : changed[1];
       step.to_dim = first_loses ? changed[1] : changed[0];
       step.axes = lost(step.dim);
-      if (Canonical(gained(step.to_dim)) != Canonical(step.axes)) ThrowNoStep(kind, source, target);
+      if (Canonical(gained(step.to_dim)) != Canonical(step.axes))
+        ThrowNoStep(kind, root, source, target);
       break;
     }
     case CollectiveKind::kAllReduce:
       // What a value is partial over cannot shard it at the same time.
       for (const AxisList& axes : source.dims) {
-        if (Overlaps(axes, reduce_axes)) ThrowNoStep(kind, source, target, reduce_axes);
+        if (Overlaps(axes, reduce_axes)) ThrowNoStep(kind, root, source, target, reduce_axes);
       }
-      if (!changed.empty() || reduce_axes.empty()) ThrowNoStep(kind, source, target, reduce_axes);
+      if (!changed.empty() || reduce_axes.empty())
+        ThrowNoStep(kind, root, source, target, reduce_axes);
       step.axes = reduce_axes;
       break;
     case CollectiveKind::kPermute:
       for (size_t d = 0; d < source.dims.size(); ++d) {
         if (NumShards(source.dims[d]) != NumShards(target.dims[d]))
-          ThrowNoStep(kind, source, target);
+          ThrowNoStep(kind, root, source, target);
       }
       break;
     case CollectiveKind::kView:
-      if (!SameLayout(root, source, target)) ThrowNoStep(kind, source, target);
+      if (!SameLayout(root, source, target)) ThrowNoStep(kind, root, source, target);
       break;
     case CollectiveKind::kExchange:
     case CollectiveKind::kTransfer:

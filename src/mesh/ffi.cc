@@ -37,6 +37,8 @@ void RegisterMesh() {
       .def("distir.mesh.CheckMesh", [](Ints shape, Ints ids) { ToMesh(shape, ids); })
       .def("distir.mesh.MeshToString",
            [](Ints shape, Ints ids) { return ffi::String(ToString(ToMesh(shape, ids))); })
+      .def("distir.mesh.AxisName",
+           [](int64_t axis) { return ffi::String(Mesh().AxisName(ToIndex(axis))); })
       .def("distir.mesh.MeshSize", [](Ints shape, Ints ids) { return ToMesh(shape, ids).size(); })
       .def("distir.mesh.Coordinates",
            [](Ints shape, Ints ids, int64_t position) {
@@ -122,7 +124,7 @@ void RegisterAxisLists() {
              return FromAxes(PrefixDisjointFrom(ToAxes(axes), ToAxes(taken)));
            })
       .def("distir.mesh.AxesToString",
-           [](AxisData axes) { return ffi::String(ToString(ToAxes(axes))); })
+           [](AxisData axes) { return ffi::String(ToString(ToAxes(axes), {})); })
       .def("distir.mesh.AxesToStringOn", [](Ints shape, Ints ids, AxisData axes) {
         return ffi::String(ToString(ToAxes(axes), ToMesh(shape, ids)));
       });
@@ -150,7 +152,7 @@ void RegisterShardings() {
              return ToInts(LocalShape(ToVector(shape), ToSharding(sharding)));
            })
       .def("distir.mesh.ShardingToString",
-           [](ShardingData sharding) { return ffi::String(ToString(ToSharding(sharding))); })
+           [](ShardingData sharding) { return ffi::String(ToString(ToSharding(sharding), {})); })
       .def("distir.mesh.ShardingToStringOn",
            [](Ints shape, Ints ids, ShardingData sharding) {
              return ffi::String(ToString(ToSharding(sharding), ToMesh(shape, ids)));

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/format.cc
- * \brief Meshes and shardings as text, for messages and tests.
+ * \brief Meshes and shardings as users write them, for messages, comments and signatures.
  */
 #include <numeric>
 
@@ -11,61 +11,77 @@ namespace mesh {
 
 namespace {
 
-std::string AxisName(int axis) {
-  static constexpr const char* kNames[] = {"x", "y", "z", "w"};
-  return axis >= 0 && axis < 4 ? kNames[axis] : "a" + std::to_string(axis);
-}
+// A message lists at most so many devices one by one.
+constexpr size_t kMostListed = 16;
 
-std::string Join(const std::vector<int64_t>& values) {
-  std::string text;
-  for (int64_t value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
-  return text;
-}
-
-/*! \brief `mesh` may be null; then whole axes are not known as such. */
-std::string Format(const AxisList& axes, const Mesh* mesh) {
-  if (axes.empty()) return "-";
-  std::string text;
-  for (const AxisRef& ref : axes) {
-    if (!text.empty()) text += ",";
-    text += AxisName(ref.axis);
-    const bool whole = mesh != nullptr && ref.axis >= 0 && ref.axis < mesh->ndim() &&
-                       ref == FullAxis(*mesh, ref.axis);
-    if (!whole) text += ":(" + std::to_string(ref.pre_size) + ")" + std::to_string(ref.size);
+/*! \brief A string as Python prints it. */
+std::string Quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (char c : text) {
+    if (c == '\'' || c == '\\') quoted += '\\';
+    quoted += c;
   }
-  return text;
+  return quoted + "'";
 }
 
-std::string Format(const Sharding& sharding, const Mesh* mesh) {
-  std::string text = "[";
-  for (size_t dim = 0; dim < sharding.dims.size(); ++dim) {
-    text += (dim > 0 ? "|" : "") + Format(sharding.dims[dim], mesh);
+/*! \brief A tuple as Python prints it. */
+std::string TupleText(const std::vector<std::string>& entries) {
+  std::string text = "(";
+  for (size_t i = 0; i < entries.size(); ++i) text += (i > 0 ? ", " : "") + entries[i];
+  return text + (entries.size() == 1 ? ",)" : ")");
+}
+
+std::string RefText(const AxisRef& ref, const Mesh& mesh) {
+  std::string text = mesh.AxisName(ref.axis);
+  const bool whole = ref.axis >= 0 && ref.axis < mesh.ndim() && ref == FullAxis(mesh, ref.axis);
+  if (!whole) text += ":(" + std::to_string(ref.pre_size) + ")" + std::to_string(ref.size);
+  return Quoted(text);
+}
+
+std::string DevicesText(const std::vector<int64_t>& device_ids) {
+  std::vector<int64_t> consecutive(device_ids.size());
+  if (!consecutive.empty()) std::iota(consecutive.begin(), consecutive.end(), device_ids.front());
+  if (consecutive.size() > 1 && consecutive == device_ids) {
+    return std::to_string(device_ids.front()) + ".." + std::to_string(device_ids.back());
   }
-  text += "]";
-  if (sharding.partial.empty()) return text;
-  return text + " partial=" + ReductionName(sharding.reduction) + "{" +
-         Format(sharding.partial, mesh) + "}";
+  std::string text;
+  for (size_t i = 0; i < device_ids.size() && i < kMostListed; ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(device_ids[i]);
+  }
+  if (device_ids.size() <= kMostListed) return text;
+  return text + " and " + std::to_string(device_ids.size() - kMostListed) + " more";
 }
 
 }  // namespace
 
-std::string ToString(const AxisList& axes) { return Format(axes, nullptr); }
+std::string Mesh::AxisName(int axis) const {
+  if (axis >= 0 && axis < static_cast<int>(axis_names.size())) return axis_names[axis];
+  static constexpr const char* kNames[] = {"x", "y", "z", "w"};
+  return axis >= 0 && axis < 4 ? kNames[axis] : "a" + std::to_string(axis);
+}
 
-std::string ToString(const AxisList& axes, const Mesh& mesh) { return Format(axes, &mesh); }
+std::string ToString(const AxisList& axes, const Mesh& mesh) {
+  if (axes.empty()) return "None";
+  std::vector<std::string> refs;
+  for (const AxisRef& ref : axes) refs.push_back(RefText(ref, mesh));
+  return refs.size() == 1 ? refs.front() : TupleText(refs);
+}
 
-std::string ToString(const Sharding& sharding) { return Format(sharding, nullptr); }
-
-std::string ToString(const Sharding& sharding, const Mesh& mesh) { return Format(sharding, &mesh); }
+std::string ToString(const Sharding& sharding, const Mesh& mesh) {
+  std::vector<std::string> dims;
+  for (const AxisList& axes : sharding.dims) dims.push_back(ToString(axes, mesh));
+  std::string text = TupleText(dims);
+  if (sharding.partial.empty()) return text;
+  return text + ", partial " + ReductionName(sharding.reduction) + " over " +
+         ToString(sharding.partial, mesh);
+}
 
 std::string ToString(const Mesh& mesh) {
-  std::vector<int64_t> consecutive(mesh.device_ids.size());
-  if (!consecutive.empty()) {
-    std::iota(consecutive.begin(), consecutive.end(), mesh.device_ids.front());
+  std::string text;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    text += (axis > 0 ? ", " : "(") + mesh.AxisName(axis) + "=" + std::to_string(mesh.shape[axis]);
   }
-  const bool range = consecutive.size() > 1 && consecutive == mesh.device_ids;
-  return "(" + Join(mesh.shape) + ") of devices " +
-         (range ? std::to_string(consecutive.front()) + ".." + std::to_string(consecutive.back())
-                : Join(mesh.device_ids));
+  return (mesh.ndim() > 0 ? text : "(") + ") of devices " + DevicesText(mesh.device_ids);
 }
 
 }  // namespace mesh

@@ -152,8 +152,9 @@ Sharding FromPlacement(const Mesh& view, const std::vector<int>& axis_to_dim, in
     const int dim = axis_to_dim[axis];
     if (dim == -1) continue;
     if (dim < 0 || dim >= ndim) {
-      TVM_FFI_THROW(ValueError) << "mesh axis " << axis << " is placed on dimension " << dim
-                                << " of a tensor of " << ndim << " dimensions";
+      TVM_FFI_THROW(ValueError) << "mesh axis '" << view.AxisName(static_cast<int>(axis))
+                                << "' is placed on dimension " << dim << " of a tensor of " << ndim
+                                << " dimensions";
     }
     const AxisList& refs = (*related)[axis];
     sharding.dims[dim].insert(sharding.dims[dim].end(), refs.begin(), refs.end());

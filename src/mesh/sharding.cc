@@ -40,8 +40,9 @@ void CheckWithinAxis(const Mesh& mesh, const AxisRef& ref, const std::string& pl
   // Factor by factor, since the product of made-up sizes may not fit.
   if (ref.pre_size < 1 || ref.size <= 1 || extent % ref.pre_size != 0 ||
       extent / ref.pre_size % ref.size != 0) {
-    TVM_FFI_THROW(ValueError) << place << ": axis reference " << ToString(AxisList{ref})
-                              << " is not a part of mesh axis " << ref.axis << " of size "
+    TVM_FFI_THROW(ValueError) << place << ": axis reference " << ToString(AxisList{ref}, mesh)
+                              << " is not a part of mesh axis "
+                              << ToString(AxisList{FullAxis(mesh, ref.axis)}, mesh) << " of size "
                               << extent;
   }
 }

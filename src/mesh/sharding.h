@@ -33,10 +33,15 @@
 namespace distir {
 namespace mesh {
 
-/*! \brief An N-D array of devices: device_ids is row-major over shape and holds distinct ids. */
+/*!
+ * \brief An N-D array of devices: device_ids is row-major over shape and holds distinct ids.
+ *
+ * Names of axes are for texts only: meshes that differ in nothing else are equal.
+ */
 struct Mesh {
   std::vector<int64_t> shape;
   std::vector<int64_t> device_ids;
+  std::vector<std::string> axis_names = {};  // one per axis, or none
 
   int64_t size() const;  // product of shape
   int ndim() const { return static_cast<int>(shape.size()); }
@@ -44,6 +49,8 @@ struct Mesh {
   std::vector<int64_t> Coordinates(int64_t position) const;
   /*! \brief Flat position of a device id, or -1. */
   int64_t PositionOf(int64_t device_id) const;
+  /*! \brief What texts call an axis: its name, or x, y, z, w, a4, a5, ... where it has none. */
+  std::string AxisName(int axis) const;
   bool operator==(const Mesh& other) const;
 };
 
@@ -120,15 +127,16 @@ AxisList PrefixDisjointFrom(const AxisList& axes, const AxisList& taken);
 AxisList Complement(const Mesh& mesh, const AxisList& used);
 
 /*!
- * \brief "x:(1)2,y:(1)4" with names x, y, z, w, a4.. for the axes 0, 1, ...; "-" if empty. With a
- * mesh, a whole axis is only its name: "x,y:(1)2".
+ * \brief The notation of users: what shards one tensor dimension, as Python prints it. None,
+ * 'dp', or ('dp', 'tp') from major to minor; a sub-axis is 'tp:(1)2'.
  */
-std::string ToString(const AxisList& axes);
 std::string ToString(const AxisList& axes, const Mesh& mesh);
-/*! \brief "[x|y,z:(1)2] partial=sum{w}", lists as above; nothing after the "]" if not partial. */
-std::string ToString(const Sharding& sharding);
+/*!
+ * \brief One entry per tensor dimension: ('dp', None), ('dp',), (). What is partial says so behind:
+ * "('dp', None), partial sum over 'tp'".
+ */
 std::string ToString(const Sharding& sharding, const Mesh& mesh);
-/*! \brief "(2, 4) of devices 0..7" or "(2, 2) of devices 0, 2, 1, 3". */
+/*! \brief "(dp=2, tp=4) of devices 0..7" or "(x=2, y=2) of devices 0, 2, 1, 3". */
 std::string ToString(const Mesh& mesh);
 
 /*!

@@ -168,7 +168,7 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
   ir::DTensorType source_ty = ir::DTensorType::Cast(type);
   DISTIR_REQUIRE(source_ty.defined(), TypeError)
       << "R.dist." << CollectiveName(kind) << " takes a DTensor, got " << ir::Print(type);
-  MeshTable table({});
+  MeshTable table;
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
   Sharding target =
@@ -225,7 +225,7 @@ ir::Type InferRedistribute(const ir::Call& call) {
   ir::DeviceMesh device_mesh = TargetMesh(call);
   ir::Placement placement = TargetPlacement(call);
   int root;  // throws where placement and tensor do not fit
-  MeshTable({}).ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
+  MeshTable().ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
   return ir::MakeDTensorType(tensor_ty, device_mesh, placement);
 }
 

@@ -93,7 +93,7 @@ ir::Type InferFusedNorm(const ir::Call& call) {
   DISTIR_REQUIRE(ir::StructurallyEqual(args[1].ty(), target), ValueError)
       << name << ": the residual is " << ir::Print(args[1].ty()) << ", the sum is "
       << ir::Print(target);
-  MeshTable table({});
+  MeshTable table;
   int root;
   const mesh::Sharding result = table.ShardingOf(ir::DTensorType::Cast(target), &root);
   const mesh::Sharding weight = table.ShardingOf(ir::DTensorType::Cast(args[2].ty()), &root);

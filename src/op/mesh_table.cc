@@ -1,8 +1,10 @@
 #include "op/mesh_table.h"
 
+#include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>
 
 #include "ir/build.h"
+#include "support/error.h"
 
 namespace distir {
 namespace op {
@@ -11,6 +13,16 @@ namespace {
 
 // Where TVMScript's examples keep meshes; views are appended there.
 constexpr const char* kMeshInfo = "mesh";
+
+ffi::Map<ffi::String, ffi::Array<AxisNames>> NamesOf(const ir::IRModule& mod) {
+  const ffi::Any names = ir::GetAttr(mod.attrs(), kMeshAxesAttr);
+  if (names == nullptr) return {};
+  auto lists = names.try_cast<ffi::Map<ffi::String, ffi::Array<AxisNames>>>();
+  DISTIR_REQUIRE(lists.has_value(), ValueError)
+      << "the module attribute " << kMeshAxesAttr
+      << " is no map from keys of the global infos to lists of names for each mesh";
+  return *lists;
+}
 
 }  // namespace
 
@@ -48,21 +60,68 @@ bool IsDistributed(const ir::Function& function) {
   return HasDTensor(function.ret_ty());
 }
 
-MeshTable::MeshTable(const ir::GlobalInfoMap& global_infos) : global_infos_(global_infos) {
-  auto enter_all = [this](const ffi::Array<ir::GlobalInfo>& infos) {
-    for (const ir::GlobalInfo& info : infos) {
-      if (auto device_mesh = ir::DeviceMesh::Cast(info); device_mesh.defined()) Enter(device_mesh);
+MeshTable::MeshTable(const ir::IRModule& mod) : global_infos_(mod.global_infos()) {
+  const ffi::Map<ffi::String, ffi::Array<AxisNames>> names = NamesOf(mod);
+  auto enter_all = [&](const std::string& key, const ffi::Array<ir::GlobalInfo>& infos) {
+    auto named = names.find(key);
+    for (size_t i = 0; i < infos.size(); ++i) {
+      auto device_mesh = ir::DeviceMesh::Cast(infos[i]);
+      if (!device_mesh.defined()) continue;
+      const int view = Enter(device_mesh);
+      if (named == names.end() || (*named).second.size() <= i || (*named).second[i].empty())
+        continue;
+      const AxisNames& axes = (*named).second[i];
+      DISTIR_REQUIRE(axes.size() == device_mesh.shape().size(), ValueError)
+          << "the module attribute " << kMeshAxesAttr << " has " << axes.size() << " names for "
+          << key << "[" << i << "], a mesh of " << device_mesh.shape().size() << " axes";
+      NameView(view, {axes.begin(), axes.end()});
     }
   };
   // The usual place first: roots are numbered in its order, which is the order of pipeline stages.
-  auto usual = global_infos.find(kMeshInfo);
-  if (usual != global_infos.end()) enter_all((*usual).second);
+  auto usual = global_infos_.find(kMeshInfo);
+  if (usual != global_infos_.end()) enter_all(kMeshInfo, (*usual).second);
   std::map<std::string, ffi::Array<ir::GlobalInfo>> others;
-  for (const auto& [name, infos] : global_infos) {
+  for (const auto& [name, infos] : global_infos_) {
     if (name != kMeshInfo) others.emplace(name, infos);
   }
-  for (const auto& [name, infos] : others) enter_all(infos);
+  for (const auto& [name, infos] : others) enter_all(name, infos);
   num_given_ = views_.size();
+}
+
+void MeshTable::NameView(int view, const std::vector<std::string>& names) {
+  if (!views_[view].mesh.axis_names.empty()) return;
+  views_[view].mesh.axis_names = names;
+  const int root = views_[view].root;
+  if (root_views_[root] == view) roots_[root].axis_names = names;
+}
+
+void MeshTable::Name(const ir::DeviceMesh& device_mesh, const AxisNames& names) {
+  const int view = ViewOf(device_mesh);
+  if (names.empty() || !views_[view].mesh.axis_names.empty()) return;
+  NameView(view, {names.begin(), names.end()});
+  named_ = true;
+}
+
+const mesh::Mesh& MeshTable::NamedMesh(int view) const {
+  return views_[view].mesh.axis_names.empty() ? roots_[views_[view].root] : views_[view].mesh;
+}
+
+std::string MeshTable::Text(const ir::DTensorType& type) {
+  const View& view = views_[ViewOf(type.device_mesh())];
+  int root;
+  const mesh::Sharding& sharding = ShardingOf(type, &root);
+  if (view.mesh.axis_names.empty()) return Text(root, sharding);
+  return mesh::ToString(mesh::FromPlacement(view.mesh, PlacementDims(type.placement()),
+                                            static_cast<int>(sharding.dims.size()), view.mesh),
+                        view.mesh);
+}
+
+std::string MeshTable::MeshText(const ir::DeviceMesh& device_mesh) {
+  return mesh::ToString(NamedMesh(ViewOf(device_mesh)));
+}
+
+std::string MeshTable::AxisName(const ir::DeviceMesh& device_mesh, int axis) {
+  return views_[ViewOf(device_mesh)].mesh.AxisName(axis);
 }
 
 // A sharding's axes as numbers, with what it is on before them.
@@ -197,6 +256,24 @@ ir::GlobalInfoMap MeshTable::GlobalInfos() const {
   ir::GlobalInfoMap result = global_infos_;
   result.Set(kMeshInfo, infos);
   return result;
+}
+
+ir::Node MeshTable::ModuleAttrs(const ir::Node& attrs) const {
+  if (!named_) return attrs;
+  ffi::Map<ffi::String, ffi::Array<AxisNames>> names;
+  for (const auto& [key, infos] : GlobalInfos()) {
+    ffi::Array<AxisNames> lists;
+    for (const ir::GlobalInfo& info : infos) {
+      AxisNames axes;
+      auto view = view_of_object_.find(info.get());
+      if (view != view_of_object_.end()) {
+        for (const std::string& name : views_[view->second].mesh.axis_names) axes.push_back(name);
+      }
+      lists.push_back(axes);
+    }
+    names.Set(key, lists);
+  }
+  return ir::WithAttr(attrs, kMeshAxesAttr, names);
 }
 
 }  // namespace op

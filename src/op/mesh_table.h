@@ -8,6 +8,10 @@
  * only where the root cannot express a sharding. DeviceMesh objects are unique per table, because
  * TVMScript prints a mesh by identity with an entry of the module's global infos.
  *
+ * Names of axes are a module attribute, one list of names per entry of the global infos, empty for
+ * a mesh without: {"mesh": [["dp", "tp"], []]}. TVM's and our passes keep it, and it prints and
+ * parses. Texts say shardings in the names of the root, unless a view has names of its own.
+ *
  * Worked example: global infos mesh = [(2, 4) ids 0..7]. A tensor sharded [y, x] on dimension 0 has
  * no placement on (2, 4), whose axes nest as x, y; the table adds the view (4, 2) ids 0 4 1 5 2 6 3
  * 7 as mesh[1], placement "S[0], S[0]".
@@ -29,6 +33,10 @@ namespace op {
 
 namespace ffi = tvm::ffi;
 
+/*! \brief The module attribute with the names of mesh axes; see the file comment. */
+constexpr const char* kMeshAxesAttr = "distir.mesh_axes";
+using AxisNames = ffi::Array<ffi::String>;
+
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh);
 /*! \brief The sharded tensor dimension per mesh axis, -1 for a replica. */
 std::vector<int> PlacementDims(const ir::Placement& placement);
@@ -40,7 +48,10 @@ bool IsDistributed(const ir::Function& function);
 
 class MeshTable {
  public:
-  explicit MeshTable(const ir::GlobalInfoMap& global_infos);
+  /*! \brief For types outside of a module, whose axes have no names. */
+  MeshTable() = default;
+  /*! \throws ValueError if the names of a mesh do not fit it. */
+  explicit MeshTable(const ir::IRModule& mod);
 
   /*! \brief The root of a mesh; entered on first sight. */
   int RootOf(const ir::DeviceMesh& device_mesh);
@@ -48,6 +59,18 @@ class MeshTable {
   /*! \brief The root as the module's object. */
   ir::DeviceMesh RootMesh(int root) const { return views_[root_views_[root]].object; }
   int num_roots() const { return static_cast<int>(roots_.size()); }
+
+  /*! \brief A sharding on a root, as users write it: "('dp', None)". */
+  std::string Text(int root, const mesh::Sharding& sharding) const {
+    return mesh::ToString(sharding, roots_[root]);
+  }
+  /*! \brief The sharding of a type, on the names of its own mesh or else of the root. */
+  std::string Text(const ir::DTensorType& type);
+  /*! \brief A mesh with the names that Text uses for it: "(dp=2, tp=4) of devices 0..7". */
+  std::string MeshText(const ir::DeviceMesh& device_mesh);
+  std::string AxisName(const ir::DeviceMesh& device_mesh, int axis);
+  /*! \brief Names the axes of a mesh that has no names yet. */
+  void Name(const ir::DeviceMesh& device_mesh, const AxisNames& names);
 
   /*!
    * \brief The sharding, on its root, that a type states; `root` receives the root. Read once per
@@ -68,6 +91,8 @@ class MeshTable {
 
   /*! \brief The module's global infos with every mesh of the table among them. */
   ir::GlobalInfoMap GlobalInfos() const;
+  /*! \brief Attributes of a module with these global infos and the names that were added. */
+  ir::Node ModuleAttrs(const ir::Node& attrs) const;
 
  private:
   struct View {
@@ -101,9 +126,13 @@ class MeshTable {
   int Enter(const ir::DeviceMesh& device_mesh);
   int ViewOf(const ir::DeviceMesh& device_mesh);
   int FindView(const mesh::Mesh& mesh) const;
+  void NameView(int view, const std::vector<std::string>& names);
+  /*! \brief The mesh whose names are used for what lies on a view: itself or its root. */
+  const mesh::Mesh& NamedMesh(int view) const;
 
   ir::GlobalInfoMap global_infos_;
   size_t num_given_ = 0;  // views below this index stand in global_infos_
+  bool named_ = false;    // names were added to those of the module
   std::vector<View> views_;
   std::vector<mesh::Mesh> roots_;
   std::vector<int> root_views_;          // the view that is the root itself

@@ -97,7 +97,7 @@ ir::Type InferSegmentExchange(const ir::Call& call) {
   shape.Set(move.moved.dim, ir::MakeInt(move.moved.target_size));
   ir::DTensorType target_ty = ir::MakeDTensorType(ir::MakeTensorType(shape, source_ty.tensor_ty()),
                                                   TargetMesh(call), TargetPlacement(call));
-  MeshTable table({});
+  MeshTable table;
   int source_root, target_root;
   mesh::Sharding source = table.ShardingOf(source_ty, &source_root);
   mesh::Sharding target = table.ShardingOf(target_ty, &target_root);

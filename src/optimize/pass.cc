@@ -90,7 +90,7 @@ bool IsLegalized(const ir::IRModule& mod) {
 ir::IRModule Optimize(ir::IRModule mod, const std::set<std::string>& chosen,
                       const Options& options) {
   if (!IsLegalized(mod)) mod = redistribute::LegalizeRedistribution(mod);
-  op::MeshTable meshes(mod.global_infos());
+  op::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
   Costs costs(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
   Program program{{}, &meshes, &kernels, &costs, options};

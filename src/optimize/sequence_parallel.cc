@@ -44,7 +44,8 @@ std::vector<Group> CollectGroups(const std::vector<Line*>& lines, op::MeshTable*
     auto step = ReadResharding(line->value, meshes);
     if (!step || step->kind != CollectiveKind::kAllReduce) continue;
     auto type = ir::DTensorType::Cast(line->value.ty());
-    std::string text = mesh::ToString(step->source) + mesh::ToString(step->target) +
+    std::string text = mesh::ToString(step->source, meshes->Root(step->root)) +
+                       mesh::ToString(step->target, meshes->Root(step->root)) +
                        ir::Print(type.tensor_ty()) + std::to_string(step->root);
     auto [found, is_new] =
         known.emplace(std::make_tuple(line->block, type.device_mesh().get(), text), groups.size());

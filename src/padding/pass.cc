@@ -475,7 +475,7 @@ NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types) {
 ir::IRModule PadShards(const ir::IRModule& given) {
   std::unordered_set<const ffi::Object*> uneven, called;
   {
-    op::MeshTable meshes(given.global_infos());
+    op::MeshTable meshes(given);
     PaddedTypes types(&meshes);
     for (const auto& [gv, base] : given.functions()) {
       ir::Function function = ir::Function::Cast(base);
@@ -484,7 +484,7 @@ ir::IRModule PadShards(const ir::IRModule& given) {
   }
   if (uneven.empty()) return given;
   const ir::IRModule mod = expand::ExpandUneven(given);
-  op::MeshTable meshes(mod.global_infos());
+  op::MeshTable meshes(mod);
   PaddedTypes types(&meshes);
   for (const auto& [gv, base] : mod.functions()) {
     ir::Function function = ir::Function::Cast(base);

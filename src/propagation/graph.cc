@@ -255,7 +255,7 @@ class GraphBuilder {
     source.slot = slot;
     source.sharding =
         meshes_.ShardingOf(mesh, placement, rules::ShardableRank(info.type), &source.root);
-    CheckHasElements(info, source.sharding);
+    CheckHasElements(info, source);
     graph_.sources.push_back(std::move(source));
   }
 
@@ -276,13 +276,16 @@ class GraphBuilder {
     }
   }
 
-  void CheckHasElements(const SlotInfo& info, const mesh::Sharding& sharding) {
+  void CheckHasElements(const SlotInfo& info, const Source& source) {
     for (size_t d = 0; d < info.sizes.size(); ++d) {
-      int64_t shards = mesh::NumShards(sharding.dims[d]);
+      const mesh::AxisList& axes = source.sharding.dims[d];
+      int64_t shards = mesh::NumShards(axes);
       if (info.sizes[d] > 0 && shards > info.sizes[d]) {
         TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: dimension "
                                   << d << " of size " << info.sizes[d]
-                                  << " has fewer elements than " << shards << " shards";
+                                  << " has fewer elements than the " << shards
+                                  << " shards of mesh axis "
+                                  << mesh::ToString(axes, meshes_.Root(source.root));
       }
     }
   }

@@ -158,7 +158,7 @@ class Propagation {
   explicit Propagation(const ir::IRModule& mod)
       : mod_(mod),
         calls_(mod),
-        meshes_(mod.global_infos()),
+        meshes_(mod),
         kernels_(mod.functions()),
         cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))) {}
 

@@ -205,7 +205,7 @@ ir::IRModule LegalizeRedistribution(const ir::IRModule& given) {
   ir::IRModule padded = IsPadded(given) ? given : padding::PadShards(given);
   ir::IRModule mod = expand::ExpandSharded(padded);
   RequireNoLateExpansion(padded, mod);
-  op::MeshTable meshes(mod.global_infos());
+  op::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
   Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
   ir::FunctionMap functions = mod.functions();

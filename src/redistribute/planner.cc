@@ -244,8 +244,8 @@ const Plan& Planner::Find(const mesh::Mesh& mesh, const Sharding& source, const 
   if (source.dims.size() != target.dims.size() || source.dims.size() != size.dims.size() ||
       !target.partial.empty()) {
     TVM_FFI_THROW(ValueError) << "cannot redistribute a tensor of " << size.dims.size()
-                              << " dimensions sharded " << mesh::ToString(source) << " to "
-                              << mesh::ToString(target);
+                              << " dimensions sharded " << mesh::ToString(source, mesh) << " to "
+                              << mesh::ToString(target, mesh);
   }
   auto [found, is_new] = plans_.try_emplace(KeyOf(mesh, source, target, size));
   Plan& plan = found->second;

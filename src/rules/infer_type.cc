@@ -44,7 +44,8 @@ ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, op::Me
     ir::Placement placement = table.PlacementOn(call.device_mesh, call.root, sharding);
     DISTIR_REQUIRE(placement.defined(), ValueError)
         << "the device mesh " << ir::Print(call.device_mesh)
-        << " cannot express the result's sharding " << mesh::ToString(sharding)
+        << " cannot express the result's sharding "
+        << mesh::ToString(sharding, table.Root(call.root))
         << "; redistribute the arguments to a finer view of the mesh";
     return ir::MakeDTensorType(tensor, call.device_mesh, placement);
   }
@@ -153,7 +154,7 @@ ir::Type InferDTensorType(const ir::Call& call) {
   }
   ir::Type global_ty = InferGlobalType(call);
   FactorRule rule = RuleOf(ViewCall(call, global_ty));
-  op::MeshTable table({});
+  op::MeshTable table;
   return InferCall(call, global_ty, rule, &table).type;
 }
 

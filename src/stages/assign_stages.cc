@@ -316,8 +316,10 @@ class StageWriter : public ir::FunctionRewriter {
 struct Options {
   std::string function;
   ffi::Array<ir::DeviceMesh> meshes;
+  op::AxisNames names;  // of the axes of each
   ir::DeviceMesh whole;
   int axis;
+  op::AxisNames names_of_whole;
   DeviceSpeed speed;
   double slack;
 };
@@ -348,8 +350,11 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   ir::Function original = ir::Function::Cast(mod.functions().at(gv));
   DISTIR_REQUIRE(!op::IsDistributed(original), ValueError)
       << "`" << options.function << "` has DTensors; assign stages before PropagateSharding";
-  op::MeshTable table(mod.global_infos());
+  op::MeshTable table(mod);
   StageMeshes meshes(options.meshes, options.whole, options.axis, &table);
+  for (size_t stage = 0; stage < meshes.size(); ++stage)
+    table.Name(meshes.of(static_cast<int>(stage)), options.names);
+  if (options.whole.defined()) table.Name(options.whole, options.names_of_whole);
 
   // All of it on the mesh of the first stage, to see how propagation shards it.
   Callees callees(mod, &meshes);
@@ -390,18 +395,21 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   ir::GlobalVar assigned = ir::MakeGlobalVar(gv.name());
   ir::SetType(assigned, written.ty());
   functions.Set(assigned, written);
-  return ir::MakeModule(functions, mod.attrs(), table.GlobalInfos());
+  return ir::MakeModule(functions, table.ModuleAttrs(mod.attrs()), table.GlobalInfos());
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def(
-      "distir.transform.AssignStages", [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes,
-                                          ffi::Optional<ir::DeviceMesh> whole, int axis,
-                                          double operations, double bytes, double slack) {
+      "distir.transform.AssignStages",
+      [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes, op::AxisNames names,
+         ffi::Optional<ir::DeviceMesh> whole, int axis, op::AxisNames names_of_whole,
+         double operations, double bytes, double slack) {
         const Options options{function,
                               meshes,
+                              names,
                               whole.value_or(ir::DeviceMesh()),
                               axis,
+                              names_of_whole,
                               DeviceSpeed{operations, bytes},
                               slack};
         return ir::MakeModulePass(

@@ -75,10 +75,11 @@ Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
     if (mesh.same_as(stage)) return dims;
   }
   DISTIR_REQUIRE(mesh.same_as(whole_), ValueError)
-      << "`" << name << "` is annotated on the mesh " << mesh::ToString(op::ToMesh(mesh))
+      << "`" << name << "` is annotated on the mesh " << table_.MeshText(mesh)
       << ", which is neither the mesh that is cut into stages nor that of a stage";
-  DISTIR_REQUIRE(dims[axis_] < 0, ValueError) << "`" << name << "` is sharded along axis " << axis_
-                                              << " of its mesh, which is the axis of the stages";
+  DISTIR_REQUIRE(dims[axis_] < 0, ValueError)
+      << "`" << name << "` is sharded over the axis '" << table_.AxisName(mesh, axis_)
+      << "' of its mesh, which is the axis of the stages";
   dims.erase(dims.begin() + axis_);
   if (dims.empty()) dims.push_back(-1);
   return dims;

@@ -68,6 +68,7 @@ def assert_round_trip(mod):
 def test_result_is_the_same_as_written_by_hand():
     @I.ir_module
     class Expected:
+        I.module_attrs({"distir.mesh_axes": {"mesh": [[], ["dp", "tp"]]}})
         I.module_global_infos(
             {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2, 2), I.Range(0, 4))]}
         )
@@ -160,11 +161,18 @@ def test_tuple_of_axes_shards_one_dimension_over_both():
 
 def test_equal_mesh_is_reused_and_known_ones_stay():
     once = dx.annotate(Perceptron, MESH, {"x": ("dp", None)})
-    twice = dx.annotate(once, dx.Mesh((2, 2), ("a", "b")), {"up": (None, "b")})
+    twice = dx.annotate(once, dx.Mesh((2, 2), ("dp", "tp")), {"up": (None, "tp")})
     meshes = list(twice.global_infos["mesh"])
     assert [list(m.shape) for m in meshes] == [[2], [2, 2]]
     assert meshes[1].__chandle__() == once.global_infos["mesh"][1].__chandle__()
     assert_round_trip(twice)
+
+
+def test_two_names_for_one_axis_are_an_error():
+    once = dx.annotate(Perceptron, MESH, {"x": ("dp", None)})
+    message = r"one mesh have two names: the module says \('dp', 'tp'\), .* says \('a', 'b'\)"
+    with pytest.raises(ValueError, match=message):
+        dx.annotate(once, dx.Mesh((2, 2), ("a", "b")), {"up": (None, "b")})
 
 
 def test_mesh_written_as_a_range_is_reused():

@@ -53,8 +53,13 @@ FOUR = DeviceMesh((2, 2), tvm.ir.Range(0, 4))
 @pytest.mark.parametrize(
     ("mesh", "placement", "shape", "message"),
     [
-        (TWO, "S[0]", (1, 8), r"`y` in `main`: dimension 0 of size 1 has fewer elements than 2 s"),
-        (FOUR, "S[1], S[1]", (8, 3), r"`y` in `main`: dimension 1 of size 3 .* than 4 shards"),
+        (
+            TWO,
+            "S[0]",
+            (1, 8),
+            r"`y` in `main`: dimension 0 of size 1 has fewer elements than the 2 s",
+        ),
+        (FOUR, "S[1], S[1]", (8, 3), r"`y` in `main`: dimension 1 of size 3 .* than the 4 shards"),
         (TWO, "S[2]", (8, 8), r"`y` in `main`: placement .*S\[2\].* shards dimension 2 of a ten"),
         (TWO, "S[0], R", (8, 8), r"`y` in `main`: placement .* has 2 entries for a .* of 1 axes"),
         (FOUR, "S[0]", (8, 8), r"`y` in `main`: placement .* has 1 entries for a .* of 2 axes"),

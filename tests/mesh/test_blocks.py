@@ -224,7 +224,7 @@ def test_partial_side_is_refused(side):
     partial = [[[]], [[0, 1, 2]], "sum"]
     whole = sharding_of(())
     source, target = (partial, whole) if side == "source" else (whole, partial)
-    with pytest.raises(ValueError, match=rf"the {side} of a transfer is partial over x:\(1\)2"):
+    with pytest.raises(ValueError, match=rf"the {side} of a transfer is partial over 'x'"):
         plan_transfer(*mesh_of(2), source, *mesh_of(2), target)
 
 

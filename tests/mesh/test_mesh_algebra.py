@@ -24,13 +24,13 @@ def test_coordinates_and_positions_agree_with_numpy(mesh):
 
 @pytest.mark.parametrize("position", [-1, 8])
 def test_position_outside_of_the_mesh_is_an_error(position):
-    with pytest.raises(ValueError, match=rf"no position {position} in the mesh \(2, 4\)"):
+    with pytest.raises(ValueError, match=rf"no position {position} in the mesh \(x=2, y=4\)"):
         call("Coordinates", *mesh_of(2, 4), position)
 
 
 def test_full_axis_is_the_whole_axis():
     assert call("FullAxis", *mesh_of(2, 4), 1) == (1, 1, 4)
-    with pytest.raises(ValueError, match=r"no axis 2 in the mesh \(2, 4\) of devices 0\.\.7"):
+    with pytest.raises(ValueError, match=r"no axis 2 in the mesh \(x=2, y=4\) of devices 0\.\.7"):
         call("FullAxis", *mesh_of(2, 4), 2)
 
 
@@ -68,10 +68,10 @@ def test_groups_of_a_worked_example():
 @pytest.mark.parametrize(
     ("mesh", "text"),
     [
-        (((2, 2), (0, 1, 2, 3)), "(2, 2) of devices 0..3"),
-        (((2, 2), (4, 5, 6, 7)), "(2, 2) of devices 4..7"),
-        (((2, 2), (0, 2, 1, 3)), "(2, 2) of devices 0, 2, 1, 3"),
-        (((1,), (5,)), "(1) of devices 5"),
+        (((2, 2), (0, 1, 2, 3)), "(x=2, y=2) of devices 0..3"),
+        (((2, 2), (4, 5, 6, 7)), "(x=2, y=2) of devices 4..7"),
+        (((2, 2), (0, 2, 1, 3)), "(x=2, y=2) of devices 0, 2, 1, 3"),
+        (((1,), (5,)), "(x=1) of devices 5"),
     ],
 )
 def test_text_of_a_mesh(mesh, text):
@@ -81,9 +81,9 @@ def test_text_of_a_mesh(mesh, text):
 @pytest.mark.parametrize(
     ("mesh", "message"),
     [
-        (((2, 0), ()), "mesh axis 1 has size 0; it must be positive"),
-        (((-2,), (0, 1)), "mesh axis 0 has size -2; it must be positive"),
-        (((2, 2), (0, 1, 2)), r"mesh \(2, 2\) of devices 0\.\.2 has 3 device ids, not one for"),
+        (((2, 0), ()), "mesh axis 'y' has size 0; it must be positive"),
+        (((-2,), (0, 1)), "mesh axis 'x' has size -2; it must be positive"),
+        (((2, 2), (0, 1, 2)), r"mesh \(x=2, y=2\) of devices 0\.\.2 has 3 device ids, not one for"),
         (((2**32, 2**32), (0,)), "has 1 device ids, not one for each device of its shape"),
         (((2,), (0, -1)), "device id -1 is negative"),
         (((4,), (0, 1, 2, 1)), "device id 1 occurs twice in a mesh"),

@@ -137,14 +137,22 @@ def test_placement_on_a_mesh_that_is_no_view_does_not_exist():
 @pytest.mark.parametrize(
     ("view", "placement", "message"),
     [
-        (mesh_of(2, 4), (0,), r"a placement with 1 entries does not fit the mesh \(2, 4\) of dev"),
-        (mesh_of(2, 4), (0, 2), "mesh axis 1 is placed on dimension 2 of a tensor of 2 dimensions"),
-        (mesh_of(2, 4), (-2, 0), "mesh axis 0 is placed on dimension -2 of a tensor of 2 dim"),
+        (
+            mesh_of(2, 4),
+            (0,),
+            r"a placement with 1 entries does not fit the mesh \(x=2, y=4\) of dev",
+        ),
+        (
+            mesh_of(2, 4),
+            (0, 2),
+            "mesh axis 'y' is placed on dimension 2 of a tensor of 2 dimensions",
+        ),
+        (mesh_of(2, 4), (-2, 0), "mesh axis 'x' is placed on dimension -2 of a tensor of 2 dim"),
         (
             ((2, 4), (1, 0, 2, 3, 4, 5, 6, 7)),
             (0, 1),
-            r"the mesh \(2, 4\) of devices 1, 0, 2, 3, 4, 5, 6, 7 is not a view of the mesh "
-            r"\(2, 4\) of devices 0\.\.7",
+            r"the mesh \(x=2, y=4\) of devices 1, 0, 2, 3, 4, 5, 6, 7 is not a view of the mesh "
+            r"\(x=2, y=4\) of devices 0\.\.7",
         ),
     ],
 )

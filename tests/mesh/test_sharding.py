@@ -122,31 +122,32 @@ def test_drawn_shardings_are_valid(case):
     [
         (
             sharding_of((), ((2, 1, 2),)),
-            r"^tensor dimension 1: there is no axis 2 in the mesh \(2, 4\) of devices 0\.\.7$",
+            r"^tensor dimension 1: there is no axis 2 in the mesh \(x=2, y=4\) of devices 0\.\.7$",
         ),
         (sharding_of(((-1, 1, 2),)), "tensor dimension 0: there is no axis -1 in the mesh"),
         (
             sharding_of((), ((1, 1, 3),)),
-            r"^tensor dimension 1: axis reference y:\(1\)3 is not a part of mesh axis 1 of size 4$",
+            r"^tensor dimension 1: axis reference 'y:\(1\)3' is not a part of mesh axis 'y' of "
+            r"size 4$",
         ),
-        (sharding_of(((1, 4, 2),)), r"y:\(4\)2 is not a part of mesh axis 1 of size 4"),
-        (sharding_of(((1, 3, 2),)), r"y:\(3\)2 is not a part of mesh axis 1 of size 4"),
-        (sharding_of(((1, 1, 1),)), r"y:\(1\)1 is not a part of mesh axis 1 of size 4"),
+        (sharding_of(((1, 4, 2),)), r"'y:\(4\)2' is not a part of mesh axis 'y' of size 4"),
+        (sharding_of(((1, 3, 2),)), r"'y:\(3\)2' is not a part of mesh axis 'y' of size 4"),
+        (sharding_of(((1, 1, 1),)), r"'y:\(1\)1' is not a part of mesh axis 'y' of size 4"),
         (
             sharding_of(((1, 1, 4),), ((0, 1, 2), (1, 2, 2))),
-            r"^tensor dimension 1: axis reference y:\(2\)2 overlaps y of tensor dimension 0$",
+            r"^tensor dimension 1: axis reference 'y:\(2\)2' overlaps 'y' of tensor dimension 0$",
         ),
         (
             sharding_of(((0, 1, 2), (0, 1, 2))),
-            "^tensor dimension 0: axis reference x overlaps x of tensor dimension 0$",
+            "^tensor dimension 0: axis reference 'x' overlaps 'x' of tensor dimension 0$",
         ),
         (
             (((), ((1, 1, 2),)), ((1, 1, 4),), "sum"),
-            r"^the partial axes: axis reference y overlaps y:\(1\)2 of tensor dimension 1$",
+            r"^the partial axes: axis reference 'y' overlaps 'y:\(1\)2' of tensor dimension 1$",
         ),
         (
             ((), ((0, 1, 2), (1, 1, 2)), "none"),
-            r"^the partial axes x,y:\(1\)2 have no reduction$",
+            r"^the partial axes \('x', 'y:\(1\)2'\) have no reduction$",
         ),
     ],
 )
@@ -157,7 +158,7 @@ def test_invalid_sharding_is_an_error_that_names_reference_and_place(sharding, m
 
 def test_parts_that_do_not_nest_overlap():
     # Halves of an axis of 6, and odd or even: neither cuts the other's shards evenly.
-    with pytest.raises(ValueError, match=r"x:\(3\)2 overlaps x:\(1\)2"):
+    with pytest.raises(ValueError, match=r"'x:\(3\)2' overlaps 'x:\(1\)2'"):
         call("CheckSharding", *mesh_of(6), sharding_of(((0, 1, 2),), ((0, 3, 2),)))
 
 
@@ -176,11 +177,11 @@ def test_malformed_sharding_is_an_error():
 def test_text_of_a_sharding(reduction):
     mesh = mesh_of(2, 4, 4, 2)
     sharding = (((0, 1, 2),), ((1, 1, 4), (2, 1, 2)), ()), ((3, 1, 2),), reduction
-    text = f"[x|y,z:(1)2|-] partial={reduction}{{w}}"
+    text = f"('x', ('y', 'z:(1)2'), None), partial {reduction} over 'w'"
     assert call("ShardingToStringOn", *mesh, sharding) == text
-    text = f"[x:(1)2|y:(1)4,z:(1)2|-] partial={reduction}{{w:(1)2}}"
+    text = f"('x:(1)2', ('y:(1)4', 'z:(1)2'), None), partial {reduction} over 'w:(1)2'"
     assert call("ShardingToString", sharding) == text
 
 
 def test_text_of_a_scalar_sharding():
-    assert call("ShardingToString", sharding_of()) == "[]"
+    assert call("ShardingToString", sharding_of()) == "()"

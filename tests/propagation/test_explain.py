@@ -41,7 +41,7 @@ def propagated():
 
 def test_a_chain_leads_back_to_the_annotation(propagated):
     assert dx.explain(propagated, "hidden").lines == (
-        "`hidden` in `main`: dimension 0 is sharded over mesh axes x",
+        "`hidden` in `main`: dimension 0 is sharded over mesh axes 'dp'",
         "  from `x` in `main` dimension 0 through relax.nn.relu",
         "  stated by an annotation or a type of `x` in `main`",
     )
@@ -57,8 +57,8 @@ def test_a_chain_leads_into_the_caller(propagated):
 
 def test_a_redistribution_names_both_sides_and_who_asked(propagated):
     assert dx.explain(propagated, "other").lines[-1] == (
-        '`other` is redistributed from "S[1]" on (2) of devices 0..1 '
-        'to "S[0]" on (2) of devices 0..1 for `total`'
+        '`other` is redistributed from "S[1]" on (x=2) of devices 0..1 '
+        'to "S[0]" on (x=2) of devices 0..1 for `total`'
     )
 
 

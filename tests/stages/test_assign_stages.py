@@ -235,7 +235,7 @@ def test_more_stages_than_operators():
 
 def test_annotations_that_have_no_place_on_stages():
     along = dx.annotate(chain([8, 8, 8]), PP_TP, {"w0": ("pp", None)})
-    with pytest.raises(ValueError, match=r"is sharded along axis 0.*axis of the stages"):
+    with pytest.raises(ValueError, match=r"is sharded over the axis 'pp'.*axis of the stages"):
         staged(along, PP_TP, "pp")
     other = dx.annotate(chain([8, 8, 8]), dx.Mesh((4,), ("all",)), {"w0": ("all", None)})
     with pytest.raises(ValueError, match="neither the mesh that is cut into stages"):
