@@ -17,6 +17,7 @@ from distir_ext import (
 from distir_ext._version import __version__
 from distir_ext.annotate import annotate
 from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
+from distir_ext.constrain import constrain
 from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.notation import dims, meshes
@@ -45,6 +46,7 @@ __all__ = [
     "analysis",
     "annotate",
     "build",
+    "constrain",
     "dims",
     "explain",
     "lower",

@@ -6,7 +6,8 @@ have one. Several calls are queued in any order that has the rounds of each call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,11 @@ from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
 
 # A round and the index of a call.
 RoundOfCall = tuple[int, int]
+
+_NO_WEIGHTS = (
+    "; it has no weights: dx.annotate(..., inputs=[...]) states which parameters are inputs, the "
+    "others are given to Session.load(params=...) then"
+)
 
 
 @dataclass(frozen=True)
@@ -66,22 +72,43 @@ class FunctionCalls:
             for device, machine in zip(workers.device_ids, machines, strict=True)
         ]
 
-    def check_count(self, inputs: Sequence[Any]) -> None:
-        """Raises TypeError unless there are as many inputs as the function takes."""
+    def in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The inputs of a call, given in order and by name.
+
+        Raises:
+            TypeError: there are too many or too few, or a name that is unknown or given already.
+        """
         spec = self.spec
-        if len(inputs) != len(spec.inputs):
-            names = ", ".join(param.name for param in spec.inputs)
+        names = [param.name for param in spec.inputs]
+        takes = f'"{spec.name}" takes {len(names)} inputs ({", ".join(names)})'
+        if len(inputs) > len(names):
+            raise TypeError(f"{takes}, {len(inputs) + len(named)} were given")
+        values = dict(zip(names, inputs, strict=False))
+        for name, value in named.items():
+            if name in values:
+                raise TypeError(f'input "{name}" of "{spec.name}" was given twice')
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f'; did you mean "{near[0]}"?' if near else ""
+                weights = (param.name for param in spec.weights)
+                kind = "is a weight, which Session.load takes" if name in weights else "is unknown"
+                raise TypeError(f'{takes}; "{name}" {kind}{hint}')
+            values[name] = value
+        missing = [name for name in names if name not in values]
+        if missing:
             raise TypeError(
-                f'"{spec.name}" takes {len(spec.inputs)} inputs ({names}), {len(inputs)} were given'
+                f"{takes}, {len(values)} were given"
+                + (f"; {', '.join(missing)} missing" if named else "")
+                + ("" if spec.weights else _NO_WEIGHTS)
             )
+        return [values[name] for name in names]
 
     def prepare(self, inputs: Sequence[Any]) -> PreparedCall:
-        """Checks the inputs of a call.
+        """Checks the inputs of a call, all of them in order.
 
         Raises:
             As ``ModelFunction.__call__``, of its arguments.
         """
-        self.check_count(inputs)
         spec = self.spec
         cutter = ArgumentCutter(self.workers, self._sizes)
         cuts = [

@@ -84,6 +84,8 @@ def host_array(value: Any) -> HostArray:
     if isinstance(value, tvm_ffi.Tensor):
         return _of_tensor(value)
     if hasattr(value, "__dlpack__"):
+        if getattr(value, "requires_grad", False):
+            value = value.detach()  # PyTorch shares the memory of tensors without gradients only
         try:
             return _of_tensor(tvm_ffi.from_dlpack(value))
         except (RuntimeError, BufferError, ValueError) as error:
@@ -114,12 +116,15 @@ def memory_of(tensor: Any) -> memoryview:
     return memoryview(memory).cast("B")
 
 
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's or ``ml_dtypes``' element type of TVM's name."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
 def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
     """A dense TVM tensor in host memory as a NumPy array of the same memory.
 
     Unlike arrays by DLPack it can be written to, and have any dtype that ``ml_dtypes`` knows.
     """
-    name = str(tensor.dtype)
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
-    array: np.ndarray[Any, Any] = np.frombuffer(memory_of(tensor), dtype)
+    array: np.ndarray[Any, Any] = np.frombuffer(memory_of(tensor), numpy_dtype(str(tensor.dtype)))
     return array.reshape(tuple(int(size) for size in tensor.shape))

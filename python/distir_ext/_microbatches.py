@@ -36,8 +36,8 @@ class JoinedArray:
         return tuple(shape)
 
     @property
-    def dtype(self) -> str:
-        """TVM's name of the element type."""
+    def dtype(self) -> np.dtype[Any]:
+        """The element type; equal to its name, ``"float32"``."""
         return self.parts[0].dtype
 
     def numpy(self) -> Any:

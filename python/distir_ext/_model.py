@@ -12,10 +12,11 @@ import tvm_ffi
 from distir_ext._function_calls import FunctionCalls
 from distir_ext._global_arrays import Sizes
 from distir_ext._microbatches import BatchDims
+from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._pipeline import Pipeline
 from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
-from distir_ext._weights import Params, Rename, Weights, load_weights
+from distir_ext._weights import Weights, load_weights
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
@@ -37,24 +38,25 @@ class ModelFunction:
         self._sizes = sizes
         self._calls = FunctionCalls(workers, spec, machines, weights, sizes)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Runs the function.
 
         Args:
             *inputs: Global arrays for the inputs, in order: NumPy, TVM, or anything with
                 ``__dlpack__`` on the CPU; or results of functions of the same session.
+            **named: Inputs by name, behind those in order.
 
         Returns:
             The global result, a :class:`ShardedArray`, whose shards stay with the workers; nested
             tuples of them for a tuple.
 
         Raises:
-            TypeError: the wrong number of inputs, or a wrong dtype.
+            TypeError: the wrong number of inputs, an unknown name, or a wrong dtype.
             ValueError: a wrong shape, or an array on the workers of another session.
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed.
         """
-        call = self._calls.prepare(inputs)
+        call = self._calls.prepare(self._calls.in_order(inputs, named))
         outcomes = self._calls.run([call], [(index, 0) for index in range(self._spec.rounds)])
         return unflatten(self._spec.result, iter(self._calls.assemble(0, call, outcomes)))
 
@@ -119,7 +121,10 @@ class ModelFunction:
 
 
 class Model:
-    """An executable on the workers of a session; ``model["main"]`` is one of its functions."""
+    """An executable on the workers of a session; ``model["main"]`` is one of its functions.
+
+    A model with one function can be called itself.
+    """
 
     def __init__(self, functions: Mapping[str, ModelFunction]) -> None:
         self._functions = dict(functions)
@@ -134,6 +139,18 @@ class Model:
             known = ", ".join(f'"{each}"' for each in self._functions)
             raise KeyError(f'the executable has no function "{name}"; it has {known}')
         return self._functions[name]
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Runs the function of a model that has one; see :meth:`ModelFunction.__call__`.
+
+        Raises:
+            TypeError: the executable has several functions; names them.
+        """
+        if len(self._functions) != 1:
+            known = ", ".join(f'model["{name}"]' for name in self._functions)
+            raise TypeError(f"the executable has several functions; call one of them: {known}")
+        (function,) = self._functions.values()
+        return function(*inputs, **named)
 
     def save_shards(self, directory: str | os.PathLike[str]) -> None:
         """Writes the weights as the workers hold them, for ``Session.load(exe, params=directory)``.

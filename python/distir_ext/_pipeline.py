@@ -47,11 +47,12 @@ class Pipeline:
         self._has_run = False
         self._timeline: Timeline | None = None
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Runs the function on every microbatch.
 
         Args:
             *inputs: As for the function, but with all microbatches behind each other.
+            **named: The same by name.
 
         Returns:
             As the function, with a :class:`JoinedArray` for each tensor of the result, or a tuple
@@ -61,12 +62,11 @@ class Pipeline:
             As the function, and ValueError for an input that does not divide into microbatches.
         """
         spec, count = self._spec, self.schedule.microbatches
-        self._calls.check_count(inputs)
         cuts = [
             cut_input(
                 value, param, self._batch_dims, count, f'input "{param.name}" of "{spec.name}"'
             )
-            for value, param in zip(inputs, spec.inputs, strict=True)
+            for value, param in zip(self._calls.in_order(inputs, named), spec.inputs, strict=True)
         ]
         # Every microbatch is checked before the first one runs.
         calls = [self._calls.prepare([cut[index] for cut in cuts]) for index in range(count)]

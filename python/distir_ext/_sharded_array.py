@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 
-from distir_ext._host_array import numpy_view
+from distir_ext._host_array import numpy_dtype, numpy_view
 from distir_ext._signature import Dim, TensorSpec
 from distir_ext._workers.base import Workers
 
@@ -50,9 +52,14 @@ class ShardedArray:
         return len(self._shape)
 
     @property
-    def dtype(self) -> str:
-        """TVM's name of the element type."""
-        return self._spec.dtype
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self._shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type; equal to its name, ``"float32"``."""
+        return numpy_dtype(self._spec.dtype)
 
     @property
     def shards(self) -> Mapping[int, Any]:

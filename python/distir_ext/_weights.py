@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distir_ext._global_arrays import ArgumentCutter, Sizes, shard_for
+from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._signature import ParamSpec, Signature
 from distir_ext._workers.base import Workers
-
-# What users may pass as weights: by name, in order, or the path of files that have them.
-Params = Mapping[str, Any] | Sequence[Any] | str | os.PathLike[str] | None
-
-# From names of values to those of weights; several if they are tied.
-Names = str | Sequence[str]
-Rename = Callable[[str], Names] | Mapping[str, Names] | None
 
 # Per rank the worker's shards of a function's weights, by parameter index.
 Weights = Sequence[Mapping[int, Any]]
@@ -33,7 +26,7 @@ def load_weights(
 
     Everything is checked before a worker cuts the first shard; see ``Session.load``.
     """
-    given = _weights_by_name(workers, signature, params, rename, strict)
+    given = match_weights(signature, params, rename, strict, workers.open_params)
     cutters = {name: ArgumentCutter(workers) for name in signature.functions}
     cuts: dict[ParamSpec, Any] = {}
     for name, function in signature.functions.items():
@@ -60,65 +53,6 @@ def load_weights(
         for name, function in signature.functions.items()
     }
     return dict(weights), {name: cutter.binding.sizes for name, cutter in cutters.items()}
-
-
-def _weights_by_name(
-    workers: Workers, signature: Signature, params: Params, rename: Rename, strict: bool
-) -> dict[str, Any]:
-    """The given weights by name: exactly those that the executable's functions have."""
-    lists = {function.weights for function in signature.functions.values() if function.weights}
-    names = {param.name for weights in lists for param in weights}
-    source = ""
-    if params is None:
-        given: dict[str, Any] = {}
-    elif isinstance(params, str | os.PathLike):
-        given = _renamed(workers.open_params(params), rename)
-        source = f" in {os.fspath(params)}"
-    elif isinstance(params, Mapping):
-        given = _renamed(params, rename)
-    elif rename is not None:
-        raise TypeError("rename= needs weights by name, not in order")
-    else:
-        given = _in_order(lists, params)
-    missing = sorted(names - set(given))
-    unknown = sorted(set(given) - names)
-    if missing:
-        others = f"; other names are {unknown}" if source else ""
-        raise ValueError(f"no value was given for the weights {missing}{source}{others}")
-    if unknown and strict:
-        raise ValueError(f"the executable has no weights {unknown}{source}; it has {sorted(names)}")
-    return {name: given[name] for name in names}
-
-
-def _renamed(params: Mapping[str, Any], rename: Rename) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    first: dict[str, str] = {}
-    for name, value in params.items():
-        text = str(name)
-        new = rename(text) if callable(rename) else (rename or {}).get(text, text)
-        for each in [new] if isinstance(new, str) else new:
-            if each in given:
-                raise ValueError(f'rename= calls both "{first[each]}" and "{text}" "{each}"')
-            given[each] = value
-            first[each] = text
-    return given
-
-
-def _in_order(lists: set[tuple[ParamSpec, ...]], params: Sequence[Any]) -> dict[str, Any]:
-    values = list(params)
-    if len(lists) > 1:
-        raise ValueError(
-            "the functions of the executable have different weights; pass them by name"
-        )
-    weights: tuple[ParamSpec, ...] = next(iter(lists), ())
-    # A weight that several stages of a pipeline have is in the list once for each.
-    names = list(dict.fromkeys(param.name for param in weights))
-    if len(values) != len(names):
-        expected = ", ".join(names)
-        raise ValueError(
-            f"the executable has {len(names)} weights ({expected}), {len(values)} were given"
-        )
-    return dict(zip(names, values, strict=True))
 
 
 def _needed(workers: Workers, signature: Signature) -> list[set[ParamSpec]]:

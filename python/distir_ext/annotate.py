@@ -1,4 +1,4 @@
-"""Marks the parameters of a function with shardings, by one plan of patterns on their names.
+"""Marks the values of a function with shardings, by one plan of patterns on their names.
 
 The plan maps regular expressions to one entry per tensor dimension. On a 2x4 mesh with the axes
 "dp" and "tp", the plan ``{"x": ("dp", None), r".*up_proj.*": (None, "tp")}`` turns
@@ -18,243 +18,159 @@ Parameters stay Tensor-typed: PropagateSharding gives them their DTensor types.
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax
-from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
-from distir_ext.mesh import DimSharding, Mesh
-from distir_ext.notation import mesh_axes, with_mesh_axes
+from distir_ext._annotated_function import (
+    RESULT,
+    Site,
+    annotated_already,
+    parameter_sites,
+    result_sites,
+    variable_sites,
+    with_annotations,
+)
+from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
+from distir_ext.mesh import Mesh, as_mesh
 
-Dims: TypeAlias = Sequence[DimSharding]
-"""One entry per tensor dimension: a mesh axis, several (major to minor), or None."""
-
-Plan: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | None]
-"""From a pattern on parameter names to dims, to dims on another mesh, or to None: replicated."""
+Plan: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
+"""From a pattern on names to dims, to dims on another mesh, or to None: replicated."""
 
 _NAMES_IN_A_MESSAGE = 12
 
 
-def annotate(mod: tvm.IRModule, mesh: Mesh, plan: Plan, func: str = "main") -> tvm.IRModule:
-    """Inserts ``dist.annotate_sharding`` for the parameters of a function that a plan names.
+def annotate(
+    mod: tvm.IRModule,
+    mesh: Mesh | Any,
+    plan: Plan,
+    func: str = "main",
+    inputs: Sequence[str] | None = None,
+) -> tvm.IRModule:
+    """Inserts ``dist.annotate_sharding`` for the values of a function that a plan names.
 
-    A pattern must match the whole name (``re.fullmatch``), so a part of a name needs ``.*`` around
-    it. The first pattern of the plan that matches a name decides. Fields of a tuple parameter
-    ``weights`` have the names ``weights.0``, ``weights.1``, and so on for tuples in tuples.
-    Parameters that no pattern matches are left to propagation.
+    A pattern names parameters. It must match the whole name (``re.fullmatch``), so a part of a name
+    needs ``.*`` around it. The first pattern of the plan that matches a name decides. Fields of a
+    tuple parameter ``weights`` have the names ``weights.0``, ``weights.1``, and so on for tuples in
+    tuples. The result is called ``return``, its fields ``return.0``, ``return.1``; a pattern for it
+    begins so. An entry that matches no parameter may be the name of a variable, as it is:
+    ``"lv3"``, or ``"lv3.0"`` for a field. What no entry names is left to propagation.
 
     Args:
         mod: The module; it is not changed.
-        mesh: The mesh that dims without a mesh of their own refer to.
+        mesh: The mesh that dims without a mesh of their own refer to: a :class:`Mesh`, or what it
+            can be made of (of JAX, PyTorch, TVM or NumPy).
         plan: From pattern to dims: a tuple with one entry per tensor dimension, each the name of a
             mesh axis, a tuple of names (major to minor), or None. None instead of dims replicates
-            over the whole mesh. A pair ``(other_mesh, dims)`` places on another mesh.
+            over the whole mesh. A pair ``(other_mesh, dims)`` places on another mesh. Instead of
+            dims there may be a ``jax.sharding.PartitionSpec`` or ``NamedSharding``, PyTorch's
+            placements (``[Shard(0), Replicate()]``), or TVM's ``Placement`` or its text.
         func: The name of the function.
+        inputs: The names of the parameters that every call passes; all others are weights, which
+            ``Session.load`` takes. Inputs are the first parameters. By default the function's
+            attribute ``num_input`` says how many there are; without it, all parameters are inputs.
 
     Returns:
         The annotated module. Meshes that are used are in its global infos under "mesh", those that
         were there already first and in their order.
 
     Raises:
-        ValueError: The function does not exist; a pattern is not a regular expression, matches no
-            parameter or only parameters that are not tensors; dims do not have one entry per
-            dimension, name an axis that the mesh lacks, or name one twice; or a static dimension
-            has fewer elements than shards.
-        TypeError: The mesh, the plan or dims have a wrong type.
+        ValueError: The function does not exist; a pattern is not a regular expression, matches
+            nothing, or only what is no tensor, or is the name of several variables; dims do not
+            have one entry per dimension, name an axis that the mesh lacks, or name one twice; a
+            static dimension has fewer elements than shards; or inputs are not the first parameters.
+        TypeError: The mesh, the plan, dims or inputs have a wrong type.
+
+    Warns:
+        UserWarning: A pattern has no effect, as others come before it; or a value is annotated
+            already.
     """
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"the mesh to annotate with is a {type(mesh).__name__}, not a Mesh")
+    as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
     function = relax_function(mod, func)
-    leaves = [leaf for param in function.params for leaf in _leaves(param.name, param.ty)]
-    chosen = _match(_compile(plan), leaves, func)
+    chosen = _match(_compile(plan), _Names(function, func))
 
     meshes = MeshTable(mod)
-    marks: dict[str, _Mark] = {}
-    for leaf in leaves:
-        if leaf.name not in chosen:
-            continue
-        other_mesh, dims = split_mesh(plan[chosen[leaf.name]], mesh)
-        placement = checked_placement(f"parameter {leaf.name}", other_mesh, dims, leaf.type)
-        marks[leaf.name] = _Mark(meshes.add(other_mesh), placement)
-    if not marks:
+    marks: dict[Site, Mark] = {}
+    for site, (text, type_) in chosen.items():
+        other_mesh, dims = split_mesh(plan[text], mesh)
+        marks[site] = meshes.mark(str(site), other_mesh, dims, type_)
+    marks = _without_repetitions(function, func, marks)
+    if inputs is not None:
+        function = function.with_attr("num_input", _num_input(function, func, inputs))
+    if marks:
+        function = with_annotations(function, marks)
+    if function.same_as(mod[func]):
         return mod
 
-    result = meshes.store(mod.clone())
-    result.update_func(result.get_global_var(func), _insert(function, marks))
+    result = meshes.store(mod.clone()) if marks else mod.clone()
+    result.update_func(result.get_global_var(func), function)
     return result
 
 
 def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
-    mesh: Mesh, plan: Plan, func: str = "main"
+    mesh: Mesh | Any, plan: Plan, func: str = "main", inputs: Sequence[str] | None = None
 ) -> tvm.transform.Pass:
     """:func:`annotate` as a pass, for ``tvm.transform.Sequential``."""
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        return annotate(mod, mesh, plan, func)
+        return annotate(mod, mesh, plan, func, inputs)
 
     return tvm.transform.module_pass(run, opt_level=0, name="AnnotateSharding")
 
 
-class MeshTable:
-    """The device meshes in a module's global infos, where TVMScript refers to them by index.
-
-    The printer finds a mesh by object identity, so a mesh that is equal to a known one has to be
-    replaced by the known object wherever it is used.
-    """
-
-    def __init__(self, mod: tvm.IRModule) -> None:
-        infos = mod.global_infos
-        self._meshes: list[DeviceMesh] = list(infos["mesh"]) if "mesh" in infos else []
-        self._known = len(self._meshes)
-        self._axes = mesh_axes(mod)
-        self._known_axes = list(self._axes)
-
-    def add(self, mesh: Mesh | DeviceMesh) -> DeviceMesh:
-        """The entry for a mesh: one with its shape and devices if there is one, else its own.
-
-        Raises:
-            ValueError: The module has other names for the axes of this mesh.
-        """
-        device_mesh, names = (
-            (mesh.device_mesh, mesh.axis_names) if isinstance(mesh, Mesh) else (mesh, ())
-        )
-        for index, known in enumerate(self._meshes):
-            if _same_devices(known, device_mesh):
-                self._name(index, names)
-                return known
-        self._meshes.append(device_mesh)
-        self._axes.append(names)
-        return device_mesh
-
-    def _name(self, index: int, names: tuple[str, ...]) -> None:
-        known = self._axes[index]
-        if known and names and known != names:
-            raise ValueError(
-                f"the axes of one mesh have two names: the module says {known}, and the mesh of "
-                f"the same shape and devices that is given now says {names}"
-            )
-        self._axes[index] = known or names
-
-    def store(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """The module with the table in it; the same one if the table has not changed."""
-        if len(self._meshes) > self._known:
-            mod = mod.clone()
-            mod.update_global_info("mesh", self._meshes)
-        is_new = any(self._axes) and self._axes != self._known_axes
-        return with_mesh_axes(mod, self._axes) if is_new else mod
-
-
-def relax_function(mod: tvm.IRModule, func: str) -> relax.Function:
-    """The Relax function of this name.
-
-    Raises:
-        ValueError: There is none; names those that exist.
-    """
-    names = sorted(
-        var.name_hint for var, base in mod.functions.items() if isinstance(base, relax.Function)
-    )
-    if func not in names:
-        raise ValueError(
-            f"the module has no Relax function named {func!r}; "
-            f"it has {', '.join(names) if names else 'none'}"
-        )
-    return mod[func]
-
-
-def split_mesh(entry: Any, default: Mesh) -> tuple[Mesh, Dims | None]:
-    """Takes a plan's entry apart: ``dims`` or ``(mesh, dims)``."""
-    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], Mesh):
-        return entry[0], entry[1]
-    return default, entry
-
-
-def checked_placement(entity: str, mesh: Mesh, dims: Dims | None, tensor: Any) -> Placement:
-    """The placement that dims mean for a tensor of this type.
-
-    Args:
-        entity: What is placed, for messages: "parameter w1".
-        mesh: The mesh whose axes dims name.
-        dims: One entry per tensor dimension, or None for replicated.
-        tensor: The ``relax.TensorType`` of what is placed.
-
-    Raises:
-        ValueError: See :func:`annotate`.
-        TypeError: Dims are neither a tuple or list of names nor None.
-    """
-    if not isinstance(tensor, relax.TensorType):
-        raise ValueError(
-            f"{entity} is not a tensor but has type {tensor}{_sharded_already(tensor)}"
-        )
-    if dims is None:
-        return mesh.placement(*[None] * max(tensor.ndim, 0))
-    if isinstance(dims, str) or not isinstance(dims, Sequence):
-        raise TypeError(
-            f"{entity}: dims are {dims!r}, not a tuple with one entry per tensor dimension"
-        )
-    if tensor.ndim < 0:
-        raise ValueError(f"{entity} has an unknown number of dimensions, so it can only be None")
-    if len(dims) != tensor.ndim:
-        raise ValueError(
-            f"{entity} has {_count(tensor.ndim, 'dimension')}, but the plan's {tuple(dims)!r} has "
-            f"{_count(len(dims), 'entry', 'entries')}"
-        )
-    sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
-    used: set[str] = set()
-    for dimension, axes in enumerate(dims):
-        shards = 1
-        for axis in _axis_names(entity, axes):
-            if axis not in sizes:
-                raise ValueError(
-                    f"{entity} dimension {dimension}: the mesh has no axis {axis!r}; "
-                    f"its axes are {', '.join(mesh.axis_names)}"
-                )
-            if axis in used:
-                raise ValueError(
-                    f"{entity} dimension {dimension}: axis {axis!r} already shards this tensor; "
-                    "an axis can be used once per tensor"
-                )
-            used.add(axis)
-            shards *= sizes[axis]
-        size = _static_size(tensor, dimension)
-        if size and shards > size:
-            names = ", ".join(repr(name) for name in _axis_names(entity, axes))
-            raise ValueError(
-                f"{entity} dimension {dimension} of size {size} has fewer elements than the "
-                f"{shards} shards of mesh axis {names}"
-            )
-    try:
-        return mesh.placement(*dims)
-    except ValueError as error:
-        raise ValueError(f"{entity}: {error}") from error
-
-
 @dataclass(frozen=True)
-class _Leaf:
-    """A parameter, or a field of a tuple parameter, that is not itself a tuple."""
+class _Names:
+    """What the entries of a plan may name in a function."""
 
-    name: str
-    type: Any
+    function: relax.Function
+    func: str
 
+    @cached_property
+    def parameters(self) -> dict[Site, Any]:
+        return parameter_sites(self.function)
 
-@dataclass(frozen=True)
-class _Mark:
-    """What one annotation says."""
+    @cached_property
+    def results(self) -> dict[Site, Any]:
+        return result_sites(self.function)
 
-    device_mesh: DeviceMesh
-    placement: Placement
+    @cached_property
+    def variables(self) -> dict[str, list[tuple[Site, Any]]]:
+        return variable_sites(self.function)
 
+    def find(self, text: str, pattern: re.Pattern[str]) -> dict[Site, Any]:
+        """The values that an entry names, with their types."""
+        candidates = dict(self.parameters)
+        if text.startswith("return"):
+            candidates.update(self.results)
+        found = {site: type_ for site, type_ in candidates.items() if pattern.fullmatch(site.label)}
+        return found or self._variable(text)
 
-def _leaves(name: str, type_: Any) -> Iterator[_Leaf]:
-    if isinstance(type_, relax.TupleType):
-        for index, field in enumerate(type_.fields):
-            yield from _leaves(f"{name}.{index}", field)
-    else:
-        yield _Leaf(name, type_)
+    def _variable(self, text: str) -> dict[Site, Any]:
+        # Fields may be written as in patterns, "lv3\.0".
+        name = re.sub(r"\\(.)", r"\1", text)
+        found = self.variables.get(name, [])
+        if len(found) > 1:
+            raise ValueError(
+                f"{text!r} is the name of {len(found)} variables of function {self.func}; "
+                "distir_ext.constrain or a ShardingMutator annotates one of them"
+            )
+        if not found:
+            names = [site.label for site in self.parameters]
+            near = difflib.get_close_matches(name, [*names, *self.variables, "return"], n=3)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(
+                f"pattern {text!r} matches no parameter of function {self.func}, which has "
+                f"{_shorten(names)}, and no variable has this name; a pattern must match a whole "
+                f"name{hint}"
+            )
+        return dict(found)
 
 
 def _compile(plan: Plan) -> dict[str, re.Pattern[str]]:
@@ -262,6 +178,8 @@ def _compile(plan: Plan) -> dict[str, re.Pattern[str]]:
         raise TypeError(f"the plan is a {type(plan).__name__}, not a mapping from patterns to dims")
     patterns = {}
     for text in plan:
+        if not isinstance(text, str):
+            raise TypeError(f"the plan has the key {text!r}, not a pattern on names")
         try:
             patterns[text] = re.compile(text)
         except re.error as error:
@@ -269,111 +187,82 @@ def _compile(plan: Plan) -> dict[str, re.Pattern[str]]:
     return patterns
 
 
-def _match(
-    patterns: Mapping[str, re.Pattern[str]], leaves: Sequence[_Leaf], func: str
-) -> dict[str, str]:
-    """From the name of each tensor that a pattern matches to the first such pattern."""
-    chosen: dict[str, str] = {}
+def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site, tuple[str, Any]]:
+    """From each tensor that a pattern matches to the first such pattern, and its type."""
+    chosen: dict[Site, tuple[str, Any]] = {}
     for text, pattern in patterns.items():
-        matched = [leaf for leaf in leaves if pattern.fullmatch(leaf.name)]
-        if not matched:
-            raise ValueError(
-                f"pattern {text!r} matches no parameter of function {func}, which has "
-                f"{_shorten([leaf.name for leaf in leaves])}; a pattern must match a whole name"
-            )
-        tensors = [leaf for leaf in matched if isinstance(leaf.type, relax.TensorType)]
+        matched = names.find(text, pattern)
+        tensors = {
+            site: type_ for site, type_ in matched.items() if isinstance(type_, relax.TensorType)
+        }
         if not tensors:
+            site, type_ = next(iter(matched.items()))
+            already = isinstance(type_, relax.distributed.DTensorType)
             raise ValueError(
-                f"pattern {text!r} matches no tensor: parameter {matched[0].name} has type "
-                f"{matched[0].type}"
-                f"{_sharded_already(matched[0].type)}"
+                f"pattern {text!r} matches no tensor: {site} has type {type_}"
+                f"{'; it has a sharding already' if already else ''}"
             )
-        if all(leaf.name in chosen for leaf in tensors):
-            earlier = sorted({chosen[leaf.name] for leaf in tensors})
+        if all(site in chosen for site in tensors):
+            earlier = sorted({chosen[site][0] for site in tensors})
             warnings.warn(
                 f"pattern {text!r} has no effect: earlier patterns match the same parameters: "
                 f"{_shorten([repr(name) for name in earlier])}",
                 stacklevel=3,
             )
-        for leaf in tensors:
-            chosen.setdefault(leaf.name, text)
+        for site, type_ in tensors.items():
+            chosen.setdefault(site, (text, type_))
     return chosen
 
 
-def _insert(function: relax.Function, marks: Mapping[str, _Mark]) -> relax.Function:
-    # The old parameter becomes the variable that holds the annotated value, so the body needs no
-    # rewriting: the cost is that of the annotations, whatever the size of the function.
-    builder = relax.BlockBuilder()
-    params: list[relax.Var] = []
-    bindings: list[relax.Binding] = []
-
-    def annotated(name: str, value: relax.Var) -> relax.Expr:
-        if isinstance(value.ty, relax.TupleType):
-            fields = []
-            for index in range(len(value.ty.fields)):
-                field = bind(f"{value.name}_{index}", relax.TupleGetItem(value, index))
-                rebuilt = annotated(f"{name}.{index}", field)
-                fields.append(field if rebuilt is field else bind(field.name, rebuilt))
-            return relax.Tuple(fields)
-        if name not in marks:
-            return value
-        mark = marks[name]
-        return relax.op.distributed.annotate_sharding(value, mark.device_mesh, mark.placement)
-
-    def bind(name: str, value: relax.Expr) -> relax.Var:
-        value = builder.normalize(value)
-        var = relax.Var(name, value.ty)
-        bindings.append(relax.VarBinding(var, value))
-        return var
-
-    for param in function.params:
-        if all(leaf.name not in marks for leaf in _leaves(param.name, param.ty)):
-            params.append(param)
+def _without_repetitions(
+    function: relax.Function, func: str, marks: Mapping[Site, Mark]
+) -> dict[Site, Mark]:
+    """The annotations that are not there yet; warns of those that come on top of others."""
+    kept = dict(marks)
+    there = annotated_already(function) if marks else {}
+    for site, mark in marks.items():
+        if site not in there:
             continue
-        params.append(relax.Var(param.name, param.ty))
-        value = builder.normalize(annotated(param.name, params[-1]))
-        bindings.append(relax.VarBinding(param, value))
-
-    body = function.body
-    blocks = list(body.blocks)
-    # Adjacent plain blocks print as one, so that the text would not parse back to the same module.
-    if blocks and not isinstance(blocks[0], relax.DataflowBlock):
-        bindings.extend(blocks.pop(0).bindings)
-    body = relax.SeqExpr([relax.BindingBlock(bindings), *blocks], body.body)
-    return relax.Function(
-        params,
-        builder.normalize(body),
-        function.ret_ty,
-        function.is_pure,
-        function.attrs,
-        function.span,
-    )
-
-
-def _same_devices(left: DeviceMesh, right: DeviceMesh) -> bool:
-    return list(left.shape) == list(right.shape) and [int(i) for i in left.device_ids] == [
-        int(i) for i in right.device_ids
-    ]
-
-
-def _axis_names(entity: str, axes: Any) -> tuple[str, ...]:
-    names = () if axes is None else (axes,) if isinstance(axes, str) else axes
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            f"{entity}: {axes!r} is neither the name of a mesh axis, nor a tuple of names, nor None"
+        attrs = there[site].attrs
+        same = Mark(attrs.device_mesh, attrs.placement).says_the_same(mark)
+        if same:
+            del kept[site]
+        name = f"the {site}" if site.kind == RESULT else str(site)
+        warnings.warn(
+            f"{name} of {func} is annotated already, "
+            + (
+                "with the same sharding; nothing changes"
+                if same
+                else f"with placement {attrs.placement} on {attrs.device_mesh}; it gets both, and "
+                "is redistributed from one to the other. To replace an annotation, annotate the "
+                "module without it"
+            ),
+            stacklevel=3,
         )
-    return tuple(names)
+    return kept
 
 
-def _static_size(tensor: relax.TensorType, dimension: int) -> int | None:
-    if not isinstance(tensor.shape, relax.ShapeExpr):
-        return None
-    size = tensor.shape.values[dimension]
-    return int(size) if isinstance(size, tvm.tirx.IntImm) else None
-
-
-def _sharded_already(type_: Any) -> str:
-    return "; it has a sharding already" if isinstance(type_, DTensorType) else ""
+def _num_input(function: relax.Function, func: str, inputs: Sequence[str]) -> int:
+    names = [str(param.name) for param in function.params]
+    if isinstance(inputs, str) or not all(isinstance(name, str) for name in inputs):
+        raise TypeError(f"inputs are {inputs!r}, not a list of names of parameters")
+    for name in inputs:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=3)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(
+                f"input {name!r} is no parameter of function {func}, which has "
+                f"{_shorten(names)}{hint}"
+            )
+    first = names[: len(set(inputs))]
+    if set(first) != set(inputs):
+        weight = next(name for name in first if name not in inputs)
+        last = next(name for name in inputs if name not in first)
+        raise ValueError(
+            f"inputs are the first parameters of a function, but in {func}({_shorten(names)}) "
+            f"{weight!r} comes before {last!r}; name it as an input too, or change the order"
+        )
+    return len(first)
 
 
 def _shorten(names: Iterable[str]) -> str:
@@ -381,7 +270,3 @@ def _shorten(names: Iterable[str]) -> str:
     rest = len(listed) - _NAMES_IN_A_MESSAGE
     shown = ", ".join(listed[:_NAMES_IN_A_MESSAGE]) or "none"
     return f"{shown} and {rest} more" if rest > 0 else shown
-
-
-def _count(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number} {singular if number == 1 else plural or singular + 's'}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm
 
-from distir_ext.mesh import Mesh
+from distir_ext.mesh import Mesh, as_mesh
 
 CLUSTER_ATTR = "distir.cluster"
 
@@ -73,7 +73,8 @@ class Cluster:
         Cluster(Mesh((2, 8), ('host', 'device')), host=14 us + 50 GB/s, device=3.4 us + 450 GB/s)
     """
 
-    def __init__(self, mesh: Mesh, links: Mapping[str, Link], launch: float = LAUNCH) -> None:
+    def __init__(self, mesh: Mesh | Any, links: Mapping[str, Link], launch: float = LAUNCH) -> None:
+        mesh = as_mesh(mesh, "the cluster's mesh")
         for name in links:
             if name not in mesh.axis_names:
                 raise ValueError(f"there is no mesh axis {name!r}; the axes are {mesh.axis_names}")

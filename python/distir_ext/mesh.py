@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, SupportsIndex
 
+import numpy as np
 from tvm.ir import Range
 from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
+
+from distir_ext._frameworks import DeviceGrid, read_mesh
 
 DimSharding = str | Sequence[str] | None
 """What shards one tensor dimension: a mesh axis, several from major to minor, or nothing."""
@@ -18,10 +21,14 @@ class Mesh:
     """An N-D array of devices with a name for each axis. Immutable.
 
     Args:
-        shape: Number of devices along each axis.
-        axis_names: One distinct name per axis.
+        shape: Number of devices along each axis. Or a mesh as others state it: an array of device
+            ids, as ``jax.sharding.Mesh`` takes; a ``jax.sharding.Mesh``, PyTorch's ``DeviceMesh``
+            or TVM's.
+        axis_names: One distinct name per axis; by default those of the other mesh, or x, y, z, w
+            where it has none.
         device_ids: One distinct, non-negative id per device, in row-major order; 0, 1, 2, ... if
-            left out.
+            left out. With them, `shape` is a shape.
+        **sizes: Instead of all these, the size of each axis by its name.
 
     Raises:
         ValueError: If sizes, names or ids break these rules; the message names the culprit.
@@ -33,14 +40,28 @@ class Mesh:
         R.device_mesh((2, 4), R.Range(0, 8))
         >>> mesh.placement(None, "tp")
         "R, S[1]"
+        >>> Mesh(dp=2, tp=4) == mesh == Mesh(mesh.device_mesh, ("dp", "tp"))
+        True
     """
 
     def __init__(
         self,
-        shape: Sequence[SupportsIndex],
-        axis_names: Sequence[str],
+        shape: Sequence[SupportsIndex] | Any = None,
+        axis_names: Sequence[str] | None = None,
         device_ids: Iterable[SupportsIndex] | None = None,
+        **sizes: int,
     ) -> None:
+        if sizes:
+            if shape is not None or axis_names is not None:
+                raise TypeError("a mesh has a shape and axis_names, or a size by name of each axis")
+            shape, axis_names = tuple(sizes.values()), tuple(sizes)
+        grid = None if device_ids is not None else _grid(shape, axis_names)
+        if grid is not None:
+            shape, device_ids = grid.shape, grid.device_ids
+            if axis_names is None:
+                axis_names = grid.axis_names or _default_names(len(grid.shape))
+        if shape is None or axis_names is None:
+            raise TypeError('a mesh needs a shape and axis_names: Mesh((2, 4), ("dp", "tp"))')
         self._shape = _integers("shape", shape)
         self._axis_names = _names(axis_names)
         _check_axes(self._shape, self._axis_names)
@@ -90,7 +111,7 @@ class Mesh:
         Args:
             *dims: For each tensor dimension the name of the mesh axis that shards it, a tuple of
                 names, or None. The names of a tuple nest from major to minor and stand in the
-                order of the mesh.
+                order of the mesh; :meth:`ordered_for` gives a mesh for other orders.
 
         Returns:
             The placement, with one entry for each axis of the *mesh*.
@@ -101,17 +122,10 @@ class Mesh:
             TypeError: If an argument is none of the above.
         """
         axis_to_dim: dict[int, int] = {}
-        for dim, entry in enumerate(dims):
-            axes = [self._axis(name, dim) for name in _entry_names(entry, dim)]
-            for axis in axes:
-                if axis in axis_to_dim:
-                    raise ValueError(
-                        f"mesh axis {self._axis_names[axis]!r} is used twice in one tensor: by "
-                        f"dimension {axis_to_dim[axis]} and by dimension {dim}"
-                    )
-                axis_to_dim[axis] = dim
+        for dim, axes in enumerate(self._axes_of(dims)):
             if axes != sorted(axes):
                 self._raise_order(dim, axes)
+            axis_to_dim.update(dict.fromkeys(axes, dim))
         return Placement(
             [
                 PlacementSpec.sharding(axis_to_dim[axis])
@@ -120,6 +134,51 @@ class Mesh:
                 for axis in range(len(self._shape))
             ]
         )
+
+    def ordered_for(self, *dims: DimSharding) -> Mesh:
+        """A mesh over the same devices whose axes have the order in which dims name them.
+
+        A placement nests the axes of a tensor dimension in the order of its mesh, so on this mesh
+        it can not state ``("tp", "dp")`` if "dp" comes first; on the mesh returned it can.
+
+        Args:
+            *dims: As for :meth:`placement`, the names of a tuple in any order.
+
+        Returns:
+            The mesh: this very object if the order is its own.
+
+        Raises:
+            ValueError: If a name is not an axis of this mesh, or an axis is used twice.
+            TypeError: If an argument is none of the above.
+
+        Example:
+            >>> Mesh((2, 2), ("dp", "tp")).ordered_for(("tp", "dp"), None)
+            Mesh((2, 2), ('tp', 'dp'), device_ids=(0, 2, 1, 3))
+        """
+        order = list(range(len(self._shape)))
+        for axes in self._axes_of(dims):
+            for place, axis in zip(sorted(axes), axes, strict=True):
+                order[place] = axis
+        if order == sorted(order):
+            return self
+        ids = np.array(self._device_ids).reshape(self._shape).transpose(order)
+        return Mesh(ids, [self._axis_names[axis] for axis in order])
+
+    def _axes_of(self, dims: Sequence[DimSharding]) -> list[list[int]]:
+        """Per tensor dimension the indices of the axes that shard it, major to minor."""
+        owner: dict[int, int] = {}
+        found = []
+        for dim, entry in enumerate(dims):
+            axes = [self._axis(name, dim) for name in _entry_names(entry, dim)]
+            for axis in axes:
+                if axis in owner:
+                    raise ValueError(
+                        f"mesh axis {self._axis_names[axis]!r} is used twice in one tensor: by "
+                        f"dimension {owner[axis]} and by dimension {dim}"
+                    )
+                owner[axis] = dim
+            found.append(axes)
+        return found
 
     def _axis(self, name: str, dim: int) -> int:
         if name not in self._axis_names:
@@ -134,8 +193,8 @@ class Mesh:
         ordered = tuple(self._axis_names[axis] for axis in sorted(axes))
         raise ValueError(
             f"tensor dimension {dim}: the axes {given} are not in the order of the mesh; write "
-            f"{ordered}, or, if {given[0]!r} is to be the major one, use a mesh over the same "
-            f"devices whose axes are in that order"
+            f"{ordered}, or, if {given[0]!r} is to be the major one, place it on "
+            f"mesh.ordered_for(...), which has the axes in that order"
         )
 
     def _is_consecutive(self) -> bool:
@@ -163,6 +222,49 @@ class Mesh:
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the cached TVM object, which does not pickle cheaply.
         return Mesh, self._key()
+
+
+def as_mesh(value: Any, what: str) -> Mesh:
+    """A mesh from what users pass for one: a Mesh, or another framework's (see :class:`Mesh`).
+
+    Raises:
+        TypeError: It is none; the message begins with what it is for.
+        ValueError: Its names, sizes or ids are none of a mesh.
+    """
+    if isinstance(value, Mesh):
+        return value
+    if read_mesh(value) is None:
+        raise TypeError(
+            f"{what} is of type {type(value).__name__}; it has to be a Mesh, or a mesh of TVM, "
+            "JAX, PyTorch or NumPy"
+        )
+    return Mesh(value)
+
+
+def is_mesh(value: Any) -> bool:
+    """Whether :func:`as_mesh` takes it for a mesh."""
+    return isinstance(value, Mesh) or read_mesh(value) is not None
+
+
+def has_names(mesh: Any) -> bool:
+    """Whether a mesh, of any framework, states the names of its axes."""
+    grid = read_mesh(mesh)
+    return isinstance(mesh, Mesh) or (grid is not None and grid.axis_names is not None)
+
+
+def _grid(value: Any, axis_names: Sequence[str] | None) -> DeviceGrid | None:
+    """The mesh that something is; None if it is a shape."""
+    if isinstance(value, Mesh):
+        return DeviceGrid(value.shape, value.axis_names, value.device_ids)
+    names = 1 if axis_names is None else len(axis_names)
+    if isinstance(value, np.ndarray) and value.ndim == 1 and names > 1:
+        return None  # ids in a row have one axis, so this is the shape of several
+    return read_mesh(value)
+
+
+def _default_names(count: int) -> tuple[str, ...]:
+    # As messages of the passes name axes that have no names (mesh/format.cc).
+    return tuple("xyzw"[axis] if axis < 4 else f"a{axis}" for axis in range(count))
 
 
 def _integers(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:

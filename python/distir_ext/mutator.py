@@ -30,11 +30,13 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, Placement
 
-from distir_ext.annotate import Dims, MeshTable, checked_placement, relax_function
+from distir_ext._frameworks import read_sharding
+from distir_ext.annotations import Dims, MeshTable, relax_function
 from distir_ext.mesh import Mesh
 
-Place: TypeAlias = tuple[Mesh, Dims | None] | tuple[DeviceMesh, Placement | str]
-"""A Mesh with dims as in a plan, or TVM's own DeviceMesh with a Placement or its text."""
+Place: TypeAlias = tuple[Mesh, Dims | None] | tuple[DeviceMesh, Placement | str] | Any
+"""A mesh with dims as in a plan; for one, TVM's own DeviceMesh with a Placement or its text. Or a
+``jax.sharding.NamedSharding``, which has both."""
 
 Site: TypeAlias = int | str | tuple[int, ...]
 """An argument's index; the path to a field of a tuple argument, as (1, 0); or "out"."""
@@ -203,31 +205,8 @@ class ShardingMutator(relax.PyExprMutator):
 
     def _annotate(self, entity: str, value: relax.Expr, place: Any) -> relax.Expr:
         assert self._meshes is not None
+        place = read_sharding(place) or place
         if not isinstance(place, tuple) or len(place) != 2:
             raise TypeError(f"{entity}: {place!r} is not a pair of a mesh and dims")
         mesh, dims = place
-        if isinstance(mesh, Mesh):
-            placement = checked_placement(entity, mesh, dims, value.ty)
-        elif isinstance(mesh, DeviceMesh):
-            placement = _tvm_placement(entity, mesh, dims)
-        else:
-            raise TypeError(f"{entity}: {mesh!r} is neither a Mesh nor a DeviceMesh")
-        return relax.op.distributed.annotate_sharding(value, self._meshes.add(mesh), placement)
-
-
-def _tvm_placement(entity: str, mesh: DeviceMesh, placement: Any) -> Placement:
-    if isinstance(placement, str):
-        try:
-            placement = Placement.from_text(placement)
-        except Exception as error:
-            raise ValueError(f"{entity}: {placement!r} is not the text of a placement") from error
-    if not isinstance(placement, Placement):
-        raise TypeError(
-            f"{entity}: on a DeviceMesh a placement is a Placement or its text, not {placement!r}"
-        )
-    if len(placement.dim_specs) != len(mesh.shape):
-        raise ValueError(
-            f"{entity}: placement {placement} has {len(placement.dim_specs)} entries for a mesh "
-            f"with {len(mesh.shape)} dimensions"
-        )
-    return placement
+        return self._meshes.mark(entity, mesh, dims, value.ty).on(value)

@@ -20,9 +20,10 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext import _nvidia
+from distir_ext._frameworks import read_mesh
 from distir_ext._model import Model, ModelFunction, load_model
+from distir_ext._params.matching import Params, Rename
 from distir_ext._sharded_array import ShardedArray
-from distir_ext._weights import Params, Rename
 from distir_ext._worker_value import WorkerValue
 from distir_ext._workers.base import WorkerError, Workers, check_timeout
 from distir_ext._workers.hosts import Hosts
@@ -46,8 +47,8 @@ class Session:
     """Workers that run programs together.
 
     Args:
-        mesh_or_num_workers: A mesh (anything with ``device_ids``), or a number of workers, which
-            are devices 0, 1, ...
+        mesh_or_num_workers: A mesh (anything with ``device_ids``, or a mesh of JAX, PyTorch or
+            NumPy), or a number of workers, which are devices 0, 1, ...
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
             a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md).
         workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
@@ -123,11 +124,14 @@ class Session:
         Args:
             exe: What ``dx.build`` returned: an executable (or its loaded module) with a
                 ``distir_signature``; or the path of a library that it was exported to.
-            params: Global arrays for the weights, by name, or in order if all functions that have
-                weights have the same; or the path of a file or directory that has them, on each
-                host its own copy: of
-                safetensors, one file or several with an index; of TVM's tensor cache or parameter
-                file; or of what ``Model.save_shards`` wrote.
+            params: Global arrays for the weights: by name, such as a torch ``state_dict``; pairs
+                of name and array, such as ``nn.Module.export_tvm`` returns; in order, if all
+                functions that have weights have the same; or in order by function, as
+                ``relax.frontend.detach_params`` returns. Or the path of a file or directory that
+                has them, on each host its own copy: of safetensors, one file or several with an
+                index; of TVM's tensor cache or parameter file; or of what ``Model.save_shards``
+                wrote. A name may also be the weight's before an exporter rewrote it: ``fc1.weight``
+                for ``p_fc1_weight`` of torch.export.
             rename: From names in ``params`` to those of the weights: a function, or a dict in which
                 names that stay may be left out. Where it gives several names, a list or tuple,
                 they are tied: all of them get the same value.
@@ -175,12 +179,13 @@ def _device_ids(mesh_or_num_workers: Any) -> list[int]:
         if count < 1:
             raise ValueError(f"a session needs at least one worker, not {count}")
         return list(range(count))
-    if not hasattr(mesh_or_num_workers, "device_ids"):
+    mesh = read_mesh(mesh_or_num_workers) or mesh_or_num_workers
+    if not hasattr(mesh, "device_ids"):
         raise TypeError(
             "a session needs a mesh or a number of workers, not "
             f"{type(mesh_or_num_workers).__name__}"
         )
-    ids = sorted(int(device) for device in mesh_or_num_workers.device_ids)
+    ids = sorted(int(device) for device in mesh.device_ids)
     if not ids:
         raise ValueError("the mesh has no devices")
     repeated = sorted({device for device in ids if ids.count(device) > 1})

@@ -10,7 +10,7 @@ import tvm_ffi
 
 from distir_ext.annotate import AnnotateSharding
 from distir_ext.cluster import SetCluster
-from distir_ext.mesh import Mesh
+from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.stages import stage_meshes
 
 __all__ = [
@@ -82,7 +82,8 @@ def AssignStages(  # noqa: N802
             on another mesh, or is sharded along the axis of the stages; a value that is no tensor
             (a KV cache) would have to move between stages.
     """
-    if isinstance(meshes, Mesh):
+    if isinstance(meshes, Mesh) or is_mesh(meshes):
+        meshes = as_mesh(meshes, "the mesh of stages")
         if axis is None:
             raise ValueError("one mesh is cut into stages along an axis; state axis=")
         stages = stage_meshes(meshes, axis)
@@ -106,10 +107,7 @@ def AssignStages(  # noqa: N802
 
 
 def _checked_stages(meshes: Sequence[Mesh], axis: str | None) -> tuple[Mesh, ...]:
-    stages = tuple(meshes)
-    for mesh in stages:
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"a stage needs a Mesh, not {type(mesh).__name__}")
+    stages = tuple(as_mesh(mesh, f"mesh {i} of stages") for i, mesh in enumerate(meshes))
     if axis is not None:
         raise ValueError(f"axis={axis!r} is for one mesh that is cut, not for a mesh per stage")
     if not stages:

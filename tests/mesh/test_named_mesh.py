@@ -151,8 +151,8 @@ def test_placement_shards_dimensions_by_the_axes_named(data, case):
         (
             (None, ("tp", "dp")),
             r"^tensor dimension 1: the axes \('tp', 'dp'\) are not in the order of the mesh; "
-            r"write \('dp', 'tp'\), or, if 'tp' is to be the major one, use a mesh over the same "
-            r"devices whose axes are in that order$",
+            r"write \('dp', 'tp'\), or, if 'tp' is to be the major one, place it on "
+            r"mesh\.ordered_for\(\.\.\.\), which has the axes in that order$",
         ),
     ],
 )

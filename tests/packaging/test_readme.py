@@ -1,4 +1,4 @@
-"""The README's program runs, block after block, and computes what NumPy computes."""
+"""The programs of README and pages run, block after block; README's computes what NumPy does."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 CHECK = """
-h = np.float64(x) @ weights[0]
-expected = h * 0.5 * (1 + np.vectorize(math.erf)(h / 2**0.5)) @ weights[1]
+h = np.float64(x) @ weights["up"]
+expected = h * 0.5 * (1 + np.vectorize(math.erf)(h / 2**0.5)) @ weights["down"]
 error = np.linalg.norm(y - expected) / np.linalg.norm(expected)
 assert error < 1e-5, error
 """
 
 
-def test_example_runs(tmp_path):
+@pytest.mark.parametrize(
+    ("page", "check"),
+    [("README.md", CHECK), ("docs/annotate.md", ""), ("docs/sharding_mutator.md", "")],
+)
+def test_example_runs(tmp_path, page, check):
     blocks = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL
     )
     assert blocks
     example = "\n".join(blocks)
     program = tmp_path / "example.py"  # a file, because TVMScript reads its own source
-    program.write_text(f"import math\n{example}{CHECK}", encoding="utf-8")
+    program.write_text(f"import math\n{example}{check}", encoding="utf-8")
     result = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=False, timeout=300
     )

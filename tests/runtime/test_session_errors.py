@@ -117,12 +117,12 @@ def test_wrong_inputs(build, inputs, error, match):
 @pytest.mark.parametrize(
     ("params", "error", "match"),
     [
-        (None, ValueError, r"no value was given for the weights \['w'\]"),
-        ({}, ValueError, r"no value was given for the weights \['w'\]"),
-        ({"v": W}, ValueError, r"no value was given for the weights \['w'\]"),
-        ({"w": W, "v": W}, ValueError, r"has no weights \['v'\]; it has \['w'\]"),
-        ([], ValueError, r"has 1 weights \(w\), 0 were given"),
-        ([W, W], ValueError, r"has 1 weights \(w\), 2 were given"),
+        (None, ValueError, r'no value was given for weight "w"'),
+        ({}, ValueError, r'no value was given for weight "w"'),
+        ({"v": W}, ValueError, r'for weight "w"; other names were given: "v"'),
+        ({"w": W, "v": W}, ValueError, r'has no weight "v", which was given; it has "w"'),
+        ([], ValueError, r'has 1 weight \("w"\), 0 were given'),
+        ([W, W], ValueError, r'has 1 weight \("w"\), 2 were given'),
         ({"w": W[:3]}, ValueError, r'dimension 0 of weight "w" of "main" has size 3, expected 4'),
         ({"w": W.astype("int32")}, TypeError, r'weight "w" of "main" has dtype int32, expected'),
     ],
@@ -133,6 +133,22 @@ def test_wrong_weights(build, params, error, match):
         with pytest.raises(error, match=match):
             session.load(exe, params)
         np.testing.assert_array_equal(session.load(exe, [W])["main"](X, X).numpy(), X * W)
+
+
+def test_inputs_by_name(build):
+    with Session(2) as session:
+        model = session.load(build(), {"w": W})
+        main = model["main"]
+        for result in (main(x=X, y=X), main(X, y=X), model(X, X), model(y=X, x=X)):
+            np.testing.assert_array_equal(result.numpy(), X * W)
+        with pytest.raises(TypeError, match=r'"z" is unknown'):
+            main(X, z=X)
+        with pytest.raises(TypeError, match='"w" is a weight, which Session'):
+            main(X, w=W)
+        with pytest.raises(TypeError, match='input "x" of "main" was given twice'):
+            main(X, x=X)
+        with pytest.raises(TypeError, match=r"takes 2 inputs \(x, y\), 1 were given; x missing"):
+            main(y=X)
 
 
 def test_unknown_function(build):

@@ -269,5 +269,5 @@ def test_functions_that_can_not_be_cut():
 def test_requests_that_make_no_sense(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         dx.transform.AssignStages(*arguments, **options)
-    with pytest.raises(TypeError, match="a stage needs a Mesh, not int"):
+    with pytest.raises(TypeError, match="mesh 0 of stages is of type int"):
         dx.transform.AssignStages([3])

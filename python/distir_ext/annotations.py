@@ -1,0 +1,256 @@
+"""One annotation: what a mesh and dims, as users state them, mean for a tensor.
+
+Every way to annotate (``annotate``, ``constrain``, ``ShardingMutator``) comes through here, so all
+of them take the same meshes and dims and refuse the same mistakes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import relax
+from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
+
+from distir_ext._frameworks import read_dims, read_sharding
+from distir_ext.mesh import DimSharding, Mesh, as_mesh, has_names, is_mesh
+from distir_ext.notation import mesh_axes, with_mesh_axes
+
+Dims: TypeAlias = Sequence[DimSharding]
+"""One entry per tensor dimension: a mesh axis, several (major to minor), or None."""
+
+
+# TVM's text of a placement, such as "S[0], R".
+_PLACEMENT_TEXT = re.compile(r"\s*(R|S\[\d+\])\s*(,\s*(R|S\[\d+\])\s*)*")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What one ``dist.annotate_sharding`` says."""
+
+    device_mesh: DeviceMesh
+    placement: Placement
+
+    def on(self, value: relax.Expr) -> relax.Call:
+        """The annotated value."""
+        return relax.op.distributed.annotate_sharding(value, self.device_mesh, self.placement)
+
+    def says_the_same(self, other: Mark) -> bool:
+        """Whether both place a tensor alike, on equal meshes."""
+        return _same_devices(self.device_mesh, other.device_mesh) and str(self.placement) == str(
+            other.placement
+        )
+
+
+class MeshTable:
+    """The device meshes in a module's global infos, where TVMScript refers to them by index.
+
+    The printer finds a mesh by object identity, so a mesh that is equal to a known one has to be
+    replaced by the known object wherever it is used.
+    """
+
+    def __init__(self, mod: Any) -> None:
+        infos = mod.global_infos
+        self._meshes: list[DeviceMesh] = list(infos["mesh"]) if "mesh" in infos else []
+        self._known = len(self._meshes)
+        self._axes = mesh_axes(mod)
+        self._known_axes = list(self._axes)
+
+    def mark(self, entity: str, mesh: Any, dims: Any, tensor: Any) -> Mark:
+        """The annotation that a mesh and dims mean; its mesh is in the table then.
+
+        Args:
+            entity: What is annotated, for messages: "parameter w1".
+            mesh: A mesh of any framework (see :class:`distir_ext.Mesh`). One without names has
+                those that the module knows, if it does.
+            dims: Dims, None for replicated, or those of another framework (see
+                :func:`distir_ext.annotate`).
+            tensor: The type of what is annotated; None if it is not known yet.
+
+        Raises:
+            ValueError: See :func:`distir_ext.annotate`.
+            TypeError: The mesh is none; or dims are neither a tuple or list of names nor None.
+        """
+        named = as_mesh(mesh, f"{entity}: the mesh")
+        if has_names(mesh):
+            self._add(named.device_mesh, named.axis_names)
+        else:
+            names = self._axes[self._add(named.device_mesh, ())]
+            named = Mesh(named, names) if names else named
+        ordered, placement = _checked_placement(entity, named, dims, tensor)
+        # The user's own mesh comes first: the passes name axes after it.
+        return Mark(self._meshes[self._add(ordered.device_mesh, ())], placement)
+
+    def _add(self, device_mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+        """The index of a mesh with this shape and these devices.
+
+        Raises:
+            ValueError: The module has other names for its axes.
+        """
+        for index, known in enumerate(self._meshes):
+            if _same_devices(known, device_mesh):
+                self._name(index, names)
+                return index
+        self._meshes.append(device_mesh)
+        self._axes.append(names)
+        return len(self._meshes) - 1
+
+    def _name(self, index: int, names: tuple[str, ...]) -> None:
+        known = self._axes[index]
+        if known and names and known != names:
+            raise ValueError(
+                f"the axes of one mesh have two names: the module says {known}, and the mesh of "
+                f"the same shape and devices that is given now says {names}"
+            )
+        self._axes[index] = known or names
+
+    def store(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with the table in it; the same one if the table has not changed."""
+        if len(self._meshes) > self._known:
+            mod = mod.clone()
+            mod.update_global_info("mesh", self._meshes)
+        return with_mesh_axes(mod, self._axes) if self._has_new_names() else mod
+
+    def store_in_place(self, mod: Any) -> None:
+        """Writes the table into a module that is being built, or into TVMScript's frame of one."""
+        if len(self._meshes) > self._known:
+            _set_field(mod, "global_infos", {**dict(mod.global_infos), "mesh": self._meshes})
+        if self._has_new_names():
+            named = with_mesh_axes(tvm.IRModule({}, attrs=_attrs_of(mod)), self._axes)
+            attrs = named.attrs
+            is_module = isinstance(mod, tvm.IRModule)
+            _set_field(mod, "attrs", attrs if is_module else dict(attrs.items()))
+
+    def _has_new_names(self) -> bool:
+        return any(self._axes) and self._axes != self._known_axes
+
+
+def _attrs_of(mod: Any) -> Any:
+    if isinstance(mod, tvm.IRModule) or not mod.attrs:
+        return mod.attrs or None
+    return tvm.ir.make_node("ir.DictAttrs", **dict(mod.attrs.items()))
+
+
+def _set_field(value: Any, name: str, content: Any) -> None:
+    # TVM's functions change the attributes of a copy only, but a builder keeps its module.
+    fields = type(value).__tvm_ffi_type_info__.fields
+    (field,) = (each for each in fields if each.name == name)
+    field.setter(value, tvm.runtime.convert(content))
+
+
+def relax_function(mod: tvm.IRModule, func: str) -> relax.Function:
+    """The Relax function of this name.
+
+    Raises:
+        ValueError: There is none; names those that exist.
+    """
+    names = sorted(
+        var.name_hint for var, base in mod.functions.items() if isinstance(base, relax.Function)
+    )
+    if func not in names:
+        raise ValueError(
+            f"the module has no Relax function named {func!r}; "
+            f"it has {', '.join(names) if names else 'none'}"
+        )
+    return mod[func]
+
+
+def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:
+    """Takes apart what is stated of a tensor: dims, ``(mesh, dims)``, or JAX's NamedSharding."""
+    if isinstance(entry, tuple) and len(entry) == 2 and is_mesh(entry[0]):
+        return entry[0], entry[1]
+    return read_sharding(entry) or (default, entry)
+
+
+def _checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Placement]:
+    """The placement that dims mean for a tensor of this type, and the mesh that it is for."""
+    if tensor is not None and not isinstance(tensor, relax.TensorType):
+        already = "; it has a sharding already" if isinstance(tensor, DTensorType) else ""
+        raise ValueError(f"{entity} is not a tensor but has type {tensor}{already}")
+    ndim = -1 if tensor is None else tensor.ndim
+    if dims is None:
+        return mesh, mesh.placement(*[None] * max(ndim, 0))
+    try:
+        if isinstance(dims, str) and _PLACEMENT_TEXT.fullmatch(dims):
+            dims = Placement.from_text(dims)
+        dims = read_dims(dims, mesh.axis_names, ndim if ndim >= 0 else None)
+    except ValueError as error:
+        raise ValueError(f"{entity}: {error}") from error
+    if isinstance(dims, str) or not isinstance(dims, Sequence):
+        raise TypeError(
+            f"{entity}: dims are {dims!r}, not a tuple with one entry per tensor dimension"
+        )
+    if tensor is not None:
+        _check_rank(entity, dims, tensor)
+    _check_axes(entity, mesh, dims, tensor)
+    try:
+        ordered = mesh.ordered_for(*dims)
+        return ordered, ordered.placement(*dims)
+    except ValueError as error:
+        raise ValueError(f"{entity}: {error}") from error
+
+
+def _check_rank(entity: str, dims: Dims, tensor: relax.TensorType) -> None:
+    if tensor.ndim < 0 and dims:
+        raise ValueError(f"{entity} has an unknown number of dimensions, so it can only be None")
+    if len(dims) != max(tensor.ndim, 0):
+        raise ValueError(
+            f"{entity} has {_count(tensor.ndim, 'dimension')}, but the plan's {tuple(dims)!r} has "
+            f"{_count(len(dims), 'entry', 'entries')}"
+        )
+
+
+def _check_axes(entity: str, mesh: Mesh, dims: Dims, tensor: relax.TensorType | None) -> None:
+    sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
+    used: set[str] = set()
+    for dimension, axes in enumerate(dims):
+        names = _axis_names(entity, axes)
+        shards = 1
+        for axis in names:
+            if axis not in sizes:
+                raise ValueError(
+                    f"{entity} dimension {dimension}: the mesh has no axis {axis!r}; "
+                    f"its axes are {', '.join(mesh.axis_names)}"
+                )
+            if axis in used:
+                raise ValueError(
+                    f"{entity} dimension {dimension}: axis {axis!r} already shards this tensor; "
+                    "an axis can be used once per tensor"
+                )
+            used.add(axis)
+            shards *= sizes[axis]
+        size = None if tensor is None else _static_size(tensor, dimension)
+        if size and shards > size:
+            raise ValueError(
+                f"{entity} dimension {dimension} of size {size} has fewer elements than the "
+                f"{shards} shards of mesh axis {', '.join(map(repr, names))}"
+            )
+
+
+def _axis_names(entity: str, axes: Any) -> tuple[str, ...]:
+    names = () if axes is None else (axes,) if isinstance(axes, str) else axes
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            f"{entity}: {axes!r} is neither the name of a mesh axis, nor a tuple of names, nor None"
+        )
+    return tuple(names)
+
+
+def _static_size(tensor: relax.TensorType, dimension: int) -> int | None:
+    if not isinstance(tensor.shape, relax.ShapeExpr):
+        return None
+    size = tensor.shape.values[dimension]
+    return int(size) if isinstance(size, tvm.tirx.IntImm) else None
+
+
+def _same_devices(left: DeviceMesh, right: DeviceMesh) -> bool:
+    return list(left.shape) == list(right.shape) and [int(i) for i in left.device_ids] == [
+        int(i) for i in right.device_ids
+    ]
+
+
+def _count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"

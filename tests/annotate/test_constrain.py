@@ -1,0 +1,150 @@
+"""Intermediates are sharded where a program is written; what is built prints and computes alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
+
+MESH = dx.Mesh(dp=2, tp=2)
+
+
+class TwoLayers(nn.Module):
+    def __init__(self):
+        self.up = nn.Linear(8, 16, bias=False)
+        self.down = nn.Linear(16, 8, bias=False)
+
+    def forward(self, x: nn.Tensor):
+        hidden = dx.constrain(self.up(x), MESH, ("dp", "tp"))
+        hidden = dx.constrain(nn.op.relu(hidden), MESH, (None, ("tp", "dp")))
+        return self.down(hidden)
+
+
+def exported():
+    return TwoLayers().export_tvm({"forward": {"x": nn.spec.Tensor((4, 8), "float32")}})
+
+
+def round_trip(mod):
+    tvm.ir.assert_structural_equal(tvm.script.from_source(mod.script()), mod)
+
+
+def placements(function):
+    found = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.var.ty, relax.distributed.DTensorType):
+                type_ = binding.var.ty
+                shape = "x".join(str(int(size)) for size in type_.device_mesh.shape)
+                found.append((binding.var.name, shape, str(type_.placement).strip('"')))
+    return found
+
+
+def test_module_of_nn_prints_before_it_is_annotated_and_computes_the_same():
+    mod, params = exported()
+    round_trip(mod)
+    assert len(mod.global_infos["mesh"]) == 2  # the mesh, and one that has its axes as tp, dp
+    assert dx.meshes(mod)[0] == MESH  # with its names
+    propagated = dx.transform.PropagateSharding()(mod)
+    relu_and_after = [(shape, text) for _, shape, text in placements(propagated["forward"])]
+    assert ("2x2", "S[0], S[1]") in relu_and_after
+    assert any(text == "S[1], S[1]" for _, text in relu_and_after)
+
+    rng = np.random.default_rng(0)
+    x, *weights = (
+        rng.standard_normal(shape).astype("float32") for shape in [(4, 8), (16, 8), (8, 16)]
+    )
+    exe = dx.build(mod, "llvm")
+    with dx.Session(MESH) as session:
+        names = [name for name, _ in params]
+        model = session.load(exe, params=dict(zip(names, weights, strict=True)))
+        y = model["forward"](x).numpy()
+    expected = np.maximum(x @ weights[0].T, 0) @ weights[1].T
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_block_builder_has_the_mesh_as_soon_as_a_value_is_constrained():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(R.add(x, x))
+            y = builder.emit(dx.constrain(y, MESH, ("dp", None)))
+            product = R.multiply(y, y)  # has no type before it is emitted
+            z = builder.emit_output(builder.emit(dx.constrain(product, MESH, None)))
+        builder.emit_func_output(z)
+    mod = builder.finalize()
+    assert len(mod.global_infos["mesh"]) == 1
+    round_trip(mod)
+    assert relax.analysis.check_well_formed(mod)
+    texts = [text for _, _, text in placements(dx.transform.PropagateSharding()(mod)["main"])]
+    assert texts[0] == "S[0], R"
+    assert texts[-1] == "R, R"
+
+
+def test_tvmscript_has_the_mesh_behind_those_that_it_states():
+    @I.ir_module
+    class Stated:
+        I.module_attrs({"system": "x"})
+        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+
+        @R.function
+        def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
+            y = R.add(x, x)
+            z = dx.constrain(y, MESH, ("dp", "tp"))
+            w = dx.constrain(z, MESH, (("tp", "dp"), None))
+            return w
+
+    text = Stated.script()
+    assert 'annotate_sharding(y, device_mesh="mesh[1]", placement="S[0], S[1]")' in text
+    assert 'annotate_sharding(z, device_mesh="mesh[2]", placement="S[0], S[0]")' in text
+    assert Stated.attrs["system"] == "x"
+    assert dx.meshes(Stated)[1] == MESH
+    round_trip(Stated)
+
+
+def test_tvmscript_without_a_mesh_gets_it():
+    @I.ir_module
+    class Unstated:
+        @R.function
+        def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
+            y = dx.constrain(x, MESH, ("dp", "tp"))
+            return y
+
+    assert dx.meshes(Unstated) == (MESH,)
+    round_trip(Unstated)
+
+
+def test_outside_of_a_builder_it_is_an_expression():
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    call = dx.constrain(x, MESH, ("dp", "tp"))
+    assert call.op.name == "relax.dist.annotate_sharding"
+    assert str(call.attrs.placement) == '"S[0], S[1]"'
+
+
+@pytest.mark.parametrize(
+    ("dims", "error", "message"),
+    [
+        (("dp",), ValueError, r"value x has 2 dimensions, but the plan's \('dp',\) has 1 entry"),
+        (("dp", "model"), ValueError, r"value x dimension 1: the mesh has no axis 'model'"),
+        (("dp", "dp"), ValueError, r"value x dimension 1: axis 'dp' already shards this tensor"),
+        ((None, ("dp", "tp")), ValueError, r"value x dimension 1 of size 3 has fewer elements"),
+        ("dp", TypeError, r"value x: dims are 'dp', not a tuple"),
+    ],
+)
+def test_bad_dims_name_the_value(dims, error, message):
+    x = relax.Var("x", relax.TensorType((8, 3), "float32"))
+    with pytest.raises(error, match=message):
+        dx.constrain(x, MESH, dims)
+
+
+def test_what_is_no_expression_is_refused():
+    with pytest.raises(TypeError, match="a value of type ndarray cannot be constrained"):
+        dx.constrain(np.zeros((8, 8)), MESH, ("dp", None))
+    with pytest.raises(TypeError, match="constrained value: the mesh is of type str"):
+        dx.constrain(R.add(relax.const(1.0), relax.const(1.0)), "mesh[0]", None)

@@ -1,0 +1,258 @@
+"""Plans name results and variables too, and which parameters are inputs; repetitions are told."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
+
+import distir_ext as dx
+
+MESH = dx.Mesh((2, 3), ("dp", "tp"))
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(
+        x: R.Tensor((6, 8), "float32"),
+        w: R.Tensor((8, 12), "float32"),
+        c: R.Tensor((), "bool"),
+    ) -> R.Tuple(R.Tensor((6, 12), "float32"), R.Tensor((6, 12), "float32")):
+        with R.dataflow():
+            h = R.matmul(x, w)
+            g = R.nn.relu(h)
+            R.output(g)
+        if c:
+            t = R.add(g, g)
+            r = t
+        else:
+            k = R.negative(g)
+            r = k
+        with R.dataflow():
+            y = R.add(r, g)
+            R.output(y)
+        return (y, g)
+
+
+@I.ir_module
+class Pair:
+    @R.function
+    def main(x: R.Tensor((6, 12), "float32")) -> R.Tensor((6, 6), "float32"):
+        with R.dataflow():
+            halves = R.split(x, 2, axis=1)
+            a = halves[0]
+            b = halves[1]
+            y = R.add(a, b)
+            R.output(y)
+        return y
+
+
+def bound(mod, func="main"):
+    """By name of a variable the mesh and placement of what is bound to it."""
+    text = mod[func].script()
+    found = {}
+    for line in text.splitlines():
+        if "annotate_sharding(" in line:
+            name = line.strip().partition(":")[0]
+            found[name] = line.rpartition("placement=")[2].strip(' ")')
+    return found
+
+
+def check(mod):
+    assert relax.analysis.check_well_formed(mod)
+    tvm.ir.assert_structural_equal(tvm.script.from_source(mod.script()), mod)
+
+
+def operands():
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal(shape).astype("float32") for shape in [(6, 8), (8, 12)])
+
+
+def run(mod, mesh, *arrays):
+    with dx.Session(mesh) as session:
+        result = session.load(dx.build(mod, "llvm"))["main"](*arrays)
+        return (
+            tuple(each.numpy() for each in result) if isinstance(result, tuple) else result.numpy()
+        )
+
+
+def test_variables_and_results_are_named_like_parameters():
+    plan = {
+        "h": ("dp", "tp"),
+        "g": (None, ("tp", "dp")),
+        "k": (("dp", "tp"), None),
+        "return.0": ("tp", "dp"),
+        r"return\.1": None,
+    }
+    mod = dx.annotate(Branches, MESH, plan)
+    check(mod)
+    assert bound(mod) == {
+        "h": "S[0], S[1]",
+        "g": "S[1], S[1]",
+        "k": "S[0], S[0]",
+        "result_0": "S[1], S[0]",
+        "result_1": "R, R",
+    }
+    assert "g_computed: R.Tensor" in mod.script()
+    meshes = [list(mesh.shape) for mesh in mod.global_infos["mesh"]]
+    assert meshes == [
+        [2, 3],
+        [3, 2],
+    ]  # the user's mesh first, also where only ("tp", "dp") is on it
+
+    x, w = (
+        np.random.default_rng(0).standard_normal(s).astype("float32") for s in [(6, 8), (8, 12)]
+    )
+    g = np.maximum(x @ w, 0)
+    for taken, expected in [(True, 3 * g), (False, 0 * g)]:
+        results = run(mod, MESH, x, w, np.array(taken))
+        np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(results[1], g, rtol=1e-5, atol=1e-5)
+
+
+def test_result_is_returned_as_annotated():
+    mod = dx.transform.PropagateSharding()(
+        dx.annotate(Pair, MESH, {"x": ("dp", None), "return": (None, ("tp", "dp"))})
+    )
+    type_ = mod["main"].ret_ty
+    assert str(type_.placement) == '"S[1], S[1]"'
+    assert [int(i) for i in type_.device_mesh.device_ids] == [0, 3, 1, 4, 2, 5]
+
+
+def test_pattern_for_all_fields_of_the_result():
+    mod = dx.annotate(Branches, MESH, {r"return\..*": ("dp", None)})
+    assert bound(mod) == {"result_0": "S[0], R", "result_1": "S[0], R"}
+
+
+def test_fields_of_a_tuple_variable_have_names():
+    mod = dx.annotate(Pair, MESH, {"halves.1": ("dp", "tp")})
+    check(mod)
+    assert bound(mod) == {"halves_1_1": "S[0], S[1]"}
+    x = np.arange(72, dtype="float32").reshape(6, 12)
+    np.testing.assert_array_equal(run(mod, MESH, x), x[:, :6] + x[:, 6:])
+
+
+def test_patterns_are_for_parameters_before_variables():
+    assert set(bound(dx.annotate(Branches, MESH, {".": None, "h": None}))) == {
+        "x_1",
+        "w_1",
+        "c_1",
+        "h",
+    }
+
+
+def test_a_match_cast_is_annotated_behind_it():
+    @I.ir_module
+    class Cast:
+        @R.function
+        def main(x: R.Tensor(dtype="float32", ndim=2)) -> R.Tensor(dtype="float32", ndim=2):
+            n = T.int64()
+            y = R.match_cast(x, R.Tensor((n, 6), "float32"))
+            z = R.add(y, y)
+            return z
+
+    mod = dx.annotate(Cast, MESH, {"y": (None, "tp")})
+    check(mod)
+    assert bound(mod) == {"y": "R, S[1]"}
+    assert "y_computed: R.Tensor((n, 6)" in mod.script()
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (
+            {"hh": None},
+            r"'hh' matches no parameter .*no variable has this name.*did you mean 'h'\?",
+        ),
+        ({"return.2": None}, r"'return.2' matches no parameter .*did you mean 'return"),
+        ({"return": None}, r"'return' matches no parameter"),
+        ({"h": ("dp",)}, r"variable h has 2 dimensions, but .*\('dp',\) has 1 entry"),
+        ({"return.1": ("dp", "dp")}, r"result 1 dimension 1: axis 'dp' already shards"),
+        ({"h": (("tp", "dp", "tp"), None)}, r"variable h dimension 0: axis 'tp' already shards"),
+    ],
+)
+def test_bad_name_or_dims_of_a_variable(plan, message):
+    with pytest.raises(ValueError, match=message):
+        dx.annotate(Branches, MESH, plan)
+
+
+def test_name_of_several_variables():
+    @I.ir_module
+    class Shadowed:
+        @R.function
+        def main(x: R.Tensor((6, 6), "float32")) -> R.Tensor((6, 6), "float32"):
+            a = R.add(x, x)
+            a = R.multiply(a, a)
+            return a
+
+    with pytest.raises(ValueError, match="'a' is the name of 2 variables of function main"):
+        dx.annotate(Shadowed, MESH, {"a": None})
+
+
+def test_annotating_twice_warns():
+    once = dx.annotate(Branches, MESH, {"x": ("dp", None), "h": ("dp", None), "return.1": None})
+    with pytest.warns(UserWarning, match="parameter x of main is annotated already, with the same"):
+        assert dx.annotate(once, MESH, {"x": ("dp", None)}).same_as(once)
+    with pytest.warns(
+        UserWarning, match='variable h of main .*, with placement "S.0., R" on'
+    ) as seen:
+        twice = dx.annotate(once, MESH, {"h": (None, "tp")})
+    assert seen[0].filename == __file__
+    check(twice)
+    with pytest.warns(UserWarning, match="result 1 of main is annotated already"):
+        dx.annotate(once, MESH, {"return.1": ("dp", None)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dx.annotate(once, MESH, {"w": (None, "tp"), "g": None, "return.0": None})
+    x, w = (
+        np.random.default_rng(0).standard_normal(s).astype("float32") for s in [(6, 8), (8, 12)]
+    )
+    y, _ = run(twice, MESH, x, w, np.array(True))
+    np.testing.assert_allclose(y, 3 * np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_annotating_what_was_annotated_by_hand_warns():
+    with pytest.warns(UserWarning, match="parameter x of main is annotated already"):
+        dx.annotate(Constrained, MESH, {"x": (None, "tp")})
+
+
+@I.ir_module
+class Constrained:
+    I.module_global_infos({"mesh": [R.device_mesh((2, 3), I.Range(0, 6))]})
+
+    @R.function
+    def main(x: R.Tensor((6, 6), "float32")) -> R.Tensor((6, 6), "float32"):
+        y = R.dist.annotate_sharding(x, device_mesh="mesh[0]", placement="S[0], R")
+        return y
+
+
+def test_inputs_are_stated_by_name():
+    mod = dx.annotate(Branches, MESH, {"w": (None, "tp")}, inputs=["x"])
+    assert int(mod["main"].attrs["num_input"]) == 1
+    again = dx.annotate(mod, MESH, {}, inputs=["w", "x"])
+    assert int(again["main"].attrs["num_input"]) == 2
+    assert "num_input" not in (Branches["main"].attrs or {})
+    as_pass = dx.transform.AnnotateSharding(MESH, {"w": (None, "tp")}, inputs=["x"])
+    assert as_pass(Branches).script() == mod.script()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        (["y"], ValueError, r"input 'y' is no parameter of function main, which has x, w, c"),
+        (["ww"], ValueError, r"did you mean 'w'\?"),
+        (["w"], ValueError, r"in main\(x, w, c\) 'x' comes before 'w'"),
+        (["x", "c"], ValueError, r"in main\(x, w, c\) 'w' comes before 'c'"),
+        ("x", TypeError, r"inputs are 'x', not a list of names"),
+    ],
+)
+def test_bad_inputs(inputs, error, message):
+    with pytest.raises(error, match=message):
+        dx.annotate(Branches, MESH, {}, inputs=inputs)
