@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax
+from tvm.relax.distributed import DTensorType
 
 from distir_ext._annotated_function import (
     RESULT,
@@ -40,6 +41,7 @@ from distir_ext._annotated_function import (
 )
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh
+from distir_ext.notation import Notation
 
 Plan: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
 """From a pattern on names to dims, to dims on another mesh, or to None: replicated."""
@@ -94,14 +96,18 @@ def annotate(
     """
     as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
     function = relax_function(mod, func)
-    chosen = _match(_compile(plan), _Names(function, func))
+    names = _Names(function, func)
+    chosen = _match(_compile(plan), names)
 
     meshes = MeshTable(mod)
     marks: dict[Site, Mark] = {}
-    for site, (text, type_) in chosen.items():
+    # Meshes are numbered in the order of the parameters, whatever that of the plan.
+    others = [site for site in chosen if site not in names.parameters]
+    for site in (*(site for site in names.parameters if site in chosen), *others):
+        text, type_ = chosen[site]
         other_mesh, dims = split_mesh(plan[text], mesh)
         marks[site] = meshes.mark(str(site), other_mesh, dims, type_)
-    marks = _without_repetitions(function, func, marks)
+    marks = _without_repetitions(mod, func, marks, {s: chosen[s][1] for s in chosen})
     if inputs is not None:
         function = function.with_attr("num_input", _num_input(function, func, inputs))
     if marks:
@@ -197,7 +203,7 @@ def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site,
         }
         if not tensors:
             site, type_ = next(iter(matched.items()))
-            already = isinstance(type_, relax.distributed.DTensorType)
+            already = isinstance(type_, DTensorType)
             raise ValueError(
                 f"pattern {text!r} matches no tensor: {site} has type {type_}"
                 f"{'; it has a sharding already' if already else ''}"
@@ -215,11 +221,11 @@ def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site,
 
 
 def _without_repetitions(
-    function: relax.Function, func: str, marks: Mapping[Site, Mark]
+    mod: tvm.IRModule, func: str, marks: Mapping[Site, Mark], types: Mapping[Site, Any]
 ) -> dict[Site, Mark]:
     """The annotations that are not there yet; warns of those that come on top of others."""
     kept = dict(marks)
-    there = annotated_already(function) if marks else {}
+    there = annotated_already(mod[func]) if marks else {}
     for site, mark in marks.items():
         if site not in there:
             continue
@@ -227,18 +233,15 @@ def _without_repetitions(
         same = Mark(attrs.device_mesh, attrs.placement).says_the_same(mark)
         if same:
             del kept[site]
+            consequence = "with the same sharding; nothing changes"
+        else:
+            stated = DTensorType(types[site], attrs.device_mesh, attrs.placement)
+            consequence = (
+                f"as {Notation(mod).text(stated)}; it gets both, and is redistributed from one to "
+                "the other. To replace an annotation, annotate the module without it"
+            )
         name = f"the {site}" if site.kind == RESULT else str(site)
-        warnings.warn(
-            f"{name} of {func} is annotated already, "
-            + (
-                "with the same sharding; nothing changes"
-                if same
-                else f"with placement {attrs.placement} on {attrs.device_mesh}; it gets both, and "
-                "is redistributed from one to the other. To replace an annotation, annotate the "
-                "module without it"
-            ),
-            stacklevel=3,
-        )
+        warnings.warn(f"{name} of {func} is annotated already, {consequence}", stacklevel=3)
     return kept
 
 

@@ -21,6 +21,17 @@ namespace propagation {
 
 namespace {
 
+/*! \brief A sharding by whole axes of a mesh; replicated where these cannot express it. */
+AxesOfDims AxesOn(const mesh::Mesh& view, const mesh::Mesh& root, const mesh::Sharding& sharding) {
+  if (view == root) return WholeAxes(root, sharding).value_or(AxesOfDims());
+  AxesOfDims axes(sharding.dims.size());
+  const auto placement = mesh::ToPlacementOn(view, root, sharding);
+  for (int axis = 0; placement.has_value() && axis < view.ndim(); ++axis) {
+    if ((*placement)[axis] >= 0) axes[(*placement)[axis]].push_back(axis);
+  }
+  return axes;
+}
+
 /*! \brief Relax functions of a module, which of them state shardings, and who calls whom. */
 class CallGraph {
  public:
@@ -187,20 +198,19 @@ class Propagation {
     return ir::MakeModule(functions, mod_.attrs(), meshes_.GlobalInfos());
   }
 
-  VarPlacements PlacementsOf(const ir::GlobalVar& function, const mesh::Mesh& view) {
+  VarShardings ShardingsOf(const ir::GlobalVar& function, const mesh::Mesh& view) {
     std::vector<Step> steps;
     const Program program = SolvedProgram(function, &steps);
     const Instance& instance = program.instances[0];
-    VarPlacements placements;
+    VarShardings shardings;
     for (const auto& [var, slots] : instance.graph->var_slots) {
-      std::vector<std::vector<int>>& of_var = placements[var];
+      std::vector<AxesOfDims>& of_var = shardings[var];
       for (int local : slots) {
         const SlotState& slot = program.slots[instance.Slot(local)];
-        of_var.push_back(mesh::ToPlacementOn(view, meshes_.Root(slot.root), slot.sharding)
-                             .value_or(std::vector<int>(view.ndim(), -1)));
+        of_var.push_back(AxesOn(view, meshes_.Root(slot.root), slot.sharding));
       }
     }
-    return placements;
+    return shardings;
   }
 
  private:
@@ -248,9 +258,21 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-VarPlacements SolvedPlacements(const ir::IRModule& mod, const ir::GlobalVar& function,
-                               const ir::DeviceMesh& view) {
-  return Propagation(mod).PlacementsOf(function, op::ToMesh(view));
+std::optional<AxesOfDims> WholeAxes(const mesh::Mesh& mesh, const mesh::Sharding& sharding) {
+  AxesOfDims axes;
+  for (const mesh::AxisList& list : sharding.dims) {
+    axes.emplace_back();
+    for (const mesh::AxisRef& ref : list) {
+      if (!(ref == mesh::FullAxis(mesh, ref.axis))) return std::nullopt;
+      axes.back().push_back(ref.axis);
+    }
+  }
+  return axes;
+}
+
+VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& function,
+                             const ir::DeviceMesh& view) {
+  return Propagation(mod).ShardingsOf(function, op::ToMesh(view));
 }
 
 }  // namespace propagation

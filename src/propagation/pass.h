@@ -5,25 +5,33 @@
 #ifndef DISTIR_PROPAGATION_PASS_H_
 #define DISTIR_PROPAGATION_PASS_H_
 
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "ir/node.h"
+#include "mesh/sharding.h"
 
 namespace distir {
 namespace propagation {
 
-/*! \brief By variable, for each tensor of it, the dimension that each axis of a mesh shards, -1 for
- * none. */
-using VarPlacements = std::unordered_map<const tvm::ffi::Object*, std::vector<std::vector<int>>>;
+/*! \brief Per tensor dimension the mesh axes that shard it, major to minor. */
+using AxesOfDims = std::vector<std::vector<int>>;
+
+/*! \brief By variable, for each tensor of it. */
+using VarShardings = std::unordered_map<const tvm::ffi::Object*, std::vector<AxesOfDims>>;
+
+/*! \brief A sharding on a mesh by whole axes of it; null where it is sharded by parts of axes. */
+std::optional<AxesOfDims> WholeAxes(const mesh::Mesh& mesh, const mesh::Sharding& sharding);
 
 /*!
- * \brief The placements that PropagateSharding gives the variables of one function that states
- * shardings, itself or in what it calls. What `view` itself cannot express counts as whole.
+ * \brief The shardings that PropagateSharding gives the variables of one function that states
+ * shardings, itself or in what it calls. What whole axes of `view` cannot express counts as
+ * replicated.
  * \throws ValueError as PropagateSharding.
  */
-VarPlacements SolvedPlacements(const ir::IRModule& mod, const ir::GlobalVar& function,
-                               const ir::DeviceMesh& view);
+VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& function,
+                             const ir::DeviceMesh& view);
 
 }  // namespace propagation
 }  // namespace distir

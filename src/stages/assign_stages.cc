@@ -123,11 +123,11 @@ class Callees {
 class StageWriter : public ir::FunctionRewriter {
  public:
   StageWriter(const ir::Function& function, const CarriedBindings& carried, const StagePlan& plan,
-              const propagation::VarPlacements& placements, StageMeshes* meshes, Callees* callees)
+              const propagation::VarShardings& shardings, StageMeshes* meshes, Callees* callees)
       : function_(function),
         carried_(carried),
         plan_(plan),
-        placements_(placements),
+        shardings_(shardings),
         meshes_(*meshes),
         callees_(*callees) {}
 
@@ -295,15 +295,15 @@ class StageWriter : public ir::FunctionRewriter {
   }
 
   Dims DimsOf(const ir::Var& var, size_t tensor) const {
-    auto known = placements_.find(var.get());
-    if (known != placements_.end() && tensor < known->second.size()) return known->second[tensor];
-    return Dims(meshes_.of(0).shape().size(), -1);
+    auto known = shardings_.find(var.get());
+    if (known != shardings_.end() && tensor < known->second.size()) return known->second[tensor];
+    return Dims();
   }
 
   const ir::Function& function_;
   const CarriedBindings& carried_;
   const StagePlan& plan_;
-  const propagation::VarPlacements& placements_;
+  const propagation::VarShardings& shardings_;
   StageMeshes& meshes_;
   Callees& callees_;
   int stage_ = 0;
@@ -370,8 +370,8 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   write();
   functions.Set(gv, function);
   const ir::IRModule first = ir::MakeModule(functions, mod.attrs(), table.GlobalInfos());
-  propagation::VarPlacements placements;
-  if (states_shardings) placements = propagation::SolvedPlacements(first, gv, meshes.of(0));
+  propagation::VarShardings shardings;
+  if (states_shardings) shardings = propagation::SolvedShardings(first, gv, meshes.of(0));
 
   CarriedBindings carried(function);
   for (const ir::BindingBlock& block : function.body().blocks()) {
@@ -382,9 +382,9 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   }
   WorkEstimate work(first, options.speed);
   const cost::Cluster cluster = cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr));
-  const StagePlan plan = PlanStages(options.function, function, carried, placements, &meshes,
+  const StagePlan plan = PlanStages(options.function, function, carried, shardings, &meshes,
                                     cluster, &work, options.slack);
-  ir::Function written = StageWriter(function, carried, plan, placements, &meshes, &callees).Run();
+  ir::Function written = StageWriter(function, carried, plan, shardings, &meshes, &callees).Run();
   ir::Node attrs = written.attrs();
   if (meshes.IsInterleaved())
     attrs = ir::WithAttr(attrs, lower::kInterleavedAttr, meshes.SmallestDevices());

@@ -1,6 +1,7 @@
 #include "stages/stage_meshes.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "cost/exchange.h"
 #include "ir/build.h"
@@ -16,19 +17,30 @@ namespace {
 /*! \brief The dims without axes that cut a dimension into more shards than it has elements. */
 Dims FittingDims(const Dims& dims, const ir::DeviceMesh& mesh, const ir::TensorType& type) {
   const rules::Sizes sizes = rules::StaticSizes(type);
-  std::vector<int64_t> shards(sizes.size(), 1);
-  Dims fitting = dims;
-  for (size_t axis = 0; axis < dims.size(); ++axis) {
-    const int dim = dims[axis];
-    if (dim < 0) continue;
-    const bool is_known = dim < static_cast<int>(sizes.size()) && sizes[dim] >= 0;
-    if (is_known && shards[dim] * mesh.shape()[axis] > sizes[dim]) {
-      fitting[axis] = -1;
-    } else if (is_known) {
-      shards[dim] *= mesh.shape()[axis];
+  Dims fitting(dims.size());
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    const bool is_known = dim < sizes.size() && sizes[dim] >= 0;
+    int64_t shards = 1;
+    for (int axis : dims[dim]) {
+      const int64_t size = mesh.shape()[axis];
+      if (is_known && shards * size > sizes[dim]) continue;
+      shards *= size;
+      fitting[dim].push_back(axis);
     }
   }
   return fitting;
+}
+
+/*! \brief Per tensor dimension the axes of its shards, from the dimension that each axis shards. */
+Dims ToDims(const std::vector<int>& axis_to_dim) {
+  Dims dims;
+  for (size_t axis = 0; axis < axis_to_dim.size(); ++axis) {
+    if (axis_to_dim[axis] < 0) continue;
+    const auto dim = static_cast<size_t>(axis_to_dim[axis]);
+    dims.resize(std::max(dims.size(), dim + 1));
+    dims[dim].push_back(static_cast<int>(axis));
+  }
+  return dims;
 }
 
 }  // namespace
@@ -69,27 +81,65 @@ ffi::Array<int64_t> StageMeshes::SmallestDevices() const {
 }
 
 Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
-  const ir::DeviceMesh mesh = table_.Intern(op::ToMesh(op::TargetMesh(annotation)));
-  Dims dims = op::PlacementDims(op::TargetPlacement(annotation));
-  for (const ir::DeviceMesh& stage : meshes_) {
-    if (mesh.same_as(stage)) return dims;
+  ir::DeviceMesh mesh = table_.Intern(op::ToMesh(op::TargetMesh(annotation)));
+  const ir::Placement placement = op::TargetPlacement(annotation);
+  auto is_known = [this](const ir::DeviceMesh& mesh) {
+    return mesh.same_as(whole_) ||
+           std::any_of(meshes_.begin(), meshes_.end(),
+                       [&](const auto& each) { return mesh.same_as(each); });
+  };
+  std::optional<Dims> stated;
+  if (is_known(mesh)) {
+    stated = ToDims(op::PlacementDims(placement));
+  } else {
+    // A view of one of them, on which axes have another order.
+    auto type = ir::TensorType::Cast(annotation.args()[0].ty());
+    int root;
+    const mesh::Sharding& sharding =
+        table_.ShardingOf(mesh, placement, type.defined() ? std::max(type.ndim(), 0) : 0, &root);
+    const ir::DeviceMesh root_mesh = table_.RootMesh(root);
+    if (is_known(root_mesh)) stated = propagation::WholeAxes(op::ToMesh(root_mesh), sharding);
+    if (stated.has_value()) mesh = root_mesh;
   }
-  DISTIR_REQUIRE(mesh.same_as(whole_), ValueError)
+  DISTIR_REQUIRE(stated.has_value(), ValueError)
       << "`" << name << "` is annotated on the mesh " << table_.MeshText(mesh)
       << ", which is neither the mesh that is cut into stages nor that of a stage";
-  DISTIR_REQUIRE(dims[axis_] < 0, ValueError)
-      << "`" << name << "` is sharded over the axis '" << table_.AxisName(mesh, axis_)
-      << "' of its mesh, which is the axis of the stages";
-  dims.erase(dims.begin() + axis_);
-  if (dims.empty()) dims.push_back(-1);
-  return dims;
+  if (!mesh.same_as(whole_)) return *stated;
+  for (std::vector<int>& axes : *stated) {
+    for (int& axis : axes) {
+      DISTIR_REQUIRE(axis != axis_, ValueError)
+          << "`" << name << "` is sharded over the axis '" << table_.AxisName(mesh, axis_)
+          << "' of its mesh, which is the axis of the stages";
+      if (axis > axis_) --axis;
+    }
+  }
+  return *stated;
 }
 
-ir::Call StageMeshes::Annotate(const ir::Expr& value, int stage, const Dims& dims) const {
-  auto type = ir::TensorType::Cast(value.ty());
+std::pair<ir::DeviceMesh, ir::Placement> StageMeshes::Placed(int stage, const Dims& dims) {
   const ir::DeviceMesh& mesh = meshes_[stage];
-  return op::MakeAnnotation(
-      value, mesh, ir::MakePlacement(type.defined() ? FittingDims(dims, mesh, type) : dims));
+  const mesh::Mesh plain = op::ToMesh(mesh);
+  std::vector<int> axis_to_dim(plain.ndim(), -1);
+  mesh::Sharding sharding;
+  bool in_order = true;
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    in_order = in_order && std::is_sorted(dims[dim].begin(), dims[dim].end());
+    sharding.dims.emplace_back();
+    for (int axis : dims[dim]) {
+      axis_to_dim[axis] = static_cast<int>(dim);
+      sharding.dims.back().push_back(mesh::FullAxis(plain, axis));
+    }
+  }
+  if (in_order) return {mesh, ir::MakePlacement(axis_to_dim)};
+  const mesh::MeshPlacement placed = mesh::ToPlacement(plain, mesh::Canonical(sharding));
+  return {table_.Intern(placed.mesh), ir::MakePlacement(placed.axis_to_dim)};
+}
+
+ir::Call StageMeshes::Annotate(const ir::Expr& value, int stage, const Dims& dims) {
+  auto type = ir::TensorType::Cast(value.ty());
+  auto [mesh, placement] =
+      Placed(stage, type.defined() ? FittingDims(dims, meshes_[stage], type) : dims);
+  return op::MakeAnnotation(value, mesh, placement);
 }
 
 double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,
@@ -98,10 +148,12 @@ double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,
   auto [known, is_new] = transfers_.try_emplace({stage, {ndim, dims}});
   if (is_new) {
     int source_root, target_root;
+    const auto [source_mesh, source_placement] = Placed(stage - 1, dims);
+    const auto [target_mesh, target_placement] = Placed(stage, dims);
     const mesh::Sharding source =
-        table_.ShardingOf(meshes_[stage - 1], ir::MakePlacement(dims), ndim, &source_root);
+        table_.ShardingOf(source_mesh, source_placement, ndim, &source_root);
     const mesh::Sharding target =
-        table_.ShardingOf(meshes_[stage], ir::MakePlacement(dims), ndim, &target_root);
+        table_.ShardingOf(target_mesh, target_placement, ndim, &target_root);
     const cost::Layout from(table_.Root(source_root), source);
     const cost::Layout to(table_.Root(target_root), target);
     constexpr double kProbe = 1 << 30;

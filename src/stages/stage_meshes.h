@@ -2,29 +2,32 @@
  * \file stages/stage_meshes.h
  * \brief The meshes of the stages, and what placements stated on other meshes mean on them.
  *
- * Stages have meshes of one number of axes, whose sizes may differ. Placements are lists with the
- * tensor dimension that each of these axes shards, or -1.
+ * Stages have meshes of one number of axes, whose sizes may differ. Dims are lists with the axes of
+ * these that shard each tensor dimension, major to minor.
  *
  * Worked example: the stages of a mesh (2, 4) along its first axis have meshes (4) each. What is
- * stated on (2, 4) as "R, S[1]" is {1} on either stage.
+ * stated on (2, 4) as "R, S[1]" is {{}, {0}} on either stage.
  */
 #ifndef DISTIR_STAGES_STAGE_MESHES_H_
 #define DISTIR_STAGES_STAGE_MESHES_H_
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cost/cluster.h"
 #include "ir/node.h"
 #include "op/mesh_table.h"
+#include "propagation/pass.h"
 
 namespace distir {
 namespace stages {
 
 namespace ffi = tvm::ffi;
 
-using Dims = std::vector<int>;
+/*! \brief May have fewer entries than the tensor has dimensions; the others are not sharded. */
+using Dims = propagation::AxesOfDims;
 
 class StageMeshes {
  public:
@@ -56,7 +59,7 @@ class StageMeshes {
 
   /*! \brief The value annotated with the mesh of a stage. A dimension that has fewer elements than
    * shards there is not sharded. */
-  ir::Call Annotate(const ir::Expr& value, int stage, const Dims& dims) const;
+  ir::Call Annotate(const ir::Expr& value, int stage, const Dims& dims);
 
   /*! \brief Seconds in which a tensor comes to a stage from the one before it. */
   double TransferSeconds(const cost::Cluster& cluster, int stage, const ir::TensorType& type,
@@ -67,6 +70,9 @@ class StageMeshes {
     double fixed;
     double per_byte;
   };
+
+  /*! \brief The mesh of a stage, or a view of it that has the axes in the order of dims. */
+  std::pair<ir::DeviceMesh, ir::Placement> Placed(int stage, const Dims& dims);
 
   std::vector<ir::DeviceMesh> meshes_;
   ir::DeviceMesh whole_;

@@ -24,10 +24,10 @@ bool HasTensor(const ir::Type& type) {
 class Planner {
  public:
   Planner(const ir::Function& function, const CarriedBindings& carried,
-          const propagation::VarPlacements& placements, StageMeshes* meshes,
+          const propagation::VarShardings& shardings, StageMeshes* meshes,
           const cost::Cluster& cluster, WorkEstimate* work)
       : carried_(carried),
-        placements_(placements),
+        shardings_(shardings),
         meshes_(*meshes),
         cluster_(cluster),
         work_(*work) {
@@ -120,12 +120,11 @@ class Planner {
       if (span.first == span.last) continue;
       std::vector<ir::TensorType> tensors;
       rules::CollectTensorTypes(var.ty(), &tensors);
-      auto known = placements_.find(var.get());
+      auto known = shardings_.find(var.get());
       for (size_t i = 0; i < tensors.size(); ++i) {
-        const bool is_known = known != placements_.end() && i < known->second.size();
+        const bool is_known = known != shardings_.end() && i < known->second.size();
         const double seconds = meshes_.TransferSeconds(
-            cluster_, static_cast<int>(stage), tensors[i],
-            is_known ? known->second[i] : Dims(meshes_.of(0).shape().size(), -1));
+            cluster_, static_cast<int>(stage), tensors[i], is_known ? known->second[i] : Dims());
         change[span.first + 1] += seconds;
         change[span.last + 1] -= seconds;
       }
@@ -137,7 +136,7 @@ class Planner {
   }
 
   const CarriedBindings& carried_;
-  const propagation::VarPlacements& placements_;
+  const propagation::VarShardings& shardings_;
   StageMeshes& meshes_;
   const cost::Cluster& cluster_;
   WorkEstimate& work_;
@@ -209,10 +208,10 @@ bool CarriedBindings::IsFromNothing(const ir::Expr& expr) const {
 }
 
 StagePlan PlanStages(const std::string& name, const ir::Function& function,
-                     const CarriedBindings& carried, const propagation::VarPlacements& placements,
+                     const CarriedBindings& carried, const propagation::VarShardings& shardings,
                      StageMeshes* meshes, const cost::Cluster& cluster, WorkEstimate* work,
                      double slack) {
-  Planner planner(function, carried, placements, meshes, cluster, work);
+  Planner planner(function, carried, shardings, meshes, cluster, work);
   const PartitionProblem problem = planner.Problem(slack);
   const size_t operators = std::count(problem.is_operator.begin(), problem.is_operator.end(), true);
   DISTIR_REQUIRE(operators >= meshes->size(), ValueError)

@@ -64,11 +64,11 @@ struct StagePlan {
 
 /*!
  * \brief Cuts a function.
- * \param placements What propagation gives its variables; transfers are priced by them.
+ * \param shardings What propagation gives its variables; transfers are priced by them.
  * \throws ValueError when it has fewer operators than there are stages.
  */
 StagePlan PlanStages(const std::string& name, const ir::Function& function,
-                     const CarriedBindings& carried, const propagation::VarPlacements& placements,
+                     const CarriedBindings& carried, const propagation::VarShardings& shardings,
                      StageMeshes* meshes, const cost::Cluster& cluster, WorkEstimate* work,
                      double slack);
 

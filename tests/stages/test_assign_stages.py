@@ -53,6 +53,23 @@ def test_a_chain_on_stages_of_any_mesh(shape):
         assert not np.allclose(y.numpy(), chain_result(x, {**weights, "w1": weights["w1"] * 1.1}))
 
 
+def test_axes_of_a_dimension_in_any_order():
+    mesh = dx.Mesh(dp=2, pp=2, tp=2)
+    widths = [8, 16, 8, 16, 8]
+    plan = {"x": (("tp", "dp"), None), "w[13]": (("tp", "dp"), None), "return": ("tp", "dp")}
+    mod = staged(dx.annotate(chain(widths), mesh, plan), mesh, "pp")
+    placed = {
+        tuple(int(device) for device in each.device_ids)
+        for each in mod.global_infos["mesh"]
+        if len(each.device_ids) == 4
+    }
+    assert {(0, 4, 1, 5), (2, 6, 3, 7)} <= placed  # (tp, dp) on the devices of each stage
+    x, weights = chain_values(widths, rows=4)
+    with dx.Session(mesh) as session:
+        y = session.load(dx.build(mod), params=weights)(x)
+        check(y.numpy(), chain_result(x, weights))
+
+
 def test_an_axis_that_is_not_the_first():
     mesh = dx.Mesh((2, 2), ("tp", "pp"))
     mod = dx.annotate(chain([8, 16, 8]), mesh, {"w0": (None, "tp"), "w1": ("tp", None)})
