@@ -6,7 +6,6 @@ have one. Several calls are queued in any order that has the rounds of each call
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import tvm_ffi
 
 from distir_ext._global_arrays import ArgumentCutter, Sizes, join, shard_for
 from distir_ext._signature import HOST, FunctionSpec
+from distir_ext._spelling import did_you_mean
 from distir_ext._weights import Weights
 from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
 
@@ -88,11 +88,9 @@ class FunctionCalls:
             if name in values:
                 raise TypeError(f'input "{name}" of "{spec.name}" was given twice')
             if name not in names:
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f'; did you mean "{near[0]}"?' if near else ""
                 weights = (param.name for param in spec.weights)
                 kind = "is a weight, which Session.load takes" if name in weights else "is unknown"
-                raise TypeError(f'{takes}; "{name}" {kind}{hint}')
+                raise TypeError(f'{takes}; "{name}" {kind}{did_you_mean(name, names)}')
             values[name] = value
         missing = [name for name in names if name not in values]
         if missing:

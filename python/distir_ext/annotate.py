@@ -18,7 +18,6 @@ Parameters stay Tensor-typed: PropagateSharding gives them their DTensor types.
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from distir_ext._annotated_function import (
     variable_sites,
     with_annotations,
 )
+from distir_ext._spelling import did_you_mean
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh
 from distir_ext.notation import Notation
@@ -169,8 +169,7 @@ class _Names:
             )
         if not found:
             names = [site.label for site in self.parameters]
-            near = difflib.get_close_matches(name, [*names, *self.variables, "return"], n=3)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            hint = did_you_mean(name, [*names, *self.variables, "return"])
             raise ValueError(
                 f"pattern {text!r} matches no parameter of function {self.func}, which has "
                 f"{_shorten(names)}, and no variable has this name; a pattern must match a whole "
@@ -251,11 +250,9 @@ def _num_input(function: relax.Function, func: str, inputs: Sequence[str]) -> in
         raise TypeError(f"inputs are {inputs!r}, not a list of names of parameters")
     for name in inputs:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=3)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise ValueError(
                 f"input {name!r} is no parameter of function {func}, which has "
-                f"{_shorten(names)}{hint}"
+                f"{_shorten(names)}{did_you_mean(name, names)}"
             )
     first = names[: len(set(inputs))]
     if set(first) != set(inputs):

@@ -55,13 +55,18 @@ class Mesh:
             if shape is not None or axis_names is not None:
                 raise TypeError("a mesh has a shape and axis_names, or a size by name of each axis")
             shape, axis_names = tuple(sizes.values()), tuple(sizes)
+        if axis_names is not None:
+            axis_names = _names(axis_names)
         grid = None if device_ids is not None else _grid(shape, axis_names)
         if grid is not None:
             shape, device_ids = grid.shape, grid.device_ids
             if axis_names is None:
                 axis_names = grid.axis_names or _default_names(len(grid.shape))
         if shape is None or axis_names is None:
-            raise TypeError('a mesh needs a shape and axis_names: Mesh((2, 4), ("dp", "tp"))')
+            raise TypeError(
+                'a mesh needs a shape and axis_names, Mesh((2, 4), ("dp", "tp")), or sizes by '
+                "name, Mesh(dp=2, tp=4)"
+            )
         self._shape = _integers("shape", shape)
         self._axis_names = _names(axis_names)
         _check_axes(self._shape, self._axis_names)
@@ -278,6 +283,8 @@ def _names(axis_names: Sequence[str]) -> tuple[str, ...]:
     # A string is a sequence of strings, too: "dp" would name two axes "d" and "p".
     if isinstance(axis_names, str):
         raise TypeError(f"axis_names must be a tuple; write ({axis_names!r},)")
+    if not isinstance(axis_names, Iterable):
+        raise TypeError(f"axis_names must be a tuple of strings, not {axis_names!r}")
     names = tuple(axis_names)
     for name in names:
         if not isinstance(name, str):

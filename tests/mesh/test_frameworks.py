@@ -103,6 +103,7 @@ def test_sizes_by_name_and_ids_in_any_order():
     [
         (lambda: dx.Mesh(), TypeError, "a mesh needs a shape and axis_names"),
         (lambda: dx.Mesh((2, 3)), TypeError, "a mesh needs a shape and axis_names"),
+        (lambda: dx.Mesh(2, 3), TypeError, "axis_names must be a tuple of strings, not 3"),
         (lambda: dx.Mesh((2, 3), dp=2), TypeError, "or a size by name of each axis"),
         (lambda: dx.Mesh(dp=0), ValueError, "mesh axis 'dp' has size 0"),
         (lambda: dx.Mesh(IDS, ("dp",)), ValueError, "needs one name for each axis"),

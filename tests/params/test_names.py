@@ -117,6 +117,11 @@ def test_error_of_other_names_says_what_to_do(exported, session):
     assert "rename= says which is which: a function, or rename={" in message
 
 
+def test_an_array_is_no_list_of_weights(two_weights, session):
+    with pytest.raises(TypeError, match=r"weights by name or in order, .* of type ndarray"):
+        session.load(two_weights[0], params=np.ones((2, 4)))
+
+
 def test_long_lists_of_names_are_shortened(mesh, session):
     exe = executable(mesh, {f"w{i}": ((4,), "float32") for i in range(100)}, {"w0": None})
     values = {f"v{i}": np.zeros(4, "float32") for i in range(100)}

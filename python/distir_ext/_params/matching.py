@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from distir_ext._signature import Signature
+from distir_ext._spelling import nearest, plain
 
 # What users may pass as weights: by name, in order, by function, or the path of files with them.
 Params = Mapping[str, Any] | Iterable[Any] | str | os.PathLike[str] | None
@@ -88,9 +88,10 @@ def _by_name(
         if not _is_by_function(signature, weights, params):
             return _renamed(params.items(), rename)
         return _of_functions(signature, params, rename)
-    if not isinstance(params, Iterable):
+    if not isinstance(params, Iterable) or hasattr(params, "__array__"):
         raise TypeError(
-            f"params= takes weights by name, in order, or a path, not a {type(params).__name__}"
+            "params= takes weights by name or in order, or a path; this is of type "
+            f"{type(params).__name__}"
         )
     values = list(params)
     if values and all(_is_pair(value) for value in values):
@@ -187,23 +188,19 @@ def _known_by_exported_names(given: dict[str, Any], weights: Collection[str]) ->
     missing = [name for name in weights if name not in given]
     wanted: dict[str, list[str]] = {}
     for name in missing:
-        plain = _plain(name)
-        for key in {plain, _EXPORT_PREFIX.sub("", plain, count=1)} if unknown else ():
+        whole = plain(name)
+        for key in {whole, _EXPORT_PREFIX.sub("", whole, count=1)} if unknown else ():
             wanted.setdefault(key, []).append(name)
     named: dict[str, list[str]] = {}
     for name in unknown:
-        for weight in wanted.get(_plain(name), ()):
+        for weight in wanted.get(plain(name), ()):
             named.setdefault(weight, []).append(name)
     found = {
         names[0]: weight
         for weight, names in named.items()
-        if len(names) == 1 and len(wanted[_plain(names[0])]) == 1
+        if len(names) == 1 and len(wanted[plain(names[0])]) == 1
     }
     return {found.get(name, name): value for name, value in given.items()}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "_", name.lower())
 
 
 def _array(name: str, value: Any) -> Any:
@@ -248,12 +245,11 @@ def _near(names: Collection[str], known: Collection[str]) -> str:
 
 def _nearest(names: Collection[str], known: Collection[str]) -> list[tuple[str, str]]:
     """Pairs of a name and the known one that is most like it; of few names."""
-    by_plain = {_plain(name): name for name in known}
-    pairs = []
-    for name in islice(names, _NEAREST_IN_A_MESSAGE):
-        for near in difflib.get_close_matches(_plain(name), by_plain, n=1):
-            pairs.append((name, by_plain[near]))
-    return pairs
+    return [
+        (name, near)
+        for name in islice(names, _NEAREST_IN_A_MESSAGE)
+        for near in nearest(name, known, count=1)
+    ]
 
 
 def _counted(names: Sequence[str], of: int | None = None) -> str:

@@ -1,0 +1,41 @@
+"""Names that are like one that does not exist, for messages."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+
+def plain(name: str) -> str:
+    """A name in small letters, with "_" for all that is neither letter nor digit."""
+    return re.sub(r"[^a-z0-9]", "_", name.lower())
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names that are most like a name, best first; none if no one is like it.
+
+    Example:
+        >>> nearest("model.fc1.weight", ["p_fc1_weight", "x"])
+        ['p_fc1_weight']
+        >>> nearest("up_proj", ["up", "down"])
+        ['up']
+    """
+    by_plain = {plain(each): each for each in known}
+    wanted = plain(name)
+    near = difflib.get_close_matches(wanted, by_plain, n=count)
+    # Short names within long ones count for little in difflib.
+    near += [each for each in by_plain if each not in near and _is_part(wanted, each)]
+    return [by_plain[each] for each in near[:count]]
+
+
+def _is_part(left: str, right: str) -> bool:
+    """Whether one is the beginning or the end of the other, up to a "_"."""
+    short, long = sorted((left, right), key=len)
+    return bool(short) and (long.startswith(f"{short}_") or long.endswith(f"_{short}"))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name; empty if no known one is like it."""
+    near = nearest(name, known)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
