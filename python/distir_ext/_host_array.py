@@ -98,10 +98,9 @@ def host_array(value: Any) -> HostArray:
 
 def on_host(tensor: Any) -> Any:
     """A tensor in host memory: itself, or a copy of one that lies on a GPU."""
-    import tvm
-
-    is_there = tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
-    return tensor if is_there else tensor.copyto(tvm.cpu())
+    if tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU:
+        return tensor
+    return tensor.copyto(tvm_ffi.device("cpu"))
 
 
 def memory_of(tensor: Any) -> memoryview:

@@ -109,6 +109,25 @@ def library_path() -> Path:
     )
 
 
+def native_libraries() -> list[tuple[str, int]]:
+    """The native libraries of TVM and of this package that programs on CPUs need.
+
+    Others, such as those of GPUs, are loaded when TVM is imported.
+
+    Returns:
+        In the order in which another process can load them: the file, and the mode for
+        ``ctypes.CDLL``.
+    """
+    loaded = importlib.import_module("tvm.base")._LOADED_LIBS
+    modes = {  # as TVM loads them
+        "tvm_runtime": ctypes.RTLD_GLOBAL,
+        "tvm_compiler": ctypes.RTLD_LOCAL,
+        "tvm_runtime_extra": ctypes.RTLD_LOCAL,
+    }
+    libraries = [(str(loaded[name]._name), mode) for name, mode in modes.items() if name in loaded]
+    return [*libraries, (str(library_path().absolute()), ctypes.RTLD_LOCAL)]
+
+
 def _load() -> None:
     found = check_versions()
     tvm_ffi = importlib.import_module("tvm_ffi")

@@ -177,7 +177,7 @@ def run_on() -> type[Runner]:
 @pytest.fixture(scope="session")
 def process_session() -> Iterator[Session]:
     """A session of processes for tests that do not end it."""
-    with Session(PROCESSES, workers="processes", imports=["worker_functions"]) as session:
+    with Session(PROCESSES, workers="processes") as session:
         yield session
 
 

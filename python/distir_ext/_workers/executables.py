@@ -80,9 +80,7 @@ def unpack(packed: dict[str, Any]) -> Any:
             path.write_bytes(content)
             paths.append(str(path))
         if kind == _LIBRARY:
-            import tvm
-
-            return tvm.runtime.load_module(paths[0])
+            return tvm_ffi.load_module(paths[0])
         load_code = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
         load_bitcode = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")
         module = load_code(paths[0])

@@ -150,7 +150,7 @@ class _HostedSession:
         self._num_workers: int = opening["num_workers"]
         self._lost_after: float = opening["lost_after"]
         self._token = token
-        self._processes = LocalProcesses(self._num_workers)
+        self._processes = LocalProcesses(self._num_workers, opening["imports"])
         self._changed = threading.Condition()
         self._streams: dict[tuple[Any, ...], socket.socket] = {}  # that no worker has yet
         self._ended = False

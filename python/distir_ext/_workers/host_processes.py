@@ -11,22 +11,30 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm_ffi
 
+from distir_ext._library import native_libraries
 from distir_ext._workers.base import UNWIND_LIMIT
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
 # its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to
 # a peer in another one would go on itself.
-_START = (
-    "import json, os, sys; os.setpgid(0, 0); arguments = json.loads(sys.argv[1]);"
-    "sys.path[:] = arguments.pop('path');"
-    "from distir_ext._workers.worker_process import main; main(**arguments)"
-)
+#
+# A module without contents stands for the package while its modules are imported (``start``).
+_START = """
+import json, os, sys, types
+os.setpgid(0, 0)
+arguments = json.loads(sys.argv[1])
+sys.path[:] = arguments.pop("path")
+package = sys.modules["distir_ext"] = types.ModuleType("distir_ext")
+package.__path__ = arguments.pop("package")
+from distir_ext._workers.start import main
+main(**arguments)
+"""
 
 
 class HostProcesses(ABC):
@@ -96,12 +104,14 @@ class LocalProcesses(HostProcesses):
 
     Args:
         num_workers: Of the session, on all hosts.
+        imports: Names of modules that each of them imports first.
 
     Attributes:
         processes: The processes by rank.
     """
 
-    def __init__(self, num_workers: int) -> None:
+    def __init__(self, num_workers: int, imports: Sequence[str]) -> None:
+        self._imports = list(imports)
         self._board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(num_workers)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -127,6 +137,9 @@ class LocalProcesses(HostProcesses):
             descriptors += [stack.enter_context(each).fileno() for each in streams.values()]
             arguments = {
                 "path": sys.path,
+                "package": list(sys.modules["distir_ext"].__path__),
+                "libraries": native_libraries(),
+                "imports": self._imports,
                 "channel": channel.fileno(),
                 "board": board,
                 "parent": os.getpid(),
@@ -175,9 +188,9 @@ class LocalProcesses(HostProcesses):
         self._board = None  # unmaps the shared memory
 
 
-def start_here(started: Started, num_workers: int) -> None:
+def start_here(started: Started, num_workers: int, imports: Sequence[str]) -> None:
     """Starts the workers of a session on this host."""
-    host = LocalProcesses(num_workers)
+    host = LocalProcesses(num_workers, imports)
     started.hosts.append(host)
     for rank in range(num_workers):
         ours, theirs = socket.socketpair()

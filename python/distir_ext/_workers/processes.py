@@ -43,7 +43,7 @@ from distir_ext._workers.remote_values import (
     reference,
 )
 
-# How long a worker may take until it is ready, in seconds: it imports TVM.
+# How long a worker may take until it is ready, in seconds: it may import anything.
 _START_LIMIT = 300.0
 
 
@@ -84,16 +84,16 @@ class ProcessWorkers(Workers):
         self._next_step = 1
         try:
             if hosts is None:
-                start_here(self._started, self.num_workers)
+                start_here(self._started, self.num_workers, imports)
             else:
-                start_on_hosts(self._started, hosts, self.num_workers)
-            self._greet(ccl, imports)
+                start_on_hosts(self._started, hosts, self.num_workers, imports)
+            self._greet(ccl)
             self.connect()
         except BaseException:
             self.close("it could not be started")
             raise
 
-    def _greet(self, ccl: str, imports: Sequence[str]) -> None:
+    def _greet(self, ccl: str) -> None:
         def make_frame(rank: int, _: int) -> Frame:
             return Frame(
                 {
@@ -101,7 +101,6 @@ class ProcessWorkers(Workers):
                     "device_ids": list(self.device_ids),
                     "neighbours": self._ranks_of(self._started.host_of[rank]),
                     "ccl": ccl,
-                    "imports": list(imports),
                 }
             )
 

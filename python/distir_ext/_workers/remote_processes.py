@@ -44,6 +44,7 @@ class RemoteProcesses(HostProcesses):
         session: Names the session among those of the agent.
         ranks: Its workers.
         num_workers: Of the session, on all hosts.
+        imports: Names of modules that each worker imports first.
         lost_after: See :class:`Hosts`.
 
     Raises:
@@ -57,6 +58,7 @@ class RemoteProcesses(HostProcesses):
         session: str,
         ranks: Sequence[int],
         num_workers: int,
+        imports: Sequence[str],
         lost_after: float,
     ) -> None:
         self.name = address
@@ -72,6 +74,7 @@ class RemoteProcesses(HostProcesses):
                     "versions": versions(),
                     "ranks": list(ranks),
                     "num_workers": num_workers,
+                    "imports": list(imports),
                     "lost_after": lost_after,
                 }
             )
@@ -176,7 +179,9 @@ class RemoteProcesses(HostProcesses):
         raise RuntimeError(f"host {self.name} {why}")
 
 
-def start_on_hosts(started: Started, hosts: Hosts, num_workers: int) -> None:
+def start_on_hosts(
+    started: Started, hosts: Hosts, num_workers: int, imports: Sequence[str]
+) -> None:
     """Starts the workers of a session on its hosts.
 
     Raises:
@@ -188,7 +193,9 @@ def start_on_hosts(started: Started, hosts: Hosts, num_workers: int) -> None:
     session = secrets.token_hex(16)
     agents = []
     for address, ranks in by_host:
-        agent = RemoteProcesses(address, token, session, ranks, num_workers, hosts.lost_after)
+        agent = RemoteProcesses(
+            address, token, session, ranks, num_workers, imports, hosts.lost_after
+        )
         started.hosts.append(agent)
         agents.append(agent)
     for agent, (_, ranks) in zip(agents, by_host, strict=True):

@@ -2,9 +2,9 @@
 
 What the controller can ask for, each answered with a frame:
 
-- first ``{"rank", "device_ids", "neighbours", "ccl", "imports"}``, where neighbours are the ranks
-  on this host; the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the
-  clock of its times, or ``{"refused"}`` with the reason why it can not be a worker;
+- first ``{"rank", "device_ids", "neighbours", "ccl"}``, where neighbours are the ranks on this
+  host; the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
+  times, or ``{"refused"}`` with the reason why it can not be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
   The answer is ``{"step", "result", "times"}``; with ``"keep"`` the results stay here: one object,
@@ -27,21 +27,20 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import tvm
 import tvm_ffi
 
-from distir_ext import _nvidia
 from distir_ext._global_arrays import flatten
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
 from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._workers.executables import unpack
+from distir_ext._workers.start import import_all
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096
@@ -142,8 +141,9 @@ class _Worker:
             return self._held[value.number]
         if isinstance(value, list):
             return [self._find(each) for each in value]
-        if isinstance(value, tvm.runtime.Tensor) and not self._on_host:
-            return value.copyto(self._device)
+        if not self._on_host and isinstance(value, tvm_ffi.Tensor):
+            of_tvm: Any = value  # workers on GPUs have imported it
+            return of_tvm.copyto(self._device)
         return value
 
     def _fail(self, name: str, error: Exception) -> None:
@@ -162,10 +162,18 @@ def _open_params(path: str) -> dict[str, Any]:
 def _load(executable: dict[str, Any]) -> Any:
     load = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")
     record = tvm_ffi.get_global_func("distir.runtime.record_operator")
-    return load(unpack(executable), record)
+    try:
+        return load(unpack(executable), record)
+    except Exception:
+        # A few of TVM's functions are written in Python, such as that of relax.op.print.
+        if not import_all():
+            raise
+        return load(unpack(executable), record)
 
 
-def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> None:
+def main(
+    channel: int, board: int, parent: int, peers: Mapping[str, int], imports: Sequence[str]
+) -> None:
     """Runs the worker and ends the process.
 
     Args:
@@ -173,13 +181,14 @@ def main(channel: int, board: int, parent: int, peers: Mapping[str, int]) -> Non
         board: Descriptor of the shared memory of the session's workers on this host.
         parent: The process that has started this one; they end together.
         peers: Descriptors of connections to workers of other hosts, by rank.
+        imports: Names of modules that are imported first, after TVM.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
     tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(channel, parent)
     stream = socket.socket(fileno=channel)
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        worker, answer = _begin(stream, board, peers, hello)
+        worker, answer = _begin(stream, board, peers, imports, hello)
         send(stream, answer)
         if worker is not None:
             worker.serve()
@@ -194,11 +203,15 @@ def _clock() -> str:
 
 
 def _begin(
-    stream: socket.socket, board: int, peers: Mapping[str, int], hello: dict[str, Any]
+    stream: socket.socket,
+    board: int,
+    peers: Mapping[str, int],
+    imports: Sequence[str],
+    hello: dict[str, Any],
 ) -> tuple[_Worker | None, dict[str, Any]]:
     """The worker, unless it can not be one, and what the controller is told."""
     try:
-        _prepare(hello)
+        _prepare(imports, hello)
     except Exception as error:
         return None, {"failure": "".join(traceback.format_exception(error))}
     try:
@@ -208,15 +221,19 @@ def _begin(
     return worker, {"ready": True, "clock": _clock(), "device_type": worker.device_type}
 
 
-def _prepare(hello: dict[str, Any]) -> None:
+def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
     """Loads what the worker needs, and takes its part of the cores."""
-    for module in hello["imports"]:
+    if imports or hello["ccl"] != "cpu":
+        import_all()
+    for module in imports:
         importlib.import_module(module)
     rank, neighbours = hello["rank"], hello["neighbours"]
     shares = share_of_cores(neighbours.index(rank), len(neighbours))
     for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
         tvm_ffi.get_global_func(function)(*arguments)
     if hello["ccl"] == "nccl":
+        from distir_ext import _nvidia  # which imports TVM
+
         _nvidia.prepare_runtime()
 
 
