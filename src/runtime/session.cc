@@ -5,6 +5,8 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -199,7 +201,12 @@ void SessionObj::FailStalled(const JobObj& job, const std::string& why) {
 
 void SessionObj::Abandon() {
   std::lock_guard<std::mutex> lock(mutex_);
-  [[maybe_unused]] Disco* kept = disco_.release();
+  Disco* disco = disco_.release();
+  try {
+    // Joins the workers, which takes as long as what they run.
+    std::thread([disco] { std::unique_ptr<Disco>(disco).reset(); }).detach();
+  } catch (const std::system_error&) {  // there is no thread for it, so they stay
+  }
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -78,7 +78,8 @@ class SessionObj : public tvm::ffi::Object {
    */
   void FailStalled(const JobObj& job, const std::string& why);
 
-  /*! \brief Closes the session without its workers: one of them may never end. */
+  /*! \brief Closes the session without waiting for its workers, which end when what they run does.
+   */
   void Abandon();
 
   SessionState& state() { return *state_; }

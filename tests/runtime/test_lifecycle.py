@@ -77,6 +77,16 @@ def test_failed_sessions_leave_no_threads():
     assert threads_return_to(before)
 
 
+def test_threads_that_were_left_alone_end_with_what_they_run():
+    before = num_threads()
+    session = Session(3, timeout=10.0)
+    session._workers.timeout = 0.1
+    with pytest.raises(WorkerError, match="timeout"):
+        session._workers.run("step", [tvm_ffi.convert(time.sleep), None, None], [[0.5], [], []])
+    assert num_threads() > before
+    assert threads_return_to(before)
+
+
 def test_sessions_side_by_side():
     """Several sessions with the same device ids, used in turns and from several threads."""
     sessions = [Session(n) for n in (2, 3, 2, 4)]

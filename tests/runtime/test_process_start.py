@@ -63,6 +63,6 @@ def test_functions_that_tvm_has_in_python(tmp_path):
     exe.export_library(str(tmp_path / "library.so"))
     x = np.array([3, 1, 3, 2, 2, 7])
     with dx.Session(1, workers="processes") as session:
-        for form in (exe, tmp_path / "library.so"):
+        for form in (tmp_path / "library.so", exe):
             y = session.load(form)["main"](x)
             np.testing.assert_array_equal(y.numpy(), np.unique(x))

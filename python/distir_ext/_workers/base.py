@@ -17,8 +17,12 @@ from distir_ext._params.stored_array import Stored
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
 UNWIND_LIMIT = 1.0
 
+# How long workers that are late are looked at, and how long those that wait may take to end then, in
+# seconds. A timeout shows this much later, twice.
+GRACE = 0.1
+
 # How long it is between two looks at workers that are late, in seconds.
-_LOOK_INTERVAL = 0.05
+_LOOK_INTERVAL = 0.02
 
 # How often an idle thread of TVM's pool gives up its core before it sleeps: about 0.1 ms. TVM's
 # own 300,000 keep the cores busy between kernels.
@@ -269,8 +273,8 @@ def stalled_message(timeout: float) -> str:
 def wait_for_one_running(num_running: Callable[[], int]) -> None:
     """Looks at workers that are late until at most one does not wait for others.
 
-    The others may be about to wait for it. Gives up after :data:`UNWIND_LIMIT` seconds.
+    The others may be about to wait for it. Gives up after :data:`GRACE` seconds.
     """
-    deadline = time.monotonic() + UNWIND_LIMIT
+    deadline = time.monotonic() + GRACE
     while num_running() > 1 and time.monotonic() < deadline:
         time.sleep(_LOOK_INTERVAL)

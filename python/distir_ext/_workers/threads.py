@@ -29,6 +29,7 @@ from distir_ext._global_arrays import flatten
 from distir_ext._host_array import on_host
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._workers.base import (
+    GRACE,
     UNWIND_LIMIT,
     ProgramStep,
     StepOutcome,
@@ -167,30 +168,40 @@ class ThreadWorkers(Workers):
         except BaseException as interruption:
             reason = f'"{name}" was interrupted by {type(interruption).__name__}'
             tvm_ffi.get_global_func("distir.runtime.session_abort")(self._native, reason)
-            self.close(reason)
+            done = False
+            try:
+                done = bool(self._wait(jobs[-1], GRACE))  # workers in collectives wake up
+            finally:  # another interruption
+                self._end(done, reason)
             raise
         failure = self._failure(self._native)
         if failure is not None:
             error = WorkerError(dict(failure.items()))
-            if not done:
-                # A thread can not be stopped; it stays until what it runs ends.
-                self._finalizer.detach()
-                tvm_ffi.get_global_func("distir.runtime.session_abandon")(self._native)
-            self.close(str(error))
+            self._end(done, str(error))
             raise error
 
+    def _end(self, done: bool, reason: str) -> None:
+        """Closes a session whose workers are done, or leaves those that are not alone."""
+        if not done:
+            # A thread can not be stopped; it stays until what it runs ends.
+            self._finalizer.detach()
+            tvm_ffi.get_global_func("distir.runtime.session_abandon")(self._native)
+        self.close(reason)
+
     def _wait_until_done(self, job: Any) -> bool:
-        """Whether all workers are done; if not, a stalled one is the session's failure."""
+        """Whether all workers are done; if not, the session has failed, or a worker has stalled."""
         deadline = math.inf if self.timeout is None else time.monotonic() + self.timeout
         while (left := deadline - time.monotonic()) > 0:
             if self._wait(job, min(left, _WAIT_SLICE)):
                 return True
+            if self._failure(self._native) is not None:
+                return bool(self._wait(job, UNWIND_LIMIT))
         assert self.timeout is not None
         why = stalled_message(self.timeout)
         num_running = tvm_ffi.get_global_func("distir.runtime.session_num_running")
         wait_for_one_running(lambda: num_running(self._native, job))
         tvm_ffi.get_global_func("distir.runtime.session_stalled")(self._native, job, why)
-        return bool(self._wait(job, UNWIND_LIMIT))  # workers in collectives wake up
+        return bool(self._wait(job, GRACE))
 
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         return {device: on_host(tensor) for device, tensor in tensors.items()}
