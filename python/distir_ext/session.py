@@ -8,7 +8,8 @@ workers, with each worker's shards of the weights. Its functions take and return
         y = model["main"](x).numpy()
 
 Whatever the user gets wrong is one exception that names it, and leaves the session as it was. A
-worker that fails ends the step on all workers, and closes the session.
+worker that fails ends the step on all workers, and closes the session. A session belongs to the
+process that has opened it: in a fork of that every call is a RuntimeError.
 """
 
 from __future__ import annotations

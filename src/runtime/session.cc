@@ -3,6 +3,7 @@
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
+#include <unistd.h>
 
 #include <string>
 #include <system_error>
@@ -96,7 +97,8 @@ void GuardedCall(int64_t session_id, int64_t step) noexcept {
 }  // namespace
 
 SessionObj::SessionObj(const ffi::String& workers, const ffi::Shape& device_ids,
-                       const ffi::String& ccl) {
+                       const ffi::String& ccl)
+    : owner_(getpid()) {
   if (workers != "threads") {
     TVM_FFI_THROW(ValueError) << "workers \"" << workers
                               << "\" are not supported; known are "
@@ -115,7 +117,11 @@ SessionObj::SessionObj(const ffi::String& workers, const ffi::Shape& device_ids,
 }
 
 SessionObj::~SessionObj() {
-  if (IsOwnWorker()) {
+  if (IsFork()) {
+    // Its threads, and whoever holds its locks, are in the other process.
+    [[maybe_unused]] Disco* kept = disco_.release();
+    [[maybe_unused]] auto* kept_state = new std::shared_ptr<SessionState>(std::move(state_));
+  } else if (IsOwnWorker()) {
     // A thread can not join itself; the workers stay until the process ends.
     [[maybe_unused]] Disco* kept = disco_.release();
   } else {
@@ -157,6 +163,8 @@ ffi::ObjectPtr<JobObj> SessionObj::Submit(const ffi::String& name,
   return job;
 }
 
+bool SessionObj::IsFork() const { return getpid() != owner_; }
+
 bool SessionObj::IsOwnWorker() const {
   WorkerContext* worker = WorkerContext::CurrentOrNull();
   return worker != nullptr && &worker->session() == state_.get();
@@ -170,6 +178,7 @@ void SessionObj::CheckNotOwnWorker(const char* action) const {
 }
 
 void SessionObj::Close() {
+  if (IsFork()) return;
   CheckNotOwnWorker("close");
   std::lock_guard<std::mutex> lock(mutex_);
   disco_.reset();  // the last reference: disco tells its threads to end and joins them

@@ -17,6 +17,7 @@
 #ifndef DISTIR_RUNTIME_SESSION_H_
 #define DISTIR_RUNTIME_SESSION_H_
 
+#include <sys/types.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/function.h>
@@ -66,7 +67,8 @@ class SessionObj : public tvm::ffi::Object {
       const tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::Function>>& functions,
       const tvm::ffi::Array<tvm::ffi::Array<tvm::ffi::Any>>& arguments, const QueuedBehind& queued);
 
-  /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. */
+  /*! \brief Ends and joins the workers; they finish what is queued first. Idempotent. In a fork of
+   * the process nothing happens. */
   void Close();
 
   /*! \brief How many workers are not done with a job and do not wait for others. */
@@ -94,9 +96,12 @@ class SessionObj : public tvm::ffi::Object {
     tvm::ffi::Any guarded_call;
   };
 
+  /*! \brief Whether this process is a fork of the one that has the workers. */
+  bool IsFork() const;
   bool IsOwnWorker() const;
   void CheckNotOwnWorker(const char* action) const;
 
+  const pid_t owner_;
   std::shared_ptr<SessionState> state_;
   // Disco's controller side is not thread safe, and all workers must see the same order of steps.
   std::mutex mutex_;

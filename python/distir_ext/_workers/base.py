@@ -17,8 +17,8 @@ from distir_ext._params.stored_array import Stored
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
 UNWIND_LIMIT = 1.0
 
-# How long workers that are late are looked at, and how long those that wait may take to end then, in
-# seconds. A timeout shows this much later, twice.
+# How long workers that are late are looked at, and how long those that wait may take to end then,
+# in seconds. A timeout shows this much later, twice.
 GRACE = 0.1
 
 # How long it is between two looks at workers that are late, in seconds.
@@ -118,16 +118,30 @@ class Workers(ABC):
         self.device_type = int(tvm_ffi.DLDeviceType.kDLCPU)
         self.timeout = timeout
         self._closed_because: str | None = None
+        self._owner = os.getpid()
         # Read when a pool's first thread starts; worker processes inherit it.
         os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_IDLE_YIELDS))
 
     @property
     def closed_because(self) -> str | None:
         """Why the workers are gone; None while they are there."""
-        return self._closed_because
+        return self._closed_because if self.belongs_here else "it belongs to another process"
+
+    @property
+    def belongs_here(self) -> bool:
+        """Whether this is the process that has started the workers, and no fork of it."""
+        return os.getpid() == self._owner
 
     def check_open(self) -> None:
-        """Raises RuntimeError, with the reason, if the workers are gone."""
+        """Raises RuntimeError if the workers are gone, or another process's; says why.
+
+        Whoever waits for a lock of the workers looks before that: in a fork, nobody may hold it.
+        """
+        if not self.belongs_here:
+            raise RuntimeError(
+                f"the session belongs to process {self._owner}, of which this one, {os.getpid()}, "
+                "is a fork; open a session in this process"
+            )
         if self._closed_because is not None:
             raise RuntimeError(f"the session is closed: {self._closed_because}")
 

@@ -77,6 +77,10 @@ class HostProcesses(ABC):
         """Ends the processes, whatever they do."""
 
     @abstractmethod
+    def forget(self) -> None:
+        """Lets go, in a fork, of what the process that was forked goes on using."""
+
+    @abstractmethod
     def close(self) -> None:
         """Waits a moment for processes whose channels have ended, and ends the others."""
 
@@ -177,6 +181,9 @@ class LocalProcesses(HostProcesses):
         for process in self.processes.values():
             process.kill()
 
+    def forget(self) -> None:
+        self._board = None  # unmaps the shared memory
+
     def close(self) -> None:
         deadline = time.monotonic() + UNWIND_LIMIT
         for process in self.processes.values():
@@ -185,7 +192,7 @@ class LocalProcesses(HostProcesses):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._board = None  # unmaps the shared memory
+        self.forget()
 
 
 def start_here(started: Started, num_workers: int, imports: Sequence[str]) -> None:

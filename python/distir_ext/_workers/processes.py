@@ -72,6 +72,7 @@ class ProcessWorkers(Workers):
         hosts: Hosts | None = None,
     ) -> None:
         super().__init__(device_ids, timeout)
+        _started_here.add(self)
         for device in self.device_ids:
             if device < 0:
                 raise ValueError(f"device id {device} is negative")
@@ -133,6 +134,7 @@ class ProcessWorkers(Workers):
     def run_programs(
         self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
     ) -> list[StepOutcome]:
+        self.check_open()
         with self._mutex:
             first = self._next_step
             self._next_step += len(steps)
@@ -213,6 +215,7 @@ class ProcessWorkers(Workers):
         keep: str | None = None,
     ) -> list[Any]:
         """A step of all workers; ``keep`` says what of the results stays with them."""
+        self.check_open()
         with self._mutex:
             messages = [
                 [
@@ -237,6 +240,7 @@ class ProcessWorkers(Workers):
         may_send: Callable[[Exchange, int], bool] | None = None,
     ) -> list[list[dict[str, Any]]]:
         """Sends each worker its messages, one after the other, and returns the answers."""
+        self.check_open()
         with self._mutex:
             self.check_open()
             # Workers share what is cut for a step, until all of them have been sent it.
@@ -365,6 +369,13 @@ class ProcessWorkers(Workers):
             host.kill()
         self.close(reason)
 
+    def forget(self) -> None:
+        """In a fork, lets go of what belongs to the process that has started the workers."""
+        for stream in self._started.streams:
+            stream.close()
+        for host in self._started.hosts:
+            host.forget()
+
     def close(self, reason: str = "it was closed") -> None:
         if self._closed_because is None:
             self._closed_because = reason
@@ -382,6 +393,18 @@ def _message(step: ProgramStep, rank: int, first: int, index: int) -> dict[str, 
         "keep": "rest" if step.keeps[rank] else "leaves",
         **command(step.programs[rank]),
     }
+
+
+_started_here: weakref.WeakSet[ProcessWorkers] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for workers in list(_started_here):
+        workers.forget()
+
+
+# A fork that outlives its parent would keep connections to other hosts open, and memory.
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _end(started: Started, owner: int) -> None:

@@ -130,6 +130,9 @@ class RemoteProcesses(HostProcesses):
         request = {"request": "how_it_ended", "rank": rank}
         return str(self._look(request, f"host {self.name} was lost"))
 
+    def forget(self) -> None:
+        self.line.close()
+
     def close(self) -> None:
         hang_up(self.line)
 
