@@ -40,6 +40,19 @@ class PreparedCall:
     arguments: list[dict[int, list[Any]]]
 
 
+@dataclass(frozen=True)
+class Held:
+    """What lies with the workers, per rank.
+
+    Attributes:
+        weights: Shards, by parameter index.
+        programs: By round.
+    """
+
+    weights: Weights
+    programs: Sequence[dict[int, Any]]
+
+
 class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
 
@@ -62,15 +75,33 @@ class FunctionCalls:
             )
         self.workers = workers
         self.spec = spec
-        self._weights = weights
         self._sizes = sizes
-        self._programs = [
+        programs = [
             {
                 program.round: workers.program(machine, program.name)
                 for program in spec.programs_of.get(device, ())
             }
             for device, machine in zip(workers.device_ids, machines, strict=True)
         ]
+        self._held: Held | None = Held(weights, programs)
+        workers.add_holder(self)
+
+    @property
+    def held(self) -> Held:
+        """What lies with the workers.
+
+        Raises:
+            RuntimeError: they are gone.
+        """
+        held = self._held
+        if held is None:
+            self.workers.check_open()
+            raise AssertionError("open workers hold what they were given")
+        return held
+
+    def let_go(self) -> None:
+        """Forgets what lies with the workers, which are gone."""
+        self._held = None
 
     def in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The inputs of a call, given in order and by name.
@@ -114,7 +145,7 @@ class FunctionCalls:
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
         arguments: list[dict[int, list[Any]]] = []
-        for device, weights in zip(self.workers.device_ids, self._weights, strict=True):
+        for device, weights in zip(self.workers.device_ids, self.held.weights, strict=True):
             arguments.append({})
             for program in spec.programs_of.get(device, ()):
                 mine = [
@@ -148,19 +179,20 @@ class FunctionCalls:
         for step, (_, call) in enumerate(order):
             first_of.setdefault(call, step)
         limits = in_flight or [None] * self.workers.num_workers
+        programs = self.held.programs
         steps = []
         for index, call in order:
             steps.append(
                 ProgramStep(
-                    programs=[mine.get(index) for mine in self._programs],
+                    programs=[mine.get(index) for mine in programs],
                     arguments=[mine.get(index, []) for mine in calls[call].arguments],
                     call=first_of[call],
                     continues=[
                         step_of[max(earlier), call] if index in mine and earlier else None
-                        for mine in self._programs
+                        for mine in programs
                         for earlier in ([each for each in mine if each < index],)
                     ],
-                    keeps=[index in mine and index < max(mine) for mine in self._programs],
+                    keeps=[index in mine and index < max(mine) for mine in programs],
                     after=[
                         None if limit is None or call < limit else step_of[index, call - limit]
                         for limit in limits

@@ -34,7 +34,6 @@ class ModelFunction:
     ) -> None:
         self._workers = workers
         self._spec = spec
-        self._weights = weights
         self._sizes = sizes
         self._calls = FunctionCalls(workers, spec, machines, weights, sizes)
 
@@ -107,7 +106,7 @@ class ModelFunction:
             shape = tuple(
                 dim if isinstance(dim, int) else self._sizes[dim][0] for dim in param.spec.shape
             )
-            ranks = zip(self._workers.device_ids, self._weights, strict=True)
+            ranks = zip(self._workers.device_ids, self._calls.held.weights, strict=True)
             shards = {device: held[index] for device, held in ranks if index in held}
             found[param.name] = HeldWeight(param.spec, shape, shards)
         return found

@@ -178,6 +178,9 @@ class Backend {
    *        the backend does not know. Called by the controller.
    */
   virtual std::string WaitOf(int) const { return ""; }
+
+  /*! \brief Frees memory that is kept for later tensors. Called when the workers have ended. */
+  virtual void FreeKeptMemory() noexcept {}
 };
 
 /*! \brief The workers of a session, and which of them a backend connects. */

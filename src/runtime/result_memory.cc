@@ -49,9 +49,14 @@ ResultMemory::ResultMemory(size_t most_kept_bytes, std::unique_ptr<BlockSource> 
       source_(source == nullptr ? std::unique_ptr<BlockSource>(new ProcessMemory())
                                 : std::move(source)) {}
 
-ResultMemory::~ResultMemory() {
+ResultMemory::~ResultMemory() { FreeKept(); }
+
+void ResultMemory::FreeKept() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [bytes, blocks] : free_)
     for (void* block : blocks) source_->Free(block, bytes);
+  free_.clear();
+  kept_bytes_ = 0;
 }
 
 tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) {

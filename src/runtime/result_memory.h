@@ -43,6 +43,9 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
   /*! \brief A row-major tensor with arbitrary contents. */
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype);
 
+  /*! \brief Frees the blocks that are kept. */
+  void FreeKept() noexcept;
+
  private:
   struct Allocator;
 

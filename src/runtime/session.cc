@@ -182,6 +182,7 @@ void SessionObj::Close() {
   CheckNotOwnWorker("close");
   std::lock_guard<std::mutex> lock(mutex_);
   disco_.reset();  // the last reference: disco tells its threads to end and joins them
+  state_->backend().FreeKeptMemory();
 }
 
 int SessionObj::NumRunning(const JobObj& job) const {

@@ -1,5 +1,7 @@
 #include "runtime/shard.h"
 
+#include <malloc.h>
+#include <sys/mman.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
@@ -7,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "runtime/format_list.h"
 #include "runtime/result_memory.h"
@@ -24,6 +27,9 @@ constexpr DLDevice kHost{kDLCPU, 0};
 // Smaller shards are sent as quickly as they are shown.
 constexpr int64_t kSmallestSeenBytes = 64 << 10;
 
+// Smaller tensors that stay are allocated as others are.
+constexpr int64_t kSmallestOwnPages = 64 << 10;
+
 // What a process keeps of the memory of gathered results that are gone.
 constexpr size_t kMostKeptBytes = size_t{256} << 20;
 
@@ -33,6 +39,20 @@ ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype, DLDevice d
       ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
   return allocate(shape, dtype, device, ffi::Optional<ffi::String>()).cast<ffi::Tensor>();
 }
+
+// For large tensors that stay: it goes back to the system with them. What threads allocate
+// otherwise comes from arenas, which keep much of it when it is freed.
+struct OwnPages {
+  static size_t BytesOf(const DLTensor& tensor) { return ffi::GetDataSize(tensor); }
+  void AllocData(DLTensor* tensor) {
+    const size_t bytes = BytesOf(*tensor);
+    void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    madvise(pages, bytes, MADV_HUGEPAGE);  // a wish
+    tensor->data = pages;
+  }
+  void FreeData(DLTensor* tensor) { munmap(tensor->data, BytesOf(*tensor)); }
+};
 
 ffi::Tensor CopyTo(const ffi::Tensor& source, DLDevice device) {
   static const ffi::Function copy = ffi::Function::GetGlobalRequired("runtime.TVMTensorCopyFromTo");
@@ -63,11 +83,25 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
   return ffi::ObjectRef(shard);
 }
 
+ResultMemory& GatheredResults() {
+  static const auto memory = std::make_shared<ResultMemory>(kMostKeptBytes);
+  return *memory;
+}
+
 /*! \brief A tensor for a gathered result; memory of earlier ones is used again. */
 ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
   ElementBytes(dtype);
-  static const auto memory = std::make_shared<ResultMemory>(kMostKeptBytes);
-  return memory->NewTensor(shape, dtype);
+  return GatheredResults().NewTensor(shape, dtype);
+}
+
+/*! \brief Gives the system what this process keeps of the memory of tensors that are gone. */
+void ReturnMemory() {
+  GatheredResults().FreeKept();
+  // What virtual machines allocate comes from a pool that all of them share.
+  if (auto clear = ffi::Function::GetGlobal("vm.builtin.memory_manager.clear")) (*clear)();
+#ifdef __GLIBC__
+  malloc_trim(0);  // each thread has had an arena of its own, which stays when the thread ends
+#endif
 }
 
 void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
@@ -97,14 +131,32 @@ ffi::Tensor NewArgument(const ffi::Shape& shape, DLDataType dtype, Communicator*
   return is_seen ? communicator->NewTensor(shape, dtype) : AllocateTensor(shape, dtype, kHost);
 }
 
-ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator) {
+namespace {
+
+void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
   const int64_t element_bytes = ElementBytes(shard.dtype);
-  ffi::Tensor result = NewArgument(ffi::Shape(shard.extent), shard.dtype, communicator);
   if (shard.inside != shard.extent)
     std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
   BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
           element_bytes)
       .Run(shard.data, DataOf(result));
+}
+
+}  // namespace
+
+ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device) {
+  const int64_t bytes = NumElements(shard.extent) * ElementBytes(shard.dtype);
+  if (device.device_type != kDLCPU || bytes < kSmallestOwnPages)
+    return CutShard(shard, device, nullptr);
+  ffi::Tensor result =
+      ffi::Tensor::FromNDAlloc(OwnPages(), ffi::Shape(shard.extent), shard.dtype, kHost);
+  CopyShard(shard, result);
+  return result;
+}
+
+ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator) {
+  ffi::Tensor result = NewArgument(ffi::Shape(shard.extent), shard.dtype, communicator);
+  CopyShard(shard, result);
   // From memory that is not pinned the copy has left the host's tensor when it returns.
   return device.device_type == kDLCPU ? result : CopyTo(result, device);
 }
@@ -128,6 +180,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost, nullptr); })
       .def("distir.runtime.new_host_tensor", NewHostTensor)
       .def("distir.runtime.paste", PasteShard)
+      .def("distir.runtime.return_memory", ReturnMemory)
       .def("distir.runtime.address", [](const ffi::TensorView& tensor) {
         DISTIR_REQUIRE(tensor.IsContiguous(), ValueError)
             << "a tensor of shape " << FormatList(tensor.shape()) << " is not contiguous";

@@ -11,6 +11,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include "runtime/shard.h"
 #include "runtime/worker_context.h"
 
 namespace distir::runtime {
@@ -63,6 +64,22 @@ void Keep(ffi::PackedArgs args, ffi::Any* result) {
 }
 
 /*!
+ * \brief A function without arguments that cuts shards for the worker that calls it, which keeps
+ *        them; what is none of them is returned as it is.
+ */
+ffi::Function KeeperOf(const ffi::Array<ffi::Any>& values) {
+  return ffi::Function::FromTyped([values]() {
+    const DLDevice device = WorkerContext::Current().memory();
+    ffi::Array<ffi::Any> kept;
+    for (const ffi::Any& value : values) {
+      const auto* shard = value.as<ShardObj>();
+      kept.push_back(shard == nullptr ? value : ffi::Any(CutShardToKeep(*shard, device)));
+    }
+    return kept;
+  });
+}
+
+/*!
  * \brief A function that returns when what `function` has enqueued is done.
  * \throws RuntimeError, when it is called, if any of that fails.
  */
@@ -77,6 +94,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.load_virtual_machine", LoadVirtualMachine)
+      .def("distir.runtime.keeper_of", KeeperOf)
       .def("distir.runtime.synchronized", Synchronized)
       .def_packed("distir.runtime.keep", Keep);
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import tvm_ffi
 
@@ -100,6 +101,13 @@ class StepOutcome:
     times: list[tuple[float, float, float]] | None
 
 
+class Holder(Protocol):
+    """What holds values of workers: weights, programs."""
+
+    def let_go(self) -> None:
+        """Forgets them."""
+
+
 class Workers(ABC):
     """The workers of one session and the steps that they run, in order.
 
@@ -119,6 +127,7 @@ class Workers(ABC):
         self.timeout = timeout
         self._closed_because: str | None = None
         self._owner = os.getpid()
+        self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         # Read when a pool's first thread starts; worker processes inherit it.
         os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_IDLE_YIELDS))
 
@@ -144,6 +153,19 @@ class Workers(ABC):
             )
         if self._closed_because is not None:
             raise RuntimeError(f"the session is closed: {self._closed_because}")
+
+    def add_holder(self, holder: Holder) -> None:
+        """Has a holder, which is not kept, let go when the workers end."""
+        self._holders.add(holder)
+
+    def _give_memory_back(self) -> None:
+        """Gives the system the memory of what the workers had, after their end.
+
+        Users keep sessions and models that are closed.
+        """
+        for holder in list(self._holders):
+            holder.let_go()
+        tvm_ffi.get_global_func("distir.runtime.return_memory")()
 
     def connect(self) -> None:
         """Lets workers on GPUs find each other; others need nothing.

@@ -377,9 +377,12 @@ class ProcessWorkers(Workers):
             host.forget()
 
     def close(self, reason: str = "it was closed") -> None:
-        if self._closed_because is None:
+        first = self._closed_because is None
+        if first:
             self._closed_because = reason
         self._finalizer()
+        if first and self.belongs_here:
+            self._give_memory_back()
 
 
 def _message(step: ProgramStep, rank: int, first: int, index: int) -> dict[str, Any]:

@@ -218,10 +218,14 @@ class ThreadWorkers(Workers):
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
         files = MappedFiles()
         opened = [[files.native(each) for each in mine] for mine in values]
-        held = self.run(name, ["distir.runtime.keep"] * self.num_workers, opened)
+        keeper_of = tvm_ffi.get_global_func("distir.runtime.keeper_of")
+        held = self.run(name, [keeper_of(each) for each in opened], [[]] * self.num_workers)
         return [list(each) for each in held]
 
     def close(self, reason: str = "it was closed") -> None:
-        if self._closed_because is None:
+        first = self._closed_because is None
+        if first:
             self._closed_because = reason
         self._finalizer()
+        if first and self.belongs_here:
+            self._give_memory_back()
