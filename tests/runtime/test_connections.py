@@ -176,7 +176,7 @@ def test_what_is_no_host(said, match):
     ):
         connect(address, TOKEN)
     with pytest.raises(RuntimeError, match=f"no session on host {address}: .* can not be reached"):
-        remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, 20.0)
+        remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, [], 20.0)
 
 
 def test_an_agent_lets_nobody_in_without_the_token(agents, monkeypatch):
@@ -225,9 +225,14 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     closed = listen("127.0.0.1:0")
     address = format_address(closed.getsockname())
     closed.close()
-    with pytest.raises(RuntimeError, match=f"no session on host {address}: .*refused"):
+    port = parse_address(address)[1]
+    unreachable = (
+        rf"no session on host {address}: 127\.0\.0\.1, port {port}, can not be reached: .*refused; "
+        f"on that host, start: distir host --bind {address}"
+    )
+    with pytest.raises(RuntimeError, match=unreachable):
         Session(2, workers=dx.Hosts([first, address]))
-    agent = remote_processes.RemoteProcesses(second, read_token(None), "s", [1], 2, 20.0)
+    agent = remote_processes.RemoteProcesses(second, read_token(None), "s", [1], 2, [], 20.0)
     channel = agent.channel(1)
     agent.begin_start([(address, [0]), (second, [1])])
     with pytest.raises(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
+import pytest
+from rich.console import Console
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
+from distir_ext._workers import processes, start_bar
 
 
 def modules_that_a_worker_imports(folder, arguments=""):
@@ -66,3 +72,35 @@ def test_functions_that_tvm_has_in_python(tmp_path):
         for form in (tmp_path / "library.so", exe):
             y = session.load(form)["main"](x)
             np.testing.assert_array_equal(y.numpy(), np.unique(x))
+
+
+def test_the_bar_shows_how_many_have_started(monkeypatch):
+    monkeypatch.setattr(start_bar, "PATIENCE", 0.05)
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with start_bar.start_bar(2, terminal) as started:
+        started()
+        time.sleep(0.5)
+    assert "starting worker processes" in terminal.file.getvalue()
+    assert "1/2" in terminal.file.getvalue()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_there_is_no_bar_for_short_starts_or_without_a_terminal(monkeypatch, is_terminal):
+    monkeypatch.setattr(start_bar, "PATIENCE", 30.0 if is_terminal else 0.0)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+    with start_bar.start_bar(2, console) as started:
+        started()
+        time.sleep(0.1)
+    assert console.file.getvalue() == ""
+
+
+def test_a_session_counts_the_workers_that_have_started(monkeypatch):
+    counted = []
+
+    @contextlib.contextmanager
+    def count(num_workers):
+        yield lambda: counted.append(num_workers)
+
+    monkeypatch.setattr(processes, "start_bar", count)
+    dx.Session(2, workers="processes").close()
+    assert counted == [2, 2]

@@ -18,6 +18,16 @@ PATIENCE = 1.0
 Advance = Callable[[int], None]
 
 
+def bar_console() -> Console:
+    """The terminal of the standard error, on which nothing is shown if ``CI`` is set."""
+    return Console(stderr=True, quiet=bool(os.environ.get("CI")))
+
+
+def shows_bars(console: Console) -> bool:
+    """Whether it is a terminal or a notebook, and shows anything."""
+    return not console.quiet and (console.is_terminal or console.is_jupyter)
+
+
 @contextmanager
 def loading_bar(num_bytes: int, console: Console | None = None) -> Iterator[Advance]:
     """A progress bar, on a terminal or in a notebook, once loading has taken :data:`PATIENCE`.
@@ -28,7 +38,7 @@ def loading_bar(num_bytes: int, console: Console | None = None) -> Iterator[Adva
             environment variable ``CI`` is set.
     """
     if console is None:
-        console = Console(stderr=True, quiet=bool(os.environ.get("CI")))
+        console = bar_console()
     begin = time.monotonic()
     done = 0
     task = None
@@ -40,7 +50,7 @@ def loading_bar(num_bytes: int, console: Console | None = None) -> Iterator[Adva
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=console.quiet or not (console.is_terminal or console.is_jupyter),
+            disable=not shows_bars(console),
         )
 
         def advance(num_bytes_more: int) -> None:

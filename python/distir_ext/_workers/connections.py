@@ -132,7 +132,11 @@ def connect(address: str, token: bytes) -> socket.socket:
     except (OSError, EOFError) as error:
         if stream is not None:
             stream.close()
-        raise NotConnectedError(f"{address} can not be reached: {error}") from error
+        name, port = parse_address(address)
+        raise NotConnectedError(
+            f"{name}, port {port}, can not be reached: {error}; on that host, start: distir host "
+            f"--bind {address}"
+        ) from error
     except BaseException:
         if stream is not None:
             stream.close()

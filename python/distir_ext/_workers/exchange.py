@@ -25,6 +25,7 @@ class Exchange:
             so that what can not be sent is found out before anything is, for others when they are
             sent.
         may_send: Whether a rank may be sent its next frame now; None: as soon as it takes it.
+        answered_by: Called with the rank of each answer.
 
     Attributes:
         counts: As given.
@@ -41,6 +42,7 @@ class Exchange:
         counts: Sequence[int],
         make_frame: Callable[[int, int], Frame],
         may_send: Callable[[Exchange, int], bool] | None = None,
+        answered_by: Callable[[int], None] | None = None,
     ) -> None:
         self.counts = tuple(counts)
         self.sent = [0] * len(counts)
@@ -51,6 +53,7 @@ class Exchange:
         self.deadlock: tuple[int, str] | None = None
         self._make_frame = make_frame
         self._may_send = may_send
+        self._answered_by = answered_by
         self._first = [make_frame(rank, 0) if count else None for rank, count in enumerate(counts)]
 
     def next_ranks(self) -> list[int]:
@@ -73,6 +76,8 @@ class Exchange:
     def record(self, rank: int, answer: dict[str, Any]) -> None:
         """Takes in an answer."""
         self.answers[rank].append(answer)
+        if self._answered_by is not None:
+            self._answered_by(rank)
         if "failure" in answer:
             self.failures.append(answer["failure"])
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext import _nvidia
 from distir_ext._library import native_libraries
 from distir_ext._workers.base import UNWIND_LIMIT
 
@@ -195,8 +196,15 @@ class LocalProcesses(HostProcesses):
         self.forget()
 
 
-def start_here(started: Started, num_workers: int, imports: Sequence[str]) -> None:
-    """Starts the workers of a session on this host."""
+def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[str]) -> None:
+    """Starts the workers of a session on this host.
+
+    Raises:
+        RuntimeError: NCCL can not be loaded, or there is no interpreter to start.
+    """
+    if ccl == "nccl":  # each worker would find out by itself, later
+        _nvidia.prepare_runtime()
+        tvm_ffi.get_global_func("distir.runtime.load_nccl")()
     host = LocalProcesses(num_workers, imports)
     started.hosts.append(host)
     for rank in range(num_workers):

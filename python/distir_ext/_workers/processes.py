@@ -42,6 +42,7 @@ from distir_ext._workers.remote_values import (
     command,
     reference,
 )
+from distir_ext._workers.start_bar import start_bar
 
 # How long a worker may take until it is ready, in seconds: it may import anything.
 _START_LIMIT = 300.0
@@ -85,7 +86,7 @@ class ProcessWorkers(Workers):
         self._next_step = 1
         try:
             if hosts is None:
-                start_here(self._started, self.num_workers, imports)
+                start_here(self._started, self.num_workers, ccl, imports)
             else:
                 start_on_hosts(self._started, hosts, self.num_workers, imports)
             self._greet(ccl)
@@ -105,8 +106,10 @@ class ProcessWorkers(Workers):
                 }
             )
 
-        came = Exchange([1] * self.num_workers, make_frame)
-        self._run_exchange(came, _START_LIMIT)
+        with start_bar(self.num_workers) as started:
+            ones = [1] * self.num_workers
+            came = Exchange(ones, make_frame, answered_by=lambda _: started())
+            self._run_exchange(came, _START_LIMIT)
         clocks = set()
         for rank, answers in enumerate(came.answers):
             host = self._started.host_of[rank].name

@@ -128,12 +128,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   auto strings = [](const ffi::Array<ffi::String>& paths) {
     return std::vector<std::string>(paths.begin(), paths.end());
   };
-  ffi::reflection::GlobalDef().def(
-      "distir.runtime.nccl_library_paths",
-      [strings](const ffi::Array<ffi::String>& nccl, const ffi::Array<ffi::String>& cudart) {
-        NcclLibrary().SetPaths(strings(nccl));
-        CudaLibrary().SetPaths(strings(cudart));
-      });
+  ffi::reflection::GlobalDef()
+      .def("distir.runtime.nccl_library_paths",
+           [strings](const ffi::Array<ffi::String>& nccl, const ffi::Array<ffi::String>& cudart) {
+             NcclLibrary().SetPaths(strings(nccl));
+             CudaLibrary().SetPaths(strings(cudart));
+           })
+      .def("distir.runtime.load_nccl", []() { Nccl(); });
 }
 
 }  // namespace distir::runtime::nccl
