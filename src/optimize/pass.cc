@@ -19,7 +19,7 @@ namespace ffi = tvm::ffi;
 const std::vector<Optimization>& AllOptimizations() {
   // clang-format off
   static const std::vector<Optimization> all = {
-      {"common_collectives", ShareCollectives},
+      {"share_collectives", ShareCollectives},
       {"cancel_collectives", CancelCollectives},
       {"defer_reductions", DeferReductions},
       {"scatter_reductions", ScatterReductions},

@@ -1,4 +1,4 @@
-// common_collectives: equal collectives of one value are made once.
+// share_collectives: equal collectives of one value are made once.
 //
 //     a = R.dist.all_gather(x, mesh[0], "R")          a = R.dist.all_gather(x, mesh[0], "R")
 //     b = f(a)                                   ->   b = f(a)

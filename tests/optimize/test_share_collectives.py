@@ -41,8 +41,8 @@ def test_equal_gathers_are_shared():
                 R.output(d, e)
             return (d, e)
 
-    result = assert_optimizes(Before, Expected, "common_collectives")
-    assert tally(result, "common_collectives").matched == 1
+    result = assert_optimizes(Before, Expected, "share_collectives")
+    assert tally(result, "share_collectives").matched == 1
 
 
 def test_a_gather_inside_a_branch_is_not_seen_outside_but_one_before_it_is_seen_inside():
@@ -93,9 +93,9 @@ def test_a_gather_inside_a_branch_is_not_seen_outside_but_one_before_it_is_seen_
             s = R.add(r, p)
             return s
 
-    result = assert_optimizes(Before, Expected, "common_collectives")
-    assert tally(result, "common_collectives").matched == 1
-    assert tally(result, "common_collectives").skipped == {"out of sight": 2}
+    result = assert_optimizes(Before, Expected, "share_collectives")
+    assert tally(result, "share_collectives").matched == 1
+    assert tally(result, "share_collectives").skipped == {"out of sight": 2}
 
 
 def test_what_another_dataflow_block_keeps_to_itself_is_not_shared():
@@ -117,7 +117,7 @@ def test_what_another_dataflow_block_keeps_to_itself_is_not_shared():
                 R.output(d)
             return d
 
-    assert_optimizes(Before, Before, "common_collectives")
+    assert_optimizes(Before, Before, "share_collectives")
 
 
 def test_numbers():
@@ -146,5 +146,5 @@ def test_numbers():
         plan,
         x @ a + x @ b,
         (x, a, b),
-        "common_collectives",
+        "share_collectives",
     )
