@@ -11,6 +11,8 @@ import tvm
 from tvm import relax
 
 from distir_ext import _nvidia, cpu, gpu, transform
+from distir_ext._program_check import check_programs
+from distir_ext._signature import parse_signature
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
 
@@ -53,9 +55,14 @@ def _lower(
         passes.insert(-1, optimize)
     lowered = tvm.transform.Sequential(passes)(mod)
     if _signature(lowered) is None:
+        names = ", ".join(
+            f"`{gv.name_hint}`"
+            for gv, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        )
         raise ValueError(
-            "the module has no sharding annotations; mark some tensors with distir_ext.annotate, "
-            "a ShardingMutator or R.dist.annotate_sharding first"
+            f"the module has no sharding annotations (its functions are {names or 'none'}); mark some "
+            "tensors with distir_ext.annotate, a ShardingMutator or R.dist.annotate_sharding first"
         )
     return lowered
 
@@ -87,8 +94,9 @@ def build(
         ``distir_signature``.
 
     Raises:
-        ValueError: the module has no sharding annotations, or a pass refuses it; the CUDA compiler
-            that is installed does not know the target's architecture.
+        ValueError: the module has no sharding annotations, a pass refuses it, or one that ran
+            behind LowerDistIR has changed what programs take or return; the CUDA compiler that is
+            installed does not know the target's architecture.
     """
     target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
@@ -100,6 +108,7 @@ def build(
         options.setdefault("relax_pipeline", gpu.pipeline(resolved))
         optimize = transform.OptimizeCollectives()
     lowered = transform.LowerCCL()(_lower(mod, cluster, optimize))
+    check_programs(lowered, parse_signature(_signature(lowered) or ""))
     signature = _signature_text(lowered, resolved.get_target_device_type())
     workers = _with_signature_function(lowered, signature)
     with _branch_safe_context(workers):

@@ -4,6 +4,8 @@
 
 #include <iostream>
 
+#include "ir/well_formed.h"
+
 namespace distir {
 namespace ir {
 
@@ -19,8 +21,10 @@ constexpr int kOptLevel = 0;
 ffi::ObjectRef MakeModulePass(const std::string& name,
                               std::function<IRModule(IRModule)> transform) {
   ffi::Function run = ffi::Function::FromTyped(
-      [transform](ffi::RValueRef<IRModule> mod, ffi::ObjectRef) -> IRModule {
-        return transform(*std::move(mod));
+      [name, transform](ffi::RValueRef<IRModule> mod, ffi::ObjectRef) -> IRModule {
+        IRModule input = *std::move(mod);
+        CheckWellFormed(input, name);
+        return transform(std::move(input));
       });
   ffi::Any info = kPassInfo(kOptLevel, name, ffi::Array<ffi::String>(), false);
   return kMakeModulePass(run, info).cast<ffi::ObjectRef>();

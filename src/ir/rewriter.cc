@@ -96,8 +96,9 @@ Expr FunctionRewriter::Rewrite(const Expr& expr) {
   if (Call call = Call::Cast(expr); call.defined()) {
     ffi::Array<Type> ty_args;
     for (const Type& type : call.ty_args()) ty_args.push_back(RewriteType(type));
-    return MakeCall(RewriteType(call.ty()), call.op(), RewriteAll(call.args()), call.attrs(),
-                    ty_args, call.span());
+    const Expr op = Var::Is(call.op()) ? Rewrite(call.op()) : call.op();
+    return MakeCall(RewriteType(call.ty()), op, RewriteAll(call.args()), call.attrs(), ty_args,
+                    call.span());
   }
   if (Tuple tuple = Tuple::Cast(expr); tuple.defined())
     return MakeTuple(RewriteAll(tuple.fields()));
@@ -195,6 +196,7 @@ void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit) {
   if (Var::Is(expr)) {
     visit(Var::Cast(expr));
   } else if (auto call = Call::Cast(expr); call.defined()) {
+    if (Var::Is(call.op())) visit(Var::Cast(call.op()));
     for (const Expr& arg : call.args()) VisitUses(arg, visit);
   } else if (auto tuple = Tuple::Cast(expr); tuple.defined()) {
     for (const Expr& field : tuple.fields()) VisitUses(field, visit);
@@ -217,6 +219,7 @@ void CountIn(const Expr& expr, Uses* uses) {
   if (Var::Is(expr)) {
     ++(*uses)[expr.get()];
   } else if (Call call = Call::Cast(expr); call.defined()) {
+    if (Var::Is(call.op())) ++(*uses)[call.op().get()];
     for (const Expr& arg : call.args()) CountIn(arg, uses);
   } else if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
     for (const Expr& field : tuple.fields()) CountIn(field, uses);

@@ -70,10 +70,16 @@ class ModuleLowering {
       std::stable_sort(
           versions.begin(), versions.end(),
           [](const WorkerVersion& a, const WorkerVersion& b) { return a.round < b.round; });
-      signatures[gv.name()] = FunctionSignature(function, versions, &meshes_);
+      signatures[gv.name()] = FunctionSignature(function, gv.name(), versions, &meshes_);
     }
-    ffi::Any signature =
-        ffi::String(ModuleSignature({device_ids.begin(), device_ids.end()}, signatures));
+    const std::vector<int64_t> all_ids(device_ids.begin(), device_ids.end());
+    for (const auto& [gv, base] : ir::OrderedFunctions(mod_)) {
+      // Every device computes all of a public function that takes no part.
+      auto function = ir::Function::Cast(base);
+      if (function.defined() && index_.count(gv.get()) == 0 && IsPublic(function))
+        signatures[gv.name()] = ReplicatedSignature(function, gv.name(), all_ids);
+    }
+    ffi::Any signature = ffi::String(ModuleSignature(all_ids, signatures));
     return ir::MakeModule(functions_, ir::WithAttr(mod_.attrs(), kSignatureAttr, signature),
                           mod_.global_infos());
   }
@@ -92,6 +98,10 @@ class ModuleLowering {
     return classes;
   }
 
+  static bool IsPublic(const ir::Function& function) {
+    return ir::GetAttr(function.attrs(), "global_symbol") != nullptr;
+  }
+
   // Functions that something outside may call: public ones, and those that nothing inside calls.
   std::vector<Named> Entries() {
     std::set<const ffi::Object*> called;
@@ -102,14 +112,13 @@ class ModuleLowering {
     }
     std::vector<Named> entries;
     for (const Named& named : distributed_) {
-      bool is_public = ir::GetAttr(named.second.attrs(), "global_symbol") != nullptr;
       const bool is_called = called.count(named.first.get()) > 0;
       if (is_called && ir::GetAttr(named.second.attrs(), kInterleavedAttr) != nullptr) {
         TVM_FFI_THROW(ValueError) << "`" << named.first.name() << "` has interleaved stages and is "
                                   << "called in the module; only a function that nothing calls may "
                                   << "have them";
       }
-      if (is_public || !is_called) entries.push_back(named);
+      if (IsPublic(named.second) || !is_called) entries.push_back(named);
     }
     return entries;
   }

@@ -1,5 +1,8 @@
 #include "lower/signature.h"
 
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -25,17 +28,45 @@ std::string DTypeName(const ir::TensorType& type) {
 /*! \brief The extents from before padding, one tensor after the other; see padding/extents.h. */
 class TrueExtents {
  public:
-  explicit TrueExtents(const ir::Function& function)
+  TrueExtents(const ir::Function& function, std::string name, op::MeshTable* meshes)
       : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
-                     .as<ffi::Array<ffi::Array<int64_t>>>()) {}
+                     .as<ffi::Array<ffi::Array<int64_t>>>()),
+        name_(std::move(name)),
+        padded_(meshes) {}
 
   /*! \brief Of the next tensor; none where nothing was padded. */
-  ffi::Array<int64_t> Next() {
-    return extents_.has_value() ? (*extents_)[next_++] : ffi::Array<int64_t>();
+  ffi::Array<int64_t> Next(const ir::DTensorType& type) {
+    if (!extents_.has_value()) return {};
+    if (next_ == extents_->size() || !Fits((*extents_)[next_], type)) Fail();
+    return (*extents_)[next_++];
+  }
+  void Finish() const {
+    if (extents_.has_value() && next_ != extents_->size()) Fail();
   }
 
  private:
+  /*! \brief Whether a tensor of these extents is padded to a type; null is that of a Tensor. */
+  bool Fits(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
+    if (extents.empty()) return true;  // a Tensor, or a tensor of unknown rank
+    if (!type.defined()) return false;
+    const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
+    if (extents.size() != sizes.size()) return false;
+    rules::Sizes before;
+    for (int64_t extent : extents) before.push_back(extent);
+    const rules::Sizes after = padded_.Extents(padding::WithExtents(type, before));
+    return std::equal(sizes.begin(), sizes.end(), after.begin(), after.end());
+  }
+
+  [[noreturn]] void Fail() const {
+    TVM_FFI_THROW(ValueError)
+        << "`" << name_ << "` has other parameters or results than those that PadShards padded "
+        << "(its attribute " << padding::kTrueExtentsAttr << "); a pass in between has changed "
+        << "them: run it before PropagateSharding";
+  }
+
   std::optional<ffi::Array<ffi::Array<int64_t>>> extents_;
+  std::string name_;
+  padding::PaddedTypes padded_;
   size_t next_ = 0;
 };
 
@@ -65,15 +96,52 @@ std::string TypeJson(const ir::Type& type, TrueExtents* extents) {
     mesh::Mesh mesh = op::ToMesh(dtensor.device_mesh());
     return JsonObject({
         {"kind", JsonString("tensor")},
-        {"shape", ShapeJson(dtensor.tensor_ty(), extents->Next())},
+        {"shape", ShapeJson(dtensor.tensor_ty(), extents->Next(dtensor))},
         {"dtype", JsonString(DTypeName(dtensor.tensor_ty()))},
         {"mesh", JsonObject({{"shape", JsonIntegers(mesh.shape)},
                              {"device_ids", JsonIntegers(mesh.device_ids)}})},
         {"placement", JsonIntegers(op::PlacementDims(dtensor.placement()))},
     });
   }
-  if (ir::TensorType::Is(type)) extents->Next();
+  if (ir::TensorType::Is(type)) extents->Next(ir::DTensorType());
   return JsonObject({{"kind", JsonString(ir::ShapeType::Is(type) ? "shape" : "value")}});
+}
+
+std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents) {
+  return JsonObject({{"name", JsonString(param.name())}, {"type", TypeJson(type, extents)}});
+}
+
+std::string FunctionJson(const ir::Function& function, const std::vector<std::string>& params,
+                         const std::string& result, const std::vector<std::string>& programs) {
+  std::vector<std::pair<std::string, std::string>> members;
+  if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {
+    members.emplace_back("num_input", std::to_string(*num_input));
+  }
+  members.emplace_back("params", JsonArray(params));
+  members.emplace_back("result", result);
+  members.emplace_back("programs", JsonArray(programs));
+  return JsonObject(members);
+}
+
+/*! \brief The type with all of every tensor on each device of the mesh. */
+ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
+                    const ir::Placement& replica) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    ffi::Array<ir::Type> fields;
+    for (const ir::Type& field : tuple.fields()) fields.push_back(Replicated(field, mesh, replica));
+    return ir::MakeTupleType(fields);
+  }
+  auto tensor = ir::TensorType::Cast(type);
+  return tensor.defined() ? ir::MakeDTensorType(tensor, mesh, replica) : type;
+}
+
+/*! \brief Appends an index for each leaf of a type. */
+void CountLeaves(const ir::Type& type, std::vector<int>* out) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) CountLeaves(field, out);
+  } else {
+    out->push_back(static_cast<int>(out->size()));
+  }
 }
 
 /*! \brief Indices of the result's leaves that a class returns. */
@@ -89,16 +157,15 @@ void PresentLeaves(const ir::Type& type, const WorkerContext& context, int* next
 
 }  // namespace
 
-std::string FunctionSignature(const ir::Function& function,
+std::string FunctionSignature(const ir::Function& function, const std::string& name,
                               const std::vector<WorkerVersion>& versions, op::MeshTable* meshes) {
   // The returned value knows its shape where the return type, which must not name variables that a
   // match_cast defines, does not.
   const ir::Type& result_ty = function.body().body().ty();
-  TrueExtents extents(function);
+  TrueExtents extents(function, name, meshes);
   std::vector<std::string> params;
   for (const ir::Var& param : function.params()) {
-    params.push_back(
-        JsonObject({{"name", JsonString(param.name())}, {"type", TypeJson(param.ty(), &extents)}}));
+    params.push_back(ParamJson(param, param.ty(), &extents));
   }
   std::vector<std::string> programs;
   for (const WorkerVersion& version : versions) {
@@ -121,14 +188,33 @@ std::string FunctionSignature(const ir::Function& function,
                                    {"sizes", JsonArray(sizes)},
                                    {"round", std::to_string(version.round)}}));
   }
-  std::vector<std::pair<std::string, std::string>> members;
-  if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {
-    members.emplace_back("num_input", std::to_string(*num_input));
+  const std::string result = TypeJson(result_ty, &extents);
+  extents.Finish();
+  return FunctionJson(function, params, result, programs);
+}
+
+std::string ReplicatedSignature(const ir::Function& function, const std::string& name,
+                                const std::vector<int64_t>& device_ids) {
+  const ir::DeviceMesh mesh =
+      ir::MakeDeviceMesh({static_cast<int64_t>(device_ids.size())}, device_ids);
+  const ir::Placement replica = ir::MakePlacement({-1});
+  op::MeshTable meshes;
+  TrueExtents extents(function, name, &meshes);
+  std::vector<std::string> params;
+  std::vector<int> all_params, all_results;
+  for (const ir::Var& param : function.params()) {
+    all_params.push_back(static_cast<int>(params.size()));
+    params.push_back(ParamJson(param, Replicated(param.ty(), mesh, replica), &extents));
   }
-  members.emplace_back("params", JsonArray(params));
-  members.emplace_back("result", TypeJson(result_ty, &extents));
-  members.emplace_back("programs", JsonArray(programs));
-  return JsonObject(members);
+  const ir::Type result = Replicated(function.body().body().ty(), mesh, replica);
+  CountLeaves(result, &all_results);
+  std::string program = JsonObject({{"name", JsonString(name)},
+                                    {"device_ids", JsonIntegers(device_ids)},
+                                    {"params", JsonIntegers(all_params)},
+                                    {"results", JsonIntegers(all_results)},
+                                    {"sizes", "[]"},
+                                    {"round", "0"}});
+  return FunctionJson(function, params, TypeJson(result, &extents), {program});
 }
 
 std::string ModuleSignature(const std::vector<int64_t>& device_ids,

@@ -29,9 +29,16 @@ struct WorkerVersion {
   std::vector<std::string> sizes;  // as in WorkerFunction
 };
 
-/*! \brief JSON of one entry function. */
-std::string FunctionSignature(const ir::Function& function,
+/*!
+ * \brief JSON of one entry function.
+ * \throws ValueError where its parameters or results are not those that were padded.
+ */
+std::string FunctionSignature(const ir::Function& function, const std::string& name,
                               const std::vector<WorkerVersion>& versions, op::MeshTable* meshes);
+/*! \brief JSON of a function without DTensors, which each of these devices runs on all of its
+ * arguments. */
+std::string ReplicatedSignature(const ir::Function& function, const std::string& name,
+                                const std::vector<int64_t>& device_ids);
 /*! \brief JSON of the module. */
 std::string ModuleSignature(const std::vector<int64_t>& device_ids,
                             const std::map<std::string, std::string>& function_signatures);

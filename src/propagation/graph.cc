@@ -30,6 +30,10 @@ class GraphBuilder {
 
   void Run() {
     for (const ir::Var& param : graph_.function.params()) {
+      DISTIR_REQUIRE(!ir::FuncType::Is(param.ty()), ValueError)
+          << "parameter `" << param.name() << "` of `" << graph_.name
+          << "` is a function, which workers cannot be given; give them values, and leave passes "
+          << "such as relax.transform.LazyGetInput out";
       SlotList slots = NewSlots(param.ty(), param.name());
       graph_.params.insert(graph_.params.end(), slots.begin(), slots.end());
       graph_.var_slots[param.get()] = std::move(slots);
@@ -87,13 +91,36 @@ class GraphBuilder {
       CallSite site{call.get(), callee, {}, results, graph_.nodes.size()};
       for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &site.arguments);
       graph_.calls.push_back(std::move(site));
+    } else if (callee.defined()) {
+      TVM_FFI_THROW(ValueError)
+          << "`" << var.name() << "` in `" << graph_.name << "` calls the kernel `" << callee.name()
+          << "` with its result as an argument, as relax.transform.CallTIRRewrite writes it; "
+          << "PropagateSharding needs R.call_tir, so leave that pass to dx.build";
+    } else if (ir::Var::Is(call.op())) {
+      TVM_FFI_THROW(ValueError) << "`" << var.name() << "` in `" << graph_.name
+                                << "` calls a function that is known at run time only; "
+                                << "PropagateSharding works on calls of global functions";
     } else {
       VisitOperator(var, call, results);
     }
     graph_.var_slots[var.get()] = std::move(results);
   }
 
+  /*! \brief Sizes that a virtual machine keeps in memory would be those of a whole tensor. */
+  void RequireSizesInTypes(const ir::Var& var, const ir::Call& call) const {
+    auto callee = ir::ExternFunc::Cast(call.op());
+    const std::string name = callee.defined() ? callee.name() : "";
+    DISTIR_REQUIRE(name != "vm.builtin.alloc_shape_heap" && name != "vm.builtin.match_shape" &&
+                       name != "vm.builtin.check_tensor_info",
+                   ValueError)
+        << "`" << var.name() << "` in `" << graph_.name << "` calls " << name
+        << ", as relax.transform.VMShapeLower writes it; PropagateSharding needs sizes in types, "
+           "so "
+        << "leave that pass to dx.build";
+  }
+
   void VisitOperator(const ir::Var& var, const ir::Call& call, const SlotList& results) {
+    RequireSizesInTypes(var, call);
     const ir::Type& result_ty = var.ty();
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = op::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);

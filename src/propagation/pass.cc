@@ -3,6 +3,7 @@
 
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,6 +16,7 @@
 #include "propagation/emit.h"
 #include "propagation/instances.h"
 #include "rules/tir_rule.h"
+#include "support/error.h"
 
 namespace distir {
 namespace propagation {
@@ -72,9 +74,13 @@ class CallGraph {
     return functions_.at(gv.get()).function;
   }
 
-  /*! \brief Functions to propagate from, ordered by name: those that take part and that others may
-   * call, or that nobody who takes part calls. */
+  /*!
+   * \brief Functions to propagate from, ordered by name: those that take part and that others may
+   * call, or that nobody who takes part calls.
+   * \throws ValueError where there are public functions, and none of them takes part.
+   */
   std::vector<ir::GlobalVar> Roots() const {
+    RequirePublicPart();
     std::map<std::string, ir::GlobalVar> roots;
     for (const auto& [key, entry] : functions_) {
       if (entry.takes_part && (IsPublic(entry.function) || called_.count(key) == 0)) {
@@ -115,6 +121,21 @@ class CallGraph {
         pending.push_back(key);
       }
     }
+  }
+
+  void RequirePublicPart() const {
+    std::string annotated, outside;
+    for (const auto& [key, entry] : functions_) {
+      if (entry.takes_part && (IsPublic(entry.function) || entry.is_value)) return;
+      if (entry.takes_part)
+        annotated = std::min(annotated.empty() ? entry.gv.name() : annotated, entry.gv.name());
+      if (IsPublic(entry.function))
+        outside = std::min(outside.empty() ? entry.gv.name() : outside, entry.gv.name());
+    }
+    DISTIR_REQUIRE(annotated.empty() || outside.empty(), ValueError)
+        << "the sharding annotations are in `" << annotated
+        << "`, which is private and which no public function calls; annotate `" << outside
+        << "`, call `" << annotated << "` from it, or make `" << annotated << "` public";
   }
 
   static bool IsPublic(const ir::Function& function) {

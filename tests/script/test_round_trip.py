@@ -3,6 +3,11 @@
 # TVMScript has statements only.
 # ruff: noqa: SIM108
 
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
 import pytest
 import tvm
 from tvm import relax
@@ -117,6 +122,39 @@ class Packed:
         return b
 
 
+DTYPES = [
+    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    *("float8_e8m0fnu", "float4_e2m1fn", "bool"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+]
+
+
+def constant_of(dtype):
+    return np.arange(8).reshape(2, 4).astype(getattr(ml_dtypes, dtype, dtype))
+
+
+def constants_of(dtypes):
+    """A tensor that is sharded, and constants that are reshaped."""
+    mesh = dx.Mesh((2,), ("d",))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    with builder.function("main", [x]):
+        placed = relax.op.distributed.annotate_sharding(
+            x, mesh.device_mesh, mesh.placement("d", None)
+        )
+        results = [builder.emit(placed)]
+        for dtype in dtypes:
+            constant = relax.const(constant_of(dtype), dtype)
+            results.append(builder.emit(relax.op.reshape(constant, (4, 2)), dtype))
+        builder.emit_func_output(relax.Tuple(results))
+    mod = builder.get()
+    mod.update_global_info("mesh", [mesh.device_mesh])
+    return mod
+
+
+Constants = constants_of(DTYPES)
+
+
 def stages(mod):
     """From name to the module at every stage."""
     found = {"annotated": mod}
@@ -151,6 +189,62 @@ def test_what_was_parsed_goes_on_as_what_was_printed(mod):
     ]:
         parsed = tvm.script.from_source(usual[before].script())
         tvm.ir.assert_structural_equal(transform(parsed), usual[after])
+
+
+FORMATS = {
+    "json": lambda mod: tvm.ir.load_json(tvm.ir.save_json(mod)),
+    "pickle": lambda mod: pickle.loads(pickle.dumps(mod)),
+    "deepcopy": copy.deepcopy,
+    "script with metadata": lambda mod: tvm.script.from_source(mod.script(show_meta=True)),
+}
+NEXT = {
+    "annotated": dx.transform.PropagateSharding,
+    "propagated": dx.transform.LegalizeRedistribute,
+    "legalized": dx.transform.LowerDistIR,
+    "lowered": dx.transform.LowerCCL,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "mod", [*MODULES, Constants], ids=[*(mod.__name__ for mod in MODULES), "Constants"]
+)
+def test_what_was_loaded_goes_on_as_what_was_saved(mod, name):
+    usual = stages(mod)
+    for stage, after in zip(STAGES, [*STAGES[1:], None], strict=True):
+        loaded = FORMATS[name](usual[stage])
+        assert not loaded.same_as(usual[stage])
+        tvm.ir.assert_structural_equal(loaded, usual[stage])
+        if stage in ("propagated", "legalized", "lowered"):
+            verify(loaded, stage)
+        if after is not None:
+            tvm.ir.assert_structural_equal(NEXT[stage]()(loaded), usual[after])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_constants_keep_their_elements(name):
+    called = FORMATS[name](stages(Constants)["called"])
+    found = {}
+
+    def visit(expr):
+        if isinstance(expr, tvm.ir.GenericConst):
+            found[str(expr.ty.dtype)] = expr.value
+
+    relax.analysis.post_order_visit(called["main"].body, visit)
+    assert sorted(found) == sorted(DTYPES)
+    for dtype, data in found.items():
+        assert data.numpy().tobytes() == constant_of(dtype).tobytes(), dtype
+
+
+def test_loaded_executable_of_a_saved_module_gives_the_same_numbers():
+    dtypes = [dtype for dtype in DTYPES if dtype != "float4_e2m1fn"]  # sessions move whole bytes
+    saved = tvm.ir.save_json(dx.transform.PropagateSharding()(constants_of(dtypes)))
+    x = np.arange(64, dtype="float32").reshape(8, 8)
+    with dx.Session(2) as session:
+        results = session.load(dx.build(tvm.ir.load_json(saved)))["main"](x)
+        np.testing.assert_array_equal(results[0].numpy(), x)
+        for dtype, result in zip(dtypes, results[1:], strict=True):
+            assert result.numpy().tobytes() == constant_of(dtype).tobytes(), dtype
 
 
 def test_views_are_among_the_global_infos():

@@ -1,0 +1,164 @@
+"""Whether the programs of a lowered module still are what its signature says.
+
+LowerDistIR writes down what each program takes and returns; a session cuts arrays by that. Passes
+that run behind LowerDistIR may change programs: ``relax.transform.LiftTransformParams`` gives other
+parameters in another order, which the session would take for those of before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import tvm
+from tvm import relax
+
+from distir_ext._signature import (
+    FunctionSpec,
+    ParamSpec,
+    Program,
+    ShapeSpec,
+    Signature,
+    Spec,
+    TensorSpec,
+    TupleSpec,
+)
+
+_ADVICE = (
+    ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "
+    "that change parameters or results, such as relax.transform.LiftTransformParams, before the "
+    "module is annotated"
+)
+
+
+def check_programs(mod: tvm.IRModule, signature: Signature) -> None:
+    """Compares the programs of a module with its signature.
+
+    Args:
+        mod: A module behind LowerDistIR.
+        signature: What LowerDistIR wrote.
+
+    Raises:
+        ValueError: A program is missing or not public, has other parameters (in number, order, name
+            or type), or returns something else; names the program and the parameter.
+    """
+    found = {gv.name_hint: function for gv, function in mod.functions_items()}
+    for spec in signature.functions.values():
+        for program in spec.programs:
+            function = found.get(program.name)
+            if not isinstance(function, relax.Function):
+                raise ValueError(f"the module has no function `{program.name}`{_ADVICE}")
+            if "global_symbol" not in (function.attrs or {}):
+                raise ValueError(f"`{program.name}` is no longer public{_ADVICE}")
+            _check_params(function, spec, program)
+            _check_results(function, spec, program)
+
+
+def _check_params(function: relax.Function, spec: FunctionSpec, program: Program) -> None:
+    wanted = [spec.params[index] for index in program.params]
+    is_first = all(
+        spec.programs_of[device][0].round == program.round for device in program.device_ids
+    )
+    count = len(wanted) + bool(program.sizes)
+    # A later round also takes what the one before it leaves.
+    if len(function.params) < count or (is_first and len(function.params) != count):
+        found = ", ".join(f"`{param.name}`" for param in function.params)
+        raise ValueError(
+            f"`{program.name}` has {len(function.params)} parameters ({found}), LowerDistIR left "
+            f"{count}{_ADVICE}"
+        )
+    names = {param.name for param in spec.params}
+    for index, (param, of) in enumerate(zip(function.params, wanted, strict=False)):
+        if _is_renamed(of, param.name, names) or not _fits(param.ty, of.spec):
+            raise ValueError(
+                f"parameter {index} of `{program.name}` is `{param.name}`, {_shown(param.ty)}; "
+                f"LowerDistIR left `{of.name}`, {_local(of.spec)}{_ADVICE}"
+            )
+
+
+def _check_results(function: relax.Function, spec: FunctionSpec, program: Program) -> None:
+    if any(spec.programs_of[device][-1].round != program.round for device in program.device_ids):
+        return  # what it returns goes to its next round
+    returned = list(_leaves(function.ret_ty))
+    wanted = [spec.result_leaves[index] for index in program.results]
+    if len(returned) != len(wanted):
+        raise ValueError(
+            f"`{program.name}` returns {len(returned)} values, LowerDistIR left "
+            f"{len(wanted)}{_ADVICE}"
+        )
+    for index, (ty, of) in enumerate(zip(returned, wanted, strict=True)):
+        if not _fits(ty, of):
+            raise ValueError(
+                f"result {index} of `{program.name}` is {_shown(ty)}, LowerDistIR left "
+                f"{_local(of)}{_ADVICE}"
+            )
+
+
+def _is_renamed(param: ParamSpec, name: str, names: set[str]) -> bool:
+    """Whether a parameter has another name than printing and parsing may have given it.
+
+    Printed, ``fc1.weight`` is ``fc1_weight``, and a name that is taken gets a number.
+    """
+    wanted = _as_identifier(param.name)
+    if _as_identifier(name) == wanted:
+        return False
+    numbered = re.fullmatch(re.escape(wanted) + r"_\d+", _as_identifier(name))
+    return numbered is None or name in names
+
+
+def _as_identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name).lstrip("_")
+
+
+def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:
+    """Whether a local type may be that of a shard; what a type leaves open fits."""
+    if isinstance(spec, TupleSpec):
+        return (
+            isinstance(ty, relax.TupleType)
+            and len(ty.fields) == len(spec.fields)
+            and all(_fits(field, of) for field, of in zip(ty.fields, spec.fields, strict=True))
+        )
+    if isinstance(spec, ShapeSpec):
+        return isinstance(ty, relax.ShapeType)
+    if not isinstance(spec, TensorSpec):
+        return True
+    if not isinstance(ty, relax.TensorType):
+        return isinstance(ty, relax.AnyType)
+    if ty.dtype is not None and spec.dtype and str(ty.dtype.dtype) != spec.dtype:
+        return False
+    if ty.ndim >= 0 and ty.ndim != len(spec.shape):
+        return False
+    if not isinstance(ty.shape, relax.ShapeExpr):
+        return True
+    return all(
+        dim.value == size if isinstance(dim, tvm.tirx.IntImm) else isinstance(size, str)
+        for dim, size in zip(ty.shape.values, _local_shape(spec), strict=True)
+    )
+
+
+def _local_shape(spec: TensorSpec) -> Sequence[int | str]:
+    return [
+        -(-size // parts) if isinstance(size, int) else size
+        for size, parts in zip(spec.shape, spec.parts, strict=True)
+    ]
+
+
+def _leaves(ty: tvm.ir.Type) -> Iterator[tvm.ir.Type]:
+    if isinstance(ty, relax.TupleType):
+        for field in ty.fields:
+            yield from _leaves(field)
+    else:
+        yield ty
+
+
+def _local(spec: Spec) -> str:
+    if not isinstance(spec, TensorSpec):
+        return str(spec)
+    return f"{spec.dtype}[{', '.join(str(size) for size in _local_shape(spec))}]"
+
+
+def _shown(ty: tvm.ir.Type) -> str:
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return str(ty)
+    sizes = (str(getattr(size, "value", size)) for size in ty.shape.values)
+    return f"{ty.dtype}[{', '.join(sizes)}]"

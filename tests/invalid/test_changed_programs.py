@@ -1,0 +1,124 @@
+"""Programs that a user's pass has changed: what the signature says of them is checked."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
+
+
+@I.ir_module
+class Weights:
+    """Two weights of one type, of which a pass may take either for the other."""
+
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 8), "float32"),
+        w0: R.Tensor((8, 8), "float32"),
+        w1: R.Tensor((8, 8), "float32"),
+    ):
+        R.func_attr({"num_input": 1})
+        with R.dataflow():
+            x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+            a = R.matmul(x0, R.permute_dims(w0))
+            b = R.subtract(a, R.matmul(x0, w1))
+            R.output(b)
+        return b
+
+
+@I.ir_module
+class Uneven:
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function
+    def main(x: R.Tensor((7, 8), "float32"), y: R.Tensor((8, 8), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        z = R.exp(x0)
+        return (z, y)
+
+
+def with_params(mod, order):
+    """The module with the parameters of its function in another order."""
+    main = mod["main"]
+    params = [main.params[index] for index in order]
+    changed = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
+    result = mod.clone()
+    result.update_func(mod.get_global_var("main"), changed)
+    return result
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    return dx.lower(Weights)
+
+
+def test_weights_in_another_order_are_refused(lowered):
+    swapped = with_params(lowered, [0, 2, 1])
+    with pytest.raises(ValueError, match=r"parameter 1 of `main` is `w1`.*LowerDistIR left `w0`"):
+        dx.build(swapped)
+
+
+def test_lifted_weights_are_refused(lowered):
+    lifted = relax.transform.LiftTransformParams()(lowered)
+    with pytest.raises(ValueError, match=r"parameter 1 of `main`.*LiftTransformParams, before the"):
+        dx.build(lifted)
+
+
+def test_a_parameter_less_is_refused(lowered):
+    bundled = relax.transform.BundleModelParams()(lowered)
+    with pytest.raises(ValueError, match=r"`main` has 2 parameters .*, LowerDistIR left 3"):
+        dx.build(bundled)
+
+
+def test_another_type_is_refused(lowered):
+    n = lowered["main"].params[0].ty.shape.values[0]
+    bound = relax.transform.BindSymbolicVars({n: tvm.tirx.IntImm("int64", 4)})(lowered)
+    with pytest.raises(
+        ValueError, match=r"parameter 0 of `main` is `x`, float32\[4, 8\].*\[n, 8\]"
+    ):
+        dx.build(bound)
+
+
+def test_a_function_that_is_gone_is_refused(lowered):
+    without = tvm.IRModule({}, attrs=lowered.attrs, global_infos=lowered.global_infos)
+    with pytest.raises(ValueError, match="the module has no function `main`"):
+        dx.build(without)
+
+
+def test_another_result_is_refused(lowered):
+    main = lowered["main"]
+    body = relax.SeqExpr(main.body.blocks, relax.Tuple([main.body.body, main.body.body]))
+    pair = relax.Function(
+        main.params, body, relax.TupleType([main.ret_ty] * 2), main.is_pure, main.attrs
+    )
+    changed = lowered.clone()
+    changed.update_func(lowered.get_global_var("main"), pair)
+    changed = relax.transform.Normalize()(changed)
+    with pytest.raises(ValueError, match=r"`main` returns 2 values, LowerDistIR left 1"):
+        dx.build(changed)
+
+
+def test_names_may_change_as_printing_changes_them():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
+    w = relax.Var("fc.weight", relax.TensorType((8, 8), "float32"))
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
+    mod = dx.annotate(builder.get(), dx.Mesh((2,), ("d",)), {r"fc\.weight": (None, "d")})
+    parsed = tvm.script.from_source(dx.lower(mod).script())
+    assert parsed["main"].params[1].name == "fc_weight"
+    with dx.Session(2) as session:
+        x, w = np.ones((4, 8), "float32"), np.arange(64, dtype="float32").reshape(8, 8)
+        model = session.load(dx.build(parsed), params={"fc.weight": w})
+        np.testing.assert_allclose(model["main"](x).numpy(), x @ w)
+
+
+def test_padded_parameters_in_another_order_are_refused():
+    padded = dx.transform.PadShards()(dx.transform.PropagateSharding()(Uneven))
+    with pytest.raises(ValueError, match=r"`main` has other parameters .* that PadShards padded"):
+        dx.lower(with_params(padded, [1, 0]))
