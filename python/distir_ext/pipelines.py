@@ -61,8 +61,9 @@ def _lower(
             if isinstance(function, relax.Function)
         )
         raise ValueError(
-            f"the module has no sharding annotations (its functions are {names or 'none'}); mark some "
-            "tensors with distir_ext.annotate, a ShardingMutator or R.dist.annotate_sharding first"
+            f"the module has no sharding annotations (its functions are {names or 'none'}); mark "
+            "some tensors with distir_ext.annotate, a ShardingMutator or "
+            "R.dist.annotate_sharding first"
         )
     return lowered
 

@@ -1,0 +1,145 @@
+"""What docs/tvm.md calls a defect of TVM is one: where a test fails, what goes around it can go."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext  # noqa: F401 - passes below meet DTensors
+
+TENSOR = ((4, 4), "float32")
+
+
+def function(make, *types):
+    """A module whose function is one expression of its parameters."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(*type_)) for i, type_ in enumerate(types)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(make(*params))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def in_a_process(program, tmp_path):
+    """The exit status of a program that imports TVM alone."""
+    file = tmp_path / "program.py"  # a file, because TVMScript reads its own source
+    file.write_text(program, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(file)], check=False, capture_output=True, timeout=120
+    ).returncode
+
+
+def test_disco_is_not_imported(tmp_path):
+    assert in_a_process("import tvm\nassert tvm.runtime.disco is not None", tmp_path) == 1
+
+
+BRANCHES = """
+import numpy as np, tvm
+from tvm import relax
+from tvm.script.parser import ir as I, relax as R
+@I.ir_module
+class Branches:
+    @R.function
+    def main(c: R.Tensor((), "bool"), x: R.Tensor((4, 4), "float32")):
+        if c:
+            y = R.exp(R.negative(R.exp(x)))
+        else:
+            y = R.negative(R.exp(R.negative(x)))
+        return y
+machine = relax.VirtualMachine(tvm.compile(Branches, "llvm"), tvm.cpu())
+for c in (True, False):
+    machine["main"](tvm.runtime.tensor(np.array(c)), tvm.runtime.tensor(np.ones((4, 4), "float32")))
+"""
+
+
+def test_memory_plan_of_branches_crashes(tmp_path):
+    assert in_a_process(BRANCHES, tmp_path) < 0
+
+
+@I.ir_module
+class Tuples:
+    @R.function
+    def main(x: R.Tensor((4, 4), "float32")):
+        with R.dataflow():
+            pair = (x, x)
+            nested = (pair, x)
+            first = nested[0]
+            second = first[1]
+            R.output(nested, second)
+        return (nested, second)
+
+
+def test_functions_of_tuples_are_not_fused():
+    prepare = tvm.transform.Sequential(
+        [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps()]
+    )
+    with pytest.raises(tvm.error.InternalError, match="fused"):
+        relax.transform.FuseTIR()(prepare(Tuples))
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("layer_norm", [TENSOR, ((4,), "float32"), ((4,), "float32")]),
+        ("rms_norm", [TENSOR, ((4,), "float32")]),
+        ("gelu", [TENSOR]),
+        ("gelu_tanh", [TENSOR]),
+        ("attention", [((1, 2, 2, 4), "float32")] * 3),
+    ],
+)
+def test_operator_has_no_gradient(name, types):
+    axes = {"axes": [-1]} if name.endswith("norm") else {}
+    mod = function(lambda *args: relax.op.sum(getattr(relax.op.nn, name)(*args, **axes)), *types)
+    with pytest.raises(tvm.error.InternalError, match="FPrimalGradient has not been registered"):
+        relax.transform.Gradient("main")(relax.transform.DecomposeOpsForInference()(mod))
+
+
+def test_bfloat16_layer_norm_is_not_legalised():
+    types = [(shape, "bfloat16") for shape in ((4, 4), (4,), (4,))]
+    mod = function(lambda *args: relax.op.nn.layer_norm(*args, axes=[-1]), *types)
+    with pytest.raises(tvm.error.InternalError, match="only support float32 and float16"):
+        relax.transform.LegalizeOps()(mod)
+
+
+def test_adam_does_not_take_its_dtype():
+    with pytest.raises(ValueError, match="Could not convert"):
+        relax.training.optimizer.Adam(0.1).init([relax.Var("p", relax.TensorType(*TENSOR))])
+
+
+def test_attention_of_grouped_queries_is_wrong():
+    shapes = [(1, 2, 4, 8), (1, 2, 2, 8), (1, 2, 2, 8)]
+    mod = function(relax.op.nn.attention, *((shape, "float32") for shape in shapes))
+    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    query, key = np.zeros(shapes[0], "float32"), np.zeros(shapes[1], "float32")
+    value = np.broadcast_to(np.arange(2, dtype="float32")[:, None], shapes[2]).copy()
+    result = machine["main"](*map(tvm.runtime.tensor, (query, key, value))).numpy()
+    assert not np.allclose(result[0, :, :, 0], [0, 0, 1, 1])
+
+
+def test_fast_math_fails_where_functions_call_each_other():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(*TENSOR))
+    with builder.function("inner", [x]):
+        builder.emit_func_output(builder.emit(relax.op.exp(x)))
+    y = relax.Var("y", relax.TensorType(*TENSOR))
+    with builder.function("main", [y]):
+        inner = builder.get().get_global_var("inner")
+        builder.emit_func_output(builder.emit(relax.Call(inner, [y])))
+    with pytest.raises(AttributeError, match="GlobalVar"):
+        relax.transform.FastMathTransform()(builder.get())
+
+
+def test_page_of_defects_names_existing_tests():
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "tvm.md").read_text("utf-8")
+    named = re.findall(r"`(tests/[\w/.]+)`", page)
+    assert len(named) >= 3
+    assert all((root / name).is_file() for name in named)
