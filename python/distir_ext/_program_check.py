@@ -69,10 +69,11 @@ def _check_params(function: relax.Function, spec: FunctionSpec, program: Program
         )
     names = {param.name for param in spec.params}
     for index, (param, of) in enumerate(zip(function.params, wanted, strict=False)):
-        if _is_renamed(of, param.name, names) or not _fits(param.ty, of.spec):
+        here = _present(of.spec, set(program.device_ids))
+        if _is_renamed(of, param.name, names) or not _fits(param.ty, here):
             raise ValueError(
                 f"parameter {index} of `{program.name}` is `{param.name}`, {_shown(param.ty)}; "
-                f"LowerDistIR left `{of.name}`, {_local(of.spec)}{_ADVICE}"
+                f"LowerDistIR left `{of.name}`, {_local(here)}{_ADVICE}"
             )
 
 
@@ -108,6 +109,21 @@ def _is_renamed(param: ParamSpec, name: str, names: set[str]) -> bool:
 
 def _as_identifier(name: str) -> str:
     return re.sub(r"\W", "_", name).lstrip("_")
+
+
+def _present(spec: Spec, devices: set[int]) -> Spec:
+    """What devices have of a parameter: of a tuple, the fields that lie on them."""
+    if not isinstance(spec, TupleSpec):
+        return spec
+    return TupleSpec(
+        tuple(_present(each, devices) for each in spec.fields if _lies_on(each, devices))
+    )
+
+
+def _lies_on(spec: Spec, devices: set[int]) -> bool:
+    if isinstance(spec, TupleSpec):
+        return not spec.fields or any(_lies_on(each, devices) for each in spec.fields)
+    return not isinstance(spec, TensorSpec) or not devices.isdisjoint(spec.device_ids)
 
 
 def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:

@@ -169,8 +169,11 @@ class FunctionCheck {
       for (const Expr& field : tuple.fields()) CheckArgument(field);
     } else if (auto item = TupleGetItem::Cast(expr); item.defined()) {
       CheckArgument(item.tuple());
-    } else if (SeqExpr::Is(expr) || If::Is(expr) || (Call::Is(expr) && !PrimType::Is(expr.ty()))) {
-      Fail("has an expression within an expression; run relax.transform.Normalize first");
+    } else if (auto call = Call::Cast(expr); call.defined() && !PrimType::Is(call.ty())) {
+      // What is lowered to the virtual machine is no longer in A-normal form.
+      if (has_dtensors_)
+        Fail("has a call within an expression, which relax.transform.Normalize would take apart");
+      CheckCall(call);
     }
   }
 

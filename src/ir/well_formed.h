@@ -26,7 +26,7 @@ namespace ir {
  * \brief Checks the Relax functions of a module:
  * - a variable is bound once, and used only where it is visible; symbolic sizes are left out;
  * - parameters, bound variables and calls have types;
- * - functions are in A-normal form: an argument is no call;
+ * - with DTensors, functions are in A-normal form: an argument is no call;
  * - a function that is called is in the module, and is given as many arguments as it has
  *   parameters;
  * - a dataflow block calls no kernel, no impure function, and no packed function that gives no

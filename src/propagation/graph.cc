@@ -231,6 +231,9 @@ class GraphBuilder {
       }
       return it->second;
     }
+    DISTIR_REQUIRE(!ir::Call::Is(expr) || CountTensors(expr.ty()) == 0, ValueError)
+        << "`" << graph_.name << "` has a call within another expression; run "
+        << "relax.transform.Normalize before PropagateSharding";
     return {};
   }
 

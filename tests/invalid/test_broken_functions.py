@@ -86,10 +86,6 @@ CASES = {
         lambda main: exp(inside_of_branch(main)),
         r"`last` in `main` uses `a`, which is not defined there",
     ),
-    "a call within a call": (
-        lambda main: exp(exp(result_of(main))),
-        r"`last` in `main` has an expression within an expression; run relax.transform.Normalize",
-    ),
     "a call without a type": (
         lambda main: tvm.ir.Call(tvm.ir.Op.get("relax.exp"), [result_of(main)]),
         r"`last` in `main` has no type",
@@ -160,6 +156,23 @@ def test_parameter_that_is_a_function_is_refused():
     lazy = relax.transform.LazySetOutput()(Good)
     with pytest.raises(ValueError, match="parameter `fset_output` of `main` is a function"):
         dx.transform.PropagateSharding()(lazy)
+
+
+def test_call_within_a_call_is_refused():
+    nested = ending_with(lambda main: exp(exp(result_of(main))))
+    with pytest.raises(ValueError, match=r"`main` has a call within .* run relax.transform.Normal"):
+        dx.transform.PropagateSharding()(nested)
+    assert dx.lower(relax.transform.Normalize()(nested))
+    propagated = dx.transform.PropagateSharding()(Good)
+    ty = propagated["main"].ret_ty
+
+    def twice(main):
+        inner = tvm.ir.Call(tvm.ir.Op.get("relax.exp"), [result_of(main)])
+        relax.expr._update_type(inner, ty)
+        return exp(inner)
+
+    with pytest.raises(ValueError, match=r"PadShards: `last` in `main` has a call within"):
+        dx.transform.PadShards()(ending_with(twice, propagated))
 
 
 def test_values_that_end_early_are_refused():
