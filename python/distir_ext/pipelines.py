@@ -169,6 +169,8 @@ def _with_signature_function(mod: tvm.IRModule, text: str) -> tvm.IRModule:
         builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))
     function = builder.get()[_SIGNATURE_FUNCTION]
     # Stages have no dataflow blocks, since they send; what lies between sends gets them for fusion.
-    result = relax.transform.ConvertToDataflow()(mod)
+    # ConvertToDataflow alone looks through tuples after it has chosen what leaves a block.
+    convert = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
+    result = tvm.transform.Sequential(convert)(mod)
     result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), function)
     return result

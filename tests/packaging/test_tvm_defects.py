@@ -124,6 +124,28 @@ def test_attention_of_grouped_queries_is_wrong():
     assert not np.allclose(result[0, :, :, 0], [0, 0, 1, 1])
 
 
+@I.ir_module
+class TupleBeforeBranch:
+    @R.function
+    def main(x: R.Tensor((4, 4), "float32"), c: R.Tensor((), "bool")):
+        y = R.exp(x)
+        pair = (x, y)
+        if c:
+            a = pair[1]
+            z = R.exp(a)
+        else:
+            z = R.negative(x)
+        return z
+
+
+def test_convert_to_dataflow_lets_variables_out_of_their_block():
+    convert = relax.transform.ConvertToDataflow(min_size=1)
+    broken = convert(TupleBeforeBranch)
+    assert not relax.analysis.check_well_formed(broken)
+    canonical = relax.transform.CanonicalizeBindings()(TupleBeforeBranch)
+    assert relax.analysis.check_well_formed(convert(canonical))
+
+
 def test_fast_math_fails_where_functions_call_each_other():
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(*TENSOR))
