@@ -2,6 +2,10 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
 #include "ir/build.h"
 
 namespace distir {
@@ -15,6 +19,15 @@ const GlobalFunction kFloorMod("prim._OpFloorMod");
 const GlobalFunction kAnalyzer("sym.Analyzer");
 const GlobalFunction kSimplify("sym.AnalyzerSimplify");
 const GlobalFunction kCanProveEqual("sym.AnalyzerCanProveEqual");
+const GlobalFunction kCanProve("sym.AnalyzerCanProve");
+const GlobalFunction kBind("sym.AnalyzerBind");
+const GlobalFunction kRange("ir.Range_from_min_extent");
+const GlobalFunction kLess("prim._OpLT");
+const GlobalFunction kGreaterOrEqual("prim._OpGE");
+const GlobalFunction kBoundUpdate("sym.AnalyzerConstIntBoundUpdate");
+const GlobalFunction kConstIntBound("sym.ConstIntBound");
+// ProofStrength of TVM: the second one takes longer.
+constexpr int kStrengths[] = {0, 1};
 
 // Sizes are read so often that counting references to what holds them shows.
 const Field<ffi::Array<Expr>> kShapeValues("relax.expr.ShapeExpr", "values");
@@ -34,6 +47,8 @@ struct BinaryNode {
 const BinaryNode kBinaryNodes[] = {{"prim.Add"},      {"prim.Sub"}, {"prim.Mul"},
                                    {"prim.Div"},      {"prim.Mod"}, {"prim.FloorDiv"},
                                    {"prim.FloorMod"}, {"prim.Min"}, {"prim.Max"}};
+constexpr int kFloorDivIndex = 5;
+constexpr int kFloorModIndex = 6;
 
 const Node kNoSpan;
 
@@ -126,6 +141,41 @@ Expr Product(const std::vector<Expr>& dims) {
     }
   }
   return product.defined() ? Multiply(product, constant) : MakeInt(constant);
+}
+
+IndexProofs::IndexProofs() : analyzer_(kAnalyzer()) {}
+
+void IndexProofs::BindSize(const Var& var) {
+  kBoundUpdate(analyzer_, var, kConstIntBound(1, std::numeric_limits<int64_t>::max()),
+               /*allow_override=*/true);
+}
+
+void IndexProofs::Bind(const Var& var, const Expr& min, const Expr& extent) {
+  kBind(analyzer_, var, kRange(min, extent, kNoSpan), /*allow_override=*/true);
+}
+
+bool IndexProofs::Holds(const Expr& claim) {
+  return std::any_of(std::begin(kStrengths), std::end(kStrengths), [&](int strength) {
+    return kCanProve(analyzer_, claim, strength).cast<bool>();
+  });
+}
+
+bool IndexProofs::IsWithin(const Expr& index, const Expr& size) {
+  return Holds(kGreaterOrEqual(index, MakeInt(0), kNoSpan).cast<Expr>()) && IsBelow(index, size);
+}
+
+// TVM's analysis knows little of quotients and remainders by symbolic sizes.
+bool IndexProofs::IsBelow(const Expr& index, const Expr& size) {
+  if (Holds(kLess(index, size, kNoSpan).cast<Expr>())) return true;
+  const Expr simple = kSimplify(analyzer_, index, 2).cast<Expr>();
+  const BinaryNode* node = FindBinary(simple);
+  if (node != &kBinaryNodes[kFloorDivIndex] && node != &kBinaryNodes[kFloorModIndex]) return false;
+  const Expr& a = node->a(simple);
+  const Expr& b = node->b(simple);
+  if (!Holds(kLess(MakeInt(0), b, kNoSpan).cast<Expr>())) return false;
+  if (node == &kBinaryNodes[kFloorDivIndex]) return IsBelow(a, kMul(size, b, kNoSpan).cast<Expr>());
+  // 0 <= a % b <= a.
+  return IsWithin(a, size);
 }
 
 Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& replace) {

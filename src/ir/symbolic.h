@@ -34,6 +34,24 @@ bool SameDim(const Expr& a, const Expr& b);
 /*! \brief The product of dimensions. */
 Expr Product(const std::vector<Expr>& dims);
 
+/*! \brief Proves where indices lie, from the ranges of their variables. */
+class IndexProofs {
+ public:
+  IndexProofs();
+  /*! \brief States that a variable is a size that is not 0. */
+  void BindSize(const Var& var);
+  /*! \brief States that a variable runs from `min` over `extent` values. */
+  void Bind(const Var& var, const Expr& min, const Expr& extent);
+  /*! \brief Whether 0 <= index < size is proven. */
+  bool IsWithin(const Expr& index, const Expr& size);
+
+ private:
+  bool Holds(const Expr& claim);
+  bool IsBelow(const Expr& index, const Expr& size);
+
+  ffi::Any analyzer_;
+};
+
 /*! \brief Replaces symbolic variables; `replace` returns null to keep one. The result is
  * simplified. */
 Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& replace);

@@ -263,13 +263,16 @@ Expr DivideExtent(const Expr& extent, int64_t shards) {
   return Simplify(kFloorDiv(extent, MakeIntLike(shards, extent), kNoSpan).cast<Expr>());
 }
 
-Var MakeBufferLike(const Var& buffer, const ffi::Array<Expr>& shape) {
+void KernelEdit::Reshape(const Var& buffer, const ffi::Array<Expr>& shape,
+                         std::vector<bool> resized_dims) {
   const Type& type = buffer.ty();
   Type reshaped = kBufferType(kStorageScope(type), kElementType(type), shape, kStrides(type),
                               kElemOffset(type), kDataAlignment(type), kOffsetFactor(type),
                               kLayout(type), kAllocatedAddr(type), kNoSpan)
                       .cast<Type>();
-  return kVar(buffer.name(), reshaped, kNoSpan).cast<Var>();
+  Var var = kVar(buffer.name(), reshaped, kNoSpan).cast<Var>();
+  variables.emplace(buffer.get(), var);
+  resized.emplace(var.get(), std::move(resized_dims));
 }
 
 namespace {
@@ -333,9 +336,12 @@ PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node
   };
   PrimFunc edited =
       kStructuralMap(function, callbacks, ffi::Array<ffi::Any>(), kPreorder).cast<PrimFunc>();
-  PrimFunc renamed = kPrimFunc(edited.params(), edited.body(), kReturnType(edited), attrs, kNoSpan)
-                         .cast<PrimFunc>();
-  return kRenewDefs(renamed).cast<PrimFunc>();
+  return kPrimFunc(edited.params(), edited.body(), kReturnType(edited), attrs, kNoSpan)
+      .cast<PrimFunc>();
+}
+
+PrimFunc RenewDefinitions(const PrimFunc& function) {
+  return kRenewDefs(function).cast<PrimFunc>();
 }
 
 }  // namespace ir

@@ -172,21 +172,25 @@ Expr DivideExtent(const Expr& extent, int64_t shards);
 
 // ---- edits
 
-/*! \brief A variable for a buffer of the same name and kind but another shape. */
-Var MakeBufferLike(const Var& buffer, const ffi::Array<Expr>& shape);
-
 struct KernelEdit {
   /*! \brief What variables become: buffers of other shapes, symbolic sizes in terms of others. */
   std::unordered_map<const ffi::Object*, Expr> variables;
   /*! \brief New extents of loops and block iterators, by their variable. */
   std::unordered_map<const ffi::Object*, Expr> extents;
+  /*! \brief Of each buffer of another size, by its new variable: which dimensions are. */
+  std::unordered_map<const ffi::Object*, std::vector<bool>> resized;
+  /*! \brief Gives a buffer this shape. */
+  void Reshape(const Var& buffer, const ffi::Array<Expr>& shape, std::vector<bool> resized_dims);
 };
 
 /*!
- * \brief A copy of a kernel with the edit applied and all definitions fresh. Regions that spanned a
- * whole dimension of a buffer span its new size.
+ * \brief A copy of a kernel with the edit applied; what the edit does not replace is still the same
+ * object. Regions that spanned a whole dimension of a buffer span its new size.
  */
 PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node& attrs);
+/*! \brief The function with all definitions fresh, so that it can stand beside the one that it was
+ * made from. */
+PrimFunc RenewDefinitions(const PrimFunc& function);
 
 }  // namespace ir
 }  // namespace distir

@@ -1,15 +1,17 @@
 #include "lower/local_kernel.h"
 
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_set>
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "lower/stated_cut.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
+#include "rules/tir_edit.h"
 #include "rules/user_rules.h"
 #include "support/error.h"
 
@@ -34,9 +36,9 @@ std::string KernelName(const ir::Call& call) {
 
 class KernelLocalizer {
  public:
-  KernelLocalizer(const std::string& name, const rules::KernelRule& kernel,
+  KernelLocalizer(const std::string& what, const rules::KernelRule& kernel,
                   const std::vector<int64_t>& shards)
-      : name_(name), kernel_(kernel), shards_(shards) {}
+      : what_(what), kernel_(kernel), shards_(shards) {}
 
   ir::PrimFunc Run() {
     SplitSymbols();
@@ -48,8 +50,10 @@ class KernelLocalizer {
       int64_t parts = PartsOf(factors);
       if (parts > 1) edit_.extents[variable] = LocalSize(kernel_.extents.at(variable), parts);
     }
-    return ir::EditKernel(kernel_.function, edit_,
-                          ir::WithAttr(kernel_.function.attrs(), "global_symbol", ffi::Any()));
+    // A rule that was stated is of the global sizes.
+    ir::Node attrs = ir::WithAttr(kernel_.function.attrs(), "global_symbol", ffi::Any());
+    attrs = ir::WithAttr(attrs, rules::kRuleAttribute, ffi::Any());
+    return rules::EditChecked(what_, kernel_.function, edit_, attrs);
   }
 
  private:
@@ -86,8 +90,8 @@ class KernelLocalizer {
         continue;
       for (const auto& [other, other_parts] : seen) {
         if (!other.same_as(size) || all % other_parts == 0) continue;
-        TVM_FFI_THROW(ValueError) << "kernel `" << name_ << "`: size `" << size.name() << "` is in "
-                                  << all << " shards in one buffer and " << other_parts
+        TVM_FFI_THROW(ValueError) << what_ << ": size `" << size.name() << "` is in " << all
+                                  << " shards in one buffer and " << other_parts
                                   << " in another; redistribute one of them";
       }
       ir::Var local = ir::MakeVar(size.name(), size.ty(), false);
@@ -107,15 +111,18 @@ class KernelLocalizer {
     const rules::TensorFactors& factors = kernel_.buffers.at(buffer.get());
     ffi::Array<ir::Expr> shape;
     bool changed = false;
+    std::vector<bool> is_cut;
     auto type = ir::BufferType::Cast(buffer.ty());
     for (size_t d = 0; d < factors.size(); ++d) {
-      shape.push_back(LocalSize(type.shape()[d], PartsOf(factors[d])));
+      int64_t parts = PartsOf(factors[d]);
+      shape.push_back(LocalSize(type.shape()[d], parts));
       changed = changed || !shape.back().same_as(type.shape()[d]);
+      is_cut.push_back(parts > 1);
     }
-    if (changed) edit_.variables.emplace(buffer.get(), ir::MakeBufferLike(buffer, shape));
+    if (changed) edit_.Reshape(buffer, shape, std::move(is_cut));
   }
 
-  const std::string& name_;
+  const std::string& what_;
   const rules::KernelRule& kernel_;
   const std::vector<int64_t>& shards_;
   ir::KernelEdit edit_;
@@ -123,17 +130,17 @@ class KernelLocalizer {
 
 }  // namespace
 
-ir::PrimFunc MakeLocalKernel(const std::string& name, const rules::KernelRule& kernel,
+ir::PrimFunc MakeLocalKernel(const std::string& what, const rules::KernelRule& kernel,
                              const std::vector<int64_t>& shards) {
-  return KernelLocalizer(name, kernel, shards).Run();
+  return KernelLocalizer(what, kernel, shards).Run();
 }
 
 namespace {
 
 /*! \brief Of each dimension of a kernel's parameters that are tensors, in how many parts it is. */
-std::vector<std::vector<int64_t>> PartsOfDims(const ir::Call& call, const rules::FactorRule& rule,
-                                              const std::vector<int64_t>& shards) {
-  std::vector<std::vector<int64_t>> parts;
+PartsOfDims PartsOf(const ir::Call& call, const rules::FactorRule& rule,
+                    const std::vector<int64_t>& shards) {
+  PartsOfDims parts;
   auto add = [&](const rules::TensorFactors& tensor) {
     parts.emplace_back();
     for (const rules::FactorList& dim : tensor) {
@@ -149,48 +156,6 @@ std::vector<std::vector<int64_t>> PartsOfDims(const ir::Call& call, const rules:
     if (params[r] >= rule.operands.size()) add(rule.results[r]);
   }
   return parts;
-}
-
-/*!
- * \brief From the parts of a stated rule's dimensions to those of the factors that the kernel's
- * index maps have; empty where the kernel runs on any size of what is sharded, and so stays as it
- * is.
- */
-std::vector<int64_t> ShardsOfIndexMaps(const std::string& name, const rules::KernelRule& kernel,
-                                       const std::vector<std::vector<int64_t>>& parts) {
-  std::vector<int64_t> shards(kernel.factors.size(), 0);
-  bool any_fixed = false;
-  size_t tensor = 0;
-  for (const ir::Var& param : kernel.function.params()) {
-    auto type = ir::BufferType::Cast(param.ty());
-    if (!type.defined()) continue;
-    for (size_t d = 0; d < parts[tensor].size(); ++d) {
-      bool is_fixed = parts[tensor][d] > 1 && ir::StaticDim(type.shape()[d]) >= 0;
-      any_fixed = any_fixed || is_fixed;
-      std::string place = "dimension " + std::to_string(d) + " of `" + param.name() + "`";
-      DISTIR_REQUIRE(!is_fixed || kernel.failure.empty(), ValueError)
-          << "kernel `" << name << "`: its stated rule shards " << place
-          << ", whose size is fixed, "
-          << "and the kernel cannot be cut (" << kernel.failure << "); give it a symbolic size";
-      if (!kernel.failure.empty()) continue;
-      const rules::FactorList& factors = kernel.buffers.at(param.get())[d];
-      int64_t rest = parts[tensor][d];  // major factors are cut first
-      for (int factor : factors) {
-        int64_t size = kernel.factors[factor].size;
-        int64_t wanted = size < 0 ? rest : std::gcd(rest, size);
-        rest /= wanted;
-        int64_t& known = shards[factor];
-        DISTIR_REQUIRE(known == 0 || known == wanted, ValueError)
-            << "kernel `" << name << "`: its stated rule puts " << place << " in " << wanted
-            << " parts, but its index maps tie that dimension to one in " << known;
-        known = wanted;
-      }
-    }
-    ++tensor;
-  }
-  if (!any_fixed) return {};
-  for (int64_t& count : shards) count = std::max<int64_t>(count, 1);
-  return shards;
 }
 
 }  // namespace
@@ -249,19 +214,41 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
       std::all_of(shards.begin(), shards.end(), [](int64_t count) { return count == 1; });
   if (is_whole) return callee;
   const rules::KernelRule& kernel = *table_.Find(call);
-  if (rules::StatedRule(KernelName(call), kernel.function)) {
-    shards = ShardsOfIndexMaps(KernelName(call), kernel, PartsOfDims(call, rule, shards));
+  const std::string name = KernelName(call);
+  std::string what = "kernel `" + name + "` by its rule ";
+  if (auto stated = rules::StatedRule(name, kernel.function)) {
+    what += "\"" + stated->text + "\"";
+    shards = CutByStatedRule(what, kernel, PartsOf(call, rule, shards));
     if (shards.empty()) return callee;
+  } else {
+    what += rules::Describe(kernel);
   }
   auto key = std::make_pair(static_cast<const ffi::Object*>(kernel.function.get()), shards);
   auto found = made_.find(key);
   if (found == made_.end()) {
-    std::string name = KernelName(call);
-    ir::PrimFunc local = MakeLocalKernel(name, kernel, shards);
+    ir::PrimFunc local = MakeLocalKernel(what, kernel, shards);
     found = made_.emplace(key, add_(name + "_local", local)).first;
   }
   return found->second;
 }
+
+namespace {
+
+// For tests: the cut that a rule may ask for, or one that none should.
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def(
+      "distir.lower.LocalKernel",
+      [](const ffi::String& what, const ir::PrimFunc& function, const ffi::Array<int64_t>& shards) {
+        const rules::KernelRule kernel = rules::DeriveKernelRule(function);
+        DISTIR_REQUIRE(kernel.failure.empty(), ValueError)
+            << std::string(what) << ": " << kernel.failure;
+        std::vector<int64_t> parts(kernel.factors.size(), 1);
+        for (size_t f = 0; f < parts.size() && f < shards.size(); ++f) parts[f] = shards[f];
+        return MakeLocalKernel(what, kernel, parts);
+      });
+}
+
+}  // namespace
 
 }  // namespace lower
 }  // namespace distir

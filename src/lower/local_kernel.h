@@ -60,10 +60,11 @@ class LocalKernels {
 
 /*!
  * \brief The copy of a kernel whose factor f is in shards[f] parts.
+ * \param what The kernel and its rule, for messages.
  * \throws ValueError when a symbolic size is in different numbers of shards that do not divide each
- * other.
+ * other, or the copy is not proven to stay within its buffers.
  */
-ir::PrimFunc MakeLocalKernel(const std::string& name, const rules::KernelRule& kernel,
+ir::PrimFunc MakeLocalKernel(const std::string& what, const rules::KernelRule& kernel,
                              const std::vector<int64_t>& shards);
 
 }  // namespace lower

@@ -1,7 +1,10 @@
 #include "padding/padded_kernel.h"
 
+#include <algorithm>
+
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "rules/tir_edit.h"
 
 namespace distir {
 namespace padding {
@@ -22,18 +25,20 @@ ir::Expr PaddedExtent(const ir::Expr& extent, const rules::FactorList& factors,
   return changed ? ir::MakeIntLike(size, extent) : extent;
 }
 
-ir::PrimFunc MakePadded(const rules::KernelRule& kernel, const FactorExtents& extents) {
+ir::PrimFunc MakePadded(const std::string& name, const rules::KernelRule& kernel,
+                        const FactorExtents& extents) {
   ir::KernelEdit edit;
   auto reshape = [&](const ir::Var& buffer) {
     auto found = kernel.buffers.find(buffer.get());
     if (found == kernel.buffers.end()) return;
     ffi::Array<ir::Expr> shape;
-    bool changed = false;
+    std::vector<bool> changed;
     for (const ir::Expr& size : ir::BufferType::Cast(buffer.ty()).shape()) {
       shape.push_back(PaddedExtent(size, found->second[shape.size()], kernel, extents));
-      changed = changed || !shape.back().same_as(size);
+      changed.push_back(!shape.back().same_as(size));
     }
-    if (changed) edit.variables.emplace(buffer.get(), ir::MakeBufferLike(buffer, shape));
+    if (std::count(changed.begin(), changed.end(), true) > 0)
+      edit.Reshape(buffer, shape, std::move(changed));
   };
   for (const ir::Var& param : kernel.function.params()) reshape(param);
   for (const ir::Var& buffer : kernel.intermediates) reshape(buffer);
@@ -42,8 +47,9 @@ ir::PrimFunc MakePadded(const rules::KernelRule& kernel, const FactorExtents& ex
     ir::Expr padded = PaddedExtent(extent, factors, kernel, extents);
     if (!padded.same_as(extent)) edit.extents[variable] = padded;
   }
-  return ir::EditKernel(kernel.function, edit,
-                        ir::WithAttr(kernel.function.attrs(), "global_symbol", ffi::Any()));
+  const std::string what = "kernel `" + name + "` padded by its rule " + rules::Describe(kernel);
+  return rules::EditChecked(what, kernel.function, edit,
+                            ir::WithAttr(kernel.function.attrs(), "global_symbol", ffi::Any()));
 }
 
 }  // namespace
@@ -65,7 +71,7 @@ ir::GlobalVar PaddedKernels::Padded(const ir::GlobalVar& name, const rules::Kern
   std::string fresh = std::string(name.name()) + "_padded";
   for (int suffix = 1; !names_.insert(fresh).second; ++suffix)
     fresh = std::string(name.name()) + "_padded_" + std::to_string(suffix);
-  ir::PrimFunc padded = MakePadded(kernel, changed);
+  ir::PrimFunc padded = MakePadded(name.name(), kernel, changed);
   known->second = ir::MakeGlobalVar(fresh);
   ir::SetType(known->second, padded.ty());
   made_.emplace_back(known->second, padded);

@@ -1,5 +1,6 @@
 #include "rules/tir_digits.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <map>
@@ -10,6 +11,8 @@ namespace distir {
 namespace rules {
 
 namespace {
+
+constexpr const char* kNoFit = "it is split in ways that do not fit each other";
 
 /*! \brief The representative of a set; halves paths on the way. */
 int Find(std::vector<int>* parents, int index) {
@@ -51,7 +54,16 @@ void DigitTable::Link(int range, int64_t low, int other, int64_t other_low, int6
   links_.push_back(link);
 }
 
-void DigitTable::Pin(int range) { ranges_[range].pinned = true; }
+void DigitTable::Pin(int range, int64_t low, int64_t extent) {
+  int64_t high = extent < 0 ? EndOf(range) : low * extent;
+  Cut(range, low);
+  Cut(range, high);
+  ranges_[range].pinned.emplace_back(low, high);
+}
+
+void DigitTable::Break(int range, const std::string& why) {
+  if (ranges_[range].broken.empty()) ranges_[range].broken = why;
+}
 
 bool DigitTable::Cut(int range, int64_t place) {
   RangeState& state = ranges_[range];
@@ -60,8 +72,8 @@ bool DigitTable::Cut(int range, int64_t place) {
   bool fits = next != state.cuts.end() && next != state.cuts.begin() &&
               (*next == kUnbounded || *next % place == 0) && place % *std::prev(next) == 0;
   if (!fits) {
-    bool changed = !state.pinned;
-    state.pinned = true;
+    bool changed = state.broken.empty();
+    Break(range, kNoFit);
     return changed;
   }
   state.cuts.insert(place);
@@ -91,31 +103,37 @@ void DigitTable::Solve() {
   std::vector<std::map<int64_t, int>> pieces(ranges_.size());  // by lower end
   std::vector<int64_t> sizes;
   std::vector<bool> pinned;
+  std::vector<std::string> broken;  // why
   for (std::size_t r = 0; r < ranges_.size(); ++r) {
     const RangeState& range = ranges_[r];
     for (auto low = range.cuts.begin(); std::next(low) != range.cuts.end(); ++low) {
       pieces[r][*low] = static_cast<int>(sizes.size());
       int64_t high = *std::next(low);
       sizes.push_back(high == kUnbounded ? -1 : high / *low);
-      pinned.push_back(range.pinned);
+      pinned.push_back(std::any_of(range.pinned.begin(), range.pinned.end(), [&](const auto& part) {
+        return part.first <= *low && *low < part.second;
+      }));
+      broken.push_back(range.broken);
     }
   }
   std::vector<int> parents(sizes.size());
   std::iota(parents.begin(), parents.end(), 0);
   for (const LinkState& link : links_) {
-    bool has_broken_side = ranges_[link.range[0]].pinned || ranges_[link.range[1]].pinned;
+    const std::string& broken_side = ranges_[link.range[0]].broken.empty()
+                                         ? ranges_[link.range[1]].broken
+                                         : ranges_[link.range[0]].broken;
     for (int side : {0, 1}) {
       std::map<int64_t, int>& own = pieces[link.range[side]];
       std::map<int64_t, int>& other = pieces[link.range[1 - side]];
       for (auto it = own.lower_bound(link.low[side]); it != own.end(); ++it) {
         if (link.high[side] != kUnbounded && it->first >= link.high[side]) break;
-        if (has_broken_side) {
-          pinned[it->second] = true;
+        if (!broken_side.empty()) {
+          broken[it->second] = broken_side;
           continue;
         }
         auto match = other.find(Scale(it->first, link.low[side], link.low[1 - side]));
         if (match == other.end()) {
-          pinned[it->second] = true;
+          broken[it->second] = kNoFit;
           continue;
         }
         parents[Find(&parents, it->second)] = Find(&parents, match->second);
@@ -133,11 +151,13 @@ void DigitTable::Solve() {
       if (inserted) {
         class_sizes_.push_back(sizes[it->second]);
         class_pinned_.push_back(false);
+        class_broken_.emplace_back();
       }
       int index = entry->second;
       // Pieces of one class have one size; anything else is a mismatch of ends.
-      if (pinned[it->second] || class_sizes_[index] != sizes[it->second])
-        class_pinned_[index] = true;
+      if (class_sizes_[index] != sizes[it->second]) broken[it->second] = kNoFit;
+      if (class_broken_[index].empty()) class_broken_[index] = broken[it->second];
+      if (pinned[it->second] || !broken[it->second].empty()) class_pinned_[index] = true;
       range.classes.push_back(index);
     }
   }

@@ -12,6 +12,10 @@
  * in [1, 8) is j. Solved: in = [i, j], two classes of sizes 4 and 8.
  *
  * A range of symbolic size is one piece above its largest constant cut; kUnbounded is its end.
+ *
+ * A *pinned* piece has to be whole on every device, for instance since its number is used as a
+ * value. Of a *broken* one it is not known which pieces of other ranges are the same, so it is
+ * pinned and in no class with them.
  */
 #ifndef DISTIR_RULES_TIR_DIGITS_H_
 #define DISTIR_RULES_TIR_DIGITS_H_
@@ -20,6 +24,8 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace distir {
@@ -38,9 +44,10 @@ class DigitTable {
   /*! \brief States that part [low, low * extent) of one range is part [other_low, ..) of another;
    * an extent of kUnbounded reaches to the ends of both, which must be symbolic. */
   void Link(int range, int64_t low, int other, int64_t other_low, int64_t extent);
-  /*! \brief Nothing is known about where the digits of this range go: all its classes are pinned.
-   */
-  void Pin(int range);
+  /*! \brief Pins part [low, low * extent) of a range; an extent below 0 reaches to its end. */
+  void Pin(int range, int64_t low = 1, int64_t extent = -1);
+  /*! \brief Nothing is known about where the digits of this range go, for this reason. */
+  void Break(int range, const std::string& why);
 
   /*! \brief Cuts and joins; afterwards nothing may be added but pins of classes. */
   void Solve();
@@ -51,12 +58,15 @@ class DigitTable {
   int64_t ClassSize(int index) const { return class_sizes_[index]; }
   bool IsPinned(int index) const { return class_pinned_[index]; }
   void PinClass(int index) { class_pinned_[index] = true; }
+  /*! \brief Why a class has broken pieces, empty if it has none. */
+  const std::string& WhyBroken(int index) const { return class_broken_[index]; }
 
  private:
   struct RangeState {
     int64_t size;
-    bool pinned = false;
-    std::set<int64_t> cuts;  // place values, with 1 and the end
+    std::string broken;                               // why, empty: it is not
+    std::vector<std::pair<int64_t, int64_t>> pinned;  // parts, by place value
+    std::set<int64_t> cuts;                           // place values, with 1 and the end
     std::vector<int> classes;
   };
   struct LinkState {
@@ -65,7 +75,7 @@ class DigitTable {
     int64_t high[2];
   };
 
-  /*! \brief Adds a cut; pins the range when the cut does not divide evenly. */
+  /*! \brief Adds a cut; breaks the range when the cut does not divide evenly. */
   bool Cut(int range, int64_t place);
   bool SpreadCuts(const LinkState& link, int from);
 
@@ -73,6 +83,7 @@ class DigitTable {
   std::vector<LinkState> links_;
   std::vector<int64_t> class_sizes_;
   std::vector<bool> class_pinned_;
+  std::vector<std::string> class_broken_;
 };
 
 }  // namespace rules

@@ -49,12 +49,14 @@ mesh::Reduction ReductionOf(ir::BinaryKind kind) {
   }
 }
 
+bool IsDivision(const ir::BinaryExpr& binary) {
+  return binary.kind() == ir::BinaryKind::kFloorDiv || binary.kind() == ir::BinaryKind::kFloorMod;
+}
+
 /*! \brief Whether an index has a quotient or a remainder. */
 bool HasDivision(const ir::Expr& index) {
   ir::BinaryExpr binary = ir::BinaryExpr::Cast(index);
-  if (binary.defined() &&
-      (binary.kind() == ir::BinaryKind::kFloorDiv || binary.kind() == ir::BinaryKind::kFloorMod))
-    return true;
+  if (binary.defined() && IsDivision(binary)) return true;
   bool any = false;
   ir::VisitOperands(index, [&any](const ir::Expr& operand) { any = any || HasDivision(operand); });
   return any;
@@ -126,6 +128,7 @@ class KernelReader {
     int range = kernel_.digits.AddRange(ir::StaticDim(extent));
     kernel_.iterators[var.get()] = range;
     kernel_.extents[var.get()] = extent;
+    kernel_.iterator_order.push_back(var);
     sizes_.resize(range + 1);
     sizes_[range] = extent;
     return range;
@@ -167,7 +170,9 @@ class KernelReader {
   void VisitLoop(const ir::For& loop) {
     VisitExtent(loop.extent());
     int range = AddIterator(loop.loop_var(), loop.extent());
-    if (!loop.IsPlain() && !IsGridLoop(loop, range)) kernel_.digits.Pin(range);
+    if (!loop.IsPlain() && !IsGridLoop(loop, range))
+      kernel_.digits.Break(range, "loop `" + loop.loop_var().name() +
+                                      "` is bound to a thread, or does not count 0, 1, ..");
     loops_.push_back(range);
     iterators_.push_back(range);
     Visit(loop.body());
@@ -181,7 +186,7 @@ class KernelReader {
     std::string tag = loop.ThreadTag();
     if (tag.rfind("blockIdx", 0) != 0) return false;
     auto [first, is_first] = grid_.emplace(tag, range);
-    if (!is_first) kernel_.digits.Pin(first->second);
+    if (!is_first) kernel_.digits.Break(first->second, "several loops are bound to " + tag);
     return is_first;
   }
 
@@ -207,9 +212,11 @@ class KernelReader {
       // The value is in terms of outer iterators: read it before this one is known.
       std::optional<DigitSum> digits = ReadIndexOf(value);
       int range = AddIterator(iterator.var(), iterator.dom().extent());
-      Connect(range, value, digits);
+      Connect(range, iterator.var(), -1, value, digits);
+      bindings_[iterator.var().get()] = value;
       if (ir::StaticDim(iterator.dom().min()) != 0 || iterator.kind() == ir::IteratorKind::kOther)
-        kernel_.digits.Pin(range);
+        kernel_.digits.Break(range, "block iterator `" + iterator.var().name() +
+                                        "` is neither parallel nor a reduction from 0");
       iterators.push_back(range);
       if (iterator.kind() == ir::IteratorKind::kReduction) reductions.push_back(range);
     }
@@ -245,21 +252,23 @@ class KernelReader {
       const ir::Range& part = region.region()[d];
       int dim = dims->second[d];
       if (ir::StaticDim(part.extent()) == 1) {
-        Connect(dim, part.min(), ReadIndexOf(part.min()));
+        Connect(dim, region.source(), static_cast<int>(d), part.min(), ReadIndexOf(part.min()));
         continue;
       }
       bool is_whole = ir::StaticDim(part.min()) == 0 && ir::SameDim(part.extent(), sizes_[dim]);
       if (is_whole) continue;
-      kernel_.digits.Pin(dim);
-      VisitValue(part.min());
-      VisitValue(part.extent());
+      const std::string why =
+          "a block reads or writes `" + region.source().name() + "` in parts of several elements";
+      kernel_.digits.Break(dim, why);
+      VisitUnread(part.min(), why);
+      VisitUnread(part.extent(), why);
     }
   }
 
   void VisitStore(const ir::BufferStore& store) {
     auto dims = kernel_.buffers.find(store.buffer().get());
     if (dims == kernel_.buffers.end()) return Fail("it writes an unknown buffer");
-    VisitAccess(dims->second, store.indices());
+    VisitAccess(store.buffer(), dims->second, store.indices());
     for (const ir::Expr& index : store.indices()) {
       if (!LoadedBuffers(index).empty()) MarkConsumed(index);
     }
@@ -326,7 +335,7 @@ class KernelReader {
     if (auto load = ir::TensorLoad::Cast(value); load.defined()) {
       auto dims = kernel_.buffers.find(load.source().get());
       if (dims == kernel_.buffers.end()) return Fail("it reads an unknown buffer");
-      VisitAccess(dims->second, load.indices());
+      VisitAccess(ir::Var::Cast(load.source()), dims->second, load.indices());
       return;
     }
     if (auto var = ir::Var::Cast(value); var.defined()) {
@@ -335,6 +344,7 @@ class KernelReader {
       if (it != kernel_.iterators.end()) kernel_.digits.Pin(it->second);
       return;
     }
+    if (PinDigitsOf(value)) return;
     if (MayDivideByZero(value)) kernel_.takes_any_element = false;
     if (!ir::VisitOperands(value, [this](const ir::Expr& operand) { VisitValue(operand); })) {
       Fail(std::string("it has an expression of kind ") + std::string(value->GetTypeKey()) +
@@ -342,12 +352,38 @@ class KernelReader {
     }
   }
 
-  void VisitAccess(const std::vector<int>& dims, const ffi::Array<ir::Expr>& indices) {
+  // A quotient or a remainder needs only its own digits: of i % 8 the blocks of 8 may lie anywhere.
+  bool PinDigitsOf(const ir::Expr& value) {
+    ir::BinaryExpr binary = ir::BinaryExpr::Cast(value);
+    if (!binary.defined() || !IsDivision(binary)) return false;
+    std::optional<DigitSum> digits = ReadIndexOf(value);
+    if (!digits) return false;
+    for (const Digit& digit : *digits) {
+      kernel_.digits.Pin(digit.range, digit.low, digit.extent);
+      kernel_.divided.insert(digit.range);
+    }
+    return true;
+  }
+
+  // An index that is not understood: what it names on a part of the iterators is not known either.
+  void VisitUnread(const ir::Expr& index, const std::string& why) {
+    if (auto var = ir::Var::Cast(index); var.defined()) {
+      if (auto iterator = FindIterator(var)) kernel_.digits.Break(iterator->range, why);
+    }
+    if (ir::TensorLoad::Is(index) || ir::Var::Is(index)) return VisitValue(index);
+    if (MayDivideByZero(index)) kernel_.takes_any_element = false;
+    if (!ir::VisitOperands(index, [&](const ir::Expr& operand) { VisitUnread(operand, why); }))
+      VisitValue(index);  // fails
+  }
+
+  void VisitAccess(const ir::Var& buffer, const std::vector<int>& dims,
+                   const ffi::Array<ir::Expr>& indices) {
     if (dims.size() != indices.size()) return Fail("an access has another rank than its buffer");
     for (const ir::Expr& index : indices) {
       if (!LoadedBuffers(index).empty()) kernel_.takes_any_element = false;
     }
-    for (size_t d = 0; d < dims.size(); ++d) Connect(dims[d], indices[d], ReadIndexOf(indices[d]));
+    for (size_t d = 0; d < dims.size(); ++d)
+      Connect(dims[d], buffer, static_cast<int>(d), indices[d], ReadIndexOf(indices[d]));
   }
 
   std::optional<DigitSum> ReadIndexOf(const ir::Expr& index) const {
@@ -361,8 +397,9 @@ class KernelReader {
     ir::VisitOperands(index, [this](const ir::Expr& operand) { MarkDivided(operand); });
   }
 
-  // Links a range to the digits that run over all of it; pins it, and them, when none do.
-  void Connect(int range, const ir::Expr& index, const std::optional<DigitSum>& digits) {
+  // Links a range to the digits that run over all of it; breaks it, and them, when none do.
+  void Connect(int range, const ir::Var& owner, int dim, const ir::Expr& index,
+               const std::optional<DigitSum>& digits) {
     if (HasDivision(index)) {
       kernel_.divided.insert(range);
       MarkDivided(index);
@@ -377,8 +414,26 @@ class KernelReader {
       }
       return;
     }
-    kernel_.digits.Pin(range);
-    VisitValue(index);
+    std::vector<std::string> loops;
+    CollectLoops(index, &loops);
+    std::string why = loops.empty() ? "no loop runs over " : "";
+    for (const std::string& loop : loops) why += (why.empty() ? "loop `" : ", `") + loop + "`";
+    if (!loops.empty()) why += " does not run over ";
+    why += dim < 0 ? "block iterator" : "dimension " + std::to_string(dim) + " of";
+    why += " `" + owner.name() + "` from first to last";
+    kernel_.digits.Break(range, why);
+    VisitUnread(index, why);
+  }
+
+  /*! \brief The names of the loops that an index follows from. */
+  void CollectLoops(const ir::Expr& index, std::vector<std::string>* out) const {
+    if (auto var = ir::Var::Cast(index); var.defined()) {
+      auto binding = bindings_.find(var.get());
+      if (binding != bindings_.end()) return CollectLoops(binding->second, out);
+      if (FindIterator(var) && std::count(out->begin(), out->end(), std::string(var.name())) == 0)
+        out->push_back(var.name());
+    }
+    ir::VisitOperands(index, [&](const ir::Expr& operand) { CollectLoops(operand, out); });
   }
 
   // Whether the digits are those of a mixed-radix number below the size of the range.
@@ -396,7 +451,8 @@ class KernelReader {
   }
 
   Kernel& kernel_;
-  std::vector<ir::Expr> sizes_;  // of the ranges
+  std::vector<ir::Expr> sizes_;                                // of the ranges
+  std::unordered_map<const ffi::Object*, ir::Expr> bindings_;  // of block iterators
   std::vector<int> loops_, iterators_, reductions_;
   std::map<std::string, int> grid_;  // the first loop bound to each
   ir::Stmt init_;                    // of the innermost block

@@ -3,9 +3,10 @@
  * \brief What a TIR kernel does, as far as sharding cares: which iterators index which dimensions.
  *
  * Loops, block iterators and dimensions of buffers are ranges of one DigitTable; every access and
- * every binding of a block iterator links them. An iterator that is used in any other way (in a
- * condition, a value, an index that is no sum of digits) is pinned: every device must run all of
- * it.
+ * every binding of a block iterator links them. An iterator that is used as a number (in a
+ * condition, a value) is pinned: every device must run all of it, or of the digits that are used
+ * (of i % 8 the last three bits). One in an index that is no sum of digits is broken: where its
+ * parts lie is not known.
  */
 #ifndef DISTIR_RULES_TIR_KERNEL_H_
 #define DISTIR_RULES_TIR_KERNEL_H_
@@ -44,6 +45,7 @@ struct Kernel {
   std::unordered_map<const ffi::Object*, int> iterators;             // range of a loop or iterator
   std::unordered_map<const ffi::Object*, std::vector<int>> buffers;  // ranges of the dimensions
   std::unordered_map<const ffi::Object*, ir::Expr> extents;          // of a loop or iterator
+  std::vector<ir::Var> iterator_order;                               // as they stand in the kernel
   std::vector<ir::Var> intermediates;                                // buffers made inside
   std::vector<Statement> statements;                                 // in program order
   /*! \brief Ranges of which an index has a quotient or a remainder, that may be by their size. */

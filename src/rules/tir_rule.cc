@@ -302,10 +302,12 @@ class RuleDeriver {
         factor.reduction = partial->second;
       }
       rule->factors.push_back(factor);
+      rule->uncuttable.push_back(digits_.WhyBroken(index));
     }
     for (const auto& [variable, range] : kernel_.iterators)
       rule->iterators[variable] = FactorsOf(range);
     rule->extents = kernel_.extents;
+    rule->iterator_order = kernel_.iterator_order;
     for (const auto& [buffer, dims] : kernel_.buffers) {
       TensorFactors& factors = rule->buffers[buffer];
       for (int range : dims) factors.push_back(FactorsOf(range));
@@ -473,11 +475,6 @@ FactorRule RuleOfKernelCall(const OpView& view) {
   return rule;
 }
 
-namespace {
-
-/*! \brief A rule as text: "x[0][1] w[1][2] y[0][2]; 0: 8 parallel, 1: 16 sum, 2: ? parallel".
- * Factors are numbered in order of appearance; "-" is one that is replicated, "?" a symbolic size.
- */
 std::string Describe(const KernelRule& rule) {
   if (!rule.failure.empty()) return "none: " + rule.failure;
   std::map<int, size_t> numbers;
@@ -508,8 +505,6 @@ std::string Describe(const KernelRule& rule) {
   }
   return text.str() + factors.str();
 }
-
-}  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def("distir.rules.DescribeKernel", [](ir::PrimFunc function) {

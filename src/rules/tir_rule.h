@@ -27,9 +27,13 @@ namespace rules {
 struct KernelRule {
   ir::PrimFunc function;
   std::vector<Factor> factors;
+  /*! \brief Of each factor, why its loops and dimensions cannot be cut together even where the user
+   * states that the kernel may run on shards; empty where they can. */
+  std::vector<std::string> uncuttable;
   /*! \brief Of every loop and block iterator, by its variable: the factors it runs over. */
   std::unordered_map<const ffi::Object*, FactorList> iterators;
   std::unordered_map<const ffi::Object*, ir::Expr> extents;  // of the same
+  std::vector<ir::Var> iterator_order;                       // the same, as they stand there
   /*! \brief Of every buffer, parameters and intermediate ones. */
   std::unordered_map<const ffi::Object*, TensorFactors> buffers;
   /*! \brief Every intermediate buffer. */
@@ -42,6 +46,11 @@ struct KernelRule {
 /*! \brief The rule of a kernel; its parameters follow call_tir's order only once a call is known.
  */
 KernelRule DeriveKernelRule(const ir::PrimFunc& function);
+
+/*! \brief A rule as text: "x[0][1] w[1][2] y[0][2]; 0: 8 parallel, 1: 16 sum, 2: ? parallel".
+ * Factors are numbered in order of appearance; "-" is one that is replicated, "?" a symbolic size.
+ */
+std::string Describe(const KernelRule& rule);
 
 /*! \brief The kernels of a module: the rule of each is derived once, on first use. */
 class KernelTable {
