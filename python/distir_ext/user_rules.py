@@ -41,12 +41,23 @@ def register_rule(
         sizes: Sizes of names that no shape tells.
 
     Raises:
-        ValueError: The rule is malformed or contradicts itself. One that contradicts the shapes of
-            a call is refused by the pass that meets the call.
+        ValueError: The name is empty, or the rule is malformed or contradicts itself. One that
+            contradicts the shapes of a call is refused by the pass that meets the call.
+        TypeError: The name or the rule is not a string.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"the name {name!r} of a rule is a {type(name).__name__}, not a string")
+    if not isinstance(rule, str):
+        raise TypeError(f"the rule of {name} is a {type(rule).__name__}, not a string")
+    if not name:
+        raise ValueError("a rule needs the name of an operator or a packed function")
     clauses = [f"{kind} {reduced}" for reduced, kind in (reduce or {}).items()]
     clauses += [f"{sized}={size}" for sized, size in (sizes or {}).items()]
-    tvm_ffi.get_global_func("distir.rules.Register")(name, "; ".join([rule, *clauses]))
+    text = "; ".join([rule, *clauses])
+    for each in (name, text):
+        if not each.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in each):
+            raise ValueError(f"rule {text!a} of {name!a}: half of a surrogate pair is no text")
+    tvm_ffi.get_global_func("distir.rules.Register")(name, text)
 
 
 def unregister_rule(name: str) -> bool:

@@ -55,6 +55,7 @@ DISTIR_FIELD(DeviceMesh, ffi::Shape, shape, "relax.distributed.DeviceMesh", "sha
 DISTIR_FIELD(DeviceMesh, ffi::Array<int64_t>, device_ids, "relax.distributed.DeviceMesh",
              "device_ids")
 DISTIR_VALUE_FIELD(PlacementSpec, int, int32_t, dim, "relax.distributed.PlacementSpec", "axis")
+DISTIR_VALUE_FIELD(PlacementSpec, int, int32_t, kind, "relax.distributed.PlacementSpec", "kind")
 DISTIR_FIELD(Placement, ffi::Array<PlacementSpec>, dim_specs, "relax.distributed.Placement",
              "dim_specs")
 DISTIR_FIELD(DTensorType, TensorType, tensor_ty, "relax.DTensorType", "tensor_ty")

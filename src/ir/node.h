@@ -31,7 +31,7 @@ namespace ir {
   static bool Is(const ffi::ObjectRef& object) { return GetKind().Matches(object.get()); } \
   static Name Cast(const ffi::ObjectRef& object) {                                         \
     if (!Is(object)) return Name();                                                        \
-    return Name(ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(object));   \
+    return Name(ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(object));  \
   }
 
 class Node : public ffi::ObjectRef {
@@ -92,6 +92,9 @@ class PlacementSpec : public Node {
   DISTIR_VIEW(PlacementSpec, Node)
   /*! \brief The sharded tensor dimension, or -1 for a replica. */
   int dim() const;
+  /*! \brief 0 for a shard, which an invalid text may give dimension -1, too. */
+  int kind() const;
+  bool IsShard() const { return kind() == 0; }
 };
 
 class Placement : public Node {

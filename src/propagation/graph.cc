@@ -290,16 +290,17 @@ class GraphBuilder {
   }
 
   void CheckFits(const SlotInfo& info, const ir::DeviceMesh& mesh, const ir::Placement& placement) {
-    std::vector<int> dims = op::PlacementDims(placement);
-    if (dims.size() != mesh.shape().size()) {
+    const ffi::Array<ir::PlacementSpec>& specs = placement.dim_specs();
+    if (specs.size() != mesh.shape().size()) {
       TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
-                                << ir::Print(placement) << " has " << dims.size()
+                                << ir::Print(placement) << " has " << specs.size()
                                 << " entries for a device mesh of " << mesh.shape().size()
                                 << " axes";
     }
     int rank = rules::ShardableRank(info.type);
-    for (int dim : dims) {
-      if (dim < rank) continue;
+    for (const ir::PlacementSpec& spec : specs) {
+      int dim = spec.dim();
+      if (dim < rank && (dim >= 0 || !spec.IsShard())) continue;
       TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
                                 << ir::Print(placement) << " shards dimension " << dim
                                 << " of a tensor of " << rank << " dimensions";

@@ -37,6 +37,7 @@ class Parser {
   }
 
   RuleText Run() {
+    if (tokens_.empty()) Fail("it is empty");
     if (Peek() != "->") ReadTensors(&rule_.operands);
     if (Next() != "->") Fail("`->` expected behind the operands");
     ReadTensors(&rule_.results);
@@ -67,7 +68,9 @@ class Parser {
       } else if (text.compare(i, 2, "->") == 0) {
         end = i + 2;
       } else if (std::string("(),;=_").find(text[i]) == std::string::npos) {
-        Fail(std::string("`") + text[i] + "` is not expected");
+        // All bytes of a character that is not ASCII: a part of it is no text.
+        while (end < text.size() && (at(end) & 0xC0) == 0x80) ++end;
+        Fail("`" + text.substr(i, end - i) + "` is not expected");
       }
       tokens_.push_back(text.substr(i, end - i));
       i = end;
@@ -134,14 +137,23 @@ class Parser {
           std::all_of(
               number.begin(), number.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
       if (!is_number || std::stoll(number) == 0) Fail("`" + word + "=` needs a positive integer");
-      rule_.names[Known(word)].size = std::stoll(number);
+      int64_t& size = rule_.names[Known(word)].size;
+      if (size >= 0 && size != std::stoll(number))
+        Fail("`" + word + "` is stated as " + std::to_string(size) + " and as " + number);
+      size = std::stoll(number);
       return;
     }
     mesh::Reduction kind = KindOf(word);
     if (kind == mesh::Reduction::kNone)
       Fail("`" + word + "` is neither a reduction (sum, max, min, prod, mean) nor a size (name=8)");
     if (!IsName(Peek())) Fail("`" + word + "` needs the names of dimensions");
-    while (IsName(Peek())) rule_.names[Known(Next())].reduction = kind;
+    while (IsName(Peek())) {
+      RuleText::Name& name = rule_.names[Known(Next())];
+      if (name.reduction != mesh::Reduction::kNone && name.reduction != kind)
+        Fail("`" + name.name + "` is reduced by " + mesh::ReductionName(name.reduction) +
+             " and by " + word);
+      name.reduction = kind;
+    }
   }
 
   static bool Has(const std::vector<TensorFactors>& tensors, int name) {
