@@ -22,6 +22,7 @@ from distir_ext.mesh import Mesh
 from distir_ext.mutator import ShardingMutator
 from distir_ext.notation import dims, meshes
 from distir_ext.pipelines import build, lower
+from distir_ext.printing import script
 from distir_ext.provenance import explain
 from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
 from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
@@ -53,6 +54,7 @@ __all__ = [
     "meshes",
     "register_rule",
     "registered_rules",
+    "script",
     "stages",
     "testing",
     "transform",

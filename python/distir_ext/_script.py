@@ -14,6 +14,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax import script as _printed_as
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 from tvm.relax.script import builder as _builder
 from tvm.relax.script.builder.distributed.ir import _lookup_device_mesh
@@ -158,6 +159,19 @@ def _const(usual: Any) -> Any:
     return const
 
 
+def _without_empty_blocks(branch: relax.SeqExpr) -> relax.SeqExpr:
+    """A branch as the normaliser leaves it, which would make the ``If`` anew, without its type.
+
+    A branch that is only a variable (``r = x``) has an empty block.
+    """
+    blocks = [block for block in branch.blocks if block.bindings]
+    if len(blocks) == len(branch.blocks):
+        return branch
+    result = relax.SeqExpr(blocks, branch.body)
+    relax.expr._update_type(result, branch.body.ty)
+    return result
+
+
 def _visit_if(parser: Any, node: Any) -> None:
     """Parses ``if``: as TVM does, except that branches may have DTensors."""
     if node.orelse is None:
@@ -178,7 +192,7 @@ def _visit_if(parser: Any, node: Any) -> None:
         if not _has_dtensor(ty):
             raise
         tvm.ir.assert_structural_equal(ty, branches[1].body.ty)
-        value = relax.If(frame.condition, *branches)
+        value = relax.If(frame.condition, *map(_without_empty_blocks, branches))
         relax.expr._update_type(value, ty)
         var = _builder.emit(value)
         IRBuilder.name(frame.var_name, var)
@@ -186,7 +200,7 @@ def _visit_if(parser: Any, node: Any) -> None:
 
 
 def install() -> None:
-    """Adds the functions to the parser's namespaces ``R.dist`` and ``R.ccl``."""
+    """Adds the functions to the parser's namespaces ``R``, ``R.dist`` and ``R.ccl``."""
     dispatch.register(token="relax", type_name="If")(_visit_if)
     _parser.call_dps_packed = _call_dps_packed(_parser.call_dps_packed)
     _parser.const = _const(_parser.const)
@@ -197,3 +211,6 @@ def install() -> None:
     _dist.all_reduce_add_rms_norm = _all_reduce_add_rms_norm
     for name in _LOCAL_COLLECTIVES:
         setattr(_parser.ccl, name, _local_function(name))
+    # What a printed module imports as R; TVM leaves out what only DistIR needs.
+    for name in ("DTensor", "device_mesh", "call_dps_packed", "const"):
+        setattr(_printed_as, name, getattr(_parser, name))

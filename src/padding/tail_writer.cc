@@ -43,7 +43,12 @@ void TailWriter::LeaveScope() {
 }
 
 ir::Expr TailWriter::AsVar(const ir::Expr& value) {
-  return ir::Var::Is(value) ? value : ir::Expr(Emit("lv", value));
+  if (ir::Var::Is(value)) return value;
+  auto item = ir::TupleGetItem::Cast(value);
+  // Fields of fields are taken one by one, as in parsed programs.
+  if (item.defined() && !ir::Var::Is(item.tuple()))
+    return Emit("lv", ir::MakeTupleGetItem(AsVar(item.tuple()), item.index()));
+  return Emit("lv", value);
 }
 
 ir::Expr TailWriter::MapTensors(

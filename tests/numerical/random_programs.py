@@ -89,6 +89,7 @@ class Writer:
     mesh: MeshShape
     shapes: list[Shape]
     callees: Sequence[Body] = ()
+    branches: bool = False
     steps: list[Step] = field(default_factory=list)
 
     def pick(self, suits: Callable[[Shape], bool] = lambda shape: True) -> int:
@@ -104,6 +105,7 @@ class Writer:
         kinds = ["unary", "binary", "matmul", "reduce", "permute", "reshape", "split", "concat"]
         kinds += ["cut", "pad", "flip", "windows", "windows"]
         kinds += ["tuple", "annotate", "annotate"] + ["call"] * 3 * bool(self.callees)
+        kinds += ["branch"] * 3 * self.branches
         getattr(self, self.draw(st.sampled_from(kinds)))()
 
     def unary(self) -> None:
@@ -255,6 +257,13 @@ class Writer:
         values = [self.pick(), self.pick(), self.pick()]
         self.add("tuple", values, None, *(self.shapes[v] for v in values))
 
+    def branch(self) -> None:
+        """One value or another one of its shape, each as it is or negated."""
+        left = self.pick()
+        right = self.pick(lambda shape: shape == self.shapes[left])
+        detail = (self.draw(st.booleans()), self.draw(st.booleans()))
+        self.add("branch", [left, right], detail, self.shapes[left])
+
     def annotate(self) -> None:
         self.annotate_value(self.pick())
 
@@ -286,8 +295,8 @@ class Writer:
 
 
 @st.composite
-def programs(draw: Callable[[Any], Any]) -> Program:
-    """Programs of 2 to 15 operations."""
+def programs(draw: Callable[[Any], Any], branches: bool = False) -> Program:
+    """Programs of 2 to 15 operations; with ``branches``, ``main`` takes a flag behind the rest."""
     mesh = draw(st.sampled_from(MESHES))
     dtype = draw(st.sampled_from(("float32", "float64")))
     tensor = st.lists(st.sampled_from(SIZES), min_size=2, max_size=3).map(tuple)
@@ -298,7 +307,7 @@ def programs(draw: Callable[[Any], Any]) -> Program:
         wanted = draw(st.lists(st.sampled_from(params), min_size=1, max_size=2))
         writer = Writer(draw, mesh, list(wanted), tuple(callees))
         callees.append(writer.body(wanted, draw(st.integers(1, 4)), 2))
-    main = Writer(draw, mesh, list(params), tuple(callees))
+    main = Writer(draw, mesh, list(params), tuple(callees), branches)
     for value in range(len(params)):
         main.annotate_value(value)
     body = main.body(params, draw(st.integers(2, 15)), 3)
@@ -330,19 +339,42 @@ def _function(
         relax.Var(f"x{i}", relax.TensorType(shape, program.dtype))
         for i, shape in enumerate(body.params)
     ]
+    values: list[relax.Expr] = list(params)
+
+    def emit_body() -> relax.Expr:
+        for step in body.steps:
+            operands = [values[i] for i in step.operands]
+            if step.kind == "branch":
+                values.append(_branch(builder, step, operands, params[-1]))
+            else:
+                values.extend(_emit(builder, step, operands, program, annotated, names))
+        results = [values[i] for i in body.results]
+        # Nested, and with one value that may be there twice.
+        nested = relax.Tuple([results[0], relax.Tuple(results[1:])])
+        return results[0] if len(results) == 1 else nested
+
+    if any(step.kind == "branch" for step in body.steps):  # these stand in no dataflow block
+        params.append(relax.Var("flag", relax.TensorType((), "bool")))
+        with builder.function(name, params, private=name != "main"):
+            return builder.emit_func_output(builder.emit(emit_body()))
     with builder.function(name, params, private=name != "main"):
         with builder.dataflow():
-            values: list[relax.Expr] = list(params)
-            for step in body.steps:
-                operands = [values[i] for i in step.operands]
-                values.extend(_emit(builder, step, operands, program, annotated, names))
-            results = [values[i] for i in body.results]
-            if len(results) == 1:
-                output = builder.emit_output(results[0])
-            else:
-                # Nested, and with one value that may be there twice.
-                output = builder.emit_output(relax.Tuple([results[0], relax.Tuple(results[1:])]))
+            output = builder.emit_output(emit_body())
         return builder.emit_func_output(output)
+
+
+def _branch(
+    builder: relax.BlockBuilder, step: Step, operands: Sequence[relax.Expr], flag: relax.Var
+) -> relax.Expr:
+    def side(value: relax.Expr, negated: bool) -> relax.SeqExpr:
+        if not negated:
+            return relax.SeqExpr([], value)
+        result = relax.Var("side", value.ty)
+        binding = relax.VarBinding(result, builder.normalize(R.negative(value)))
+        return relax.SeqExpr([relax.BindingBlock([binding])], result)
+
+    then, other = (side(*each) for each in zip(operands, step.detail, strict=True))
+    return builder.emit(relax.If(flag, then, other))
 
 
 def _emit(

@@ -155,18 +155,77 @@ def constants_of(dtypes):
 Constants = constants_of(DTYPES)
 
 
+@I.ir_module
+class Identities:
+    """Branches that are only a variable, a constant, a tuple, or another branch."""
+
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32"), flag: R.Tensor((), "bool")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        if flag:
+            a = R.nn.relu(x0)
+        else:
+            a = x0
+        if flag:
+            b = a
+        else:
+            b = R.exp(a)
+        if flag:
+            c = a
+        else:
+            c = b
+        if flag:
+            d = (a, c)
+        else:
+            d = (b, b)
+        if flag:
+            if flag:
+                e = c
+            else:
+                e = R.negative(c)
+        else:
+            e = a
+        return (d, e)
+
+
+@I.ir_module
+class NestedResult:
+    """A private function whose nested result has zeros in its padding."""
+
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function(private=True)
+    def block(x: R.Tensor((8, 7), "float32")):
+        with R.dataflow():
+            y = R.exp(x)
+            z = R.cos(x)
+            both = (y, (z, y))
+            R.output(both)
+        return both
+
+    @R.function
+    def main(x: R.Tensor((8, 7), "float32")):
+        cls = NestedResult
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[1]")
+        both = cls.block(x0)
+        return both
+
+
 def stages(mod):
     """From name to the module at every stage."""
     found = {"annotated": mod}
     found["propagated"] = dx.transform.PropagateSharding()(mod)
-    found["legalized"] = dx.transform.LegalizeRedistribute()(found["propagated"])
+    found["padded"] = dx.transform.PadShards()(found["propagated"])
+    found["legalized"] = dx.transform.LegalizeRedistribute()(found["padded"])
     found["lowered"] = dx.transform.LowerDistIR()(found["legalized"])
     found["called"] = dx.transform.LowerCCL()(found["lowered"])
     return found
 
 
-STAGES = ("annotated", "propagated", "legalized", "lowered", "called")
-MODULES = [OneMesh, TwoMeshes, Views, Packed]
+STAGES = ("annotated", "propagated", "padded", "legalized", "lowered", "called")
+MODULES = [OneMesh, TwoMeshes, Views, Packed, Identities, NestedResult]
 
 
 @pytest.mark.parametrize("stage", STAGES)

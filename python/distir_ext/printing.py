@@ -1,0 +1,140 @@
+"""Modules as Python files that run, with shardings as comments in the words of users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.distributed import DTensorType
+
+from distir_ext.notation import Notation
+
+_LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions
+_HEADER = re.compile(r"^# (?=(?:from|import) )", re.MULTILINE)
+_CLASS = re.compile(r"^class (\w+):", re.MULTILINE)
+_FUNCTION = re.compile(r"^    def (\w+)[(\[].*$", re.MULTILINE)
+
+
+def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
+    """A module as the text of a Python file, which makes the same module when it is run.
+
+    ``mod.script()`` prints for the parser; this prints for people and files: imports are there,
+    every DTensor has a comment with its sharding as plans state it, and long attributes, such as
+    the signature that LowerDistIR leaves, come behind the functions.
+
+    Args:
+        mod: A module after any pass.
+        comments: Whether shardings are added as comments.
+
+    Returns:
+        Python source. Large constants are in it, as JSON.
+
+    Raises:
+        ValueError: Names of mesh axes in the module do not fit its meshes.
+
+    Example, of a propagated module::
+
+        from tvm.script import ir as I
+        from tvm.script import relax as R
+        import distir_ext  # the operators R.dist.* and R.ccl.*
+
+        @I.ir_module
+        class Module:
+            I.module_attrs({"distir.mesh_axes": {"mesh": [["dp", "tp"]]}})
+            I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+            @R.function
+            def main(x: R.DTensor((8, 16), "float32", "mesh[0]", "S[0], R")) -> ...:
+                # x: ('dp', None)
+                y: R.DTensor(...) = R.nn.relu(x)  # ('dp', None)
+                return y
+    """
+    behind = _long_attributes(mod)
+    for key in behind:
+        mod = mod.without_attr(key)
+    writer = _Comments(mod)
+    annotated: dict[Any, str] = writer.of_bindings() if comments else {}
+    text = mod.script(show_meta=True, obj_to_annotate=annotated or None)
+    text = _HEADER.sub("", text)
+    imports = "import distir_ext  # noqa: F401 - lets TVMScript parse R.dist and R.ccl\n"
+    if text.startswith("metadata = "):
+        imports += "import tvm\n"
+    if comments:
+        text = _with_parameters(text, writer.of_parameters())
+    found = _CLASS.search(text)
+    name = found[1] if found else "Module"
+    lines = [f"{name} = {name}.with_attr({key!r}, {value!r})" for key, value in behind.items()]
+    return imports + text + "".join(f"\n{line}" for line in ("", *lines) if lines) + "\n"
+
+
+def _long_attributes(mod: tvm.IRModule) -> dict[str, str]:
+    attrs = dict(mod.attrs.items()) if mod.attrs else {}
+    return {
+        str(key): str(value)
+        for key, value in sorted(attrs.items())
+        if isinstance(value, str) and len(value) > _LONGEST_ATTRIBUTE
+    }
+
+
+class _Comments:
+    """What is said of the functions of a module."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._notation = Notation(mod)
+        self._functions = {
+            gv.name_hint: function
+            for gv, function in mod.functions.items()
+            if isinstance(function, relax.Function)
+        }
+
+    def of_bindings(self) -> dict[Any, str]:
+        """By binding the sharding of what it binds."""
+        texts = {}
+        for function in self._functions.values():
+            for binding in _bindings(function.body):
+                text = self._text(binding.var.ty)
+                if text is not None:
+                    texts[binding] = text
+        return texts
+
+    def of_parameters(self) -> dict[str, list[str]]:
+        """By name of a function a line for each parameter that has a sharding."""
+        lines: dict[str, list[str]] = {}
+        for name, function in self._functions.items():
+            for param in function.params:
+                text = self._text(param.ty)
+                if text is not None:
+                    lines.setdefault(name, []).append(f"{param.name}: {text}")
+        return lines
+
+    def _text(self, type_: Any) -> str | None:
+        if isinstance(type_, DTensorType):
+            return self._notation.text(type_)
+        if not isinstance(type_, tvm.ir.TupleType):
+            return None
+        texts = [self._text(field) for field in type_.fields]
+        if all(text is None for text in texts):
+            return None
+        return "; ".join(text or "-" for text in texts)
+
+
+def _bindings(body: relax.SeqExpr) -> Iterator[relax.Binding]:
+    for block in body.blocks:
+        for binding in block.bindings:
+            yield binding
+            value = getattr(binding, "value", None)
+            if isinstance(value, relax.If):
+                yield from _bindings(value.true_branch)
+                yield from _bindings(value.false_branch)
+
+
+def _with_parameters(text: str, lines: dict[str, list[str]]) -> str:
+    """The text with comments behind the first line of each function."""
+
+    def replace(match: re.Match[str]) -> str:
+        said = "".join(f"\n        # {line}" for line in lines.get(match[1], ()))
+        return match[0] + said
+
+    return _FUNCTION.sub(replace, text)
