@@ -17,14 +17,15 @@ classes that know how a global array is divided among devices::
                       "round": 0}]}}}             the same
 
     TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
-           "mesh": {"shape": [2], "device_ids": [0, 1]}}
+           "mesh": {"shape": [2], "device_ids": [0, 1]}, "sharding": "('dp', None)"}
         | {"kind": "tuple", "fields": [TYPE, ...]}
         | {"kind": "shape", "shape": [8, "n"]}    "shape" may be absent
         | {"kind": "value"}                       anything else, such as a cache
 
 A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
 rounded up: the last of them end in padding. A placement has, per mesh axis, the tensor
-dimension that it shards, or -1; several axes on one dimension nest in mesh order.
+dimension that it shards, or -1; several axes on one dimension nest in mesh order. The sharding is
+the same in the words of users, for people to read.
 
 Example: a type of shape ``[8, "n"]`` on a mesh of shape ``[2, 2]`` with placement ``[0, -1]`` is
 cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and 3 the second.
@@ -57,6 +58,7 @@ class TensorSpec:
         mesh_shape: Devices per mesh axis.
         device_ids: Devices of the mesh, row-major.
         placement: Per mesh axis the tensor dimension that it shards, or -1.
+        sharding: The same in the words of a plan, with names of mesh axes: ``"('dp', None)"``.
     """
 
     shape: tuple[Dim, ...]
@@ -64,6 +66,7 @@ class TensorSpec:
     mesh_shape: tuple[int, ...]
     device_ids: tuple[int, ...]
     placement: tuple[int, ...]
+    sharding: str = ""
 
     def __post_init__(self) -> None:
         if prod(self.mesh_shape) != len(self.device_ids):
@@ -114,10 +117,7 @@ class TensorSpec:
     def __str__(self) -> str:
         shape = ", ".join(str(dim) for dim in self.shape)
         text = f"{self.dtype}[{shape}]"
-        if len(self.device_ids) > 1:
-            places = ", ".join(f"S[{dim}]" if dim >= 0 else "R" for dim in self.placement)
-            text += f" ({places})"
-        return text
+        return f"{text} {self.sharding}" if self.sharding and len(self.device_ids) > 1 else text
 
 
 @dataclass(frozen=True)
@@ -328,6 +328,7 @@ def _parse_spec(value: Mapping[str, Any]) -> Spec:
             tuple(mesh["shape"]),
             tuple(mesh["device_ids"]),
             tuple(value["placement"]),
+            value.get("sharding", ""),
         )
     if kind == "tuple":
         return TupleSpec(tuple(_parse_spec(each) for each in value["fields"]))

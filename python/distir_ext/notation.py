@@ -78,12 +78,11 @@ class Notation:
 
     def text(self, type_: DTensorType) -> str:
         """As ``"('dp', None)"``, and on which mesh, if the module has several."""
-        dims, mesh = self._read(type_)
-        return f"{dims} on {mesh}" if mesh else str(dims)
+        return str(self._read(type_, True))
 
     def dims(self, type_: DTensorType) -> tuple[DimSharding, ...]:
         """One entry per dimension, as plans take them; part of an axis is ``"tp:(1)2"``."""
-        found: tuple[DimSharding, ...] = ast.literal_eval(str(self._read(type_)[0]))
+        found: tuple[DimSharding, ...] = ast.literal_eval(str(self._read(type_, False)))
         return found
 
 

@@ -86,10 +86,10 @@ std::string ShapeJson(const ir::TensorType& type, const ffi::Array<int64_t>& ext
   return JsonArray(dims);
 }
 
-std::string TypeJson(const ir::Type& type, TrueExtents* extents) {
+std::string TypeJson(const ir::Type& type, TrueExtents* extents, op::MeshTable* meshes) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     std::vector<std::string> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field, extents));
+    for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field, extents, meshes));
     return JsonObject({{"kind", JsonString("tuple")}, {"fields", JsonArray(fields)}});
   }
   if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
@@ -101,14 +101,17 @@ std::string TypeJson(const ir::Type& type, TrueExtents* extents) {
         {"mesh", JsonObject({{"shape", JsonIntegers(mesh.shape)},
                              {"device_ids", JsonIntegers(mesh.device_ids)}})},
         {"placement", JsonIntegers(op::PlacementDims(dtensor.placement()))},
+        {"sharding", JsonString(meshes->TextAmongMeshes(dtensor))},
     });
   }
   if (ir::TensorType::Is(type)) extents->Next(ir::DTensorType());
   return JsonObject({{"kind", JsonString(ir::ShapeType::Is(type) ? "shape" : "value")}});
 }
 
-std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents) {
-  return JsonObject({{"name", JsonString(param.name())}, {"type", TypeJson(type, extents)}});
+std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents,
+                      op::MeshTable* meshes) {
+  return JsonObject(
+      {{"name", JsonString(param.name())}, {"type", TypeJson(type, extents, meshes)}});
 }
 
 std::string FunctionJson(const ir::Function& function, const std::vector<std::string>& params,
@@ -165,7 +168,7 @@ std::string FunctionSignature(const ir::Function& function, const std::string& n
   TrueExtents extents(function, name, meshes);
   std::vector<std::string> params;
   for (const ir::Var& param : function.params()) {
-    params.push_back(ParamJson(param, param.ty(), &extents));
+    params.push_back(ParamJson(param, param.ty(), &extents, meshes));
   }
   std::vector<std::string> programs;
   for (const WorkerVersion& version : versions) {
@@ -188,7 +191,7 @@ std::string FunctionSignature(const ir::Function& function, const std::string& n
                                    {"sizes", JsonArray(sizes)},
                                    {"round", std::to_string(version.round)}}));
   }
-  const std::string result = TypeJson(result_ty, &extents);
+  const std::string result = TypeJson(result_ty, &extents, meshes);
   extents.Finish();
   return FunctionJson(function, params, result, programs);
 }
@@ -204,7 +207,7 @@ std::string ReplicatedSignature(const ir::Function& function, const std::string&
   std::vector<int> all_params, all_results;
   for (const ir::Var& param : function.params()) {
     all_params.push_back(static_cast<int>(params.size()));
-    params.push_back(ParamJson(param, Replicated(param.ty(), mesh, replica), &extents));
+    params.push_back(ParamJson(param, Replicated(param.ty(), mesh, replica), &extents, &meshes));
   }
   const ir::Type result = Replicated(function.body().body().ty(), mesh, replica);
   CountLeaves(result, &all_results);
@@ -214,7 +217,7 @@ std::string ReplicatedSignature(const ir::Function& function, const std::string&
                                     {"results", JsonIntegers(all_results)},
                                     {"sizes", "[]"},
                                     {"round", "0"}});
-  return FunctionJson(function, params, TypeJson(result, &extents), {program});
+  return FunctionJson(function, params, TypeJson(result, &extents, &meshes), {program});
 }
 
 std::string ModuleSignature(const std::vector<int64_t>& device_ids,

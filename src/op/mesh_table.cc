@@ -116,6 +116,11 @@ std::string MeshTable::Text(const ir::DTensorType& type) {
                         view.mesh);
 }
 
+std::string MeshTable::TextAmongMeshes(const ir::DTensorType& type) {
+  const std::string text = Text(type);
+  return num_roots() > 1 ? text + " on " + MeshText(type.device_mesh()) : text;
+}
+
 std::string MeshTable::MeshText(const ir::DeviceMesh& device_mesh) {
   return mesh::ToString(NamedMesh(ViewOf(device_mesh)));
 }

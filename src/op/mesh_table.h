@@ -66,6 +66,8 @@ class MeshTable {
   }
   /*! \brief The sharding of a type, on the names of its own mesh or else of the root. */
   std::string Text(const ir::DTensorType& type);
+  /*! \brief The same, and on which mesh, if the module has several. */
+  std::string TextAmongMeshes(const ir::DTensorType& type);
   /*! \brief A mesh with the names that Text uses for it: "(dp=2, tp=4) of devices 0..7". */
   std::string MeshText(const ir::DeviceMesh& device_mesh);
   std::string AxisName(const ir::DeviceMesh& device_mesh, int axis);

@@ -16,16 +16,14 @@ namespace op {
 namespace {
 
 /*!
- * \brief A function from a DTensor type to its sharding and to the mesh whose axes that names:
- * "('dp', None)" and "(dp=2, tp=4) of devices 0..7", which is empty if the module has no other.
+ * \brief A function from a DTensor type, and whether to say the mesh where the module has several,
+ * to "('dp', None)" or "('dp', None) on (dp=2, tp=4) of devices 0..7".
  */
 ffi::Function Notation(ffi::Optional<ir::IRModule> mod) {
   auto meshes = std::make_shared<MeshTable>();
   if (mod.has_value()) *meshes = MeshTable(*mod);
-  return ffi::Function::FromTyped([meshes](ir::DTensorType type) {
-    const std::string text = meshes->Text(type);
-    return ffi::Array<ffi::String>{
-        text, meshes->num_roots() > 1 ? meshes->MeshText(type.device_mesh()) : ""};
+  return ffi::Function::FromTyped([meshes](ir::DTensorType type, bool among_meshes) {
+    return ffi::String(among_meshes ? meshes->TextAmongMeshes(type) : meshes->Text(type));
   });
 }
 

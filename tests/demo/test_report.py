@@ -23,6 +23,7 @@ from distir_ext.mesh import Mesh
 
 @I.ir_module
 class Propagated:
+    I.module_attrs({"distir.mesh_axes": {"mesh": [["dp", "tp"], []]}})
     I.module_global_infos(
         {"mesh": [R.device_mesh((2, 4), I.Range(0, 8)), R.device_mesh((2,), [9, 11])]}
     )
@@ -66,12 +67,12 @@ def test_rows_of_parameters_that_differ_in_numbers_only_are_one(case):
 
 def test_rows_say_where_a_tensor_is(case):
     rows = {row.name: row for row, _ in placement_rows(case, Propagated)}
-    assert (rows["x"].sharding, rows["x"].local_shape) == ("(dp, -)", (4, 16))
-    assert (rows["w*"].sharding, rows["w*"].local_shape) == ("(-, tp)", (16, 4))
-    assert (rows["w2"].sharding, rows["w2"].local_shape) == ("(dp+tp, -)", (2, 16))
+    assert (rows["x"].sharding, rows["x"].local_shape) == ("('dp', None)", (4, 16))
+    assert (rows["w*"].sharding, rows["w*"].local_shape) == ("(None, 'tp')", (16, 4))
+    assert (rows["w2"].sharding, rows["w2"].local_shape) == ("(('dp', 'tp'), None)", (2, 16))
     assert rows["x"].devices == "2x4: 0-7"
     assert rows["v0"].devices == "2: 9,11"
-    assert (rows["v0"].dtype, rows["v0"].sharding) == ("float16", "(axis 0)")
+    assert (rows["v0"].dtype, rows["v0"].sharding) == ("float16", "('x',)")
     assert rows["t"].sharding == "not placed"
     table = text(placement_table(placement_rows(case, Propagated)))
     for row in rows.values():

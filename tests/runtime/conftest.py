@@ -267,6 +267,14 @@ def signature() -> Callable[..., str]:
     return write
 
 
+def sharding_text(ndim: int, placement: Sequence[int]) -> str:
+    """A placement on axes x, y, z, w in the words of a plan."""
+    dims = [
+        tuple("xyzw"[axis] for axis, d in enumerate(placement) if d == dim) for dim in range(ndim)
+    ]
+    return repr(tuple(axes if len(axes) > 1 else axes[0] if axes else None for axes in dims))
+
+
 @pytest.fixture
 def tensor_type() -> Callable[..., dict[str, Any]]:
     """Writes the type of a tensor in a signature."""
@@ -285,6 +293,7 @@ def tensor_type() -> Callable[..., dict[str, Any]]:
             "dtype": dtype,
             "mesh": {"shape": list(mesh), "device_ids": ids},
             "placement": list(placement),
+            "sharding": sharding_text(len(shape), placement),
         }
 
     return write

@@ -442,7 +442,7 @@ def test_representations(mlp):
         assert repr(session) == "<Session devices=[0, 1, 2, 3] ccl='cpu' workers='threads' open>"
         assert (
             repr(model) == "<Model\n"
-            "  main(x: float32[n, 8] (S[0], R)) -> float32[n, 4] (S[0], R) with 2 weights>"
+            "  main(x: float32[n, 8] ('x', None)) -> float32[n, 4] ('x', None) with 2 weights>"
         )
         assert "main(x: float32[n, 8]" in repr(model["main"])
     assert repr(session).endswith("closed>")

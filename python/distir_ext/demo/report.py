@@ -16,6 +16,7 @@ from tvm.relax.distributed import DeviceMesh, DTensorType
 
 from distir_ext.analysis import Collective
 from distir_ext.demo.case import Case
+from distir_ext.notation import Notation
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PlacementRow:
     """The devices of the mesh, such as "2x4: 0-7"."""
 
     sharding: str
-    """The mesh axes of each dimension, such as "(dp, -)"."""
+    """The mesh axes of each dimension, as a plan states them: "('dp', None)"."""
 
     local_shape: tuple[int, ...]
     """The shape on each device."""
@@ -51,7 +52,8 @@ def placement_rows(case: Case, propagated: tvm.IRModule) -> list[tuple[Placement
     Returns:
         Distinct rows in the order of the parameters, each with the number of parameters in it.
     """
-    found = [_row(case, param) for param in propagated[case.function].params]
+    notation = Notation(propagated)
+    found = [_row(notation, param) for param in propagated[case.function].params]
     patterns = [replace(row, name=re.sub(r"\d+", "*", row.name)) for row in found]
     counts = Counter(patterns)
     rows = {}
@@ -106,35 +108,22 @@ def _table(*columns: str) -> Table:
     return Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
-def _row(case: Case, param: Any) -> PlacementRow:
+def _row(notation: Notation, param: Any) -> PlacementRow:
     type_ = param.ty
     tensor = type_.tensor_ty if isinstance(type_, DTensorType) else type_
     shape = tuple(int(size) for size in tensor.shape.values)
     dtype = str(tensor.dtype)
     if tensor is type_:
         return PlacementRow(param.name, shape, dtype, "-", "not placed", shape)
-    names = _axis_names(case, type_.device_mesh)
-    axes: list[list[str]] = [[] for _ in shape]
     parts = [1] * len(shape)
     specs = type_.placement.dim_specs
-    for name, size, spec in zip(names, type_.device_mesh.shape, specs, strict=True):
+    for size, spec in zip(type_.device_mesh.shape, specs, strict=True):
         if spec.axis >= 0:
-            axes[spec.axis].append(name)
             parts[spec.axis] *= int(size)
-    sharding = ", ".join("+".join(dim) or "-" for dim in axes)
     local = tuple(math.ceil(size / count) for size, count in zip(shape, parts, strict=True))
     return PlacementRow(
-        param.name, shape, dtype, mesh_label(type_.device_mesh), f"({sharding})", local
+        param.name, shape, dtype, mesh_label(type_.device_mesh), str(notation.dims(type_)), local
     )
-
-
-def _axis_names(case: Case, mesh: DeviceMesh) -> Sequence[str]:
-    shape = tuple(int(size) for size in mesh.shape)
-    ids = tuple(int(device) for device in mesh.device_ids)
-    for known in case.meshes:
-        if known.shape == shape and known.device_ids == ids:
-            return known.axis_names
-    return [f"axis {index}" for index in range(len(shape))]
 
 
 def _shape(shape: Sequence[int]) -> str:
