@@ -39,7 +39,7 @@ def check_programs(mod: tvm.IRModule, signature: Signature) -> None:
         signature: What LowerDistIR wrote.
 
     Raises:
-        ValueError: A program is missing or not public, has other parameters (in number, order, name
+        ValueError: A program is missing, has other parameters (in number, order, name
             or type), or returns something else; names the program and the parameter.
     """
     found = {gv.name_hint: function for gv, function in mod.functions_items()}
@@ -48,8 +48,6 @@ def check_programs(mod: tvm.IRModule, signature: Signature) -> None:
             function = found.get(program.name)
             if not isinstance(function, relax.Function):
                 raise ValueError(f"the module has no function `{program.name}`{_ADVICE}")
-            if "global_symbol" not in (function.attrs or {}):
-                raise ValueError(f"`{program.name}` is no longer public{_ADVICE}")
             _check_params(function, spec, program)
             _check_results(function, spec, program)
 

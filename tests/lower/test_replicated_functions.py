@@ -65,6 +65,31 @@ def test_function_without_annotations_runs_on_every_device():
         np.testing.assert_allclose(model["other"](ones).numpy(), np.exp(ones), rtol=1e-6)
 
 
+@I.ir_module
+class Uncalled:
+    """A private function that nothing calls, beside a public one that is annotated too."""
+
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function(private=True)
+    def unused(x: R.Tensor((8, 8), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        y = R.exp(x0)
+        return y
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        y = R.negative(x0)
+        return y
+
+
+def test_private_function_that_nothing_calls_is_built_beside_others():
+    x = np.ones((8, 8), "float32")
+    with dx.Session(2) as session:
+        np.testing.assert_allclose(session.load(dx.build(Uncalled))["main"](x).numpy(), -x)
+
+
 def test_annotations_that_no_public_function_sees_are_named():
     message = r"annotations are in `unused`, which is private .* annotate `main`, call `unused`"
     with pytest.raises(ValueError, match=message):
