@@ -203,17 +203,21 @@ BAD_PLANS: dict[str, tuple[Any, str, str]] = {
     "a key that is a number": (
         {3: ("a", None)},
         "TypeError",
-        "pattern 3 of the plan is a int, not",
+        "the plan has the key 3, not a pattern on names",
     ),
     "a key that is bytes": (
         {b"x": ("a", None)},
         "TypeError",
-        "pattern b'x' of the plan is a bytes",
+        "the plan has the key b'x', not a pattern",
     ),
-    "a key that is None": ({None: ("a", None)}, "TypeError", "pattern None of the plan is a None"),
+    "a key that is None": (
+        {None: ("a", None)},
+        "TypeError",
+        "the plan has the key None, not a pattern",
+    ),
     "not a regular expression": ({"x(": ("a", None)}, "ValueError", r"pattern 'x\(' is not a reg"),
     "a repeat of nothing": ({"*": ("a", None)}, "ValueError", r"pattern '\*' is not a regular"),
-    "no such parameter": ({"y": ("a", None)}, "ValueError", "pattern 'y' matches no parameter"),
+    "no such parameter": ({"v": ("a", None)}, "ValueError", "pattern 'v' matches no parameter"),
     "an empty pattern": ({"": ("a", None)}, "ValueError", "pattern '' matches no parameter"),
     "an axis twice": ({"x": ("a", "a")}, "ValueError", "parameter x dimension 1: axis 'a' already"),
     "an axis twice in one dimension": (
@@ -247,6 +251,26 @@ BAD_PLANS: dict[str, tuple[Any, str, str]] = {
         "ValueError",
         "parameter x dimension 0: the mesh has no axis 'a'; its axes are p",
     ),
+    "a result with an axis twice": (
+        {"return": ("a", "a")},
+        "ValueError",
+        "result dimension 1: axis 'a' already",
+    ),
+    "a result of another rank": (
+        {"return": ("a",)},
+        "ValueError",
+        "result has 2 dimensions, but .* 1 entry",
+    ),
+    "a field of a result that is none": ({"return.1": ("a", None)}, "ValueError", "return.1"),
+    "a variable with an unknown axis": ({"y": ("c", None)}, "ValueError", "variable y .*axis 'c'"),
+    "a placement of another rank": ({"x": "S[0]"}, "ValueError", "parameter x.*S\\[0\\]"),
+    "a placement of another dimension": ({"x": "S[5], R"}, "ValueError", "parameter x.*5"),
+    "a placement of a negative one": (
+        {"x": "S[-1], R"},
+        "TypeError",
+        "parameter x: dims are .S.-1., R., not",
+    ),
+    "a placement that is none": ({"x": "T[0], R"}, "TypeError", "parameter x: dims are .T"),
     "nothing": ({}, "ValueError", "the module has no sharding annotations"),
 }
 for _name, (_plan, _error, _message) in BAD_PLANS.items():
@@ -257,7 +281,7 @@ CASES |= {
     "plan: no mesh": Case(
         lambda: dx.annotate(Program, (2, 2), PLAN),  # type: ignore[arg-type]
         "TypeError",
-        "the mesh to annotate with is a tuple, not a Mesh",
+        "the mesh to annotate with is of type tuple; it has to be a Mesh",
     ),
     "plan: no such function": Case(
         lambda: dx.annotate(Program, MESH, PLAN, func="other"),
