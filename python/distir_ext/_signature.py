@@ -5,6 +5,7 @@ classes that know how a global array is divided among devices::
 
     {"version": 1, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
      "partitions": [[[0, 1]]],                  groups that communicate; none, if it is absent
+     "collectives": [{"kind": "all_reduce", ..}],  see ``analysis.collectives``; may be absent
      "functions": {"main": {
         "num_input": 1,                           parameters from here on are weights
         "params": [{"name": "x", "type": TYPE}, ...],

@@ -13,6 +13,7 @@ from tvm import relax
 from distir_ext import _nvidia, cpu, gpu, transform
 from distir_ext._program_check import check_programs
 from distir_ext._signature import parse_signature
+from distir_ext.analysis.collectives import collectives, to_data
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
 
@@ -108,9 +109,10 @@ def build(
         resolved = tvm.target.Target(target)
         options.setdefault("relax_pipeline", gpu.pipeline(resolved))
         optimize = transform.OptimizeCollectives()
-    lowered = transform.LowerCCL()(_lower(mod, cluster, optimize))
+    program = _lower(mod, cluster, optimize)
+    lowered = transform.LowerCCL()(program)
     check_programs(lowered, parse_signature(_signature(lowered) or ""))
-    signature = _signature_text(lowered, resolved.get_target_device_type())
+    signature = _signature_text(lowered, resolved.get_target_device_type(), _listed(program))
     workers = _with_signature_function(lowered, signature)
     with _branch_safe_context(workers):
         executable = tvm.compile(workers, target=resolved, **options)
@@ -152,13 +154,21 @@ def _signature(mod: tvm.IRModule) -> str | None:
     return str(attrs[_SIGNATURE_ATTR])
 
 
-def _signature_text(mod: tvm.IRModule, device_type: int) -> str:
+def _listed(program: tvm.IRModule) -> dict[str, Any]:
+    """The collectives of a program, unless they have become runtime calls already."""
+    if program.attrs is not None and _PARTITIONS_ATTR in program.attrs:
+        return {}
+    return {"collectives": to_data(collectives(program))}
+
+
+def _signature_text(mod: tvm.IRModule, device_type: int, more: Mapping[str, Any]) -> str:
     signature = _signature(mod)
     assert signature is not None  # it is lowered
     described = {
         **json.loads(signature),
         "device_type": device_type,
         "partitions": json.loads(str((mod.attrs or {}).get(_PARTITIONS_ATTR, "[]"))),
+        **more,
     }
     return json.dumps(described, separators=(",", ":"))
 

@@ -175,8 +175,8 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
 
 def OptimizeCollectives(  # noqa: N802
     *,
-    enable: Sequence[str] = (),
-    disable: Sequence[str] = (),
+    enable: str | Sequence[str] = (),
+    disable: str | Sequence[str] = (),
     combine_bytes: int = 1 << 20,
     sequence_bytes: int = 0,
     prefetch_bytes: int = 64 << 20,
@@ -188,8 +188,8 @@ def OptimizeCollectives(  # noqa: N802
     :func:`distir_ext.analysis.optimizations` tells. Sums may be added in another order.
 
     Args:
-        enable: Names of optimisations to run that are off by default.
-        disable: Names of optimisations to leave out.
+        enable: Names of optimisations to run that are off by default, or one name.
+        disable: Names of optimisations to leave out, or one name.
         combine_bytes: Collectives are combined as long as their arguments together have at most
             this many bytes on each device.
         sequence_bytes: ``sequence_parallel`` leaves all-reduces alone that send fewer bytes from
@@ -202,7 +202,8 @@ def OptimizeCollectives(  # noqa: N802
         ValueError: There is no optimisation of a name.
     """
     make = tvm_ffi.get_global_func("distir.transform.OptimizeCollectives")
-    return make(list(enable), list(disable), combine_bytes, sequence_bytes, prefetch_bytes, ccl)
+    names = [[each] if isinstance(each, str) else list(each) for each in (enable, disable)]
+    return make(*names, combine_bytes, sequence_bytes, prefetch_bytes, ccl)
 
 
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802

@@ -40,13 +40,14 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
     with pytest.raises(ValueError, match="no optimisation `defer` of collectives") as error:
         dx.transform.OptimizeCollectives(disable=("defer",))
     assert all(name in str(error.value) for name in NAMES)
-    with pytest.raises(ValueError, match="no optimisation `hurry`"):
-        dx.transform.OptimizeCollectives(enable=["hurry"])
+    for enable in (["hurry"], "hurry"):
+        with pytest.raises(ValueError, match="no optimisation `hurry`"):
+            dx.transform.OptimizeCollectives(enable=enable)
 
 
 def test_what_is_disabled_is_not_run():
     legal = dx.transform.LegalizeRedistribute()(propagated())
-    for disable, matched in (((), [1]), (("defer_reductions",), [])):
+    for disable, matched in (((), [1]), (("defer_reductions",), []), ("defer_reductions", [])):
         result = dx.transform.OptimizeCollectives(disable=disable)(legal)
         report = dx.analysis.optimizations(result)
         found = [each.matched for each in report if each.name == "defer_reductions"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,13 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._workers.executables import executable_module
+from distir_ext.analysis.groups import MeshAxes
+
 _PREFIX = "relax.ccl."
 # What a fused operator sends.
 _SENDS_AS = {"all_reduce_add_rms_norm": "all_reduce"}
+_REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
 _PLANNED = ("permute", "exchange", "transfer", "send", "recv")
 
 
@@ -32,7 +36,7 @@ class Collective:
     bytes_per_device: int | None
     """Bytes that a device sends, for transfers and segment exchanges the one that sends most.
 
-    None if symbolic."""
+    None if symbolic; then :attr:`bytes_per_unit` says it."""
 
     count: int
     """How often it runs in one call of the function, calls of other functions included."""
@@ -40,25 +44,53 @@ class Collective:
     function: str
     """The per-worker entry function."""
 
+    axes: tuple[str, ...] = ()
+    """The mesh axes that it communicates over; none for transfers between meshes."""
 
-def collectives(mod: tvm.IRModule) -> list[Collective]:
-    """The collectives of every per-worker entry function of a module.
+    bytes_per_unit: float | None = None
+    """Of a tensor of symbolic sizes, what :attr:`unit` times this is the bytes that a device sends.
+
+    None if all sizes are static."""
+
+    unit: str = ""
+    """The product of the symbolic sizes, such as ``"n"`` or ``"batch * (n // 4)"``; else empty."""
+
+    tensors: tuple[str, ...] = ()
+    """The variables that are sent, in program order; of a receive, those that it gives."""
+
+    operators: tuple[str, ...] = ()
+    """Why it is there: the operators whose partial results are reduced, or that give what is sent
+    to another mesh; of other kinds those that read the result (``"return"``: it is returned)."""
+
+
+def collectives(mod: Any) -> list[Collective]:
+    """The collectives of every per-worker entry function of a module or an executable.
 
     What sends nothing, as slices, is left out. Bytes follow the ring algorithms.
 
     Args:
-        mod: A module after LowerDistIR, before LowerCCL.
+        mod: A module after LowerDistIR, before LowerCCL; or an executable of ``dx.build``, also one
+            that was exported and loaded, or the path of what was exported.
 
     Returns:
         In the order of first occurrence, entry functions by name.
 
     Raises:
-        ValueError: the module has not been lowered.
+        ValueError: the module has not been lowered, or LowerCCL has been run on it; the executable
+            is not one of ``dx.build``, or is for devices that this process cannot load.
+        TypeError: it is neither a module nor an executable.
     """
+    if not isinstance(mod, tvm.IRModule):
+        return _of_executable(mod)
     attrs = mod.attrs
     if attrs is None or "distir.signature" not in attrs:
         raise ValueError(
             "the module has no per-worker programs; run distir_ext.transform.LowerDistIR first"
+        )
+    if "distir.partitions" in attrs:
+        raise ValueError(
+            "the module has runtime calls instead of collectives; pass what "
+            "distir_ext.transform.LowerDistIR gave, or the executable"
         )
     signature = json.loads(str(attrs["distir.signature"]))
     entries = sorted(
@@ -66,104 +98,251 @@ def collectives(mod: tvm.IRModule) -> list[Collective]:
         for function in signature["functions"].values()
         for program in function["programs"]
     )
-    counts = _FunctionCounts(mod)
+    found = _FunctionCollectives(mod)
     return [
-        Collective(kind, group_size, size, count, entry)
+        Collective(
+            key.kind,
+            key.group_size,
+            None if key.unit else math.ceil(key.bytes),
+            tally.count,
+            entry,
+            key.axes,
+            key.bytes if key.unit else None,
+            key.unit,
+            tuple(tally.tensors),
+            tuple(tally.operators),
+        )
         for entry in entries
-        for (kind, group_size, size), count in counts.of(entry).items()
+        for key, tally in found.of(entry).items()
     ]
 
 
-_Key = tuple[str, int, int | None]
+def to_data(found: Sequence[Collective]) -> list[dict[str, Any]]:
+    """Collectives as what JSON can say, for the signature of an executable."""
+    return [dict(vars(each)) for each in found]
 
 
-class _FunctionCounts:
-    """Collectives per function, counted once per function however often it is called."""
+def _of_executable(exe: Any) -> list[Collective]:
+    text = getattr(exe, "distir_signature", None)
+    if text is None:
+        text = _signature_of(executable_module(exe))
+    listed = json.loads(str(text)).get("collectives")
+    if listed is None:
+        raise ValueError("the executable does not list its collectives; build it again by dx.build")
+    return [_from_data(each) for each in listed]
+
+
+def _from_data(data: Mapping[str, Any]) -> Collective:
+    fields: Any = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    return Collective(**fields)
+
+
+def _signature_of(module: tvm.runtime.Module) -> Any:
+    try:
+        machine = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")(module, None)
+    except RuntimeError as error:
+        raise ValueError(f"the executable cannot be loaded in this process: {error}") from error
+    if not machine.implements_function("distir_signature"):
+        raise ValueError("the executable has no distir_signature; build it with dx.build")
+    return machine["distir_signature"]()
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What equal collectives have in common."""
+
+    kind: str
+    group_size: int
+    axes: tuple[str, ...]
+    bytes: float
+    unit: str
+
+
+class _Tally:
+    """Equal collectives: how many, of what, why."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tensors: dict[str, None] = {}
+        self.operators: dict[str, None] = {}
+
+    def add(self, count: int, tensors: Iterable[str], operators: Iterable[str]) -> None:
+        self.count += count
+        self.tensors.update(dict.fromkeys(tensors))
+        self.operators.update(dict.fromkeys(operators))
+
+
+class _FunctionCollectives:
+    """Collectives per function, found once per function however often it is called."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._functions = {gv.name_hint: function for gv, function in mod.functions.items()}
-        self._counts: dict[str, Counter[_Key]] = {}
+        self._meshes = MeshAxes(mod)
+        self._found: dict[str, dict[_Key, _Tally]] = {}
 
-    def of(self, name: str) -> Counter[_Key]:
-        if name not in self._counts:
-            self._counts[name] = Counter()  # a recursive call counts once
+    def of(self, name: str) -> Mapping[_Key, _Tally]:
+        if name not in self._found:
+            self._found[name] = {}  # a recursive call counts once
             function = self._functions[name]
             if isinstance(function, relax.Function):
-                self._counts[name] = self._count(function)
-        return self._counts[name]
+                self._found[name] = self._find(function)
+        return self._found[name]
 
-    def _count(self, function: relax.Function) -> Counter[_Key]:
-        counts: Counter[_Key] = Counter()
-        for call in _calls(function.body):
+    def _find(self, function: relax.Function) -> dict[_Key, _Tally]:
+        found: dict[_Key, _Tally] = {}
+        bindings = list(_bindings(function.body))
+        context = _Context(function, bindings)
+        for binding in bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call):
+                continue
             if isinstance(call.op, tvm.ir.GlobalVar):
-                counts.update(self.of(call.op.name_hint))
+                for key, tally in self.of(call.op.name_hint).items():
+                    found.setdefault(key, _Tally()).add(tally.count, tally.tensors, tally.operators)
             elif isinstance(call.op, tvm.ir.Op) and call.op.name.startswith(_PREFIX):
-                key = _key(call.op.name.removeprefix(_PREFIX), call)
-                if key is not None:
-                    counts[key] += 1
-        return counts
+                kind = call.op.name.removeprefix(_PREFIX)
+                key_of_call = self._key(kind, call)
+                if key_of_call is not None:
+                    moved = binding.var if kind == "recv" else call.args[0]
+                    asks_before = kind in (*_REDUCES, "send")
+                    operators = (
+                        context.makers(moved) if asks_before else context.readers(binding.var)
+                    )
+                    found.setdefault(key_of_call, _Tally()).add(1, _names(moved), operators)
+        return found
 
+    def _key(self, kind: str, call: relax.Call) -> _Key | None:
+        if kind == "slice":
+            return None  # sends nothing
+        if kind == "segment_exchange":
+            return self._segments(kind, call)
+        if kind in _PLANNED:
+            return self._planned(kind, call)
+        groups = [[int(device) for device in group] for group in call.attrs["groups"]]
+        size, unit = _tensor_bytes(call.args[0].ty)
+        sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
+            _SENDS_AS.get(kind, kind), len(groups[0]), float(size)
+        )
+        return _Key(kind, len(groups[0]), self._meshes.of_group(groups[0]), float(sent), unit)
 
-def _calls(body: relax.SeqExpr) -> Iterator[relax.Call]:
-    for block in body.blocks:
-        for binding in block.bindings:
-            value = getattr(binding, "value", None)
-            if isinstance(value, relax.Call):
-                yield value
-            elif isinstance(value, relax.If):
-                yield from _calls(value.true_branch)
-                yield from _calls(value.false_branch)
+    def _segments(self, kind: str, call: relax.Call) -> _Key | None:
+        plan = json.loads(str(call.attrs["plan"]))
+        sent: Counter[int] = Counter()
+        pairs = []
+        for source, target, _, _, _, count in plan["pieces"]:
+            if source != target:
+                sent[source] += count
+                pairs.append((source, target))
+        if not pairs:
+            return None
+        local, unit = _tensor_bytes(call.args[0].ty)
+        size = max(sent.values()) * local / plan["source_size"]
+        return _Key(kind, len(_devices(pairs)), self._meshes.of_pairs(pairs), size, unit)
 
-
-def _key(kind: str, call: relax.Call) -> _Key | None:
-    if kind == "segment_exchange":
-        devices, sent = _moved_segments(json.loads(str(call.attrs["plan"])), call.args[0].ty)
-        return (kind, devices, sent) if devices else None
-    if kind in _PLANNED:
+    def _planned(self, kind: str, call: relax.Call) -> _Key:
+        """Bytes that the busiest device sends; a receiver sends none."""
         plan = json.loads(str(call.attrs["plan"]))
         tensor = call.ty_args[0] if kind == "recv" else call.args[0].ty
-        return kind, len(_participants(plan)), _planned_bytes(kind, plan, tensor)
-    group_size = len(call.attrs["groups"][0])
-    size = _tensor_bytes(call.args[0].ty)
-    if size is None:
-        return (kind, group_size, None) if kind != "slice" else None
-    sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
-        _SENDS_AS.get(kind, kind), group_size, float(size)
+        local, unit = _tensor_bytes(tensor)
+        pairs = [(source, target) for source, target, _, _ in plan["pieces"]]
+        cells = _cells(next(iter(plan["source_boxes"].values())))
+        sent: Counter[int] = Counter()
+        for source, target, begin, end in plan["pieces"]:
+            if source != target:
+                sent[source] += _cells((begin, end))
+        size = 0.0 if kind == "recv" else max(sent.values(), default=0) * local / cells
+        axes = self._meshes.of_pairs(pairs) if kind in ("permute", "exchange") else ()
+        return _Key(kind, len(_devices(pairs)), axes, size, unit if size else "")
+
+
+class _Context:
+    """Who makes and who reads the variables of a function."""
+
+    def __init__(self, function: relax.Function, bindings: Sequence[Any]) -> None:
+        self._made = {binding.var: binding.value for binding in bindings}
+        self._read: dict[Any, list[Any]] = {}
+        for binding in bindings:
+            for var in _variables(binding.value):
+                self._read.setdefault(var, []).append(binding)
+        self._returned = set(_variables(function.body.body))
+
+    def makers(self, value: Any) -> list[str]:
+        """The operators that give a value, seen through tuples and other collectives."""
+        while isinstance(value, relax.Var) and value in self._made:
+            value = self._made[value]
+            if isinstance(value, relax.TupleGetItem):
+                value = value.tuple_value
+            elif _is_collective(value) and value.args:
+                value = value.args[0]
+        if isinstance(value, relax.Tuple):
+            return [name for field in value.fields for name in self.makers(field)]
+        return [_operator(value)] if isinstance(value, relax.Call) else []
+
+    def readers(self, var: Any) -> list[str]:
+        """The operators that read a variable, seen through tuples and other collectives."""
+        names = ["return"] if var in self._returned else []
+        for binding in self._read.get(var, ()):
+            value = binding.value
+            if isinstance(value, relax.Call) and not _is_collective(value):
+                names.append(_operator(value))
+            else:
+                names += self.readers(binding.var)
+        return names
+
+
+def _operator(call: relax.Call) -> str:
+    """The operator's name; of kernels, packed functions and functions of the module theirs."""
+    callee = call.op
+    if isinstance(callee, tvm.ir.Op) and callee.name.startswith(("relax.call_tir", "relax.call_")):
+        callee = call.args[0] if call.args else callee
+    if isinstance(callee, tvm.ir.GlobalVar):
+        return str(callee.name_hint)
+    return str(callee.global_symbol if isinstance(callee, relax.ExternFunc) else callee.name)
+
+
+def _is_collective(value: Any) -> bool:
+    return (
+        isinstance(value, relax.Call)
+        and isinstance(value.op, tvm.ir.Op)
+        and value.op.name.startswith(_PREFIX)
     )
-    return (kind, group_size, math.ceil(sent)) if kind != "slice" else None
 
 
-def _moved_segments(plan: Any, tensor: Any) -> tuple[int, int | None]:
-    """The devices that take part, and bytes that the busiest one sends."""
-    sent: Counter[int] = Counter()
-    devices: set[int] = set()
-    for source, target, _, _, _, count in plan["pieces"]:
-        if source != target:
-            sent[source] += count
-            devices |= {source, target}
-    local = _tensor_bytes(tensor)
-    if local is None:
-        return len(devices), None
-    return len(devices), max(sent.values(), default=0) * local // plan["source_size"]
+def _bindings(body: relax.SeqExpr) -> Iterator[Any]:
+    """Bindings of values in program order, those of branches behind their ``If``."""
+    for block in body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding, relax.VarBinding):
+                yield binding
+                if isinstance(binding.value, relax.If):
+                    yield from _bindings(binding.value.true_branch)
+                    yield from _bindings(binding.value.false_branch)
 
 
-def _participants(plan: Any) -> set[int]:
-    return {device for source, target, _, _ in plan["pieces"] for device in (source, target)}
+def _variables(value: Any) -> Iterator[Any]:
+    if isinstance(value, relax.Var):
+        yield value
+    elif isinstance(value, relax.Call):
+        for arg in value.args:
+            yield from _variables(arg)
+    elif isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from _variables(field)
+    elif isinstance(value, relax.TupleGetItem):
+        yield from _variables(value.tuple_value)
+    elif isinstance(value, relax.If):
+        for part in (value.cond, value.true_branch.body, value.false_branch.body):
+            yield from _variables(part)
 
 
-def _planned_bytes(kind: str, plan: Any, tensor: Any) -> int | None:
-    """Bytes that the busiest device sends; a receiver sends none."""
-    if kind == "recv":
-        return 0
-    local = _tensor_bytes(tensor)
-    if local is None:
-        return None
-    cells = _cells(next(iter(plan["source_boxes"].values())))
-    sent: Counter[int] = Counter()
-    for source, target, begin, end in plan["pieces"]:
-        if source != target:
-            sent[source] += _cells((begin, end))
-    return max(sent.values(), default=0) * local // cells
+def _names(value: Any) -> Iterator[str]:
+    return (str(var.name) for var in _variables(value))
+
+
+def _devices(pairs: Sequence[tuple[int, int]]) -> set[int]:
+    return {device for pair in pairs for device in pair}
 
 
 def _cells(box: Any) -> int:
@@ -171,13 +350,24 @@ def _cells(box: Any) -> int:
     return math.prod(e - b for b, e in zip(begin, end, strict=True))
 
 
-def _tensor_bytes(type_: Any) -> int | None:
+def _tensor_bytes(type_: Any) -> tuple[int, str]:
+    """Bytes of a tensor, and what they are to be multiplied by: its symbolic sizes."""
+    if isinstance(type_, relax.TupleType):
+        sizes = [_tensor_bytes(field) for field in type_.fields]
+        units = dict.fromkeys(unit for _, unit in sizes)
+        if len(units) == 1:
+            return sum(size for size, _ in sizes), next(iter(units))
+        return 1, " + ".join(f"{size} * {unit}" if unit else str(size) for size, unit in sizes)
+    bytes_per_element = max(int(tvm.DataType(str(type_.dtype)).bits), 8) // 8
     shape = type_.shape
     if not isinstance(shape, relax.ShapeExpr):
-        return None
-    size = 1
+        return bytes_per_element, "(elements of unknown shape)"
+    size = bytes_per_element
+    symbols = []
     for dim in shape.values:
-        if not isinstance(dim, tvm.tirx.IntImm):
-            return None
-        size *= int(dim)
-    return size * max(int(tvm.DataType(str(type_.dtype)).bits), 8) // 8
+        if isinstance(dim, tvm.tirx.IntImm):
+            size *= int(dim)
+        else:
+            text = str(dim)
+            symbols.append(text if text.isidentifier() else f"({text})")
+    return size, " * ".join(symbols)

@@ -85,12 +85,13 @@ def collective_table(collectives: Sequence[Collective]) -> Table:
     table = _table("collective", "program", "group size", "count", "bytes each", "bytes total")
     for column in table.columns[2:]:
         column.justify = "right"
-    merged: Counter[tuple[str, str, int, int | None]] = Counter()
+    merged: Counter[tuple[str, str, int, float, str]] = Counter()
     for each in collectives:
-        merged[each.kind, each.function, each.group_size, each.bytes_per_device] += each.count
-    for (kind, function, group_size, size), count in merged.items():
-        each_size, total = ("symbolic",) * 2 if size is None else (f"{size:,}", f"{size * count:,}")
-        table.add_row(kind, function, str(group_size), str(count), each_size, total)
+        size = each.bytes_per_device if each.bytes_per_unit is None else each.bytes_per_unit
+        merged[each.kind, each.function, each.group_size, size or 0, each.unit] += each.count
+    for (kind, function, group_size, sent, unit), count in merged.items():
+        texts = [f"{value:,} {unit}".rstrip() for value in (sent, sent * count)]
+        table.add_row(kind, function, str(group_size), str(count), *texts)
     return table
 
 
