@@ -1,35 +1,40 @@
 """Distributed tensor programs for TVM Relax, as an add-on to the apache-tvm wheel.
 
 ``import distir_ext as dx`` loads the native library into TVM, registers its operators and lets
-TVMScript parse them.
+TVMScript parse them. The command ``distir`` does so when it needs it (``_command``).
 """
 
-from distir_ext import (
-    _library,  # first: loads the native library  # noqa: F401
-    _nvidia,
-    _script,
-    _warnings,
-    analysis,
-    stages,
-    testing,
-    transform,
-)
-from distir_ext._version import __version__
-from distir_ext.annotate import annotate
-from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
-from distir_ext.constrain import constrain
-from distir_ext.mesh import Mesh
-from distir_ext.mutator import ShardingMutator
-from distir_ext.notation import dims, meshes
-from distir_ext.pipelines import build, lower
-from distir_ext.printing import script
-from distir_ext.provenance import explain
-from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
-from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
+from typing import TYPE_CHECKING
 
-_nvidia.install()
-_script.install()
-_warnings.install()
+from distir_ext import _command
+from distir_ext._version import __version__
+
+if TYPE_CHECKING or not _command.waits:
+    from distir_ext import (
+        _library,  # first: loads the native library  # noqa: F401
+        _nvidia,
+        _script,
+        _warnings,
+        analysis,
+        stages,
+        testing,
+        transform,
+    )
+    from distir_ext.annotate import annotate
+    from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
+    from distir_ext.constrain import constrain
+    from distir_ext.mesh import Mesh
+    from distir_ext.mutator import ShardingMutator
+    from distir_ext.notation import dims, meshes
+    from distir_ext.pipelines import build, lower
+    from distir_ext.printing import script
+    from distir_ext.provenance import explain
+    from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
+    from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
+
+    _nvidia.install()
+    _script.install()
+    _warnings.install()
 
 __all__ = [
     "INFINIBAND",

@@ -8,12 +8,10 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
-from distir_ext import rules
+from distir_ext import _command
 from distir_ext._version import __version__
+from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext._workers.connections import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, read_token
-from distir_ext.session import SUPPORTED_WORKERS, Hosts
 
 # A file has no width; this one holds the widest table on one line per row.
 _WIDTH_OF_A_FILE = 120
@@ -36,12 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success.
     """
     options = _parser().parse_args(arguments)
+    _command.load_package()
     if options.command == "demo":
         return _demo(options.case, options.workers, options.hosts, options.token_file)
     if options.command == "host":
         return _host(options.bind, options.token_file)
     if options.command == "rules":
-        return rules.main(["--markdown"] if options.markdown else [])
+        return _rules(options.operators, options.markdown)
     raise AssertionError(f"command {options.command!r} has no handler")
 
 
@@ -109,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
         help="print what each operator means for sharding",
         description="Prints every operator of TVM's Relax with what its rule shards, and how.",
     )
+    table.add_argument(
+        "operators",
+        nargs="*",
+        metavar="OPERATOR",
+        help="print only these: a name, as matmul or relax.nn.softmax, or a part of one",
+    )
     table.add_argument("--markdown", action="store_true", help="print docs/operators.md")
     return parser
 
@@ -121,8 +126,27 @@ def _add_token_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
+# The imports in these functions are of what `distir --help` does not need, and what needs TVM.
+
+
+def _rules(operators: Sequence[str], markdown: bool) -> int:
+    from distir_ext import rules
+
+    if markdown and operators:
+        print("distir rules: --markdown prints all operators; leave the names out", file=sys.stderr)
+        return 2
+    try:
+        return rules.main(["--markdown"] if markdown else operators)
+    except ValueError as error:
+        print(f"distir rules: {error}", file=sys.stderr)
+        return 1
+
+
 def _demo(case: str, workers: str, hosts: Sequence[str] | None, token_file: str | None) -> int:
-    from distir_ext.demo.run import run_demo  # what other commands do not need to load
+    from rich.console import Console
+
+    from distir_ext.demo.run import run_demo
+    from distir_ext.session import Hosts
 
     console = Console()
     if not console.is_terminal:

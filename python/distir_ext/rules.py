@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -94,6 +95,27 @@ def operators() -> list[OperatorRule]:
     return [OperatorRule(*(str(cell) for cell in row)) for row in rows]
 
 
+def find(name: str) -> list[OperatorRule]:
+    """The rows of the operators that a name means, ordered by name.
+
+    Args:
+        name: A whole name, with or without what stands before its last dots: ``relax.nn.softmax``,
+            ``nn.softmax`` and ``softmax`` are the same. Otherwise a part of names: ``soft``.
+
+    Raises:
+        ValueError: No operator has such a name; names some that are near.
+    """
+    rows = operators()
+    found = [row for row in rows if f".{row.operator}".endswith(f".{name}")]
+    found = found or [row for row in rows if name in row.operator]
+    if found:
+        return found
+    names = {part: None for row in rows for part in (row.operator, row.operator.split(".")[-1])}
+    near = difflib.get_close_matches(name, names, n=5)
+    advice = f"; near: {', '.join(near)}" if near else ""
+    raise ValueError(f"TVM's Relax has no operator {name!r}{advice}")
+
+
 def markdown() -> str:
     """The table as the text of ``docs/operators.md``."""
     rows = operators()
@@ -112,29 +134,56 @@ def print_table(console: Console | None = None) -> None:
     Args:
         console: Where to; standard output by default.
     """
-    if console is None:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=_WIDTH_OF_A_FILE)
     table = Table(*_HEADER)
     for row in operators():
         table.add_row(*row.cells())
-    console.print(table)
+    (console or _console()).print(table)
+
+
+def print_rows(rows: Sequence[OperatorRule], console: Console | None = None) -> None:
+    """Prints rows one below the other, each cell on a line of its own; empty ones are left out.
+
+    Args:
+        rows: What to print.
+        console: Where to; standard output by default.
+    """
+    console = console or _console()
+    for number, row in enumerate(rows):
+        lines = Table.grid(padding=(0, 2))
+        for title, cell in zip(_HEADER[1:], row.cells()[1:], strict=True):
+            if cell:
+                lines.add_row(f"  {title}", cell)
+        console.print(("\n" if number else "") + row.operator, markup=False, highlight=False)
+        console.print(lines)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH_OF_A_FILE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: ``--markdown`` or nothing; by default the process's arguments.
+        arguments: ``--markdown``, names of operators, or nothing; by default the process's
+            arguments.
 
     Returns:
         The exit status: 0.
+
+    Raises:
+        ValueError: There is no operator of a name.
     """
     parser = argparse.ArgumentParser(prog="python -m distir_ext.rules", description=__doc__)
     parser.add_argument("--markdown", action="store_true", help="print docs/operators.md")
-    if parser.parse_args(arguments).markdown:
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="print only these")
+    options = parser.parse_args(arguments)
+    if options.markdown:
         sys.stdout.write(markdown())
+    elif options.operators:
+        found = {row.operator: row for name in options.operators for row in find(name)}
+        print_rows(list(found.values()))
     else:
         print_table()
     return 0

@@ -26,6 +26,7 @@ from distir_ext._model import Model, ModelFunction, load_model
 from distir_ext._params.matching import Params, Rename
 from distir_ext._sharded_array import ShardedArray
 from distir_ext._worker_value import WorkerValue
+from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext._workers.base import WorkerError, Workers, check_timeout
 from distir_ext._workers.hosts import Hosts
 from distir_ext._workers.processes import ProcessWorkers
@@ -40,8 +41,6 @@ __all__ = [
     "WorkerError",
     "WorkerValue",
 ]
-
-SUPPORTED_WORKERS = ("threads", "processes")
 
 
 class Session:

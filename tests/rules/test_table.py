@@ -46,6 +46,25 @@ def test_command_prints_the_table(capsys):
     assert capsys.readouterr().out == rules.markdown()
 
 
+def test_command_prints_the_operators_that_are_named(capsys):
+    assert cli.main(["rules", "matmul", "nn.softmax"]) == 0
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("relax.")] == [
+        "relax.matmul",
+        "relax.nn.softmax",
+    ]
+    assert ROWS["relax.matmul"].reduced in printed
+    assert cli.main(["rules", "softm"]) == 0
+    assert "relax.nn.log_softmax" in capsys.readouterr().out
+
+
+def test_an_operator_that_does_not_exist_is_an_error_with_near_names(capsys):
+    assert cli.main(["rules", "matmull"]) == 1
+    assert "no operator 'matmull'; near: matmul" in capsys.readouterr().err
+    assert cli.main(["rules", "matmul", "--markdown"]) == 2
+    assert "--markdown prints all operators" in capsys.readouterr().err
+
+
 def test_kinds_of_rows():
     assert ROWS["relax.matmul"].exploited == "parallel and reduction"
     assert ROWS["relax.unique"].exploited == "replicated"

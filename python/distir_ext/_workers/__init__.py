@@ -5,3 +5,5 @@ what starts and ends them in ``host_processes`` and ``remote_processes``; a proc
 ``worker_process``, and ``host_agent`` is what ``distir host`` runs. In between are frames on
 streams (``channel``, ``connections``, ``exchange``).
 """
+
+SUPPORTED_WORKERS = ("threads", "processes")
