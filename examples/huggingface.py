@@ -8,6 +8,7 @@ ONNX model, with ONNX's reference evaluator). Needs the extra "torch": pip insta
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import warnings
 from collections import Counter
@@ -19,18 +20,29 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from models.case import DATA_TENSOR, FULLY_SHARDED, TENSOR, Model
-from models.encoder import encoder
-from models.language import gpt2, llama, mamba2, mixtral
 from models.run import LIMIT, Outcome, run
-from models.vision import vision
+
+
+def made_by(module: str, name: str) -> Callable[[], Model]:
+    """The function of a module under ``models``, imported when it is called.
+
+    So no model needs the libraries of another.
+    """
+
+    def make() -> Model:
+        model: Model = getattr(importlib.import_module(f"models.{module}"), name)()
+        return model
+
+    return make
+
 
 MODELS: Mapping[str, Callable[[], Model]] = {
-    "llama": llama,
-    "gpt2": gpt2,
-    "mixtral": mixtral,
-    "mamba2": mamba2,
-    "vision": vision,
-    "encoder": encoder,
+    "llama": made_by("language", "llama"),
+    "gpt2": made_by("language", "gpt2"),
+    "mixtral": made_by("language", "mixtral"),
+    "mamba2": made_by("language", "mamba2"),
+    "vision": made_by("vision", "vision"),
+    "encoder": made_by("encoder", "encoder"),
 }
 PLANS = (TENSOR, DATA_TENSOR, FULLY_SHARDED)
 
@@ -71,7 +83,12 @@ def run_all(
         task = progress.add_task("", total=len(models) * len(plans))
         for name in models:
             progress.update(task, description=f"{name}: export")
-            model = MODELS[name]()
+            try:
+                model = MODELS[name]()
+            except ModuleNotFoundError as error:
+                failures.append(f"{name}: {error}; pip install distir-ext[torch] brings it")
+                progress.advance(task, len(plans))
+                continue
             for plan in plans:
 
                 def step(text: str, at: str = f"{name}, {plan}") -> None:

@@ -25,6 +25,10 @@ from tvm.support.nvcc import get_target_compute_version
 # What a program is compiled for if neither the target nor a GPU says: the first with bfloat16.
 DEFAULT_ARCH = "sm_80"
 
+# What every GPU gives to a block of threads without being asked for more.
+_SHARED_MEMORY = "max_shared_memory_per_block"
+_SHARED_MEMORY_BYTES = 49152
+
 # What TVM calls to compile, when it builds or loads kernels.
 _CALLBACK = "tvm_callback_cuda_compile"
 
@@ -46,7 +50,8 @@ def resolve_target(target: Any) -> Any:
     """The target, with an architecture if it is for CUDA and has none.
 
     TVM asks the GPU of this machine. Where there is none it takes an architecture that today's
-    compilers refuse, so such a target gets :data:`DEFAULT_ARCH`.
+    compilers refuse, so such a target gets :data:`DEFAULT_ARCH`. It gets the shared memory that
+    TVM's schedules assume too, which warn where they have to.
 
     Raises:
         ValueError: the CUDA compiler that is installed does not know the architecture.
@@ -56,8 +61,9 @@ def resolve_target(target: Any) -> Any:
     if isinstance(target, Mapping):
         if target.get("kind") != "cuda":
             return target
-        if "arch" not in target:
-            return target if tvm.cuda(0).exist else {**target, "arch": DEFAULT_ARCH}
+        if "arch" not in target and tvm.cuda(0).exist:
+            return target
+        target = {"arch": DEFAULT_ARCH, _SHARED_MEMORY: _SHARED_MEMORY_BYTES, **target}
         check_architecture(str(target["arch"]))
         return target
     known = tvm.target.Target(target)

@@ -10,5 +10,10 @@ import tvm_ffi
 def install() -> None:
     """Registers the sinks that the native library looks up."""
     logger = logging.getLogger("distir_ext")
-    tvm_ffi.register_global_func("distir.warn", logger.warning)
+
+    # Without a handler, Python prints the message alone, among those of other libraries.
+    def warn(message: str) -> None:
+        logger.warning("distir_ext: %s", message)
+
+    tvm_ffi.register_global_func("distir.warn", warn)
     tvm_ffi.register_global_func("distir.inform", logger.info)

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext import _nvidia, cpu, gpu, transform
+from distir_ext import _nvidia, _tvm_log, cpu, gpu, transform
 from distir_ext._program_check import check_programs
 from distir_ext._signature import parse_signature
 from distir_ext.analysis.collectives import collectives, to_data
@@ -69,6 +69,7 @@ def _lower(
     return lowered
 
 
+@_tvm_log.captured()
 def build(
     mod: tvm.IRModule,
     target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
@@ -78,6 +79,9 @@ def build(
     **options: Any,
 ) -> Any:
     """Builds one executable that every worker loads, from a module at any stage.
+
+    TVM's own warnings while it compiles go to the logger ``distir_ext.tvm``, those that say nothing
+    of the program at level INFO: ``logging.basicConfig(level=logging.INFO)`` shows them.
 
     Args:
         mod: A module at any stage.

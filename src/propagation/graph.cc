@@ -125,6 +125,7 @@ class GraphBuilder {
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = op::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
+    view.function = &graph_.name;
     Node node;
     node.rule = graph_.rules.Add(rules::RuleOf(view));
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);

@@ -115,6 +115,9 @@ struct OpView {
   std::vector<ir::TensorType> results;
   /*! \brief What an R.call_tir calls; null for other calls and where the module is not known. */
   const KernelRule* kernel = nullptr;
+  /*! \brief The function that the call is in, whose user is warned of what a rule does not shard;
+   * null: nobody is. Only propagation warns, since all passes ask for rules. */
+  const std::string* function = nullptr;
 };
 
 /*!

@@ -14,16 +14,14 @@
 namespace distir {
 namespace rules {
 
-namespace {
-
-void WarnOnce(const std::string& name, const std::string& message) {
+void WarnOfCall(const OpView& view, const std::string& message) {
+  if (view.function == nullptr) return;
   static std::mutex mutex;
   static std::set<std::string> warned;
   std::lock_guard<std::mutex> lock(mutex);
-  if (warned.insert(name).second) ir::Warn(message);
+  const std::string text = "in `" + *view.function + "`: " + message;
+  if (warned.insert(text).second) ir::Warn(text);
 }
-
-}  // namespace
 
 bool HasRule(const ir::Call& call) {
   return FindOperator(call.op()) != nullptr || KernelTable::IsKernelCall(call.op()) ||
@@ -38,9 +36,9 @@ FactorRule RuleOf(const OpView& view) {
     bool is_loss = std::any_of(view.operands.begin(), view.operands.end(),
                                [](const ir::TensorType& type) { return type.ndim() != 0; });
     if (is_loss && record->summary.replicated[0] != '\0') {
-      WarnOnce(record->name,
-               std::string("operator ") + record->name +
-                   " keeps its operands and results replicated: " + record->summary.replicated);
+      WarnOfCall(view,
+                 std::string("operator ") + record->name +
+                     " keeps its operands and results replicated: " + record->summary.replicated);
     }
     FactorRule rule = record->rule(view);
     MarkUneven(*record, view, &rule);
@@ -49,8 +47,10 @@ FactorRule RuleOf(const OpView& view) {
   if (KernelTable::IsKernelCall(op)) return RuleOfKernelCall(view);
   if (!view.operands.empty() || !view.results.empty()) {
     std::string name = CalleeName(view.call);
-    WarnOnce(name,
-             "no sharding rule for operator " + name + ": its operands and results are replicated");
+    WarnOfCall(view, "no sharding rule for operator " + name +
+                         ": its operands and results are replicated; state a rule with "
+                         "dx.register_rule(\"" +
+                         name + "\", ...)");
   }
   return ReplicateAll(view);
 }

@@ -383,8 +383,9 @@ std::string KernelName(const ir::Call& call) {
 }
 
 FactorRule ReplicatedKernel(const OpView& view, const std::string& reason) {
-  ir::Warn("no sharding rule for kernel " + KernelName(view.call) + ": " + reason +
-           "; its operands and results are replicated");
+  WarnOfCall(view, "no sharding rule for kernel " + KernelName(view.call) + ": " + reason +
+                       "; its operands and results are replicated; state a rule in its attribute " +
+                       kRuleAttribute);
   return ReplicateAll(view);
 }
 

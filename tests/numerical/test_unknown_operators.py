@@ -105,7 +105,7 @@ def test_an_operator_that_is_replicated_says_why_once(caplog):
     mod = called_twice(lambda x: R.memory.view(x, (6, 8)), (8, 6))
     first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
     assert first == [
-        "operator relax.memory.view keeps its operands and results replicated: "
+        "distir_ext: in `main`: operator relax.memory.view keeps its operands and results replicated: "
         "manages or reinterprets memory, after partitioning"
     ]
     assert second == []
@@ -125,7 +125,8 @@ def test_a_function_without_a_rule_is_named_once(caplog):
     mod = called_twice(call, (8, 6))
     first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
     assert first == [
-        "no sharding rule for operator tests.without_a_rule: "
-        "its operands and results are replicated"
+        "distir_ext: in `main`: no sharding rule for operator tests.without_a_rule: "
+        "its operands and results are replicated; "
+        'state a rule with dx.register_rule("tests.without_a_rule", ...)'
     ]
     assert second == []

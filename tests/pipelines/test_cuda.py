@@ -144,10 +144,16 @@ def test_kernels_compile():
 
 def test_target_without_architecture(monkeypatch):
     monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=False))
-    expected = {"kind": "cuda", "arch": _nvidia.DEFAULT_ARCH}
-    assert _nvidia.resolve_target("cuda") == expected
-    assert _nvidia.resolve_target({"kind": "cuda"}) == expected
-    for given in ("llvm", "nvidia/nvidia-h100", {"kind": "cuda", "arch": "sm_75"}):
+    assumed = {"kind": "cuda", "max_shared_memory_per_block": 49152}
+    assert _nvidia.resolve_target("cuda") == {**assumed, "arch": _nvidia.DEFAULT_ARCH}
+    for target in (
+        {"kind": "cuda"},
+        {"kind": "cuda", "arch": "sm_75"},
+        {"kind": "cuda", "max_shared_memory_per_block": 65536},
+    ):
+        resolved = {**assumed, "arch": _nvidia.DEFAULT_ARCH, **target}
+        assert _nvidia.resolve_target(target) == resolved
+    for given in ("llvm", "nvidia/nvidia-h100"):
         assert _nvidia.resolve_target(given) == given
     monkeypatch.setattr(tvm, "cuda", lambda device: SimpleNamespace(exist=True))
     assert _nvidia.resolve_target("cuda") == {"kind": "cuda"}  # TVM asks the device

@@ -1,0 +1,79 @@
+"""TVM's warnings while it compiles reach who asks for them, and nobody else."""
+
+import logging
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
+from distir_ext import _tvm_log
+
+
+@I.ir_module
+class Lookup:
+    @R.function
+    def main(table: R.Tensor((64, 512), "float32"), places: R.Tensor((8,), "int32")) -> R.Tensor(
+        (8,), "float32"
+    ):
+        with R.dataflow():
+            found = R.take(table, places, axis=0, mode="fast")
+            total = R.sum(found, axis=[1])
+            R.output(total)
+        return total
+
+
+@pytest.fixture
+def annotated():
+    return dx.annotate(Lookup, dx.Mesh((2,), ("x",)), {"places": ("x",)})
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda", {"kind": "cuda", "arch": "sm_90"}])
+def test_a_build_prints_nothing(annotated, target, capfd, caplog):
+    with caplog.at_level(logging.WARNING):
+        dx.build(annotated, target)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.messages == []
+
+
+def test_who_asks_sees_what_tvm_says(annotated, caplog):
+    with caplog.at_level(logging.INFO, "distir_ext"):
+        dx.build(annotated)
+    said = [each.getMessage() for each in caplog.records if each.name == "distir_ext.tvm"]
+    assert [text.startswith("TVM: Fast mode segfaults when") for text in said] == [True]
+
+
+def take(mode):
+    builder = relax.BlockBuilder()
+    table = relax.Var("table", relax.TensorType((8, 2), "float32"))
+    places = relax.Var("places", relax.TensorType((3,), "int32"))
+    with builder.function("main", [table, places]):
+        builder.emit_func_output(builder.emit(relax.op.take(table, places, axis=0, mode=mode)))
+    return relax.transform.LegalizeOps()(builder.get())
+
+
+def test_warnings_of_others_are_none_of_its_business(capfd):
+    take("fast")
+    assert "Fast mode segfaults" in capfd.readouterr().err
+    with _tvm_log.captured(), _tvm_log.captured():
+        take("fast")
+    assert capfd.readouterr().err == ""
+    take("fast")
+    assert "Fast mode segfaults" in capfd.readouterr().err
+
+
+def test_an_unknown_warning_is_one_of_pythons(monkeypatch, caplog, capfd):
+    monkeypatch.setattr(_tvm_log, "_NOISE", ())
+    with _tvm_log.captured():
+        take("fast")
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+
+
+def test_an_error_leaves_the_stream_as_it_was(capfd):
+    with pytest.raises(ValueError, match="no sharding annotations"):
+        dx.build(Lookup)
+    take("fast")
+    assert "Fast mode segfaults" in capfd.readouterr().err
