@@ -12,6 +12,7 @@
 #include "ir/operator_attrs.h"
 #include "ir/pass.h"
 #include "ir/symbolic.h"
+#include "rules/registry.h"
 #include "rules/tails.h"
 #include "rules/tir_kernel.h"
 #include "rules/user_rules.h"

@@ -105,8 +105,8 @@ def test_an_operator_that_is_replicated_says_why_once(caplog):
     mod = called_twice(lambda x: R.memory.view(x, (6, 8)), (8, 6))
     first, second = warnings_of(mod, caplog), warnings_of(mod, caplog)
     assert first == [
-        "distir_ext: in `main`: operator relax.memory.view keeps its operands and results replicated: "
-        "manages or reinterprets memory, after partitioning"
+        "distir_ext: in `main`: operator relax.memory.view keeps its operands and results "
+        "replicated: manages or reinterprets memory, after partitioning"
     ]
     assert second == []
 

@@ -3,8 +3,6 @@
 import logging
 
 import pytest
-import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
