@@ -140,10 +140,11 @@ def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:
         return isinstance(ty, relax.AnyType)
     if ty.dtype is not None and spec.dtype and str(ty.dtype.dtype) != spec.dtype:
         return False
-    if ty.ndim >= 0 and ty.ndim != len(spec.shape):
-        return False
     if not isinstance(ty.shape, relax.ShapeExpr):
-        return True
+        # The signature states a shape that depends on the data as ().
+        return ty.ndim < 0 or not spec.shape or ty.ndim == len(spec.shape)
+    if ty.ndim != len(spec.shape):
+        return False
     return all(
         dim.value == size if isinstance(dim, tvm.tirx.IntImm) else isinstance(size, str)
         for dim, size in zip(ty.shape.values, _local_shape(spec), strict=True)
