@@ -19,6 +19,11 @@ CALLS = re.compile(r"relax\.(call_\w+|ccl\.\w+|dist\.\w+)")
 # Passes that look for a pattern of operators, or write one. They describe nothing: what they need
 # to know of an operator they ask its record.
 PATTERNS = {
+    "ir/well_formed.cc": {
+        "relax.memory.kill_storage",
+        "relax.memory.kill_tensor",
+        "relax.vm.kill_object",
+    },
     "lower/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
     "lower/place_operands.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
     "lower/share_results.cc": {"relax.reshape"},

@@ -277,8 +277,12 @@ def call(source, target, dims=(4, 4)):
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ([[[[0, 1, 2]]], [], "none"], [[[], []], [], "none"], r"from .* to \(None, None\)"),
-        ([[[], []], [], "none"], [[[], []], [[0, 1, 2]], "sum"], "partial=sum"),
+        (
+            [[[[0, 1, 2]]], [], "none"],
+            [[[], []], [], "none"],
+            r"sharded \('x',\) to \(None, None\)",
+        ),
+        ([[[], []], [], "none"], [[[], []], [[0, 1, 2]], "sum"], "partial sum over 'x'"),
         ([[[[2, 1, 2]], []], [], "none"], [[[], []], [], "none"], "axis"),
         ([[[[0, 1, 3]], []], [], "none"], [[[], []], [], "none"], "3"),
     ],

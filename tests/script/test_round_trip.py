@@ -258,7 +258,8 @@ FORMATS = {
 }
 NEXT = {
     "annotated": dx.transform.PropagateSharding,
-    "propagated": dx.transform.LegalizeRedistribute,
+    "propagated": dx.transform.PadShards,
+    "padded": dx.transform.LegalizeRedistribute,
     "legalized": dx.transform.LowerDistIR,
     "lowered": dx.transform.LowerCCL,
 }
