@@ -140,7 +140,7 @@ class ArgumentCutter:
         return tvm_ffi.Shape(values)
 
     def _check_array(self, array: Any, spec: TensorSpec, where: str) -> None:
-        if array.dtype != spec.dtype:
+        if spec.dtype and array.dtype != spec.dtype:
             raise TypeError(f"{where} has dtype {array.dtype}, expected {spec.dtype}")
         if len(array.shape) != len(spec.shape):
             raise ValueError(

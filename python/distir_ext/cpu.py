@@ -10,6 +10,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.target import codegen
 
 from distir_ext import _accumulation, _blas, transform
+from distir_ext._attention import repeat_shared_heads
 from distir_ext._cpu_kernels import schedule_kernels
 from distir_ext._cpu_math import legalizations
 
@@ -68,7 +69,9 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
     passes.append(_accumulation.widen_scans())
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
-        relax.transform.LegalizeOps(_accumulation.legalizations(legalizations())),
+        relax.transform.LegalizeOps(
+            repeat_shared_heads(_accumulation.legalizations(legalizations()))
+        ),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         _fuse_kernels(),

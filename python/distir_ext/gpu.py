@@ -14,6 +14,7 @@ from tvm.relax.backend.gpu_generic import pipeline as gpu_generic
 from tvm.relax.backend.rocm import pipeline as rocm
 
 from distir_ext._accumulation import legalizations, widen_scans
+from distir_ext._attention import repeat_shared_heads
 from distir_ext._tensor_intrinsics import load_tensor_intrinsics
 
 __all__ = ["pipeline"]
@@ -32,7 +33,7 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     passes += default.library_dispatch_passes(target)
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":
-            passes.append(relax.transform.LegalizeOps(legalizations()))
+            passes.append(relax.transform.LegalizeOps(repeat_shared_heads(legalizations())))
         elif each.info.name == "ApplyDefaultSchedule":
             passes += [load_tensor_intrinsics(), each]
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from distir_ext import _library  # loads the native library  # noqa: F401
+from distir_ext._spelling import did_you_mean
 
 # Nobody reads a table of seven columns that is narrower; a file has no width of its own.
 _WIDTH_OF_A_FILE = 220
@@ -111,9 +111,7 @@ def find(name: str) -> list[OperatorRule]:
     if found:
         return found
     names = {part: None for row in rows for part in (row.operator, row.operator.split(".")[-1])}
-    near = difflib.get_close_matches(name, names, n=5)
-    advice = f"; near: {', '.join(near)}" if near else ""
-    raise ValueError(f"TVM's Relax has no operator {name!r}{advice}")
+    raise ValueError(f"TVM's Relax has no operator {name!r}{did_you_mean(name, names)}")
 
 
 def markdown() -> str:

@@ -56,7 +56,7 @@ class Session:
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one.
-        imports: Names of modules that each worker process imports first, for the packed functions
+        imports: The module, or modules, that each worker process imports first, for the packed functions
             that they register. Threads see those of this process. Processes that import some import
             TVM before them, which takes a second; others need not.
 
@@ -76,7 +76,7 @@ class Session:
         ccl: str = "cpu",
         workers: str | Hosts = "threads",
         timeout: float | None = None,
-        imports: Sequence[str] = (),
+        imports: str | Sequence[str] = (),
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
         known = [str(name) for name in tvm_ffi.get_global_func("distir.runtime.backends")()]
@@ -93,7 +93,8 @@ class Session:
         self.workers = workers
         self._workers: Workers
         if hosts is not None or workers == "processes":
-            self._workers = ProcessWorkers(device_ids, ccl, timeout, imports, hosts)
+            modules = [imports] if isinstance(imports, str) else list(imports)
+            self._workers = ProcessWorkers(device_ids, ccl, timeout, modules, hosts)
         else:
             if ccl == "nccl":
                 _nvidia.prepare_runtime()

@@ -49,7 +49,7 @@ ir::TensorType TensorTypeOf(const ir::Expr& x) {
   return ir::TensorType::Cast(rules::StripDistribution(x.ty()));
 }
 int RankOf(const ir::Expr& x) { return rules::ShardableRank(TensorTypeOf(x)); }
-DLDataType DtypeOf(const ir::Expr& x) { return TensorTypeOf(x).dtype().dtype(); }
+DLDataType DtypeOf(const ir::Expr& x) { return TensorTypeOf(x).dtype(); }
 bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == kDLBfloat; }
 
 ffi::Array<ir::Expr> SplitShape(const ir::Expr& x, int dim, int64_t shards) {

@@ -113,7 +113,7 @@ ExternFunc MakeExternFunc(const std::string& name) {
 
 TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like) {
   ffi::Optional<DLDataType> dtype;
-  if (like.dtype().defined()) dtype = like.dtype().dtype();
+  if (like.has_dtype()) dtype = like.dtype();
   return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
 }
 
@@ -213,6 +213,15 @@ void SetType(const Expr& expr, const Type& ty) { kUpdateType(expr, ty); }
 
 bool StructurallyEqual(const ffi::ObjectRef& a, const ffi::ObjectRef& b) {
   return a.same_as(b) || kStructuralEqual(a, b, false, false).cast<bool>();
+}
+
+std::string CalleeName(const Call& call) {
+  // The operators for calls of functions have the function as their first argument.
+  if (!call.args().empty() && ExternFunc::Is(call.args()[0]))
+    return ExternFunc::Cast(call.args()[0]).name();
+  if (auto registered = Op::Cast(call.op()); registered.defined()) return registered.name();
+  if (auto packed = ExternFunc::Cast(call.op()); packed.defined()) return packed.name();
+  return Print(call.op());
 }
 
 std::string Print(const ffi::ObjectRef& object) {

@@ -72,6 +72,8 @@ void SetType(const Expr& expr, const Type& ty);
 bool StructurallyEqual(const ffi::ObjectRef& a, const ffi::ObjectRef& b);
 /*! \brief TVMScript of an object, for error messages. */
 std::string Print(const ffi::ObjectRef& object);
+/*! \brief The name of an operator, or of the function that a call of a packed function calls. */
+std::string CalleeName(const Call& call);
 
 }  // namespace ir
 }  // namespace distir

@@ -48,7 +48,11 @@ DISTIR_KIND(IRModule, "ir.IRModule")
 DISTIR_VALUE_FIELD(PrimType, DLDataType, DLDataType, dtype, "ir.PrimType", "dtype")
 DISTIR_FIELD(Expr, Type, ty, "ir.Expr", "ty")
 DISTIR_FIELD(TensorType, Expr, shape, "relax.TensorType", "shape")
-DISTIR_FIELD(TensorType, PrimType, dtype, "relax.TensorType", "dtype")
+static const Field<PrimType> kElementType("relax.TensorType", "dtype");
+DLDataType TensorType::dtype() const {
+  const PrimType& type = kElementType(*this);
+  return type.defined() ? type.dtype() : kUnknownDtype;
+}
 DISTIR_VALUE_FIELD(TensorType, int, int32_t, ndim, "relax.TensorType", "ndim")
 DISTIR_FIELD(TupleType, ffi::Array<Type>, fields, "ir.TupleType", "fields")
 DISTIR_FIELD(DeviceMesh, ffi::Shape, shape, "relax.distributed.DeviceMesh", "shape")

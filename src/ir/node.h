@@ -50,6 +50,9 @@ class PrimType : public Type {
   DLDataType dtype() const;
 };
 
+/*! \brief What a tensor has where its dtype is unknown: no bits, and neither float nor integer. */
+inline constexpr DLDataType kUnknownDtype{kDLOpaqueHandle, 0, 0};
+
 class Expr : public Node {
   DISTIR_VIEW(Expr, Node)
   const Type& ty() const;
@@ -59,7 +62,9 @@ class TensorType : public Type {
   DISTIR_VIEW(TensorType, Type)
   /*! \brief Null, a ShapeExpr, or another expression of shape type. */
   const Expr& shape() const;
-  const PrimType& dtype() const;
+  /*! \brief The dtype of the elements; kUnknownDtype where nothing states it. */
+  DLDataType dtype() const;
+  bool has_dtype() const { return dtype().bits != 0; }
   int ndim() const;
 };
 

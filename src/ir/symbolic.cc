@@ -98,6 +98,12 @@ const ffi::Array<Expr>& ShapeOf(const TensorType& type) {
   return HasKnownShape(type) ? kShapeValues(type.shape()) : none;
 }
 
+double BytesPerElement(const TensorType& type) {
+  constexpr double kAssumedBytes = 4;
+  const DLDataType dtype = type.dtype();
+  return type.has_dtype() ? static_cast<double>(dtype.bits) * dtype.lanes / 8 : kAssumedBytes;
+}
+
 Expr Multiply(const Expr& dim, int64_t factor) {
   if (factor == 1) return dim;
   int64_t size = StaticDim(dim);

@@ -245,7 +245,7 @@ bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& vis
 
 DLDataType ScalarType(const Expr& expr) {
   PrimType type = PrimType::Cast(expr.ty());
-  return type.defined() ? type.dtype() : DLDataType{kDLOpaqueHandle, 0, 0};
+  return type.defined() ? type.dtype() : kUnknownDtype;
 }
 
 Expr MakeIntLike(int64_t value, const Expr& like) {

@@ -60,8 +60,8 @@ bool AreComputed(const ir::TensorType& a, const ir::TensorType& b, const ir::Ten
   bool any_double = false;
   bool all_double = true;
   for (const ir::TensorType& type : {a, b, result}) {
-    if (!type.dtype().defined() || !IsComputed(type.dtype().dtype())) return false;
-    bool is_double = type.dtype().dtype().bits == 64;
+    if (!type.has_dtype() || !IsComputed(type.dtype())) return false;
+    bool is_double = type.dtype().bits == 64;
     any_double = any_double || is_double;
     all_double = all_double && is_double;
   }

@@ -21,8 +21,8 @@ namespace {
 constexpr int kVersion = 1;
 
 std::string DTypeName(const ir::TensorType& type) {
-  if (!type.dtype().defined()) return "";
-  return static_cast<std::string>(ffi::DLDataTypeToString(type.dtype().dtype()));
+  if (!type.has_dtype()) return "";
+  return static_cast<std::string>(ffi::DLDataTypeToString(type.dtype()));
 }
 
 /*! \brief The extents from before padding, one tensor after the other; see padding/extents.h. */

@@ -113,6 +113,10 @@ bool CanCombine(CollectiveKind kind) {
 }
 
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target) {
+  DISTIR_REQUIRE(target.tensor_ty().has_dtype(), ValueError)
+      << "`" << (ir::Var::Is(value) ? ir::Var::Cast(value).name() : "a value")
+      << "` is redistributed, and no dtype of it is known; state it, as in R.Tensor(shape, "
+         "\"float32\")";
   ir::Call call =
       ir::make::kDistRedistribute(value, target.device_mesh(), target.placement()).cast<ir::Call>();
   ir::SetType(call, target);
@@ -131,7 +135,7 @@ ir::DeviceMesh TargetMesh(const ir::Call& call) {
   if (value == nullptr) value = ir::GetAttr(call.attrs(), "device_mesh");
   ir::DeviceMesh mesh = ir::DeviceMesh::Cast(value.cast<ffi::ObjectRef>());
   DISTIR_REQUIRE(mesh.defined(), ValueError)
-      << "attribute device_mesh of " << ir::Print(call.op()) << " is no device mesh";
+      << "attribute device_mesh of " << ir::CalleeName(call) << " is no device mesh";
   return mesh;
 }
 
@@ -140,7 +144,7 @@ ir::Placement TargetPlacement(const ir::Call& call) {
   if (value == nullptr) value = ir::GetAttr(call.attrs(), "placement");
   ir::Placement placement = ir::Placement::Cast(value.cast<ffi::ObjectRef>());
   DISTIR_REQUIRE(placement.defined(), ValueError)
-      << "attribute placement of " << ir::Print(call.op()) << " is no placement";
+      << "attribute placement of " << ir::CalleeName(call) << " is no placement";
   return placement;
 }
 
@@ -234,14 +238,14 @@ ir::Type InferRedistribute(const ir::Call& call) {
 int64_t GroupSize(const ir::Call& call) {
   auto groups = ir::GetAttr(call.attrs(), "groups").as<ffi::Array<ffi::Array<int64_t>>>();
   DISTIR_REQUIRE(groups.has_value() && !groups->empty(), ValueError)
-      << ir::Print(call.op()) << " needs attribute groups, a list of lists of device ids";
+      << ir::CalleeName(call) << " needs attribute groups, a list of lists of device ids";
   return static_cast<int64_t>((*groups)[0].size());
 }
 
 int IntAttr(const ir::Call& call, const char* key) {
   auto value = ir::GetAttr(call.attrs(), key).as<int64_t>();
   DISTIR_REQUIRE(value.has_value(), ValueError)
-      << ir::Print(call.op()) << " needs attribute " << key;
+      << ir::CalleeName(call) << " needs attribute " << key;
   return static_cast<int>(*value);
 }
 
@@ -253,7 +257,7 @@ ir::Type InferLocalCollective(const ir::Call& call) {
       << ir::Print(call.args()[0].ty());
   if (mesh::HasPieces(kind)) {
     DISTIR_REQUIRE(call.ty_args().size() == 1, ValueError)
-        << ir::Print(call.op()) << " needs the type of its result";
+        << ir::CalleeName(call) << " needs the type of its result";
     return call.ty_args()[0];
   }
   ffi::Array<ir::Expr> shape = ir::ShapeOf(source);
@@ -285,7 +289,7 @@ ir::Type InferLocalCollective(const ir::Call& call) {
 
 ir::Type InferFromTypeArgs(const ir::Call& call) {
   DISTIR_REQUIRE(call.ty_args().size() == 1, ValueError)
-      << ir::Print(call.op()) << " needs the type of its result";
+      << ir::CalleeName(call) << " needs the type of its result";
   return call.ty_args()[0];
 }
 

@@ -25,7 +25,7 @@ bool IsFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kOnDTensors.c_str());
 bool IsLocalFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kOnTensors.c_str()); }
 
 bool HasFusedNorm(const ir::TensorType& type) {
-  DLDataType dtype = type.dtype().dtype();
+  DLDataType dtype = type.dtype();
   if (dtype.lanes != 1 || type.ndim() < 1) return false;
   return (dtype.code == kDLFloat && (dtype.bits == 32 || dtype.bits == 16)) ||
          (dtype.code == kDLBfloat && dtype.bits == 16);
@@ -53,7 +53,7 @@ ir::Call MakeLocalFusedNorm(const ffi::Array<ir::Expr>& args, const ir::Type& ty
 double EpsilonOf(const ir::Call& call) {
   auto value = ir::GetAttr(call.attrs(), "epsilon").as<double>();
   DISTIR_REQUIRE(value.has_value(), ValueError)
-      << ir::Print(call.op()) << " needs attribute epsilon, a number";
+      << ir::CalleeName(call) << " needs attribute epsilon, a number";
   return *value;
 }
 
@@ -62,7 +62,7 @@ namespace {
 /*! \brief Refuses what cannot be normed together. */
 void CheckTensors(const ir::Call& call, const ir::TensorType& x, const ir::TensorType& residual,
                   const ir::TensorType& weight) {
-  std::string name = ir::Print(call.op());
+  std::string name = ir::CalleeName(call);
   EpsilonOf(call);
   DISTIR_REQUIRE(x.defined() && residual.defined() && weight.defined(), TypeError)
       << name << " takes three tensors of one kind, x, residual and weight";
@@ -72,7 +72,7 @@ void CheckTensors(const ir::Call& call, const ir::TensorType& x, const ir::Tenso
   DISTIR_REQUIRE(ir::StructurallyEqual(x, residual), TypeError)
       << name << ": x is " << ir::Print(x) << ", residual is " << ir::Print(residual);
   bool fits = weight.ndim() == 1 && ir::HasKnownShape(x) && ir::HasKnownShape(weight) &&
-              ir::StructurallyEqual(weight.dtype(), x.dtype()) &&
+              weight.dtype() == x.dtype() &&
               ir::StructurallyEqual(ir::ShapeOf(weight)[0], ir::ShapeOf(x)[x.ndim() - 1]);
   DISTIR_REQUIRE(fits, TypeError) << name << ": the weight " << ir::Print(weight)
                                   << " is not as long as the last dimension of " << ir::Print(x);
@@ -87,7 +87,7 @@ ir::Type InferFusedNorm(const ir::Call& call) {
   const ffi::Array<ir::Expr>& args = call.args();
   CheckTensors(call, TensorOf(args[0]), TensorOf(args[1]), TensorOf(args[2]));
   ir::Type target = InferCollective(call, CollectiveKind::kAllReduce, args[0].ty());
-  std::string name = ir::Print(call.op());
+  std::string name = ir::CalleeName(call);
   DISTIR_REQUIRE(ReductionOf(call) == mesh::Reduction::kSum, ValueError)
       << name << " is a sum, got reduction \"" << mesh::ReductionName(ReductionOf(call)) << "\"";
   DISTIR_REQUIRE(ir::StructurallyEqual(args[1].ty(), target), ValueError)

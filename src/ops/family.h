@@ -61,7 +61,7 @@ using rules::WithStatistics;
 
 /*! \brief Whether the elements of a tensor are floating-point numbers. */
 inline bool IsFloat(const ir::TensorType& type) {
-  return type.dtype().defined() && expand::IsFloat(type.dtype().dtype());
+  return type.has_dtype() && expand::IsFloat(type.dtype());
 }
 using expand::IsFloat;
 

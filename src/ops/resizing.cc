@@ -68,7 +68,7 @@ std::optional<int64_t> ReachOf(const ResizeFields& fields, const OpView& view, i
     return 0;
   }
   // Integers are rounded in the end, where the last bit of a place counts.
-  const uint8_t code = view.operands[0].dtype().dtype().code;
+  const uint8_t code = view.operands[0].dtype().code;
   if (code != kDLFloat && code != kDLBfloat) return std::nullopt;
   if (method == "linear") return 1;
   if (method == "cubic" && fields.cubic_exclude.Int(attrs, 0) == 0) return 2;
@@ -80,8 +80,7 @@ std::optional<int64_t> ReachOf(const ResizeFields& fields, const OpView& view, i
 std::vector<ResizedDim> ResizedDims(const OpView& view, const ResizeFields& fields) {
   const std::string layout = LayoutLetters(fields.layout.Text(view.call.attrs()));
   const Sizes from = StaticSizes(view.operands[0]), to = StaticSizes(view.results[0]);
-  if (from.size() != layout.size() || DimOf(layout, 'N') != 0 ||
-      !view.operands[0].dtype().defined())
+  if (from.size() != layout.size() || DimOf(layout, 'N') != 0 || !view.operands[0].has_dtype())
     return {};
   std::vector<ResizedDim> dims;
   int spatial = 0;

@@ -50,7 +50,7 @@ void AddWritten(const OpView& view, int begin, int num, RuleBuilder* builder) {
 bool MayReduce(const OpView& view, const std::string& mode) {
   if (mode != "add" && mode != "mul" && mode != "min" && mode != "max") return false;
   const ir::TensorType &data = view.operands[0], &updates = view.operands.back();
-  if (!data.dtype().defined() || data.dtype().dtype().code == kDLBool) return false;
+  if (!data.has_dtype() || data.dtype().code == kDLBool) return false;
   const Sizes written = StaticSizes(data), read = StaticSizes(updates);
   return AreKnown(written, 0, static_cast<int>(written.size())) &&
          AreKnown(read, 0, static_cast<int>(read.size())) &&

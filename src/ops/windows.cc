@@ -259,7 +259,7 @@ bool IsBlockwise(const WindowDim& dim, WindowKind kind) {
 }
 
 void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* builder) {
-  const DLDataType dtype = view.operands[0].dtype().dtype();
+  const DLDataType dtype = view.operands[0].dtype();
   for (const WindowDim& dim : windows.dims) {
     const int64_t size = MostShards(dim, windows, dtype);
     // An odd number of blocks does not divide into the usual numbers of shards.

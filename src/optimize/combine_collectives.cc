@@ -137,7 +137,7 @@ class Combining {
     for (const mesh::AxisRef& ref : axes) key.emplace_back(ref.axis, ref.pre_size, ref.size);
     // The order of a reduce-scatter's axes is that of its attribute.
     for (int axis : op::ReduceAxes(ir::Call::Cast(line->value))) key.emplace_back(axis, 0, 0);
-    DLDataType dtype = type.tensor_ty().dtype().dtype();
+    DLDataType dtype = type.tensor_ty().dtype();
     return {segment,        level,
             step.kind,      type.device_mesh().get(),
             std::move(key), step.source.reduction,

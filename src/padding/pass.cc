@@ -321,14 +321,14 @@ class Padder : public TailWriter {
         for (int d : types_.UnevenDims(types[i])) {
           const rules::FactorList& factors = tensors[i][d];
           if (factors.size() != 1 || !rule.factors[factors[0]].may_be_uneven)
-            RefuseUneven(var, rules::CalleeName(call), types[i], d);
+            RefuseUneven(var, ir::CalleeName(call), types[i], d);
         }
         Sizes padded = types_.Extents(types[i]);
         for (size_t d = 0; d < padded.size(); ++d) {
           for (int f : tensors[i][d]) {
             if (!rule.factors[f].may_be_uneven || rule.factors[f].moves()) continue;
             if (extents.emplace(f, padded[d]).first->second != padded[d])
-              RefuseUneven(var, rules::CalleeName(call), types[i], static_cast<int>(d));
+              RefuseUneven(var, ir::CalleeName(call), types[i], static_cast<int>(d));
           }
         }
       }

@@ -28,7 +28,7 @@ ir::DTensorType On(const ir::DTensorType& like, const ir::TensorType& tensor,
   return ir::MakeDTensorType(tensor, like.device_mesh(), ir::MakePlacement(placement));
 }
 
-DLDataType DTypeOf(const ir::DTensorType& type) { return type.tensor_ty().dtype().dtype(); }
+DLDataType DTypeOf(const ir::DTensorType& type) { return type.tensor_ty().dtype(); }
 
 ir::Expr Scalar(const ffi::Any& value, DLDataType dtype, const ir::DTensorType& like) {
   std::vector<int> replica(like.device_mesh().shape().size(), -1);

@@ -9,6 +9,7 @@
 #include "op/collective.h"
 #include "op/kv_cache.h"
 #include "rules/infer_type.h"
+#include "rules/operator.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
 #include "rules/tir_rule.h"
@@ -119,6 +120,17 @@ class GraphBuilder {
         << "leave that pass to dx.build";
   }
 
+  /*! \brief TVM has kernels for known dtypes only: it would fail while it writes them. */
+  void RequireDtypes(const ir::Var& var, const ir::Call& call, const SlotList& operands) const {
+    for (int slot : operands) {
+      const SlotInfo& operand = graph_.slots[slot];
+      DISTIR_REQUIRE(operand.type.has_dtype(), ValueError)
+          << "`" << var.name() << "` in `" << graph_.name << "` is computed by "
+          << ir::CalleeName(call) << " from `" << operand.name
+          << "`, of which no dtype is known; state it, as in R.Tensor(shape, \"float32\")";
+    }
+  }
+
   void VisitOperator(const ir::Var& var, const ir::Call& call, const SlotList& results) {
     RequireSizesInTypes(var, call);
     const ir::Type& result_ty = var.ty();
@@ -130,6 +142,7 @@ class GraphBuilder {
     node.rule = graph_.rules.Add(rules::RuleOf(view));
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
     node.results = results;
+    if (rules::FindOperator(call.op()) != nullptr) RequireDtypes(var, call, node.operands);
     if (node.operands.empty()) {
       // R.zeros: every device has all of it, so its uses need not agree.
       for (int slot : results) graph_.slots[slot].is_constant = true;

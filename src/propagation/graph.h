@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ir/node.h"
+#include "ir/symbolic.h"
 #include "op/mesh_table.h"
 #include "rules/factor_rule.h"
 
@@ -40,7 +41,7 @@ struct SlotInfo {
   ffi::String name;    // of the variable, for explanations
   rules::Sizes sizes;  // of the dimensions, as StaticSizes
   double elements;     // as NumElements
-  double bytes() const { return elements * type.dtype().dtype().bits / 8.0; }
+  double bytes() const { return elements * ir::BytesPerElement(type); }
   bool is_constant = false;  // every device has all of it, so it says nothing of shardings
 };
 

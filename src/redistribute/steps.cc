@@ -40,8 +40,7 @@ std::optional<std::vector<int>> NameAxes(const mesh::Mesh& view, const mesh::Mes
 
 TensorSize SizeOf(const ir::TensorType& type) {
   TensorSize size;
-  DLDataType dtype = type.dtype().dtype();
-  size.bytes = static_cast<double>(dtype.bits) * dtype.lanes / 8;
+  size.bytes = ir::BytesPerElement(type);
   for (const ir::Expr& dim : ir::ShapeOf(type)) {
     int64_t extent = ir::StaticDim(dim);
     size.dims.push_back(std::max<int64_t>(extent, 0));

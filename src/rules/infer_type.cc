@@ -126,7 +126,7 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
       inferred.device_mesh = types[i].device_mesh();
       inferred.root = root;
     } else if (root != inferred.root) {
-      TVM_FFI_THROW(ValueError) << "the arguments of " << ir::Print(call.op())
+      TVM_FFI_THROW(ValueError) << "the arguments of " << ir::CalleeName(call)
                                 << " lie on different device sets: " << ir::Print(*first) << " and "
                                 << ir::Print(types[i]) << "; redistribute one of them first";
     }

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "ir/build.h"
 #include "ir/pass.h"
 #include "rules/operator.h"
 #include "rules/tails.h"
@@ -46,7 +47,7 @@ FactorRule RuleOf(const OpView& view) {
   }
   if (KernelTable::IsKernelCall(op)) return RuleOfKernelCall(view);
   if (!view.operands.empty() || !view.results.empty()) {
-    std::string name = CalleeName(view.call);
+    std::string name = ir::CalleeName(view.call);
     WarnOfCall(view, "no sharding rule for operator " + name +
                          ": its operands and results are replicated; state a rule with "
                          "dx.register_rule(\"" +

@@ -19,7 +19,7 @@ namespace rules {
  * whole. */
 inline int SpecialIfKnown(const ir::TensorType& type, int dim, RuleBuilder* builder) {
   int64_t size = StaticSizes(type)[dim];
-  DLDataType dtype = type.dtype().defined() ? type.dtype().dtype() : DLDataType{kDLBool, 8, 1};
+  DLDataType dtype = type.has_dtype() ? type.dtype() : DLDataType{kDLBool, 8, 1};
   bool is_number = dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code == kDLInt ||
                    (dtype.code == kDLUInt && dtype.bits > 1);
   return is_number && size >= 0 ? builder->Special(size) : builder->Replicate(size);

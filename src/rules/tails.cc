@@ -43,15 +43,15 @@ bool Covers(Padding padding, const Factor& factor, const FactorRule& rule) {
 }
 
 bool IsInteger(const ir::TensorType& type) {
-  if (!type.dtype().defined()) return false;
-  uint8_t code = type.dtype().dtype().code;
+  if (!type.has_dtype()) return false;
+  uint8_t code = type.dtype().code;
   return code == kDLInt || code == kDLUInt;
 }
 
 /*! \brief Whether the neutral elements of reductions can be written in the type of a tensor. */
 bool HasNeutralElements(const ir::TensorType& type) {
-  if (!type.dtype().defined()) return false;
-  DLDataType dtype = type.dtype().dtype();
+  if (!type.has_dtype()) return false;
+  DLDataType dtype = type.dtype();
   if (dtype.lanes != 1 || dtype.bits < 8) return false;
   return dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLFloat ||
          dtype.code == kDLBfloat || dtype.code == kDLBool;

@@ -21,19 +21,10 @@ std::map<std::string, std::unique_ptr<RuleText>>& UserRules() {
 
 }  // namespace
 
-std::string CalleeName(const ir::Call& call) {
-  // The operators for calls of functions have the function as their first argument.
-  if (!call.args().empty() && ir::ExternFunc::Is(call.args()[0]))
-    return ir::ExternFunc::Cast(call.args()[0]).name();
-  if (auto registered = ir::Op::Cast(call.op()); registered.defined()) return registered.name();
-  if (auto packed = ir::ExternFunc::Cast(call.op()); packed.defined()) return packed.name();
-  return ir::Print(call.op());
-}
-
 const RuleText* FindUserRule(const ir::Call& call) {
   if (UserRules().empty()) return nullptr;
   if (!ir::Op::Is(call.op()) && !ir::ExternFunc::Is(call.op())) return nullptr;
-  auto found = UserRules().find(CalleeName(call));
+  auto found = UserRules().find(ir::CalleeName(call));
   return found == UserRules().end() ? nullptr : found->second.get();
 }
 

@@ -22,8 +22,6 @@ namespace rules {
  * its buffers. */
 constexpr const char* kRuleAttribute = "distir.rule";
 
-/*! \brief The name of an operator, or of the function that a call of a packed function calls. */
-std::string CalleeName(const ir::Call& call);
 /*! \brief The rule registered for what a call calls, or null. */
 const RuleText* FindUserRule(const ir::Call& call);
 /*! \brief The rule that a kernel states. */

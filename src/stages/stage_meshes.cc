@@ -5,6 +5,7 @@
 
 #include "cost/exchange.h"
 #include "ir/build.h"
+#include "ir/symbolic.h"
 #include "op/collective.h"
 #include "rules/projection.h"
 #include "support/error.h"
@@ -161,8 +162,7 @@ double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,
     const double probe = cost::CostOfExchange(cluster, from, to, kProbe).seconds;
     known->second = {fixed, (probe - fixed) / kProbe};
   }
-  const double bytes =
-      rules::NumElements(rules::StaticSizes(type)) * type.dtype().dtype().bits / 8.0;
+  const double bytes = rules::NumElements(rules::StaticSizes(type)) * ir::BytesPerElement(type);
   return known->second.fixed + known->second.per_byte * bytes;
 }
 

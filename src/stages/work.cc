@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "rules/operator.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
@@ -14,8 +15,6 @@ namespace distir {
 namespace stages {
 
 namespace {
-
-double BytesPerElement(const ir::TensorType& type) { return type.dtype().dtype().bits / 8.0; }
 
 double Elements(const ir::TensorType& type) { return rules::NumElements(rules::StaticSizes(type)); }
 
@@ -93,7 +92,7 @@ double WorkEstimate::SecondsOf(const ir::Call& call, const ir::Type& result_ty) 
   double made = 0, bytes = 0;
   for (const ir::TensorType& result : view.results) {
     made = std::max(made, Elements(result));
-    bytes += Elements(result) * BytesPerElement(result);
+    bytes += Elements(result) * ir::BytesPerElement(result);
   }
   const rules::Operator* record = rules::FindOperator(call.op());
   const double stated =
@@ -101,7 +100,7 @@ double WorkEstimate::SecondsOf(const ir::Call& call, const ir::Type& result_ty) 
   const double summed = rules::HasRule(call) ? Summed(rules::RuleOf(view), view.operands) : 1;
   const double touched = made * summed;
   for (const ir::TensorType& operand : view.operands) {
-    bytes += std::min(Elements(operand), touched) * BytesPerElement(operand);
+    bytes += std::min(Elements(operand), touched) * ir::BytesPerElement(operand);
   }
   const double derived = summed > 1 ? 2 * touched : touched;
   const double operations = stated > 0 ? stated : derived;

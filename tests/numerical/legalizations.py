@@ -11,27 +11,14 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import op as R
 from tvm.relax.op import nn
-from tvm.relax.transform.legalize_ops.nn import _nn_attention, _nn_attention_bias
+
+from distir_ext._attention import repeat_shared_heads
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
 def _shape(value: relax.Expr) -> list[int]:
     return [int(size) for size in value.ty.shape]
-
-
-def _repeat_heads(default: Legalization) -> Legalization:
-    """TVM reads beyond the keys where a head of them serves several of the query."""
-
-    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        query, key, value, *bias = call.args
-        times = _shape(query)[2] // _shape(key)[2]
-        if times > 1:
-            key, value = (builder.emit(R.repeat(x, times, 2)) for x in (key, value))
-        operands = [query, key, value, *bias]
-        return default(builder, builder.normalize(relax.Call(call.op, operands, call.attrs)))
-
-    return legalize
 
 
 def _packed_attention(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -60,8 +47,7 @@ LEGALIZATIONS: dict[str, Legalization] = {
     "relax.builtin.stop_lift_params": lambda _, call: call.args[0],
     "relax.hint_on_device": lambda _, call: call.args[0],
     "relax.to_vdevice": lambda _, call: call.args[0],
-    "relax.nn.attention": _repeat_heads(_nn_attention),
-    "relax.nn.attention_bias": _repeat_heads(_nn_attention_bias),
+    **repeat_shared_heads({}),
     "relax.nn.attention_var_len": _packed_attention,
     "relax.nn.pixel_shuffle": _pixel_shuffle,
 }

@@ -60,7 +60,7 @@ def test_command_prints_the_operators_that_are_named(capsys):
 
 def test_an_operator_that_does_not_exist_is_an_error_with_near_names(capsys):
     assert cli.main(["rules", "matmull"]) == 1
-    assert "no operator 'matmull'; near: matmul" in capsys.readouterr().err
+    assert "no operator 'matmull'; did you mean 'matmul" in capsys.readouterr().err
     assert cli.main(["rules", "matmul", "--markdown"]) == 2
     assert "--markdown prints all operators" in capsys.readouterr().err
 

@@ -276,7 +276,7 @@ def test_killed_worker_is_named_with_its_operator(signature, tensor_type, functi
         def distir_signature() -> R.Object:
             return R.str(text)
 
-    session = Session(2, workers="processes", imports=["worker_functions"])
+    session = Session(2, workers="processes", imports="worker_functions")
     main = session.load(tvm.compile(Module, "llvm"))["main"]
     with pytest.raises(WorkerError, match="was ended by SIGKILL") as caught:
         main(np.ones((4, 4), "float32"))

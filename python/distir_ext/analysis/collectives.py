@@ -358,12 +358,14 @@ def _tensor_bytes(type_: Any) -> tuple[int, str]:
         if len(units) == 1:
             return sum(size for size, _ in sizes), next(iter(units))
         return 1, " + ".join(f"{size} * {unit}" if unit else str(size) for size, unit in sizes)
-    bytes_per_element = max(int(tvm.DataType(str(type_.dtype)).bits), 8) // 8
+    size, symbols = 1, []
+    if type_.dtype is None:
+        symbols.append("(bytes of an element of unknown dtype)")
+    else:
+        size = max(int(tvm.DataType(str(type_.dtype)).bits), 8) // 8
     shape = type_.shape
     if not isinstance(shape, relax.ShapeExpr):
-        return bytes_per_element, "(elements of unknown shape)"
-    size = bytes_per_element
-    symbols = []
+        return size, " * ".join([*symbols, "(elements of unknown shape)"])
     for dim in shape.values:
         if isinstance(dim, tvm.tirx.IntImm):
             size *= int(dim)
