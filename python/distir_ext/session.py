@@ -56,9 +56,9 @@ class Session:
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one.
-        imports: The module, or modules, that each worker process imports first, for the packed functions
-            that they register. Threads see those of this process. Processes that import some import
-            TVM before them, which takes a second; others need not.
+        imports: The module, or modules, that each worker process imports first, for the packed
+            functions that they register. Threads see those of this process. Processes that import
+            some import TVM before them, which takes a second; others need not.
 
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
