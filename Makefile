@@ -30,13 +30,14 @@ PACKAGE := $(VENV)/.package
 TEST_PACKAGES := $(VENV)/.test-packages
 MODEL_PACKAGES := $(VENV)/.model-packages
 LINT_PACKAGES := $(VENV)/.lint-packages
+DOCS_PACKAGES := $(VENV)/.docs-packages
 
 NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src)
 CXX_FILES = $(shell find src -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
 EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
 
-.PHONY: help demo test test-all test-models asan tsan lint tidy format wheel clean
+.PHONY: help demo test test-all test-models asan tsan lint tidy format docs wheel clean
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
@@ -48,6 +49,7 @@ help:
 	@echo "make lint         check formatting, types and the order of includes and imports"
 	@echo "make tidy         check the C++ sources with clang-tidy (minutes)"
 	@echo "make format       format Python and C++"
+	@echo "make docs         build the documentation into build/docs/html; warnings are errors"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make clean        remove $(VENV) and everything built"
 
@@ -100,6 +102,11 @@ format: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CXX_FILES)
 
+docs: $(PACKAGE) $(DOCS_PACKAGES)
+	@$(BIN)/python -m sphinx --quiet --builder html --fail-on-warning --keep-going --nitpicky \
+	  --doctree-dir build/docs/doctrees docs build/docs/html
+	@echo "The documentation is in build/docs/html/index.html"
+
 wheel: $(PACKAGE)
 	$(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
@@ -142,4 +149,8 @@ $(MODEL_PACKAGES): pyproject.toml | $(PACKAGE)
 
 $(LINT_PACKAGES): pyproject.toml | $(PACKAGE)
 	@$(INSTALL) 'distir-ext[lint,test]'
+	@touch $@
+
+$(DOCS_PACKAGES): pyproject.toml | $(PACKAGE)
+	@$(INSTALL) 'distir-ext[docs]'
 	@touch $@

@@ -123,7 +123,7 @@ def annotate(
 def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
     mesh: Mesh | Any, plan: Plan, func: str = "main", inputs: Sequence[str] | None = None
 ) -> tvm.transform.Pass:
-    """:func:`annotate` as a pass, for ``tvm.transform.Sequential``."""
+    """:func:`distir_ext.annotate` as a pass, for ``tvm.transform.Sequential``."""
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         return annotate(mod, mesh, plan, func, inputs)

@@ -20,7 +20,7 @@ from distir_ext.mesh import DimSharding, Mesh, as_mesh, has_names, is_mesh
 from distir_ext.notation import mesh_axes, with_mesh_axes
 
 Dims: TypeAlias = Sequence[DimSharding]
-"""One entry per tensor dimension: a mesh axis, several (major to minor), or None."""
+"""For each tensor dimension a mesh axis, several (major to minor), or None."""
 
 
 # TVM's text of a placement, such as "S[0], R".

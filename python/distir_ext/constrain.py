@@ -32,7 +32,7 @@ def constrain(x: Any, mesh: Any, dims: Any = None) -> Any:
         dims: As in a plan of :func:`annotate`; None for replicated.
 
     Returns:
-        The annotated value: an expression to be emitted, or a Tensor of ``relax.frontend.nn``.
+        The annotated value, an expression to be emitted or a Tensor of ``relax.frontend.nn``.
 
     Raises:
         ValueError: Dims do not fit the mesh or the tensor, see :func:`annotate`.

@@ -14,7 +14,7 @@ from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
 from distir_ext._frameworks import DeviceGrid, read_mesh
 
 DimSharding = str | Sequence[str] | None
-"""What shards one tensor dimension: a mesh axis, several from major to minor, or nothing."""
+"""The mesh axis that shards one tensor dimension, several from major to minor, or None."""
 
 
 class Mesh:
@@ -150,7 +150,7 @@ class Mesh:
             *dims: As for :meth:`placement`, the names of a tuple in any order.
 
         Returns:
-            The mesh: this very object if the order is its own.
+            The mesh, which is this very object if the order is its own.
 
         Raises:
             ValueError: If a name is not an axis of this mesh, or an axis is used twice.

@@ -94,7 +94,7 @@ def dims(mod: tvm.IRModule, value: relax.Expr | DTensorType) -> tuple[DimShardin
         value: A variable or another expression, or its type.
 
     Returns:
-        One entry per dimension: the name of a mesh axis, several from major to minor, or None. A
+        For each dimension the name of a mesh axis, several from major to minor, or None. A
         part of an axis of size 8 is ``"tp:(2)4"``: the axis seen as 2 x 4, the last of these.
 
     Raises:

@@ -67,13 +67,13 @@ class OperatorRule:
 
     @property
     def exploited(self) -> str:
-        """How sharded operands are used: parallel, reduction, special, or replicated."""
+        """The ways in which sharded operands are used, or ``"replicated"``."""
         ways = {"parallel": self.parallel, "reduction": self.reduced, "special": self.special}
         return " and ".join(way for way, text in ways.items() if text) or "replicated"
 
     @property
     def rest(self) -> str:
-        """What is not shared out: dimensions kept whole, or why all are."""
+        """The dimensions that are not sharded, or why none is."""
         return self.whole or self.replicated
 
     def cells(self) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the session has ended: closed, or because a worker failed."""
+        """Whether the session has ended, because it was closed or because a worker failed."""
         return self._workers.closed_because is not None
 
     def load(

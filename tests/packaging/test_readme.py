@@ -21,7 +21,16 @@ assert error < 1e-5, error
 
 @pytest.mark.parametrize(
     ("page", "check"),
-    [("README.md", CHECK), ("docs/annotate.md", ""), ("docs/sharding_mutator.md", "")],
+    [
+        ("README.md", CHECK),
+        ("docs/annotate.md", ""),
+        ("docs/design.md", ""),
+        ("docs/sharding_mutator.md", ""),
+        ("docs/from_tvmscript.md", ""),
+        ("docs/from_nn_module.md", ""),
+        pytest.param("docs/from_torch.md", "", marks=pytest.mark.models),
+        pytest.param("docs/from_onnx.md", "", marks=pytest.mark.models),
+    ],
 )
 def test_example_runs(tmp_path, page, check):
     blocks = re.findall(

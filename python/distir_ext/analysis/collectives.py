@@ -59,8 +59,8 @@ class Collective:
     """The variables that are sent, in program order; of a receive, those that it gives."""
 
     operators: tuple[str, ...] = ()
-    """Why it is there: the operators whose partial results are reduced, or that give what is sent
-    to another mesh; of other kinds those that read the result (``"return"``: it is returned)."""
+    """The operators because of which it is there. Their partial results are reduced, or sent to
+    another mesh; for other kinds they read the result (``"return"`` if it is returned)."""
 
 
 def collectives(mod: Any) -> list[Collective]:

@@ -1,0 +1,29 @@
+"""How Sphinx builds the documentation: ``make docs``. Every warning is an error there."""
+
+from distir_ext import __version__
+
+project = "distir_ext"
+copyright = "the distir_ext contributors"
+release = version = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+source_suffix = {".md": "markdown"}
+html_theme = "furo"
+html_title = f"distir_ext {release}"
+
+myst_heading_anchors = 3  # links such as annotate.md#by-a-plan-on-names
+myst_enable_extensions = ["colon_fence"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+python_use_unqualified_type_names = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Raises (when applied)", "raises_style")]
+
+# What other packages document. Their sites are not read: the build works without a network.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(tvm|tvm_ffi|relax|np|numpy|jax|torch|rich|tir)\..*"),
+    (r"py:.*", r"(collections\.abc|os|pathlib|typing)\..*"),
+]
