@@ -138,13 +138,12 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
 def PadShards() -> tvm.transform.Pass:  # noqa: N802
     """Static dimensions that do not divide into their shards are padded to the next size that does.
 
-    Where a reduction would see the padding it is masked with the reduction's neutral element. Calls
-    that look or move along such a dimension (softmax, a convolution) become operators on their
-    shards first, as by ExpandSharded.
-    The function attribute ``distir.true_extents`` keeps the sizes of parameters and results from
-    before, so that a session takes and gives arrays of these. What cannot be
-    padded (a reshape that splits the dimension, a sort) has it whole. The same module comes back
-    where everything divides.
+    Where a reduction would see the padding it is masked with the reduction's neutral element.
+    Operators that work along such a dimension (softmax, a convolution) are decomposed first, as by
+    ExpandSharded. What cannot be padded (a reshape that splits the dimension, a sort) needs it
+    replicated. The function attribute ``distir.true_extents`` keeps the sizes of parameters and
+    results from before, so that a session takes and gives arrays of these. The same module comes
+    back where everything divides.
 
     Raises (when applied):
         ValueError: An operator of a module written by hand cannot be padded along a dimension that
@@ -154,11 +153,11 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
 
 
 def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
-    """Calls that are sharded along what they look along become operators on their shards.
+    """Operators that are sharded along the dimension that they work on are decomposed.
 
-    Softmax over a sharded axis, for one, becomes a maximum, a difference, exponentials, a sum and a
-    quotient. ``docs/operators.md`` says which operators have such an algorithm (*special*).
-    LegalizeRedistribute runs this pass first.
+    Softmax over a sharded axis becomes a maximum, a difference, exponentials, a sum and a quotient,
+    all of them on shards. ``docs/operators.md`` says which operators have a decomposition
+    (*special*). LegalizeRedistribute runs this pass first.
     """
     return _native("ExpandSharded")
 
