@@ -1,5 +1,7 @@
 """How Sphinx builds the documentation: ``make docs``. Every warning is an error there."""
 
+import re
+
 from distir_ext import __version__
 
 project = "distir_ext"
@@ -17,13 +19,24 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_type_aliases = {"Plan": "distir_ext.annotate.Plan"}
 python_use_unqualified_type_names = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_custom_sections = [("Raises (when applied)", "raises_style")]
+napoleon_custom_sections = [("Raises (when applied)", "raises")]
 
 # What other packages document. Their sites are not read: the build works without a network.
 nitpick_ignore_regex = [
     (r"py:.*", r"(tvm|tvm_ffi|relax|np|numpy|jax|torch|rich|tir)\..*"),
     (r"py:.*", r"(collections\.abc|os|pathlib|typing)\..*"),
 ]
+
+
+def link_pages(app, what, name, obj, options, lines):
+    """Docstrings name pages as the repository has them, ``docs/gpu.md``; the site links them."""
+    lines[:] = [re.sub(r"(``|)\bdocs/(\w+)\.md\1", r":doc:`/\2`", line) for line in lines]
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", link_pages)

@@ -73,7 +73,7 @@ def test_every_page_is_in_the_tables_of_contents():
 def test_every_public_name_is_in_the_reference():
     reference = "".join(page.read_text("utf-8") for page in (DOCS / "api").glob("*.md"))
     named = set(re.findall(r":: (distir_ext[\w.]*)", reference))
-    modules = {"analysis": dx.analysis, "stages": dx.stages}
+    modules = {"analysis": dx.analysis, "stages": dx.stages, "transform": dx.transform}
     public = {f"distir_ext.{name}" for name in dx.__all__ if name not in ("__version__", *modules)}
     public |= {
         f"distir_ext.{module}.{name}" for module in modules for name in modules[module].__all__
