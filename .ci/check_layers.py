@@ -1,8 +1,8 @@
 """Checks that dependencies point one way, in C++ and in Python.
 
 C++: a file includes only from its own folder and from folders above it in LAYERS; the runtime
-includes only support and runtime, and no backend includes another; only src/ir reads objects by
-reflection and names attributes of TVM's operators; the only TVM headers are those of tvm-ffi.
+includes only support, abi and runtime, and no backend includes another; only src/ir reads objects
+by reflection and names attributes of TVM's operators; the only TVM headers are those of tvm-ffi.
 
 Python: no import cycle in the package, and a private module imports only private ones.
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 LAYERS = (
     "support",
+    "abi",
     "ir",
     "mesh",
     "cost",
@@ -36,8 +37,9 @@ LAYERS = (
 )
 # Folders that may include less than everything above them.
 RESTRICTED = {
-    "mesh": {"support", "mesh"},  # pure algebra: knows nothing of IR
-    "runtime": {"support", "runtime"},  # can be loaded where there is no compiler
+    "abi": {"support", "abi"},  # what the compiler, the runtime and Python exchange
+    "mesh": {"support", "abi", "mesh"},  # pure algebra: knows nothing of IR
+    "runtime": {"support", "abi", "runtime"},  # can be loaded where there is no compiler
 }
 REFLECTION = re.compile(
     r"\b(?:GetFieldInfo|FieldGetter|FieldSetter|ForEachFieldInfo\w*|GetMethod|"

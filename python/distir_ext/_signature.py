@@ -3,7 +3,8 @@
 ``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
 classes that know how a global array is divided among devices::
 
-    {"version": 1, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
+    {"version": 2, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
+     "meshes": [{"shape": [2], "device_ids": [0, 1]}],
      "partitions": [[[0, 1]]],                  groups that communicate; none, if it is absent
      "collectives": [{"kind": "all_reduce", ..}],  see ``analysis.collectives``; may be absent
      "functions": {"main": {
@@ -18,7 +19,8 @@ classes that know how a global array is divided among devices::
                       "round": 0}]}}}             the same
 
     TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
-           "mesh": {"shape": [2], "device_ids": [0, 1]}, "sharding": "('dp', None)"}
+           "mesh": 0,                             which of the meshes
+           "sharding": "('dp', None)"}
         | {"kind": "tuple", "fields": [TYPE, ...]}
         | {"kind": "shape", "shape": [8, "n"]}    "shape" may be absent
         | {"kind": "value"}                       anything else, such as a cache
@@ -42,7 +44,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-SIGNATURE_VERSION = 1
+SIGNATURE_VERSION = 2
 
 HOST = 1  # DLPack's kDLCPU
 
@@ -319,20 +321,24 @@ class Signature:
     partitions: tuple[str, ...] = ()
 
 
-def _parse_spec(value: Mapping[str, Any]) -> Spec:
+_Mesh = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and device ids."""
+
+
+def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
     kind = value["kind"]
     if kind == "tensor":
-        mesh = value["mesh"]
+        mesh_shape, device_ids = meshes[value["mesh"]]
         return TensorSpec(
             tuple(value["shape"]),
             value["dtype"],
-            tuple(mesh["shape"]),
-            tuple(mesh["device_ids"]),
+            mesh_shape,
+            device_ids,
             tuple(value["placement"]),
             value.get("sharding", ""),
         )
     if kind == "tuple":
-        return TupleSpec(tuple(_parse_spec(each) for each in value["fields"]))
+        return TupleSpec(tuple(_parse_spec(each, meshes) for each in value["fields"]))
     if kind == "shape":
         values = value.get("shape")
         return ShapeSpec(None if values is None else tuple(values))
@@ -341,8 +347,10 @@ def _parse_spec(value: Mapping[str, Any]) -> Spec:
     raise ValueError(f'the signature has a value of unknown kind "{kind}"')
 
 
-def _parse_function(name: str, value: Mapping[str, Any]) -> FunctionSpec:
-    params = tuple(ParamSpec(each["name"], _parse_spec(each["type"])) for each in value["params"])
+def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> FunctionSpec:
+    params = tuple(
+        ParamSpec(each["name"], _parse_spec(each["type"], meshes)) for each in value["params"]
+    )
     programs = tuple(
         Program(
             each["name"],
@@ -355,7 +363,8 @@ def _parse_function(name: str, value: Mapping[str, Any]) -> FunctionSpec:
         for each in value["programs"]
     )
     num_input = value.get("num_input", len(params))
-    return FunctionSpec(name, num_input, params, _parse_spec(value["result"]), programs)
+    result = _parse_spec(value["result"], meshes)
+    return FunctionSpec(name, num_input, params, result, programs)
 
 
 def parse_signature(text: str) -> Signature:
@@ -376,7 +385,12 @@ def parse_signature(text: str) -> Signature:
                 f"the executable has a signature of version {version}, this package reads version "
                 f"{SIGNATURE_VERSION}; build it again"
             )
-        functions = {name: _parse_function(name, each) for name, each in value["functions"].items()}
+        meshes = [
+            (tuple(mesh["shape"]), tuple(mesh["device_ids"])) for mesh in value.get("meshes", ())
+        ]
+        functions = {
+            name: _parse_function(name, each, meshes) for name, each in value["functions"].items()
+        }
         devices = tuple(value["device_ids"])
         for function in functions.values():
             unknown = sorted(set(function.programs_of) - set(devices))

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
+#include "mesh/layout.h"
 #include "mesh/plain_data.h"
 
 namespace distir {
@@ -35,7 +37,8 @@ Cluster::Cluster() : Cluster(kNVLink, kLaunch) {}
 
 Cluster::Cluster(Link link, double launch) : launch_(launch), links_{link} { Check(); }
 
-Cluster::Cluster(const mesh::Mesh& mesh, std::vector<Link> links, double launch) : launch_(launch) {
+Cluster::Cluster(const mesh::Mesh& mesh, std::vector<Link> links, double launch)
+    : launch_(launch), mesh_(mesh) {
   if (static_cast<int>(links.size()) != mesh.ndim() || links.empty()) {
     TVM_FFI_THROW(ValueError) << "a cluster on a mesh of " << mesh.ndim()
                               << " axes needs one link for each, got " << links.size();
@@ -94,6 +97,29 @@ int Cluster::Along(const mesh::Mesh& mesh, const mesh::AxisList& axes) const {
     slowest = std::max(slowest, Slowest(group));
   }
   return slowest;
+}
+
+abi::Closeness Cluster::ClosenessAmong(const std::vector<int64_t>& devices) const {
+  abi::Closeness closeness{mesh_.device_ids, {}};
+  // Behind the last link's level there is one ball of all devices.
+  for (int link = 0; link + 1 < static_cast<int>(links_.size()); ++link) {
+    mesh::AxisList between;  // axes along which balls differ
+    for (int axis = 0; axis < mesh_.ndim(); ++axis) {
+      if (link_of_axis_[axis] > link) between.push_back(mesh::FullAxis(mesh_, axis));
+    }
+    closeness.levels.push_back(mesh::DigitsOf(mesh_, between));
+  }
+  const abi::Neighbours neighbours(closeness);
+  const std::unordered_set<int64_t> different(devices.begin(), devices.end());
+  std::vector<abi::Digits> telling;
+  for (size_t level = 0; level < closeness.levels.size(); ++level) {
+    std::unordered_set<int64_t> balls;
+    for (int64_t device : different) balls.insert(neighbours.BallOf(device, level));
+    if (balls.size() > 1 && balls.size() < different.size())
+      telling.push_back(closeness.levels[level]);
+  }
+  if (telling.empty()) return {};
+  return {std::move(closeness.device_ids), std::move(telling)};
 }
 
 namespace {

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "abi/layout.h"
 #include "mesh/sharding.h"
 
 namespace distir {
@@ -64,12 +65,17 @@ class Cluster {
   /*! \brief The slowest link between any two devices of a group along `axes`: an index in links().
    */
   int Along(const mesh::Mesh& mesh, const mesh::AxisList& axes) const;
+  /*! \brief How near some devices are to each other, for plans: those of one ball of a level are
+   * joined by links up to an index. Levels that tell none of these devices apart, or all, are left
+   * out. */
+  abi::Closeness ClosenessAmong(const std::vector<int64_t>& devices) const;
 
  private:
   void Check() const;
 
   double launch_;
   std::vector<Link> links_;
+  mesh::Mesh mesh_;  // empty where all devices are joined alike
   std::vector<int> link_of_axis_;
   std::unordered_map<int64_t, std::vector<int64_t>> coordinates_;  // by device id
 };

@@ -4,7 +4,7 @@
  * under one sharding to its block under another: exchanges, permutes and transfers.
  *
  * Every device receives exactly the parts of its target block that it lacks, one message per block
- * of the source that they lie in, each from its nearest holder (mesh::PlanTransfer spreads the
+ * of the source that they lie in, each from its nearest holder (abi::TransferPlanner spreads the
  * sending evenly over those). A device that receives messages of b_i bytes over links (alpha_i,
  * g_i, beta_i) is done after launch + max_i alpha_i + sum_i (g_i + b_i / beta_i); the step takes as
  * long as its last device.

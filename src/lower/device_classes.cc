@@ -1,6 +1,5 @@
 #include "lower/device_classes.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "ir/rewriter.h"
@@ -43,9 +42,8 @@ class RootCollector {
 
 }  // namespace
 
-std::map<const ffi::Object*, std::set<int>> RootsOfFunctions(const ir::IRModule& mod,
-                                                             op::MeshTable* meshes) {
-  std::map<const ffi::Object*, std::set<int>> roots;
+FunctionRoots RootsOfFunctions(const ir::IRModule& mod, op::MeshTable* meshes) {
+  FunctionRoots roots;
   std::unordered_map<const ffi::Object*, std::vector<const ffi::Object*>> callers;
   std::vector<const ffi::Object*> pending;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
@@ -75,11 +73,11 @@ std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots, const op::Mes
     for (int64_t id : meshes.Root(root).device_ids) roots_of_device[id].insert(root);
   }
   std::vector<DeviceClass> classes;
+  std::map<std::set<int>, size_t> index;  // in classes
   for (const auto& [id, device_roots] : roots_of_device) {
-    auto it = std::find_if(classes.begin(), classes.end(),
-                           [&](const DeviceClass& c) { return c.roots == device_roots; });
-    if (it == classes.end()) it = classes.insert(classes.end(), DeviceClass{device_roots, {}});
-    it->device_ids.push_back(id);
+    const auto [it, is_new] = index.emplace(device_roots, classes.size());
+    if (is_new) classes.push_back({device_roots, {}});
+    classes[it->second].device_ids.push_back(id);
   }
   return classes;
 }

@@ -8,11 +8,11 @@
 #ifndef DISTIR_LOWER_DEVICE_CLASSES_H_
 #define DISTIR_LOWER_DEVICE_CLASSES_H_
 
-#include <map>
 #include <set>
 #include <vector>
 
 #include "ir/node.h"
+#include "lower/mesh_index.h"
 #include "op/mesh_table.h"
 
 namespace distir {
@@ -25,8 +25,7 @@ struct DeviceClass {
 
 /*! \brief The root meshes that a function's values lie on, callees included, for every Relax
  * function of a module. */
-std::map<const tvm::ffi::Object*, std::set<int>> RootsOfFunctions(const ir::IRModule& mod,
-                                                                  op::MeshTable* meshes);
+FunctionRoots RootsOfFunctions(const ir::IRModule& mod, op::MeshTable* meshes);
 /*! \brief The classes of the devices of these meshes, ordered by their first device. */
 std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots, const op::MeshTable& meshes);
 

@@ -6,12 +6,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "abi/json_writer.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
-#include "lower/json_writer.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
 #include "op/segment_exchange.h"
@@ -21,6 +22,9 @@ namespace lower {
 
 namespace ffi = tvm::ffi;
 
+using abi::JsonArray;
+using abi::JsonIntegers;
+
 namespace {
 
 const std::string kRuntime = "distir.runtime.";
@@ -28,10 +32,46 @@ const std::string kRuntime = "distir.runtime.";
 // Groups that communicate in a program, for who opens them before it runs.
 constexpr const char* kPartitionsAttr = "distir.partitions";
 
+/*! \brief Lists of groups as JSON, each written once: collectives share them. */
+class GroupTexts {
+ public:
+  using Groups = ffi::Array<ffi::Array<int64_t>>;
+
+  /*! \param attribute The groups.
+   * \param communicates Whether members of a group send to each other. */
+  const ir::Expr& Of(const ffi::Any& attribute, bool communicates) {
+    Entry& entry = entries_[attribute.as<ffi::ArrayObj>()];
+    if (!entry.expr.defined()) {
+      std::vector<std::string> items;
+      for (const ffi::Array<int64_t>& group : attribute.cast<Groups>())
+        items.push_back(JsonIntegers(group));
+      entry = {attribute, JsonArray(items), ir::Expr(), false};
+      entry.expr = ir::MakeString(entry.text);
+    }
+    if (communicates && !entry.communicates) {
+      entry.communicates = true;
+      partitions_.insert(entry.text);
+    }
+    return entry.expr;
+  }
+
+  /*! \brief All groups that communicate. */
+  std::string Partitions() const { return JsonArray({partitions_.begin(), partitions_.end()}); }
+
+ private:
+  struct Entry {
+    ffi::Any attribute;  // keeps the key alive
+    std::string text;
+    ir::Expr expr;
+    bool communicates = false;
+  };
+  std::unordered_map<const ffi::Object*, Entry> entries_;
+  std::set<std::string> partitions_;
+};
+
 class CollectiveLowering : public ir::FunctionRewriter {
  public:
-  /*! \param partitions Gets the groups that communicate, as JSON. */
-  explicit CollectiveLowering(std::set<std::string>* partitions) : partitions_(partitions) {}
+  explicit CollectiveLowering(GroupTexts* groups) : groups_(*groups) {}
 
   /*! \brief Whether the function has a collective. */
   static bool Applies(const ir::Function& function) {
@@ -56,10 +96,11 @@ class CollectiveLowering : public ir::FunctionRewriter {
       return FunctionRewriter::RewriteVarBinding(var, value);
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     AddString(call, "plan", &args);
-    if (std::optional<std::string> groups = GroupsOf(call)) {
-      args.push_back(ir::MakeString(*groups));
+    // Reading all groups of each call would take time.
+    if (const ffi::Any groups = ir::GetAttr(call.attrs(), "groups");
+        groups.as<ffi::ArrayObj>() != nullptr) {
       // A slice needs to know its place in the group only.
-      if (!ir::IsOp(call.op(), "relax.ccl.slice")) partitions_->insert(*groups);
+      args.push_back(groups_.Of(groups, !ir::IsOp(call.op(), "relax.ccl.slice")));
     }
     for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
@@ -89,25 +130,18 @@ class CollectiveLowering : public ir::FunctionRewriter {
     if (auto value = ir::GetAttr(call.attrs(), key).as<int64_t>())
       args->push_back(ir::MakeInt(*value));
   }
-  static std::optional<std::string> GroupsOf(const ir::Call& call) {
-    auto groups = ir::GetAttr(call.attrs(), "groups").as<ffi::Array<ffi::Array<int64_t>>>();
-    if (!groups.has_value()) return std::nullopt;
-    std::vector<std::string> items;
-    for (const ffi::Array<int64_t>& group : *groups) items.push_back(JsonIntegers(group));
-    return JsonArray(items);
-  }
 
-  std::set<std::string>* partitions_;
+  GroupTexts& groups_;
 };
 
 ir::IRModule LowerCCL(const ir::IRModule& mod) {
-  std::set<std::string> partitions;
-  ir::IRModule lowered = ir::RewriteFunctions(mod, [&partitions](const ir::Function& function) {
+  GroupTexts groups;
+  ir::IRModule lowered = ir::RewriteFunctions(mod, [&groups](const ir::Function& function) {
     if (!CollectiveLowering::Applies(function)) return ir::Function();
-    return CollectiveLowering(&partitions).RewriteFunction(function);
+    return CollectiveLowering(&groups).RewriteFunction(function);
   });
   if (lowered.same_as(mod)) return mod;
-  ffi::Any listed = ffi::String(JsonArray({partitions.begin(), partitions.end()}));
+  ffi::Any listed = ffi::String(groups.Partitions());
   return ir::MakeModule(lowered.functions(), ir::WithAttr(mod.attrs(), kPartitionsAttr, listed),
                         mod.global_infos());
 }

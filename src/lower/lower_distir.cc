@@ -3,7 +3,11 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <optional>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ir/build.h"
 #include "ir/pass.h"
@@ -28,7 +32,8 @@ class ModuleLowering {
       : mod_(mod),
         meshes_(mod),
         roots_(RootsOfFunctions(mod, &meshes_)),
-        plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))),
+        plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)), &meshes_),
+        groups_(&meshes_),
         kernels_(mod.functions(), &meshes_,
                  [this](const std::string& name, const ir::BaseFunc& kernel) {
                    ir::GlobalVar gv = ir::MakeGlobalVar(UniqueName(name));
@@ -51,7 +56,7 @@ class ModuleLowering {
   ir::IRModule Run() {
     if (distributed_.empty()) return mod_;
     std::set<int64_t> device_ids;
-    std::map<std::string, std::string> signatures;
+    SignatureWriter signature(&meshes_);
     for (const auto& [gv, function] : Entries()) {
       const Rounds rounds(function, gv.name(), &meshes_);
       std::vector<DeviceClass> classes = ClassesOf(gv, rounds);
@@ -62,7 +67,8 @@ class ModuleLowering {
         const Version& version = VersionFor(gv, function, classes[i].roots, &rounds);
         for (const RoundVersion& each : version.rounds) {
           const bool is_last = &each == &version.rounds.back();
-          versions.push_back({each.name.name(), classes[i], each.round, each.params, is_last,
+          versions.push_back({each.name.name(), classes[i].device_ids, each.round, each.params,
+                              is_last ? version.results : std::vector<int>(),
                               each.takes_sizes ? version.sizes : std::vector<std::string>()});
         }
         device_ids.insert(classes[i].device_ids.begin(), classes[i].device_ids.end());
@@ -70,17 +76,17 @@ class ModuleLowering {
       std::stable_sort(
           versions.begin(), versions.end(),
           [](const WorkerVersion& a, const WorkerVersion& b) { return a.round < b.round; });
-      signatures[gv.name()] = FunctionSignature(function, gv.name(), versions, &meshes_);
+      signature.Add(gv.name(), function, versions);
     }
     const std::vector<int64_t> all_ids(device_ids.begin(), device_ids.end());
     for (const auto& [gv, base] : ir::OrderedFunctions(mod_)) {
       // Every device computes all of a public function that takes no part.
       auto function = ir::Function::Cast(base);
       if (function.defined() && index_.count(gv.get()) == 0 && IsPublic(function))
-        signatures[gv.name()] = ReplicatedSignature(function, gv.name(), all_ids);
+        signature.AddReplicated(gv.name(), function, all_ids);
     }
-    ffi::Any signature = ffi::String(ModuleSignature(all_ids, signatures));
-    return ir::MakeModule(functions_, ir::WithAttr(mod_.attrs(), kSignatureAttr, signature),
+    ffi::Any text = ffi::String(signature.Write(all_ids));
+    return ir::MakeModule(functions_, ir::WithAttr(mod_.attrs(), kSignatureAttr, text),
                           mod_.global_infos());
   }
 
@@ -126,12 +132,13 @@ class ModuleLowering {
   struct RoundVersion {
     ir::GlobalVar name;
     int round;
-    std::vector<int> params;  // as in RoundProgram
+    std::vector<int> params;  // positions among the function's
     bool takes_sizes;
   };
   struct Version {
     ir::GlobalVar name;              // of its first round
     std::vector<std::string> sizes;  // as in WorkerFunction
+    std::vector<int> results;        // as in WorkerFunction
     std::vector<RoundVersion> rounds;
   };
 
@@ -142,8 +149,9 @@ class ModuleLowering {
                             const std::set<int>& class_roots, const Rounds* rounds) {
     const std::set<int>& all = roots_[gv.get()];
     std::set<int> present;
-    std::set_intersection(all.begin(), all.end(), class_roots.begin(), class_roots.end(),
-                          std::inserter(present, present.end()));
+    for (int root : class_roots) {
+      if (all.count(root) > 0) present.insert(root);
+    }
     auto key = std::make_pair(gv.get(), present);
     auto found = versions_.find(key);
     if (found != versions_.end()) return found->second;
@@ -152,11 +160,13 @@ class ModuleLowering {
     std::string name =
         UniqueName(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
     ir::GlobalVar version = ir::MakeGlobalVar(name);
-    Version& entry = versions_.emplace(key, Version{version, {}, {}}).first->second;
+    Version& entry = versions_.emplace(key, Version{version, {}, {}, {}}).first->second;
     WorkerContext context{
         &meshes_,
         &plans_,
+        &groups_,
         is_whole ? nullptr : &present,
+        is_whole ? nullptr : &IndexOf(gv, function),
         [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
         &kernels_,
         is_whole ? nullptr : rounds};
@@ -176,9 +186,12 @@ class ModuleLowering {
       }
       ir::SetType(version, lowered.ty());
       functions_.Set(version, lowered);
-      entry.rounds.push_back({version, program.round, program.params, program.takes_sizes});
+      std::vector<int> params;
+      for (int position : program.params) params.push_back(worker.params[position]);
+      entry.rounds.push_back({version, program.round, std::move(params), program.takes_sizes});
     }
     entry.sizes = std::move(worker.sizes);
+    entry.results = std::move(worker.results);
     return entry;
   }
 
@@ -187,8 +200,9 @@ class ModuleLowering {
     auto it = index_.find(callee.get());
     if (it == index_.end()) return ir::GlobalVar();
     const auto& [gv, function] = distributed_[it->second];
-    for (int root : roots_[gv.get()]) {
-      if (class_roots.count(root) == 0) continue;
+    const std::set<int>& all = roots_[gv.get()];
+    for (int root : class_roots) {
+      if (all.count(root) == 0) continue;
       const Version& version = VersionFor(gv, function, class_roots, nullptr);
       if (!version.sizes.empty()) {
         TVM_FFI_THROW(ValueError) << "`" << gv.name() << "` spans several meshes, and symbolic "
@@ -200,23 +214,32 @@ class ModuleLowering {
     return std::nullopt;
   }
 
+  const MeshIndex& IndexOf(const ir::GlobalVar& gv, const ir::Function& function) {
+    std::unique_ptr<MeshIndex>& index = mesh_indices_[gv.get()];
+    if (index == nullptr) index = std::make_unique<MeshIndex>(function, &meshes_, roots_);
+    return *index;
+  }
+
   std::string UniqueName(const std::string& name) {
     std::string candidate = name;
-    for (int suffix = 1; !names_.insert(candidate).second; ++suffix)
-      candidate = name + "_" + std::to_string(suffix);
+    while (!names_.insert(candidate).second)
+      candidate = name + "_" + std::to_string(++last_suffix_[name]);
     return candidate;
   }
 
   ir::IRModule mod_;
   op::MeshTable meshes_;
-  std::map<const ffi::Object*, std::set<int>> roots_;
+  FunctionRoots roots_;
   std::vector<Named> distributed_;
   std::map<const ffi::Object*, size_t> index_;  // in distributed_, by global variable
   ir::FunctionMap functions_;
-  std::set<std::string> names_;
+  std::unordered_set<std::string> names_;
+  std::unordered_map<std::string, int> last_suffix_;  // by name
+  std::unordered_map<const ffi::Object*, std::unique_ptr<MeshIndex>> mesh_indices_;
   std::map<std::pair<const ffi::Object*, std::set<int>>, Version> versions_;
   std::set<const ffi::Object*> lowered_;  // functions that have a version
   TransferPlans plans_;
+  DeviceGroups groups_;
   LocalKernels kernels_;
   size_t stage_ = 0;  // the class of the entry being lowered, for names
   size_t num_classes_ = 0;

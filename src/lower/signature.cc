@@ -6,27 +6,76 @@
 #include <optional>
 #include <utility>
 
+#include "abi/json_writer.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "lower/json_writer.h"
-#include "lower/worker_program.h"
+#include "lower/mesh_index.h"
 #include "op/mesh_table.h"
 #include "padding/extents.h"
 
 namespace distir {
 namespace lower {
 
+namespace ffi = tvm::ffi;
+
+using abi::JsonArray;
+using abi::JsonIntegers;
+using abi::JsonObject;
+using abi::JsonString;
+
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
   return static_cast<std::string>(ffi::DLDataTypeToString(type.dtype()));
 }
 
+std::string ShapeJson(const ir::TensorType& type, const ffi::Array<int64_t>& extents) {
+  std::vector<std::string> dims;
+  for (const ir::Expr& dim : ir::ShapeOf(type)) {
+    int64_t size = ir::StaticDim(dim);
+    if (!extents.empty() && extents[dims.size()] >= 0) size = extents[dims.size()];
+    if (size >= 0) {
+      dims.push_back(std::to_string(size));
+    } else if (auto var = ir::Var::Cast(dim); var.defined()) {
+      dims.push_back(JsonString(var.name()));
+    } else {
+      dims.push_back(JsonString(ir::Print(dim)));
+    }
+  }
+  return JsonArray(dims);
+}
+
+std::string FunctionJson(const ir::Function& function, const std::vector<std::string>& params,
+                         const std::string& result, const std::vector<std::string>& programs) {
+  std::vector<std::pair<std::string, std::string>> members;
+  if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {
+    members.emplace_back("num_input", std::to_string(*num_input));
+  }
+  members.emplace_back("params", JsonArray(params));
+  members.emplace_back("result", result);
+  members.emplace_back("programs", JsonArray(programs));
+  return JsonObject(members);
+}
+
+/*! \brief The type with all of every tensor on each device of the mesh. */
+ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
+                    const ir::Placement& replica) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    ffi::Array<ir::Type> fields;
+    for (const ir::Type& field : tuple.fields()) fields.push_back(Replicated(field, mesh, replica));
+    return ir::MakeTupleType(fields);
+  }
+  auto tensor = ir::TensorType::Cast(type);
+  return tensor.defined() ? ir::MakeDTensorType(tensor, mesh, replica) : type;
+}
+
+}  // namespace
+
 /*! \brief The extents from before padding, one tensor after the other; see padding/extents.h. */
-class TrueExtents {
+class SignatureWriter::TrueExtents {
  public:
   TrueExtents(const ir::Function& function, std::string name, op::MeshTable* meshes)
       : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
@@ -70,36 +119,26 @@ class TrueExtents {
   size_t next_ = 0;
 };
 
-std::string ShapeJson(const ir::TensorType& type, const ffi::Array<int64_t>& extents) {
-  std::vector<std::string> dims;
-  for (const ir::Expr& dim : ir::ShapeOf(type)) {
-    int64_t size = ir::StaticDim(dim);
-    if (!extents.empty() && extents[dims.size()] >= 0) size = extents[dims.size()];
-    if (size >= 0) {
-      dims.push_back(std::to_string(size));
-    } else if (auto var = ir::Var::Cast(dim); var.defined()) {
-      dims.push_back(JsonString(var.name()));
-    } else {
-      dims.push_back(JsonString(ir::Print(dim)));
-    }
-  }
-  return JsonArray(dims);
+int SignatureWriter::NumberOf(const ir::DeviceMesh& device_mesh) {
+  const auto [found, is_new] =
+      numbers_.emplace(device_mesh.get(), static_cast<int>(listed_.size()));
+  if (is_new) listed_.push_back(device_mesh);
+  return found->second;
 }
 
-std::string TypeJson(const ir::Type& type, TrueExtents* extents, op::MeshTable* meshes) {
+std::string SignatureWriter::TypeJson(const ir::Type& type, TrueExtents* extents,
+                                      op::MeshTable* meshes) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     std::vector<std::string> fields;
     for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field, extents, meshes));
     return JsonObject({{"kind", JsonString("tuple")}, {"fields", JsonArray(fields)}});
   }
   if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-    mesh::Mesh mesh = op::ToMesh(dtensor.device_mesh());
     return JsonObject({
         {"kind", JsonString("tensor")},
         {"shape", ShapeJson(dtensor.tensor_ty(), extents->Next(dtensor))},
         {"dtype", JsonString(DTypeName(dtensor.tensor_ty()))},
-        {"mesh", JsonObject({{"shape", JsonIntegers(mesh.shape)},
-                             {"device_ids", JsonIntegers(mesh.device_ids)}})},
+        {"mesh", std::to_string(NumberOf(dtensor.device_mesh()))},
         {"placement", JsonIntegers(op::PlacementDims(dtensor.placement()))},
         {"sharding", JsonString(meshes->TextAmongMeshes(dtensor))},
     });
@@ -108,125 +147,76 @@ std::string TypeJson(const ir::Type& type, TrueExtents* extents, op::MeshTable* 
   return JsonObject({{"kind", JsonString(ir::ShapeType::Is(type) ? "shape" : "value")}});
 }
 
-std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents,
-                      op::MeshTable* meshes) {
+std::string SignatureWriter::ParamJson(const ir::Var& param, const ir::Type& type,
+                                       TrueExtents* extents, op::MeshTable* meshes) {
   return JsonObject(
       {{"name", JsonString(param.name())}, {"type", TypeJson(type, extents, meshes)}});
 }
 
-std::string FunctionJson(const ir::Function& function, const std::vector<std::string>& params,
-                         const std::string& result, const std::vector<std::string>& programs) {
-  std::vector<std::pair<std::string, std::string>> members;
-  if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {
-    members.emplace_back("num_input", std::to_string(*num_input));
-  }
-  members.emplace_back("params", JsonArray(params));
-  members.emplace_back("result", result);
-  members.emplace_back("programs", JsonArray(programs));
-  return JsonObject(members);
-}
-
-/*! \brief The type with all of every tensor on each device of the mesh. */
-ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
-                    const ir::Placement& replica) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(Replicated(field, mesh, replica));
-    return ir::MakeTupleType(fields);
-  }
-  auto tensor = ir::TensorType::Cast(type);
-  return tensor.defined() ? ir::MakeDTensorType(tensor, mesh, replica) : type;
-}
-
-/*! \brief Appends an index for each leaf of a type. */
-void CountLeaves(const ir::Type& type, std::vector<int>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CountLeaves(field, out);
-  } else {
-    out->push_back(static_cast<int>(out->size()));
-  }
-}
-
-/*! \brief Indices of the result's leaves that a class returns. */
-void PresentLeaves(const ir::Type& type, const WorkerContext& context, int* next,
-                   std::vector<int>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) PresentLeaves(field, context, next, out);
-    return;
-  }
-  if (IsPresent(type, context)) out->push_back(*next);
-  ++*next;
-}
-
-}  // namespace
-
-std::string FunctionSignature(const ir::Function& function, const std::string& name,
-                              const std::vector<WorkerVersion>& versions, op::MeshTable* meshes) {
+void SignatureWriter::Add(const std::string& name, const ir::Function& function,
+                          const std::vector<WorkerVersion>& versions) {
   // The returned value knows its shape where the return type, which must not name variables that a
   // match_cast defines, does not.
   const ir::Type& result_ty = function.body().body().ty();
-  TrueExtents extents(function, name, meshes);
+  TrueExtents extents(function, name, meshes_);
   std::vector<std::string> params;
   for (const ir::Var& param : function.params()) {
-    params.push_back(ParamJson(param, param.ty(), &extents, meshes));
+    params.push_back(ParamJson(param, param.ty(), &extents, meshes_));
   }
   std::vector<std::string> programs;
   for (const WorkerVersion& version : versions) {
-    WorkerContext context{meshes, nullptr, &version.devices.roots, nullptr};
-    std::vector<int> present_params, present_results;
-    for (size_t i = 0; i < function.params().size(); ++i) {
-      if (IsPresent(function.params()[i].ty(), context))
-        present_params.push_back(static_cast<int>(i));
-    }
-    int next = 0;
-    if (version.is_last) PresentLeaves(result_ty, context, &next, &present_results);
-    std::vector<int> taken;
-    for (int position : version.params) taken.push_back(present_params[position]);
     std::vector<std::string> sizes;
     for (const std::string& size : version.sizes) sizes.push_back(JsonString(size));
     programs.push_back(JsonObject({{"name", JsonString(version.name)},
-                                   {"device_ids", JsonIntegers(version.devices.device_ids)},
-                                   {"params", JsonIntegers(taken)},
-                                   {"results", JsonIntegers(present_results)},
+                                   {"device_ids", JsonIntegers(version.device_ids)},
+                                   {"params", JsonIntegers(version.params)},
+                                   {"results", JsonIntegers(version.results)},
                                    {"sizes", JsonArray(sizes)},
                                    {"round", std::to_string(version.round)}}));
   }
-  const std::string result = TypeJson(result_ty, &extents, meshes);
+  const std::string result = TypeJson(result_ty, &extents, meshes_);
   extents.Finish();
-  return FunctionJson(function, params, result, programs);
+  functions_[name] = FunctionJson(function, params, result, programs);
 }
 
-std::string ReplicatedSignature(const ir::Function& function, const std::string& name,
-                                const std::vector<int64_t>& device_ids) {
-  const ir::DeviceMesh mesh =
-      ir::MakeDeviceMesh({static_cast<int64_t>(device_ids.size())}, device_ids);
+void SignatureWriter::AddReplicated(const std::string& name, const ir::Function& function,
+                                    const std::vector<int64_t>& device_ids) {
+  if (!all_devices_.defined())
+    all_devices_ = ir::MakeDeviceMesh({static_cast<int64_t>(device_ids.size())}, device_ids);
   const ir::Placement replica = ir::MakePlacement({-1});
-  op::MeshTable meshes;
+  op::MeshTable meshes;  // whose only mesh is that of all devices, so that texts need not name it
   TrueExtents extents(function, name, &meshes);
   std::vector<std::string> params;
   std::vector<int> all_params, all_results;
   for (const ir::Var& param : function.params()) {
     all_params.push_back(static_cast<int>(params.size()));
-    params.push_back(ParamJson(param, Replicated(param.ty(), mesh, replica), &extents, &meshes));
+    params.push_back(
+        ParamJson(param, Replicated(param.ty(), all_devices_, replica), &extents, &meshes));
   }
-  const ir::Type result = Replicated(function.body().body().ty(), mesh, replica);
-  CountLeaves(result, &all_results);
+  const ir::Type result = Replicated(function.body().body().ty(), all_devices_, replica);
+  VisitLeaves(result, [&all_results](const ir::Type&) {
+    all_results.push_back(static_cast<int>(all_results.size()));
+  });
   std::string program = JsonObject({{"name", JsonString(name)},
                                     {"device_ids", JsonIntegers(device_ids)},
                                     {"params", JsonIntegers(all_params)},
                                     {"results", JsonIntegers(all_results)},
                                     {"sizes", "[]"},
                                     {"round", "0"}});
-  return FunctionJson(function, params, TypeJson(result, &extents, &meshes), {program});
+  functions_[name] = FunctionJson(function, params, TypeJson(result, &extents, &meshes), {program});
 }
 
-std::string ModuleSignature(const std::vector<int64_t>& device_ids,
-                            const std::map<std::string, std::string>& function_signatures) {
-  std::vector<std::pair<std::string, std::string>> functions(function_signatures.begin(),
-                                                             function_signatures.end());
+std::string SignatureWriter::Write(const std::vector<int64_t>& device_ids) const {
+  std::vector<std::string> meshes;
+  for (const ir::DeviceMesh& device_mesh : listed_) {
+    const mesh::Mesh mesh = op::ToMesh(device_mesh);
+    meshes.push_back(JsonObject(
+        {{"shape", JsonIntegers(mesh.shape)}, {"device_ids", JsonIntegers(mesh.device_ids)}}));
+  }
   return JsonObject({{"version", std::to_string(kVersion)},
                      {"device_ids", JsonIntegers(device_ids)},
-                     {"functions", JsonObject(functions)}});
+                     {"meshes", JsonArray(meshes)},
+                     {"functions", JsonObject({functions_.begin(), functions_.end()})}});
 }
 
 }  // namespace lower

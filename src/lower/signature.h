@@ -8,10 +8,11 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/node.h"
-#include "lower/device_classes.h"
+#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -22,26 +23,41 @@ constexpr const char* kSignatureAttr = "distir.signature";
 /*! \brief What the devices of a class run of an entry function, in one round. */
 struct WorkerVersion {
   std::string name;
-  DeviceClass devices;
+  std::vector<int64_t> device_ids;
   int round;
-  std::vector<int> params;         // positions among those that are on the class's meshes
-  bool is_last;                    // of the rounds of its class: it returns the results
+  std::vector<int> params;         // positions
+  std::vector<int> results;        // positions of leaves; none but of the last round
   std::vector<std::string> sizes;  // as in WorkerFunction
 };
 
-/*!
- * \brief JSON of one entry function.
- * \throws ValueError where its parameters or results are not those that were padded.
- */
-std::string FunctionSignature(const ir::Function& function, const std::string& name,
-                              const std::vector<WorkerVersion>& versions, op::MeshTable* meshes);
-/*! \brief JSON of a function without DTensors, which each of these devices runs on all of its
- * arguments. */
-std::string ReplicatedSignature(const ir::Function& function, const std::string& name,
-                                const std::vector<int64_t>& device_ids);
-/*! \brief JSON of the module. */
-std::string ModuleSignature(const std::vector<int64_t>& device_ids,
-                            const std::map<std::string, std::string>& function_signatures);
+/*! \brief Writes the JSON of a module: each mesh once, which types name by number. */
+class SignatureWriter {
+ public:
+  explicit SignatureWriter(op::MeshTable* meshes) : meshes_(meshes) {}
+
+  /*! \throws ValueError where parameters or results are not those that were padded. */
+  void Add(const std::string& name, const ir::Function& function,
+           const std::vector<WorkerVersion>& versions);
+  /*! \brief A function without DTensors, which each of these devices runs on all of its arguments.
+   */
+  void AddReplicated(const std::string& name, const ir::Function& function,
+                     const std::vector<int64_t>& device_ids);
+  std::string Write(const std::vector<int64_t>& device_ids) const;
+
+ private:
+  class TrueExtents;
+  /*! \param meshes Whose names of axes the type's sharding is said in. */
+  std::string TypeJson(const ir::Type& type, TrueExtents* extents, op::MeshTable* meshes);
+  std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents,
+                        op::MeshTable* meshes);
+  int NumberOf(const ir::DeviceMesh& device_mesh);
+
+  op::MeshTable* meshes_;
+  std::map<std::string, std::string> functions_;
+  std::vector<ir::DeviceMesh> listed_;
+  ir::DeviceMesh all_devices_;
+  std::unordered_map<const tvm::ffi::Object*, int> numbers_;  // in listed_
+};
 
 }  // namespace lower
 }  // namespace distir

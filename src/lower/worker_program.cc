@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -14,9 +15,6 @@
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/combined_collective.h"
-#include "lower/json_writer.h"
-#include "mesh/blocks.h"
-#include "mesh/segments.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
 #include "op/kv_cache.h"
@@ -36,81 +34,7 @@ using mesh::CollectiveKind;
 
 constexpr const char* kNumInput = "num_input";
 
-std::string BoxJson(const mesh::Box& box) {
-  return JsonIntegers(box.begin) + "," + JsonIntegers(box.end);
-}
-
-std::string BoxesJson(const mesh::Mesh& mesh, const std::vector<mesh::Box>& boxes) {
-  std::vector<std::pair<std::string, std::string>> members;
-  for (size_t i = 0; i < boxes.size(); ++i) {
-    members.emplace_back(std::to_string(mesh.device_ids[i]), "[" + BoxJson(boxes[i]) + "]");
-  }
-  return JsonObject(members);
-}
-
 }  // namespace
-
-const std::string& TransferPlans::PlanOf(const ir::Call& call, op::MeshTable* meshes) {
-  auto found = plans_.find(call.get());
-  if (found != plans_.end()) return found->second;
-  int source_root, target_root;
-  mesh::Sharding source =
-      meshes->ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &source_root);
-  mesh::Sharding target = meshes->ShardingOf(ir::DTensorType::Cast(call.ty()), &target_root);
-  const mesh::Mesh& source_mesh = meshes->Root(source_root);
-  const mesh::Mesh& target_mesh = meshes->Root(target_root);
-  std::vector<int64_t> extents;
-  for (const ir::Expr& dim : ir::ShapeOf(ir::DTensorType::Cast(call.ty()).tensor_ty())) {
-    extents.push_back(std::max<int64_t>(ir::StaticDim(dim), 0));
-  }
-  mesh::TransferPlan plan =
-      mesh::PlanTransfer(source_mesh, source, target_mesh, target, extents,
-                         [&](int64_t from, int64_t to) { return cluster_.Between(from, to); });
-  std::vector<std::string> pieces;
-  for (const mesh::Piece& piece : plan.pieces) {
-    pieces.push_back("[" + std::to_string(piece.source) + "," + std::to_string(piece.target) + "," +
-                     BoxJson(piece.box) + "]");
-  }
-  std::string json = JsonObject({
-      {"channel", std::to_string(plans_.size())},
-      {"grid", JsonIntegers(plan.grid)},
-      {"pieces", JsonArray(pieces)},
-      {"source_boxes", BoxesJson(source_mesh, mesh::DeviceBoxes(source_mesh, source, plan.grid))},
-      {"target_boxes", BoxesJson(target_mesh, mesh::DeviceBoxes(target_mesh, target, plan.grid))},
-  });
-  return plans_.emplace(call.get(), std::move(json)).first->second;
-}
-
-const std::string& TransferPlans::SegmentPlanOf(const ir::Call& call, op::MeshTable* meshes) {
-  auto found = plans_.find(call.get());
-  if (found != plans_.end()) return found->second;
-  const op::SegmentMove move = op::MoveOf(call);
-  int root;
-  mesh::Sharding source = meshes->ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &root);
-  mesh::Sharding target = meshes->ShardingOf(ir::DTensorType::Cast(call.ty()), &root);
-  std::vector<std::string> pieces;
-  for (const mesh::SegmentPiece& piece :
-       mesh::PlanSegments(meshes->Root(root), source, target, move.moved, move.segments,
-                          [&](int64_t from, int64_t to) { return cluster_.Between(from, to); })) {
-    const mesh::Segment& segment = piece.segment;
-    pieces.push_back(JsonIntegers(std::vector<int64_t>{
-        piece.from, piece.to, segment.source, segment.target, segment.step, segment.count}));
-  }
-  auto local = [](int64_t size, const mesh::AxisList& axes) {
-    return std::to_string(size / mesh::NumShards(axes));
-  };
-  const mesh::MovedDim& moved = move.moved;
-  std::string json = JsonObject({
-      {"channel", std::to_string(plans_.size())},
-      {"dim", std::to_string(moved.dim)},
-      {"rank", std::to_string(source.dims.size())},
-      {"source_size", local(moved.source_size, source.dims[moved.dim])},
-      {"target_size", local(moved.target_size, target.dims[moved.dim])},
-      {"fill", JsonString(move.fill == op::kAnyFill ? "0" : move.fill)},
-      {"pieces", JsonArray(pieces)},
-  });
-  return plans_.emplace(call.get(), std::move(json)).first->second;
-}
 
 bool IsPresent(const ir::Type& type, const WorkerContext& context) {
   if (context.roots == nullptr) return true;
@@ -147,14 +71,16 @@ bool KeepsOrder(const ir::Call& permute) {
 
 class WorkerProgram : public ir::FunctionRewriter {
  public:
-  WorkerProgram(const ir::Function& function, const std::string& name, const WorkerContext& context)
-      : function_(function),
+  WorkerProgram(MeshPart part, const std::string& name, const WorkerContext& context)
+      : part_(std::move(part)),
         name_(name),
         context_(context),
-        types_(function, name, context.meshes, PresenceIn(context)) {}
+        types_(part_.function, name, context.meshes, PresenceIn(context)) {}
 
   WorkerFunction Run() {
-    WorkerFunction worker{RewriteFunction(function_), {}, {}};
+    WorkerFunction worker{RewriteFunction(part_.function), {}, {}, {}, {}};
+    worker.params = std::move(part_.params);
+    worker.results = std::move(part_.results);
     worker.rounds = std::move(rounds_);
     if (!types_.undefined().empty()) TakeSizes(&worker);
     return worker;
@@ -170,16 +96,9 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   /*! \brief Adds a last parameter for the sizes that only parameters of other classes define. */
   void TakeSizes(WorkerFunction* worker) {
-    std::unordered_set<const ffi::Object*> of_params;
-    for (const ir::Var& param : function_.params()) {
-      ir::MapDims(ir::Type(rules::StripDistribution(param.ty())), [&](const ir::Expr& dim) {
-        of_params.insert(dim.get());
-        return dim;
-      });
-    }
     ffi::Array<ir::Expr> sizes;
     for (const ir::Var& var : types_.undefined()) {
-      if (of_params.count(var.get()) == 0) {
+      if (!context_.index->IsOfParams(var)) {
         TVM_FFI_THROW(ValueError) << "in `" << name_ << "`: symbolic dimension `" << var.name()
                                   << "` is used on a mesh that no parameter brings it to";
       }
@@ -210,7 +129,9 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   bool IsAbsent(const ir::Expr& expr) const {
     if (HasOneClass()) return false;
-    if (ir::Var::Is(expr)) return absent_.count(expr.get()) > 0;
+    if (auto var = ir::Var::Cast(expr); var.defined())
+      return absent_.count(var.get()) > 0 ||
+             (context_.index->Defines(var) && part_.vars.count(var.get()) == 0);
     if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
       for (const ir::Expr& field : tuple.fields()) {
         if (!IsAbsent(field)) return false;
@@ -250,8 +171,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     auto num_input = ir::GetAttr(attrs, kNumInput).as<int64_t>();
     if (HasOneClass() || !num_input.has_value()) return attrs;
     int64_t present = 0;
-    for (int64_t i = 0; i < *num_input; ++i)
-      present += IsPresent(function_.params()[i].ty(), context_);
+    for (int place : part_.params) present += place < *num_input;
     return ir::WithAttr(attrs, kNumInput, present);
   }
 
@@ -381,7 +301,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     if (op::IsFusedNorm(call.op())) return LowerFusedNorm(var, call);
     if (op::IsSegmentExchange(call.op())) {
       Bind(var, op::MakeLocalSegmentExchange(Rewrite(call.args()[0]), types_.Local(var.ty()),
-                                             context_.plans->SegmentPlanOf(call, context_.meshes)));
+                                             context_.plans->SegmentPlanOf(call)));
       return;
     }
     if (ir::IsOp(call.op(), "relax.dist.redistribute_replica_to_shard")) {
@@ -470,7 +390,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     bool receives = IsPresent(var.ty(), context_);
     if (!receives) absent_.insert(var.get());
     if (!sends && !receives) return;
-    ffi::Any plan = ffi::String(context_.plans->PlanOf(call, context_.meshes));
+    ffi::Any plan = context_.plans->PlanOf(call);
     ir::Type local = types_.Local(var.ty());
     if (sends && receives) {
       std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
@@ -496,20 +416,16 @@ class WorkerProgram : public ir::FunctionRewriter {
     mesh::AxisList reduce_axes;
     std::vector<int> axes_of_target = op::ReduceAxes(call);
     if (!axes_of_target.empty()) {
-      auto views = mesh::Relate(op::ToMesh(target_ty.device_mesh()), meshes.Root(root));
-      for (int axis : axes_of_target) {
-        reduce_axes.insert(reduce_axes.end(), (*views)[axis].begin(), (*views)[axis].end());
-      }
+      const auto& axes = meshes.AxesOf(target_ty.device_mesh());
+      for (int axis : axes_of_target)
+        reduce_axes.insert(reduce_axes.end(), axes[axis].begin(), axes[axis].end());
     }
     *root_out = root;
     return mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
   }
 
-  ffi::Array<ffi::Array<int64_t>> GroupsOf(const mesh::CollectiveStep& step, int root) {
-    ffi::Array<ffi::Array<int64_t>> groups;
-    for (const auto& group : mesh::DeviceGroups(context_.meshes->Root(root), step.axes))
-      groups.push_back(ffi::Array<int64_t>(group.begin(), group.end()));
-    return groups;
+  const DeviceGroups::Groups& GroupsOf(const mesh::CollectiveStep& step, int root) {
+    return context_.groups->Along(root, step.axes);
   }
 
   void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
@@ -565,7 +481,7 @@ class WorkerProgram : public ir::FunctionRewriter {
                                      GroupsOf(step, root), op::EpsilonOf(call)));
   }
 
-  const ir::Function& function_;
+  MeshPart part_;
   const std::string& name_;
   const WorkerContext& context_;
   LocalTypes types_;
@@ -574,11 +490,24 @@ class WorkerProgram : public ir::FunctionRewriter {
   std::vector<int> rounds_;  // of those written
 };
 
+/*! \brief All of a function. */
+MeshPart Whole(const ir::Function& function) {
+  MeshPart whole{function, {}, {}, {}};
+  whole.params.resize(function.params().size());
+  std::iota(whole.params.begin(), whole.params.end(), 0);
+  VisitLeaves(function.body().body().ty(), [&whole](const ir::Type&) {
+    whole.results.push_back(static_cast<int>(whole.results.size()));
+  });
+  return whole;
+}
+
 }  // namespace
 
 WorkerFunction MakeWorkerProgram(const ir::Function& function, const std::string& name,
                                  const WorkerContext& context) {
-  return WorkerProgram(function, name, context).Run();
+  if (context.roots != nullptr)
+    return WorkerProgram(context.index->PartOf(*context.roots), name, context).Run();
+  return WorkerProgram(Whole(function), name, context).Run();
 }
 
 }  // namespace lower

@@ -10,43 +10,31 @@
 #define DISTIR_LOWER_WORKER_PROGRAM_H_
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "cost/cluster.h"
 #include "ir/node.h"
+#include "lower/device_groups.h"
 #include "lower/local_kernel.h"
 #include "lower/local_types.h"
+#include "lower/mesh_index.h"
 #include "lower/rounds.h"
+#include "lower/transfer_plans.h"
 #include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
 
-/*! \brief Plans of a module's transfers: the same for every class, numbered in order of first
- * sight. */
-class TransferPlans {
- public:
-  explicit TransferPlans(cost::Cluster cluster) : cluster_(std::move(cluster)) {}
-  /*! \brief The runtime's plan (JSON) of a transfer or permute call. */
-  const std::string& PlanOf(const ir::Call& call, op::MeshTable* meshes);
-  /*! \brief The same of a segment exchange. */
-  const std::string& SegmentPlanOf(const ir::Call& call, op::MeshTable* meshes);
-
- private:
-  const cost::Cluster cluster_;
-  std::map<const ffi::Object*, std::string> plans_;
-};
-
 struct WorkerContext {
   op::MeshTable* meshes;
   TransferPlans* plans;
+  DeviceGroups* groups;
   /*! \brief The meshes of the class, or null when there is one class and everything is present. */
   const std::set<int>* roots;
+  /*! \brief Of the function, where there are several classes. */
+  const MeshIndex* index = nullptr;
   /*! \brief The worker's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
@@ -65,6 +53,8 @@ struct WorkerFunction {
   /*! \brief Symbolic dimensions that no parameter on the class's meshes defines: the function takes
    * their global values as a last parameter, a shape. */
   std::vector<std::string> sizes;
+  /*! \brief What of the function's parameters, and of the leaves of its result, the worker has. */
+  std::vector<int> params, results;
   /*! \brief Per binding of the body the round in which it runs; empty: all in the same. */
   std::vector<int> rounds;
 };

@@ -11,10 +11,9 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
-#include <unordered_map>
-
-#include "mesh/blocks.h"
+#include "abi/transfer_plan.h"
 #include "mesh/common_view.h"
+#include "mesh/layout.h"
 #include "mesh/plain_data.h"
 #include "mesh/segments.h"
 #include "mesh/sharding.h"
@@ -192,55 +191,52 @@ void RegisterShardings() {
       });
 }
 
-void RegisterBlocks() {
+abi::Closeness ToCloseness(const ffi::Array<Ints>& hosts) {
+  abi::Closeness closeness;
+  for (const Ints& host : hosts) {
+    for (int64_t device : host) closeness.device_ids.push_back(device);
+  }
+  if (!hosts.empty()) {
+    const int64_t count = static_cast<int64_t>(hosts.size());
+    closeness.levels.push_back(
+        {{static_cast<int64_t>(closeness.device_ids.size()) / count, count}});
+  }
+  return closeness;
+}
+
+void RegisterPlans() {
   ffi::reflection::GlobalDef()
-      .def(
-          "distir.mesh.DeviceBoxes",
-          [](Ints shape, Ints ids, ShardingData sharding, Ints grid) {
-            const Mesh mesh = ToMesh(shape, ids);
-            ffi::Array<ffi::Array<Ints>> boxes;  // per position: begin, end
-            for (const Box& box : DeviceBoxes(mesh, ToShardingOn(mesh, sharding), ToVector(grid))) {
-              boxes.push_back({ToInts(box.begin), ToInts(box.end)});
-            }
-            return boxes;
-          })
-      // `hosts`: lists of device ids; devices of one are nearer to each other than to all others.
-      .def("distir.mesh.PlanTransfer",
+      // `hosts`: lists of as many device ids each; devices of one are nearer to each other than to
+      // all others.
+      .def("distir.mesh.TransferPlan",
            [](Ints source_shape, Ints source_ids, ShardingData source, Ints target_shape,
               Ints target_ids, ShardingData target, Ints extents, ffi::Array<Ints> hosts) {
              const Mesh from = ToMesh(source_shape, source_ids);
              const Mesh to = ToMesh(target_shape, target_ids);
-             std::unordered_map<int64_t, size_t> host_of;
-             for (size_t host = 0; host < hosts.size(); ++host) {
-               for (int64_t device : hosts[host]) host_of[device] = host + 1;
-             }
-             const TransferPlan plan = PlanTransfer(
-                 from, ToShardingOn(from, source), to, ToShardingOn(to, target), ToVector(extents),
-                 [&](int64_t a, int64_t b) { return host_of[a] == host_of[b] ? 0 : 1; });
-             ffi::Array<ffi::Any> pieces;  // each source, target, begin, end
-             for (const Piece& piece : plan.pieces) {
-               pieces.push_back(ffi::Array<ffi::Any>{
-                   piece.source, piece.target, ToInts(piece.box.begin), ToInts(piece.box.end)});
-             }
-             return ffi::Array<ffi::Any>{ToInts(plan.grid), pieces};
+             abi::TransferPlan plan;
+             plan.shape = ToVector(extents);
+             plan.source = LayoutOf(from, ToShardingOn(from, source));
+             plan.target = LayoutOf(to, ToShardingOn(to, target));
+             plan.closeness = ToCloseness(hosts);
+             return abi::ToJson(plan);
            })
-      // `moved`: dimension, its extent before and after; segments and pieces as in segments.h.
-      .def("distir.mesh.PlanSegments",
+      // `moved`: dimension, its extent before and after; segments as in abi/segment_plan.h.
+      .def("distir.mesh.SegmentPlan",
            [](Ints shape, Ints ids, ShardingData source, ShardingData target, Ints moved,
-              ffi::Array<Ints> segments) {
+              ffi::Array<Ints> segments, ffi::Array<Ints> hosts) {
              const Mesh mesh = ToMesh(shape, ids);
-             const MovedDim dim{ToIndex(moved[0]), moved[1], moved[2]};
-             std::vector<Segment> list;
-             for (const Ints& row : segments) list.push_back({row[0], row[1], row[2], row[3]});
-             CheckSegments(dim, list);
-             ffi::Array<Ints> pieces;
-             for (const SegmentPiece& piece : PlanSegments(mesh, ToShardingOn(mesh, source),
-                                                           ToShardingOn(mesh, target), dim, list)) {
-               const Segment& segment = piece.segment;
-               pieces.push_back(ToInts({piece.from, piece.to, segment.source, segment.target,
-                                        segment.step, segment.count}));
-             }
-             return pieces;
+             abi::SegmentPlan plan;
+             plan.dim = moved[0];
+             plan.source_size = moved[1];
+             plan.target_size = moved[2];
+             plan.fill = "0";
+             for (const Ints& row : segments)
+               plan.segments.push_back({row[0], row[1], row[2], row[3]});
+             CheckSegments({ToIndex(moved[0]), moved[1], moved[2]}, plan.segments);
+             plan.source = LayoutOf(mesh, ToShardingOn(mesh, source));
+             plan.target = LayoutOf(mesh, ToShardingOn(mesh, target));
+             plan.closeness = ToCloseness(hosts);
+             return abi::ToJson(plan);
            });
 }
 
@@ -250,7 +246,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   RegisterMesh();
   RegisterAxisLists();
   RegisterShardings();
-  RegisterBlocks();
+  RegisterPlans();
 }
 
 }  // namespace mesh

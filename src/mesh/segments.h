@@ -1,7 +1,6 @@
 /*!
  * \file mesh/segments.h
- * \brief Movement along one dimension of a tensor: the elements of the result are segments of those
- * of the source, in any order, with steps between them, some more than once or not at all.
+ * \brief Segments that move along one dimension of a tensor; see abi/segment_plan.h.
  *
  * Worked example, windows of 3 with 1 before and after, a vector of 8 in 4 shards: shard s of the
  * result, a vector of 16, has the elements 2 s - 1 .. 2 s + 2 of the source. The segments are
@@ -12,30 +11,14 @@
 #define DISTIR_MESH_SEGMENTS_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "mesh/blocks.h"
-#include "mesh/sharding.h"
+#include "abi/segment_plan.h"
 
 namespace distir {
 namespace mesh {
 
-/*! \brief Places `target`, `target` + 1, .. of the result: elements `source`, `source` + `step`, ..
- */
-struct Segment {
-  int64_t source;
-  int64_t target;
-  int64_t step;  // any sign; 0 repeats one element
-  int64_t count;
-};
-
-/*! \brief Part of a segment that one device has and one gets; positions within their blocks. */
-struct SegmentPiece {
-  int64_t from;  // device ids; may be the same
-  int64_t to;
-  Segment segment;
-};
+using abi::Segment;
 
 /*! \brief Extents of the dimension before and after. */
 struct MovedDim {
@@ -49,19 +32,6 @@ struct MovedDim {
  * same place of the result.
  */
 void CheckSegments(const MovedDim& moved, const std::vector<Segment>& segments);
-
-/*!
- * \brief Who sends what so that every device gets its block of the result. What a device has it
- * takes from itself, the rest from the nearest of those that have it, the sending spread over
- * equally near ones.
- * \param source, target Alike in all dimensions but the one moved along, which divides into its
- * shards on both sides.
- * \return Ordered by `to`, then by place in its block.
- */
-std::vector<SegmentPiece> PlanSegments(const Mesh& mesh, const Sharding& source,
-                                       const Sharding& target, const MovedDim& moved,
-                                       const std::vector<Segment>& segments,
-                                       const Distance& distance = nullptr);
 
 }  // namespace mesh
 }  // namespace distir

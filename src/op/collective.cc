@@ -183,12 +183,12 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
       << "R.dist." << CollectiveName(kind) << " stays on one device set, got "
       << ir::Print(source_ty) << " and " << ir::Print(target_ty);
   AxisList reduce_axes;
-  auto views = mesh::Relate(ToMesh(device_mesh), table.Root(source_root));
+  const std::vector<AxisList>& views = table.AxesOf(device_mesh);
   for (int axis : ReduceAxes(call)) {
-    DISTIR_REQUIRE(axis >= 0 && axis < static_cast<int>(views->size()), ValueError)
+    DISTIR_REQUIRE(axis >= 0 && axis < static_cast<int>(views.size()), ValueError)
         << "R.dist." << CollectiveName(kind) << ": reduce axis " << axis
         << " is no axis of the device mesh";
-    reduce_axes.insert(reduce_axes.end(), (*views)[axis].begin(), (*views)[axis].end());
+    reduce_axes.insert(reduce_axes.end(), views[axis].begin(), views[axis].end());
   }
   mesh::DescribeStep(kind, table.Root(source_root), source, target, reduce_axes);
   return target_ty;

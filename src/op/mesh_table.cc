@@ -3,6 +3,8 @@
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
+
 #include "ir/build.h"
 #include "support/error.h"
 
@@ -141,28 +143,59 @@ MeshTable::ShardingKey MeshTable::Key(int64_t on, const mesh::Sharding& sharding
   return key;
 }
 
-int MeshTable::FindView(const mesh::Mesh& mesh) const {
-  for (size_t i = 0; i < views_.size(); ++i) {
-    if (views_[i].mesh == mesh) return static_cast<int>(i);
+namespace {
+
+// The finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+// generators", 2014).
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+MeshTable::Hashes::Hashes(const mesh::Mesh& mesh) : mesh(0), devices(0) {
+  for (int64_t size : mesh.shape) this->mesh = Mix(this->mesh ^ static_cast<uint64_t>(size));
+  for (int64_t id : mesh.device_ids) {
+    this->mesh = Mix(this->mesh ^ static_cast<uint64_t>(id));
+    devices += Mix(static_cast<uint64_t>(id));  // in any order
+  }
+}
+
+int MeshTable::FindView(const mesh::Mesh& mesh, const Hashes& hashes) const {
+  const auto [begin, end] = views_by_mesh_.equal_range(hashes.mesh);
+  for (auto it = begin; it != end; ++it) {
+    if (views_[it->second].mesh == mesh) return it->second;
   }
   return -1;
 }
 
 int MeshTable::Enter(const ir::DeviceMesh& device_mesh) {
   mesh::Mesh mesh = ToMesh(device_mesh);
-  int view = FindView(mesh);
+  const Hashes hashes(mesh);
+  int view = FindView(mesh, hashes);
   if (view < 0) {
-    int root = -1;
-    for (size_t r = 0; r < roots_.size() && root < 0; ++r) {
-      if (mesh::Relate(mesh, roots_[r]).has_value()) root = static_cast<int>(r);
+    int root = num_roots();
+    std::vector<mesh::AxisList> axes;
+    const auto [begin, end] = roots_by_devices_.equal_range(hashes.devices);
+    for (auto it = begin; it != end; ++it) {
+      if (it->second > root) continue;
+      auto related = mesh::Relate(mesh, roots_[it->second]);
+      if (!related.has_value()) continue;
+      root = it->second;
+      axes = std::move(*related);
     }
-    if (root < 0) {
-      root = num_roots();
+    if (root == num_roots()) {
       roots_.push_back(mesh);
       root_views_.push_back(static_cast<int>(views_.size()));
+      roots_by_devices_.emplace(hashes.devices, root);
+      axes = *mesh::Relate(mesh, mesh);
     }
     view = static_cast<int>(views_.size());
-    views_.push_back({device_mesh, mesh, root});
+    views_.push_back({device_mesh, std::move(mesh), root, std::move(axes)});
+    views_by_mesh_.emplace(hashes.mesh, view);
   }
   entered_.push_back(device_mesh);
   view_of_object_.emplace(device_mesh.get(), view);
@@ -204,7 +237,7 @@ const mesh::Sharding& MeshTable::ShardingOf(const ir::DeviceMesh& device_mesh,
 }
 
 ir::DeviceMesh MeshTable::Intern(const mesh::Mesh& mesh) {
-  int view = FindView(mesh);
+  int view = FindView(mesh, Hashes(mesh));
   if (view < 0) view = Enter(ir::MakeDeviceMesh(mesh.shape, mesh.device_ids));
   return views_[view].object;
 }

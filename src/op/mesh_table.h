@@ -58,6 +58,10 @@ class MeshTable {
   const mesh::Mesh& Root(int root) const { return roots_[root]; }
   /*! \brief The root as the module's object. */
   ir::DeviceMesh RootMesh(int root) const { return views_[root_views_[root]].object; }
+  /*! \brief What each axis of a mesh is on its root; valid until another mesh is entered. */
+  const std::vector<mesh::AxisList>& AxesOf(const ir::DeviceMesh& device_mesh) {
+    return views_[ViewOf(device_mesh)].axes;
+  }
   int num_roots() const { return static_cast<int>(roots_.size()); }
 
   /*! \brief A sharding on a root, as users write it: "('dp', None)". */
@@ -101,6 +105,7 @@ class MeshTable {
     ir::DeviceMesh object;
     mesh::Mesh mesh;
     int root;
+    std::vector<mesh::AxisList> axes;  // on the root
   };
   /*! \brief What one placement object says of tensors of one rank, on one view. */
   struct PlacementKey {
@@ -125,9 +130,14 @@ class MeshTable {
   using ShardingKey = SmallVector<int64_t, 20>;
 
   static ShardingKey Key(int64_t on, const mesh::Sharding& sharding);
+  /*! \brief Numbers that are equal for equal meshes, and for meshes over the same devices. */
+  struct Hashes {
+    explicit Hashes(const mesh::Mesh& mesh);
+    uint64_t mesh, devices;
+  };
   int Enter(const ir::DeviceMesh& device_mesh);
+  int FindView(const mesh::Mesh& mesh, const Hashes& hashes) const;
   int ViewOf(const ir::DeviceMesh& device_mesh);
-  int FindView(const mesh::Mesh& mesh) const;
   void NameView(int view, const std::vector<std::string>& names);
   /*! \brief The mesh whose names are used for what lies on a view: itself or its root. */
   const mesh::Mesh& NamedMesh(int view) const;
@@ -137,7 +147,8 @@ class MeshTable {
   bool named_ = false;    // names were added to those of the module
   std::vector<View> views_;
   std::vector<mesh::Mesh> roots_;
-  std::vector<int> root_views_;          // the view that is the root itself
+  std::vector<int> root_views_;  // the view that is the root itself
+  std::unordered_multimap<uint64_t, int> views_by_mesh_, roots_by_devices_;  // by hash
   std::vector<ir::DeviceMesh> entered_;  // keeps the keys of view_of_object_ alive
   std::unordered_map<const ffi::Object*, int> view_of_object_;
   std::unordered_map<PlacementKey, ReadPlacement, HashPlacementKey> read_;

@@ -9,8 +9,8 @@
  * Dimension `dim` of the result has `size` elements; a segment (source, target, step, count) gives
  * the places target, target + 1, .. the elements source, source + step, .. of x. What no segment
  * gives is `fill`, a number, or kAnyFill where it does not matter. All other dimensions stay as
- * they are. The worked example is in mesh/segments.h. On local tensors the operator has a plan of
- * pieces, see runtime/segment_plan.h:
+ * they are. The worked example is in mesh/segments.h. On local tensors the operator has a plan,
+ * see abi/segment_plan.h:
  *
  *     y: Tensor((4,)) = R.ccl.segment_exchange(x, plan="..")
  */

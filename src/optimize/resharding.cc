@@ -30,10 +30,9 @@ std::optional<Resharding> ReadResharding(const ir::Expr& value, op::MeshTable* m
   step.target = meshes->ShardingOf(target_ty, &root);
   std::vector<int> axes = op::ReduceAxes(call);
   if (!axes.empty()) {
-    auto views = mesh::Relate(op::ToMesh(target_ty.device_mesh()), meshes->Root(root));
+    const std::vector<AxisList>& views = meshes->AxesOf(target_ty.device_mesh());
     for (int axis : axes) {
-      step.source.partial.insert(step.source.partial.end(), (*views)[axis].begin(),
-                                 (*views)[axis].end());
+      step.source.partial.insert(step.source.partial.end(), views[axis].begin(), views[axis].end());
     }
     step.source.reduction = op::ReductionOf(call);
     step.source = mesh::Canonical(step.source);

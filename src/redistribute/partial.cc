@@ -76,10 +76,10 @@ bool SameAxes(const PartialAxes& a, const PartialAxes& b) {
 std::optional<PartialAxes> Reduced(const PartialAxes& partial, const ir::Call& call,
                                    op::MeshTable* meshes) {
   const mesh::Mesh& root = meshes->Root(partial.root);
-  auto views = mesh::Relate(op::ToMesh(op::TargetMesh(call)), root);
+  const std::vector<mesh::AxisList>& views = meshes->AxesOf(op::TargetMesh(call));
   mesh::AxisList done = mesh::Complement(root, partial.axes);
   for (int axis : op::ReduceAxes(call))
-    done.insert(done.end(), (*views)[axis].begin(), (*views)[axis].end());
+    done.insert(done.end(), views[axis].begin(), views[axis].end());
   PartialAxes rest{partial.root, mesh::Complement(root, done), partial.reduction};
   if (rest.axes.empty()) return std::nullopt;
   return rest;

@@ -16,16 +16,16 @@ namespace {
 // What a symbolic dimension counts for in the size of a tensor.
 constexpr int64_t kAssumedExtent = 1024;
 
-/*! \brief The axes of a view that together are `axes`; nullopt where the view cuts them otherwise.
+/*! \brief The axes of a view, given by what they are on the root, that together are `axes`; nullopt
+ * where the view cuts them otherwise.
  */
-std::optional<std::vector<int>> NameAxes(const mesh::Mesh& view, const mesh::Mesh& root,
+std::optional<std::vector<int>> NameAxes(const std::vector<mesh::AxisList>& view,
                                          const mesh::AxisList& axes, bool in_order) {
-  auto related = mesh::Relate(view, root);
   std::vector<int> names;
   mesh::Sharding named, wanted;
   wanted.partial = axes;
-  for (size_t axis = 0; axis < related->size(); ++axis) {
-    const mesh::AxisList& refs = (*related)[axis];
+  for (size_t axis = 0; axis < view.size(); ++axis) {
+    const mesh::AxisList& refs = view[axis];
     if (!mesh::Overlaps(refs, axes)) continue;
     names.push_back(static_cast<int>(axis));
     named.partial.insert(named.partial.end(), refs.begin(), refs.end());
@@ -71,21 +71,22 @@ ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction r
   }
   bool in_order = step.kind == mesh::CollectiveKind::kReduceScatter;
   if (on_wanted.defined()) {
-    mesh::Mesh view = op::ToMesh(wanted.device_mesh());
-    if (auto axes = NameAxes(view, root_mesh, step.reduce_axes, in_order)) {
+    const auto& view = meshes->AxesOf(wanted.device_mesh());
+    if (auto axes = NameAxes(view, step.reduce_axes, in_order)) {
       auto target = ir::MakeDTensorType(tensor_ty, wanted.device_mesh(), on_wanted);
       return op::MakeCollective(step.kind, value, target, *axes, reduction);
     }
   }
   mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, result, step.reduce_axes);
-  auto views = mesh::Relate(placed.mesh, root_mesh);
+  const ir::DeviceMesh view = meshes->Intern(placed.mesh);
+  const std::vector<mesh::AxisList>& views = meshes->AxesOf(view);
   std::vector<int> reduce_axes;
-  for (size_t axis = 0; axis < views->size(); ++axis) {
-    if (mesh::Overlaps((*views)[axis], step.reduce_axes))
+  for (size_t axis = 0; axis < views.size(); ++axis) {
+    if (mesh::Overlaps(views[axis], step.reduce_axes))
       reduce_axes.push_back(static_cast<int>(axis));
   }
-  ir::DTensorType target = ir::MakeDTensorType(tensor_ty, meshes->Intern(placed.mesh),
-                                               ir::MakePlacement(placed.axis_to_dim));
+  ir::DTensorType target =
+      ir::MakeDTensorType(tensor_ty, view, ir::MakePlacement(placed.axis_to_dim));
   return op::MakeCollective(step.kind, value, target, reduce_axes, reduction);
 }
 

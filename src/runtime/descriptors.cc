@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <set>
 
-#include "runtime/json_reader.h"
+#include "abi/json_reader.h"
 
 namespace distir::runtime {
+
+using abi::JsonReader;
 
 namespace {
 

@@ -3,12 +3,11 @@
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/json_reader.h"
+#include "abi/segment_plan.h"
 #include "runtime/stored_float.h"
 #include "runtime/strided_copy.h"
 
@@ -17,14 +16,6 @@ namespace distir::runtime {
 namespace {
 
 using tvm::ffi::TensorView;
-
-double ReadFill(const JsonReader& fill) {
-  const std::string text = fill.Text();
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0') fill.Fail("is not a number");
-  return value;
-}
 
 /*! \brief A box of all of every dimension but one, in the units of ScalePiece. */
 TransferPiece AlongDim(int peer, size_t rank, int dim, int64_t begin, int64_t count) {
@@ -64,51 +55,39 @@ Element StoredAs(double value, DLDataType dtype) {
 
 SegmentPlan ParseSegmentPlan(const std::string& json, int device_id,
                              const std::function<int(int64_t)>& rank_of) {
-  const JsonReader root = JsonReader::Parse("segment plan", json);
+  const abi::SegmentPlan stated = abi::ReadSegmentPlan(json);
+  const abi::SegmentPlanner planner(stated);
+  if (planner.source().PositionOf(device_id) < 0 || planner.target().PositionOf(device_id) < 0) {
+    TVM_FFI_THROW(ValueError) << "the segment plan of channel " << stated.channel
+                              << " does not have device " << device_id << " on both sides";
+  }
+  const abi::SegmentPart part = planner.PartOf(device_id);
+  const size_t rank = stated.source.dims.size();
   SegmentPlan plan;
-  const int64_t rank = root.Key("rank").Integer(), dim = root.Key("dim").Integer();
-  if (dim < 0 || dim >= rank) root.Key("dim").Fail("is no dimension");
-  plan.dim = static_cast<int>(dim);
-  plan.source_size = root.Key("source_size").Integer();
-  plan.target_size = root.Key("target_size").Integer();
-  plan.fill = ReadFill(root.Key("fill"));
+  plan.dim = static_cast<int>(stated.dim);
+  plan.source_size = planner.source_extent();
+  plan.target_size = planner.target_extent();
+  plan.fill = std::strtod(stated.fill.c_str(), nullptr);
   TransferPlan& transfer = plan.transfer;
-  transfer.channel = root.Key("channel").Integer();
+  transfer.channel = stated.channel;
   transfer.rank = rank_of(device_id);
   transfer.is_source = transfer.is_target = true;
   transfer.source_units.assign(rank, 1);
   transfer.target_units.assign(rank, 1);
-  transfer.source_units[dim] = plan.source_size;
-  transfer.target_units[dim] = plan.target_size;
-
-  std::vector<std::pair<int64_t, int64_t>> given;
-  const JsonReader pieces = root.Key("pieces");
-  for (int64_t i = 0, n = pieces.Size(); i < n; ++i) {
-    const std::vector<int64_t> row = pieces.At(i).Integers();
-    if (row.size() != 6) pieces.At(i).Fail("has not six integers");
-    const int64_t from = row[0], to = row[1], source = row[2], target = row[3], step = row[4],
-                  count = row[5];
-    const int64_t last = source + (count - 1) * step;
-    if (count <= 0 || std::min(source, last) < 0 || std::max(source, last) >= plan.source_size ||
-        target < 0 || target + count > plan.target_size)
-      pieces.At(i).Fail("lies outside of its tensors");
-    if (from == device_id) {
-      TransferPiece piece = AlongDim(rank_of(to), rank, plan.dim, source, count);
-      piece.steps.assign(rank, 1);
-      piece.steps[dim] = step;
-      transfer.sends.push_back(std::move(piece));
-    }
-    if (to == device_id) {
-      transfer.receives.push_back(AlongDim(rank_of(from), rank, plan.dim, target, count));
-      given.emplace_back(target, target + count);
-    }
+  transfer.source_units[plan.dim] = plan.source_size;
+  transfer.target_units[plan.dim] = plan.target_size;
+  for (const auto& [peer, segment] : part.sends) {
+    transfer.sends.push_back(
+        AlongDim(rank_of(peer), rank, plan.dim, segment.source, segment.count));
+    transfer.sends.back().steps.assign(rank, 1);
+    transfer.sends.back().steps[plan.dim] = segment.step;
   }
-  std::sort(given.begin(), given.end());
   int64_t done = 0;
-  for (const auto& [begin, end] : given) {
-    if (begin < done) root.Fail("gives a place twice");
-    if (begin > done) plan.gaps.emplace_back(done, begin);
-    done = end;
+  for (const auto& [peer, segment] : part.receives) {
+    transfer.receives.push_back(
+        AlongDim(rank_of(peer), rank, plan.dim, segment.target, segment.count));
+    if (segment.target > done) plan.gaps.emplace_back(done, segment.target);
+    done = segment.target + segment.count;
   }
   if (done < plan.target_size) plan.gaps.emplace_back(done, plan.target_size);
   return plan;

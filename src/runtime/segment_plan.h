@@ -1,15 +1,7 @@
 /*!
  * \file runtime/segment_plan.h
- * \brief Which segments along one dimension a worker sends and receives, and what it fills itself.
- *
- * A plan is JSON. Positions are elements within the local tensors; all other dimensions move whole,
- * so a plan serves any size of them.
- * \code{.json}
- *   {"channel": 3, "dim": 1, "rank": 2, "source_size": 4, "target_size": 6, "fill": "0",
- *    "pieces": [[0, 1, 3, 0, 1, 1], ...]}    from, to, source, target, step, count
- * \endcode
- * Example: the piece above takes column 3 of device 0 to column 0 of device 1. Places of the result
- * that no piece gives are filled with "fill".
+ * \brief Which segments along one dimension a worker sends and receives, and what it fills itself:
+ * its part of a plan (abi/segment_plan.h).
  */
 #ifndef DISTIR_RUNTIME_SEGMENT_PLAN_H_
 #define DISTIR_RUNTIME_SEGMENT_PLAN_H_
@@ -31,16 +23,15 @@ namespace distir::runtime {
 struct SegmentPlan {
   TransferPlan transfer;
   int dim = 0;
-  int64_t source_size = 0;
+  int64_t source_size = 0;  // of the local tensors along dim
   int64_t target_size = 0;
   double fill = 0;
   std::vector<std::pair<int64_t, int64_t>> gaps;  // begin, end of what no piece gives
 };
 
 /*!
- * \brief Reads a plan; parameters as of ParseTransferPlan.
- * \throws ValueError for text that is not a plan, and pieces that lie outside of their tensors or
- *         overlap.
+ * \brief Reads a plan and computes the part of one worker; parameters as of ParseTransferPlan.
+ * \throws ValueError for text that is not a plan, and devices that are not on both sides.
  */
 SegmentPlan ParseSegmentPlan(const std::string& json, int device_id,
                              const std::function<int(int64_t)>& rank_of);

@@ -1,20 +1,14 @@
 /*!
  * \file runtime/transfer_plan.h
- * \brief Which boxes of a tensor one worker sends and receives when it moves between meshes.
+ * \brief Which boxes of its local tensors one worker sends and receives when a tensor moves between
+ * layouts: its part of a plan (abi/transfer_plan.h).
  *
- * A plan is JSON over the *global* tensor, in grid units: a global dimension of size d that the
- * grid cuts into g units has units of d / g elements. Every device of the source (target) mesh has
- * a box: the part of the global tensor that its local tensor is.
- * \code{.json}
- *   {"channel": 3, "grid": [2, 4],
- *    "pieces": [[0, 5, [0, 0], [1, 2]], ...],          source, target, begin, end
- *    "source_boxes": {"0": [[0, 0], [2, 2]], ...},     device: begin, end
- *    "target_boxes": {"5": [[0, 0], [1, 4]], ...}}
- * \endcode
- * Units stand for any size, so a plan serves symbolic shapes.
+ * A local dimension of size d that has u grid units has units of d / u elements. Units stand for
+ * any size, so a plan serves symbolic shapes.
  *
- * Example: with the plan above and a source tensor of [10, 6] on device 0, a unit is 5 x 3
- * elements; device 0 sends to device 5 the box of [5, 6] elements at [0, 0].
+ * Example: a source of [10, 6] elements on two devices by rows, a target on two others by columns.
+ * The source of device 0, [5, 6] elements, is [1, 2] units; to device 2 it sends the box of [5, 3]
+ * elements at [0, 0].
  */
 #ifndef DISTIR_RUNTIME_TRANSFER_PLAN_H_
 #define DISTIR_RUNTIME_TRANSFER_PLAN_H_
@@ -43,17 +37,16 @@ struct TransferPlan {
   bool is_target = false;
   std::vector<int64_t> source_units;  // units of the local source tensor, per dimension
   std::vector<int64_t> target_units;
-  std::vector<TransferPiece> sends;     // in the order of the plan
-  std::vector<TransferPiece> receives;  // in the order of the plan
+  std::vector<TransferPiece> sends;     // by target, then place
+  std::vector<TransferPiece> receives;  // by place
 };
 
 /*!
- * \brief Reads a plan.
+ * \brief Reads a plan and computes the part of one worker.
  * \param json The plan.
  * \param device_id The device of the calling worker.
  * \param rank_of The session rank of a device id; throws for devices the session lacks.
- * \throws ValueError for text that is not a plan, boxes that lie outside their tensor, and pieces
- *         that do not cover the target box of this device exactly.
+ * \throws ValueError for text that is not a plan.
  */
 TransferPlan ParseTransferPlan(const std::string& json, int device_id,
                                const std::function<int(int64_t)>& rank_of);

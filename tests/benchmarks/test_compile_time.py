@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "compile_time.py"
 
 
@@ -46,6 +48,16 @@ def test_upstream_can_be_left_out():
     one_function, calls = rows(text, 1)
     assert len(one_function) == len(calls)
     assert "upstream" not in text
+
+
+def test_scale_prints_time_per_unit_and_memory():
+    text = run("--scale", "axes")
+    for axes in (2, 4, 6):
+        (row,) = rows(text, axes)
+        # The passes, their sum, microseconds per device, megabytes.
+        assert len(row) == 1 + 7 + 3
+        assert row[-2] == pytest.approx(row[-3] * 1e3 / 2**axes, rel=0.2)
+    assert "us per unit" in " ".join(text.split())
 
 
 def test_refuses_zero_layers():

@@ -8,6 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.abi.plans import layout
 
 FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e5m2", "float8_e4m3fn"]
 INTEGERS = ["int8", "uint8", "int32", "uint32", "int64", "uint64"]
@@ -146,10 +147,11 @@ def test_permute(runner_of, step):
 FILLS = {"float32": "-1.5", "bfloat16": "-1.5", "int16": "-7", "bool": "1", "int8": "-128"}
 
 
-def segments(runner_of, whole, dim, pieces, size, fill="0"):
+def segments(runner_of, whole, dim, rows, size, fill="0"):
     """What two shards of `whole` along `dim` become; `size` is that of a shard of the result."""
-    plan = {"channel": 0, "dim": dim, "rank": whole.ndim, "fill": fill, "pieces": pieces}
-    plan |= {"source_size": whole.shape[dim] // 2, "target_size": size}
+    side = layout([0, 1], [2 if d == dim else 1 for d in range(whole.ndim)])
+    plan = {"channel": 0, "dim": dim, "fill": fill, "segments": rows, "source": side}
+    plan |= {"source_size": whole.shape[dim], "target_size": 2 * size, "target": side}
     shape = list(whole.shape)
     shape[dim] = size
     xs = [np.ascontiguousarray(part) for part in np.split(whole, 2, axis=dim)]
@@ -160,8 +162,8 @@ def segments(runner_of, whole, dim, pieces, size, fill="0"):
 @pytest.mark.parametrize("dtype", FILLS)
 def test_halo(runner_of, dtype, dim):
     whole = inputs([[0]], [8, 8, 8], dtype, high=100)[0]
-    pieces = [[0, 0, 0, 2, 1, 4], [1, 0, 0, 6, 1, 1], [0, 1, 3, 0, 1, 1], [1, 1, 0, 1, 1, 4]]
-    outs = segments(runner_of, whole, dim, pieces, 7, FILLS[dtype])
+    rows = [[0, 2, 1, 5], [3, 7, 1, 5]]
+    outs = segments(runner_of, whole, dim, rows, 7, FILLS[dtype])
     widths = [(2, 2) if d == dim else (0, 0) for d in range(3)]
     value = np.array(float(FILLS[dtype])).astype(whole.dtype)
     padded = np.pad(whole, widths, constant_values=value)
@@ -172,8 +174,8 @@ def test_halo(runner_of, dtype, dim):
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_segments_with_steps_and_repetition(runner_of, dim):
     whole = inputs([[0]], [8, 8, 8], "int16", high=1000)[0]
-    pieces = [[1, 0, 3, 0, -2, 2], [0, 0, 0, 2, 3, 2], [0, 1, 2, 0, 0, 3], [1, 1, 0, 3, 1, 1]]
-    outs = segments(runner_of, whole, dim, pieces, 4)
+    rows = [[7, 0, -2, 2], [0, 2, 3, 2], [2, 4, 0, 3], [4, 7, 1, 1]]
+    outs = segments(runner_of, whole, dim, rows, 4)
     np.testing.assert_array_equal(outs[0], whole.take([7, 5, 0, 3], dim))
     np.testing.assert_array_equal(outs[1], whole.take([2, 2, 2, 4], dim))
 

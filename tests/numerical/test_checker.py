@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import tvm
+from tests.abi.plans import own_segments
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -50,19 +51,19 @@ def reversed_groups(call):
     return with_attrs(call, groups=[list(group)[::-1] for group in call.attrs["groups"]])
 
 
-def with_pieces(call, change):
+def with_segments(call, change):
     plan = json.loads(call.attrs["plan"])
-    return with_attrs(call, plan=json.dumps({**plan, "pieces": change(plan["pieces"])}))
+    return with_attrs(call, plan=json.dumps({**plan, "segments": change(plan)}))
 
 
 def other_neighbours(call):
     """Everybody sends the first element of what it should."""
-    return with_pieces(call, lambda pieces: [[*p[:4], 0, p[5]] for p in pieces])
+    return with_segments(call, lambda plan: [[*row[:2], 0, row[3]] for row in plan["segments"]])
 
 
 def without_halo(call):
     """Nothing is sent: what lies in other shards is as padding."""
-    return with_pieces(call, lambda pieces: [p for p in pieces if p[0] == p[1]])
+    return with_segments(call, own_segments)
 
 
 def placed(case: Case, operands, result) -> Partitioned:

@@ -62,6 +62,7 @@ def test_good_includes_pass(tmp_path):
         ("src/support/b.h", '#include "ir/view.h"', 'support must not include "ir/view.h"'),
         ("src/ir/b.h", '#include "rules/rule.h"', 'ir must not include "rules/rule.h"'),
         ("src/mesh/b.h", '#include "ir/view.h"', 'mesh must not include "ir/view.h"'),
+        ("src/abi/b.h", '#include "mesh/mesh.h"', 'abi must not include "mesh/mesh.h"'),
         ("src/runtime/b.h", '#include "ir/view.h"', 'runtime must not include "ir/view.h"'),
         ("src/runtime/b.h", '#include "mesh/mesh.h"', 'runtime must not include "mesh/mesh.h"'),
         (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tvm
+from tests.abi.plans import own_segments
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -139,7 +140,7 @@ class OwnPiecesOnly(PyExprMutator):
         if not call.op.same_as(tvm.ir.Op.get("relax.ccl.segment_exchange")):
             return call
         plan = json.loads(str(call.attrs["plan"]))
-        plan["pieces"] = [piece for piece in plan["pieces"] if piece[0] == piece[1]]
+        plan["segments"] = own_segments(plan)
         attrs = tvm.ir.make_node("ir.DictAttrs", plan=json.dumps(plan))
         return relax.Call(call.op, call.args, attrs, call.ty_args)
 

@@ -9,6 +9,7 @@ import tvm
 import distir_ext as dx
 from distir_ext.testing import verify
 
+from .model import all_shardings
 from .programs import redistributions, sampled_pairs
 
 FOUR, EIGHT = (0, 1, 2, 3), tuple(range(8))
@@ -71,6 +72,20 @@ def test_element_types(dtype):
 
 def test_between_device_sets():
     run_all(ACROSS, (4, 12), 8, "int32")
+
+
+def test_uneven_tensors_between_random_meshes():
+    """Extents that nothing divides: what is sharded is padded."""
+    rng = np.random.default_rng(3)
+    meshes = [
+        ((3, 2), (0, 1, 2, 3, 4, 5)),
+        ((2, 2, 2), EIGHT),
+        ((2, 2), (2, 3, 6, 7)),
+        ((3,), (7, 0, 4)),
+    ]
+    sides = [(shape, ids, dims) for shape, ids in meshes for dims, _ in all_shardings(shape, 2)]
+    pairs = [tuple(sides[i] for i in rng.choice(len(sides), 2)) for _ in range(40)]
+    run_all(pairs, (11, 13), 8, "int32")
 
 
 def test_legalized_twice_is_legalized_once():

@@ -262,7 +262,24 @@ def signature() -> Callable[..., str]:
     """Writes a ``distir_signature``."""
 
     def write(device_ids: Sequence[int], **functions: dict[str, Any]) -> str:
-        return json.dumps({"version": 1, "device_ids": list(device_ids), "functions": functions})
+        meshes: list[Any] = []
+
+        def with_numbers(value: Any) -> Any:
+            """With the number of each mesh in its place."""
+            if isinstance(value, list):
+                return [with_numbers(each) for each in value]
+            if not isinstance(value, dict):
+                return value
+            numbered = {key: with_numbers(each) for key, each in value.items()}
+            if "mesh" in value:
+                if value["mesh"] not in meshes:
+                    meshes.append(value["mesh"])
+                numbered["mesh"] = meshes.index(value["mesh"])
+            return numbered
+
+        content = {"version": 2, "device_ids": list(device_ids)}
+        content |= {"functions": with_numbers(functions), "meshes": meshes}
+        return json.dumps(content)
 
     return write
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tests.abi.plans import layout, transfer_plan
 
 from distir_ext._workers.base import WorkerError
 from distir_ext._workers.threads import ThreadWorkers
@@ -63,10 +64,12 @@ def test_others_wake_when_a_worker_raises(fresh_runner):
     assert "sleep_and_fail" in e.value.backtrace
 
 
-RECEIVE = ["recv", (
-    '{"channel": 4, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
-    ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
-), tvm_ffi.Shape((4,)), "float32"]  # fmt: skip
+RECEIVE = [
+    "recv",
+    transfer_plan(layout([0], [1]), layout([1], [1]), channel=4),
+    tvm_ffi.Shape((4,)),
+    "float32",
+]
 
 
 def test_others_wake_from_recv_when_a_worker_raises(fresh_runner):
@@ -146,18 +149,16 @@ def test_calls_that_do_not_match(fresh_threads, calls, match):
 
 
 def test_message_of_an_earlier_step_is_not_taken(fresh_runner):
-    plan = (
-        '{"channel": 0, "grid": [1], "pieces": [[0, 1, [0], [1]]],'
-        ' "source_boxes": {"0": [[0], [1]]}, "target_boxes": {"1": [[0], [1]]}}'
-    )
+    plan = transfer_plan(layout([0], [1]), layout([1], [1]))
     runner = fresh_runner(2)
     runner.calls([("send", (X[0].copy(), plan), None), NOTHING])
     calls = [("send", (X[0].copy(), plan), None), ("recv", (plan,), (3,))]
     fails(runner, calls, "channel 0 from device 0 to device 1.*of another call")
 
 
-PLAN = '{"channel": 0, "grid": [2], "pieces": %s, "source_boxes": %s, "target_boxes": %s}'
-BOTH = '{"0": [[0], [2]], "1": [[0], [2]]}'
+def plan_with(source=None, target=None):
+    side = layout([0, 1], [1, 1])
+    return transfer_plan({**side, **(source or {})}, {**side, **(target or {})})
 
 
 @pytest.mark.parametrize(
@@ -186,10 +187,25 @@ BOTH = '{"0": [[0], [2]], "1": [[0], [2]]}'
         (("permute", (X, "[[0,1]]", "[[0,1]]"), SHAPE), "not a permutation"),
         (("permute", (X, "[[0,1]]", "[[0,1],[1,1]]"), SHAPE), "occurs twice"),
         (("permute", (X, "[[0],[1]]", "[[0,1],[1,0]]"), SHAPE), "is not in the group"),
-        (("send", (X, PLAN % ("[]", "{}", "{}")), None), "neither source nor target"),
-        (("transfer", (X, PLAN % ("[]", BOTH, BOTH)), SHAPE), "pieces of 0 units for a box of 2"),
-        (("recv", (PLAN % ("[[0,0,[0],[3]]]", "{}", BOTH),), SHAPE), "inside the grid"),
-        (("send", (X, "{}"), None), 'has no key "grid"'),
+        (("send", (X, plan_with(*[{"devices": [[2, 2, 1]]}] * 2)), None), "neither source nor"),
+        (("send", (X, plan_with({"devices": [[0, 2, 0]]})), None), "device 0 occurs twice"),
+        (("send", (X, plan_with({"devices": [[0, 2]]})), None), "is not a run of devices"),
+        (("send", (X, plan_with({"devices": []})), None), "has no device"),
+        (("send", (X, plan_with({"dims": [[[1, 3]], []]})), None), "is not a digit"),
+        (
+            ("send", (X, plan_with({"dims": [[[1, 2]], [[1, 2]]]})), None),
+            "more blocks than devices",
+        ),
+        (
+            (
+                "send",
+                (X, plan_with({"devices": [[0, 4, 1]], "dims": [[[1, 2], [1, 2]], []]})),
+                None,
+            ),
+            "to different numbers of devices",
+        ),
+        (("send", (X, plan_with({"dims": [[]]})), None), "has 2 dimensions, the tensor has 1"),
+        (("send", (X, "{}"), None), 'has no key "channel"'),
     ],
 )
 def test_bad_arguments(fresh_threads, call, match):

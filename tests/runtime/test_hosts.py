@@ -15,6 +15,7 @@ import pytest
 import tvm
 import tvm_ffi
 from safetensors.numpy import save_file
+from tests.abi.plans import layout, transfer_plan
 from tests.stages.programs import chain, chain_result, chain_values
 from tests.stages.timelines import check_order
 from tvm.script import ir as I
@@ -67,13 +68,7 @@ def test_messages_have_the_bits_of_threads(session, run_on, runner_on, size):
 def test_all_send_very_much_before_they_receive(session, run_on):
     """Each of four workers sends 16 MB to one on the other host, more than sockets take."""
     count = 4_000_000
-    boxes = {"0": [[0], [1]], "1": [[1], [2]], "2": [[2], [3]], "3": [[3], [4]]}
-    swapped = {"0": [[2], [3]], "1": [[3], [4]], "2": [[0], [1]], "3": [[1], [2]]}
-    pieces = [[0, 2, [0], [1]], [1, 3, [1], [2]], [2, 0, [2], [3]], [3, 1, [3], [4]]]
-    plan = json.dumps(
-        {"channel": 5, "grid": [4], "pieces": pieces, "source_boxes": boxes,
-         "target_boxes": swapped}
-    )  # fmt: skip
+    plan = transfer_plan(layout([0, 1, 2, 3], [4]), layout([2, 3, 0, 1], [4]), channel=5)
     x = [np.random.default_rng(rank).standard_normal(count).astype("float32") for rank in range(4)]
     outs = run_on(session._workers).calls([("transfer", (each, plan), (count,)) for each in x])
     for rank in range(4):

@@ -16,6 +16,7 @@ import psutil
 import pytest
 import tvm
 import tvm_ffi
+from tests.abi.plans import layout, transfer_plan
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -59,17 +60,7 @@ def test_large_and_small_messages_have_the_bits_of_threads(runner_on, size):
 def test_transfer_of_many_chunks_while_both_send_first(shared_workers):
     """Both workers send 40 MB before either receives."""
     workers = shared_workers("processes", 2)
-    both = {"0": [[0], [1]], "1": [[1], [2]]}
-    swapped = {"0": [[1], [2]], "1": [[0], [1]]}
-    plan = json.dumps(
-        {
-            "channel": 5,
-            "grid": [2],
-            "pieces": [[0, 1, [0], [1]], [1, 0, [1], [2]]],
-            "source_boxes": both,
-            "target_boxes": swapped,
-        }
-    )
+    plan = transfer_plan(layout([0, 1], [2]), layout([1, 0], [2]), channel=5)
     x = [np.random.default_rng(rank).standard_normal(5_000_000) for rank in range(2)]
     arguments = [
         ["transfer", tvm.runtime.tensor(each), plan, tvm_ffi.Shape(each.shape), "float64"]

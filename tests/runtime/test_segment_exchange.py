@@ -7,25 +7,27 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.abi.plans import layout
 
 from distir_ext.session import WorkerError
 
 
-def plan_of(pieces, dim=1, rank=2, source_size=4, target_size=4, fill="0"):
+def plan_of(segments, source_size=8, target_size=8, fill="0"):
+    """Along the columns of a matrix that lies on two devices."""
     return {
         "channel": 0,
-        "dim": dim,
-        "rank": rank,
+        "dim": 1,
         "source_size": source_size,
         "target_size": target_size,
         "fill": fill,
-        "pieces": pieces,
+        "segments": segments,
+        "source": layout([0, 1], [1, 2]),
+        "target": layout([0, 1], [1, 2]),
     }
 
 
 # Two shards of four columns get one more on either side.
-HALO = plan_of([[0, 0, 0, 1, 1, 4], [1, 0, 0, 5, 1, 1], [0, 1, 3, 0, 1, 1], [1, 1, 0, 1, 1, 4]])
-HALO["target_size"] = 6
+HALO = plan_of([[0, 1, 1, 5], [3, 6, 1, 5]], target_size=12)
 
 
 def run(runner, plan, arrays, shapes):
@@ -68,7 +70,7 @@ def test_halo_with_fill(runner_of, dtype, fill):
 def test_steps_and_repetition(runner_of):
     whole, parts = halves(2)
     # Columns 7 5 3 1 on device 0; column 2 three times and one place of nobody on device 1.
-    plan = plan_of([[1, 0, 3, 0, -2, 2], [0, 0, 3, 2, -2, 2], [0, 1, 2, 1, 0, 3]], fill="9")
+    plan = plan_of([[7, 0, -2, 4], [2, 5, 0, 3]], fill="9")
     got = run(runner_of(2), plan, parts, [(2, 4)] * 2)
     np.testing.assert_array_equal(got[0], whole[:, [7, 5, 3, 1]])
     np.testing.assert_array_equal(got[1][:, 0], [9, 9])
@@ -78,7 +80,7 @@ def test_steps_and_repetition(runner_of):
 def test_comparison_notices_a_wrong_plan(runner_of):
     """The control: the neighbour's other end."""
     whole, parts = halves(3)
-    wrong = {**HALO, "pieces": [[1, 0, 3, 5, 1, 1], *(p for p in HALO["pieces"] if p[3] != 5)]}
+    wrong = {**HALO, "segments": [[0, 1, 1, 4], [7, 5, 1, 1], [3, 6, 1, 5]]}
     got = run(runner_of(2), wrong, parts, [(3, 6)] * 2)
     with pytest.raises(AssertionError):
         np.testing.assert_array_equal(got[0][:, 1:], whole[:, :5])
@@ -89,11 +91,14 @@ def test_comparison_notices_a_wrong_plan(runner_of):
     [
         ({"dim": 2}, r"segment plan\.dim: is no dimension"),
         ({"fill": "nought"}, r"segment plan\.fill: is not a number"),
-        ({"pieces": [[0, 1, 3, 0, 1, 2]]}, r"segment plan\.pieces\[0\]: lies outside of its"),
-        ({"pieces": [[0, 1, 3]]}, r"segment plan\.pieces\[0\]: has not six integers"),
-        ({"pieces": [[0, 1, 0, 0, 1, 2], [1, 1, 0, 1, 1, 2]]}, "gives a place twice"),
-        ({"source_size": 5}, r"the plan moves along dimension 1 of 2, which has 5 elements"),
-        ({"target_size": 7}, r"out has shape"),
+        ({"segments": [[7, 0, 1, 2]]}, r"segment plan\.segments\[0\]: lies outside of its"),
+        ({"segments": [[0, 1, 3]]}, r"segment plan\.segments\[0\]: has not four integers"),
+        ({"segments": [[0, 0, 1, 2], [4, 1, 1, 2]]}, "give a place twice"),
+        ({"source_size": 9}, r"segment plan\.source_size: does not divide into 2 blocks"),
+        ({"source": layout([2, 3], [1, 2])}, "does not have device [01] on both sides"),
+        ({"target": layout([0, 1], [2, 1])}, "differs from the source in another dimension"),
+        ({"source_size": 10}, r"the plan moves along dimension 1 of 2, which has 5 elements"),
+        ({"target_size": 14}, r"out has shape"),
     ],
 )
 def test_refuses(fresh_threads, changes, message):

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from tests.abi.plans import layout, transfer_plan
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -127,13 +128,7 @@ def test_more_workers_than_the_executable_needs(mlp):
 @pytest.fixture
 def stages(signature, tensor_type, function_type):
     """Two programs on disjoint devices: y = x + x on 0 and 1, then y * y on 2 and 3, transposed."""
-    plan = (
-        '{"channel": 1, "grid": [2, 2], "pieces": ['
-        "[0, 2, [0, 0], [1, 1]], [0, 3, [0, 1], [1, 2]],"
-        "[1, 2, [1, 0], [2, 1]], [1, 3, [1, 1], [2, 2]]],"
-        '"source_boxes": {"0": [[0, 0], [1, 2]], "1": [[1, 0], [2, 2]]},'
-        '"target_boxes": {"2": [[0, 0], [2, 1]], "3": [[0, 1], [2, 2]]}}'
-    )
+    plan = transfer_plan(layout([0, 1], [2, 1]), layout([2, 3], [1, 2]), channel=1)
     text = signature(
         range(4),
         main=function_type(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -20,7 +20,8 @@ _PREFIX = "relax.ccl."
 # What a fused operator sends.
 _SENDS_AS = {"all_reduce_add_rms_norm": "all_reduce"}
 _REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
-_PLANNED = ("permute", "exchange", "transfer", "send", "recv")
+_WITHIN_A_MESH = ("permute", "exchange", "segment_exchange")
+_PLANNED = (*_WITHIN_A_MESH, "transfer", "send", "recv")
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,6 @@ class _FunctionCollectives:
     def _key(self, kind: str, call: relax.Call) -> _Key | None:
         if kind == "slice":
             return None  # sends nothing
-        if kind == "segment_exchange":
-            return self._segments(kind, call)
         if kind in _PLANNED:
             return self._planned(kind, call)
         groups = [[int(device) for device in group] for group in call.attrs["groups"]]
@@ -227,34 +226,20 @@ class _FunctionCollectives:
         )
         return _Key(kind, len(groups[0]), self._meshes.of_group(groups[0]), float(sent), unit)
 
-    def _segments(self, kind: str, call: relax.Call) -> _Key | None:
-        plan = json.loads(str(call.attrs["plan"]))
-        sent: Counter[int] = Counter()
-        pairs = []
-        for source, target, _, _, _, count in plan["pieces"]:
-            if source != target:
-                sent[source] += count
-                pairs.append((source, target))
-        if not pairs:
-            return None
-        local, unit = _tensor_bytes(call.args[0].ty)
-        size = max(sent.values()) * local / plan["source_size"]
-        return _Key(kind, len(_devices(pairs)), self._meshes.of_pairs(pairs), size, unit)
-
-    def _planned(self, kind: str, call: relax.Call) -> _Key:
+    def _planned(self, kind: str, call: relax.Call) -> _Key | None:
         """Bytes that the busiest device sends; a receiver sends none."""
-        plan = json.loads(str(call.attrs["plan"]))
-        tensor = call.ty_args[0] if kind == "recv" else call.args[0].ty
-        local, unit = _tensor_bytes(tensor)
-        pairs = [(source, target) for source, target, _, _ in plan["pieces"]]
-        cells = _cells(next(iter(plan["source_boxes"].values())))
-        sent: Counter[int] = Counter()
-        for source, target, begin, end in plan["pieces"]:
-            if source != target:
-                sent[source] += _cells((begin, end))
-        size = 0.0 if kind == "recv" else max(sent.values(), default=0) * local / cells
-        axes = self._meshes.of_pairs(pairs) if kind in ("permute", "exchange") else ()
-        return _Key(kind, len(_devices(pairs)), axes, size, unit if size else "")
+        plan = str(call.attrs["plan"])
+        moves = "Segment" if kind == "segment_exchange" else "Transfer"
+        devices, sent, block = map(int, tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")(plan))
+        if not devices:
+            return None
+        local, unit = _tensor_bytes(call.ty_args[0] if kind == "recv" else call.args[0].ty)
+        size = 0.0 if kind == "recv" else sent * local / block
+        axes: tuple[str, ...] = ()
+        if kind in _WITHIN_A_MESH:
+            axes_of = tvm_ffi.get_global_func(f"distir.abi.{moves}Axes")
+            axes = self._meshes.of_move(partial(axes_of, plan))
+        return _Key(kind, devices, axes, size, unit if size else "")
 
 
 class _Context:
@@ -339,15 +324,6 @@ def _variables(value: Any) -> Iterator[Any]:
 
 def _names(value: Any) -> Iterator[str]:
     return (str(var.name) for var in _variables(value))
-
-
-def _devices(pairs: Sequence[tuple[int, int]]) -> set[int]:
-    return {device for pair in pairs for device in pair}
-
-
-def _cells(box: Any) -> int:
-    begin, end = box
-    return math.prod(e - b for b, e in zip(begin, end, strict=True))
 
 
 def _tensor_bytes(type_: Any) -> tuple[int, str]:

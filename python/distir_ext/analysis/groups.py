@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 
@@ -67,13 +68,17 @@ class MeshAxes:
             fallback = fallback or names
         return fallback
 
-    def of_pairs(self, pairs: Iterable[tuple[int, int]]) -> tuple[str, ...]:
-        """The names of the axes along which pairs of devices differ."""
-        listed = list(pairs)
+    def of_move(self, axes_on: Callable[[Sequence[int], Sequence[int]], Any]) -> tuple[str, ...]:
+        """The names of the axes along which senders and receivers differ.
+
+        Args:
+            axes_on: From the shape and the devices of a mesh, the indices of these axes on it;
+                None if it lacks a device that takes part.
+        """
         for mesh in self._meshes:
-            if all(device in mesh.position for pair in listed for device in pair):
-                axes = {axis for pair in set(listed) for axis in mesh.varying(pair)}
-                return tuple(mesh.names[axis] for axis in sorted(axes))
+            axes = axes_on(mesh.shape, list(mesh.position))
+            if axes is not None:
+                return tuple(mesh.names[axis] for axis in axes)
         return ()
 
 

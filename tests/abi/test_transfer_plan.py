@@ -1,23 +1,24 @@
-"""Blocks that devices hold, and transfers executed in NumPy."""
+"""Plans of transfers between layouts: what each device computes of them, executed in NumPy."""
 
 from __future__ import annotations
 
 import collections
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
-
-from .model import (
+from tests.mesh.model import (
     blocks,
     call,
     cells,
     mesh_of,
     meshes,
     num_shards,
-    same_shards,
+    plain,
     sharding_of,
     shardings,
     shards,
@@ -26,33 +27,36 @@ from .model import (
 SHAPES = [(1,), (4,), (6,), (3, 2), (2, 4), (2, 2, 2, 2), (2, 3, 5)]
 
 
-def plan_transfer(*sides, extents=(), hosts=()):
-    return call("PlanTransfer", *sides, extents, hosts)
+def transfer_parts(*sides, extents=None, hosts=()):
+    """What each device computes: its id, its grid, what it sends and what it receives."""
+    if extents is None:
+        extents = (0,) * len(sides[2][0])
+    text = call("TransferPlan", *sides, extents, hosts)
+    return plain(tvm_ffi.get_global_func("distir.abi.TransferParts")(text))
+
+
+def plan_transfer(*sides, extents=None, hosts=()):
+    """A grid that all devices' grids divide, and all pieces in it.
+
+    What devices send is what others receive.
+    """
+    parts = transfer_parts(*sides, extents=extents, hosts=hosts)
+    grid = tuple(math.lcm(*units) for units in zip(*(part[1] for part in parts), strict=True))
+    sent, received = [], []
+    for device, own, sends, receives in parts:
+        finer = [units // each for units, each in zip(grid, own, strict=True)]
+
+        def on_grid(corner, finer=finer):
+            return tuple(c * f for c, f in zip(corner, finer, strict=True))
+
+        sent += [(device, peer, on_grid(low), on_grid(high)) for peer, low, high in sends]
+        received += [(peer, device, on_grid(low), on_grid(high)) for peer, low, high in receives]
+    assert sorted(sent) == sorted(received)
+    return grid, tuple(sorted(received, key=lambda piece: (piece[1], piece[2])))
 
 
 def slices(begin, end):
     return tuple(slice(b, e) for b, e in zip(begin, end, strict=True))
-
-
-@given(
-    meshes(SHAPES).flatmap(lambda m: st.tuples(st.just(m), shardings(m[0]))),
-    st.lists(st.integers(1, 2), min_size=3, max_size=3),
-)
-def test_box_of_a_device_cuts_out_its_shard(case, factors):
-    mesh, sharding = case
-    dims = sharding[0]
-    grid = tuple(k * num_shards(axes) for k, axes in zip(factors, dims, strict=False))
-    tensor = cells(grid)
-    boxes = call("DeviceBoxes", *mesh, sharding, grid)
-    held = {device_id: tensor[slices(*box)] for device_id, box in zip(mesh[1], boxes, strict=True)}
-    assert same_shards(held, shards(mesh, dims, tensor))
-
-
-def test_grid_has_to_fit_the_sharding():
-    with pytest.raises(ValueError, match="dimension 0 of size 6 does not divide into 4 shards"):
-        call("DeviceBoxes", *mesh_of(4), sharding_of(((0, 1, 4),)), (6,))
-    with pytest.raises(ValueError, match="grid of 2 dimensions does not fit a sharding of 1"):
-        call("DeviceBoxes", *mesh_of(4), sharding_of(((0, 1, 4),)), (4, 4))
 
 
 @st.composite
@@ -215,7 +219,7 @@ def test_checker_sees_a_block_in_several_pieces():
 
 
 def test_sides_of_different_rank_are_refused():
-    with pytest.raises(ValueError, match="transfer a tensor of 2 dimensions to a sharding of 1"):
+    with pytest.raises(ValueError, match=r"plan.target: has 1 dimensions, the tensor has 2"):
         plan_transfer(*mesh_of(2), sharding_of((), ()), *mesh_of(2), sharding_of(()))
 
 
@@ -224,7 +228,7 @@ def test_partial_side_is_refused(side):
     partial = [[[]], [[0, 1, 2]], "sum"]
     whole = sharding_of(())
     source, target = (partial, whole) if side == "source" else (whole, partial)
-    with pytest.raises(ValueError, match=rf"the {side} of a transfer is partial over 'x'"):
+    with pytest.raises(ValueError, match="what moves is partial over 'x'"):
         plan_transfer(*mesh_of(2), source, *mesh_of(2), target)
 
 
@@ -268,6 +272,23 @@ def test_two_holders_share_what_one_device_wants():
     assert odd == ((1,), ((0, 2, (0,), (1,)),))
 
 
+@given(transfers(), st.sampled_from([2, 3]))
+def test_the_nearest_holders_share_the_sending(sides, per_host):
+    (source_mesh, source), (target_mesh, target) = sides
+    devices = sorted({*source_mesh[1], *target_mesh[1]})
+    devices = devices[: len(devices) // per_host * per_host]
+    hosts = [devices[i : i + per_host] for i in range(0, len(devices), per_host)]
+    plan = plan_transfer(*source_mesh, source, *target_mesh, target, hosts=hosts)
+    host_of = {device: i for i, host in enumerate(hosts) for device in host}
+    block_of = blocks(source_mesh, source[0])
+    for sender, receiver, *_ in plan[1]:
+        holders = [d for d in source_mesh[1] if block_of[d] == block_of[sender]]
+        if sender == receiver or receiver not in host_of:
+            continue
+        near = [d for d in holders if host_of.get(d) == host_of[receiver]]
+        assert sender in (near or holders)
+
+
 def test_the_nearest_holder_sends():
     # Each half lies on one device of each host; everybody wants all and gets it from its own host.
     mesh = mesh_of(2, 2)
@@ -280,3 +301,23 @@ def test_the_nearest_holder_sends():
         (3, 1),
         (1, 3),
     }
+
+
+@given(transfers(), st.sampled_from([0, 24]))
+def test_traffic_is_what_all_parts_add_up_to(sides, extent):
+    (source_mesh, source), (target_mesh, target) = sides
+    extents = (extent,) * len(source[0])
+    text = call("TransferPlan", *source_mesh, source, *target_mesh, target, extents, ())
+    parts = plain(tvm_ffi.get_global_func("distir.abi.TransferParts")(text))
+    takes_part = [device for device, _, sends, receives in parts if sends or receives]
+    share = Fraction(0)
+    for device, grid, sends, _ in parts:
+        block = Fraction(math.prod(grid), math.prod(map(num_shards, source[0])))
+        sent = sum(volume(low, high) for peer, low, high in sends if peer != device)
+        share = max(share, sent / block)
+    devices, sent, block = plain(tvm_ffi.get_global_func("distir.abi.TransferTraffic")(text))
+    assert (devices, Fraction(sent, block)) == (len(takes_part), share)
+
+
+def volume(begin, end):
+    return math.prod(e - b for b, e in zip(begin, end, strict=True))

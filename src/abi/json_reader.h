@@ -1,12 +1,12 @@
 /*!
- * \file runtime/json_reader.h
+ * \file abi/json_reader.h
  * \brief Reads the JSON arguments of the runtime's builtins; errors name the place in the text.
  *
  * Example: `JsonReader::Parse("groups", "[[0,1],[2,3]]").At(1).Integers()` is {2, 3}; `.At(2)` of
  * the same throws `groups[2]: the list has 2 entries`.
  */
-#ifndef DISTIR_RUNTIME_JSON_READER_H_
-#define DISTIR_RUNTIME_JSON_READER_H_
+#ifndef DISTIR_ABI_JSON_READER_H_
+#define DISTIR_ABI_JSON_READER_H_
 
 #include <tvm/ffi/any.h>
 
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace distir::runtime {
+namespace distir::abi {
 
 class JsonReader {
  public:
@@ -45,6 +45,6 @@ class JsonReader {
   tvm::ffi::Any value_;
 };
 
-}  // namespace distir::runtime
+}  // namespace distir::abi
 
-#endif  // DISTIR_RUNTIME_JSON_READER_H_
+#endif  // DISTIR_ABI_JSON_READER_H_

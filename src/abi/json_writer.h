@@ -1,16 +1,16 @@
 /*!
- * \file lower/json_writer.h
+ * \file abi/json_writer.h
  * \brief Writes the JSON that the compiled program carries for the runtime.
  */
-#ifndef DISTIR_LOWER_JSON_WRITER_H_
-#define DISTIR_LOWER_JSON_WRITER_H_
+#ifndef DISTIR_ABI_JSON_WRITER_H_
+#define DISTIR_ABI_JSON_WRITER_H_
 
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace distir {
-namespace lower {
+namespace abi {
 
 std::string JsonString(const std::string& text);
 /*! \brief Joins members that are JSON already. */
@@ -23,6 +23,6 @@ std::string JsonIntegers(const Integers& values) {
   return JsonArray(items);
 }
 
-}  // namespace lower
+}  // namespace abi
 }  // namespace distir
-#endif  // DISTIR_LOWER_JSON_WRITER_H_
+#endif  // DISTIR_ABI_JSON_WRITER_H_

@@ -1,9 +1,9 @@
-#include "runtime/json_reader.h"
+#include "abi/json_reader.h"
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 
-namespace distir::runtime {
+namespace distir::abi {
 
 namespace ffi = tvm::ffi;
 
@@ -67,4 +67,4 @@ std::string JsonReader::Text() const {
   return *text;
 }
 
-}  // namespace distir::runtime
+}  // namespace distir::abi

@@ -6,13 +6,35 @@ import collections
 
 import numpy as np
 import pytest
+import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
-
-from .model import call, cells, mesh_of, meshes, num_shards, sharding_of, shardings, shards
+from tests.mesh.model import (
+    call,
+    cells,
+    mesh_of,
+    meshes,
+    num_shards,
+    plain,
+    sharding_of,
+    shardings,
+    shards,
+)
 
 SHAPES = [(1,), (4,), (3, 2), (2, 4), (2, 2, 2)]
 NOTHING = -1
+
+
+def plan_segments(*case, hosts=()):
+    """All pieces: from, to, source, target, step, count. What devices send is what others receive,
+    in the same order for each pair of devices.
+    """
+    text = call("SegmentPlan", *case, hosts)
+    parts = plain(tvm_ffi.get_global_func("distir.abi.SegmentParts")(text))
+    sent = [(device, peer, *rest) for device, sends, _ in parts for peer, *rest in sends]
+    received = [(peer, device, *rest) for device, _, receives in parts for peer, *rest in receives]
+    assert sorted(sent, key=lambda piece: piece[:2]) == sorted(received, key=lambda p: p[:2])
+    return received
 
 
 def place(size, segments, tensor, dim):
@@ -54,7 +76,7 @@ def test_every_device_gets_its_block_and_only_what_it_lacks(case):
     tensor = cells(shape)
     held = shards(mesh, sharding[0], tensor)
     wanted = shards(mesh, sharding[0], place(size, segments, tensor, dim))
-    pieces = call("PlanSegments", *mesh, sharding, sharding, (dim, shape[dim], size), segments)
+    pieces = plan_segments(*mesh, sharding, sharding, (dim, shape[dim], size), segments)
     got = {device: np.full(block.shape, NOTHING) for device, block in wanted.items()}
     for source, target, begin, position, step, count in pieces:
         own = set(held[target].flat)
@@ -68,11 +90,27 @@ def test_every_device_gets_its_block_and_only_what_it_lacks(case):
         np.testing.assert_array_equal(got[device], block)
 
 
+@given(moves())
+def test_a_holder_on_the_same_host_sends(case):
+    mesh, sharding, dim, shape, size, segments = case
+    devices = sorted(mesh[1])
+    hosts = [devices[i : i + 2] for i in range(0, len(devices) // 2 * 2, 2)]
+    held = shards(mesh, sharding[0], cells(shape))
+    pieces = plan_segments(
+        *mesh, sharding, sharding, (dim, shape[dim], size), segments, hosts=hosts
+    )
+    host_of = {device: i for i, host in enumerate(hosts) for device in host}
+    for source, target, *_ in pieces:
+        near = [d for d in devices if d in host_of and host_of[d] == host_of.get(target)]
+        if any(np.array_equal(held[d], held[source]) for d in near):
+            assert source in near
+
+
 def test_halo_of_one_element():
-    # The worked example of segments.h.
+    # Windows of 3 with 1 before and after, a vector of 8 in 4 shards.
     segments = [(0, 1, 1, 3), (1, 4, 1, 4), (3, 8, 1, 4), (5, 12, 1, 3)]
     sharding = sharding_of(((0, 1, 4),))
-    pieces = call("PlanSegments", *mesh_of(4), sharding, sharding, (0, 8, 16), segments)
+    pieces = plan_segments(*mesh_of(4), sharding, sharding, (0, 8, 16), segments)
     assert [list(piece) for piece in pieces if piece[0] != piece[1]] == [
         [1, 0, 0, 3, 1, 1],
         [0, 1, 1, 0, 1, 1],
@@ -87,7 +125,7 @@ def test_copies_share_the_sending():
     # Four copies of each half: nobody sends twice.
     mesh = mesh_of(2, 4)
     sharding = sharding_of(((0, 1, 2),))
-    pieces = call("PlanSegments", *mesh, sharding, sharding, (0, 8, 8), [(7, 0, -1, 8)])
+    pieces = plan_segments(*mesh, sharding, sharding, (0, 8, 8), [(7, 0, -1, 8)])
     assert set(collections.Counter(source for source, *_ in pieces).values()) == {1}
 
 
@@ -104,4 +142,4 @@ def test_copies_share_the_sending():
 def test_refuses(segments, message):
     sharding = sharding_of(((0, 1, 4),))
     with pytest.raises(ValueError, match=message):
-        call("PlanSegments", *mesh_of(4), sharding, sharding, (0, 8, 8), segments)
+        plan_segments(*mesh_of(4), sharding, sharding, (0, 8, 8), segments)

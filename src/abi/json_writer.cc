@@ -1,9 +1,9 @@
-#include "lower/json_writer.h"
+#include "abi/json_writer.h"
 
 #include <cstdio>
 
 namespace distir {
-namespace lower {
+namespace abi {
 
 std::string JsonString(const std::string& text) {
   std::string quoted = "\"";
@@ -36,5 +36,5 @@ std::string JsonObject(const std::vector<std::pair<std::string, std::string>>& m
   return text + "}";
 }
 
-}  // namespace lower
+}  // namespace abi
 }  // namespace distir

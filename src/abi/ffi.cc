@@ -1,0 +1,216 @@
+/*!
+ * \file abi/ffi.cc
+ * \brief Plans as global functions, for analysis and tests.
+ */
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/optional.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "abi/segment_plan.h"
+#include "abi/transfer_plan.h"
+
+namespace distir {
+namespace abi {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+using Ints = ffi::Array<int64_t>;
+
+Ints ToInts(const std::vector<int64_t>& values) { return Ints(values.begin(), values.end()); }
+
+std::set<int64_t> DevicesOf(const Layout& source, const Layout& target) {
+  std::set<int64_t> devices(source.device_ids.begin(), source.device_ids.end());
+  devices.insert(target.device_ids.begin(), target.device_ids.end());
+  return devices;
+}
+
+/*! \brief Who takes part in a move, and what part of its block the busiest device sends. */
+class Traffic {
+ public:
+  /*! \param sent Of a block of `block`, in any unit. */
+  void Add(bool takes_part, int64_t sent, int64_t block) {
+    devices_ += takes_part;
+    if (static_cast<double>(sent) * static_cast<double>(block_) >
+        static_cast<double>(sent_) * static_cast<double>(block)) {
+      sent_ = sent;
+      block_ = block;
+    }
+  }
+  /*! \brief The number of devices; what is sent, and the block that it is a part of. */
+  Ints Result() const { return {devices_, sent_, block_}; }
+
+ private:
+  int64_t devices_ = 0, sent_ = 0, block_ = 1;
+};
+
+/*! \brief Along which axes of a mesh those that send differ from those that receive from them. */
+class MovedAxes {
+ public:
+  /*! \param source, target Of the move. */
+  MovedAxes(const Ints& shape, const Ints& device_ids, const Layout& source, const Layout& target)
+      : shape_(shape.begin(), shape.end()), differs_(shape_.size(), false) {
+    for (int64_t id : device_ids) position_.emplace(id, static_cast<int64_t>(position_.size()));
+    for (const Layout* side : {&source, &target}) {
+      for (int64_t id : side->device_ids) is_inside_ = is_inside_ && position_.count(id) > 0;
+    }
+  }
+
+  /*! \brief Whether more pieces would not change the result. */
+  bool AreAllKnown() const {
+    return !is_inside_ || std::find(differs_.begin(), differs_.end(), false) == differs_.end();
+  }
+
+  void Add(int64_t sender, int64_t receiver) {
+    int64_t from = position_.at(sender), to = position_.at(receiver);
+    for (size_t axis = shape_.size(); axis-- > 0; from /= shape_[axis], to /= shape_[axis]) {
+      if (from % shape_[axis] != to % shape_[axis]) differs_[axis] = true;
+    }
+  }
+
+  /*! \brief Their indices; null where the mesh lacks a device of the move. */
+  ffi::Optional<Ints> Result() const {
+    if (!is_inside_) return std::nullopt;
+    Ints axes;
+    for (size_t axis = 0; axis < shape_.size(); ++axis) {
+      if (differs_[axis]) axes.push_back(static_cast<int64_t>(axis));
+    }
+    return axes;
+  }
+
+ private:
+  std::vector<int64_t> shape_;
+  std::vector<bool> differs_;                      // per axis
+  std::unordered_map<int64_t, int64_t> position_;  // by device id
+  bool is_inside_ = true;
+};
+
+Ints TransferTraffic(const ffi::String& json) {
+  const TransferPlan plan = ReadTransferPlan(json);
+  const TransferPlanner planner(plan);
+  Traffic traffic;
+  for (int64_t number = 0; number < planner.source().num_blocks(); ++number) {
+    for (const SentShare& share : planner.SharesOf(number)) {
+      // Those that receive are counted below.
+      const bool only_sends = share.sent > 0 && planner.target().PositionOf(share.device) < 0;
+      traffic.Add(only_sends, share.sent, share.block);
+    }
+  }
+  for (size_t i = 0; i < plan.target.device_ids.size(); ++i) traffic.Add(true, 0, 1);
+  return traffic.Result();
+}
+
+ffi::Optional<Ints> TransferAxes(const ffi::String& json, const Ints& shape,
+                                 const Ints& device_ids) {
+  const TransferPlan plan = ReadTransferPlan(json);
+  const TransferPlanner planner(plan);
+  MovedAxes axes(shape, device_ids, plan.source, plan.target);
+  for (int64_t device : plan.source.device_ids) {
+    if (axes.AreAllKnown()) break;
+    for (const TransferPiece& piece : planner.PartOf(device).sends) axes.Add(device, piece.peer);
+  }
+  return axes.Result();
+}
+
+Ints SegmentTraffic(const ffi::String& json) {
+  const SegmentPlan plan = ReadSegmentPlan(json);
+  const SegmentPlanner planner(plan);
+  Traffic traffic;
+  for (int64_t device : plan.source.device_ids) {
+    const SegmentPart part = planner.PartOf(device);
+    int64_t sent = 0;
+    for (const SegmentPiece& piece : part.sends) {
+      if (piece.peer != device) sent += piece.segment.count;
+    }
+    const bool receives =
+        std::any_of(part.receives.begin(), part.receives.end(),
+                    [device](const SegmentPiece& piece) { return piece.peer != device; });
+    traffic.Add(sent > 0 || receives, sent, planner.source_extent());
+  }
+  return traffic.Result();
+}
+
+ffi::Optional<Ints> SegmentAxes(const ffi::String& json, const Ints& shape,
+                                const Ints& device_ids) {
+  const SegmentPlan plan = ReadSegmentPlan(json);
+  const SegmentPlanner planner(plan);
+  MovedAxes axes(shape, device_ids, plan.source, plan.target);
+  for (int64_t device : plan.source.device_ids) {
+    if (axes.AreAllKnown()) break;
+    for (const SegmentPiece& piece : planner.PartOf(device).sends) axes.Add(device, piece.peer);
+  }
+  return axes.Result();
+}
+
+/*! \brief The grid of a device; what it sends and what it receives, each as peer, begin, end. */
+ffi::Array<ffi::Any> PartAsData(const TransferPart& part) {
+  const auto rows = [](const std::vector<TransferPiece>& pieces) {
+    ffi::Array<ffi::Any> all;
+    for (const TransferPiece& piece : pieces) {
+      all.push_back(
+          ffi::Array<ffi::Any>{piece.peer, ToInts(piece.box.begin), ToInts(piece.box.end)});
+    }
+    return all;
+  };
+  return {ToInts(part.grid), rows(part.sends), rows(part.receives)};
+}
+
+ffi::Array<ffi::Any> TransferPartOf(const ffi::String& json, int64_t device) {
+  const TransferPlan plan = ReadTransferPlan(json);
+  return PartAsData(TransferPlanner(plan).PartOf(device));
+}
+
+/*! \brief Per device: its id, and the members of its part. */
+ffi::Array<ffi::Any> TransferParts(const ffi::String& json) {
+  const TransferPlan plan = ReadTransferPlan(json);
+  const TransferPlanner planner(plan);
+  ffi::Array<ffi::Any> parts;
+  for (int64_t device : DevicesOf(plan.source, plan.target)) {
+    const ffi::Array<ffi::Any> part = PartAsData(planner.PartOf(device));
+    parts.push_back(ffi::Array<ffi::Any>{device, part[0], part[1], part[2]});
+  }
+  return parts;
+}
+
+/*! \brief Per device: its id; what it sends and what it receives, each as peer, source, target,
+ * step and count. */
+ffi::Array<ffi::Any> SegmentParts(const ffi::String& json) {
+  const SegmentPlan plan = ReadSegmentPlan(json);
+  const SegmentPlanner planner(plan);
+  const auto rows = [](const std::vector<SegmentPiece>& pieces) {
+    ffi::Array<Ints> all;
+    for (const auto& [peer, segment] : pieces)
+      all.push_back({peer, segment.source, segment.target, segment.step, segment.count});
+    return all;
+  };
+  ffi::Array<ffi::Any> parts;
+  for (int64_t device : DevicesOf(plan.source, plan.target)) {
+    const SegmentPart part = planner.PartOf(device);
+    parts.push_back(ffi::Array<ffi::Any>{device, rows(part.sends), rows(part.receives)});
+  }
+  return parts;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.abi.TransferTraffic", TransferTraffic)
+      .def("distir.abi.TransferAxes", TransferAxes)
+      .def("distir.abi.SegmentTraffic", SegmentTraffic)
+      .def("distir.abi.SegmentAxes", SegmentAxes)
+      .def("distir.abi.TransferPart", TransferPartOf)
+      .def("distir.abi.TransferParts", TransferParts)
+      .def("distir.abi.SegmentParts", SegmentParts);
+}
+
+}  // namespace
+
+}  // namespace abi
+}  // namespace distir

@@ -1,0 +1,475 @@
+#include "abi/transfer_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "abi/json_writer.h"
+
+namespace distir {
+namespace abi {
+
+std::string ToJson(const TransferPlan& plan) {
+  std::vector<std::pair<std::string, std::string>> members = {
+      {"channel", std::to_string(plan.channel)},
+      {"shape", JsonIntegers(plan.shape)},
+      {"source", ToJson(plan.source)},
+      {"target", ToJson(plan.target)},
+  };
+  if (!plan.closeness.levels.empty()) members.emplace_back("near", ToJson(plan.closeness));
+  return JsonObject(members);
+}
+
+TransferPlan ReadTransferPlan(const std::string& json) {
+  const JsonReader root = JsonReader::Parse("transfer plan", json);
+  TransferPlan plan;
+  plan.channel = root.Key("channel").Integer();
+  plan.shape = root.Key("shape").Integers();
+  plan.source = ReadLayout(root.Key("source"));
+  plan.target = ReadLayout(root.Key("target"));
+  for (const char* side : {"source", "target"}) {
+    const size_t ndim = root.Key(side).Key("dims").Size();
+    if (ndim != plan.shape.size()) {
+      root.Key(side).Fail("has " + std::to_string(ndim) + " dimensions, the tensor has " +
+                          std::to_string(plan.shape.size()));
+    }
+  }
+  if (root.Has("near")) plan.closeness = ReadCloseness(root.Key("near"));
+  return plan;
+}
+
+namespace {
+
+/*! \brief Moves `at` to the next one of a box of blocks, in row-major order; false behind the last.
+ */
+bool Next(const std::vector<int64_t>& begin, const std::vector<int64_t>& end,
+          std::vector<int64_t>* at) {
+  for (size_t d = at->size(); d-- > 0;) {
+    if (++(*at)[d] < end[d]) return true;
+    (*at)[d] = begin[d];
+  }
+  return false;
+}
+
+int64_t Volume(const std::vector<int64_t>& extents) {
+  return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+/*! \brief A block of the source and the blocks of the target that overlap it. */
+class TransferPlanner::Meeting {
+ public:
+  Meeting(const TransferPlanner& planner, int64_t number, std::vector<int64_t> block)
+      : planner_(planner), holders_(planner.source_.HoldersOf(number)), block_(std::move(block)) {
+    for (size_t d = 0; d < block_.size(); ++d) {
+      const int64_t extent = planner.extents_of_source_[d];
+      const int64_t of_target = planner.extents_of_target_[d];
+      begin_.push_back(block_[d] * extent / of_target);
+      end_.push_back(((block_[d] + 1) * extent - 1) / of_target + 1);
+    }
+  }
+
+  DeviceList holders() const { return holders_; }
+
+  /*! \brief The part of the source's block in one of the target's. */
+  Box Overlap(const std::vector<int64_t>& wanted) const {
+    Box box;
+    for (size_t d = 0; d < block_.size(); ++d) {
+      const auto [begin, end] = OverlapAlong(d, wanted[d]);
+      box.begin.push_back(begin);
+      box.end.push_back(end);
+    }
+    return box;
+  }
+
+  /*! \brief How much of the block all devices want that do not hold it, in units of the grid. */
+  int64_t WantedVolume() const {
+    int64_t wanted = Volume(planner_.extents_of_source_) * planner_.target_.num_holders();
+    if (planner_.target_of_source_.empty()) return wanted;
+    for (int64_t holder : holders_) {
+      const int64_t at = planner_.target_of_source_[planner_.source_.PositionOf(holder)];
+      if (at < 0) continue;
+      int64_t own = 1;
+      const std::vector<int64_t> block = planner_.target_.BlockAt(at);
+      for (size_t d = 0; d < block.size(); ++d) {
+        const auto [begin, end] = OverlapAlong(d, block[d]);
+        own *= std::max<int64_t>(end - begin, 0);
+      }
+      wanted -= own;
+    }
+    return wanted;
+  }
+
+  /*! \brief The volume of every overlap; 0 where they are not alike. */
+  int64_t VolumeOfEach() const {
+    int64_t volume = 1;
+    for (size_t d = 0; d < block_.size(); ++d) {
+      const std::vector<int64_t> extents = ExtentsAlong(d);
+      volume *= extents.size() == 1 ? extents.front() : 0;
+    }
+    return volume;
+  }
+
+  /*! \brief Whether a device holds the source's block. */
+  bool IsHolder(int64_t device) const {
+    return std::binary_search(holders_.begin(), holders_.end(), device);
+  }
+
+  /*! \brief Calls visit(device, block) for all that want a part of the block and do not hold it, in
+   * the order in which they are served: by block, then by id. */
+  template <typename Visit>
+  void VisitDemands(Visit visit) const {
+    std::vector<int64_t> wanted = begin_;
+    do {
+      for (int64_t device : planner_.target_.HoldersOf(planner_.target_.NumberOf(wanted))) {
+        if (!IsHolder(device)) visit(device, wanted);
+      }
+    } while (Next(begin_, end_, &wanted));
+  }
+
+  /*! \brief How many devices VisitDemands visits, and which of them the one at a position is. */
+  std::pair<int64_t, int64_t> CountDemands(int64_t position) const {
+    const auto index_of = [this](int64_t at) {
+      const std::vector<int64_t> block = planner_.target_.BlockAt(at);
+      int64_t index = 0;
+      for (size_t d = 0; d < block.size(); ++d) {
+        if (block[d] < begin_[d] || block[d] >= end_[d]) return int64_t{-1};
+        index = index * (end_[d] - begin_[d]) + block[d] - begin_[d];
+      }
+      return index * planner_.target_.num_holders() + planner_.target_.TurnAt(at);
+    };
+    int64_t count = planner_.target_.num_holders(), index = index_of(position);
+    for (size_t d = 0; d < begin_.size(); ++d) count *= end_[d] - begin_[d];
+    if (planner_.target_of_source_.empty()) return {count, index};
+    const int64_t before_holders = index;
+    for (int64_t holder : holders_) {
+      const int64_t at = planner_.target_of_source_[planner_.source_.PositionOf(holder)];
+      const int64_t its = at < 0 ? -1 : index_of(at);
+      if (its < 0) continue;
+      --count;
+      index -= its < before_holders;
+    }
+    return {count, index};
+  }
+
+  /*! \brief All extents that overlaps have along a dimension: those between the first and the last
+   * are alike. */
+  std::vector<int64_t> ExtentsAlong(size_t d) const {
+    std::vector<int64_t> extents;
+    for (int64_t wanted : {begin_[d], std::min(begin_[d] + 1, end_[d] - 1), end_[d] - 1}) {
+      const auto [begin, end] = OverlapAlong(d, wanted);
+      if (std::find(extents.begin(), extents.end(), end - begin) == extents.end())
+        extents.push_back(end - begin);
+    }
+    return extents;
+  }
+
+ private:
+  std::pair<int64_t, int64_t> OverlapAlong(size_t d, int64_t wanted) const {
+    const int64_t extent = planner_.extents_of_source_[d];
+    const int64_t of_target = planner_.extents_of_target_[d];
+    return {std::max(block_[d] * extent, wanted * of_target),
+            std::min((block_[d] + 1) * extent, (wanted + 1) * of_target)};
+  }
+
+  const TransferPlanner& planner_;
+  DeviceList holders_;
+  std::vector<int64_t> block_;
+  std::vector<int64_t> begin_, end_;  // of the target's blocks
+};
+
+namespace {
+
+/*! \brief How much finer the grid has to be to cut so many units into equal slabs. */
+int64_t Refinement(int64_t units, int64_t slabs) { return slabs / std::gcd(units, slabs); }
+
+/*! \brief The dimension along which a box of these extents cuts into equal slabs with the least
+ * refinement; their number when there is none. */
+size_t DimensionToCut(const std::vector<int64_t>& extents, const std::vector<int64_t>& units,
+                      int64_t slabs) {
+  size_t best = extents.size();
+  int64_t least = 0;
+  for (size_t d = 0; d < extents.size(); ++d) {
+    const int64_t finer = Refinement(extents[d], slabs);
+    if (finer > 1 && (units[d] == 0 || units[d] % finer != 0)) continue;
+    if (best == extents.size() || finer < least) {
+      best = d;
+      least = finer;
+    }
+  }
+  return best;
+}
+
+std::vector<int64_t> ExtentsOf(const Box& box) {
+  std::vector<int64_t> extents;
+  for (size_t d = 0; d < box.begin.size(); ++d) extents.push_back(box.end[d] - box.begin[d]);
+  return extents;
+}
+
+}  // namespace
+
+/*! \brief The pieces of one device, whose grid gets finer with every cut. */
+class TransferPlanner::Pieces {
+ public:
+  explicit Pieces(const TransferPlanner& planner)
+      : planner_(planner), refinement_(planner.grid_.size(), 1) {}
+
+  void AddSend(int64_t peer, Box box) { sends_.push_back({peer, std::move(box), 0, 0, 0, 1}); }
+  void AddReceive(int64_t peer, Box box) {
+    receives_.push_back({peer, std::move(box), 0, 0, 0, 1});
+  }
+
+  /*!
+   * \brief Demand `index` of `count` for a block: which of the holders give which slabs of the box.
+   * \param visit visit(holder, from, to): slabs [from, to) of `slabs`.
+   */
+  template <typename Visit>
+  static void Serve(int64_t index, int64_t count, int64_t slabs, DeviceList holders, Visit visit) {
+    const int64_t all = count * slabs;
+    for (int64_t slab = index * slabs, end = slab + slabs, next; slab < end; slab = next) {
+      const int64_t holder = slab * holders.size / all;
+      // The first slab of the next holder.
+      next = std::min(end, ((holder + 1) * all + holders.size - 1) / holders.size);
+      visit(holders[holder], slab - index * slabs, next - index * slabs);
+    }
+  }
+
+  void AddCut(bool is_send, int64_t peer, const Box& box, int64_t from, int64_t to, int64_t slabs) {
+    size_t dim = 0;
+    if (slabs > 1) {
+      const std::vector<int64_t> extents = ExtentsOf(box);
+      dim = DimensionToCut(extents, planner_.units_, slabs);
+      refinement_[dim] = std::lcm(refinement_[dim], Refinement(extents[dim], slabs));
+    }
+    (is_send ? sends_ : receives_).push_back({peer, box, dim, from, to, slabs});
+  }
+
+  void Write(TransferPart* part) const {
+    part->grid = planner_.grid_;
+    for (size_t d = 0; d < refinement_.size(); ++d) part->grid[d] *= refinement_[d];
+    for (std::optional<Box>* box : {&part->held, &part->wanted}) {
+      if (box->has_value()) Refine(&**box);
+    }
+    for (const Cut& cut : sends_) part->sends.push_back(PieceOf(cut));
+    for (const Cut& cut : receives_) part->receives.push_back(PieceOf(cut));
+    std::sort(part->sends.begin(), part->sends.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.peer, a.box.begin) < std::tie(b.peer, b.box.begin);
+    });
+    std::sort(part->receives.begin(), part->receives.end(),
+              [](const auto& a, const auto& b) { return a.box.begin < b.box.begin; });
+  }
+
+ private:
+  /*! \brief Slabs [from, to) of a box that is cut into `slabs` along `dim`. */
+  struct Cut {
+    int64_t peer;
+    Box box;
+    size_t dim;
+    int64_t from, to, slabs;
+  };
+
+  void Refine(Box* box) const {
+    for (size_t d = 0; d < refinement_.size(); ++d) {
+      box->begin[d] *= refinement_[d];
+      box->end[d] *= refinement_[d];
+    }
+  }
+
+  TransferPiece PieceOf(const Cut& cut) const {
+    TransferPiece piece{cut.peer, cut.box};
+    Refine(&piece.box);
+    if (cut.slabs > 1) {
+      const int64_t begin = piece.box.begin[cut.dim];
+      const int64_t extent = piece.box.end[cut.dim] - begin;
+      piece.box.begin[cut.dim] = begin + extent * cut.from / cut.slabs;
+      piece.box.end[cut.dim] = begin + extent * cut.to / cut.slabs;
+    }
+    return piece;
+  }
+
+  const TransferPlanner& planner_;
+  std::vector<int64_t> refinement_;
+  std::vector<Cut> sends_, receives_;
+};
+
+TransferPlanner::TransferPlanner(const TransferPlan& plan)
+    : plan_(plan), source_(plan.source), target_(plan.target), neighbours_(plan.closeness) {
+  for (size_t d = 0; d < source_.ndim(); ++d) {
+    const int64_t grid = std::lcm(source_.counts()[d], target_.counts()[d]);
+    const int64_t extent = d < plan.shape.size() ? plan.shape[d] : 0;
+    grid_.push_back(grid);
+    units_.push_back(extent % grid == 0 ? extent / grid : 0);
+    extents_of_source_.push_back(grid / source_.counts()[d]);
+    extents_of_target_.push_back(grid / target_.counts()[d]);
+  }
+  bool any = false;
+  for (int64_t device : plan.source.device_ids) {
+    target_of_source_.push_back(target_.PositionOf(device));
+    any = any || target_of_source_.back() >= 0;
+  }
+  if (!any) target_of_source_.clear();
+}
+
+Box TransferPlanner::BoxOf(const Blocks& side, int64_t position) const {
+  const std::vector<int64_t>& extents = &side == &source_ ? extents_of_source_ : extents_of_target_;
+  Box box;
+  const std::vector<int64_t> block = side.BlockAt(position);
+  for (size_t d = 0; d < block.size(); ++d) {
+    box.begin.push_back(block[d] * extents[d]);
+    box.end.push_back((block[d] + 1) * extents[d]);
+  }
+  return box;
+}
+
+// Where one overlap cannot be cut none is, since cuts would not make it even.
+int64_t TransferPlanner::CutsOf(const Meeting& meeting, int64_t demands, int64_t holders) const {
+  const int64_t slabs = holders / std::gcd(demands, holders);
+  if (slabs == 1) return 1;
+  std::vector<std::vector<int64_t>> along;
+  std::vector<int64_t> sizes;
+  for (size_t d = 0; d < grid_.size(); ++d) {
+    along.push_back(meeting.ExtentsAlong(d));
+    sizes.push_back(static_cast<int64_t>(along.back().size()));
+  }
+  const std::vector<int64_t> first(sizes.size(), 0);
+  std::vector<int64_t> at = first, extents(sizes.size());
+  do {
+    for (size_t d = 0; d < sizes.size(); ++d) extents[d] = along[d][at[d]];
+    if (DimensionToCut(extents, units_, slabs) == extents.size()) return 1;
+  } while (Next(first, sizes, &at));
+  return slabs;
+}
+
+void TransferPlanner::Receive(int64_t position, const Box& wanted, Pieces* pieces) const {
+  const int64_t device = plan_.target.device_ids[position];
+  const std::vector<int64_t> own = target_.BlockAt(position);
+  std::vector<int64_t> begin, end;  // of the source's blocks
+  for (size_t d = 0; d < own.size(); ++d) {
+    begin.push_back(wanted.begin[d] / extents_of_source_[d]);
+    end.push_back((wanted.end[d] - 1) / extents_of_source_[d] + 1);
+  }
+  std::vector<int64_t> block = begin;
+  do {
+    const Meeting meeting(*this, source_.NumberOf(block), block);
+    const Box box = meeting.Overlap(own);
+    if (meeting.IsHolder(device)) {
+      pieces->AddReceive(device, box);
+      continue;
+    }
+    const Holders holders(neighbours_, meeting.holders());
+    const DeviceList nearest = holders.NearestTo(device);
+    if (nearest.size == 1) {
+      pieces->AddReceive(nearest[0], box);
+      continue;
+    }
+    int64_t count = 0, index = 0;
+    if (neighbours_.AllAlike()) {
+      std::tie(count, index) = meeting.CountDemands(position);
+    } else {
+      meeting.VisitDemands([&](int64_t other, const std::vector<int64_t>&) {
+        const DeviceList its = holders.NearestTo(other);
+        if (its[0] != nearest[0] || its.size != nearest.size) return;
+        if (other == device) index = count;
+        ++count;
+      });
+    }
+    const int64_t slabs = CutsOf(meeting, count, nearest.size);
+    Pieces::Serve(index, count, slabs, nearest, [&](int64_t holder, int64_t from, int64_t to) {
+      pieces->AddCut(false, holder, box, from, to, slabs);
+    });
+  } while (Next(begin, end, &block));
+}
+
+void TransferPlanner::Send(int64_t position, Pieces* pieces) const {
+  const int64_t device = plan_.source.device_ids[position];
+  const Meeting meeting(*this, source_.NumberAt(position), source_.BlockAt(position));
+  const int64_t own = target_of_source_.empty() ? -1 : target_of_source_[position];
+  if (own >= 0) {
+    const Box box = meeting.Overlap(target_.BlockAt(own));
+    bool is_empty = false;
+    for (int64_t extent : ExtentsOf(box)) is_empty = is_empty || extent <= 0;
+    if (!is_empty) pieces->AddSend(device, box);
+  }
+  const Holders holders(neighbours_, meeting.holders());
+  struct Demand {
+    int64_t target;
+    std::vector<int64_t> block;
+  };
+  // Per set of nearest holders, which its first device and size tell.
+  std::map<std::pair<int64_t, int64_t>, std::vector<Demand>> classes;
+  std::map<std::pair<int64_t, int64_t>, DeviceList> lists;
+  meeting.VisitDemands([&](int64_t target, const std::vector<int64_t>& block) {
+    const DeviceList nearest = holders.NearestTo(target);
+    if (!std::binary_search(nearest.begin(), nearest.end(), device)) return;
+    const auto key = std::make_pair(nearest[0], nearest.size);
+    lists.emplace(key, nearest);
+    classes[key].push_back({target, block});
+  });
+  for (const auto& [key, demands] : classes) {
+    const DeviceList nearest = lists.at(key);
+    const int64_t count = static_cast<int64_t>(demands.size());
+    const int64_t slabs = nearest.size == 1 ? 1 : CutsOf(meeting, count, nearest.size);
+    // Demands are served in turn, so those of this device are neighbours.
+    const int64_t turn = std::lower_bound(nearest.begin(), nearest.end(), device) - nearest.begin();
+    const int64_t first = turn * count / nearest.size;
+    const int64_t last = std::min(count - 1, (turn + 1) * count / nearest.size);
+    for (int64_t index = first; index <= last; ++index) {
+      const Demand& demand = demands[index];
+      Pieces::Serve(index, count, slabs, nearest, [&](int64_t holder, int64_t from, int64_t to) {
+        if (holder != device) return;
+        pieces->AddCut(true, demand.target, meeting.Overlap(demand.block), from, to, slabs);
+      });
+    }
+  }
+}
+
+TransferPart TransferPlanner::PartOf(int64_t device) const {
+  TransferPart part;
+  Pieces pieces(*this);
+  if (const int64_t position = source_.PositionOf(device); position >= 0) {
+    part.held = BoxOf(source_, position);
+    Send(position, &pieces);
+  }
+  if (const int64_t position = target_.PositionOf(device); position >= 0) {
+    part.wanted = BoxOf(target_, position);
+    Receive(position, *part.wanted, &pieces);
+  }
+  pieces.Write(&part);
+  return part;
+}
+
+std::vector<SentShare> TransferPlanner::SharesOf(int64_t number) const {
+  const DeviceList holders = source_.HoldersOf(number);
+  const Meeting meeting(*this, number, source_.BlockAt(source_.PositionOf(holders[0])));
+  const int64_t block = Volume(extents_of_source_), wanted = meeting.WantedVolume();
+  if (holders.size == 1) return {{holders[0], wanted, block}};
+  std::vector<SentShare> shares;
+  const int64_t each = meeting.VolumeOfEach();
+  if (each == 0 || !neighbours_.AllAlike()) {
+    for (int64_t holder : holders) {
+      const TransferPart part = PartOf(holder);
+      int64_t sent = 0;
+      for (const TransferPiece& piece : part.sends) {
+        if (piece.peer != holder) sent += Volume(ExtentsOf(piece.box));
+      }
+      shares.push_back({holder, sent, Volume(ExtentsOf(*part.held))});
+    }
+    return shares;
+  }
+  const int64_t demands = wanted / each;
+  const int64_t slabs = demands == 0 ? 1 : CutsOf(meeting, demands, holders.size);
+  // The first slab of a holder, as Pieces::Serve deals them out.
+  const auto first = [&holders, all = demands * slabs](int64_t turn) {
+    return (turn * all + holders.size - 1) / holders.size;
+  };
+  for (int64_t turn = 0; turn < holders.size; ++turn)
+    shares.push_back({holders[turn], (first(turn + 1) - first(turn)) * each, block * slabs});
+  return shares;
+}
+
+}  // namespace abi
+}  // namespace distir

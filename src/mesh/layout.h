@@ -1,0 +1,21 @@
+/*!
+ * \file mesh/layout.h
+ * \brief Shardings as the plain numbers that plans state.
+ */
+#ifndef DISTIR_MESH_LAYOUT_H_
+#define DISTIR_MESH_LAYOUT_H_
+
+#include "abi/layout.h"
+#include "mesh/sharding.h"
+
+namespace distir {
+namespace mesh {
+
+/*! \brief Which number of a device's coordinates the axes are: digits of its position. */
+abi::Digits DigitsOf(const Mesh& mesh, const AxisList& axes);
+/*! \brief The layout of a tensor on a mesh. \throws ValueError when the sharding is partial. */
+abi::Layout LayoutOf(const Mesh& mesh, const Sharding& sharding);
+
+}  // namespace mesh
+}  // namespace distir
+#endif  // DISTIR_MESH_LAYOUT_H_
