@@ -166,6 +166,6 @@ SCALE_PROGRAMS = (
     ScaleProgram("functions", functions, (100, 400, 2000)),
     ScaleProgram("devices", devices, (256, 1024, 4096)),
     ScaleProgram("axes", axes, (2, 4, 6)),
-    ScaleProgram("stages", stages, (32, 128, 512)),
+    ScaleProgram("stages", stages, (32, 128, 256, 512)),
     ScaleProgram("devices per disjoint mesh", disjoint_meshes, (64, 512, 2048, 4096)),
 )

@@ -442,30 +442,56 @@ TransferPart TransferPlanner::PartOf(int64_t device) const {
   return part;
 }
 
+std::vector<SentShare> TransferPlanner::SharesByDemands(const Meeting& meeting) const {
+  const Holders holders(neighbours_, meeting.holders());
+  struct Class {
+    DeviceList nearest;
+    std::vector<int64_t> volumes;  // of the overlaps that it serves, in order
+  };
+  std::map<std::pair<int64_t, int64_t>, Class> classes;  // as in Send
+  meeting.VisitDemands([&](int64_t target, const std::vector<int64_t>& block) {
+    const DeviceList nearest = holders.NearestTo(target);
+    Class& its = classes[{nearest[0], nearest.size}];
+    its.nearest = nearest;
+    its.volumes.push_back(Volume(ExtentsOf(meeting.Overlap(block))));
+  });
+  std::vector<SentShare> shares;
+  for (int64_t holder : meeting.holders())
+    shares.push_back({holder, 0, Volume(extents_of_source_)});
+  for (const auto& [key, its] : classes) {
+    const int64_t count = static_cast<int64_t>(its.volumes.size()), of = its.nearest.size;
+    const int64_t slabs = of == 1 ? 1 : CutsOf(meeting, count, of);
+    for (int64_t index = 0; index < count; ++index) {
+      const auto give = [&, volume = its.volumes[index]](int64_t holder, int64_t from, int64_t to) {
+        auto share = std::lower_bound(
+            shares.begin(), shares.end(), holder,
+            [](const SentShare& one, int64_t device) { return one.device < device; });
+        // Other classes that the holder serves may cut otherwise.
+        const int64_t cut = share->block / Volume(extents_of_source_);
+        const int64_t common = std::lcm(cut, slabs);
+        share->sent = share->sent * (common / cut) + volume * (to - from) * (common / slabs);
+        share->block *= common / cut;
+      };
+      Pieces::Serve(index, count, slabs, its.nearest, give);
+    }
+  }
+  return shares;
+}
+
 std::vector<SentShare> TransferPlanner::SharesOf(int64_t number) const {
   const DeviceList holders = source_.HoldersOf(number);
   const Meeting meeting(*this, number, source_.BlockAt(source_.PositionOf(holders[0])));
   const int64_t block = Volume(extents_of_source_), wanted = meeting.WantedVolume();
   if (holders.size == 1) return {{holders[0], wanted, block}};
-  std::vector<SentShare> shares;
   const int64_t each = meeting.VolumeOfEach();
-  if (each == 0 || !neighbours_.AllAlike()) {
-    for (int64_t holder : holders) {
-      const TransferPart part = PartOf(holder);
-      int64_t sent = 0;
-      for (const TransferPiece& piece : part.sends) {
-        if (piece.peer != holder) sent += Volume(ExtentsOf(piece.box));
-      }
-      shares.push_back({holder, sent, Volume(ExtentsOf(*part.held))});
-    }
-    return shares;
-  }
+  if (each == 0 || !neighbours_.AllAlike()) return SharesByDemands(meeting);
   const int64_t demands = wanted / each;
   const int64_t slabs = demands == 0 ? 1 : CutsOf(meeting, demands, holders.size);
   // The first slab of a holder, as Pieces::Serve deals them out.
   const auto first = [&holders, all = demands * slabs](int64_t turn) {
     return (turn * all + holders.size - 1) / holders.size;
   };
+  std::vector<SentShare> shares;
   for (int64_t turn = 0; turn < holders.size; ++turn)
     shares.push_back({holders[turn], (first(turn + 1) - first(turn)) * each, block * slabs});
   return shares;

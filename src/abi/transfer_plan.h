@@ -78,7 +78,7 @@ class TransferPlanner {
   TransferPart PartOf(int64_t device) const;
   /*! \brief What the holders of a block of the source send. In time linear in the holders where
    * there is one, or where all devices are equally near and want equal parts of the block;
-   * otherwise each of them is asked for its part. */
+   * otherwise also in the devices that want a part. */
   std::vector<SentShare> SharesOf(int64_t number) const;
 
   const Blocks& source() const { return source_; }
@@ -88,6 +88,7 @@ class TransferPlanner {
   class Meeting;
   class Pieces;
 
+  std::vector<SentShare> SharesByDemands(const Meeting& meeting) const;
   void Receive(int64_t position, const Box& wanted, Pieces* pieces) const;
   void Send(int64_t position, Pieces* pieces) const;
   Box BoxOf(const Blocks& side, int64_t position) const;

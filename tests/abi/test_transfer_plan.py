@@ -303,11 +303,14 @@ def test_the_nearest_holder_sends():
     }
 
 
-@given(transfers(), st.sampled_from([0, 24]))
-def test_traffic_is_what_all_parts_add_up_to(sides, extent):
+@given(transfers(), st.sampled_from([0, 24]), st.sampled_from([0, 2, 3]))
+def test_traffic_is_what_all_parts_add_up_to(sides, extent, per_host):
     (source_mesh, source), (target_mesh, target) = sides
     extents = (extent,) * len(source[0])
-    text = call("TransferPlan", *source_mesh, source, *target_mesh, target, extents, ())
+    devices = sorted({*source_mesh[1], *target_mesh[1]})
+    devices = devices[: len(devices) // per_host * per_host] if per_host else []
+    hosts = [devices[i : i + per_host] for i in range(0, len(devices), per_host)] if devices else ()
+    text = call("TransferPlan", *source_mesh, source, *target_mesh, target, extents, hosts)
     parts = plain(tvm_ffi.get_global_func("distir.abi.TransferParts")(text))
     takes_part = [device for device, _, sends, receives in parts if sends or receives]
     share = Fraction(0)

@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
@@ -66,6 +67,57 @@ def test_a_mesh_with_devices_in_another_order_names_its_axes():
     mesh = dx.Mesh((2, 4), ("x", "y"), device_ids=[0, 2, 4, 6, 1, 3, 5, 7])
     (only,) = dx.analysis.collectives(lowered(Symbolic, PLAN, mesh))
     assert only.axes == ("y",)
+
+
+def test_moves_name_the_axes_along_which_devices_differ():
+    """All rows turn around: everybody sends all of its shard, which is a half or a quarter."""
+    found = {}
+    for name in ("x", "y"):
+        builder = relax.BlockBuilder()
+        var = relax.Var("v", relax.TensorType((64, 128), "float32"))
+        with builder.function("main", [var]):
+            builder.emit_func_output(builder.emit(relax.op.flip(var, axis=0)))
+        mod = lowered(builder.get(), {"v": (name, None)})
+        (found[name],) = dx.analysis.collectives(mod)
+    assert [(each.kind, each.group_size, each.axes) for each in found.values()] == [
+        ("segment_exchange", 8, ("x",)),
+        ("segment_exchange", 8, ("y",)),
+    ]
+    assert [each.bytes_per_device for each in found.values()] == [16 * 1024, 8 * 1024]
+
+
+def swapped(mesh, dims, other, other_dims):
+    """A matrix that lies one way and then another."""
+    builder = relax.BlockBuilder()
+    var = relax.Var("v", relax.TensorType((16, 16), "float32"))
+    with builder.function("main", [var]):
+        value = relax.op.exp(dx.constrain(var, mesh, dims))
+        value = builder.emit(dx.constrain(builder.emit(value), other, other_dims))
+        builder.emit_func_output(builder.emit(relax.op.exp(value)))
+    return dx.lower(builder.get())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "axes", "size"),
+    [
+        (("x", None), (None, ("x", "y")), "exchange", ("x",), 64),
+        ((None, "y"), (None, ("x", "y")), "permute", ("x", "y"), 128),
+    ],
+)
+def test_redistributions_name_their_axes(before, after, kind, axes, size):
+    (only,) = dx.analysis.collectives(swapped(MESH, before, MESH, after))
+    assert (only.kind, only.group_size, only.axes) == (kind, 8, axes)
+    assert only.bytes_per_device == size
+
+
+def test_transfers_between_meshes_have_no_axes():
+    other = dx.Mesh((4,), ("x",), device_ids=[8, 9, 10, 11])
+    send, recv = dx.analysis.collectives(swapped(MESH, ("x", "y"), other, (None, "x")))
+    assert [(each.kind, each.group_size, each.axes) for each in (send, recv)] == [
+        ("send", 12, ()),
+        ("recv", 12, ()),
+    ]
+    assert (send.bytes_per_device, recv.bytes_per_device) == (128, 0)
 
 
 def test_an_executable_lists_the_collectives_of_its_program(tmp_path):
