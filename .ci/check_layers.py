@@ -34,6 +34,8 @@ LAYERS = (
     "lower",
     "optimize",
     "stages",
+    "target",
+    "phases",
 )
 # Folders that may include less than everything above them.
 RESTRICTED = {

@@ -16,33 +16,40 @@ if TYPE_CHECKING or not _command.waits:
         _script,
         _warnings,
         analysis,
+        reports,
         stages,
         testing,
         transform,
     )
+    from distir_ext._steps import phase
     from distir_ext.annotate import annotate
     from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
+    from distir_ext.compile import build, lower
     from distir_ext.constrain import constrain
+    from distir_ext.dump import DumpPasses
     from distir_ext.mesh import Mesh
     from distir_ext.mutator import ShardingMutator
     from distir_ext.notation import dims, meshes
-    from distir_ext.pipelines import build, lower
     from distir_ext.printing import script
     from distir_ext.provenance import explain
+    from distir_ext.reports import PassReport, pass_reports
     from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
     _nvidia.install()
     _script.install()
     _warnings.install()
+    reports.install()
 
 __all__ = [
     "INFINIBAND",
     "NVLINK",
     "Cluster",
+    "DumpPasses",
     "Hosts",
     "Link",
     "Mesh",
+    "PassReport",
     "Session",
     "ShardedArray",
     "ShardingMutator",
@@ -57,6 +64,8 @@ __all__ = [
     "explain",
     "lower",
     "meshes",
+    "pass_reports",
+    "phase",
     "register_rule",
     "registered_rules",
     "script",

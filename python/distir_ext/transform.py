@@ -157,7 +157,7 @@ def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
 
     Softmax over a sharded axis becomes a maximum, a difference, exponentials, a sum and a quotient,
     all of them on shards. ``docs/operators.md`` says which operators have a decomposition
-    (*special*). LegalizeRedistribute runs this pass first.
+    (*special*). PadShards runs first, where it has not been run.
     """
     return _native("ExpandSharded")
 
@@ -166,8 +166,11 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     """Redistributions, and reductions that operators imply, become collectives on DTensors.
 
     Each becomes the fastest sequence of collectives that there is on the module's cluster
-    (``SetCluster``); a symbolic dimension counts as 1024. Runs PadShards and ExpandSharded first,
-    where they have something to do.
+    (``SetCluster``); a symbolic dimension counts as 1024. PadShards and ExpandSharded run first,
+    where they have not been run.
+
+    Raises (when applied):
+        ValueError: The module has annotations that PropagateSharding has not read.
     """
     return _native("LegalizeRedistribute")
 
@@ -209,7 +212,8 @@ def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
     """From DTensors to per-worker programs on local tensors, with collectives over device groups.
 
     A function whose values lie on several device sets becomes one function per stage, named
-    ``<name>_stage<i>``. Runs LegalizeRedistribute on functions where it has not been run.
+    ``<name>_stage<i>``. LegalizeRedistribute, and what it needs, run first where they have not
+    been run.
 
     Raises (when applied):
         ValueError: A dimension does not divide into its shards; names function and tensor.
@@ -218,7 +222,11 @@ def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
 
 
 def LowerCCL() -> tvm.transform.Pass:  # noqa: N802
-    """Collectives on local tensors become destination-passing calls of the runtime."""
+    """Collectives on local tensors become destination-passing calls of the runtime.
+
+    Raises (when applied):
+        ValueError: The module has DTensors, which LowerDistIR has not lowered.
+    """
     return _native("LowerCCL")
 
 

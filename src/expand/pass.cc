@@ -1,7 +1,5 @@
 #include "expand/pass.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -9,13 +7,14 @@
 #include "expand/algorithm.h"
 #include "expand/creation.h"
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
 #include "rules/tails.h"
+#include "support/error.h"
 
 namespace distir {
 namespace expand {
@@ -65,6 +64,12 @@ bool IsUneven(const rules::FactorRule& rule, const std::vector<rules::TensorFact
   return false;
 }
 
+bool HasUneven(const ir::Call& call, const ir::Var& result, op::MeshTable* meshes) {
+  return meshes->IsUneven(result.ty()) ||
+         std::any_of(call.args().begin(), call.args().end(),
+                     [&](const ir::Expr& arg) { return meshes->IsUneven(arg.ty()); });
+}
+
 enum class Calls { kAll, kUneven };
 
 class Expander : public ir::FunctionRewriter {
@@ -73,11 +78,13 @@ class Expander : public ir::FunctionRewriter {
       : calls_(calls), creations_(function, meshes), meshes_(*meshes) {}
 
   /*! \brief Whether the function has a call that may have to be expanded. */
-  static bool MayApply(const ir::Function& function) {
+  static bool MayApply(const ir::Function& function, Calls calls, op::MeshTable* meshes) {
     bool may = false;
-    ir::VisitBindings(function.body(), [&may](const ir::Binding& binding) {
+    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
       ir::Call call = ir::BoundCall(binding);
-      may = may || (call.defined() && FindDecomposition(call.op()) != nullptr);
+      if (may || !call.defined() || FindDecomposition(call.op()) == nullptr) return;
+      may = calls == Calls::kAll ||
+            (rules::IsExpandedUneven(call.op()) && HasUneven(call, binding.var(), meshes));
     });
     return may;
   }
@@ -97,6 +104,7 @@ class Expander : public ir::FunctionRewriter {
     if (!found || !Takes(call, *found)) return FunctionRewriter::RewriteVarBinding(var, value);
     const rules::InferredCall& inferred = found->inferred;
     any_ = true;
+    ir::Count(ir::CalleeName(call));
     Writer writer(&meshes_, inferred.device_mesh,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
     ffi::Array<ir::Expr> args =
@@ -119,6 +127,7 @@ class Expander : public ir::FunctionRewriter {
   /*! \brief Binds `var` to a value of `type`, of which the shards are made. */
   void Create(const ir::Var& var, const Creation& creation, const ir::DTensorType& type) {
     any_ = true;
+    ir::Count(ir::CalleeName(creation.call));
     Writer writer(&meshes_, creation.view,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
     const ir::Call& whole = creation.call;
@@ -166,10 +175,14 @@ ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !Expander::MayApply(function)) continue;
+    if (!function.defined() || !Expander::MayApply(function, calls, &meshes)) continue;
     Expander expander(function, calls, &meshes);
     ir::Function expanded = expander.RewriteFunction(function);
     if (!expander.any()) continue;
+    // Partial results of a call that is expanded only now would not be reduced any more.
+    DISTIR_REQUIRE(!op::HasExplicitReductions(function), ValueError)
+        << "in `" << gv.name() << "`: a call is sharded along a dimension that its operator looks "
+        << "along, although the function has been through LegalizeRedistribute";
     functions.Set(gv, expanded);
     any = true;
   }
@@ -179,12 +192,8 @@ ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
 }  // namespace
 
 ir::IRModule ExpandSharded(const ir::IRModule& mod) { return Expand(mod, Calls::kAll); }
-ir::IRModule ExpandUneven(const ir::IRModule& mod) { return Expand(mod, Calls::kUneven); }
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.ExpandSharded", [] {
-    return ir::MakeModulePass("ExpandSharded", ExpandSharded);
-  });
+ir::IRModule ExpandUneven(const ir::IRModule& mod) {
+  return op::HasExplicitReductions(mod) ? mod : Expand(mod, Calls::kUneven);
 }
 
 }  // namespace expand

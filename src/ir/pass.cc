@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include "ir/report.h"
 #include "ir/well_formed.h"
 
 namespace distir {
@@ -24,7 +25,7 @@ ffi::ObjectRef MakeModulePass(const std::string& name,
       [name, transform](ffi::RValueRef<IRModule> mod, ffi::ObjectRef) -> IRModule {
         IRModule input = *std::move(mod);
         CheckWellFormed(input, name);
-        return transform(std::move(input));
+        return RunReported(name, input, transform);
       });
   ffi::Any info = kPassInfo(kOptLevel, name, ffi::Array<ffi::String>(), false);
   return kMakeModulePass(run, info).cast<ffi::ObjectRef>();

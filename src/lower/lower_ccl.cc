@@ -1,7 +1,6 @@
 // LowerCCL: local collectives become destination-passing calls of the runtime's builtins. Their
 // groups are listed in the module's attribute distir.partitions: "[[[0,1],[2,3]],[[0,2],[1,3]]]".
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <optional>
 #include <set>
@@ -11,8 +10,10 @@
 
 #include "abi/json_writer.h"
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
+#include "lower/passes.h"
+#include "lower/signature.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
 #include "op/segment_exchange.h"
@@ -28,9 +29,6 @@ using abi::JsonIntegers;
 namespace {
 
 const std::string kRuntime = "distir.runtime.";
-
-// Groups that communicate in a program, for who opens them before it runs.
-constexpr const char* kPartitionsAttr = "distir.partitions";
 
 /*! \brief Lists of groups as JSON, each written once: collectives share them. */
 class GroupTexts {
@@ -105,7 +103,9 @@ class CollectiveLowering : public ir::FunctionRewriter {
     for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
     if (op::IsLocalFusedNorm(call.op())) args.push_back(ir::MakeFloat(op::EpsilonOf(call)));
-    ir::Expr builtin = ir::MakeExternFunc(kRuntime + BuiltinOf(call));
+    const std::string name = BuiltinOf(call);
+    ir::Count(name);
+    ir::Expr builtin = ir::MakeExternFunc(kRuntime + name);
     if (ir::IsOp(call.op(), "relax.ccl.send")) {
       Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));
     } else {
@@ -134,6 +134,8 @@ class CollectiveLowering : public ir::FunctionRewriter {
   GroupTexts& groups_;
 };
 
+}  // namespace
+
 ir::IRModule LowerCCL(const ir::IRModule& mod) {
   GroupTexts groups;
   ir::IRModule lowered = ir::RewriteFunctions(mod, [&groups](const ir::Function& function) {
@@ -145,13 +147,6 @@ ir::IRModule LowerCCL(const ir::IRModule& mod) {
   return ir::MakeModule(lowered.functions(), ir::WithAttr(mod.attrs(), kPartitionsAttr, listed),
                         mod.global_infos());
 }
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.LowerCCL",
-                                   [] { return ir::MakeModulePass("LowerCCL", LowerCCL); });
-}
-
-}  // namespace
 
 }  // namespace lower
 }  // namespace distir

@@ -1,6 +1,5 @@
 // LowerDistIR: from DTensors to per-worker programs.
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <map>
@@ -10,16 +9,16 @@
 #include <unordered_set>
 
 #include "ir/build.h"
-#include "ir/pass.h"
 #include "ir/renew.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
 #include "lower/device_classes.h"
+#include "lower/passes.h"
 #include "lower/round_programs.h"
 #include "lower/rounds.h"
 #include "lower/signature.h"
 #include "lower/worker_program.h"
 #include "op/mesh_table.h"
-#include "redistribute/pass.h"
 
 namespace distir {
 namespace lower {
@@ -186,6 +185,7 @@ class ModuleLowering {
       }
       ir::SetType(version, lowered.ty());
       functions_.Set(version, lowered);
+      ir::Count("programs");
       std::vector<int> params;
       for (int position : program.params) params.push_back(worker.params[position]);
       entry.rounds.push_back({version, program.round, std::move(params), program.takes_sizes});
@@ -245,15 +245,9 @@ class ModuleLowering {
   size_t num_classes_ = 0;
 };
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.LowerDistIR", [] {
-    return ir::MakeModulePass("LowerDistIR", [](ir::IRModule mod) {
-      return ModuleLowering(redistribute::LegalizeRedistribution(mod)).Run();
-    });
-  });
-}
-
 }  // namespace
+
+ir::IRModule LowerDistIR(const ir::IRModule& mod) { return ModuleLowering(mod).Run(); }
 
 }  // namespace lower
 }  // namespace distir

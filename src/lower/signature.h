@@ -17,6 +17,9 @@
 namespace distir {
 namespace lower {
 
+/*! \brief The module attribute with the groups that communicate, for who opens them before it runs;
+ * LowerCCL writes it. */
+constexpr const char* kPartitionsAttr = "distir.partitions";
 /*! \brief The module attribute that LowerDistIR leaves the signature in, as JSON. */
 constexpr const char* kSignatureAttr = "distir.signature";
 

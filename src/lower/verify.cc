@@ -113,7 +113,7 @@ class DistributedVerifier {
   }
 
   void CheckDivides(const ir::Var& var, const ir::DTensorType& type) {
-    if (!padded_.IsUneven(type)) return;
+    if (!meshes_.IsUneven(type)) return;
     for (int dim : padded_.UnevenDims(type)) {
       Report(var, "dimension " + std::to_string(dim) +
                       " does not divide into its shards: " + ir::Print(type));

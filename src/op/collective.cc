@@ -9,6 +9,7 @@
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
 #include "ir/registration.h"
+#include "ir/report.h"
 #include "ir/symbolic.h"
 #include "op/mesh_table.h"
 #include "support/error.h"
@@ -117,6 +118,7 @@ ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target) 
       << "`" << (ir::Var::Is(value) ? ir::Var::Cast(value).name() : "a value")
       << "` is redistributed, and no dtype of it is known; state it, as in R.Tensor(shape, "
          "\"float32\")";
+  ir::Count("redistributions");
   ir::Call call =
       ir::make::kDistRedistribute(value, target.device_mesh(), target.placement()).cast<ir::Call>();
   ir::SetType(call, target);

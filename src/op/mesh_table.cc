@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
+#include "ir/symbolic.h"
 #include "support/error.h"
 
 namespace distir {
@@ -60,6 +61,19 @@ bool IsDistributed(const ir::Function& function) {
     }
   }
   return HasDTensor(function.ret_ty());
+}
+
+bool HasExplicitReductions(const ir::Function& function) {
+  return ir::GetAttr(function.attrs(), kExplicitReductions) != nullptr;
+}
+
+bool HasExplicitReductions(const ir::IRModule& mod) {
+  for (const auto& [gv, base] : mod.functions()) {
+    ir::Function function = ir::Function::Cast(base);
+    if (function.defined() && !HasExplicitReductions(function) && IsDistributed(function))
+      return false;
+  }
+  return true;
 }
 
 MeshTable::MeshTable(const ir::IRModule& mod) : global_infos_(mod.global_infos()) {
@@ -312,6 +326,26 @@ ir::Node MeshTable::ModuleAttrs(const ir::Node& attrs) const {
     names.Set(key, lists);
   }
   return ir::WithAttr(attrs, kMeshAxesAttr, names);
+}
+
+bool MeshTable::IsUneven(const ir::Type& type) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) {
+      if (IsUneven(field)) return true;
+    }
+    return false;
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  if (!dtensor.defined() || !ir::HasKnownShape(dtensor.tensor_ty())) return false;
+  int root;
+  const mesh::Sharding& sharding = ShardingOf(dtensor, &root);
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
+  for (size_t d = 0; d < sharding.dims.size(); ++d) {
+    if (sharding.dims[d].empty()) continue;
+    int64_t size = ir::StaticDim(shape[d]);
+    if (size > 0 && size % mesh::NumShards(sharding.dims[d]) != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace op

@@ -45,6 +45,12 @@ std::vector<int> PlacementDims(const ir::Placement& placement);
 bool HasDTensor(const ir::Type& type);
 /*! \brief Whether a function takes, makes or returns DTensors. */
 bool IsDistributed(const ir::Function& function);
+/*! \brief Marks a function of which LegalizeRedistribute has written out the reductions that rules
+ * imply; without it, a second run would add them again. */
+constexpr const char* kExplicitReductions = "distir.explicit_reductions";
+bool HasExplicitReductions(const ir::Function& function);
+/*! \brief Whether all distributed functions of a module are marked so. */
+bool HasExplicitReductions(const ir::IRModule& mod);
 
 class MeshTable {
  public:
@@ -84,6 +90,8 @@ class MeshTable {
    * \throws ValueError naming the type when placement and rank do not agree.
    */
   const mesh::Sharding& ShardingOf(const ir::DTensorType& type, int* root);
+  /*! \brief Whether a static dimension does not divide into its shards, in a tensor of a type. */
+  bool IsUneven(const ir::Type& type);
   const mesh::Sharding& ShardingOf(const ir::DeviceMesh& device_mesh,
                                    const ir::Placement& placement, int ndim, int* root);
 

@@ -1,6 +1,4 @@
 // OptimizeCollectives: the optimisations of collectives on DTensors, in order.
-#include "ir/pass.h"
-
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
@@ -8,8 +6,8 @@
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/report.h"
 #include "optimize/optimization.h"
-#include "redistribute/pass.h"
 
 namespace distir {
 namespace optimize {
@@ -37,9 +35,35 @@ namespace {
 
 // What each optimisation did, as JSON: {"defer_reductions": {"matched": 2, "skipped": {"..": 1}}}.
 constexpr const char* kTallies = "distir.optimizations";
-constexpr const char* kExplicitReductions = "distir.explicit_reductions";
 
-/*! \brief The optimisations to run. \throws ValueError naming an unknown one. */
+std::string ToJson(const std::vector<std::pair<std::string, Tally>>& tallies) {
+  std::string json = "{";
+  for (const auto& [name, tally] : tallies) {
+    if (json.size() > 1) json += ", ";
+    json += "\"" + name + "\": {\"matched\": " + std::to_string(tally.matched);
+    json += ", \"skipped\": {";
+    bool first = true;
+    for (const auto& [why, count] : tally.skipped) {
+      json += std::string(first ? "" : ", ") + "\"" + why + "\": " + std::to_string(count);
+      first = false;
+    }
+    json += "}}";
+  }
+  return json + "}";
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  // Names in order of running, and whether each is on by default.
+  ffi::reflection::GlobalDef().def("distir.optimize.List", [] {
+    ffi::Array<ffi::Array<ffi::Any>> all;
+    for (const Optimization& each : AllOptimizations())
+      all.push_back({ffi::String(each.name), each.is_on});
+    return all;
+  });
+}
+
+}  // namespace
+
 std::set<std::string> Choose(const ffi::Array<ffi::String>& enable,
                              const ffi::Array<ffi::String>& disable) {
   std::set<std::string> chosen, known;
@@ -61,35 +85,8 @@ std::set<std::string> Choose(const ffi::Array<ffi::String>& enable,
   return chosen;
 }
 
-std::string ToJson(const std::vector<std::pair<std::string, Tally>>& tallies) {
-  std::string json = "{";
-  for (const auto& [name, tally] : tallies) {
-    if (json.size() > 1) json += ", ";
-    json += "\"" + name + "\": {\"matched\": " + std::to_string(tally.matched);
-    json += ", \"skipped\": {";
-    bool first = true;
-    for (const auto& [why, count] : tally.skipped) {
-      json += std::string(first ? "" : ", ") + "\"" + why + "\": " + std::to_string(count);
-      first = false;
-    }
-    json += "}}";
-  }
-  return json + "}";
-}
-
-bool IsLegalized(const ir::IRModule& mod) {
-  for (const auto& [gv, base] : mod.functions()) {
-    ir::Function function = ir::Function::Cast(base);
-    if (function.defined() && op::IsDistributed(function) &&
-        ir::GetAttr(function.attrs(), kExplicitReductions) == nullptr)
-      return false;
-  }
-  return true;
-}
-
-ir::IRModule Optimize(ir::IRModule mod, const std::set<std::string>& chosen,
-                      const Options& options) {
-  if (!IsLegalized(mod)) mod = redistribute::LegalizeRedistribution(mod);
+ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::string>& chosen,
+                                 const Options& options) {
   op::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
   Costs costs(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
@@ -111,33 +108,14 @@ ir::IRModule Optimize(ir::IRModule mod, const std::set<std::string>& chosen,
     if (!each.name.same_as(each.before)) functions.erase(each.before);
     functions.Set(each.name, each.listing->Finish());
   }
+  for (const auto& [name, tally] : tallies) {
+    ir::Count(name, tally.matched);
+    for (const auto& [why, times] : tally.skipped) ir::Skip(name, why, times);
+  }
   std::string json = ToJson(tallies);
-  ir::Inform("OptimizeCollectives: " + json);
   return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kTallies, ffi::String(json)),
                         meshes.GlobalInfos());
 }
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  // Names in order of running, and whether each is on by default.
-  ffi::reflection::GlobalDef().def("distir.optimize.List", [] {
-    ffi::Array<ffi::Array<ffi::Any>> all;
-    for (const Optimization& each : AllOptimizations())
-      all.push_back({ffi::String(each.name), each.is_on});
-    return all;
-  });
-  ffi::reflection::GlobalDef().def(
-      "distir.transform.OptimizeCollectives",
-      [](ffi::Array<ffi::String> enable, ffi::Array<ffi::String> disable, int64_t combine_bytes,
-         int64_t sequence_bytes, int64_t prefetch_bytes, ffi::String ccl) {
-        std::set<std::string> chosen = Choose(enable, disable);
-        Options options{combine_bytes, sequence_bytes, prefetch_bytes, ccl};
-        return ir::MakeModulePass("OptimizeCollectives", [chosen, options](ir::IRModule mod) {
-          return Optimize(std::move(mod), chosen, options);
-        });
-      });
-}
-
-}  // namespace
 
 }  // namespace optimize
 }  // namespace distir

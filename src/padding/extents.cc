@@ -48,26 +48,6 @@ ir::Type PaddedTypes::Padded(const ir::Type& type) {
   return result;
 }
 
-bool PaddedTypes::IsUneven(const ir::Type& type) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) {
-      if (IsUneven(field)) return true;
-    }
-    return false;
-  }
-  auto dtensor = ir::DTensorType::Cast(type);
-  if (!dtensor.defined() || !ir::HasKnownShape(dtensor.tensor_ty())) return false;
-  int root;
-  const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor, &root);
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
-  for (size_t d = 0; d < sharding.dims.size(); ++d) {
-    if (sharding.dims[d].empty()) continue;
-    int64_t size = ir::StaticDim(shape[d]);
-    if (size > 0 && size % mesh::NumShards(sharding.dims[d]) != 0) return true;
-  }
-  return false;
-}
-
 ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents) {
   ffi::Array<ir::Expr> shape;
   for (const ir::Expr& dim : ir::ShapeOf(type.tensor_ty())) {

@@ -32,8 +32,6 @@ class PaddedTypes {
 
   /*! \brief Dimensions that do not divide; none where the type is null or no shape is known. */
   std::vector<int> UnevenDims(const ir::DTensorType& type);
-  /*! \brief Whether a tensor in the type has such a dimension. */
-  bool IsUneven(const ir::Type& type);
   /*! \brief The sizes of all dimensions, padded; -1 where symbolic. */
   rules::Sizes Extents(const ir::DTensorType& type);
   /*! \brief The type with every tensor padded; the same object where there is nothing to pad. */

@@ -2,7 +2,6 @@
 #include "padding/pass.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <map>
@@ -10,9 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "expand/pass.h"
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/symbolic.h"
 #include "op/collective.h"
 #include "op/segment_exchange.h"
@@ -67,7 +65,7 @@ class Padder : public TailWriter {
 
   ir::Var RewriteParam(const ir::Var& param) override {
     ir::Var padded = param;
-    if (types_.IsUneven(param.ty()))
+    if (meshes_.IsUneven(param.ty()))
       padded = ir::MakeVar(param.name(), types_.Padded(param.ty()), false);
     has_zero_tail_.insert(padded.get());
     return padded;
@@ -126,8 +124,8 @@ class Padder : public TailWriter {
     if (const rules::Operator* record = rules::FindOperator(call.op());
         record != nullptr && StatesSizes(*record))
       sized_calls_.emplace(var.get(), call);
-    bool is_uneven = types_.IsUneven(var.ty());
-    for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || types_.IsUneven(arg.ty());
+    bool is_uneven = meshes_.IsUneven(var.ty());
+    for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || meshes_.IsUneven(arg.ty());
     if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
     if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
     if (op::IsSegmentExchange(call.op())) return Exchange(var, call);
@@ -180,7 +178,7 @@ class Padder : public TailWriter {
       source =
           ir::MakeDTensorType(target.tensor_ty(), target.device_mesh(), ir::MakePlacement(replica));
       value = Emit(var.name(), op::MakeRedistribute(value, source));
-    } else if (types_.IsUneven(source)) {
+    } else if (meshes_.IsUneven(source)) {
       is_zero = HasZeroTail(value);
     }
     Sizes have = types_.Extents(source), want = types_.Extents(target);
@@ -357,7 +355,9 @@ class Padder : public TailWriter {
         if (rules::NeededTail(view, rule, operand, rule.operands[operand][d][0]) == tail)
           dims.push_back(d);
       }
-      if (!dims.empty()) filled = Filled(filled, type, dims, tail);
+      if (dims.empty()) continue;
+      ir::Count("masks");
+      filled = Filled(filled, type, dims, tail);
     }
     return filled;
   }
@@ -406,7 +406,7 @@ class Padder : public TailWriter {
   /*! \brief An original expression, rewritten, with zeros in all tails. */
   ir::Expr WithZeroTails(const ir::Expr& expr) {
     ir::Expr value = Rewrite(expr);
-    if (!types_.IsUneven(expr.ty())) return value;
+    if (!meshes_.IsUneven(expr.ty())) return value;
     return MapTensors(value, expr.ty(), [&](const ir::Expr& tensor, const ir::DTensorType& type) {
       std::vector<int> dims = types_.UnevenDims(type);
       bool is_zero = dims.empty() || HasZeroTail(tensor);
@@ -439,27 +439,27 @@ class Padder : public TailWriter {
   std::unordered_set<const ffi::Object*> has_zero_tail_;
 };
 
-bool HasUneven(const ir::Function& function, PaddedTypes* types) {
+bool HasUneven(const ir::Function& function, op::MeshTable* meshes) {
   bool found = false;
-  for (const ir::Var& param : function.params()) found = found || types->IsUneven(param.ty());
+  for (const ir::Var& param : function.params()) found = found || meshes->IsUneven(param.ty());
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
-    found = found || types->IsUneven(binding.var().ty());
+    found = found || meshes->IsUneven(binding.var().ty());
   });
   return found;
 }
 
-bool HasUnevenSignature(const ir::Function& function, PaddedTypes* types) {
-  bool found = types->IsUneven(function.body().body().ty());
-  for (const ir::Var& param : function.params()) found = found || types->IsUneven(param.ty());
+bool HasUnevenSignature(const ir::Function& function, op::MeshTable* meshes) {
+  bool found = meshes->IsUneven(function.body().body().ty());
+  for (const ir::Var& param : function.params()) found = found || meshes->IsUneven(param.ty());
   return found;
 }
 
 /*! \brief New names for the functions of which parameters or results are padded. */
-NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types) {
+NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types, op::MeshTable* meshes) {
   NewNames names;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !HasUnevenSignature(function, types)) continue;
+    if (!function.defined() || !HasUnevenSignature(function, meshes)) continue;
     ir::GlobalVar name = ir::MakeGlobalVar(gv.name());
     ffi::Array<ir::Type> params;
     for (const ir::Var& param : function.params()) params.push_back(types->Padded(param.ty()));
@@ -472,18 +472,17 @@ NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types) {
 
 }  // namespace
 
-ir::IRModule PadShards(const ir::IRModule& given) {
+ir::IRModule PadShards(const ir::IRModule& mod) {
+  if (op::HasExplicitReductions(mod)) return mod;
   std::unordered_set<const ffi::Object*> uneven, called;
   {
-    op::MeshTable meshes(given);
-    PaddedTypes types(&meshes);
-    for (const auto& [gv, base] : given.functions()) {
+    op::MeshTable meshes(mod);
+    for (const auto& [gv, base] : mod.functions()) {
       ir::Function function = ir::Function::Cast(base);
-      if (function.defined() && HasUneven(function, &types)) uneven.insert(gv.get());
+      if (function.defined() && HasUneven(function, &meshes)) uneven.insert(gv.get());
     }
   }
-  if (uneven.empty()) return given;
-  const ir::IRModule mod = expand::ExpandUneven(given);
+  if (uneven.empty()) return mod;
   op::MeshTable meshes(mod);
   PaddedTypes types(&meshes);
   for (const auto& [gv, base] : mod.functions()) {
@@ -493,9 +492,10 @@ ir::IRModule PadShards(const ir::IRModule& given) {
       if (ir::Call call = ir::BoundCall(binding); call.defined()) called.insert(call.op().get());
     });
   }
+  ir::Count("functions", static_cast<int64_t>(uneven.size()));
   rules::KernelTable kernels(mod.functions());
   PaddedKernels padded_kernels(mod.functions());
-  NewNames names = NamePadded(mod, &types);
+  NewNames names = NamePadded(mod, &types, &meshes);
   ir::FunctionMap functions;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     if (uneven.count(gv.get()) == 0) {
@@ -509,12 +509,6 @@ ir::IRModule PadShards(const ir::IRModule& given) {
   }
   for (const auto& [gv, kernel] : padded_kernels.made()) functions.Set(gv, kernel);
   return ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos());
-}
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.PadShards", [] {
-    return ir::MakeModulePass("PadShards", [](ir::IRModule mod) { return PadShards(mod); });
-  });
 }
 
 }  // namespace padding

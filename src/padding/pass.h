@@ -1,6 +1,6 @@
 /*!
  * \file padding/pass.h
- * \brief PadShards as a function, for passes that need its postcondition.
+ * \brief PadShards: every static dimension divides into its shards.
  */
 #ifndef DISTIR_PADDING_PASS_H_
 #define DISTIR_PADDING_PASS_H_
@@ -11,15 +11,14 @@ namespace distir {
 namespace padding {
 
 /*!
- * \brief Expands calls that look or move along a dimension which its shards do not divide, where
- * their algorithms take that (expand/pass.h), then pads every such dimension, and masks what a
- * reduction would see of the padding.
+ * \brief Pads every dimension that its shards do not divide, and masks what a reduction would see
+ * of the padding.
  *
  * Precondition: an operator's tensors are uneven only along factors that may be (PropagateSharding
- * sees to it). Postcondition: every static dimension divides. Parameters of functions, and
- * results of those that are called, have tails of zeros; functions of which they are padded keep
- * their true extents in an attribute.
- * The same module comes back where everything divides.
+ * and ExpandUneven see to it). Postcondition: every static dimension divides. Parameters of
+ * functions, and results of those that are called, have tails of zeros; functions of which they are
+ * padded keep their true extents in an attribute. The same module comes back where everything
+ * divides.
  *
  * \throws ValueError naming a variable whose operator cannot be padded along an uneven dimension.
  */

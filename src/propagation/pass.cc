@@ -1,15 +1,13 @@
 // PropagateSharding: from annotations to DTensor types, across functions.
 #include "propagation/pass.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
 
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "propagation/batch_dims.h"
@@ -214,6 +212,7 @@ class Propagation {
       Program program = SolvedProgram(root, &steps);
       emitter.EmitRoot(program, std::move(steps), root.name());
     }
+    ir::Count("functions", static_cast<int64_t>(emitter.functions().size()));
     for (const EmittedFunction& emitted : emitter.functions())
       functions.Set(emitted.name, emitted.function);
     return ir::MakeModule(functions, mod_.attrs(), meshes_.GlobalInfos());
@@ -270,13 +269,6 @@ class Propagation {
   std::set<std::string> names_;
 };
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.PropagateSharding", [] {
-    return ir::MakeModulePass("PropagateSharding",
-                              [](ir::IRModule mod) { return Propagation(mod).Run(); });
-  });
-}
-
 }  // namespace
 
 std::optional<AxesOfDims> WholeAxes(const mesh::Mesh& mesh, const mesh::Sharding& sharding) {
@@ -290,6 +282,8 @@ std::optional<AxesOfDims> WholeAxes(const mesh::Mesh& mesh, const mesh::Sharding
   }
   return axes;
 }
+
+ir::IRModule PropagateSharding(const ir::IRModule& mod) { return Propagation(mod).Run(); }
 
 VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& function,
                              const ir::DeviceMesh& view) {

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/pass.h
- * \brief What PropagateSharding decides, for passes that need to know before it runs.
+ * \brief PropagateSharding, and what it decides, for passes that need to know before it runs.
  */
 #ifndef DISTIR_PROPAGATION_PASS_H_
 #define DISTIR_PROPAGATION_PASS_H_
@@ -14,6 +14,15 @@
 
 namespace distir {
 namespace propagation {
+
+/*!
+ * \brief From annotations to DTensor types, across calls: every value of a function that takes part
+ * becomes a DTensor, and redistributions stand where two sides disagree. The module itself where
+ * nothing states a sharding.
+ *
+ * \throws ValueError where a stated sharding does not fit its tensor.
+ */
+ir::IRModule PropagateSharding(const ir::IRModule& mod);
 
 /*! \brief Per tensor dimension the mesh axes that shard it, major to minor. */
 using AxesOfDims = std::vector<std::vector<int>>;

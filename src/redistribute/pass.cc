@@ -3,18 +3,15 @@
 #include "redistribute/pass.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <optional>
 
 #include "cost/cluster.h"
-#include "expand/pass.h"
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
 #include "op/collective.h"
 #include "op/mesh_table.h"
-#include "padding/pass.h"
 #include "redistribute/partial.h"
 #include "redistribute/planner.h"
 #include "redistribute/steps.h"
@@ -26,10 +23,6 @@ namespace redistribute {
 namespace ffi = tvm::ffi;
 
 namespace {
-
-// Marks a function whose partial results all have explicit reductions; without it, a second run
-// would add them again.
-constexpr const char* kExplicitReductions = "distir.explicit_reductions";
 
 /*! \brief A value that still has to be reduced before anything but its redistribution may use it.
  */
@@ -45,14 +38,14 @@ class Legalizer : public ir::FunctionRewriter {
       : meshes_(*meshes), kernels_(*kernels), planner_(*planner) {}
 
   ir::Function Run(const ir::Function& function) {
-    reductions_are_explicit_ = ir::GetAttr(function.attrs(), kExplicitReductions) != nullptr;
+    reductions_are_explicit_ = op::HasExplicitReductions(function);
     CollectRedistributedOnce(function);
     return RewriteFunction(function);
   }
 
  private:
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    return ir::WithAttr(attrs, kExplicitReductions, true);
+    return ir::WithAttr(attrs, op::kExplicitReductions, true);
   }
 
   // Variables whose single use is a redistribution: their reduction can be part of it.
@@ -124,6 +117,7 @@ class Legalizer : public ir::FunctionRewriter {
         reduced.partial.clear();
         value = AsVar(var, Chain(var, value, source.root, now, reduced, tensor_ty));
       }
+      ir::Count(mesh::CollectiveName(mesh::CollectiveKind::kTransfer));
       Bind(var, op::MakeCollective(mesh::CollectiveKind::kTransfer, value, target_ty));
       return;
     }
@@ -145,6 +139,7 @@ class Legalizer : public ir::FunctionRewriter {
     value = AsVar(var, value);
     for (size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) value = Emit(var.name(), value);
+      ir::Count(mesh::CollectiveName(steps[i].kind));
       value = StepCall(value, root, now, steps[i], tensor_ty);
       now = steps[i].result;
     }
@@ -167,7 +162,7 @@ class Legalizer : public ir::FunctionRewriter {
 
 /*! \brief Whether an earlier run has left nothing to do. */
 bool IsLegal(const ir::Function& function) {
-  if (ir::GetAttr(function.attrs(), kExplicitReductions) == nullptr) return false;
+  if (!op::HasExplicitReductions(function)) return false;
   bool is_legal = true;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     ir::Call call = ir::BoundCall(binding);
@@ -176,35 +171,9 @@ bool IsLegal(const ir::Function& function) {
   return is_legal;
 }
 
-// Partial results of a call that is expanded only now would not be reduced any more.
-void RequireNoLateExpansion(const ir::IRModule& given, const ir::IRModule& expanded) {
-  if (expanded.same_as(given)) return;
-  for (const auto& [gv, base] : ir::OrderedFunctions(given)) {
-    if (!ir::Function::Is(base) || expanded.functions()[gv].same_as(base)) continue;
-    bool is_late = ir::GetAttr(base.attrs(), kExplicitReductions) != nullptr;
-    DISTIR_REQUIRE(!is_late, ValueError)
-        << "in `" << gv.name() << "`: a call is sharded along a dimension that its operator looks "
-        << "along, although the function has been through LegalizeRedistribute";
-  }
-}
-
-/*! \brief Whether an earlier run has been at every function, so that nothing is uneven. */
-bool IsPadded(const ir::IRModule& mod) {
-  for (const auto& [gv, base] : mod.functions()) {
-    ir::Function function = ir::Function::Cast(base);
-    if (function.defined() && ir::GetAttr(function.attrs(), kExplicitReductions) == nullptr &&
-        op::IsDistributed(function))
-      return false;
-  }
-  return true;
-}
-
 }  // namespace
 
-ir::IRModule LegalizeRedistribution(const ir::IRModule& given) {
-  ir::IRModule padded = IsPadded(given) ? given : padding::PadShards(given);
-  ir::IRModule mod = expand::ExpandSharded(padded);
-  RequireNoLateExpansion(padded, mod);
+ir::IRModule LegalizeRedistribute(const ir::IRModule& mod) {
   op::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
   Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
@@ -217,13 +186,6 @@ ir::IRModule LegalizeRedistribution(const ir::IRModule& given) {
     any = true;
   }
   return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;
-}
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.LegalizeRedistribute", [] {
-    return ir::MakeModulePass("LegalizeRedistribute",
-                              [](ir::IRModule mod) { return LegalizeRedistribution(mod); });
-  });
 }
 
 }  // namespace redistribute

@@ -1,6 +1,6 @@
 /*!
  * \file redistribute/pass.h
- * \brief LegalizeRedistribute as a function, for passes that need its postcondition.
+ * \brief LegalizeRedistribute: redistributions become collectives on DTensors.
  */
 #ifndef DISTIR_REDISTRIBUTE_PASS_H_
 #define DISTIR_REDISTRIBUTE_PASS_H_
@@ -12,13 +12,15 @@ namespace redistribute {
 
 /*!
  * \brief Replaces every redistribution by collectives and makes the reductions that factor rules
- * imply explicit. Pads first what does not divide.
+ * imply explicit.
  *
- * Precondition: arguments of every call lie on one device set (PropagateSharding sees to it).
+ * Precondition: arguments of every call lie on one device set (PropagateSharding sees to it), every
+ * static dimension divides (PadShards), and no call is sharded along a dimension that its operator
+ * looks along (ExpandSharded).
  * Postcondition: no R.dist.redistribute between DTensors; functions are marked, so that a second
  * run changes nothing.
  */
-ir::IRModule LegalizeRedistribution(const ir::IRModule& given);
+ir::IRModule LegalizeRedistribute(const ir::IRModule& mod);
 
 }  // namespace redistribute
 }  // namespace distir

@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from tvm import relax
 
 from distir_ext.analysis import collectives
+from distir_ext.compile import build, lower
 from distir_ext.demo.case import Array, Case
 from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.demo.llama import llama_case
 from distir_ext.demo.report import collective_table, placement_rows, placement_table
-from distir_ext.pipelines import build, lower
 from distir_ext.session import Hosts, Session
 from distir_ext.transform import PropagateSharding
 

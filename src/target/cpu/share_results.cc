@@ -14,19 +14,19 @@
 //
 // Runs on functions without dataflow blocks, between RewriteDataflowReshape, behind which views are
 // R.reshape, and CallTIRRewrite, behind which calls write to their arguments.
-#include <tvm/ffi/reflection/registry.h>
 
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
-#include "lower/collective_memory.h"
+#include "target/cpu/collective_memory.h"
+#include "target/cpu/passes.h"
 
 namespace distir {
-namespace lower {
+namespace target {
 
 namespace ffi = tvm::ffi;
 
@@ -107,6 +107,7 @@ class Sharer : public ir::FunctionRewriter {
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     if (!sharing_.Contains(var)) return FunctionRewriter::RewriteVarBinding(var, value);
+    ir::Count("results");
     ir::Call call = ir::Call::Cast(value);
     ffi::Array<ir::Expr> arguments = ir::Tuple::Cast(Rewrite(call.args()[1])).fields();
     ir::Expr builtin = ir::MakeExternFunc(kRuntime + "shared_" + CollectiveOf(value));
@@ -116,6 +117,8 @@ class Sharer : public ir::FunctionRewriter {
   const Sharing& sharing_;
 };
 
+}  // namespace
+
 ir::IRModule ShareResults(const ir::IRModule& mod) {
   return ir::RewriteFunctions(mod, [](const ir::Function& function) {
     Sharing sharing(function);
@@ -123,12 +126,5 @@ ir::IRModule ShareResults(const ir::IRModule& mod) {
   });
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.ShareResults",
-                                   [] { return ir::MakeModulePass("ShareResults", ShareResults); });
-}
-
-}  // namespace
-
-}  // namespace lower
+}  // namespace target
 }  // namespace distir

@@ -8,7 +8,6 @@
 //     y = R.matmul(x, lv)
 //     ->
 //     y = R.call_dps_packed("distir.runtime.einsum", (x, w, R.str("ab,cb->ac")), ...)
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <array>
@@ -20,14 +19,15 @@
 
 #include "ir/build.h"
 #include "ir/operator_attrs.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/axes.h"
 #include "rules/equation.h"
+#include "target/cpu/passes.h"
 
 namespace distir {
-namespace lower {
+namespace target {
 
 namespace ffi = tvm::ffi;
 
@@ -298,6 +298,7 @@ class Dispatcher : public ir::FunctionRewriter {
     if (analysis_.IsDropped(var)) return;
     const Contraction* contraction = analysis_.Find(var);
     if (contraction == nullptr) return FunctionRewriter::RewriteVarBinding(var, value);
+    ir::Count("products");
     ir::Expr arguments =
         ir::MakeTuple({Rewrite(contraction->operands[0]), Rewrite(contraction->operands[1]),
                        ir::MakeString(*Subscripts(*contraction))});
@@ -308,6 +309,8 @@ class Dispatcher : public ir::FunctionRewriter {
   const Analysis& analysis_;
 };
 
+}  // namespace
+
 ir::IRModule DispatchMatmul(const ir::IRModule& mod) {
   return ir::RewriteFunctions(mod, [](const ir::Function& function) {
     Analysis analysis(function);
@@ -315,13 +318,5 @@ ir::IRModule DispatchMatmul(const ir::IRModule& mod) {
   });
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.DispatchMatmul", [] {
-    return ir::MakeModulePass("DispatchMatmul", DispatchMatmul);
-  });
-}
-
-}  // namespace
-
-}  // namespace lower
+}  // namespace target
 }  // namespace distir

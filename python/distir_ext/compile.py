@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,49 +14,57 @@ from tvm import relax
 from distir_ext import _nvidia, _tvm_log, cpu, gpu, transform
 from distir_ext._program_check import check_programs
 from distir_ext._signature import parse_signature
+from distir_ext._steps import Step, phase, steps_until
 from distir_ext.analysis.collectives import collectives, to_data
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
+from distir_ext.dump import dumped
 
 _SIGNATURE_ATTR = "distir.signature"
 _PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
 
 
-def lower(mod: tvm.IRModule, cluster: Cluster | None = None) -> tvm.IRModule:
+def lower(
+    mod: tvm.IRModule,
+    cluster: Cluster | None = None,
+    *,
+    until: str = "lowered",
+    dump_dir: str | os.PathLike[str] | None = None,
+) -> tvm.IRModule:
     """Runs what is still missing up to per-worker Relax, with ``R.ccl`` collectives.
 
+    The passes are PropagateSharding, PadShards, ExpandSharded, LegalizeRedistribute,
+    OptimizeCollectives and LowerDistIR, in this order; :func:`distir_ext.phase` tells how far a
+    module has come.
+
     Args:
-        mod: A module at any stage: annotated, propagated, legalised or already lowered. One that
+        mod: A module in any phase: annotated, propagated, legalized or already lowered. One that
             OptimizeCollectives has been run on is not optimised again.
         cluster: What the devices are joined by; the module's own, or NVLink, if left out.
+        until: Where to stop: behind a phase, as ``"propagated"``, ``"legalized"``, ``"lowered"`` or
+            ``"runtime"``, or behind a pass, as ``"PadShards"``.
+        dump_dir: A folder that gets the module before and after each pass, and ``index.html`` with
+            the differences (:class:`distir_ext.DumpPasses`).
 
     Returns:
-        The module after LowerDistIR.
+        The module after the last pass.
 
     Raises:
-        ValueError: the module has no sharding annotations, or a pass refuses it.
+        ValueError: the module has no sharding annotations, a pass refuses it, or ``until`` is
+            unknown.
+        OSError: ``dump_dir`` cannot be written to.
     """
-    return _lower(mod, cluster, transform.OptimizeCollectives())
+    steps = steps_until(until)
+    with dumped(dump_dir):
+        return _lower(mod, cluster, steps, transform.OptimizeCollectives())
 
 
 def _lower(
-    mod: tvm.IRModule, cluster: Cluster | None, optimize: tvm.transform.Pass
+    mod: tvm.IRModule, cluster: Cluster | None, steps: list[Step], optimize: tvm.transform.Pass
 ) -> tvm.IRModule:
-    if _signature(mod) is not None:
-        return mod
-    if cluster is not None:
-        mod = transform.SetCluster(cluster)(mod)
-    passes = [
-        transform.PropagateSharding(),
-        transform.PadShards(),
-        transform.LegalizeRedistribute(),
-        transform.LowerDistIR(),
-    ]
-    if not is_optimized(mod):
-        passes.insert(-1, optimize)
-    lowered = tvm.transform.Sequential(passes)(mod)
-    if _signature(lowered) is None:
+    reached = phase(mod)
+    if reached is None:
         names = ", ".join(
             f"`{gv.name_hint}`"
             for gv, function in mod.functions_items()
@@ -66,7 +75,16 @@ def _lower(
             "some tensors with distir_ext.annotate, a ShardingMutator or "
             "R.dist.annotate_sharding first"
         )
-    return lowered
+    if reached in ("lowered", "runtime"):
+        steps = [step for step in steps if step.needs == "lowered"]
+    elif cluster is not None:
+        mod = transform.SetCluster(cluster)(mod)
+    passes = [
+        optimize if step.name == "OptimizeCollectives" else step.alone()
+        for step in steps
+        if step.name != "OptimizeCollectives" or not is_optimized(mod)
+    ]
+    return tvm.transform.Sequential(passes)(mod) if passes else mod
 
 
 @_tvm_log.captured()
@@ -76,15 +94,16 @@ def build(
     cluster: Cluster | None = None,
     *,
     blas: bool = True,
+    dump_dir: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Any:
-    """Builds one executable that every worker loads, from a module at any stage.
+    """Builds one executable that every worker loads, from a module in any phase.
 
     TVM's own warnings while it compiles go to the logger ``distir_ext.tvm``, those that say nothing
     of the program at level INFO: ``logging.basicConfig(level=logging.INFO)`` shows them.
 
     Args:
-        mod: A module at any stage.
+        mod: A module in any phase.
         target: What each worker runs on: ``"llvm"``, ``"cuda"``, ``"nvidia/nvidia-h100"``,
             ``{"kind": "cuda", "arch": "sm_90"}``, or a Target. ``"llvm"`` alone means this
             machine's CPU with all its instructions; for another one state a target with ``mcpu``.
@@ -92,6 +111,8 @@ def build(
         cluster: What the devices are joined by, as for :func:`lower`.
         blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
             installed, by TVM's loops, which are slow.
+        dump_dir: A folder that gets the module before and after each pass, as for :func:`lower`;
+            those of TVM are among them.
         options: Passed on to ``tvm.compile``.
 
     Returns:
@@ -107,19 +128,19 @@ def build(
     target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
-        options.setdefault("relax_pipeline", cpu.pipeline(resolved, blas))
-        optimize = cpu.optimize_collectives()
+        tail, optimize = cpu.pipeline(resolved, blas), cpu.optimize_collectives()
     else:
         resolved = tvm.target.Target(target)
-        options.setdefault("relax_pipeline", gpu.pipeline(resolved))
-        optimize = transform.OptimizeCollectives()
-    program = _lower(mod, cluster, optimize)
-    lowered = transform.LowerCCL()(program)
-    check_programs(lowered, parse_signature(_signature(lowered) or ""))
-    signature = _signature_text(lowered, resolved.get_target_device_type(), _listed(program))
-    workers = _with_signature_function(lowered, signature)
-    with _branch_safe_context(workers):
-        executable = tvm.compile(workers, target=resolved, **options)
+        tail, optimize = gpu.pipeline(resolved), transform.OptimizeCollectives()
+    options.setdefault("relax_pipeline", tail)
+    with dumped(dump_dir):
+        program = _lower(mod, cluster, steps_until("lowered"), optimize)
+        lowered = transform.LowerCCL()(program)
+        check_programs(lowered, parse_signature(_signature(lowered) or ""))
+        signature = _signature_text(lowered, resolved.get_target_device_type(), _listed(program))
+        workers = _with_signature_function(lowered, signature)
+        with _branch_safe_context(workers):
+            executable = tvm.compile(workers, target=resolved, **options)
     executable.distir_signature = signature  # for who can not run it
     return executable
 

@@ -1,9 +1,9 @@
-#include "lower/collective_memory.h"
+#include "target/cpu/collective_memory.h"
 
 #include "ir/symbolic.h"
 
 namespace distir {
-namespace lower {
+namespace target {
 
 namespace {
 
@@ -24,5 +24,5 @@ bool IsLargeTensor(const ir::Type& type) {
   return count >= kSmallestElements;
 }
 
-}  // namespace lower
+}  // namespace target
 }  // namespace distir

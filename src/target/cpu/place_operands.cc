@@ -11,7 +11,6 @@
 // all-reduce writes to other members' results, so these are made there, too.
 //
 // Runs behind CallTIRRewrite, which makes the allocations.
-#include <tvm/ffi/reflection/registry.h>
 
 #include <array>
 #include <string>
@@ -19,12 +18,13 @@
 #include <unordered_set>
 
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/report.h"
 #include "ir/rewriter.h"
-#include "lower/collective_memory.h"
+#include "target/cpu/collective_memory.h"
+#include "target/cpu/passes.h"
 
 namespace distir {
-namespace lower {
+namespace target {
 
 namespace ffi = tvm::ffi;
 
@@ -95,6 +95,7 @@ class Placer : public ir::FunctionRewriter {
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     if (!operands_.Contains(var)) return FunctionRewriter::RewriteVarBinding(var, value);
+    ir::Count("operands");
     const ffi::Array<ir::Expr>& args = ir::Call::Cast(value).args();
     Bind(var, ir::MakeCall(var.ty(), ir::MakeExternFunc(kRuntime + "new_tensor"),
                            {Rewrite(args[0]), args[1]}, ir::Node(), {var.ty()}));
@@ -103,6 +104,8 @@ class Placer : public ir::FunctionRewriter {
   const Operands& operands_;
 };
 
+}  // namespace
+
 ir::IRModule PlaceOperands(const ir::IRModule& mod) {
   return ir::RewriteFunctions(mod, [](const ir::Function& function) {
     Operands operands(function);
@@ -110,13 +113,5 @@ ir::IRModule PlaceOperands(const ir::IRModule& mod) {
   });
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.transform.PlaceOperands", [] {
-    return ir::MakeModulePass("PlaceOperands", PlaceOperands);
-  });
-}
-
-}  // namespace
-
-}  // namespace lower
+}  // namespace target
 }  // namespace distir

@@ -1,14 +1,14 @@
 /*!
- * \file lower/collective_memory.h
+ * \file target/cpu/collective_memory.h
  * \brief Which operands and results of collectives get memory of the runtime instead of TVM's.
  */
-#ifndef DISTIR_LOWER_COLLECTIVE_MEMORY_H_
-#define DISTIR_LOWER_COLLECTIVE_MEMORY_H_
+#ifndef DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_
+#define DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_
 
 #include "ir/node.h"
 
 namespace distir {
-namespace lower {
+namespace target {
 
 /*!
  * \brief Whether a type is of tensors of at least 16384 elements, or of a symbolic number. Smaller
@@ -16,6 +16,6 @@ namespace lower {
  */
 bool IsLargeTensor(const ir::Type& type);
 
-}  // namespace lower
+}  // namespace target
 }  // namespace distir
-#endif  // DISTIR_LOWER_COLLECTIVE_MEMORY_H_
+#endif  // DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_

@@ -1,0 +1,74 @@
+"""The steps from annotations to per-worker programs, as the native library lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+
+from distir_ext import _library  # loads the native library  # noqa: F401
+from distir_ext._spelling import did_you_mean
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pass of the pipeline."""
+
+    name: str
+    needs: str
+    """The phase that a module must have reached."""
+
+    gives: str
+    """The phase that a module has reached then."""
+
+    is_implied: bool
+    """Whether passes behind it run it by themselves."""
+
+    def alone(self) -> tvm.transform.Pass:
+        """The pass without those that it implies."""
+        return tvm_ffi.get_global_func(f"distir.step.{self.name}")()
+
+
+def steps() -> list[Step]:
+    """All steps in order."""
+    rows = tvm_ffi.get_global_func("distir.phases.Steps")()
+    return [
+        Step(str(name), str(needs), str(gives), bool(implied))
+        for name, needs, gives, implied in rows
+    ]
+
+
+def steps_until(until: str) -> list[Step]:
+    """The steps up to one, or up to the first that gives a phase.
+
+    Args:
+        until: The name of a pass, or a phase.
+
+    Raises:
+        ValueError: There is no such pass or phase.
+    """
+    every = steps()
+    ends = [i for i, step in enumerate(every, 1) if until in (step.name, step.gives)]
+    if not ends:
+        names = list(dict.fromkeys([*(s.gives for s in every), *(s.name for s in every)]))
+        raise ValueError(
+            f"until={until!r} is neither a phase nor a pass{did_you_mean(until, names)}; "
+            f"there are {', '.join(names)}"
+        )
+    return every[: ends[0]]
+
+
+def phase(mod: tvm.IRModule) -> str | None:
+    """How far a module has come on the way from annotations to per-worker programs.
+
+    ``"annotated"``, ``"propagated"``, ``"legalized"``, ``"lowered"`` or ``"runtime"``; None where
+    nothing in it is distributed. It is read off the functions, and the least advanced one counts.
+
+    Example:
+        >>> import tvm
+        >>> phase(tvm.IRModule()) is None
+        True
+    """
+    found = tvm_ffi.get_global_func("distir.phases.PhaseOf")(mod)
+    return None if found is None else str(found)

@@ -1,0 +1,26 @@
+/*!
+ * \file lower/passes.h
+ * \brief From DTensors to what each worker runs.
+ */
+#ifndef DISTIR_LOWER_PASSES_H_
+#define DISTIR_LOWER_PASSES_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace lower {
+
+/*!
+ * \brief From DTensors to per-worker programs on local tensors, with collectives over groups of
+ * devices.
+ *
+ * Precondition: LegalizeRedistribute has been run.
+ * \throws ValueError where a dimension does not divide into its shards; names function and tensor.
+ */
+ir::IRModule LowerDistIR(const ir::IRModule& mod);
+/*! \brief Local collectives become destination-passing calls of the runtime. */
+ir::IRModule LowerCCL(const ir::IRModule& mod);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_PASSES_H_

@@ -1,0 +1,43 @@
+/*!
+ * \file phases/phase.h
+ * \brief How far a module has come on the way from annotations to what workers run.
+ *
+ *     annotated    Tensors, some of them through R.dist.annotate_sharding
+ *     propagated   DTensors and R.dist.redistribute
+ *     legalized    DTensors and collectives on them
+ *     lowered      local Tensors and R.ccl collectives, one program per worker
+ *     runtime      calls of the runtime
+ *
+ * The phase is read off the module, never written to it: passes of TVM drop and merge what a module
+ * says of itself, and programs may be written by hand in any phase. A module is as far as its least
+ * advanced function.
+ */
+#ifndef DISTIR_PHASES_PHASE_H_
+#define DISTIR_PHASES_PHASE_H_
+
+#include <optional>
+#include <string>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace phases {
+
+enum class Phase { kAnnotated, kPropagated, kLegalized, kLowered, kRuntime };
+
+const char* NameOf(Phase phase);
+
+/*! \brief The phase of a module; none where nothing in it is distributed. Linear in the module. */
+std::optional<Phase> PhaseOf(const ir::IRModule& mod);
+
+/*!
+ * \brief Refuses a module that has not come as far as a pass needs; one that is not distributed is
+ * let through.
+ *
+ * \throws ValueError naming a function that is behind, and what to run first.
+ */
+void RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass);
+
+}  // namespace phases
+}  // namespace distir
+#endif  // DISTIR_PHASES_PHASE_H_

@@ -1,0 +1,141 @@
+// The way of a module from annotations to what workers run: one list, read top-down.
+//
+// Each row is a tvm.transform.Pass of its name. A row that is "implied" is run by whatever comes
+// after it: Sequential([PropagateSharding(), LowerDistIR()]) is enough, as it is upstream. Rows are
+// functions of their own folders, which know nothing of each other's order.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "expand/pass.h"
+#include "ir/pass.h"
+#include "ir/report.h"
+#include "lower/passes.h"
+#include "optimize/pass.h"
+#include "padding/pass.h"
+#include "phases/phase.h"
+#include "propagation/pass.h"
+#include "redistribute/pass.h"
+#include "target/cpu/passes.h"
+
+namespace distir {
+namespace phases {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+ir::IRModule OptimizeByDefault(const ir::IRModule& mod) {
+  return optimize::OptimizeCollectives(mod, optimize::Choose({}, {}), optimize::Options());
+}
+
+enum class When { kAsked, kImplied };
+
+struct Step {
+  const char* pass;
+  Phase needs;
+  Phase gives;
+  When when;
+  ir::IRModule (*run)(const ir::IRModule&);
+};
+
+// clang-format off
+constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated,
+                kLegalized = Phase::kLegalized, kLowered = Phase::kLowered,
+                kRuntime = Phase::kRuntime;
+
+const Step kSteps[] = {
+    // pass                   needs        gives        when
+    {"PropagateSharding",    kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
+    {"ExpandUneven",         kPropagated, kPropagated, When::kImplied, expand::ExpandUneven},
+    {"PadShards",            kPropagated, kPropagated, When::kImplied, padding::PadShards},
+    {"ExpandSharded",        kPropagated, kPropagated, When::kImplied, expand::ExpandSharded},
+    {"LegalizeRedistribute", kPropagated, kLegalized,  When::kImplied, redistribute::LegalizeRedistribute},
+    {"OptimizeCollectives",  kPropagated, kLegalized,  When::kAsked,   OptimizeByDefault},
+    {"LowerDistIR",          kPropagated, kLowered,    When::kAsked,   lower::LowerDistIR},
+    {"LowerCCL",             kLowered,    kRuntime,    When::kAsked,   lower::LowerCCL},
+};
+
+// What is done to a worker's program for CPUs, between passes of TVM: python/distir_ext/cpu.py.
+const Step kCpuSteps[] = {
+    {"DispatchMatmul",       kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
+    {"ShareResults",         kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
+    {"PlaceOperands",        kLowered,    kRuntime,    When::kAsked,   target::PlaceOperands},
+};
+// clang-format on
+
+/*! \brief The implied steps before one, on a module that has come as far as they need. */
+ir::IRModule RunImplied(const std::string& pass, ir::IRModule mod) {
+  for (const Step& step : kSteps) {
+    if (step.pass == pass) break;
+    if (step.when == When::kImplied) {
+      mod = ir::RunReported(step.pass, mod, step.run, ir::ReportOf::kThoseThatDoSomething);
+    }
+  }
+  return mod;
+}
+
+using Transform = std::function<ir::IRModule(const ir::IRModule&)>;
+
+/*! \brief A pass that runs a step by itself. */
+ffi::ObjectRef MakeStep(const std::string& name, Phase needs, const Transform& run) {
+  return ir::MakeModulePass(name, [name, needs, run](ir::IRModule mod) {
+    RequirePhase(mod, needs, name);
+    return run(mod);
+  });
+}
+
+/*! \brief A pass that runs the implied steps before a step, then the step. */
+ffi::ObjectRef MakePass(const std::string& name, Phase needs, const Transform& run) {
+  return MakeStep(name, needs, [name, needs, run](const ir::IRModule& mod) {
+    return run(needs == kPropagated ? RunImplied(name, mod) : mod);
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  using ffi::reflection::GlobalDef;
+  for (const Step& step : kSteps) {
+    if (std::string(step.pass) == "OptimizeCollectives") continue;  // it has options
+    GlobalDef().def(("distir.transform." + std::string(step.pass)).c_str(),
+                    [&step] { return MakePass(step.pass, step.needs, step.run); });
+    GlobalDef().def(("distir.step." + std::string(step.pass)).c_str(),
+                    [&step] { return MakeStep(step.pass, step.needs, step.run); });
+  }
+  for (const Step& step : kCpuSteps) {
+    GlobalDef().def(("distir.transform." + std::string(step.pass)).c_str(),
+                    [&step] { return MakeStep(step.pass, step.needs, step.run); });
+  }
+  GlobalDef().def(
+      "distir.transform.OptimizeCollectives",
+      [](ffi::Array<ffi::String> enable, ffi::Array<ffi::String> disable, int64_t combine_bytes,
+         int64_t sequence_bytes, int64_t prefetch_bytes, ffi::String ccl) {
+        const std::set<std::string> chosen = optimize::Choose(enable, disable);
+        const optimize::Options options{combine_bytes, sequence_bytes, prefetch_bytes, ccl};
+        return MakePass("OptimizeCollectives", kPropagated,
+                        [chosen, options](const ir::IRModule& mod) {
+                          return optimize::OptimizeCollectives(mod, chosen, options);
+                        });
+      });
+  // By step: name, phase that it needs, phase that it gives, whether it is implied.
+  GlobalDef().def("distir.phases.Steps", [] {
+    ffi::Array<ffi::Array<ffi::Any>> rows;
+    for (const Step& step : kSteps) {
+      rows.push_back({ffi::String(step.pass), ffi::String(NameOf(step.needs)),
+                      ffi::String(NameOf(step.gives)), step.when == When::kImplied});
+    }
+    return rows;
+  });
+  GlobalDef().def("distir.phases.PhaseOf", [](ir::IRModule mod) -> ffi::Any {
+    const std::optional<Phase> phase = PhaseOf(mod);
+    return phase ? ffi::Any(ffi::String(NameOf(*phase))) : ffi::Any();
+  });
+}
+
+}  // namespace
+
+}  // namespace phases
+}  // namespace distir

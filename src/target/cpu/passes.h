@@ -1,0 +1,24 @@
+/*!
+ * \file target/cpu/passes.h
+ * \brief What is done to a worker's program that will run on CPUs. Each is one file.
+ *
+ * Each function returns the module itself where it has nothing to do.
+ */
+#ifndef DISTIR_TARGET_CPU_PASSES_H_
+#define DISTIR_TARGET_CPU_PASSES_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace target {
+
+/*! \brief Contractions of two tensors become calls of the runtime's einsum. */
+ir::IRModule DispatchMatmul(const ir::IRModule& mod);
+/*! \brief Results of collectives that are only read become tensors that threads may share. */
+ir::IRModule ShareResults(const ir::IRModule& mod);
+/*! \brief Operands of large collectives are made where other processes of the host see them. */
+ir::IRModule PlaceOperands(const ir::IRModule& mod);
+
+}  // namespace target
+}  // namespace distir
+#endif  // DISTIR_TARGET_CPU_PASSES_H_
