@@ -34,8 +34,8 @@ def steps() -> list[Step]:
     """All steps in order."""
     rows = tvm_ffi.get_global_func("distir.phases.Steps")()
     return [
-        Step(str(name), str(needs), str(gives), bool(implied))
-        for name, needs, gives, implied in rows
+        Step(str(name), str(needs), str(gives), bool(is_implied))
+        for name, needs, gives, is_implied in rows
     ]
 
 
