@@ -33,7 +33,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 from distir_ext._workers.processes import ProcessWorkers
 from distir_ext._workers.threads import ThreadWorkers
 

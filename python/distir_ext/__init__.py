@@ -21,7 +21,8 @@ if TYPE_CHECKING or not _command.waits:
         testing,
         transform,
     )
-    from distir_ext._steps import phase
+    from distir_ext._compile.steps import phase
+    from distir_ext._runtime.backends import Backend, register_backend, unregister_backend
     from distir_ext.annotate import annotate
     from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
     from distir_ext.compile import build, lower
@@ -44,6 +45,7 @@ if TYPE_CHECKING or not _command.waits:
 __all__ = [
     "INFINIBAND",
     "NVLINK",
+    "Backend",
     "Cluster",
     "DumpPasses",
     "Hosts",
@@ -66,11 +68,13 @@ __all__ = [
     "meshes",
     "pass_reports",
     "phase",
+    "register_backend",
     "register_rule",
     "registered_rules",
     "script",
     "stages",
     "testing",
     "transform",
+    "unregister_backend",
     "unregister_rule",
 ]

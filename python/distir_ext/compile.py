@@ -11,10 +11,11 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext import _nvidia, _tvm_log, cpu, gpu, transform
-from distir_ext._program_check import check_programs
+from distir_ext import _nvidia, transform
+from distir_ext._compile import cpu, gpu, tvm_log
+from distir_ext._compile.program_check import check_programs
+from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext._signature import parse_signature
-from distir_ext._steps import Step, phase, steps_until
 from distir_ext.analysis.collectives import collectives, to_data
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
@@ -87,7 +88,7 @@ def _lower(
     return tvm.transform.Sequential(passes)(mod) if passes else mod
 
 
-@_tvm_log.captured()
+@tvm_log.captured()
 def build(
     mod: tvm.IRModule,
     target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
@@ -128,7 +129,10 @@ def build(
     target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
-        tail, optimize = cpu.pipeline(resolved, blas), cpu.optimize_collectives()
+        tail, optimize = (
+            cpu.pipeline(resolved, blas),
+            transform.OptimizeCollectives(**cpu.optimize_options()),
+        )
     else:
         resolved = tvm.target.Target(target)
         tail, optimize = gpu.pipeline(resolved), transform.OptimizeCollectives()

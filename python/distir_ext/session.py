@@ -18,14 +18,12 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-import tvm_ffi
-
-from distir_ext import _nvidia
 from distir_ext._frameworks import read_mesh
-from distir_ext._model import Model, ModelFunction, load_model
 from distir_ext._params.matching import Params, Rename
-from distir_ext._sharded_array import ShardedArray
-from distir_ext._worker_value import WorkerValue
+from distir_ext._runtime.backends import find_backend
+from distir_ext._runtime.model import Model, ModelFunction, load_model
+from distir_ext._runtime.sharded_array import ShardedArray
+from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext._workers.base import WorkerError, Workers, check_timeout
 from distir_ext._workers.hosts import Hosts
@@ -79,9 +77,7 @@ class Session:
         imports: str | Sequence[str] = (),
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
-        known = [str(name) for name in tvm_ffi.get_global_func("distir.runtime.backends")()]
-        if ccl not in known:
-            raise ValueError(f"ccl={ccl!r} is not supported; this build has {known}")
+        backend = find_backend(ccl)
         hosts = workers if isinstance(workers, Hosts) else None
         if hosts is None and workers not in SUPPORTED_WORKERS:
             raise ValueError(
@@ -96,8 +92,7 @@ class Session:
             modules = [imports] if isinstance(imports, str) else list(imports)
             self._workers = ProcessWorkers(device_ids, ccl, timeout, modules, hosts)
         else:
-            if ccl == "nccl":
-                _nvidia.prepare_runtime()
+            backend.prepare()
             self._workers = ThreadWorkers(device_ids, ccl, timeout)
 
     @property

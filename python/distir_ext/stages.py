@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from distir_ext._microbatches import JoinedArray
-from distir_ext._pipeline import Pipeline
-from distir_ext._schedule import Event, Schedule, schedule
-from distir_ext._timeline import TimedEvent, Timeline, simulate
+from distir_ext._runtime.microbatches import JoinedArray
+from distir_ext._runtime.pipeline import Pipeline
+from distir_ext._runtime.schedule import Event, Schedule, schedule
+from distir_ext._runtime.timeline import TimedEvent, Timeline, simulate
 from distir_ext.mesh import Mesh
 
 __all__ = [

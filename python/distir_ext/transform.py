@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import tvm
 import tvm_ffi
 
+from distir_ext._compile.steps import native_pass
 from distir_ext.annotate import AnnotateSharding
 from distir_ext.cluster import SetCluster
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
@@ -35,10 +36,6 @@ OPERATIONS = 989e12
 
 MEMORY_BANDWIDTH = 3.35e12
 """Bytes per second of a device's memory (the same)."""
-
-
-def _native(name: str) -> tvm.transform.Pass:
-    return tvm_ffi.get_global_func(f"distir.transform.{name}")()
 
 
 def AssignStages(  # noqa: N802
@@ -132,7 +129,7 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
     Raises (when applied):
         ValueError: A stated sharding does not fit its tensor, or a local function is in the way.
     """
-    return _native("PropagateSharding")
+    return native_pass("PropagateSharding")
 
 
 def PadShards() -> tvm.transform.Pass:  # noqa: N802
@@ -149,7 +146,7 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
         ValueError: An operator of a module written by hand cannot be padded along a dimension that
             is uneven in it; names the variable.
     """
-    return _native("PadShards")
+    return native_pass("PadShards")
 
 
 def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
@@ -159,7 +156,7 @@ def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
     all of them on shards. ``docs/operators.md`` says which operators have a decomposition
     (*special*). PadShards runs first, where it has not been run.
     """
-    return _native("ExpandSharded")
+    return native_pass("ExpandSharded")
 
 
 def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
@@ -172,7 +169,7 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     Raises (when applied):
         ValueError: The module has annotations that PropagateSharding has not read.
     """
-    return _native("LegalizeRedistribute")
+    return native_pass("LegalizeRedistribute")
 
 
 def OptimizeCollectives(  # noqa: N802
@@ -218,7 +215,7 @@ def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
     Raises (when applied):
         ValueError: A dimension does not divide into its shards; names function and tensor.
     """
-    return _native("LowerDistIR")
+    return native_pass("LowerDistIR")
 
 
 def LowerCCL() -> tvm.transform.Pass:  # noqa: N802
@@ -227,7 +224,7 @@ def LowerCCL() -> tvm.transform.Pass:  # noqa: N802
     Raises (when applied):
         ValueError: The module has DTensors, which LowerDistIR has not lowered.
     """
-    return _native("LowerCCL")
+    return native_pass("LowerCCL")
 
 
 def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
@@ -238,7 +235,7 @@ def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     transposed matrices are not copied. Very small products stay, since a loop fused with its
     neighbours is faster. ``dx.build`` runs this pass for CPU targets.
     """
-    return _native("DispatchMatmul")
+    return native_pass("DispatchMatmul")
 
 
 def PlaceOperands() -> tvm.transform.Pass:  # noqa: N802
@@ -248,7 +245,7 @@ def PlaceOperands() -> tvm.transform.Pass:  # noqa: N802
     processes then read operands where they lie instead of sending them. Runs behind
     ``relax.transform.CallTIRRewrite``; ``dx.build`` runs this pass for CPU targets.
     """
-    return _native("PlaceOperands")
+    return native_pass("PlaceOperands")
 
 
 def ShareResults() -> tvm.transform.Pass:  # noqa: N802
@@ -260,4 +257,4 @@ def ShareResults() -> tvm.transform.Pass:  # noqa: N802
     results stay. Runs between ``relax.transform.RemovePurityChecking`` and ``CallTIRRewrite``;
     ``dx.build`` runs this pass for CPU targets.
     """
-    return _native("ShareResults")
+    return native_pass("ShareResults")

@@ -60,7 +60,7 @@ const Step kSteps[] = {
     {"LowerCCL",             kLowered,    kRuntime,    When::kAsked,   lower::LowerCCL},
 };
 
-// What is done to a worker's program for CPUs, between passes of TVM: python/distir_ext/cpu.py.
+// What is done to a worker's program for CPUs, between passes of TVM: python/distir_ext/_compile/cpu.py.
 const Step kCpuSteps[] = {
     {"DispatchMatmul",       kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
     {"ShareResults",         kLowered,    kRuntime,    When::kAsked,   target::ShareResults},

@@ -23,7 +23,7 @@ import tvm_ffi
 
 import distir_ext as dx
 from distir_ext import _nvidia
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 from distir_ext._workers.base import Workers
 from distir_ext._workers.processes import ProcessWorkers
 from distir_ext._workers.threads import ThreadWorkers

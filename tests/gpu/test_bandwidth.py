@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 from distir_ext._workers.base import ProgramStep
 
 # How often a program runs a collective.

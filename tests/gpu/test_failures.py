@@ -11,7 +11,7 @@ import tvm_ffi
 
 import distir_ext as dx
 from distir_ext import WorkerError
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 

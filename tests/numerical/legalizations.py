@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax import op as R
 from tvm.relax.op import nn
 
-from distir_ext._attention import repeat_shared_heads
+from distir_ext._compile.attention import repeat_shared_heads
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 

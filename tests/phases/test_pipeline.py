@@ -5,7 +5,7 @@ import tvm
 import tvm_ffi
 
 import distir_ext as dx
-from distir_ext._steps import steps
+from distir_ext._compile.steps import steps
 
 from .programs import Plain, annotated
 

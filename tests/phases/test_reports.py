@@ -8,6 +8,7 @@ import pytest
 import tvm
 
 import distir_ext as dx
+from distir_ext._compile.steps import steps
 
 from .programs import annotated
 
@@ -16,7 +17,7 @@ def test_reports_count_what_each_pass_did():
     with dx.pass_reports() as reports:
         dx.lower(annotated(), until="runtime")
     done = {report.name: report.done for report in reports}
-    assert list(done) == [step.name for step in dx._steps.steps()]
+    assert list(done) == [step.name for step in steps()]
     assert done["PropagateSharding"]["functions"] == 1
     assert done["PadShards"]["functions"] == 1
     assert done["ExpandSharded"] == {"relax.nn.softmax": 1}

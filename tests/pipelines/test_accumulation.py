@@ -12,7 +12,7 @@ from tests.numerical.operators import CASES
 from tvm import relax, tirx, topi
 from tvm.relax import op
 
-from distir_ext import _accumulation, cpu, gpu
+from distir_ext._compile import accumulation, cpu, gpu
 
 SMALL = ("float16", "bfloat16")
 
@@ -36,8 +36,8 @@ def module(make, *shapes, dtype="float16"):
 
 def legalized(mod):
     """Kernels before any schedule."""
-    passes = [_accumulation.widen_scans(), relax.backend.DispatchSortScan()]
-    passes += [relax.transform.LegalizeOps(_accumulation.legalizations())]
+    passes = [accumulation.widen_scans(), relax.backend.DispatchSortScan()]
+    passes += [relax.transform.LegalizeOps(accumulation.legalizations())]
     with tvm.target.Target("llvm"):
         return tvm.transform.Sequential(passes)(mod)
 
@@ -80,7 +80,7 @@ WITHOUT_KERNELS = {"relax.nn.attention_var_len", "relax.nn.pixel_shuffle"}
 
 def test_no_operator_adds_in_a_small_float():
     """Some cases of those that have a legalisation here, one of the others."""
-    ours = _accumulation.legalizations()
+    ours = accumulation.legalizations()
     for name, cases in CASES.items():
         if name not in WITHOUT_KERNELS:
             for case in cases[:3] if name in ours else cases[:1]:

@@ -6,14 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from distir_ext import _blas
+from distir_ext._runtime import blas_library
 
 
 @pytest.fixture
 def told(monkeypatch):
     """What the native library is told, instead of telling it."""
     calls = []
-    monkeypatch.setattr(_blas.tvm_ffi, "get_global_func", lambda name: lambda *a: calls.append(a))
+    monkeypatch.setattr(
+        blas_library.tvm_ffi, "get_global_func", lambda name: lambda *a: calls.append(a)
+    )
     return calls
 
 
@@ -28,17 +30,19 @@ def mkl(monkeypatch, tmp_path):
         SimpleNamespace(name=Path(name).name, locate=lambda name=name: tmp_path / name)
         for name in names
     ]
-    monkeypatch.setattr(_blas.metadata, "files", lambda name: files if name == "mkl" else None)
+    monkeypatch.setattr(
+        blas_library.metadata, "files", lambda name: files if name == "mkl" else None
+    )
     return library
 
 
 @pytest.mark.parametrize("is_intel", [True, False])
 def test_mkl_comes_first_on_the_cpus_of_intel(monkeypatch, mkl, told, is_intel):
     monkeypatch.delenv("DISTIR_EXT_BLAS", raising=False)
-    monkeypatch.setattr(_blas, "is_intel", lambda: is_intel)
-    assert _blas.use_blas() == (mkl if is_intel else _blas.find_openblas())
+    monkeypatch.setattr(blas_library, "is_intel", lambda: is_intel)
+    assert blas_library.use_blas() == (mkl if is_intel else blas_library.find_openblas())
     monkeypatch.setenv("DISTIR_EXT_BLAS", "mkl")
-    assert _blas.use_blas() == mkl
+    assert blas_library.use_blas() == mkl
     assert told[-1] == (str(mkl), "")
 
 
@@ -46,19 +50,19 @@ def test_whose_cpu_it_is(tmp_path):
     cpus = tmp_path / "cpuinfo"
     for vendor in ("GenuineIntel", "AuthenticAMD"):
         cpus.write_text(f"processor : 0\nvendor_id : {vendor}\n")
-        assert _blas.is_intel(cpus) == (vendor == "GenuineIntel")
-    assert not _blas.is_intel(tmp_path / "missing")
+        assert blas_library.is_intel(cpus) == (vendor == "GenuineIntel")
+    assert not blas_library.is_intel(tmp_path / "missing")
 
 
 def test_openblas_can_be_asked_for(monkeypatch, mkl, told):
     monkeypatch.setenv("DISTIR_EXT_BLAS", "openblas")
-    assert _blas.use_blas() == _blas.find_openblas() != mkl
-    assert told == [(str(_blas.find_openblas()), "scipy_")]
+    assert blas_library.use_blas() == blas_library.find_openblas() != mkl
+    assert told == [(str(blas_library.find_openblas()), "scipy_")]
 
 
 def test_without_mkl(monkeypatch):
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(_blas.metadata, "files", missing)
-    assert _blas.find_mkl() is None
+    monkeypatch.setattr(blas_library.metadata, "files", missing)
+    assert blas_library.find_mkl() is None

@@ -10,8 +10,8 @@ from tvm import relax
 from tvm.target import codegen
 
 import distir_ext as dx
-from distir_ext import cpu
-from distir_ext._cpu_math import legalizations
+from distir_ext._compile import cpu
+from distir_ext._compile.cpu_math import legalizations
 
 
 def run(mod, *inputs, blas=True):

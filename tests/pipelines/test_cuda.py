@@ -19,7 +19,7 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import _nvidia
-from distir_ext._model import _read_signature
+from distir_ext._runtime.model import _read_signature
 from distir_ext._workers.executables import executable_module, pack
 from distir_ext.demo import llama
 

@@ -8,7 +8,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext import _tvm_log
+from distir_ext._compile import tvm_log
 
 
 @I.ir_module
@@ -56,7 +56,7 @@ def take(mode):
 def test_warnings_of_others_are_none_of_its_business(capfd):
     take("fast")
     assert "Fast mode segfaults" in capfd.readouterr().err
-    with _tvm_log.captured(), _tvm_log.captured():
+    with tvm_log.captured(), tvm_log.captured():
         take("fast")
     assert capfd.readouterr().err == ""
     take("fast")
@@ -64,8 +64,8 @@ def test_warnings_of_others_are_none_of_its_business(capfd):
 
 
 def test_an_unknown_warning_is_one_of_pythons(monkeypatch, caplog, capfd):
-    monkeypatch.setattr(_tvm_log, "_NOISE", ())
-    with _tvm_log.captured():
+    monkeypatch.setattr(tvm_log, "_NOISE", ())
+    with tvm_log.captured():
         take("fast")
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 

@@ -18,7 +18,7 @@ import pytest
 import tvm_ffi
 
 import distir_ext  # noqa: F401  (loads the native library)
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 from distir_ext._workers.base import Workers
 from distir_ext._workers.connections import TOKEN_VARIABLE
 from distir_ext._workers.processes import ProcessWorkers

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 from distir_ext._workers.base import WorkerError
 
 EPSILON = 1e-5

@@ -21,8 +21,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext import _pipeline
-from distir_ext._function_calls import FunctionCalls
+from distir_ext._runtime.function_calls import FunctionCalls
 from distir_ext.session import WorkerError
 from distir_ext.stages import simulate
 
@@ -106,7 +105,7 @@ def test_another_order_is_noticed(session, monkeypatch):
     pipeline = main.pipeline(4)
     x = np.arange(4, dtype="float32")
     one_by_one = [(index, microbatch) for microbatch in range(4) for index in range(2)]
-    monkeypatch.setattr(_pipeline, "rounds_in_order", lambda *_: one_by_one)
+    monkeypatch.setattr("distir_ext._runtime.pipeline.rounds_in_order", lambda *_: one_by_one)
     np.testing.assert_array_equal(pipeline(x).numpy(), x)  # as right, but slower
     with pytest.raises(AssertionError):
         check_order(pipeline.timeline, pipeline.schedule)

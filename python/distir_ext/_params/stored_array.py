@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (makes its types known to NumPy by name)
 import numpy as np
 
-from distir_ext._host_array import HostArray, host_array
+from distir_ext._runtime.host_array import HostArray, host_array
 
 
 class MappedFiles:

@@ -26,7 +26,6 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._host_array import memory_of, on_host
 from distir_ext._params.stored_array import (
     StoredArray,
     StoredBox,
@@ -34,6 +33,7 @@ from distir_ext._params.stored_array import (
     from_plain,
     to_plain,
 )
+from distir_ext._runtime.host_array import memory_of, on_host
 
 _PREFIX = struct.Struct("<Q")
 

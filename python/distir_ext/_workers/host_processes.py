@@ -17,8 +17,8 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext import _nvidia
 from distir_ext._library import native_libraries
+from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.base import UNWIND_LIMIT
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
@@ -200,11 +200,9 @@ def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[s
     """Starts the workers of a session on this host.
 
     Raises:
-        RuntimeError: NCCL can not be loaded, or there is no interpreter to start.
+        RuntimeError: The communication library can not be loaded, or there is no interpreter.
     """
-    if ccl == "nccl":  # each worker would find out by itself, later
-        _nvidia.prepare_runtime()
-        tvm_ffi.get_global_func("distir.runtime.load_nccl")()
+    find_backend(ccl).check()
     host = LocalProcesses(num_workers, imports)
     started.hosts.append(host)
     for rank in range(num_workers):

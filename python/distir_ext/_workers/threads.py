@@ -25,9 +25,9 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._global_arrays import flatten
-from distir_ext._host_array import on_host
 from distir_ext._params.stored_array import MappedFiles
+from distir_ext._runtime.global_arrays import flatten
+from distir_ext._runtime.host_array import on_host
 from distir_ext._workers.base import (
     GRACE,
     UNWIND_LIMIT,

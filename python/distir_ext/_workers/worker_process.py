@@ -34,9 +34,10 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._global_arrays import flatten
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
+from distir_ext._runtime.backends import find_backend
+from distir_ext._runtime.global_arrays import flatten
 from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
 from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._workers.executables import unpack
@@ -223,18 +224,18 @@ def _begin(
 
 def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
     """Loads what the worker needs, and takes its part of the cores."""
-    if imports or hello["ccl"] != "cpu":
+    if imports:
         import_all()
     for module in imports:
         importlib.import_module(module)
+    backend = find_backend(hello["ccl"])  # one of those modules may register it
+    if backend.needs_tvm:
+        import_all()
     rank, neighbours = hello["rank"], hello["neighbours"]
     shares = share_of_cores(neighbours.index(rank), len(neighbours))
     for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
         tvm_ffi.get_global_func(function)(*arguments)
-    if hello["ccl"] == "nccl":
-        from distir_ext import _nvidia  # which imports TVM
-
-        _nvidia.prepare_runtime()
+    backend.prepare()
 
 
 def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:

@@ -13,7 +13,7 @@ import time
 import tvm
 import tvm_ffi
 
-from distir_ext._host_array import host_array
+from distir_ext._runtime.host_array import host_array
 
 
 def poison(tensor):

@@ -13,9 +13,9 @@ from tvm.relax.backend.cuda import pipeline as cuda
 from tvm.relax.backend.gpu_generic import pipeline as gpu_generic
 from tvm.relax.backend.rocm import pipeline as rocm
 
-from distir_ext._accumulation import legalizations, widen_scans
-from distir_ext._attention import repeat_shared_heads
-from distir_ext._tensor_intrinsics import load_tensor_intrinsics
+from distir_ext._compile.accumulation import legalizations, widen_scans
+from distir_ext._compile.attention import repeat_shared_heads
+from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
 __all__ = ["pipeline"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from distir_ext._global_arrays import ArgumentCutter, Sizes, shard_for
 from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
+from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, shard_for
 from distir_ext._signature import ParamSpec, Signature
 from distir_ext._workers.base import Workers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distir_ext._schedule import Event, Schedule
+from distir_ext._runtime.schedule import Event, Schedule
 
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -117,7 +117,7 @@ def simulate(
             schedule made by hand.
 
     Example:
-        >>> from distir_ext._schedule import schedule
+        >>> from distir_ext._runtime.schedule import schedule
         >>> print(simulate(schedule("gpipe", stages=2, microbatches=3)).text(width=8))
         device 0 |001122..|
         device 1 |..001122|

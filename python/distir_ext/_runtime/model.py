@@ -9,14 +9,14 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._function_calls import FunctionCalls
-from distir_ext._global_arrays import Sizes
-from distir_ext._microbatches import BatchDims
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
-from distir_ext._pipeline import Pipeline
+from distir_ext._runtime.function_calls import FunctionCalls
+from distir_ext._runtime.global_arrays import Sizes
+from distir_ext._runtime.microbatches import BatchDims
+from distir_ext._runtime.pipeline import Pipeline
+from distir_ext._runtime.weights import Weights, load_weights
 from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
-from distir_ext._weights import Weights, load_weights
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from distir_ext._function_calls import FunctionCalls, RoundOfCall
-from distir_ext._microbatches import (
+from distir_ext._runtime.function_calls import FunctionCalls, RoundOfCall
+from distir_ext._runtime.microbatches import (
     BatchDims,
     check_batch_dims,
     check_result_dims,
     cut_input,
     join_results,
 )
-from distir_ext._schedule import Schedule, rounds_in_order, schedule, schedule_of
+from distir_ext._runtime.schedule import Schedule, rounds_in_order, schedule, schedule_of
+from distir_ext._runtime.timeline import TimedEvent, Timeline
 from distir_ext._signature import FunctionSpec, unflatten
-from distir_ext._timeline import TimedEvent, Timeline
 from distir_ext._workers.base import StepOutcome
 
 

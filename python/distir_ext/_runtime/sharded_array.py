@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from distir_ext._host_array import numpy_dtype, numpy_view
+from distir_ext._runtime.host_array import numpy_dtype, numpy_view
 from distir_ext._signature import Dim, TensorSpec
 from distir_ext._workers.base import Workers
 

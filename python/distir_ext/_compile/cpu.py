@@ -9,12 +9,14 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.target import codegen
 
-from distir_ext import _accumulation, _blas, transform
-from distir_ext._attention import repeat_shared_heads
-from distir_ext._cpu_kernels import schedule_kernels
-from distir_ext._cpu_math import legalizations
+from distir_ext._compile import accumulation
+from distir_ext._compile.attention import repeat_shared_heads
+from distir_ext._compile.cpu_kernels import schedule_kernels
+from distir_ext._compile.cpu_math import legalizations
+from distir_ext._compile.steps import native_pass
+from distir_ext._runtime import blas_library
 
-__all__ = ["host_target", "is_cpu", "optimize_collectives", "pipeline"]
+__all__ = ["host_target", "is_cpu", "optimize_options", "pipeline"]
 
 # What the cores of a CPU share: a collective between its workers begins within microseconds and
 # moves some 10 GB/s, so that laying tensors side by side pays up to as many bytes only, and work on
@@ -43,13 +45,13 @@ def host_target() -> tvm.target.Target:
     )
 
 
-def optimize_collectives() -> tvm.transform.Pass:
-    """:func:`distir_ext.transform.OptimizeCollectives` for workers that share a CPU."""
-    return transform.OptimizeCollectives(
-        enable=("sequence_parallel",),
-        combine_bytes=_COMBINE_BYTES,
-        sequence_bytes=_SEQUENCE_BYTES,
-    )
+def optimize_options() -> dict[str, Any]:
+    """The options of OptimizeCollectives for workers that share a CPU."""
+    return {
+        "enable": "sequence_parallel",
+        "combine_bytes": _COMBINE_BYTES,
+        "sequence_bytes": _SEQUENCE_BYTES,
+    }
 
 
 def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass:
@@ -64,13 +66,13 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         blas: Whether products are left to a BLAS library, where one is installed.
     """
     passes: list[tvm.transform.Pass] = [_keep_functions()]
-    if blas and _blas.LIBRARY is not None:
-        passes.append(transform.DispatchMatmul())
-    passes.append(_accumulation.widen_scans())
+    if blas and blas_library.LIBRARY is not None:
+        passes.append(native_pass("DispatchMatmul"))
+    passes.append(accumulation.widen_scans())
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
         relax.transform.LegalizeOps(
-            repeat_shared_heads(_accumulation.legalizations(legalizations()))
+            repeat_shared_heads(accumulation.legalizations(legalizations()))
         ),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
@@ -81,9 +83,9 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
-        transform.ShareResults(),
+        native_pass("ShareResults"),
         relax.transform.CallTIRRewrite(),
-        transform.PlaceOperands(),
+        native_pass("PlaceOperands"),
     ]
     passes += cpu_generic.finalize_passes(target)
     return tvm.transform.Sequential(passes, name="distir_cpu")

@@ -11,6 +11,11 @@ from distir_ext import _library  # loads the native library  # noqa: F401
 from distir_ext._spelling import did_you_mean
 
 
+def native_pass(name: str) -> tvm.transform.Pass:
+    """A pass of the native library that has no options, by its name."""
+    return tvm_ffi.get_global_func(f"distir.transform.{name}")()
+
+
 @dataclass(frozen=True)
 class Step:
     """A pass of the pipeline."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._sharded_array import ShardedArray
+from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._signature import FunctionSpec, ParamSpec, TensorSpec
 
 BatchDims = Mapping[str, int | None]

@@ -1,0 +1,96 @@
+"""Communication libraries: what a session and its workers do for each before it is used.
+
+The native library has their collectives by the same names (``src/runtime/communicator.h``,
+``RegisterBackend``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm_ffi
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A communication library.
+
+    Example:
+        >>> register_backend(Backend("mine"))
+        >>> unregister_backend("mine")
+    """
+
+    name: str
+    """The ``ccl`` of sessions, and the name in ``RegisterBackend``."""
+
+    prepare: Callable[[], None] = _nothing
+    """Runs in each process that has workers, before the native library makes them."""
+
+    check: Callable[[], None] = _nothing
+    """Runs in the controller before it starts processes on its host: an error that each of them
+    would find by itself, later, is raised at once."""
+
+    needs_tvm: bool = True
+    """Whether worker processes import all of TVM for it, instead of its runtime alone."""
+
+
+def _prepare_nccl() -> None:
+    from distir_ext import _nvidia  # which imports TVM
+
+    _nvidia.prepare_runtime()
+
+
+def _check_nccl() -> None:
+    _prepare_nccl()
+    tvm_ffi.get_global_func("distir.runtime.load_nccl")()
+
+
+_backends = {
+    each.name: each
+    for each in (
+        Backend("cpu", needs_tvm=False),
+        Backend("nccl", prepare=_prepare_nccl, check=_check_nccl),
+    )
+}
+
+
+def register_backend(backend: Backend) -> None:
+    """Makes a backend known to sessions of this process.
+
+    Worker processes need the same call: let a module make it, and name that module in
+    ``Session(imports=)``. A backend that needs no preparation works without.
+
+    Raises:
+        ValueError: There is a backend of this name.
+    """
+    if backend.name in _backends:
+        raise ValueError(f"there is a backend {backend.name!r} already")
+    _backends[backend.name] = backend
+
+
+def unregister_backend(name: str) -> None:
+    """Forgets a backend.
+
+    Raises:
+        ValueError: There is none of this name, or it is one of distir_ext.
+    """
+    if name in ("cpu", "nccl") or name not in _backends:
+        raise ValueError(f"{name!r} is no backend that was registered")
+    del _backends[name]
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of a name.
+
+    Raises:
+        ValueError: The native library has no collectives of this name.
+    """
+    known = [str(each) for each in tvm_ffi.get_global_func("distir.runtime.backends")()]
+    if name not in known:
+        raise ValueError(f"ccl={name!r} is not supported; this build has {known}")
+    return _backends.get(name) or Backend(name)
