@@ -35,6 +35,7 @@ LAYERS = (
     "optimize",
     "stages",
     "target",
+    "explain",
     "phases",
 )
 # Folders that may include less than everything above them.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import tvm
 import tvm_ffi
 from tvm import relax
 
 _NAMES_IN_A_MESSAGE = 20
+_STATED = "distir.stated"
+_SHARDINGS = "distir.shardings"
 
 
 @dataclass(frozen=True)
@@ -19,8 +24,9 @@ class Explanation:
     """The variable's name."""
 
     lines: tuple[str, ...]
-    """For each sharded dimension the chain of operators back to an annotation, then
-    redistributions of the variable with the two sides that disagreed."""
+    """What made it, where a pass did; for each sharded dimension the chain of operators back to an
+    annotation; what it is partial over; and redistributions that it takes part in, with the two
+    sides that disagreed, what each costs, and what to state to avoid it."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -29,45 +35,99 @@ class Explanation:
         return str(self)
 
 
-def explain(mod: tvm.IRModule, variable: str, func: str | None = None) -> Explanation:
-    """Explains the sharding of a variable of a propagated module.
+@overload
+def explain(
+    mod: tvm.IRModule, variable: str | relax.Var, func: str | None = None
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    mod: tvm.IRModule, variable: Sequence[str | relax.Var], func: str | None = None
+) -> list[Explanation]: ...
+
+
+def explain(
+    mod: tvm.IRModule,
+    variable: str | relax.Var | Sequence[str | relax.Var],
+    func: str | None = None,
+) -> Explanation | list[Explanation]:
+    """Explains the sharding of variables of a module.
 
     Args:
-        mod: What PropagateSharding returned (later passes make other functions).
-        variable: The name of a parameter or of a bound variable, as before propagation.
+        mod: A module after any of this package's passes: annotated, propagated, legalised,
+            optimised or lowered, also printed and parsed again. One that is only annotated is
+            propagated first.
+        variable: A parameter or bound variable: its name as the module prints it, or the
+            ``relax.Var``; or several of them.
         func: The function to look in; all functions by default.
 
     Returns:
-        The explanation. Mesh axes that were stated without names are called x, y, z, w.
+        The explanation, or a list of them. Costs are those of the module's cluster
+        (``transform.SetCluster``). Mesh axes that were stated without names are called x, y, z, w.
 
     Raises:
-        ValueError: There is no such function or variable, or the module does not come from
-            PropagateSharding.
+        ValueError: There is no such function or variable, or nothing in the module is sharded.
+        TypeError: ``variable`` is none of these.
     """
-    functions = {
-        gv.name_hint: function
+    several = isinstance(variable, Sequence) and not isinstance(variable, str)
+    wanted = list(variable) if isinstance(variable, Sequence) and several else [variable]
+    for each in wanted:
+        if not isinstance(each, str | relax.Var):
+            raise TypeError(f"explain takes names and variables, not a {type(each).__name__}")
+    if not _is_sharded(mod):
+        mod = tvm_ffi.get_global_func("distir.transform.PropagateSharding")()(mod)
+        if not _is_sharded(mod):
+            raise ValueError(
+                "nothing in the module is sharded; mark some tensors with distir_ext.annotate first"
+            )
+    names = [
+        gv.name_hint
         for gv, function in mod.functions.items()
-        if isinstance(function, relax.Function) and func in (None, gv.name_hint)
-    }
-    if not functions:
-        names = ", ".join(sorted(gv.name_hint for gv in mod.functions))
-        raise ValueError(f"the module has no Relax function {func!r}; it has: {names}")
-    native = tvm_ffi.get_global_func("distir.propagation.Explain")
-    found = [native(function, variable) for _, function in sorted(functions.items())]
-    if all(lines is None for lines in found):
-        raise ValueError(
-            "nothing is known about this module's shardings: explain reads what PropagateSharding "
-            "returned in this process, not the result of later passes or of parsing"
-        )
-    lines = tuple(str(line) for lines in found if lines is not None for line in lines)
+        if isinstance(function, relax.Function)
+    ]
+    if func is not None and func not in names:
+        listed = ", ".join(sorted(names))
+        raise ValueError(f"the module has no Relax function {func!r}; it has: {listed}")
+    names = sorted(names) if func is None else [func]
+    variables, lines_of = tvm_ffi.get_global_func("distir.explain.Program")(mod)
+    found = [_explanation(each, names, variables, lines_of) for each in wanted]
+    return found if several else found[0]
+
+
+def _explanation(which: Any, functions: list[str], variables: Any, lines_of: Any) -> Explanation:
+    name = which if isinstance(which, str) else str(which.name)
+    lines = [str(line) for function in functions for line in lines_of(function, which)]
+    if not lines and not isinstance(which, str):  # a variable of the module before some pass
+        lines = [str(line) for function in functions for line in lines_of(function, name)]
     if not lines:
-        known = tvm_ffi.get_global_func("distir.propagation.Variables")
-        variables = dict.fromkeys(str(v) for f in functions.values() for v in known(f) or ())
+        known = dict.fromkeys(str(v) for function in functions for v in variables(function))
+        near = difflib.get_close_matches(name, known, n=3)
+        advice = f" (near: {', '.join(near)})" if near else ""
         raise ValueError(
-            f"no variable {variable!r} in {', '.join(sorted(functions))}; "
-            f"there are: {_shortened(list(variables))}"
+            f"no variable {name!r} in {', '.join(functions)}{advice}; "
+            f"there are: {_shortened(list(known))}"
         )
-    return Explanation(variable, lines)
+    return Explanation(name, tuple(lines))
+
+
+def _is_sharded(mod: tvm.IRModule) -> bool:
+    """Whether PropagateSharding or a user's types have said how tensors are sharded."""
+    for function in mod.functions.values():
+        if not isinstance(function, relax.Function):
+            continue
+        attrs = function.attrs
+        if attrs is not None and (_STATED in attrs or _SHARDINGS in attrs):
+            return True
+        if any(_has_dtensor(param.ty) for param in function.params):
+            return True
+    return False
+
+
+def _has_dtensor(type_: Any) -> bool:
+    if isinstance(type_, relax.TupleType):
+        return any(_has_dtensor(field) for field in type_.fields)
+    return isinstance(type_, relax.distributed.DTensorType)
 
 
 def _shortened(names: list[str]) -> str:

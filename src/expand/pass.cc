@@ -105,6 +105,7 @@ class Expander : public ir::FunctionRewriter {
     const rules::InferredCall& inferred = found->inferred;
     any_ = true;
     ir::Count(ir::CalleeName(call));
+    CreditCall(var, call);
     Writer writer(&meshes_, inferred.device_mesh,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
     ffi::Array<ir::Expr> args =
@@ -113,6 +114,11 @@ class Expander : public ir::FunctionRewriter {
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
     ir::Expr result = found->decomposition({placed, found->rule, inferred.sharding}, &writer);
     BindAs(var, result, inferred, &writer);
+  }
+
+  /*! \brief What is written from here on computes a call. */
+  void CreditCall(const ir::Var& var, const ir::Call& call) {
+    Credit("ExpandSharded " + ir::CalleeName(call) + " " + static_cast<std::string>(var.name()));
   }
 
   bool Takes(const ir::Call& call, const Found& found) const {
@@ -128,6 +134,7 @@ class Expander : public ir::FunctionRewriter {
   void Create(const ir::Var& var, const Creation& creation, const ir::DTensorType& type) {
     any_ = true;
     ir::Count(ir::CalleeName(creation.call));
+    CreditCall(var, creation.call);
     Writer writer(&meshes_, creation.view,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
     const ir::Call& whole = creation.call;

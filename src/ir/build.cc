@@ -209,6 +209,9 @@ IRModule MakeModule(const FunctionMap& functions, const Node& attrs,
   return kModule(functions, attrs, global_infos).cast<IRModule>();
 }
 
+void SetName(const Var& var, const ffi::String& name) {
+  const_cast<ffi::String&>(var.name()) = name;  // the field itself
+}
 void SetType(const Expr& expr, const Type& ty) { kUpdateType(expr, ty); }
 
 bool StructurallyEqual(const ffi::ObjectRef& a, const ffi::ObjectRef& b) {

@@ -67,6 +67,8 @@ Node WithField(const Node& attrs, const char* field, const ffi::Any& value);
 IRModule MakeModule(const FunctionMap& functions, const Node& attrs,
                     const GlobalInfoMap& global_infos);
 
+/*! \brief Gives another name to a variable that nobody but its maker has seen. */
+void SetName(const Var& var, const ffi::String& name);
 /*! \brief Sets the type of an expression that has none yet. */
 void SetType(const Expr& expr, const Type& ty);
 bool StructurallyEqual(const ffi::ObjectRef& a, const ffi::ObjectRef& b);

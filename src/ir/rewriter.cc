@@ -1,5 +1,7 @@
 #include "ir/rewriter.h"
 
+#include <algorithm>
+
 #include "ir/build.h"
 
 namespace distir {
@@ -26,6 +28,7 @@ void BlockWriter::End() {
 }
 
 Function FunctionRewriter::RewriteFunction(const Function& function) {
+  names_ = Names(function);
   ffi::Array<Var> params;
   for (const Var& param : function.params()) {
     Var fresh = RewriteParam(param);
@@ -33,8 +36,14 @@ Function FunctionRewriter::RewriteFunction(const Function& function) {
     if (fresh.defined()) params.push_back(fresh);
   }
   SeqExpr body = RewriteSeq(function.body(), Var());
-  return MakeFunction(params, body, body.ty(), RewritePurity(function.is_pure()),
-                      RewriteAttrs(function.attrs()));
+  Node attrs = RewriteAttrs(function.attrs());
+  if (!made_.empty()) {
+    using Made = ffi::Map<ffi::String, ffi::Array<ffi::String>>;
+    Made made = GetAttr(attrs, kMadeAttr).try_cast<Made>().value_or(Made());
+    for (const auto& [cause, names] : made_) made.Set(cause, names);
+    attrs = WithAttr(attrs, kMadeAttr, made);
+  }
+  return MakeFunction(params, body, body.ty(), RewritePurity(function.is_pure()), attrs);
 }
 
 SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
@@ -47,15 +56,21 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
     writer.Begin(is_dataflow);
     if (is_dataflow) EnterScope();
     for (const Binding& binding : block.bindings()) {
+      cause_.clear();
+      emitted_.clear();
       if (auto cast = MatchCast::Cast(binding); cast.defined()) {
         RewriteMatchCast(binding.var(), cast);
       } else {
         RewriteVarBinding(binding.var(), VarBinding::Cast(binding).value());
       }
+      if (cause_.empty()) continue;
+      for (const Var& made : emitted_) made_[cause_].push_back(made.name());
     }
     if (is_dataflow) LeaveScope();
     writer.End();
   }
+  cause_.clear();
+  emitted_.clear();
   Expr value = RewriteSeqValue(seq.body(), branch_of);
   LeaveScope();
   writer.End();
@@ -119,7 +134,7 @@ ffi::Array<Expr> FunctionRewriter::RewriteAll(const ffi::Array<Expr>& exprs) {
 }
 
 Var FunctionRewriter::FreshVar(const Var& var, const Type& type) {
-  return MakeVar(var.name(), type, KeepsDataflow() && DataflowVar::Is(var));
+  return MakeVar(NameFor(var), type, KeepsDataflow() && DataflowVar::Is(var));
 }
 
 Var FunctionRewriter::Bind(const Var& var, const Expr& value, const Type& type) {
@@ -129,9 +144,10 @@ Var FunctionRewriter::Bind(const Var& var, const Expr& value, const Type& type) 
   return fresh;
 }
 
-Var FunctionRewriter::Emit(const ffi::String& name, const Expr& value) {
-  Var var = MakeVar(name, value.ty(), writer_->is_dataflow());
+Var FunctionRewriter::Emit(const ffi::String& like, const Expr& value) {
+  Var var = MakeVar(names_.Fresh(like), value.ty(), writer_->is_dataflow());
   writer_->Add(MakeBinding(var, value));
+  emitted_.push_back(var);
   return var;
 }
 
@@ -139,6 +155,13 @@ void FunctionRewriter::Alias(const Var& var, const Expr& value) {
   // A variable of a dataflow block must not be seen behind the block.
   bool leaves_block = !DataflowVar::Is(var) && writer_->is_dataflow();
   if (Var::Is(value) && !leaves_block) {
+    // What was made in place of the variable has its name from now on.
+    auto made = std::find_if(emitted_.begin(), emitted_.end(),
+                             [&value](const Var& each) { return each.same_as(value); });
+    if (made != emitted_.end()) {
+      SetName(*made, NameFor(var));
+      emitted_.erase(made);
+    }
     Replace(var, value);
   } else {
     Bind(var, value);

@@ -3,7 +3,8 @@
  * \brief Base of passes that rewrite functions binding by binding.
  *
  * A pass overrides what it changes; everything else is carried over with variables replaced.
- * Variables keep their names, blocks keep their kinds. Input and output are in A-normal form, and
+ * Variables keep their names, further ones get names of their own (ir/names.h), blocks keep their
+ * kinds. Input and output are in A-normal form, and
  * every expression that a pass makes is typed by it.
  *
  *     class DropRelu : public ir::FunctionRewriter {
@@ -18,9 +19,13 @@
 #define DISTIR_IR_REWRITER_H_
 
 #include <functional>
+#include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "ir/names.h"
 #include "ir/node.h"
 
 namespace distir {
@@ -46,6 +51,12 @@ class BlockWriter {
   size_t num_bindings_ = 0;
   bool is_dataflow_ = false;
 };
+
+/*!
+ * \brief The function attribute that says which variables a pass made in computing another, and of
+ * which operator: {"ExpandSharded relax.nn.softmax lv3": ["lv3_1", "lv3_2"]}. Read by `explain`.
+ */
+constexpr const char* kMadeAttr = "distir.made";
 
 class FunctionRewriter {
  public:
@@ -80,14 +91,22 @@ class FunctionRewriter {
   // ---- what a pass uses
 
   ffi::Array<Expr> RewriteAll(const ffi::Array<Expr>& exprs);
+  /*! \brief The name of a variable that stands for one of the function. */
+  virtual ffi::String NameFor(const Var& var) { return var.name(); }
+  /*! \brief A name that no variable of the function has. */
+  ffi::String FreshName(const ffi::String& like) { return names_.Fresh(like); }
   /*! \brief Binds a fresh variable of the same name and kind and lets `var` stand for it. */
   Var Bind(const Var& var, const Expr& value, const Type& type);
   Var Bind(const Var& var, const Expr& value) { return Bind(var, value, value.ty()); }
-  /*! \brief Binds a further variable, visible in the current block. */
-  Var Emit(const ffi::String& name, const Expr& value);
+  /*! \brief Binds a further variable, visible in the current block; its name is made from `like`.
+   */
+  Var Emit(const ffi::String& like, const Expr& value);
   /*! \brief Lets `var` stand for `value`, without a binding where scoping allows. */
   void Alias(const Var& var, const Expr& value);
   void Replace(const Var& var, const Expr& value) { vars_[var.get()] = value; }
+  /*! \brief Until the next binding, the function attribute kMadeAttr names what Emit binds, under
+   * `cause`. */
+  void Credit(std::string cause) { cause_ = std::move(cause); }
   /*! \brief The sequence; a dataflow block's emitted variables end with it. */
   SeqExpr RewriteSeq(const SeqExpr& seq, const Var& branch_of);
   BlockWriter& writer() { return *writer_; }
@@ -96,6 +115,10 @@ class FunctionRewriter {
   Var FreshVar(const Var& var, const Type& type);
 
   std::unordered_map<const ffi::Object*, Expr> vars_;
+  Names names_;  // of the function
+  std::string cause_;
+  std::vector<Var> emitted_;                             // in rewriting the current binding
+  std::map<std::string, ffi::Array<ffi::String>> made_;  // names by cause
   BlockWriter* writer_ = nullptr;
 };
 

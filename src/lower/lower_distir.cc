@@ -13,6 +13,7 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "lower/device_classes.h"
+#include "lower/local_shardings.h"
 #include "lower/passes.h"
 #include "lower/round_programs.h"
 #include "lower/rounds.h"
@@ -78,15 +79,18 @@ class ModuleLowering {
       signature.Add(gv.name(), function, versions);
     }
     const std::vector<int64_t> all_ids(device_ids.begin(), device_ids.end());
+    ffi::Array<ffi::String> apart;
     for (const auto& [gv, base] : ir::OrderedFunctions(mod_)) {
       // Every device computes all of a public function that takes no part.
       auto function = ir::Function::Cast(base);
-      if (function.defined() && index_.count(gv.get()) == 0 && IsPublic(function))
-        signature.AddReplicated(gv.name(), function, all_ids);
+      if (!function.defined() || index_.count(gv.get()) > 0) continue;
+      apart.push_back(gv.name());
+      if (IsPublic(function)) signature.AddReplicated(gv.name(), function, all_ids);
     }
     ffi::Any text = ffi::String(signature.Write(all_ids));
-    return ir::MakeModule(functions_, ir::WithAttr(mod_.attrs(), kSignatureAttr, text),
-                          mod_.global_infos());
+    ir::Node attrs = ir::WithAttr(mod_.attrs(), kSignatureAttr, text);
+    if (!apart.empty()) attrs = ir::WithAttr(attrs, kApartAttr, apart);
+    return ir::MakeModule(functions_, attrs, mod_.global_infos());
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "ir/renew.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "lower/local_shardings.h"
 
 namespace distir {
 namespace lower {
@@ -230,8 +231,10 @@ class Cutter {
     }
     ir::Node attrs = function_.attrs();
     if (num_input.has_value()) attrs = ir::WithAttr(attrs, "num_input", inputs);
-    program.function = ir::RenewVars(ir::MakeFunction(
-        params, Body(part, value), IsLast(i) ? function_.ret_ty() : value.ty(), false, attrs));
+    const ir::SeqExpr body = Body(part, value);
+    program.function =
+        ir::RenewVars(ir::MakeFunction(params, body, IsLast(i) ? function_.ret_ty() : value.ty(),
+                                       false, WithShardingsOf(attrs, params, body)));
     return program;
   }
 

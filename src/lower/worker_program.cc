@@ -15,6 +15,7 @@
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/combined_collective.h"
+#include "lower/local_shardings.h"
 #include "op/collective.h"
 #include "op/fused_norm.h"
 #include "op/kv_cache.h"
@@ -75,7 +76,8 @@ class WorkerProgram : public ir::FunctionRewriter {
       : part_(std::move(part)),
         name_(name),
         context_(context),
-        types_(part_.function, name, context.meshes, PresenceIn(context)) {}
+        types_(part_.function, name, context.meshes, PresenceIn(context)),
+        shardings_(context.meshes) {}
 
   WorkerFunction Run() {
     WorkerFunction worker{RewriteFunction(part_.function), {}, {}, {}, {}};
@@ -160,14 +162,17 @@ class WorkerProgram : public ir::FunctionRewriter {
       absent_.insert(param.get());
       return ir::Var();
     }
-    return ir::MakeVar(param.name(), LocalPart(param.ty()), false);
+    ir::Var local = ir::MakeVar(param.name(), LocalPart(param.ty()), false);
+    shardings_.Add(local, param.ty());
+    return local;
   }
 
   // A send has an effect, which dataflow blocks must not have.
   bool KeepsDataflow() const override { return HasOneClass(); }
   bool RewritePurity(bool is_pure) override { return is_pure && HasOneClass(); }
 
-  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+  ir::Node RewriteAttrs(const ir::Node& given) override {
+    const ir::Node attrs = ir::WithAttr(given, kShardingsAttr, shardings_.Attr());
     auto num_input = ir::GetAttr(attrs, kNumInput).as<int64_t>();
     if (HasOneClass() || !num_input.has_value()) return attrs;
     int64_t present = 0;
@@ -228,6 +233,13 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     InRound(var, [&] { LowerBinding(var, value); });
+    NoteSharding(var);
+  }
+
+  /*! \brief Notes how the variable that stands for one is sharded, if it has the same tensors. */
+  void NoteSharding(const ir::Var& var) {
+    if (absent_.count(var.get()) > 0 || (!HasOneClass() && ir::TupleType::Is(var.ty()))) return;
+    if (auto local = ir::Var::Cast(Rewrite(var)); local.defined()) shardings_.Add(local, var.ty());
   }
 
   /*! \brief Notes the round of what `write` adds for a binding of the body. */
@@ -268,6 +280,7 @@ class WorkerProgram : public ir::FunctionRewriter {
       absent_.insert(var.get());
     } else {
       InRound(var, [&] { FunctionRewriter::RewriteMatchCast(var, cast); });
+      NoteSharding(var);
     }
   }
 
@@ -429,6 +442,8 @@ class WorkerProgram : public ir::FunctionRewriter {
   }
 
   void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    Credit(std::string("LowerDistIR ") + mesh::CollectiveName(kind) + " " +
+           static_cast<std::string>(var.name()));
     auto source_ty = ir::TupleType::Cast(call.args()[0].ty());
     auto target_ty = ir::TupleType::Cast(call.ty());
     ir::Expr tuple = Rewrite(call.args()[0]);
@@ -485,6 +500,7 @@ class WorkerProgram : public ir::FunctionRewriter {
   const std::string& name_;
   const WorkerContext& context_;
   LocalTypes types_;
+  LocalShardings shardings_;
   std::unordered_set<const ffi::Object*> absent_;
   int round_ = 0;            // of the binding of the body that is being written
   std::vector<int> rounds_;  // of those written

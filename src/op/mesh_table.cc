@@ -42,6 +42,15 @@ std::vector<int> PlacementDims(const ir::Placement& placement) {
   return dims;
 }
 
+std::string PlacementText(const ir::Placement& placement) {
+  std::string text;
+  for (int dim : PlacementDims(placement)) {
+    text += text.empty() ? "" : ", ";
+    text += dim < 0 ? "R" : "S[" + std::to_string(dim) + "]";
+  }
+  return text;
+}
+
 bool HasDTensor(const ir::Type& type) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     for (const ir::Type& field : tuple.fields()) {
@@ -135,6 +144,11 @@ std::string MeshTable::Text(const ir::DTensorType& type) {
 std::string MeshTable::TextAmongMeshes(const ir::DTensorType& type) {
   const std::string text = Text(type);
   return num_roots() > 1 ? text + " on " + MeshText(type.device_mesh()) : text;
+}
+
+std::string MeshTable::TextAmongMeshes(int root, const mesh::Sharding& sharding) const {
+  const std::string text = Text(root, sharding);
+  return num_roots() > 1 ? text + " on " + mesh::ToString(roots_[root]) : text;
 }
 
 std::string MeshTable::MeshText(const ir::DeviceMesh& device_mesh) {

@@ -20,6 +20,7 @@
 #define DISTIR_OP_MESH_TABLE_H_
 
 #include <map>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -40,6 +41,8 @@ using AxisNames = ffi::Array<ffi::String>;
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh);
 /*! \brief The sharded tensor dimension per mesh axis, -1 for a replica. */
 std::vector<int> PlacementDims(const ir::Placement& placement);
+/*! \brief A placement as TVMScript writes it: "S[0], R". */
+std::string PlacementText(const ir::Placement& placement);
 
 /*! \brief Whether a type has a DTensor in it. */
 bool HasDTensor(const ir::Type& type);
@@ -78,6 +81,7 @@ class MeshTable {
   std::string Text(const ir::DTensorType& type);
   /*! \brief The same, and on which mesh, if the module has several. */
   std::string TextAmongMeshes(const ir::DTensorType& type);
+  std::string TextAmongMeshes(int root, const mesh::Sharding& sharding) const;
   /*! \brief A mesh with the names that Text uses for it: "(dp=2, tp=4) of devices 0..7". */
   std::string MeshText(const ir::DeviceMesh& device_mesh);
   std::string AxisName(const ir::DeviceMesh& device_mesh, int axis);

@@ -92,7 +92,8 @@ bool IsBarrier(const Line& line) {
                      [](const ir::Expr& arg) { return ir::Var::Is(arg) && HasObject(arg.ty()); });
 }
 
-Listing::Listing(const ir::Function& function) : function_(function), params_(function.params()) {
+Listing::Listing(const ir::Function& function)
+    : function_(function), names_(function), params_(function.params()) {
   body_ = Read(function.body(), nullptr);
 }
 
@@ -239,9 +240,9 @@ void Listing::SetValue(Line* line, const ir::Expr& value) {
 }
 
 ir::Var Listing::Insert(Block* block, Body* body, std::list<std::unique_ptr<Line>>::iterator before,
-                        const std::string& name, const ir::Expr& value) {
+                        const std::string& like, const ir::Expr& value) {
   auto line = std::make_unique<Line>();
-  line->var = ir::MakeVar(name, value.ty(), block->is_dataflow);
+  line->var = ir::MakeVar(names_.Fresh(like), value.ty(), block->is_dataflow);
   line->value = value;
   line->block = block;
   line->body = body;
@@ -253,12 +254,12 @@ ir::Var Listing::Insert(Block* block, Body* body, std::list<std::unique_ptr<Line
   return raw->var;
 }
 
-ir::Var Listing::InsertBefore(Line* at, const std::string& name, const ir::Expr& value) {
-  return Insert(at->block, at->body, at->place, name, value);
+ir::Var Listing::InsertBefore(Line* at, const std::string& like, const ir::Expr& value) {
+  return Insert(at->block, at->body, at->place, like, value);
 }
 
-ir::Var Listing::InsertAfter(Line* at, const std::string& name, const ir::Expr& value) {
-  return Insert(at->block, at->body, std::next(at->place), name, value);
+ir::Var Listing::InsertAfter(Line* at, const std::string& like, const ir::Expr& value) {
+  return Insert(at->block, at->body, std::next(at->place), like, value);
 }
 
 void Listing::ReplaceUses(const ir::Var& var, const ir::Expr& by) {

@@ -25,6 +25,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ir/names.h"
 #include "ir/node.h"
 
 namespace distir {
@@ -85,10 +86,10 @@ class Listing {
 
   /*! \brief Gives a line another value of the same type. */
   void SetValue(Line* line, const ir::Expr& value);
-  /*! \brief Binds a new variable in front of a line of a block. */
-  ir::Var InsertBefore(Line* at, const std::string& name, const ir::Expr& value);
+  /*! \brief Binds a new variable in front of a line of a block; its name is made from `like`. */
+  ir::Var InsertBefore(Line* at, const std::string& like, const ir::Expr& value);
   /*! \brief Binds a new variable behind a line of a block. */
-  ir::Var InsertAfter(Line* at, const std::string& name, const ir::Expr& value);
+  ir::Var InsertAfter(Line* at, const std::string& like, const ir::Expr& value);
   /*! \brief Lets `value`, of the same type and visible there, stand for the line's variable. */
   void Alias(Line* line, const ir::Expr& value);
   /*! \brief Removes a pure line whose variable nothing uses, and then what only it used. Removed
@@ -108,9 +109,10 @@ class Listing {
   void MarkChanged(Body* body);
   void Collect(Body* body, std::vector<Line*>* lines);
   ir::Var Insert(Block* block, Body* body, std::list<std::unique_ptr<Line>>::iterator before,
-                 const std::string& name, const ir::Expr& value);
+                 const std::string& like, const ir::Expr& value);
 
   ir::Function function_;
+  ir::Names names_;
   ffi::Array<ir::Var> params_;
   std::unique_ptr<Body> body_;
   std::unordered_map<const ffi::Object*, Line*> definitions_;

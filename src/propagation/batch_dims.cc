@@ -222,10 +222,13 @@ class Writer : public ir::FunctionRewriter {
       attrs = ir::WithField(attrs, "axis", axis + static_cast<int64_t>(batch.size()) - 1);
     }
     ir::Type separate = ir::MakeTensorType(WithBatch(batch, KnownShape(var)), type);
-    std::string name = std::string(var.name()) + (is_needed ? "_batches" : "");
-    separate_[var.get()] =
-        Emit(name, ir::MakeCall(separate, call.op(), args, attrs, call.ty_args(), call.span()));
-    if (is_needed) Bind(var, Reshape(separate_[var.get()], KnownShape(var), type));
+    ir::Call product = ir::MakeCall(separate, call.op(), args, attrs, call.ty_args(), call.span());
+    if (is_needed) {
+      separate_[var.get()] = Emit(std::string(var.name()) + "_batches", product);
+      Bind(var, Reshape(separate_[var.get()], KnownShape(var), type));
+    } else {
+      separate_[var.get()] = Bind(var, product);
+    }
   }
 
  private:

@@ -2,7 +2,10 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <optional>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "ir/build.h"
@@ -86,14 +89,31 @@ class InstanceEmitter : public PlacementRewriter {
 
   // ---- functions and sequences
 
+  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+    const ffi::Any known = ir::GetAttr(attrs, kStatedAttr);
+    ffi::Array<ffi::String> names =
+        known.try_cast<ffi::Array<ffi::String>>().value_or(ffi::Array<ffi::String>());
+    std::set<std::string> listed(names.begin(), names.end());
+    for (const ir::Var& var : stated_) {
+      auto now = ir::Var::Cast(Rewrite(var));
+      if (now.defined() && listed.insert(now.name()).second) names.push_back(now.name());
+    }
+    return names.empty() ? attrs : ir::WithAttr(attrs, kStatedAttr, names);
+  }
+
+  /*! \brief From here on, variables have different names (ir/names.h). */
+  ffi::String NameFor(const ir::Var& var) override {
+    const ffi::String& name = var.name();
+    return names_.insert({name.data(), name.size()}).second ? name : FreshName(name);
+  }
+
   ir::Var RewriteParam(const ir::Var& param) override {
+    NoteStated(param);
     ir::Type type = SolvedType(param.ty(), graph_.var_slots.at(param.get()));
     return type.same_as(param.ty()) ? param : ir::MakeVar(param.name(), type, false);
   }
 
   ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
-    BeginWriting(branch_of.defined() ? branch_of.name()
-                                     : ffi::String("the result of " + graph_.name));
     ir::Type global_ty = rules::StripDistribution(value.ty());
     if (branch_of.defined()) return Placed(value, SolvedType(global_ty, SlotsOf(branch_of)), true);
     if (exact_ret_ty_.defined()) return Placed(value, exact_ret_ty_, true);
@@ -109,8 +129,13 @@ class InstanceEmitter : public PlacementRewriter {
 
   // ---- bindings
 
+  /*! \brief What has a DTensor type is stated, unless an earlier run has given it that type. */
+  void NoteStated(const ir::Var& var) {
+    if (emitter_.is_first_ && op::HasDTensor(var.ty())) stated_.push_back(var);
+  }
+
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    BeginWriting(var.name());
+    NoteStated(var);
     if (auto call = ir::Call::Cast(value); call.defined()) {
       EmitCall(var, call);
     } else if (ir::Constant::Is(value) && ir::TensorType::Is(value.ty())) {
@@ -134,8 +159,9 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   void EmitCall(const ir::Var& var, const ir::Call& call) {
-    if (ir::IsOp(call.op(), "relax.dist.annotate_sharding") ||
-        ir::IsOp(call.op(), "relax.dist.redistribute")) {
+    const bool is_annotation = ir::IsOp(call.op(), "relax.dist.annotate_sharding");
+    if (is_annotation || ir::IsOp(call.op(), "relax.dist.redistribute")) {
+      if (is_annotation) stated_.push_back(var);
       const ir::Expr& tensor = call.args()[0];
       ir::Type wanted = SolvedType(rules::StripDistribution(var.ty()), SlotsOf(var));
       return BindPlaced(var, ir::Constant::Is(tensor) ? tensor : Rewrite(tensor), wanted);
@@ -327,12 +353,13 @@ class InstanceEmitter : public PlacementRewriter {
   const Instance& instance_;
   const FunctionGraph& graph_;
   ir::Type exact_ret_ty_;
+  std::vector<ir::Var> stated_;                 // of the given function
+  std::unordered_set<std::string_view> names_;  // of its variables, as far as it is written
   /*! \brief How a cache holds what was appended, by its variable. */
   std::unordered_map<const ffi::Object*, ir::DTensorType> cache_types_;
 };
 
-void Emitter::EmitRoot(const Program& program, std::vector<Step> steps, const std::string& name) {
-  record_ = MakeRecord(program, std::move(steps), meshes_);
+void Emitter::EmitRoot(const Program& program, const std::string& name) {
   Specialize(program, 0, &name);
 }
 
@@ -379,7 +406,6 @@ Emitter::Specialization Emitter::Specialize(const Program& program, int index,
   if (!instance.is_recursive) ir::SetType(gv, function.ty());
   Specialization result{gv, function.ret_ty()};
   specializations_[key] = result;
-  Remember(function, record_, instance, emitter.TakeDisagreements());
   functions_.push_back({gv, function});
   return result;
 }

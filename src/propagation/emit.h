@@ -18,10 +18,16 @@
 #include <vector>
 
 #include "propagation/instances.h"
-#include "propagation/provenance.h"
 
 namespace distir {
 namespace propagation {
+
+/*!
+ * \brief The function attribute that names the variables whose shardings were stated, by an
+ * annotation or a type: ["x", "up"]. What else is sharded follows from these, which `explain`
+ * finds out when it is asked.
+ */
+constexpr const char* kStatedAttr = "distir.stated";
 
 struct EmittedFunction {
   ir::GlobalVar name;
@@ -30,13 +36,20 @@ struct EmittedFunction {
 
 class Emitter {
  public:
-  /*! \param unique_name A fresh function name made from a wanted one. */
-  Emitter(op::MeshTable* meshes, const cost::Cluster* cluster,
+  /*!
+   * \param is_first Whether no earlier run has given types to the module, so that those which are
+   * there were stated.
+   * \param unique_name A fresh function name made from a wanted one.
+   */
+  Emitter(op::MeshTable* meshes, const cost::Cluster* cluster, bool is_first,
           std::function<std::string(const std::string&)> unique_name)
-      : meshes_(*meshes), cluster_(*cluster), unique_name_(std::move(unique_name)) {}
+      : meshes_(*meshes),
+        cluster_(*cluster),
+        is_first_(is_first),
+        unique_name_(std::move(unique_name)) {}
 
   /*! \brief Writes instance 0 of the program under `name`, and the callees it reaches. */
-  void EmitRoot(const Program& program, std::vector<Step> steps, const std::string& name);
+  void EmitRoot(const Program& program, const std::string& name);
 
   /*! \brief Says that the module keeps a function as it is, so that copies must not share its
    * variables. */
@@ -55,7 +68,7 @@ class Emitter {
 
   op::MeshTable& meshes_;
   const cost::Cluster& cluster_;
-  std::shared_ptr<const ProgramRecord> record_;  // of the program being written
+  const bool is_first_;
   std::function<std::string(const std::string&)> unique_name_;
   std::map<std::vector<int64_t>, Specialization> specializations_;
   std::set<const ffi::Object*> copied_;  // functions of the module that it has a version of

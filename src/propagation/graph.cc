@@ -23,11 +23,12 @@ namespace {
 class GraphBuilder {
  public:
   GraphBuilder(FunctionGraph* graph, op::MeshTable* meshes, rules::KernelTable* kernels,
-               const std::function<bool(const ir::GlobalVar&)>& is_relax_function)
+               const std::function<bool(const ir::GlobalVar&)>& is_relax_function, bool warns)
       : graph_(*graph),
         meshes_(*meshes),
         kernels_(*kernels),
-        is_relax_function_(is_relax_function) {}
+        is_relax_function_(is_relax_function),
+        warns_(warns) {}
 
   void Run() {
     for (const ir::Var& param : graph_.function.params()) {
@@ -137,7 +138,7 @@ class GraphBuilder {
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = op::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
-    view.function = &graph_.name;
+    if (warns_) view.function = &graph_.name;
     Node node;
     node.rule = graph_.rules.Add(rules::RuleOf(view));
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
@@ -360,17 +361,19 @@ class GraphBuilder {
   /*! \brief The slot of a cache's last state, by the cache's variable. */
   std::unordered_map<const ffi::Object*, int> last_in_cache_;
   const std::function<bool(const ir::GlobalVar&)>& is_relax_function_;
+  const bool warns_;
 };
 
 }  // namespace
 
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
                          op::MeshTable* meshes, rules::KernelTable* kernels,
-                         const std::function<bool(const ir::GlobalVar&)>& is_relax_function) {
+                         const std::function<bool(const ir::GlobalVar&)>& is_relax_function,
+                         bool warns) {
   FunctionGraph graph;
   graph.function = function;
   graph.name = name;
-  GraphBuilder(&graph, meshes, kernels, is_relax_function).Run();
+  GraphBuilder(&graph, meshes, kernels, is_relax_function, warns).Run();
   return graph;
 }
 

@@ -82,11 +82,13 @@ struct FunctionGraph {
 /*!
  * \param kernels The kernels of the module.
  * \param is_relax_function Whether a global variable names a Relax function of the module.
+ * \param warns Whether the user is told what has no rule.
  * \throws ValueError naming what propagation cannot look into (a local closure).
  */
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
                          op::MeshTable* meshes, rules::KernelTable* kernels,
-                         const std::function<bool(const ir::GlobalVar&)>& is_relax_function);
+                         const std::function<bool(const ir::GlobalVar&)>& is_relax_function,
+                         bool warns = true);
 
 }  // namespace propagation
 }  // namespace distir

@@ -85,15 +85,6 @@ using GraphOf = std::function<const FunctionGraph&(const ir::GlobalVar&)>;
 /*! \brief Unfolds the program that starts at `root`; the root is instance 0. */
 Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
 
-/*! \brief Why a dimension of a slot got its axes. */
-struct Step {
-  int slot;
-  int dim;
-  mesh::AxisList axes;  // of the dimension after the step
-  int from_slot;        // -1: stated
-  int link;             // -1: stated
-};
-
 /*!
  * \brief Assigns every slot a mesh and a sharding. Deterministic, and linear in the program for a
  * given mesh:
@@ -114,8 +105,7 @@ struct Step {
  * Stated slots never change. A dimension takes only axes that its tensor does not use elsewhere,
  * and that divide it, unless the call can be padded along it (rules/tails.h).
  */
-void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster,
-           std::vector<Step>* steps);
+void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster);
 
 }  // namespace propagation
 }  // namespace distir

@@ -202,15 +202,13 @@ class Propagation {
       functions.Set(gv, base);
       names_.insert(gv.name());
     }
-    Emitter emitter(&meshes_, &cluster_,
+    Emitter emitter(&meshes_, &cluster_, IsFirst(),
                     [this](const std::string& name) { return UniqueName(name); });
     for (const auto& [gv, base] : functions) {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
     }
     for (const ir::GlobalVar& root : roots) {
-      std::vector<Step> steps;
-      Program program = SolvedProgram(root, &steps);
-      emitter.EmitRoot(program, std::move(steps), root.name());
+      emitter.EmitRoot(SolvedProgram(root), root.name());
     }
     ir::Count("functions", static_cast<int64_t>(emitter.functions().size()));
     for (const EmittedFunction& emitted : emitter.functions())
@@ -219,8 +217,7 @@ class Propagation {
   }
 
   VarShardings ShardingsOf(const ir::GlobalVar& function, const mesh::Mesh& view) {
-    std::vector<Step> steps;
-    const Program program = SolvedProgram(function, &steps);
+    const Program program = SolvedProgram(function);
     const Instance& instance = program.instances[0];
     VarShardings shardings;
     for (const auto& [var, slots] : instance.graph->var_slots) {
@@ -234,12 +231,20 @@ class Propagation {
   }
 
  private:
-  Program SolvedProgram(const ir::GlobalVar& root, std::vector<Step>* steps) {
+  Program SolvedProgram(const ir::GlobalVar& root) {
     Program program =
         Unfold(GraphOf(root),
                [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
-    Solve(&program, meshes_, cluster_, steps);
+    Solve(&program, meshes_, cluster_);
     return program;
+  }
+
+  bool IsFirst() const {
+    const auto& functions = mod_.functions();
+    return std::none_of(functions.begin(), functions.end(), [](const auto& entry) {
+      return ir::Function::Is(entry.second) &&
+             ir::GetAttr(entry.second.attrs(), kStatedAttr) != nullptr;
+    });
   }
 
   const FunctionGraph& GraphOf(const ir::GlobalVar& gv) {

@@ -121,14 +121,12 @@ void PlacementRewriter::BindPlaced(const ir::Var& var, const ir::Expr& value,
                 !FindRedistributed(value, target).defined();
   if (!is_new) return Alias(var, PlacedValue(value, wanted, false));
   ir::Var fresh = Bind(var, op::MakeRedistribute(value, target), target);
-  Note(ir::Var::Cast(value), value.ty(), target);
   KeepRedistributed(value, target, fresh);
 }
 
 void PlacementRewriter::BindRedistributed(const ir::Var& var, const ir::Expr& value,
                                           const ir::DTensorType& wanted) {
   Bind(var, op::MakeRedistribute(value, wanted), wanted);
-  Note(var, value.ty(), wanted);
 }
 
 // ---- what is there
@@ -201,7 +199,6 @@ ir::Expr PlacementRewriter::Redistributed(const ir::Expr& value, const ir::DTens
   if (ir::TupleGetItem::Is(value)) argument = Emit("lv", value);
   ffi::String name = ir::Var::Is(argument) ? ir::Var::Cast(argument).name() : ffi::String("lv");
   ir::Var var = Emit(name, op::MakeRedistribute(argument, target));
-  Note(var, argument.ty(), target);
   KeepRedistributed(value, target, var);
   return var;
 }
@@ -221,11 +218,6 @@ void PlacementRewriter::KeepRedistributed(const ir::Expr& value, const ir::DTens
   if (!ir::Var::Is(value)) return;
   redistributed_[value.get()].emplace_back(target, var);
   log_.push_back(value.get());
-}
-
-void PlacementRewriter::Note(const ir::Var& var, const ir::Type& have,
-                             const ir::DTensorType& wanted) {
-  disagreements_.push_back({var.name(), have, wanted, reader_});
 }
 
 }  // namespace propagation

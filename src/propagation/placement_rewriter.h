@@ -3,8 +3,8 @@
  * \brief A rewriter that brings expressions to wanted placements.
  *
  * What lies as wanted is used as it is; a constant is made where it is wanted; anything else is
- * redistributed, once per placement and scope, and the redistribution is noted with who asked for
- * it. Tuples are taken apart where one of their tensors has to move.
+ * redistributed, once per placement and scope. Tuples are taken apart where one of their tensors
+ * has to move.
  *
  * Worked example: `lv` is R.DTensor((8, 16), ..., "R"); asked for it as "S[0]", Placed emits
  * `lv_1 = R.dist.redistribute(lv, mesh, "S[0]")` and gives lv_1, and lv_1 again when the next call
@@ -19,24 +19,18 @@
 
 #include "ir/rewriter.h"
 #include "op/mesh_table.h"
-#include "propagation/provenance.h"
 
 namespace distir {
 namespace propagation {
+
+namespace ffi = tvm::ffi;
 
 /*! \brief The sharding of a tensor that every device has all of. */
 mesh::Sharding Replica(const ir::Expr& tensor);
 
 class PlacementRewriter : public ir::FunctionRewriter {
- public:
-  /*! \brief The redistributions that were emitted. */
-  std::vector<Disagreement> TakeDisagreements() { return std::move(disagreements_); }
-
  protected:
   explicit PlacementRewriter(op::MeshTable* meshes) : meshes_(*meshes) {}
-
-  /*! \brief Names what is being written, for the notes. */
-  void BeginWriting(ffi::String reader) { reader_ = std::move(reader); }
 
   /*! \brief An original expression, rewritten and placed as `wanted`; `exact` asks for the same
    * mesh object too, otherwise another view that says the same will do. */
@@ -79,10 +73,7 @@ class PlacementRewriter : public ir::FunctionRewriter {
   ir::Expr Redistributed(const ir::Expr& value, const ir::DTensorType& target);
   ir::Var FindRedistributed(const ir::Expr& value, const ir::DTensorType& target) const;
   void KeepRedistributed(const ir::Expr& value, const ir::DTensorType& target, const ir::Var& var);
-  void Note(const ir::Var& var, const ir::Type& have, const ir::DTensorType& wanted);
 
-  ffi::String reader_;
-  std::vector<Disagreement> disagreements_;
   std::unordered_map<const ffi::Object*, std::vector<std::pair<ir::DTensorType, ir::Var>>>
       redistributed_;
   std::vector<const ffi::Object*> log_;  // keys of redistributed_ in the order of entry

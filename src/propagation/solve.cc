@@ -115,26 +115,15 @@ class MeshSolver {
 class AxisSolver {
  public:
   AxisSolver(Program* program, const LinksOfSlots& users, const op::MeshTable& meshes,
-             const cost::Cluster& cluster, std::vector<Step>* steps)
+             const cost::Cluster& cluster)
       : program_(*program),
         users_(users),
         meshes_(meshes),
         cluster_(cluster),
-        steps_(*steps),
         queued_(program->links.size(), false),
         waits_(program->links.size(), false) {}
 
   void Run() {
-    for (size_t s = 0; s < program_.slots.size(); ++s) {
-      const SlotState& slot = program_.slots[s];
-      if (!slot.is_stated) continue;
-      for (size_t d = 0; d < slot.sharding.dims.size(); ++d) {
-        if (!slot.sharding.dims[d].empty()) {
-          steps_.push_back(
-              {static_cast<int>(s), static_cast<int>(d), slot.sharding.dims[d], -1, -1});
-        }
-      }
-    }
     for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
     Drain(Stage::kParallel);
     EnqueueWaiting();
@@ -186,7 +175,6 @@ class AxisSolver {
   struct Merged {
     FactorShardings factors;
     FactorShardings of_results;  // what results take: reduced factors keep nothing from them
-    std::vector<int> source;     // the slot that a factor's axes come from
   };
 
   double Elements(const View& view) const { return program_.slots[view.slot].info->elements; }
@@ -229,8 +217,7 @@ class AxisSolver {
     }
 
     const size_t num_factors = link.rule->factors.size();
-    Merged merged{FactorShardings(num_factors), FactorShardings(num_factors),
-                  std::vector<int>(num_factors, -1)};
+    Merged merged{FactorShardings(num_factors), FactorShardings(num_factors)};
     if (stage == Stage::kConflicts) {
       MergeByCost(link, root, &merged);
     } else {
@@ -241,8 +228,7 @@ class AxisSolver {
     rules::DropUnnestable(*link.rule, &merged.factors);
     rules::DropUnnestable(*link.rule, &merged.of_results);
     for (const View& view : views_) {
-      Apply(index, *link.rule, view, view.is_result ? merged.of_results : merged.factors,
-            merged.source);
+      Apply(*link.rule, view, view.is_result ? merged.of_results : merged.factors);
     }
   }
 
@@ -270,7 +256,6 @@ class AxisSolver {
         if (view.factors.empty() || view.factors[f].empty()) continue;
         if (longest == nullptr || mesh::NumShards(view.factors[f]) > mesh::NumShards(*longest)) {
           longest = &view.factors[f];
-          merged->source[f] = view.slot;
         }
       }
       if (longest == nullptr) continue;
@@ -315,7 +300,6 @@ class AxisSolver {
       }
       if (best == nullptr) continue;
       choices.push_back({f, best->factors[f], Elements(*best)});
-      merged->source[f] = best->slot;
     }
     std::stable_sort(choices.begin(), choices.end(),
                      [](const rules::FactorChoice& a, const rules::FactorChoice& b) {
@@ -347,8 +331,7 @@ class AxisSolver {
                            std::move(known[1]), std::move(bytes[0]), std::move(bytes[1]));
   }
 
-  void Apply(int link, const rules::FactorRule& rule, const View& view,
-             const FactorShardings& merged, const std::vector<int>& source) {
+  void Apply(const rules::FactorRule& rule, const View& view, const FactorShardings& merged) {
     SlotState& slot = program_.slots[view.slot];
     if (slot.is_stated) return;
     mesh::Sharding composed = rules::Compose(rule, *view.tensor, merged);
@@ -373,11 +356,6 @@ class AxisSolver {
           rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used), whole);
       if (mesh::NumShards(extended) <= mesh::NumShards(current)) continue;
       current = std::move(extended);
-      int from = -1;
-      for (int f : (*view.tensor)[d]) {
-        if (!merged[f].empty() && source[f] != view.slot) from = source[f];
-      }
-      steps_.push_back({view.slot, static_cast<int>(d), current, from, link});
       changed = true;
     }
     if (!changed) return;
@@ -388,7 +366,6 @@ class AxisSolver {
   const LinksOfSlots& users_;
   const op::MeshTable& meshes_;
   const cost::Cluster& cluster_;
-  std::vector<Step>& steps_;
   std::vector<bool> queued_;
   std::vector<bool> waits_;  // for the next stage, as of the link's last visit
   std::deque<int> pass_through_, others_;
@@ -397,11 +374,10 @@ class AxisSolver {
 
 }  // namespace
 
-void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster,
-           std::vector<Step>* steps) {
+void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster) {
   LinksOfSlots users(*program);
   MeshSolver(program, users).Run();
-  AxisSolver(program, users, meshes, cluster, steps).Run();
+  AxisSolver(program, users, meshes, cluster).Run();
 }
 
 }  // namespace propagation

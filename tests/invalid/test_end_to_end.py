@@ -150,8 +150,8 @@ def test_target_that_tvm_does_not_know():
         dx.build(dx.annotate(MLP, MESH, PLAN), target="no_such_target")
 
 
-def test_explaining_what_propagation_did_not_make():
-    with pytest.raises(ValueError, match="nothing is known"):
+def test_explaining_what_nothing_shards():
+    with pytest.raises(ValueError, match="nothing in the module is sharded"):
         dx.explain(MLP, "hidden")
     propagated = dx.transform.PropagateSharding()(dx.annotate(MLP, MESH, PLAN))
     with pytest.raises(ValueError, match="no_such_variable"):

@@ -25,6 +25,7 @@ assert error < 1e-5, error
         ("README.md", CHECK),
         ("docs/annotate.md", ""),
         ("docs/design.md", ""),
+        ("docs/explain.md", ""),
         ("docs/sharding_mutator.md", ""),
         ("docs/from_tvmscript.md", ""),
         ("docs/from_nn_module.md", ""),

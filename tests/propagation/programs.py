@@ -66,7 +66,8 @@ class Program:
         values = [binding.var for block in result["main"].body.blocks for binding in block.bindings]
         for var in [*result["main"].params, *values]:
             if isinstance(var.ty, relax.distributed.DTensorType):
-                found.setdefault(var.name, self.text(var.ty))
+                # Of what is redistributed, what its operator gives, which stands first.
+                found.setdefault(var.name.removesuffix("_1"), self.text(var.ty))
         return found
 
     def text(self, ty):

@@ -56,10 +56,32 @@ def test_a_chain_leads_into_the_caller(propagated):
 
 
 def test_a_redistribution_names_both_sides_and_who_asked(propagated):
-    assert dx.explain(propagated, "other").lines[-1] == (
-        '`other` is redistributed from "S[1]" on (x=2) of devices 0..1 '
-        'to "S[0]" on (x=2) of devices 0..1 for `total`'
+    (line,) = (each for each in dx.explain(propagated, "other").lines if "redistributed" in each)
+    assert line.startswith(
+        "`other` is redistributed from (None, 'dp') to ('dp', None) for `total`: "
     )
+
+
+def test_a_redistributed_variable_follows_from_who_asked(propagated):
+    lines = dx.explain(propagated, "other_1").lines
+    assert lines[:3] == (
+        "`other_1` in `main`: redistribute of `other`",
+        "`other_1` in `main`: dimension 0 is sharded over mesh axes 'dp'",
+        "  from `scaled` in `main` dimension 0 through relax.add",
+    )
+    assert "stated by an annotation or a type of `x` in `main`" in lines[-5]
+
+
+def test_several_variables_are_explained_at_once(propagated):
+    names = ["hidden", "small"]
+    assert dx.explain(propagated, names) == [dx.explain(propagated, name) for name in names]
+    (hidden,) = (
+        binding.var
+        for block in propagated["main"].body.blocks
+        for binding in block.bindings
+        if binding.var.name == "hidden"
+    )
+    assert dx.explain(propagated, hidden) == dx.explain(propagated, "hidden")
 
 
 def test_what_nothing_shards_is_said_to_be_whole(propagated):
@@ -71,3 +93,36 @@ def test_what_nothing_shards_is_said_to_be_whole(propagated):
 def test_variables_that_can_be_explained_are_listed(propagated):
     with pytest.raises(ValueError, match=r"no variable 'lost' in scale; there are: y, doubled"):
         dx.explain(propagated, "lost", "scale")
+
+
+@I.ir_module
+class StatedInside:
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function(private=True)
+    def inner(y: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):
+        with R.dataflow():
+            turned = R.nn.relu(y)
+            wanted = R.dist.annotate_sharding(turned, device_mesh="mesh[0]", placement="S[0]")
+            R.output(wanted)
+        return wanted
+
+    @R.function
+    def main(x: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):
+        cls = StatedInside
+        with R.dataflow():
+            before = R.exp(x)
+            after = cls.inner(before)
+            last = R.negative(after)
+            R.output(last)
+        return last
+
+
+@pytest.mark.parametrize("prepare", [dx.transform.PropagateSharding(), dx.lower])
+def test_parameters_follow_from_what_a_callee_states(prepare):
+    mod = prepare(StatedInside)
+    for name in ("x", "before", "after", "last"):
+        text = str(dx.explain(mod, name, "main"))
+        assert text.endswith(" in `inner`")
+        assert "  stated by" in text
+        assert f"stated by an annotation or a type of `{name}`" not in text

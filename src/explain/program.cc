@@ -1,0 +1,455 @@
+#include "explain/program.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+#include "lower/local_shardings.h"
+#include "op/collective.h"
+#include "propagation/emit.h"
+#include "redistribute/steps.h"
+#include "rules/infer_type.h"
+#include "rules/projection.h"
+
+namespace distir {
+namespace explain {
+
+namespace {
+
+const std::string kRuntime = "distir.runtime.";
+const std::string kLocal = "relax.ccl.";
+const std::string kOnDTensors = "relax.dist.";
+
+bool StartsWith(const std::string& text, const std::string& prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
+
+/*! \brief The kind of a call that moves or reduces a tensor; empty for other calls. */
+std::string KindOf(const ir::Call& call) {
+  auto op = ir::Op::Cast(call.op());
+  std::string name;
+  if (op.defined()) {
+    name = op.name();
+    if (name == "relax.call_dps_packed" || name == "relax.call_packed") {
+      auto callee = ir::ExternFunc::Cast(call.args()[0]);
+      name = callee.defined() ? callee.name() : "";
+    }
+  } else if (auto callee = ir::ExternFunc::Cast(call.op()); callee.defined()) {
+    name = callee.name();
+  }
+  for (const std::string& prefix : {kRuntime, kLocal, kOnDTensors}) {
+    if (!StartsWith(name, prefix)) continue;
+    std::string kind = name.substr(prefix.size());
+    if (StartsWith(kind, "shared_")) kind = kind.substr(std::string("shared_").size());
+    if (kind == "redistribute_replica_to_shard") kind = "slice";
+    static const std::vector<std::string> kinds = {
+        "redistribute", "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "slice",
+        "permute",      "exchange",   "transfer",   "view",           "send",       "recv"};
+    return std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ? "" : kind;
+  }
+  return "";
+}
+
+/*! \brief The first variable among the arguments of a call, those in a tuple included. */
+ir::Expr FirstVariable(const ffi::Array<ir::Expr>& args) {
+  for (const ir::Expr& arg : args) {
+    if (ir::Var::Is(arg)) return arg;
+    if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+      ir::Expr found = FirstVariable(tuple.fields());
+      if (found.defined()) return found;
+    }
+  }
+  return ir::Expr();
+}
+
+/*! \brief The first group of devices of a worker's collective; empty if it names none. */
+std::vector<int64_t> GroupOf(const ir::Call& call) {
+  auto groups = ir::GetAttr(call.attrs(), "groups").try_cast<ffi::Array<ffi::Array<int64_t>>>();
+  if (!groups.has_value() || groups->empty()) return {};
+  return {(*groups)[0].begin(), (*groups)[0].end()};
+}
+
+/*! \brief The axes of a mesh along which a group's devices differ. */
+mesh::AxisList AxesOfGroup(const mesh::Mesh& mesh, const std::vector<int64_t>& group) {
+  mesh::AxisList axes;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    const bool varies = std::any_of(group.begin(), group.end(), [&](int64_t device) {
+      const int64_t here = mesh.PositionOf(device), first = mesh.PositionOf(group[0]);
+      return here >= 0 && first >= 0 &&
+             mesh.Coordinates(here)[axis] != mesh.Coordinates(first)[axis];
+    });
+    if (varies) axes.push_back(mesh::FullAxis(mesh, axis));
+  }
+  return axes;
+}
+
+/*! \brief The references of `axes` that overlap none of `taken`. */
+mesh::AxisList Without(const mesh::AxisList& axes, const mesh::AxisList& taken) {
+  mesh::AxisList rest;
+  for (const mesh::AxisRef& ref : axes) {
+    if (!mesh::Overlaps({ref}, taken)) rest.push_back(ref);
+  }
+  return rest;
+}
+
+bool HasShardings(const ir::Function& function) {
+  return ir::GetAttr(function.attrs(), lower::kShardingsAttr) != nullptr;
+}
+
+bool IsReduced(const rules::FactorRule& rule, size_t factor) {
+  return rule.factors[factor].kind == rules::FactorKind::kReduction && rule.IsCombined(factor);
+}
+
+void AddAxes(const mesh::AxisList& more, mesh::AxisList* axes) {
+  for (const mesh::AxisRef& ref : more) {
+    if (!mesh::Overlaps({ref}, *axes)) axes->push_back(ref);
+  }
+}
+
+}  // namespace
+
+const SlotList& FunctionView::SlotsOf(const ir::Expr& var) const {
+  static const SlotList none;
+  auto found = graph.var_slots.find(var.get());
+  return found == graph.var_slots.end() ? none : found->second;
+}
+
+const Bound* FunctionView::Find(const ir::Expr& var) const {
+  auto found = index.find(var.get());
+  return found == index.end() ? nullptr : &bound[found->second];
+}
+
+ir::Expr FunctionView::OriginOf(ir::Expr var) const {
+  while (true) {
+    const Bound* at = Find(var);
+    if (at == nullptr || !at->move || !at->move->source.defined()) return var;
+    var = at->move->source;
+  }
+}
+
+Program::Program(const ir::IRModule& mod)
+    : mod_(mod),
+      meshes_(mod),
+      kernels_(mod.functions()),
+      cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))),
+      planner_(cluster_) {
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    functions_.emplace(gv.name(), function);
+    is_lowered_ = is_lowered_ || HasShardings(function);
+    is_propagated_ =
+        is_propagated_ || ir::GetAttr(function.attrs(), propagation::kStatedAttr) != nullptr;
+  }
+}
+
+std::vector<std::string> Program::FunctionNames() const {
+  std::vector<std::string> names;
+  for (const auto& [name, function] : functions_) names.push_back(name);
+  return names;
+}
+
+bool Program::IsApart(const std::string& function) const {
+  auto apart = ir::GetAttr(mod_.attrs(), lower::kApartAttr).try_cast<ffi::Array<ffi::String>>();
+  return apart.has_value() && std::find(apart->begin(), apart->end(), function) != apart->end();
+}
+
+const FunctionView* Program::Function(const std::string& name) {
+  auto [entry, is_new] = views_.try_emplace(name);
+  if (is_new) {
+    auto function = functions_.find(name);
+    if (function == functions_.end()) return nullptr;
+    entry->second = std::make_unique<FunctionView>(Read(name, function->second));
+  }
+  return entry->second.get();
+}
+
+FunctionView Program::Read(const std::string& name, const ir::Function& function) {
+  FunctionView view;
+  view.name = name;
+  view.function = function;
+  view.is_explicit = op::HasExplicitReductions(function);
+  view.is_local = is_lowered_;
+  view.graph = propagation::BuildGraph(
+      name, function, &meshes_, &kernels_,
+      [this](const ir::GlobalVar& callee) { return functions_.count(callee.name()) > 0; }, false);
+  for (const ir::Var& param : function.params()) view.order.push_back(param);
+  ir::VisitBindings(function.body(), [&view](const ir::Binding& binding) {
+    auto var_binding = ir::VarBinding::Cast(binding);
+    view.index[binding.var().get()] = static_cast<int>(view.bound.size());
+    view.bound.push_back(
+        {binding.var(), var_binding.defined() ? var_binding.value() : ir::Expr(), {}});
+    view.order.push_back(binding.var());
+  });
+  for (const ir::Var& var : view.order) view.variables[var.name()].push_back(var);
+  ReadFacts(&view);
+  for (Bound& each : view.bound) {
+    if (auto call = ir::Call::Cast(each.value); call.defined())
+      each.move = MoveOf(view, each.var, call);
+  }
+  for (size_t i = 0; i < view.bound.size(); ++i) {
+    if (!view.bound[i].value.defined()) continue;
+    ir::VisitUses(view.bound[i].value, [&view, i](const ir::Var& used) {
+      std::vector<int>& users = view.users[used.get()];
+      if (users.empty() || users.back() != static_cast<int>(i))
+        users.push_back(static_cast<int>(i));
+    });
+  }
+  // What moves links its source to its result, dimension by dimension.
+  for (const Bound& each : view.bound) {
+    if (!each.move || !each.move->source.defined()) continue;
+    const SlotList from = view.SlotsOf(each.move->source), to = view.SlotsOf(each.var);
+    if (from.size() != to.size()) continue;
+    for (size_t i = 0; i < from.size(); ++i) {
+      const rules::Sizes& sizes = view.graph.slots[from[i]].sizes;
+      if (sizes.size() != view.graph.slots[to[i]].sizes.size()) continue;
+      propagation::Node node;
+      node.rule = view.graph.rules.Add(rules::IdentityRule(sizes));
+      node.operands = {from[i]};
+      node.results = {to[i]};
+      node.name = each.move->kind;
+      view.graph.nodes.push_back(std::move(node));
+    }
+  }
+  ReadPartial(&view);
+  view.nodes_of_slot.resize(view.graph.slots.size());
+  for (size_t n = 0; n < view.graph.nodes.size(); ++n) {
+    for (const auto* slots : {&view.graph.nodes[n].operands, &view.graph.nodes[n].results}) {
+      for (int slot : *slots) view.nodes_of_slot[slot].push_back(static_cast<int>(n));
+    }
+  }
+  using Made = ffi::Map<ffi::String, ffi::Array<ffi::String>>;
+  for (const auto& [cause, names] :
+       ir::GetAttr(function.attrs(), ir::kMadeAttr).try_cast<Made>().value_or(Made())) {
+    Origin origin;
+    std::istringstream words(cause);
+    words >> origin.pass >> origin.op >> origin.variable;
+    for (const ffi::String& made : names) view.made[made] = origin;
+  }
+  return view;
+}
+
+void Program::ReadFacts(FunctionView* view) {
+  view->facts.resize(view->graph.slots.size());
+  for (const propagation::Source& source : view->graph.sources) {
+    Fact& fact = view->facts[source.slot];
+    fact.root = source.root;
+    fact.sharding = source.sharding;
+  }
+  if (view->is_local) ReadLocalFacts(view);
+  for (size_t s = 0; s < view->facts.size(); ++s) {
+    Fact& fact = view->facts[s];
+    if (fact.root >= 0) fact.sharding.dims.resize(view->graph.slots[s].sizes.size());
+  }
+  ReadStated(view);
+}
+
+void Program::ReadLocalFacts(FunctionView* view) {
+  const auto known = lower::ReadLocalShardings(view->function, mod_.global_infos(), &meshes_);
+  // Every device has all of what takes no part.
+  if (IsApart(view->name)) return;
+  size_t num_found = 0;
+  for (const ir::Var& var : view->order) {
+    const SlotList& slots = view->SlotsOf(var);
+    const std::vector<std::string> names = lower::NamesOfTensors(var);
+    const bool is_only = view->variables.at(var.name()).size() == 1;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      Fact& fact = view->facts[slots[i]];
+      auto found = i < names.size() ? known.find(names[i]) : known.end();
+      num_found += found != known.end();
+      fact.is_known =
+          is_only && found != known.end() &&
+          found->second.sharding.dims.size() <= view->graph.slots[slots[i]].sizes.size();
+      if (!fact.is_known) continue;
+      fact.root = found->second.root;
+      fact.sharding = found->second.sharding;
+    }
+  }
+  // Our passes keep names. TVM's may give new ones, from lv and gv up, which may be those of other
+  // variables before (FuseOps), but then there are fewer.
+  view->is_changed = num_found < known.size();
+  // What is returned has slots of its own.
+  for (const propagation::Node& node : view->graph.nodes) {
+    for (int slot : node.results) {
+      const bool is_result = std::find(view->graph.results.begin(), view->graph.results.end(),
+                                       slot) != view->graph.results.end();
+      if (is_result && node.operands.size() == 1) view->facts[slot] = view->facts[node.operands[0]];
+    }
+  }
+}
+
+void Program::ReadStated(FunctionView* view) {
+  auto stated = ir::GetAttr(view->function.attrs(), propagation::kStatedAttr)
+                    .try_cast<ffi::Array<ffi::String>>();
+  if (stated.has_value()) {
+    for (const ffi::String& name : *stated) {
+      auto vars = view->variables.find(name);
+      if (vars == view->variables.end() || vars->second.size() > 1) continue;
+      for (int slot : view->SlotsOf(vars->second[0])) view->facts[slot].is_stated = true;
+    }
+  } else if (!is_propagated_ && ir::GetAttr(view->function.attrs(), "global_symbol") != nullptr) {
+    // A module that was written with types states those of its parameters.
+    for (int slot : view->graph.params) view->facts[slot].is_stated = true;
+  }
+}
+
+std::optional<Move> Program::MoveOf(const FunctionView& view, const ir::Var& var,
+                                    const ir::Call& call) {
+  Move move;
+  move.kind = KindOf(call);
+  if (move.kind.empty()) return std::nullopt;
+  move.is_reduction = move.kind == "all_reduce" || move.kind == "reduce_scatter";
+  if (move.kind != "recv") move.source = FirstVariable(call.args());
+  if (move.is_reduction) move.reduced = ReducedAxes(view, var, call);
+  return move;
+}
+
+mesh::AxisList Program::ReducedAxes(const FunctionView& view, const ir::Var& var,
+                                    const ir::Call& call) {
+  const SlotList& slots = view.SlotsOf(var);
+  const int root = slots.empty() ? -1 : view.facts[slots[0]].root;
+  if (root < 0) return {};
+  if (!op::DTensorCollective(call.op()).has_value())
+    return AxesOfGroup(meshes_.Root(root), GroupOf(call));
+  mesh::AxisList reduced;
+  auto views = mesh::Relate(op::ToMesh(op::TargetMesh(call)), meshes_.Root(root));
+  if (!views) return {};
+  for (int axis : op::ReduceAxes(call)) AddAxes((*views)[axis], &reduced);
+  return reduced;
+}
+
+void Program::ReadPartial(FunctionView* view) {
+  // Nodes stand in program order, moves behind them, so bindings lead.
+  std::unordered_map<int, std::vector<int>> nodes_of_result;
+  for (size_t n = 0; n < view->graph.nodes.size(); ++n) {
+    for (int slot : view->graph.nodes[n].results)
+      nodes_of_result[slot].push_back(static_cast<int>(n));
+  }
+  for (const Bound& each : view->bound) {
+    for (int slot : view->SlotsOf(each.var)) {
+      Fact& fact = view->facts[slot];
+      if (fact.root < 0) continue;
+      for (int n : nodes_of_result[slot]) {
+        const propagation::Node& node = view->graph.nodes[n];
+        for (size_t i = 0; i < node.operands.size(); ++i) {
+          const Fact& operand = view->facts[node.operands[i]];
+          if (operand.root < 0) continue;
+          const mesh::AxisList& passed = operand.sharding.partial;
+          mesh::AxisList left = passed;
+          if (each.move && each.move->is_reduction) {
+            // A runtime call does not say over what: over all, then.
+            left =
+                each.move->reduced.empty() ? mesh::AxisList() : Without(passed, each.move->reduced);
+          }
+          if (view->is_explicit && !left.empty()) {
+            fact.sharding.reduction = operand.sharding.reduction;
+            AddAxes(left, &fact.sharding.partial);
+            if (fact.cause.node < 0) fact.cause = {n, static_cast<int>(i), -1};
+          }
+          if (each.move) continue;
+          rules::FactorShardings factors(node.rule->factors.size());
+          rules::Project(*node.rule, node.rule->operands[i], operand.sharding, &factors);
+          for (size_t f = 0; f < factors.size(); ++f) {
+            if (factors[f].empty() || !IsReduced(*node.rule, f)) continue;
+            fact.sharding.reduction = node.rule->factors[f].reduction;
+            AddAxes(factors[f], &fact.sharding.partial);
+            if (fact.cause.dim >= 0) continue;
+            const rules::TensorFactors& dims = node.rule->operands[i];
+            for (size_t d = 0; d < dims.size(); ++d) {
+              if (std::find(dims[d].begin(), dims[d].end(), static_cast<int>(f)) != dims[d].end())
+                fact.cause = {n, static_cast<int>(i), static_cast<int>(d)};
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+const std::vector<AcrossCall>& Program::AcrossCalls(const TensorOf& tensor) {
+  static const std::vector<AcrossCall> none;
+  ReadCalls();
+  auto found = across_calls_.find(tensor);
+  return found == across_calls_.end() ? none : found->second;
+}
+
+bool Program::IsUnchanged() {
+  ReadCalls();
+  return is_unchanged_;
+}
+
+const std::vector<std::string>& Program::LostVariables() {
+  ReadCalls();
+  return lost_variables_;
+}
+
+void Program::ReadCalls() {
+  if (std::exchange(has_calls_, true)) return;
+  std::set<std::string> stated, variables;
+  for (const std::string& name : FunctionNames()) {
+    const FunctionView* caller = Function(name);
+    for (const propagation::CallSite& site : caller->graph.calls) {
+      const FunctionView* callee = Function(site.callee.name());
+      auto link = [&](const SlotList& here, const SlotList& there, bool is_given) {
+        if (here.size() != there.size()) return;
+        for (size_t i = 0; i < here.size(); ++i) {
+          const TensorOf outside = {caller, here[i]}, inside = {callee, there[i]};
+          across_calls_[outside].push_back({inside, !is_given});
+          across_calls_[inside].push_back({outside, is_given});
+        }
+      };
+      link(site.arguments, callee->graph.params, true);
+      link(site.results, callee->graph.results, false);
+    }
+    const bool has_own = !is_lowered_ || HasShardings(caller->function) || IsApart(name);
+    is_unchanged_ = is_unchanged_ && has_own && !caller->is_changed;
+    for (const ffi::String& each : ir::GetAttr(caller->function.attrs(), propagation::kStatedAttr)
+                                       .try_cast<ffi::Array<ffi::String>>()
+                                       .value_or(ffi::Array<ffi::String>()))
+      stated.insert(each);
+    for (const auto& [each, vars] : caller->variables) variables.insert(each);
+  }
+  // Of several workers' programs, each has some of what was stated.
+  std::set_difference(stated.begin(), stated.end(), variables.begin(), variables.end(),
+                      std::back_inserter(lost_variables_));
+}
+
+std::string Program::ViewText(const ir::Type& type) {
+  auto dtensor = ir::DTensorType::Cast(type);
+  if (!dtensor.defined()) return "";
+  const ir::DeviceMesh mesh = dtensor.device_mesh();
+  if (meshes_.RootMesh(meshes_.RootOf(mesh)).same_as(mesh)) return "";
+  return "\"" + op::PlacementText(dtensor.placement()) + "\" on " +
+         mesh::ToString(op::ToMesh(mesh));
+}
+
+const redistribute::Plan* Program::PlanOf(const FunctionView& view, int slot,
+                                          const mesh::Sharding& source,
+                                          const mesh::Sharding& target) {
+  const propagation::SlotInfo& info = view.graph.slots[slot];
+  if (!ir::HasKnownShape(info.type)) return nullptr;
+  const Fact& fact = view.facts[slot];
+  redistribute::TensorSize size = redistribute::SizeOf(info.type);
+  for (size_t d = 0; d < size.dims.size() && d < fact.sharding.dims.size(); ++d) {
+    if (view.is_local) {
+      const int64_t shards = mesh::NumShards(fact.sharding.dims[d]);
+      size.dims[d] *= shards;
+      size.bytes *= static_cast<double>(shards);
+    }
+    // What shards do not divide is padded before it moves.
+    const int64_t parts =
+        std::lcm(mesh::NumShards(source.dims[d]), mesh::NumShards(target.dims[d]));
+    const int64_t padded = (size.dims[d] + parts - 1) / parts * parts;
+    if (size.dims[d] > 0) size.bytes *= static_cast<double>(padded) / size.dims[d];
+    size.dims[d] = padded;
+  }
+  return &planner_.Find(meshes_.Root(fact.root), source, target, size);
+}
+
+}  // namespace explain
+}  // namespace distir
