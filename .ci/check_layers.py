@@ -24,10 +24,10 @@ LAYERS = (
     "ir",
     "mesh",
     "cost",
-    "op",
+    "dialect",
     "rules",
     "propagation",
-    "expand",
+    "decompose",
     "padding",
     "ops",
     "redistribute",
@@ -35,6 +35,7 @@ LAYERS = (
     "optimize",
     "stages",
     "target",
+    "verify",
     "explain",
     "phases",
 )
@@ -99,9 +100,16 @@ def check_include(
     target = Path(name).parts
     if target[0] not in allowed:
         return f'{parts[0]} must not include "{name}"; it may include {", ".join(sorted(allowed))}'
-    both_in_backends = parts[0] == target[0] == "runtime" and len(parts) > 2 and len(target) > 2
-    if both_in_backends and parts[1] != target[1]:
-        return f'runtime backend {parts[1]} must not include "{name}" of another backend'
+    backends = [backend_of(each) for each in (parts, target)]
+    if None not in backends and backends[0] != backends[1]:
+        return f'runtime backend {backends[0]} must not include "{name}" of another backend'
+    return None
+
+
+def backend_of(parts: tuple[str, ...]) -> str | None:
+    """The backend whose folder a file of the runtime is in, or None."""
+    if parts[:2] == ("runtime", "communicators") and len(parts) > 3:
+        return parts[2]
     return None
 
 

@@ -19,7 +19,7 @@ import distir_ext as dx
 PASSES = [
     "PropagateSharding",
     "PadShards",
-    "ExpandSharded",
+    "DecomposeSharded",
     "LegalizeRedistribute",
     "OptimizeCollectives",
     "LowerDistIR",

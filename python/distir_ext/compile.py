@@ -35,7 +35,7 @@ def lower(
 ) -> tvm.IRModule:
     """Runs what is still missing up to per-worker Relax, with ``R.ccl`` collectives.
 
-    The passes are PropagateSharding, PadShards, ExpandSharded, LegalizeRedistribute,
+    The passes are PropagateSharding, PadShards, DecomposeSharded, LegalizeRedistribute,
     OptimizeCollectives and LowerDistIR, in this order; :func:`distir_ext.phase` tells how far a
     module has come.
 

@@ -24,8 +24,8 @@ _HEADER = (
     "exploited",
     "parallel",
     "reduced",
-    "special",
-    "kept whole, or why",
+    "decomposed",
+    "replicated, or why",
 )
 
 _MARKDOWN = """# Operators
@@ -35,10 +35,11 @@ What `distir_ext` does with each tensor operator of TVM's Relax. This file is th
 
 - *parallel*: dimensions that every shard computes alone;
 - *reduced*: dimensions whose shards give partial results, and how these are combined;
-- *special*: dimensions that the operator looks along, and by which algorithm it is computed on
-  their shards; or how it is distributed without a factor rule;
-- *kept whole*: dimensions that are gathered first. Where an operator is *replicated*, all of them
-  are, and the reason is given.
+- *decomposed*: dimensions that the operator works along, and how it is computed on their shards: a
+  softmax is a maximum, exponentials, a sum and a quotient. Or how it is distributed without a
+  factor rule;
+- *replicated*: dimensions that need replication, so they are gathered first. Where nothing of an
+  operator can be sharded, the reason is given.
 
 {counts}
 
@@ -57,24 +58,24 @@ class OperatorRule:
     """Dimensions that every shard computes alone, in words; empty if there are none."""
     reduced: str
     """Dimensions whose shards are combined, and how."""
-    whole: str
+    needs_replication: str
     """Dimensions that every device needs all of."""
-    special: str
-    """Dimensions that an algorithm of its own keeps sharded, and which; or how it is distributed
-    where factors do not say it."""
+    decomposed: str
+    """Dimensions that a decomposition keeps sharded, and which; or how it is distributed where
+    factors do not say it."""
     replicated: str
     """Why nothing is sharded; empty for operators that are."""
 
     @property
     def exploited(self) -> str:
         """The ways in which sharded operands are used, or ``"replicated"``."""
-        ways = {"parallel": self.parallel, "reduction": self.reduced, "special": self.special}
+        ways = {"parallel": self.parallel, "reduction": self.reduced, "decomposed": self.decomposed}
         return " and ".join(way for way, text in ways.items() if text) or "replicated"
 
     @property
     def rest(self) -> str:
         """The dimensions that are not sharded, or why none is."""
-        return self.whole or self.replicated
+        return self.needs_replication or self.replicated
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, in the order of the printed columns."""
@@ -84,7 +85,7 @@ class OperatorRule:
             self.exploited,
             self.parallel,
             self.reduced,
-            self.special,
+            self.decomposed,
             self.rest,
         )
 

@@ -17,16 +17,16 @@ from distir_ext.stages import stage_meshes
 __all__ = [
     "AnnotateSharding",
     "AssignStages",
+    "DecomposeSharded",
     "DispatchMatmul",
-    "ExpandSharded",
     "LegalizeRedistribute",
     "LowerCCL",
     "LowerDistIR",
     "OptimizeCollectives",
     "PadShards",
-    "PlaceOperands",
     "PropagateSharding",
     "SetCluster",
+    "ShareOperands",
     "ShareResults",
 ]
 
@@ -137,7 +137,7 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
 
     Where a reduction would see the padding it is masked with the reduction's neutral element.
     Operators that work along such a dimension (softmax, a convolution) are decomposed first, as by
-    ExpandSharded. What cannot be padded (a reshape that splits the dimension, a sort) needs it
+    DecomposeSharded. What cannot be padded (a reshape that splits the dimension, a sort) needs it
     replicated. The function attribute ``distir.true_extents`` keeps the sizes of parameters and
     results from before, so that a session takes and gives arrays of these. The same module comes
     back where everything divides.
@@ -149,21 +149,21 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("PadShards")
 
 
-def ExpandSharded() -> tvm.transform.Pass:  # noqa: N802
+def DecomposeSharded() -> tvm.transform.Pass:  # noqa: N802
     """Operators that are sharded along the dimension that they work on are decomposed.
 
     Softmax over a sharded axis becomes a maximum, a difference, exponentials, a sum and a quotient,
     all of them on shards. ``docs/operators.md`` says which operators have a decomposition
-    (*special*). PadShards runs first, where it has not been run.
+    (*decomposed*). PadShards runs first, where it has not been run.
     """
-    return native_pass("ExpandSharded")
+    return native_pass("DecomposeSharded")
 
 
 def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     """Redistributions, and reductions that operators imply, become collectives on DTensors.
 
     Each becomes the fastest sequence of collectives that there is on the module's cluster
-    (``SetCluster``); a symbolic dimension counts as 1024. PadShards and ExpandSharded run first,
+    (``SetCluster``); a symbolic dimension counts as 1024. PadShards and DecomposeSharded run first,
     where they have not been run.
 
     Raises (when applied):
@@ -238,14 +238,14 @@ def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("DispatchMatmul")
 
 
-def PlaceOperands() -> tvm.transform.Pass:  # noqa: N802
+def ShareOperands() -> tvm.transform.Pass:  # noqa: N802
     """Operands of large collectives are made where other worker processes of the host see them.
 
     ``R.builtin.alloc_tensor`` becomes a call of ``distir.runtime.new_tensor``. Collectives between
     processes then read operands where they lie instead of sending them. Runs behind
     ``relax.transform.CallTIRRewrite``; ``dx.build`` runs this pass for CPU targets.
     """
-    return native_pass("PlaceOperands")
+    return native_pass("ShareOperands")
 
 
 def ShareResults() -> tvm.transform.Pass:  # noqa: N802

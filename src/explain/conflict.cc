@@ -210,7 +210,8 @@ class Conflict {
     for (const rules::FactorShardings* each :
          std::initializer_list<const rules::FactorShardings*>{&own, &now}) {
       for (size_t f = 0; f < rule.factors.size(); ++f) {
-        if (rule.factors[f].kind == rules::FactorKind::kReplicate || (*each)[f].empty()) continue;
+        if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication || (*each)[f].empty())
+          continue;
         const bool is_chosen = std::any_of(choices.begin(), choices.end(),
                                            [f](const auto& known) { return known.factor == f; });
         if (!is_chosen) choices.push_back({f, (*each)[f], 0});

@@ -7,10 +7,10 @@
 #include <sstream>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local_shardings.h"
-#include "op/collective.h"
 #include "propagation/emit.h"
 #include "redistribute/steps.h"
 #include "rules/infer_type.h"
@@ -173,7 +173,7 @@ FunctionView Program::Read(const std::string& name, const ir::Function& function
   FunctionView view;
   view.name = name;
   view.function = function;
-  view.is_explicit = op::HasExplicitReductions(function);
+  view.is_explicit = dialect::HasExplicitReductions(function);
   view.is_local = is_lowered_;
   view.graph = propagation::BuildGraph(
       name, function, &meshes_, &kernels_,
@@ -314,12 +314,12 @@ mesh::AxisList Program::ReducedAxes(const FunctionView& view, const ir::Var& var
   const SlotList& slots = view.SlotsOf(var);
   const int root = slots.empty() ? -1 : view.facts[slots[0]].root;
   if (root < 0) return {};
-  if (!op::DTensorCollective(call.op()).has_value())
+  if (!dialect::DTensorCollective(call.op()).has_value())
     return AxesOfGroup(meshes_.Root(root), GroupOf(call));
   mesh::AxisList reduced;
-  auto views = mesh::Relate(op::ToMesh(op::TargetMesh(call)), meshes_.Root(root));
+  auto views = mesh::Relate(dialect::ToMesh(dialect::TargetMesh(call)), meshes_.Root(root));
   if (!views) return {};
-  for (int axis : op::ReduceAxes(call)) AddAxes((*views)[axis], &reduced);
+  for (int axis : dialect::ReduceAxes(call)) AddAxes((*views)[axis], &reduced);
   return reduced;
 }
 
@@ -424,8 +424,8 @@ std::string Program::ViewText(const ir::Type& type) {
   if (!dtensor.defined()) return "";
   const ir::DeviceMesh mesh = dtensor.device_mesh();
   if (meshes_.RootMesh(meshes_.RootOf(mesh)).same_as(mesh)) return "";
-  return "\"" + op::PlacementText(dtensor.placement()) + "\" on " +
-         mesh::ToString(op::ToMesh(mesh));
+  return "\"" + dialect::PlacementText(dtensor.placement()) + "\" on " +
+         mesh::ToString(dialect::ToMesh(mesh));
 }
 
 const redistribute::Plan* Program::PlanOf(const FunctionView& view, int slot,

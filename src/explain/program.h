@@ -20,7 +20,7 @@
 
 #include "propagation/graph.h"
 #include "redistribute/planner.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace explain {
@@ -150,7 +150,7 @@ class Program {
   mesh::AxisList ReducedAxes(const FunctionView& view, const ir::Var& var, const ir::Call& call);
 
   ir::IRModule mod_;
-  op::MeshTable meshes_;
+  dialect::MeshTable meshes_;
   rules::KernelTable kernels_;
   const cost::Cluster cluster_;
   redistribute::Planner planner_;

@@ -54,7 +54,7 @@ class BlockWriter {
 
 /*!
  * \brief The function attribute that says which variables a pass made in computing another, and of
- * which operator: {"ExpandSharded relax.nn.softmax lv3": ["lv3_1", "lv3_2"]}. Read by `explain`.
+ * which operator: {"DecomposeSharded relax.nn.softmax lv3": ["lv3_1", "lv3_2"]}. Read by `explain`.
  */
 constexpr const char* kMadeAttr = "distir.made";
 

@@ -13,7 +13,7 @@ namespace {
 
 class RootCollector {
  public:
-  explicit RootCollector(op::MeshTable* meshes) : meshes_(*meshes) {}
+  explicit RootCollector(dialect::MeshTable* meshes) : meshes_(*meshes) {}
 
   void Visit(const ir::Function& function) {
     for (const ir::Var& param : function.params()) Visit(param.ty());
@@ -37,12 +37,12 @@ class RootCollector {
     }
   }
 
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
 };
 
 }  // namespace
 
-FunctionRoots RootsOfFunctions(const ir::IRModule& mod, op::MeshTable* meshes) {
+FunctionRoots RootsOfFunctions(const ir::IRModule& mod, dialect::MeshTable* meshes) {
   FunctionRoots roots;
   std::unordered_map<const ffi::Object*, std::vector<const ffi::Object*>> callers;
   std::vector<const ffi::Object*> pending;
@@ -67,7 +67,8 @@ FunctionRoots RootsOfFunctions(const ir::IRModule& mod, op::MeshTable* meshes) {
   return roots;
 }
 
-std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots, const op::MeshTable& meshes) {
+std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots,
+                                       const dialect::MeshTable& meshes) {
   std::map<int64_t, std::set<int>> roots_of_device;
   for (int root : roots) {
     for (int64_t id : meshes.Root(root).device_ids) roots_of_device[id].insert(root);

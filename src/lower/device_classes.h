@@ -11,9 +11,9 @@
 #include <set>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "lower/mesh_index.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -25,9 +25,10 @@ struct DeviceClass {
 
 /*! \brief The root meshes that a function's values lie on, callees included, for every Relax
  * function of a module. */
-FunctionRoots RootsOfFunctions(const ir::IRModule& mod, op::MeshTable* meshes);
+FunctionRoots RootsOfFunctions(const ir::IRModule& mod, dialect::MeshTable* meshes);
 /*! \brief The classes of the devices of these meshes, ordered by their first device. */
-std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots, const op::MeshTable& meshes);
+std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots,
+                                       const dialect::MeshTable& meshes);
 
 }  // namespace lower
 }  // namespace distir

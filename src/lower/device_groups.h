@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -20,13 +20,13 @@ class DeviceGroups {
  public:
   using Groups = tvm::ffi::Array<tvm::ffi::Array<int64_t>>;
 
-  explicit DeviceGroups(op::MeshTable* meshes) : meshes_(*meshes) {}
+  explicit DeviceGroups(dialect::MeshTable* meshes) : meshes_(*meshes) {}
 
   /*! \brief The groups of devices that differ along `axes` of a root mesh only. */
   const Groups& Along(int root, const mesh::AxisList& axes);
 
  private:
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   std::map<std::pair<int, std::vector<mesh::AxisRef>>, Groups> groups_;
 };
 

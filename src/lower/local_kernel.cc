@@ -11,7 +11,7 @@
 #include "lower/stated_cut.h"
 #include "rules/infer_type.h"
 #include "rules/registry.h"
-#include "rules/tir_edit.h"
+#include "rules/tir/edit.h"
 #include "rules/user_rules.h"
 #include "support/error.h"
 
@@ -201,9 +201,9 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
 
 ir::Expr LocalKernels::Localize(const ir::Call& call) {
   const ir::Expr& callee = call.args()[0];
-  bool any_distributed = op::HasDTensor(call.ty());
+  bool any_distributed = dialect::HasDTensor(call.ty());
   for (const ir::Expr& arg : call.args())
-    any_distributed = any_distributed || op::HasDTensor(arg.ty());
+    any_distributed = any_distributed || dialect::HasDTensor(arg.ty());
   if (!any_distributed) return callee;
   ir::Type global_ty = rules::StripDistribution(call.ty());
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, &table_));

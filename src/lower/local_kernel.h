@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 #include "rules/projection.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace lower {
@@ -36,7 +36,7 @@ class LocalKernels {
   /*! \brief Adds a function to the module under a fresh name made from the given one. */
   using AddFunction = std::function<ir::GlobalVar(const std::string&, const ir::BaseFunc&)>;
 
-  LocalKernels(const ir::FunctionMap& functions, op::MeshTable* meshes, AddFunction add)
+  LocalKernels(const ir::FunctionMap& functions, dialect::MeshTable* meshes, AddFunction add)
       : table_(functions), meshes_(*meshes), add_(std::move(add)) {}
 
   /*!
@@ -52,7 +52,7 @@ class LocalKernels {
   rules::CallSharding Decide(const ir::Call& call, const rules::FactorRule& rule);
 
   rules::KernelTable table_;
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   AddFunction add_;
   /*! \brief By kernel and number of shards of each factor. */
   std::map<std::pair<const ffi::Object*, std::vector<int64_t>>, ir::GlobalVar> made_;

@@ -62,7 +62,7 @@ std::optional<std::vector<int>> ParsePlacement(const std::string& text) {
 
 }  // namespace
 
-LocalShardings::LocalShardings(op::MeshTable* meshes) : meshes_(*meshes) {
+LocalShardings::LocalShardings(dialect::MeshTable* meshes) : meshes_(*meshes) {
   VisitMeshes(meshes->GlobalInfos(), [this](const std::string& text, const ir::DeviceMesh& mesh) {
     texts_.emplace(mesh.get(), text);
   });
@@ -92,9 +92,9 @@ void LocalShardings::AddTensor(const ffi::String& name, const ir::Type& type) {
 
 LocalShardings::Group* LocalShardings::GroupOf(const ir::DTensorType& type) {
   // A type may have a mesh of its own that equals one of the module.
-  auto text = texts_.find(meshes_.Intern(op::ToMesh(type.device_mesh())).get());
+  auto text = texts_.find(meshes_.Intern(dialect::ToMesh(type.device_mesh())).get());
   if (text == texts_.end()) return nullptr;
-  return &groups_[text->second + " " + op::PlacementText(type.placement())];
+  return &groups_[text->second + " " + dialect::PlacementText(type.placement())];
 }
 
 ShardingsAttr LocalShardings::Attr() const {
@@ -132,7 +132,8 @@ ir::Node WithShardingsOf(const ir::Node& attrs, const ffi::Array<ir::Var>& param
 }
 
 std::unordered_map<std::string, RootSharding> ReadLocalShardings(
-    const ir::Function& function, const ir::GlobalInfoMap& global_infos, op::MeshTable* meshes) {
+    const ir::Function& function, const ir::GlobalInfoMap& global_infos,
+    dialect::MeshTable* meshes) {
   std::unordered_map<std::string, RootSharding> shardings;
   auto attr = ir::GetAttr(function.attrs(), kShardingsAttr).try_cast<ShardingsAttr>();
   if (!attr.has_value()) return shardings;

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "op/mesh_table.h"
+#include "dialect/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -39,7 +39,7 @@ using ShardingsAttr = ffi::Map<ffi::String, ffi::Array<ffi::String>>;
 /*! \brief Writes the attribute. */
 class LocalShardings {
  public:
-  explicit LocalShardings(op::MeshTable* meshes);
+  explicit LocalShardings(dialect::MeshTable* meshes);
   /*! \brief Notes the tensors of a worker's variable, once, from the type before lowering. */
   void Add(const ir::Var& local, const ir::Type& type);
   ShardingsAttr Attr() const;
@@ -51,7 +51,7 @@ class LocalShardings {
   /*! \brief The group of a type; null if the module does not list its mesh. */
   Group* GroupOf(const ir::DTensorType& type);
 
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   std::unordered_set<const ffi::Object*> noted_;
 
   std::unordered_map<const ffi::Object*, std::string> texts_;  // of meshes: "mesh[0]"
@@ -77,7 +77,8 @@ struct RootSharding {
 /*! \brief The shardings that a function's attribute lists, by the variable's name; of a tuple's
  * tensors by "name.index". What is malformed, or on a mesh that the module lacks, is left out. */
 std::unordered_map<std::string, RootSharding> ReadLocalShardings(
-    const ir::Function& function, const ir::GlobalInfoMap& global_infos, op::MeshTable* meshes);
+    const ir::Function& function, const ir::GlobalInfoMap& global_infos,
+    dialect::MeshTable* meshes);
 
 }  // namespace lower
 }  // namespace distir

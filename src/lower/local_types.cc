@@ -22,7 +22,7 @@ struct Occurrence {
   int64_t shards;
 };
 
-void Collect(const ir::Type& type, op::MeshTable* meshes, std::vector<Occurrence>* out) {
+void Collect(const ir::Type& type, dialect::MeshTable* meshes, std::vector<Occurrence>* out) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     for (const ir::Type& field : tuple.fields()) Collect(field, meshes, out);
     return;
@@ -50,7 +50,7 @@ void Collect(const ir::Type& type, op::MeshTable* meshes, std::vector<Occurrence
 }  // namespace
 
 LocalTypes::LocalTypes(const ir::Function& function, const std::string& function_name,
-                       op::MeshTable* meshes, std::function<bool(const ir::Type&)> is_present)
+                       dialect::MeshTable* meshes, std::function<bool(const ir::Type&)> is_present)
     : function_name_(function_name), meshes_(*meshes), may_be_undefined_(is_present != nullptr) {
   std::vector<Occurrence> occurrences;
   for (const ir::Var& param : function.params()) {

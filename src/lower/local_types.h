@@ -21,8 +21,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -36,8 +36,8 @@ class LocalTypes {
    * \param is_present Whether values of a type are on the worker; null: all are.
    * \throws ValueError naming a variable that no parameter's shard defines.
    */
-  LocalTypes(const ir::Function& function, const std::string& function_name, op::MeshTable* meshes,
-             std::function<bool(const ir::Type&)> is_present);
+  LocalTypes(const ir::Function& function, const std::string& function_name,
+             dialect::MeshTable* meshes, std::function<bool(const ir::Type&)> is_present);
 
   /*! \brief The type on a worker; DTensors become local Tensors, tuples throughout. */
   ir::Type Local(const ir::Type& type);
@@ -51,7 +51,7 @@ class LocalTypes {
 
  private:
   std::string function_name_;
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   std::unordered_map<const ffi::Object*, ir::Expr> replacements_;  // m -> m' * k
   bool may_be_undefined_;
   std::unordered_set<const ffi::Object*> known_;  // defined, or in undefined_

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "abi/json_writer.h"
+#include "dialect/collective.h"
+#include "dialect/fused_norm.h"
+#include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "lower/passes.h"
 #include "lower/signature.h"
-#include "op/collective.h"
-#include "op/fused_norm.h"
-#include "op/segment_exchange.h"
 
 namespace distir {
 namespace lower {
@@ -83,9 +83,9 @@ class CollectiveLowering : public ir::FunctionRewriter {
 
  private:
   static bool IsCollective(const ir::Call& call) {
-    return op::LocalCollective(call.op()).has_value() || op::IsLocalFusedNorm(call.op()) ||
-           op::IsLocalSegmentExchange(call.op()) || ir::IsOp(call.op(), "relax.ccl.send") ||
-           ir::IsOp(call.op(), "relax.ccl.recv");
+    return dialect::LocalCollective(call.op()).has_value() ||
+           dialect::IsLocalFusedNorm(call.op()) || dialect::IsLocalSegmentExchange(call.op()) ||
+           ir::IsOp(call.op(), "relax.ccl.send") || ir::IsOp(call.op(), "relax.ccl.recv");
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -102,7 +102,8 @@ class CollectiveLowering : public ir::FunctionRewriter {
     }
     for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
-    if (op::IsLocalFusedNorm(call.op())) args.push_back(ir::MakeFloat(op::EpsilonOf(call)));
+    if (dialect::IsLocalFusedNorm(call.op()))
+      args.push_back(ir::MakeFloat(dialect::EpsilonOf(call)));
     const std::string name = BuiltinOf(call);
     ir::Count(name);
     ir::Expr builtin = ir::MakeExternFunc(kRuntime + name);
@@ -115,7 +116,7 @@ class CollectiveLowering : public ir::FunctionRewriter {
   }
 
   static std::string BuiltinOf(const ir::Call& call) {
-    auto kind = op::LocalCollective(call.op());
+    auto kind = dialect::LocalCollective(call.op());
     // All moves by pieces are the same to the runtime.
     if (kind.has_value() && mesh::HasPieces(*kind)) return "transfer";
     return ir::Op::Cast(call.op()).name().substr(std::string("relax.ccl.").size());

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/renew.h"
 #include "ir/report.h"
@@ -18,8 +19,7 @@
 #include "lower/round_programs.h"
 #include "lower/rounds.h"
 #include "lower/signature.h"
-#include "lower/worker_program.h"
-#include "op/mesh_table.h"
+#include "lower/spmd_program.h"
 
 namespace distir {
 namespace lower {
@@ -173,7 +173,7 @@ class ModuleLowering {
         [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
         &kernels_,
         is_whole ? nullptr : rounds};
-    WorkerFunction worker = MakeWorkerProgram(function, gv.name(), context);
+    WorkerFunction worker = MakeSpmdProgram(function, gv.name(), context);
     for (const RoundProgram& program : CutIntoRounds(worker)) {
       ir::Function lowered = program.function;
       if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
@@ -232,7 +232,7 @@ class ModuleLowering {
   }
 
   ir::IRModule mod_;
-  op::MeshTable meshes_;
+  dialect::MeshTable meshes_;
   FunctionRoots roots_;
   std::vector<Named> distributed_;
   std::map<const ffi::Object*, size_t> index_;  // in distributed_, by global variable

@@ -24,7 +24,7 @@ namespace {
  * of meshes, what lies on none. */
 class Where {
  public:
-  Where(op::MeshTable* meshes, const FunctionRoots& roots)
+  Where(dialect::MeshTable* meshes, const FunctionRoots& roots)
       : meshes_(*meshes), roots_of_functions_(roots) {}
 
   void AddType(const ir::Type& type) {
@@ -67,7 +67,7 @@ class Where {
     }
   }
 
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   const FunctionRoots& roots_of_functions_;
   std::set<int> roots_;
   bool is_mixed_ = false;
@@ -92,7 +92,7 @@ std::vector<int> MeshIndex::Places::Of(const std::set<int>& roots) const {
   return places;
 }
 
-MeshIndex::MeshIndex(const ir::Function& function, op::MeshTable* meshes,
+MeshIndex::MeshIndex(const ir::Function& function, dialect::MeshTable* meshes,
                      const FunctionRoots& roots)
     : function_(function) {
   const auto add = [&](Places* places, int place, const std::function<void(Where*)>& look) {

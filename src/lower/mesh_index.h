@@ -25,8 +25,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -48,7 +48,7 @@ struct MeshPart {
 class MeshIndex {
  public:
   /*! \param roots Of the functions that this one calls. */
-  MeshIndex(const ir::Function& function, op::MeshTable* meshes, const FunctionRoots& roots);
+  MeshIndex(const ir::Function& function, dialect::MeshTable* meshes, const FunctionRoots& roots);
 
   const ir::Function& function() const { return function_; }
   /*! \brief The part of devices that belong to these meshes. */

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "ir/node.h"
-#include "lower/worker_program.h"
+#include "lower/spmd_program.h"
 
 namespace distir {
 namespace lower {

@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/rewriter.h"
-#include "op/collective.h"
 #include "support/error.h"
 
 namespace distir {
@@ -29,15 +29,15 @@ struct Item {
   bool IsTransfer() const { return source_position != kUnknown; }
 };
 
-int64_t SmallestDevice(const ir::Type& type, op::MeshTable* meshes) {
+int64_t SmallestDevice(const ir::Type& type, dialect::MeshTable* meshes) {
   auto dtensor = ir::DTensorType::Cast(type);
   const auto& devices = meshes->Root(meshes->RootOf(dtensor.device_mesh())).device_ids;
   return *std::min_element(devices.begin(), devices.end());
 }
 
 /*! \brief Whether a binding brings a value to another mesh. */
-bool IsTransfer(const ir::Call& call, op::MeshTable* meshes) {
-  auto kind = call.defined() ? op::DTensorCollective(call.op()) : std::nullopt;
+bool IsTransfer(const ir::Call& call, dialect::MeshTable* meshes) {
+  auto kind = call.defined() ? dialect::DTensorCollective(call.op()) : std::nullopt;
   if (!kind.has_value() || !mesh::HasPieces(*kind)) return false;
   auto source = ir::DTensorType::Cast(call.args()[0].ty());
   auto target = ir::DTensorType::Cast(call.ty());
@@ -46,7 +46,7 @@ bool IsTransfer(const ir::Call& call, op::MeshTable* meshes) {
 
 class RoundFinder {
  public:
-  RoundFinder(const ir::Function& function, op::MeshTable* meshes,
+  RoundFinder(const ir::Function& function, dialect::MeshTable* meshes,
               const std::function<int(const ir::Type&)>& position_of) {
     const auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>();
     std::unordered_set<const ffi::Object*> weights;
@@ -119,7 +119,7 @@ class RoundFinder {
 
 }  // namespace
 
-Rounds::Rounds(const ir::Function& function, const std::string& name, op::MeshTable* meshes) {
+Rounds::Rounds(const ir::Function& function, const std::string& name, dialect::MeshTable* meshes) {
   const ffi::Any attribute = ir::GetAttr(function.attrs(), kInterleavedAttr);
   if (attribute == nullptr) return;
   const auto order = attribute.as<ffi::Array<int64_t>>();

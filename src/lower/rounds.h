@@ -24,8 +24,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -39,7 +39,7 @@ constexpr const char* kInterleavedAttr = "distir.interleaved";
 class Rounds {
  public:
   /*! \throws ValueError for a mesh that the attribute does not have. */
-  Rounds(const ir::Function& function, const std::string& name, op::MeshTable* meshes);
+  Rounds(const ir::Function& function, const std::string& name, dialect::MeshTable* meshes);
 
   /*! \brief The round of a binding of the body, of a transfer's receiving side; nullopt for a
    * variable of a branch. */

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "abi/json_writer.h"
+#include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "lower/mesh_index.h"
-#include "op/mesh_table.h"
 #include "padding/extents.h"
 
 namespace distir {
@@ -77,7 +77,7 @@ ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
 /*! \brief The extents from before padding, one tensor after the other; see padding/extents.h. */
 class SignatureWriter::TrueExtents {
  public:
-  TrueExtents(const ir::Function& function, std::string name, op::MeshTable* meshes)
+  TrueExtents(const ir::Function& function, std::string name, dialect::MeshTable* meshes)
       : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
                      .as<ffi::Array<ffi::Array<int64_t>>>()),
         name_(std::move(name)),
@@ -127,7 +127,7 @@ int SignatureWriter::NumberOf(const ir::DeviceMesh& device_mesh) {
 }
 
 std::string SignatureWriter::TypeJson(const ir::Type& type, TrueExtents* extents,
-                                      op::MeshTable* meshes) {
+                                      dialect::MeshTable* meshes) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     std::vector<std::string> fields;
     for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field, extents, meshes));
@@ -139,7 +139,7 @@ std::string SignatureWriter::TypeJson(const ir::Type& type, TrueExtents* extents
         {"shape", ShapeJson(dtensor.tensor_ty(), extents->Next(dtensor))},
         {"dtype", JsonString(DTypeName(dtensor.tensor_ty()))},
         {"mesh", std::to_string(NumberOf(dtensor.device_mesh()))},
-        {"placement", JsonIntegers(op::PlacementDims(dtensor.placement()))},
+        {"placement", JsonIntegers(dialect::PlacementDims(dtensor.placement()))},
         {"sharding", JsonString(meshes->TextAmongMeshes(dtensor))},
     });
   }
@@ -148,7 +148,7 @@ std::string SignatureWriter::TypeJson(const ir::Type& type, TrueExtents* extents
 }
 
 std::string SignatureWriter::ParamJson(const ir::Var& param, const ir::Type& type,
-                                       TrueExtents* extents, op::MeshTable* meshes) {
+                                       TrueExtents* extents, dialect::MeshTable* meshes) {
   return JsonObject(
       {{"name", JsonString(param.name())}, {"type", TypeJson(type, extents, meshes)}});
 }
@@ -184,7 +184,8 @@ void SignatureWriter::AddReplicated(const std::string& name, const ir::Function&
   if (!all_devices_.defined())
     all_devices_ = ir::MakeDeviceMesh({static_cast<int64_t>(device_ids.size())}, device_ids);
   const ir::Placement replica = ir::MakePlacement({-1});
-  op::MeshTable meshes;  // whose only mesh is that of all devices, so that texts need not name it
+  dialect::MeshTable
+      meshes;  // whose only mesh is that of all devices, so that texts need not name it
   TrueExtents extents(function, name, &meshes);
   std::vector<std::string> params;
   std::vector<int> all_params, all_results;
@@ -209,7 +210,7 @@ void SignatureWriter::AddReplicated(const std::string& name, const ir::Function&
 std::string SignatureWriter::Write(const std::vector<int64_t>& device_ids) const {
   std::vector<std::string> meshes;
   for (const ir::DeviceMesh& device_mesh : listed_) {
-    const mesh::Mesh mesh = op::ToMesh(device_mesh);
+    const mesh::Mesh mesh = dialect::ToMesh(device_mesh);
     meshes.push_back(JsonObject(
         {{"shape", JsonIntegers(mesh.shape)}, {"device_ids", JsonIntegers(mesh.device_ids)}}));
   }

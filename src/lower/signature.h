@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -36,7 +36,7 @@ struct WorkerVersion {
 /*! \brief Writes the JSON of a module: each mesh once, which types name by number. */
 class SignatureWriter {
  public:
-  explicit SignatureWriter(op::MeshTable* meshes) : meshes_(meshes) {}
+  explicit SignatureWriter(dialect::MeshTable* meshes) : meshes_(meshes) {}
 
   /*! \throws ValueError where parameters or results are not those that were padded. */
   void Add(const std::string& name, const ir::Function& function,
@@ -50,12 +50,12 @@ class SignatureWriter {
  private:
   class TrueExtents;
   /*! \param meshes Whose names of axes the type's sharding is said in. */
-  std::string TypeJson(const ir::Type& type, TrueExtents* extents, op::MeshTable* meshes);
+  std::string TypeJson(const ir::Type& type, TrueExtents* extents, dialect::MeshTable* meshes);
   std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents,
-                        op::MeshTable* meshes);
+                        dialect::MeshTable* meshes);
   int NumberOf(const ir::DeviceMesh& device_mesh);
 
-  op::MeshTable* meshes_;
+  dialect::MeshTable* meshes_;
   std::map<std::string, std::string> functions_;
   std::vector<ir::DeviceMesh> listed_;
   ir::DeviceMesh all_devices_;

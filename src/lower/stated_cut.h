@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace lower {

@@ -5,9 +5,9 @@
 
 #include "abi/segment_plan.h"
 #include "abi/transfer_plan.h"
+#include "dialect/segment_exchange.h"
 #include "ir/symbolic.h"
 #include "mesh/layout.h"
-#include "op/segment_exchange.h"
 
 namespace distir {
 namespace lower {
@@ -37,7 +37,7 @@ const tvm::ffi::String& TransferPlans::PlanOf(const ir::Call& call) {
 const tvm::ffi::String& TransferPlans::SegmentPlanOf(const ir::Call& call) {
   auto found = plans_.find(call.get());
   if (found != plans_.end()) return found->second;
-  op::SegmentMove move = op::MoveOf(call);
+  dialect::SegmentMove move = dialect::MoveOf(call);
   int root;
   const mesh::Sharding& source =
       meshes_.ShardingOf(ir::DTensorType::Cast(call.args()[0].ty()), &root);
@@ -47,7 +47,7 @@ const tvm::ffi::String& TransferPlans::SegmentPlanOf(const ir::Call& call) {
   plan.dim = move.moved.dim;
   plan.source_size = move.moved.source_size;
   plan.target_size = move.moved.target_size;
-  plan.fill = move.fill == op::kAnyFill ? "0" : move.fill;
+  plan.fill = move.fill == dialect::kAnyFill ? "0" : move.fill;
   plan.segments = std::move(move.segments);
   plan.source = mesh::LayoutOf(meshes_.Root(root), source);
   plan.target = mesh::LayoutOf(meshes_.Root(root), target);

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "cost/cluster.h"
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace lower {
@@ -21,7 +21,7 @@ namespace lower {
  * first sight. */
 class TransferPlans {
  public:
-  TransferPlans(cost::Cluster cluster, op::MeshTable* meshes)
+  TransferPlans(cost::Cluster cluster, dialect::MeshTable* meshes)
       : cluster_(std::move(cluster)), meshes_(*meshes) {}
   /*! \brief The plan (abi/transfer_plan.h) of a transfer, permute or exchange. */
   const tvm::ffi::String& PlanOf(const ir::Call& call);
@@ -30,7 +30,7 @@ class TransferPlans {
 
  private:
   const cost::Cluster cluster_;
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   std::unordered_map<const tvm::ffi::Object*, tvm::ffi::String> plans_;
 };
 

@@ -23,7 +23,7 @@ constexpr int kBiasHeads = 1, kBiasQueries = 2, kBiasKeys = 3;
 constexpr size_t kBiasOperand = 3;
 
 /*! \brief Whether the sizes that its algorithm computes with are known. */
-bool CanExpand(const OpView& view) {
+bool CanDecompose(const OpView& view) {
   Sizes query = StaticSizes(view.operands[0]), key = StaticSizes(view.operands[1]);
   bool has_offset = ir::attrs::kAttentionCausalMask(view.call.attrs()) != nullptr;
   return query[kDepth] > 0 && query[kHeads] > 0 && key[kHeads] > 0 &&
@@ -68,7 +68,8 @@ void AddSequences(const OpView& view, RuleBuilder* builder) {
     return sequence;
   };
   bool is_masked = ir::attrs::kAttentionCausalMask(attrs) != nullptr;
-  FactorKind looked_along = CanExpand(view) ? FactorKind::kSpecial : FactorKind::kReplicate;
+  FactorKind looked_along =
+      CanDecompose(view) ? FactorKind::kDecomposed : FactorKind::kNeedsReplication;
   builder->Result(0, kSequence,
                   add(is_masked ? looked_along : FactorKind::kParallel, 0, kBiasQueries));
   builder->Operand(2, kSequence, add(looked_along, 1, kBiasKeys));
@@ -156,7 +157,7 @@ ir::Expr Grouped(const ir::Expr& x, int heads, const ir::Expr& groups, Writer* w
 }
 
 /*! \brief Whether a query sees a key, as [s t]; null where all are seen. */
-ir::Expr Mask(const SpecialCall& call, Writer* w) {
+ir::Expr Mask(const DecomposedCall& call, Writer* w) {
   auto causal = ir::attrs::kAttentionCausalMask(call.attrs()).as<ffi::String>();
   if (!causal) return ir::Expr();
   auto positions = [&](size_t operand) {
@@ -174,7 +175,7 @@ ir::Expr Mask(const SpecialCall& call, Writer* w) {
 }
 
 /*! \brief Products of queries and keys, scaled and biased, as [b g r s t] of float32 at least. */
-ir::Expr Scores(const SpecialCall& call, const ir::Expr& groups, Writer* w) {
+ir::Expr Scores(const DecomposedCall& call, const ir::Expr& groups, Writer* w) {
   ir::Expr query = Permuted(Grouped(call.arg(0), kHeads, groups, w), {0, 2, 3, 1, 4}, w);
   ir::Expr key = w->ExpandDims(Permuted(call.arg(1), {0, 2, 3, 1}, w), {2});
   ir::Expr scores = w->Write(ir::make::kMatmul, query, key, ffi::Any(nullptr));
@@ -192,7 +193,7 @@ ir::Expr Scores(const SpecialCall& call, const ir::Expr& groups, Writer* w) {
                   w->Cast(Grouped(call.arg(kBiasOperand), kBiasHeads, groups, w), dtype));
 }
 
-ir::Expr DecomposeAttention(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeAttention(const DecomposedCall& call, Writer* w) {
   const ir::Expr& groups = ShapeOf(call.arg(1))[kHeads];
   ir::Expr scores = Scores(call, groups, w), mask = Mask(call, w);
   DLDataType dtype = DtypeOf(scores);

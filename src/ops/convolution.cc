@@ -95,7 +95,7 @@ FactorRule ConvRule(const OpView& view) {
 }
 
 template <const auto* fields>
-ir::Expr DecomposeConv(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeConv(const DecomposedCall& call, Writer* w) {
   return DecomposeWindows(call, *WindowsOf(ViewCall(call.call, call.result()), *fields), w);
 }
 
@@ -119,27 +119,27 @@ const Operators kTable(
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.conv1d", ConvRule<&ir::attrs::kConv1d, false>)
          .Decompose(DecomposeConv<&ir::attrs::kConv1d>)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kConv1d>),
      Operator("relax.nn.conv2d", ConvRule<&ir::attrs::kConv2d, false>)
          .Decompose(DecomposeConv<&ir::attrs::kConv2d>)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kConv2d>),
      Operator("relax.nn.conv3d", ConvRule<&ir::attrs::kConv3d, false>)
          .Decompose(DecomposeConv<&ir::attrs::kConv3d>)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kConv3d>),
      Operator("relax.nn.conv1d_transpose", ConvRule<&ir::attrs::kTransposed1d, true>)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed1d>)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kTransposed1d>),
      Operator("relax.nn.conv2d_transpose", ConvRule<&ir::attrs::kTransposed2d, true>)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed2d>)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kTransposed2d>),
      Operator("relax.nn.conv3d_transpose", ConvRule<&ir::attrs::kTransposed3d, true>)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed3d>)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kTransposed3d>)});
 
 }  // namespace

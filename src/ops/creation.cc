@@ -1,6 +1,6 @@
 // Operators whose elements follow from where they are, or from nothing: tensors made from sizes,
 // one-hot vectors, triangles. Factors that only results have are made in pieces where a part of the
-// result is asked for (expand/creation.h).
+// result is asked for (decompose/creation.h).
 // Values that follow from positions in the whole tensor, or from nothing: every device makes those
 // of its shard.
 #include "ir/build.h"
@@ -46,7 +46,7 @@ bool IsKnown(const OpView& view) {
 FactorRule Filled(const OpView& view) { return AllOf(view, FactorKind::kParallel); }
 
 FactorRule ByPosition(const OpView& view) {
-  return AllOf(view, IsKnown(view) ? FactorKind::kSpecial : FactorKind::kReplicate);
+  return AllOf(view, IsKnown(view) ? FactorKind::kDecomposed : FactorKind::kNeedsReplication);
 }
 
 // The two values are numbers.
@@ -61,14 +61,15 @@ FactorRule OneHot(const OpView& view) {
     builder.Operand(0, d, factor);
     builder.Result(0, d < axis ? d : d + 1, factor);
   }
-  builder.Result(0, axis, builder.Special(result[axis]));
+  builder.Result(0, axis, builder.Decomposed(result[axis]));
   return builder.Finish();
 }
 
 FactorRule Triangle(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
-  FactorKind kind = IsNumber(view.call.args()[1]) ? FactorKind::kSpecial : FactorKind::kReplicate;
+  FactorKind kind =
+      IsNumber(view.call.args()[1]) ? FactorKind::kDecomposed : FactorKind::kNeedsReplication;
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
     int factor = d < rank - 2 ? builder.Parallel(sizes[d]) : builder.Add({sizes[d], kind});
@@ -133,7 +134,7 @@ ir::Expr ScalarOf(const ir::Expr& number, DLDataType dtype, Writer* w) {
 }
 
 /*! \brief Positions along a dimension of the result, which broadcast to it. */
-ir::Expr PositionsAlong(const SpecialCall& call, int dim, Writer* w) {
+ir::Expr PositionsAlong(const DecomposedCall& call, int dim, Writer* w) {
   int rank = static_cast<int>(call.sharding.results[0].dims.size());
   const ir::Expr& size = ir::ShapeOf(TensorTypeOf(call.call))[dim];
   ir::Expr positions = w->Positions(call.sharding.results[0].dims[dim], size);
@@ -142,7 +143,7 @@ ir::Expr PositionsAlong(const SpecialCall& call, int dim, Writer* w) {
   return w->ExpandDims(positions, behind);
 }
 
-ir::Expr DecomposeArange(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeArange(const DecomposedCall& call, Writer* w) {
   const ir::Expr &start = call.arg(0), &step = call.arg(2);
   bool is_integer = ir::IntImm::Is(start) && ir::IntImm::Is(call.arg(1)) && ir::IntImm::Is(step);
   DLDataType within = is_integer ? kInt64 : kFloat64;
@@ -153,7 +154,7 @@ ir::Expr DecomposeArange(const SpecialCall& call, Writer* w) {
 
 // alpha - beta * cos(2 pi n / (N - 1)); a periodic window is one of another element more, without
 // its last one.
-ir::Expr DecomposeHammingWindow(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeHammingWindow(const DecomposedCall& call, Writer* w) {
   int64_t size = IntOf(call.arg(0)) + (IntOf(call.arg(1)) != 0 ? 1 : 0);
   DLDataType dtype = DtypeOf(call.call);
   ir::Expr positions = w->Cast(PositionsAlong(call, 0, w), dtype);
@@ -166,7 +167,7 @@ ir::Expr DecomposeHammingWindow(const SpecialCall& call, Writer* w) {
 
 /*! \brief The positions of the last dimension at which each row has the diagonal `k`, and those of
  * the last dimension. */
-std::pair<ir::Expr, ir::Expr> Diagonal(const SpecialCall& call, const ir::Expr& k, Writer* w) {
+std::pair<ir::Expr, ir::Expr> Diagonal(const DecomposedCall& call, const ir::Expr& k, Writer* w) {
   int rank = static_cast<int>(call.sharding.results[0].dims.size());
   ir::Expr rows = PositionsAlong(call, rank - 2, w);
   return {w->Write(ir::make::kAdd, rows, ScalarOf(k, kInt64, w)),
@@ -174,20 +175,20 @@ std::pair<ir::Expr, ir::Expr> Diagonal(const SpecialCall& call, const ir::Expr& 
 }
 
 template <int argument>
-ir::Expr DecomposeEye(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeEye(const DecomposedCall& call, Writer* w) {
   auto [diagonal, columns] = Diagonal(call, call.arg(argument), w);
   return w->Cast(w->Write(ir::make::kEqual, diagonal, columns), DtypeOf(call.call));
 }
 
 template <const ir::GlobalFunction* keeps>
-ir::Expr DecomposeTriangle(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeTriangle(const DecomposedCall& call, Writer* w) {
   auto [diagonal, columns] = Diagonal(call, call.arg(1), w);
   ir::Expr x = call.arg(0);
   return w->Write(ir::make::kWhere, w->Write(*keeps, columns, diagonal), x,
                   w->Scalar(0, DtypeOf(x)));
 }
 
-ir::Expr DecomposeOneHot(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeOneHot(const DecomposedCall& call, Writer* w) {
   ir::Expr indices = call.arg(0);
   int axis = NormalizeAxis(ir::attrs::kOneHotAxis.Int(call.attrs(), -1), RankOf(indices) + 1);
   ir::Expr classes = w->Cast(PositionsAlong(call, axis, w), DtypeOf(indices));
@@ -199,7 +200,7 @@ ir::Expr DecomposeOneHot(const SpecialCall& call, Writer* w) {
 
 // Along every dimension that is made, the value is copied to each shard, which is a dimension of
 // its own, and there to all positions.
-ir::Expr Broadcast(const SpecialCall& call, const ir::Expr& value, Writer* w) {
+ir::Expr Broadcast(const DecomposedCall& call, const ir::Expr& value, Writer* w) {
   const mesh::Sharding& sharding = call.sharding.results[0];
   const ffi::Array<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(call.call));
   int rank = static_cast<int>(whole.size()), operand_rank = RankOf(value);
@@ -233,15 +234,15 @@ ir::Expr Broadcast(const SpecialCall& call, const ir::Expr& value, Writer* w) {
 }
 
 template <int value>
-ir::Expr DecomposeFilled(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeFilled(const DecomposedCall& call, Writer* w) {
   return Broadcast(call, w->Scalar(value, DtypeOf(call.call)), w);
 }
 
-ir::Expr DecomposeFull(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeFull(const DecomposedCall& call, Writer* w) {
   return Broadcast(call, w->Cast(call.arg(1), DtypeOf(call.call)), w);
 }
 
-ir::Expr DecomposeBroadcastTo(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeBroadcastTo(const DecomposedCall& call, Writer* w) {
   return Broadcast(call, call.arg(0), w);
 }
 

@@ -2,33 +2,34 @@
  * \file ops/family.h
  * \brief What the file of an operator family is written with.
  *
- * Such a file states factor rules (RuleBuilder), decompositions (Writer) and what else is special
- * about its operators, and enters their records (Operators). It is all that is known of them:
- * tests/ops/test_records.py finds no operator named elsewhere.
+ * Such a file states factor rules (RuleBuilder), decompositions (Writer) and what else is
+ * particular about its operators, and enters their records (Operators). It is all that is known of
+ * them: tests/ops/test_records.py finds no operator named elsewhere.
  */
 #ifndef DISTIR_OPS_FAMILY_H_
 #define DISTIR_OPS_FAMILY_H_
 
-#include "expand/algorithm.h"
+#include "decompose/algorithm.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
 #include "rules/axes.h"
+#include "rules/decomposed_factor.h"
 #include "rules/operator.h"
-#include "rules/special.h"
 
 namespace distir {
 namespace ops {
 
 namespace ffi = tvm::ffi;
-using expand::DtypeOf;
-using expand::Marked;
-using expand::RankOf;
-using expand::SpecialCall;
-using expand::SplitShape;
-using expand::TensorTypeOf;
-using expand::Writer;
+using decompose::DecomposedCall;
+using decompose::DtypeOf;
+using decompose::Marked;
+using decompose::RankOf;
+using decompose::SplitShape;
+using decompose::TensorTypeOf;
+using decompose::Writer;
 using rules::AxisMask;
 using rules::Commutation;
+using rules::DecomposedIfKnown;
 using rules::DescribedOperators;
 using rules::Exchanged;
 using rules::FactorKind;
@@ -53,7 +54,6 @@ using rules::RuleBuilder;
 using rules::SameSize;
 using rules::ShardableRank;
 using rules::Sizes;
-using rules::SpecialIfKnown;
 using rules::StaticSizes;
 using rules::Summary;
 using rules::ViewCall;
@@ -61,9 +61,9 @@ using rules::WithStatistics;
 
 /*! \brief Whether the elements of a tensor are floating-point numbers. */
 inline bool IsFloat(const ir::TensorType& type) {
-  return type.has_dtype() && expand::IsFloat(type.dtype());
+  return type.has_dtype() && decompose::IsFloat(type.dtype());
 }
-using expand::IsFloat;
+using decompose::IsFloat;
 
 }  // namespace ops
 }  // namespace distir

@@ -69,7 +69,7 @@ FactorRule PixelShuffle(const OpView& view) {
   }
   for (int d = rank - 2; d < rank; ++d) {
     int factor = builder.Parallel(sizes[d]);
-    int inner = builder.Replicate(upscale);
+    int inner = builder.NeedsReplication(upscale);
     builder.Operand(0, rank - 3, inner);
     builder.Operand(0, d, factor);
     builder.Result(0, d, factor);

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "expand/blocks.h"
+#include "decompose/blocks.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
@@ -16,8 +16,8 @@ namespace ops {
 
 namespace {
 
-using expand::Blocks;
-using expand::Columns;
+using decompose::Blocks;
+using decompose::Columns;
 
 // ---- factor rules
 
@@ -41,9 +41,9 @@ FactorRule Take(const OpView& view) {
         builder.Result(0, result_dim++, factor);
       }
       bool gives_nan = ir::attrs::kTakeMode.Text(view.call.attrs()) == "nan";
-      builder.Operand(
-          0, d,
-          gives_nan ? builder.Replicate(data[d]) : SpecialIfKnown(view.operands[0], d, &builder));
+      builder.Operand(0, d,
+                      gives_nan ? builder.NeedsReplication(data[d])
+                                : DecomposedIfKnown(view.operands[0], d, &builder));
     } else {
       int factor = builder.Parallel(data[d]);
       builder.Operand(0, d, factor);
@@ -68,7 +68,7 @@ FactorRule GatherElements(const OpView& view) {
   int axis = NormalizeAxis(ir::attrs::kGatherElementsAxis.Int(view.call.attrs(), 0), rank);
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
-    if (d == axis) builder.Operand(0, d, SpecialIfKnown(view.operands[0], d, &builder));
+    if (d == axis) builder.Operand(0, d, DecomposedIfKnown(view.operands[0], d, &builder));
     bool is_aligned = SameSize(view.operands[0], d, view.operands[1], d);
     if (d != axis && !is_aligned) continue;
     int factor = builder.Parallel(sizes[d]);
@@ -93,7 +93,7 @@ void AddLookedUp(const OpView& view, int begin, int num, RuleBuilder* builder) {
     if (sizes[d] <= 0) return;
   }
   for (int d = begin; d < begin + num; ++d)
-    builder->Operand(0, d, SpecialIfKnown(view.operands[0], d, builder));
+    builder->Operand(0, d, DecomposedIfKnown(view.operands[0], d, builder));
 }
 
 // result[b.., i.., t..] = data[b.., indices[b.., i.., :].., t..]
@@ -227,7 +227,7 @@ ir::Expr LookUpTogether(const ir::Expr& data, const std::vector<ir::Expr>& posit
   return SumOfOwn(w->ExpandDims(is_own, behind), values, shards, w);
 }
 
-ir::Expr DecomposeTake(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
   ir::Expr table = call.arg(0), indices = call.arg(1);
   auto axes = ReadAxes(ir::attrs::kTakeAxis(call.attrs()), RankOf(table));
   int axis = axes ? (*axes)[0] : 0;
@@ -237,22 +237,22 @@ ir::Expr DecomposeTake(const SpecialCall& call, Writer* w) {
     indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(size - 1));
   if (mode == "wrap")
     indices = w->Write(ir::make::kFloorMod, indices, w->Scalar(double(size), DtypeOf(indices)));
-  return LookUpRows(table, indices, axis, call.SpecialAxes(), w);
+  return LookUpRows(table, indices, axis, call.DecomposedAxes(), w);
 }
 
-ir::Expr DecomposeGatherElements(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeGatherElements(const DecomposedCall& call, Writer* w) {
   int axis =
       NormalizeAxis(ir::attrs::kGatherElementsAxis.Int(call.attrs(), 0), RankOf(call.arg(0)));
-  return LookUpElements(call.arg(0), call.arg(1), axis, call.SpecialAxes(), w);
+  return LookUpElements(call.arg(0), call.arg(1), axis, call.DecomposedAxes(), w);
 }
 
 // The last dimension of the indices has a position for each dimension looked up.
-ir::Expr DecomposeGatherNd(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeGatherNd(const DecomposedCall& call, Writer* w) {
   const int batch = static_cast<int>(ir::attrs::kGatherNDBatchDims.Int(call.attrs(), 0));
   return LookUpTogether(call.arg(0), Columns(call.arg(1), w), batch, w);
 }
 
-ir::Expr DecomposeIndexTensor(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeIndexTensor(const DecomposedCall& call, Writer* w) {
   const ffi::Array<ir::Expr> indices = ir::Tuple::Cast(call.arg(1)).fields();
   int rank = 0;
   for (const ir::Expr& each : indices) rank = std::max(rank, RankOf(each));
@@ -274,7 +274,7 @@ const Operators kTake(
     {Operator("relax.take", Take)
          .Decompose(DecomposeTake)
          .Pad(Padding::kPositions)
-         .PadSpecialIf(IgnoresSize)
+         .PadDecomposedIf(IgnoresSize)
          .Tails(OperandTails::kPositions)
          .Commutes(kMovingFirst)});
 const Operators kGatherElements(

@@ -6,17 +6,17 @@
 #ifndef DISTIR_OPS_LOOKUP_H_
 #define DISTIR_OPS_LOOKUP_H_
 
-#include "expand/writer.h"
+#include "decompose/writer.h"
 
 namespace distir {
 namespace ops {
 
 /*! \brief R.gather_elements of positions that lie within the table. */
 ir::Expr LookUpElements(const ir::Expr& whole, const ir::Expr& positions, int axis,
-                        const mesh::AxisList& axes, expand::Writer* w);
+                        const mesh::AxisList& axes, decompose::Writer* w);
 /*! \brief R.take of positions that lie within the table. */
 ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
-                    const mesh::AxisList& axes, expand::Writer* w);
+                    const mesh::AxisList& axes, decompose::Writer* w);
 
 }  // namespace ops
 }  // namespace distir

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kClass = 1;
 
-enum class OfPositions { kParallel, kSum, kSpecial };
+enum class OfPositions { kParallel, kSum, kDecomposed };
 
 struct Loss {
   size_t predictions;              // the operand [n class ..]
@@ -26,7 +26,8 @@ struct Loss {
   OfPositions positions;           // of all dimensions but classes
 };
 
-/*! \brief Classes, which are special, and positions; weights of one per class have its factor. */
+/*! \brief Classes, which are decomposed, and positions; weights of one per class have its factor.
+ */
 FactorRule PerTarget(const OpView& view, const Loss& loss) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[loss.predictions]);
@@ -34,7 +35,7 @@ FactorRule PerTarget(const OpView& view, const Loss& loss) {
   size_t weights = loss.predictions + 2;
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
     if (d == kClass) {
-      int factor = SpecialIfKnown(view.operands[loss.predictions], d, &builder);
+      int factor = DecomposedIfKnown(view.operands[loss.predictions], d, &builder);
       builder.Operand(loss.predictions, d, factor);
       if (weights < view.operands.size()) builder.Operand(weights, 0, factor);
       if (loss.result_has_classes) builder.Result(0, d, factor);
@@ -43,7 +44,7 @@ FactorRule PerTarget(const OpView& view, const Loss& loss) {
     int factor = loss.positions == OfPositions::kParallel ? builder.Parallel(sizes[d])
                  : loss.positions == OfPositions::kSum
                      ? builder.Reduce(sizes[d], mesh::Reduction::kSum)
-                     : builder.Special(sizes[d]);
+                     : builder.Decomposed(sizes[d]);
     int target_dim = d > kClass ? d - 1 : d;
     builder.Operand(loss.predictions, d, factor);
     for (size_t i : loss.per_target) builder.Operand(i, target_dim, factor);
@@ -58,14 +59,14 @@ FactorRule NllLoss(const OpView& view) {
   std::string reduction = ir::attrs::kNLLLossReduction.Text(view.call.attrs());
   OfPositions positions = reduction == "none"  ? OfPositions::kParallel
                           : reduction == "sum" ? OfPositions::kSum
-                                               : OfPositions::kSpecial;
+                                               : OfPositions::kDecomposed;
   return PerTarget(view, {0, {1}, false, positions});
 }
 
 FactorRule NllLossBackward(const OpView& view) {
   std::string reduction = ir::attrs::kNLLLossReduction.Text(view.call.attrs());
   if (reduction == "none") return PerTarget(view, {1, {0, 2}, true, OfPositions::kParallel});
-  OfPositions positions = reduction == "sum" ? OfPositions::kParallel : OfPositions::kSpecial;
+  OfPositions positions = reduction == "sum" ? OfPositions::kParallel : OfPositions::kDecomposed;
   return PerTarget(view, {1, {2}, true, positions});
 }
 
@@ -76,10 +77,10 @@ FactorRule CrossEntropy(const OpView& view) {
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
     if (!SameSize(view.operands[0], d, view.operands[1], d)) return ReplicateAll(view);
-    int factor =
-        d > 0
-            ? builder.Add({sizes[d], sizes[0] < 0 ? FactorKind::kReplicate : FactorKind::kSpecial})
-            : builder.Reduce(sizes[d], rank == 1 ? mesh::Reduction::kSum : mesh::Reduction::kMean);
+    int factor = d > 0 ? builder.Add({sizes[d], sizes[0] < 0 ? FactorKind::kNeedsReplication
+                                                             : FactorKind::kDecomposed})
+                       : builder.Reduce(sizes[d],
+                                        rank == 1 ? mesh::Reduction::kSum : mesh::Reduction::kMean);
     builder.Operand(0, d, factor);
     builder.Operand(1, d, factor);
   }
@@ -101,7 +102,7 @@ struct Targets {
 };
 
 /*! \param predictions Which operand they are; targets and weights follow. */
-Targets Weigh(const SpecialCall& call, size_t predictions, const mesh::AxisList& class_axes,
+Targets Weigh(const DecomposedCall& call, size_t predictions, const mesh::AxisList& class_axes,
               Writer* w) {
   ir::Expr targets = call.arg(predictions + 1);
   DLDataType index = DtypeOf(targets), dtype = DtypeOf(call.arg(predictions));
@@ -114,11 +115,11 @@ Targets Weigh(const SpecialCall& call, size_t predictions, const mesh::AxisList&
   return {classes, w->Write(ir::make::kWhere, counts, weights, w->Scalar(0, dtype))};
 }
 
-const mesh::AxisList& ClassAxes(const SpecialCall& call, size_t predictions) {
+const mesh::AxisList& ClassAxes(const DecomposedCall& call, size_t predictions) {
   return call.sharding.factors[call.rule.operands[predictions][kClass][0]];
 }
 
-ir::Expr DecomposeNllLoss(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeNllLoss(const DecomposedCall& call, Writer* w) {
   const mesh::AxisList& axes = ClassAxes(call, 0);
   Targets targets = Weigh(call, 0, axes, w);
   ir::Expr positions = w->ExpandDims(targets.classes, {kClass});
@@ -134,7 +135,7 @@ ir::Expr DecomposeNllLoss(const SpecialCall& call, Writer* w) {
 }
 
 // Every class of a prediction has the gradient of its loss, 0 where it is not the target.
-ir::Expr DecomposeNllLossBackward(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeNllLossBackward(const DecomposedCall& call, Writer* w) {
   ir::Expr gradient = call.arg(0), predictions = call.arg(1);
   const mesh::AxisList& axes = ClassAxes(call, 1);
   Targets targets = Weigh(call, 1, axes, w);
@@ -154,7 +155,7 @@ ir::Expr DecomposeNllLossBackward(const SpecialCall& call, Writer* w) {
                   w->ExpandDims(own, {kClass}), w->Scalar(0, DtypeOf(predictions)));
 }
 
-ir::Expr DecomposeCrossEntropy(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeCrossEntropy(const DecomposedCall& call, Writer* w) {
   ir::Expr products = w->Write(ir::make::kMultiply, call.arg(0), call.arg(1));
   ir::Expr sum =
       w->Write(ir::make::kNegative, w->Reduce(ir::make::kSum, products, AllDims(products), false));

@@ -172,7 +172,7 @@ int64_t SizeOf(const ir::Type& type, int dim) {
 }
 int64_t SizeOf(const ir::Expr& x, int dim) { return SizeOf(TensorTypeOf(x), dim); }
 
-ir::Expr DecomposeFlip(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int axis = Marked(AxisMask(ir::attrs::kFlipAxis(call.attrs()), RankOf(x)))[0];
   int64_t size = SizeOf(x, axis);
@@ -180,7 +180,7 @@ ir::Expr DecomposeFlip(const SpecialCall& call, Writer* w) {
 }
 
 // What is cut along whole dimensions is cut first: it need not be moved.
-ir::Expr DecomposeStridedSlice(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   const ffi::Array<ir::Expr>& args = call.call.args();
   const std::vector<int64_t> axes = *IntegersOf(args[1]);
@@ -191,7 +191,7 @@ ir::Expr DecomposeStridedSlice(const SpecialCall& call, Writer* w) {
   std::vector<std::pair<int, Segment>> moved;
   for (size_t i = 0; i < axes.size(); ++i) {
     int dim = NormalizeAxis(axes[i], RankOf(x));
-    if (!call.IsSpecial(0, dim)) {
+    if (!call.IsDecomposed(0, dim)) {
       const ffi::Array<ir::Expr>& ends = ir::Tuple::Cast(args[3]).fields();
       const ir::Expr values[] = {ir::MakeInt(dim), ir::MakeInt(begins[i]), ends[i],
                                  ir::MakeInt(strides[i])};
@@ -238,7 +238,7 @@ std::string NumberText(double value) {
   return text;
 }
 
-ir::Expr DecomposePad(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposePad(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   auto widths = ir::attrs::kPadPadWidth(call.attrs()).cast<ffi::Array<int64_t>>();
   const std::string mode = ir::attrs::kPadPadMode.Text(call.attrs());
@@ -246,7 +246,7 @@ ir::Expr DecomposePad(const SpecialCall& call, Writer* w) {
   bool any_whole = false;
   std::vector<int> moved;
   for (int d = 0; d < RankOf(x); ++d) {
-    if (call.IsSpecial(0, d)) {
+    if (call.IsDecomposed(0, d)) {
       moved.push_back(d);
     } else {
       any_whole = any_whole || widths[2 * d] != 0 || widths[2 * d + 1] != 0;
@@ -313,12 +313,12 @@ ffi::Array<ir::Expr> WithExtent(ffi::Array<ir::Expr> shape, int dim, int64_t ext
   return shape;
 }
 
-ir::Expr DecomposeConcat(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeConcat(const DecomposedCall& call, Writer* w) {
   auto tuple = ir::Tuple::Cast(call.arg(0));
   ffi::Array<ir::Expr> shards;
   std::vector<int64_t> sizes;
   int axis = 0;
-  int64_t count = mesh::NumShards(call.SpecialAxes());
+  int64_t count = mesh::NumShards(call.DecomposedAxes());
   for (const ir::Expr& x : tuple.fields()) {
     axis = Marked(AxisMask(ir::attrs::kConcatAxis(call.attrs()), RankOf(x)))[0];
     sizes.push_back(SizeOf(x, axis));
@@ -332,10 +332,10 @@ ir::Expr DecomposeConcat(const SpecialCall& call, Writer* w) {
                  ir::StaticDim(shape[axis]), layout.ToConcatenated());
 }
 
-ir::Expr DecomposeSplit(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeSplit(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int axis = Marked(AxisMask(ir::attrs::kSplitAxis(call.attrs()), RankOf(x)))[0];
-  int64_t count = mesh::NumShards(call.SpecialAxes());
+  int64_t count = mesh::NumShards(call.DecomposedAxes());
   const ffi::Array<ir::Type> types = ir::TupleType::Cast(call.result()).fields();
   std::vector<int64_t> sizes;
   for (const ir::Type& type : types) sizes.push_back(SizeOf(type, axis));
@@ -364,15 +364,15 @@ const Operators kTable("indexing",
                        {Operator("relax.concat", Concat)
                             .TakesTuple()
                             .Decompose(DecomposeConcat)
-                            .Pad(Padding::kExpanded)
+                            .Pad(Padding::kDecomposed)
                             .Commutes(kMoving),
                         Operator("relax.flip", Flip)
                             .Decompose(DecomposeFlip)
-                            .Pad(Padding::kExpanded)
+                            .Pad(Padding::kDecomposed)
                             .Commutes(kMoving),
                         Operator("relax.split", Split)
                             .Decompose(DecomposeSplit)
-                            .Pad(Padding::kExpanded)
+                            .Pad(Padding::kDecomposed)
                             .Commutes(kMoving)});
 const Operators kSlice(
     "indexing",
@@ -380,11 +380,11 @@ const Operators kSlice(
      "others: every shard gets the elements that it lacks"},
     {Operator("relax.strided_slice", StridedSlice)
          .Decompose(DecomposeStridedSlice)
-         .Pad(Padding::kExpanded)
+         .Pad(Padding::kDecomposed)
          .Commutes(kMovingFirst)
          .LocalAttrs(/*local_attrs=*/nullptr)
          .LocalArgs(LocalEnds),
-     Operator("relax.nn.pad", Pad).Decompose(DecomposePad).Pad(Padding::kExpanded)});
+     Operator("relax.nn.pad", Pad).Decompose(DecomposePad).Pad(Padding::kDecomposed)});
 
 }  // namespace
 

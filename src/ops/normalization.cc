@@ -14,14 +14,14 @@ namespace {
 
 // ---- factor rules
 
-// The same, except that the dimensions in `mask` are special; weights have these dimensions alone,
-// in their order.
-FactorRule SpecialAlong(const OpView& view, const std::vector<bool>& mask) {
+// The same, except that the dimensions in `mask` are decomposed; weights have these dimensions
+// alone, in their order.
+FactorRule DecomposedAlong(const OpView& view, const std::vector<bool>& mask) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[0]);
   int weight_dim = 0;
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
-    int factor = mask[d] ? builder.Special(sizes[d]) : builder.Parallel(sizes[d]);
+    int factor = mask[d] ? builder.Decomposed(sizes[d]) : builder.Parallel(sizes[d]);
     builder.Operand(0, d, factor);
     for (size_t r = 0; r < view.results.size(); ++r) builder.Result(r, d, factor);
     if (!mask[d]) continue;
@@ -36,8 +36,9 @@ FactorRule SpecialAlong(const OpView& view, const std::vector<bool>& mask) {
 }
 
 template <const ir::AttrField* axis>
-FactorRule SpecialAlongAxis(const OpView& view) {
-  return SpecialAlong(view, AxisMask((*axis)(view.call.attrs()), ShardableRank(view.operands[0])));
+FactorRule DecomposedAlongAxis(const OpView& view) {
+  return DecomposedAlong(view,
+                         AxisMask((*axis)(view.call.attrs()), ShardableRank(view.operands[0])));
 }
 
 FactorRule BatchNorm(const OpView& view) {
@@ -46,7 +47,7 @@ FactorRule BatchNorm(const OpView& view) {
   int channel = NormalizeAxis(ir::attrs::kBatchNormAxis.Int(attrs, 1), rank);
   std::vector<bool> along(rank, ir::attrs::kBatchNormTraining.Bool(attrs));
   along[channel] = false;
-  return rules::PerChannel(view, channel, along, FactorKind::kSpecial);
+  return rules::PerChannel(view, channel, along, FactorKind::kDecomposed);
 }
 
 FactorRule InstanceNorm(const OpView& view) {
@@ -54,7 +55,7 @@ FactorRule InstanceNorm(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
   return rules::PerChannel(
       view, NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(attrs, 1), rank),
-      AxisMask(ir::attrs::kInstanceNormAxes(attrs), rank), FactorKind::kSpecial);
+      AxisMask(ir::attrs::kInstanceNormAxes(attrs), rank), FactorKind::kDecomposed);
 }
 
 FactorRule GroupNorm(const OpView& view) {
@@ -67,7 +68,8 @@ FactorRule GroupNorm(const OpView& view) {
   bool is_known = StaticSizes(view.operands[0])[channel] >= 0;
   if (!is_known) along[channel] = true;
   return rules::PerChannel(view, channel, along,
-                           is_known ? FactorKind::kSpecial : FactorKind::kReplicate, groups);
+                           is_known ? FactorKind::kDecomposed : FactorKind::kNeedsReplication,
+                           groups);
 }
 
 ir::Node LocalGroups(const OpView& global, const OpView& local) {
@@ -88,7 +90,7 @@ constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 /*! \brief TVM computes norms of shorter floats in this type. */
 DLDataType Wide(DLDataType dtype) { return dtype.bits < 32 ? kFloat32 : dtype; }
 
-ir::Expr DecomposeSoftmax(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeSoftmax(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   std::vector<int> axis = Marked(AxisMask(ir::attrs::kSoftmaxAxis(call.attrs()), RankOf(x)));
   ir::Expr powers = w->Write(ir::make::kExp,
@@ -96,7 +98,7 @@ ir::Expr DecomposeSoftmax(const SpecialCall& call, Writer* w) {
   return w->Write(ir::make::kDivide, powers, w->Reduce(ir::make::kSum, powers, axis));
 }
 
-ir::Expr DecomposeLogSoftmax(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeLogSoftmax(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   std::vector<int> axis = Marked(AxisMask(ir::attrs::kSoftmaxAxis(call.attrs()), RankOf(x)));
   ir::Expr shifted = w->Write(ir::make::kSubtract, x, w->Reduce(ir::make::kMax, x, axis));
@@ -138,14 +140,14 @@ ir::Expr Affine(const ir::Expr& x, const ir::Expr& gamma, const ir::Expr& beta,
                   Aligned(beta, dims, w));
 }
 
-ir::Expr DecomposeLayerNorm(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeLayerNorm(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   std::vector<bool> axes = AxisMask(ir::attrs::kLayerNormAxes(call.attrs()), RankOf(x));
   double epsilon = ir::attrs::kLayerNormEpsilon(call.attrs()).cast<double>();
   return Affine(Normalized(x, Marked(axes), epsilon, w), call.arg(1), call.arg(2), axes, w);
 }
 
-ir::Expr DecomposeRmsNorm(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeRmsNorm(const DecomposedCall& call, Writer* w) {
   std::vector<bool> axes = AxisMask(ir::attrs::kRMSNormAxes(call.attrs()), RankOf(call.arg(0)));
   double epsilon = ir::attrs::kRMSNormEpsilon(call.attrs()).cast<double>();
   ir::Expr x = w->Cast(call.arg(0), kFloat32);
@@ -161,7 +163,7 @@ std::vector<bool> Only(int dim, int rank) {
   return mask;
 }
 
-ir::Expr DecomposeInstanceNorm(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeInstanceNorm(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int rank = RankOf(x);
   int channel = NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(call.attrs(), 1), rank);
@@ -171,7 +173,7 @@ ir::Expr DecomposeInstanceNorm(const SpecialCall& call, Writer* w) {
 }
 
 // The groups of channels become a dimension of their own.
-ir::Expr DecomposeGroupNorm(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeGroupNorm(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int rank = RankOf(x);
   int channel = NormalizeAxis(ir::attrs::kGroupNormChannelAxis.Int(call.attrs(), 1), rank);
@@ -196,7 +198,7 @@ ir::Expr Moved(const ir::Expr& moving, const ir::Expr& observed, double momentum
 }
 
 // In training, where the statistics are those of the batch.
-ir::Expr DecomposeBatchNorm(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeBatchNorm(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int rank = RankOf(x);
   std::vector<bool> channels =
@@ -221,40 +223,39 @@ ir::Expr DecomposeBatchNorm(const SpecialCall& call, Writer* w) {
 
 // ---- the records
 
-const Operators kSoftmax("normalization",
-                         {"others", "", "", "axis: maximum and sum of the shards are reduced"},
-                         {Operator("relax.nn.softmax", SpecialAlongAxis<&ir::attrs::kSoftmaxAxis>)
-                              .Decompose(DecomposeSoftmax)
-                              .Pad(Padding::kExpanded),
-                          Operator("relax.nn.log_softmax",
-                                   SpecialAlongAxis<&ir::attrs::kSoftmaxAxis>)
-                              .Decompose(DecomposeLogSoftmax)
-                              .Pad(Padding::kExpanded)});
+const Operators kSoftmax(
+    "normalization", {"others", "", "", "axis: maximum and sum of the shards are reduced"},
+    {Operator("relax.nn.softmax", DecomposedAlongAxis<&ir::attrs::kSoftmaxAxis>)
+         .Decompose(DecomposeSoftmax)
+         .Pad(Padding::kDecomposed),
+     Operator("relax.nn.log_softmax", DecomposedAlongAxis<&ir::attrs::kSoftmaxAxis>)
+         .Decompose(DecomposeLogSoftmax)
+         .Pad(Padding::kDecomposed)});
 const Operators kLayerNorm(
     "normalization", {"others", "", "", "axes: means of the shards are reduced"},
-    {Operator("relax.nn.layer_norm", SpecialAlongAxis<&ir::attrs::kLayerNormAxes>)
+    {Operator("relax.nn.layer_norm", DecomposedAlongAxis<&ir::attrs::kLayerNormAxes>)
          .Decompose(DecomposeLayerNorm)
-         .Pad(Padding::kExpanded),
-     Operator("relax.nn.rms_norm", SpecialAlongAxis<&ir::attrs::kRMSNormAxes>)
+         .Pad(Padding::kDecomposed),
+     Operator("relax.nn.rms_norm", DecomposedAlongAxis<&ir::attrs::kRMSNormAxes>)
          .Decompose(DecomposeRmsNorm)
-         .Pad(Padding::kExpanded)});
+         .Pad(Padding::kDecomposed)});
 const Operators kBatch("normalization",
                        {"all; in training the channels", "", "",
                         "others in training: means of the shards are reduced"},
                        {Operator("relax.nn.batch_norm", BatchNorm)
                             .Decompose(DecomposeBatchNorm)
-                            .Pad(Padding::kExpanded)});
+                            .Pad(Padding::kDecomposed)});
 const Operators kInstance("normalization",
                           {"channels, others", "", "", "axes: means of the shards are reduced"},
                           {Operator("relax.nn.instance_norm", InstanceNorm)
                                .Decompose(DecomposeInstanceNorm)
-                               .Pad(Padding::kExpanded)});
+                               .Pad(Padding::kDecomposed)});
 const Operators kGroup("normalization",
                        {"groups, others", "", "",
                         "channels of a group, axes: means of the shards are reduced"},
                        {Operator("relax.nn.group_norm", GroupNorm)
                             .Decompose(DecomposeGroupNorm)
-                            .Pad(Padding::kExpanded)
+                            .Pad(Padding::kDecomposed)
                             .LocalAttrs(LocalGroups)});
 
 }  // namespace

@@ -21,8 +21,9 @@ FactorRule ArgReduce(const OpView& view) {
   bool is_flattened = std::count(mask.begin(), mask.end(), true) != 1;
   return rules::ReduceDims(view, mask, ir::attrs::kArgmaxArgminKeepdims.Bool(attrs),
                            [&](RuleBuilder* builder, int dim, int64_t size) {
-                             return is_flattened ? builder->Replicate(size)
-                                                 : SpecialIfKnown(view.operands[0], dim, builder);
+                             return is_flattened
+                                        ? builder->NeedsReplication(size)
+                                        : DecomposedIfKnown(view.operands[0], dim, builder);
                            });
 }
 
@@ -60,7 +61,7 @@ FactorRule Scan(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < rank; ++d) {
     int factor =
-        mask[d] ? SpecialIfKnown(view.operands[0], d, &builder) : builder.Parallel(sizes[d]);
+        mask[d] ? DecomposedIfKnown(view.operands[0], d, &builder) : builder.Parallel(sizes[d]);
     builder.Operand(0, d, factor);
     builder.Result(0, d, factor);
   }
@@ -76,7 +77,7 @@ FactorRule Topk(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   for (int d = 0; d < rank; ++d) {
     int factor =
-        d == axis ? SpecialIfKnown(view.operands[0], d, &builder) : builder.Parallel(sizes[d]);
+        d == axis ? DecomposedIfKnown(view.operands[0], d, &builder) : builder.Parallel(sizes[d]);
     builder.Operand(0, d, factor);
     for (size_t r = 0; d != axis && r < view.results.size(); ++r) builder.Result(r, d, factor);
   }
@@ -92,17 +93,17 @@ struct Shards {
   int64_t length;  // n / shards
 };
 
-Shards Split(const SpecialCall& call, int axis, Writer* w) {
+Shards Split(const DecomposedCall& call, int axis, Writer* w) {
   ir::Expr x = call.arg(0);
-  int64_t shards = mesh::NumShards(call.SpecialAxes());
+  int64_t shards = mesh::NumShards(call.DecomposedAxes());
   int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[axis]);
   return {w->Reshape(x, SplitShape(x, axis, shards)), shards, size / shards};
 }
 
 /*! \brief Where the shard of a device begins, as dimension `axis` of `rank`. */
-ir::Expr Offset(const SpecialCall& call, int64_t length, int axis, int rank, DLDataType dtype,
+ir::Expr Offset(const DecomposedCall& call, int64_t length, int axis, int rank, DLDataType dtype,
                 Writer* w) {
-  ir::Expr index = w->Cast(w->ShardIndex(call.SpecialAxes(), axis, rank), dtype);
+  ir::Expr index = w->Cast(w->ShardIndex(call.DecomposedAxes(), axis, rank), dtype);
   return w->Write(ir::make::kMultiply, index, w->Scalar(static_cast<double>(length), dtype));
 }
 
@@ -116,7 +117,7 @@ ir::Expr Gathered(const ir::Expr& x, int dim, Writer* w) {
 // The first of the positions at which a shard has the extreme of all. TVM gives -1 where no element
 // is above its lowest finite number; so does a shard of such elements, and so the whole.
 template <const ir::GlobalFunction* arg_reduce, const ir::GlobalFunction* reduce>
-ir::Expr DecomposeArgReduce(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeArgReduce(const DecomposedCall& call, Writer* w) {
   int rank = RankOf(call.arg(0));
   int axis = Marked(AxisMask(ir::attrs::kArgmaxArgminAxis(call.attrs()), rank))[0];
   auto [x, shards, length] = Split(call, axis, w);
@@ -141,7 +142,7 @@ ir::Expr DecomposeArgReduce(const SpecialCall& call, Writer* w) {
 // Every shard scans its own part and adds what the shards before it come to.
 template <const ir::GlobalFunction* scan, const ir::GlobalFunction* total,
           const ir::GlobalFunction* combine>
-ir::Expr DecomposeScan(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeScan(const DecomposedCall& call, Writer* w) {
   ir::Expr whole = call.arg(0);
   int axis = Marked(AxisMask(ir::attrs::kScanopAxis(call.attrs()), RankOf(whole)))[0];
   auto [x, shards, length] = Split(call, axis, w);
@@ -157,7 +158,7 @@ ir::Expr DecomposeScan(const SpecialCall& call, Writer* w) {
 
 // The top elements of all are among those of the shards. Of equal ones the first comes first, in
 // and among shards.
-ir::Expr DecomposeTopk(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeTopk(const DecomposedCall& call, Writer* w) {
   ir::Expr whole = call.arg(0);
   const ir::Node& attrs = call.attrs();
   int rank = RankOf(whole);

@@ -53,7 +53,7 @@ void AddGradientFactors(const OpView& view, RuleBuilder* builder) {
   for (const WindowDim& dim : windows->dims) {
     if (!IsBlockwise(dim, windows->kind)) continue;
     const int factor = builder->Parallel(dim.result_size);
-    const int within = builder->Replicate(dim.stride);
+    const int within = builder->NeedsReplication(dim.stride);
     builder->Operand(0, dim.result_dim, factor);
     builder->Operand(1, dim.data_dim, factor);
     builder->Operand(1, dim.data_dim, within);
@@ -95,7 +95,7 @@ FactorRule Adaptive(const OpView& view) {
     if (window == 1) continue;
     builder.Operand(0, dim,
                     IsFloat(view.operands[0]) ? builder.Reduce(window, mesh::Reduction::kMean)
-                                              : builder.Replicate(window));
+                                              : builder.NeedsReplication(window));
   }
   return builder.Finish();
 }
@@ -117,7 +117,7 @@ ir::Node LocalOutputSize(const OpView& global, const OpView& local) {
 }
 
 template <const PoolFields* fields, WindowKind kind>
-ir::Expr DecomposePool(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposePool(const DecomposedCall& call, Writer* w) {
   return DecomposeWindows(call, *WindowsOf<fields, kind>(ViewCall(call.call, call.result())), w);
 }
 
@@ -146,22 +146,22 @@ const Operators kWindows(
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.avg_pool1d", Pool<&ir::attrs::kPool1d, WindowKind::kMean>)
          .Decompose(DecomposePool<&ir::attrs::kPool1d, WindowKind::kMean>)
-         .Pad(Padding::kExpanded),
+         .Pad(Padding::kDecomposed),
      Operator("relax.nn.avg_pool2d", Pool<&ir::attrs::kPool2d, WindowKind::kMean>)
          .Decompose(DecomposePool<&ir::attrs::kPool2d, WindowKind::kMean>)
-         .Pad(Padding::kExpanded),
+         .Pad(Padding::kDecomposed),
      Operator("relax.nn.avg_pool3d", Pool<&ir::attrs::kPool3d, WindowKind::kMean>)
          .Decompose(DecomposePool<&ir::attrs::kPool3d, WindowKind::kMean>)
-         .Pad(Padding::kExpanded),
+         .Pad(Padding::kDecomposed),
      Operator("relax.nn.max_pool1d", Pool<&ir::attrs::kPool1d, WindowKind::kMaximum>)
          .Decompose(DecomposePool<&ir::attrs::kPool1d, WindowKind::kMaximum>)
-         .Pad(Padding::kExpanded),
+         .Pad(Padding::kDecomposed),
      Operator("relax.nn.max_pool2d", Pool<&ir::attrs::kPool2d, WindowKind::kMaximum>)
          .Decompose(DecomposePool<&ir::attrs::kPool2d, WindowKind::kMaximum>)
-         .Pad(Padding::kExpanded),
+         .Pad(Padding::kDecomposed),
      Operator("relax.nn.max_pool3d", Pool<&ir::attrs::kPool3d, WindowKind::kMaximum>)
          .Decompose(DecomposePool<&ir::attrs::kPool3d, WindowKind::kMaximum>)
-         .Pad(Padding::kExpanded)});
+         .Pad(Padding::kDecomposed)});
 
 }  // namespace
 

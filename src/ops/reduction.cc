@@ -19,7 +19,7 @@ FactorRule ReduceAxes(const OpView& view, const Add& add) {
   return rules::ReduceDims(view, mask, ir::attrs::kStatisticalKeepdims.Bool(attrs), add);
 }
 
-int Replicated(RuleBuilder* builder, int, int64_t size) { return builder->Replicate(size); }
+int Replicated(RuleBuilder* builder, int, int64_t size) { return builder->NeedsReplication(size); }
 
 template <mesh::Reduction kind>
 FactorRule Statistical(const OpView& view) {
@@ -33,41 +33,41 @@ bool OnFloats(const OpView& view) { return IsFloat(view.operands[0]); }
 FactorRule Mean(const OpView& view) {
   if (OnFloats(view)) return Statistical<mesh::Reduction::kMean>(view);
   return ReduceAxes(view, [&view](RuleBuilder* builder, int dim, int64_t) {
-    return SpecialIfKnown(view.operands[0], dim, builder);
+    return DecomposedIfKnown(view.operands[0], dim, builder);
   });
 }
 
 FactorRule Variance(const OpView& view) {
   if (!OnFloats(view)) return ReduceAxes(view, Replicated);
-  return ReduceAxes(view,
-                    [](RuleBuilder* builder, int, int64_t size) { return builder->Special(size); });
+  return ReduceAxes(
+      view, [](RuleBuilder* builder, int, int64_t size) { return builder->Decomposed(size); });
 }
 
 FactorRule Median(const OpView& view) { return ReduceAxes(view, Replicated); }
 
 // ---- decompositions
 
-std::vector<int> AxesOf(const SpecialCall& call) {
+std::vector<int> AxesOf(const DecomposedCall& call) {
   return Marked(AxisMask(ir::attrs::kStatisticalAxis(call.attrs()), RankOf(call.arg(0))));
 }
 
-bool KeepsDims(const SpecialCall& call) {
+bool KeepsDims(const DecomposedCall& call) {
   return ir::attrs::kStatisticalKeepdims.Bool(call.attrs());
 }
 
-ir::Expr DecomposeVariance(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeVariance(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   std::vector<int> axes = AxesOf(call);
   ir::Expr centred = w->Write(ir::make::kSubtract, x, w->Reduce(ir::make::kMean, x, axes));
   return w->Reduce(ir::make::kMean, w->Write(ir::make::kSquare, centred), axes, KeepsDims(call));
 }
 
-ir::Expr DecomposeStd(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeStd(const DecomposedCall& call, Writer* w) {
   return w->Write(ir::make::kSqrt, DecomposeVariance(call, w));
 }
 
 // Of integers: it is truncated once, at the end.
-ir::Expr DecomposeMean(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeMean(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int64_t count = 1;
   for (int axis : AxesOf(call)) count *= ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[axis]);
@@ -97,14 +97,14 @@ const Operators kMean("reduction",
                       {Operator("relax.mean", Mean)
                            .Decompose(DecomposeMean)
                            .IsMeanOf("relax.sum")
-                           .Pad(Padding::kExpanded)
+                           .Pad(Padding::kDecomposed)
                            .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll).If(OnFloats))});
 const Operators kMedian("reduction", {"others", "", "axes: a median is none of those of shards"},
                         {Operator("relax.median", Median)});
 const Operators kVariance(
     "reduction", {"others", "", "", "axes: means of the shards, then of squared distances"},
-    {Operator("relax.std", Variance).Decompose(DecomposeStd).Pad(Padding::kExpanded),
-     Operator("relax.variance", Variance).Decompose(DecomposeVariance).Pad(Padding::kExpanded)});
+    {Operator("relax.std", Variance).Decompose(DecomposeStd).Pad(Padding::kDecomposed),
+     Operator("relax.variance", Variance).Decompose(DecomposeVariance).Pad(Padding::kDecomposed)});
 
 }  // namespace
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "expand/blocks.h"
+#include "decompose/blocks.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/image_layout.h"
@@ -26,9 +26,9 @@ namespace ops {
 
 namespace {
 
-using expand::Cut;
-using expand::ShardsBack;
-using expand::ShardsFirst;
+using decompose::Cut;
+using decompose::ShardsBack;
+using decompose::ShardsFirst;
 using ir::attrs::ResizeFields;
 using rules::DimOf;
 using rules::kSpatialLetters;
@@ -103,14 +103,14 @@ void AddResizingFactors(const OpView& view, const ResizeFields& fields, RuleBuil
     if (dim.reach == 0) {
       const int factor = builder->Parallel(dim.groups);
       builder->Operand(0, dim.dim, factor);
-      builder->Operand(0, dim.dim, builder->Replicate(dim.group));
+      builder->Operand(0, dim.dim, builder->NeedsReplication(dim.group));
       builder->Result(0, dim.dim, factor);
-      builder->Result(0, dim.dim, builder->Replicate(dim.result_group));
+      builder->Result(0, dim.dim, builder->NeedsReplication(dim.result_group));
       continue;
     }
     const double part =
         2.0 * static_cast<double>(dim.reach) / static_cast<double>(dim.groups * dim.group);
-    const int factor = builder->Special(dim.groups, Exchanged::kNeighbours, part);
+    const int factor = builder->Decomposed(dim.groups, Exchanged::kNeighbours, part);
     builder->Operand(0, dim.dim, factor);
     builder->Result(0, dim.dim, factor);
   }
@@ -171,11 +171,11 @@ struct Looked {
 };
 
 /*! \brief The axes of all dimensions, and of the batch that has the shards. */
-std::vector<mesh::AxisList> AxesOf(const SpecialCall& call) {
+std::vector<mesh::AxisList> AxesOf(const DecomposedCall& call) {
   std::vector<mesh::AxisList> lists = call.sharding.operands[0].dims;
   mesh::AxisList merged;
   for (size_t d = 0; d < lists.size(); ++d) {
-    if (call.IsSpecial(0, static_cast<int>(d)))
+    if (call.IsDecomposed(0, static_cast<int>(d)))
       merged.insert(merged.end(), lists[d].begin(), lists[d].end());
   }
   merged.insert(merged.end(), lists[0].begin(), lists[0].end());
@@ -184,7 +184,7 @@ std::vector<mesh::AxisList> AxesOf(const SpecialCall& call) {
 }
 
 template <const ResizeFields* fields>
-ir::Expr DecomposeResize(const SpecialCall& call, Writer* writer) {
+ir::Expr DecomposeResize(const DecomposedCall& call, Writer* writer) {
   Writer named = writer->OnViewOf(AxesOf(call));
   Writer* w = &named;
   ir::Expr x = w->Named(call.arg(0));
@@ -193,7 +193,7 @@ ir::Expr DecomposeResize(const SpecialCall& call, Writer* writer) {
   std::vector<Looked> looked;
   std::vector<int64_t> shards(shape.size(), 0);
   for (const ResizedDim& dim : ResizedDims(ViewCall(call.call, call.result()), *fields)) {
-    if (!call.IsSpecial(0, dim.dim)) continue;
+    if (!call.IsDecomposed(0, dim.dim)) continue;
     shards[dim.dim] = mesh::NumShards(call.sharding.operands[0].dims[dim.dim]);
     looked.emplace_back(dim, shards[dim.dim]);
     x = w->Move(x, dim.dim, shards[dim.dim] * looked.back().total(), looked.back().Segments());

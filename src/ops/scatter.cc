@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "expand/blocks.h"
+#include "decompose/blocks.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
@@ -21,9 +21,9 @@ namespace ops {
 
 namespace {
 
-using expand::Blocks;
-using expand::Columns;
-using expand::Cut;
+using decompose::Blocks;
+using decompose::Columns;
+using decompose::Cut;
 
 // ---- factor rules
 
@@ -39,7 +39,7 @@ void AddWritten(const OpView& view, int begin, int num, RuleBuilder* builder) {
   Sizes sizes = StaticSizes(view.results[0]);
   if (!AreKnown(sizes, begin, num)) return;
   for (int d = begin; d < begin + num; ++d) {
-    int factor = builder->Special(sizes[d]);
+    int factor = builder->Decomposed(sizes[d]);
     builder->Operand(0, d, factor);
     builder->Result(0, d, factor);
   }
@@ -66,7 +66,7 @@ FactorRule ScatterElements(const OpView& view) {
     if (d == axis) {
       AddWritten(view, axis, 1, &builder);
       if (!MayReduce(view, ir::attrs::kScatterElementsReduction.Text(view.call.attrs()))) continue;
-      int places = builder.Special(updates[d]);
+      int places = builder.Decomposed(updates[d]);
       builder.Operand(1, d, places);
       builder.Operand(2, d, places);
       continue;
@@ -93,7 +93,7 @@ FactorRule ScatterNd(const OpView& view) {
   AddWritten(view, 0, num, &builder);
   if (MayReduce(view, ir::attrs::kScatterNDReduction.Text(view.call.attrs()))) {
     for (int d = 0; d < update_dim; ++d) {
-      int places = builder.Special(indices[d]);
+      int places = builder.Decomposed(indices[d]);
       builder.Operand(1, d, places);
       builder.Operand(2, d, places);
     }
@@ -134,7 +134,7 @@ FactorRule IndexPut(const OpView& view) {
   const char* mode = ir::attrs::kIndexPutAccumulate.Bool(view.call.attrs()) ? "add" : "update";
   if (static_cast<int>(stated.size()) != rank || !MayReduce(view, mode)) return builder.Finish();
   for (int d = 0; d < rank; ++d) {
-    int factor = builder.Special(places[d]);
+    int factor = builder.Decomposed(places[d]);
     builder.Operand(values, d, factor);
     for (int i = 1; i <= num; ++i) {
       int dim = d - (rank - ShardableRank(view.operands[i]));
@@ -182,7 +182,7 @@ FactorRule TakeBackward(const OpView& view) {
       builder.Operand(0, d, indices);
       builder.Operand(2, 0, indices);
       if (sizes[d] <= 0) continue;
-      int rows = builder.Special(sizes[d]);
+      int rows = builder.Decomposed(sizes[d]);
       builder.Operand(1, d, rows);
       builder.Result(0, d, rows);
       continue;
@@ -357,7 +357,7 @@ ir::Expr Between(const ir::Expr& x, int before, int behind, Writer* w) {
   return w->ExpandDims(x, ones);
 }
 
-ir::Expr DecomposeScatterElements(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeScatterElements(const DecomposedCall& call, Writer* w) {
   ir::Expr data = call.arg(0);
   int axis = NormalizeAxis(ir::attrs::kScatterElementsAxis.Int(call.attrs(), 0), RankOf(data));
   return Scatter({data,
@@ -370,7 +370,7 @@ ir::Expr DecomposeScatterElements(const SpecialCall& call, Writer* w) {
 }
 
 // indices [i.. m], updates [i.. t..], data [m dimensions.. t..]
-ir::Expr DecomposeScatterNd(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeScatterNd(const DecomposedCall& call, Writer* w) {
   ir::Expr data = call.arg(0), indices = call.arg(1);
   std::vector<ir::Expr> positions = Columns(indices, w);
   const int behind = RankOf(data) - static_cast<int>(positions.size());
@@ -381,7 +381,7 @@ ir::Expr DecomposeScatterNd(const SpecialCall& call, Writer* w) {
       w);
 }
 
-ir::Expr DecomposeIndexPut(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeIndexPut(const DecomposedCall& call, Writer* w) {
   ir::Expr data = call.arg(0), values = call.arg(2);
   auto tuple = ir::Tuple::Cast(call.arg(1));
   ffi::Array<ir::Expr> indices =
@@ -404,7 +404,7 @@ ir::Expr DecomposeIndexPut(const SpecialCall& call, Writer* w) {
 }
 
 // The sum of the gradients of all results that a row was looked up for.
-ir::Expr DecomposeTakeBackward(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeTakeBackward(const DecomposedCall& call, Writer* w) {
   ir::Expr table = call.arg(1);
   const DLDataType dtype = DtypeOf(table);
   int rank = RankOf(table);
@@ -419,14 +419,14 @@ ir::Expr DecomposeTakeBackward(const SpecialCall& call, Writer* w) {
 }
 
 // Every place of a shard takes the row of the source that is written there, if one is.
-ir::Expr DecomposeSliceScatter(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeSliceScatter(const DecomposedCall& call, Writer* w) {
   ir::Expr data = call.arg(0), source = call.arg(1);
   const int rank = RankOf(data);
   const int axis = NormalizeAxis(ir::attrs::kSliceScatterAxis.Int(call.attrs(), 0), rank);
   auto number = [&call](int arg) { return ir::IntImm::Cast(call.arg(arg)).value(); };
   auto scalar = [w](int64_t value) { return w->Scalar(static_cast<double>(value), kInt64); };
   const ffi::Array<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(data));
-  ir::Expr places = w->Positions(call.SpecialAxes(), shape[axis]);
+  ir::Expr places = w->Positions(call.DecomposedAxes(), shape[axis]);
   ir::Expr from_start = w->Write(ir::make::kSubtract, places, scalar(number(2)));
   ir::Expr step = scalar(number(4)), zero = w->Scalar(0, kInt64);
   const int64_t size = ir::StaticDim(shape[axis]);

@@ -207,7 +207,7 @@ FactorRule Repeat(const OpView& view) {
     builder.Result(0, axes ? d : 0, factor);
     if (d == repeated)
       builder.Result(0, axes ? d : 0,
-                     builder.Replicate(ir::attrs::kRepeatRepeats.Int(view.call.attrs(), 1)));
+                     builder.NeedsReplication(ir::attrs::kRepeatRepeats.Int(view.call.attrs(), 1)));
   }
   return builder.Finish();
 }
@@ -252,8 +252,8 @@ FactorRule Tile(const OpView& view) {
   for (int d = 0; d < rank; ++d) {
     const bool is_repeated = !SameSize(view.operands[0], d, view.results[0], d + added);
     if (is_repeated && sizes[d] <= 1) continue;
-    int factor =
-        is_repeated ? builder.Special(sizes[d], Exchanged::kMoved, 1) : builder.Parallel(sizes[d]);
+    int factor = is_repeated ? builder.Decomposed(sizes[d], Exchanged::kMoved, 1)
+                             : builder.Parallel(sizes[d]);
     builder.Operand(0, d, factor);
     builder.Result(0, d + added, factor);
   }
@@ -317,7 +317,7 @@ FactorRule LayoutTransform(const OpView& view) {
 
 // ---- decompositions
 
-ir::Expr DecomposeTile(const SpecialCall& call, Writer* w) {
+ir::Expr DecomposeTile(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   const auto stated = ir::attrs::kTileRepeats(call.attrs()).cast<ffi::Array<int64_t>>();
   const int rank = static_cast<int>(call.sharding.results[0].dims.size());
@@ -327,7 +327,7 @@ ir::Expr DecomposeTile(const SpecialCall& call, Writer* w) {
   bool any_left = added > 0;
   for (int d = 0; d < RankOf(x); ++d) {
     int64_t& times = repeats[d + added];
-    if (!call.IsSpecial(0, d)) {
+    if (!call.IsDecomposed(0, d)) {
       any_left = any_left || times != 1;
       continue;
     }
@@ -373,7 +373,7 @@ const Operators kTile("shape",
                        "repeated dimensions: every shard gets the elements that it lacks"},
                       {Operator("relax.tile", Tile)
                            .Decompose(DecomposeTile)
-                           .Pad(Padding::kExpanded)
+                           .Pad(Padding::kDecomposed)
                            .Commutes(kMoving)});
 const Operators kLayout("shape", {"dimensions that stay as they are", "", "others"},
                         {Operator("relax.layout_transform", LayoutTransform)});

@@ -200,7 +200,7 @@ ir::Node WithList(const ir::Node& attrs, const char* key, const std::vector<int6
 
 /*! \brief The axes by which anything of the call is sharded, those of the batch after the shards.
  */
-std::vector<mesh::AxisList> AxesOf(const SpecialCall& call, const Windows& windows) {
+std::vector<mesh::AxisList> AxesOf(const DecomposedCall& call, const Windows& windows) {
   std::vector<mesh::AxisList> lists;
   for (const auto* tensors : {&call.sharding.operands, &call.sharding.results}) {
     for (const mesh::Sharding& tensor : *tensors)
@@ -212,7 +212,7 @@ std::vector<mesh::AxisList> AxesOf(const SpecialCall& call, const Windows& windo
     merged.insert(merged.end(), axes.begin(), axes.end());
   };
   for (size_t d = 0; d < data.dims.size(); ++d) {
-    if (call.IsSpecial(0, static_cast<int>(d))) append(data.dims[d]);
+    if (call.IsDecomposed(0, static_cast<int>(d))) append(data.dims[d]);
   }
   append(data.dims[windows.data_batch]);
   lists.push_back(merged);
@@ -267,20 +267,20 @@ void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* b
     if (IsBlockwise(dim, windows.kind) && !is_taken_apart) {
       const int factor = builder->Parallel(dim.result_size);
       builder->Operand(0, dim.data_dim, factor);
-      if (dim.stride > 1) builder->Operand(0, dim.data_dim, builder->Replicate(dim.stride));
+      if (dim.stride > 1) builder->Operand(0, dim.data_dim, builder->NeedsReplication(dim.stride));
       builder->Result(0, dim.result_dim, factor);
       continue;
     }
     if (size <= 1) continue;
     const double halo = static_cast<double>(Halo(dim, windows.kind));
-    const int factor =
-        builder->Special(size, Exchanged::kNeighbours, halo / static_cast<double>(dim.data_size));
+    const int factor = builder->Decomposed(size, Exchanged::kNeighbours,
+                                           halo / static_cast<double>(dim.data_size));
     builder->Operand(0, dim.data_dim, factor);
     builder->Result(0, dim.result_dim, factor);
   }
 }
 
-ir::Expr DecomposeWindows(const SpecialCall& call, const Windows& windows, Writer* writer) {
+ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Writer* writer) {
   Writer named = writer->OnViewOf(AxesOf(call, windows));
   Writer* w = &named;
   ffi::Array<ir::Expr> args;
@@ -300,7 +300,7 @@ ir::Expr DecomposeWindows(const SpecialCall& call, const Windows& windows, Write
     padding[i] = dim.before;
     padding[rank + i] = dim.after;
     output_padding[i] = dim.output_padding;
-    if (!call.IsSpecial(0, dim.data_dim)) continue;
+    if (!call.IsDecomposed(0, dim.data_dim)) continue;
     const int64_t shards = mesh::NumShards(data.dims[dim.data_dim]);
     const Looked looked = LookedAt(dim, windows.kind, shards);
     args.Set(0, w->Move(args[0], dim.data_dim, shards * looked.length,

@@ -50,8 +50,8 @@ bool ReadWindowLists(const ir::AttrField& strides, const ir::AttrField& padding,
 
 /*!
  * \brief Gives each spatial dimension of data and result a factor: parallel where no window looks
- * into another shard, special where windows of a shard can be gathered from its neighbours. The
- * operators of a special one are expanded where it is uneven (rules/tails.h).
+ * into another shard, decomposed where windows of a shard can be gathered from its neighbours. The
+ * operators of a decomposed one are decomposed where it is uneven (rules/tails.h).
  */
 void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* builder);
 
@@ -61,7 +61,7 @@ bool IsBlockwise(const WindowDim& dim, WindowKind kind);
 /*! \brief Writes a call some spatial dimension of which is sharded: every device gets the elements
  * that the windows of its shard of the result look at (a halo exchange), padding included; the
  * shards then are a part of the batch, each computed alone. */
-ir::Expr DecomposeWindows(const SpecialCall& call, const Windows& windows, Writer* writer);
+ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Writer* writer);
 
 }  // namespace ops
 }  // namespace distir

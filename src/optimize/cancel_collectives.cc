@@ -7,8 +7,8 @@
 //
 // Also a view of a view, an all-to-all and its inverse, a gather of a slice. A collective whose
 // value has other uses stays, and then does not count as saved.
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "optimize/chain.h"
 
 namespace distir {
@@ -17,14 +17,14 @@ namespace optimize {
 namespace {
 
 /*! \brief Lets a collective take what a view of it renames. */
-bool SkipView(Listing* listing, Line* line) {
+bool SkipView(EditableFunction* listing, Line* line) {
   auto call = ir::Call::Cast(line->value);
-  auto kind = op::DTensorCollective(call.op());
+  auto kind = dialect::DTensorCollective(call.op());
   if (!kind || !ir::Var::Is(call.args()[0])) return false;
   Line* view = listing->DefinitionOf(call.args()[0]);
   auto view_call = view == nullptr ? ir::Call() : ir::Call::Cast(view->value);
   if (!view_call.defined() ||
-      op::DTensorCollective(view_call.op()) != mesh::CollectiveKind::kView ||
+      dialect::DTensorCollective(view_call.op()) != mesh::CollectiveKind::kView ||
       !listing->IsVisible(view_call.args()[0], line))
     return false;
   const ir::Expr& source = view_call.args()[0];
@@ -41,7 +41,7 @@ bool SkipView(Listing* listing, Line* line) {
 }  // namespace
 
 void CancelCollectives(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions) {
+  for (NamedFunction& function : program->functions) {
     for (Line* line : function.listing->Lines()) {
       if (line->dropped || line->block == nullptr || !ir::Call::Is(line->value)) continue;
       if (SkipView(function.listing.get(), line)) ++tally->matched;

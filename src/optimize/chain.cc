@@ -35,8 +35,8 @@ struct Fold {
   const redistribute::Plan* plan;
 };
 
-std::optional<Fold> BestFold(const Listing& listing, const Line* line, const Resharding& last,
-                             Chains which, Program* program) {
+std::optional<Fold> BestFold(const EditableFunction& listing, const Line* line,
+                             const Resharding& last, Chains which, Program* program) {
   const ir::TensorType& type = ir::DTensorType::Cast(line->value.ty()).tensor_ty();
   std::optional<Fold> best;
   const mesh::Mesh& root = program->meshes->Root(last.root);
@@ -70,7 +70,7 @@ std::optional<Fold> BestFold(const Listing& listing, const Line* line, const Res
 
 }  // namespace
 
-bool FoldChain(Listing* listing, Line* line, Chains which, Program* program) {
+bool FoldChain(EditableFunction* listing, Line* line, Chains which, Program* program) {
   auto last = ReadResharding(line->value, program->meshes);
   if (!last || line->block == nullptr) return false;
   auto fold = BestFold(*listing, line, *last, which, program);

@@ -20,7 +20,7 @@ enum class Chains {
  * less. A collective before it counts as saved only if nothing else uses its value.
  * \return Whether the line was changed.
  */
-bool FoldChain(Listing* listing, Line* line, Chains which, Program* program);
+bool FoldChain(EditableFunction* listing, Line* line, Chains which, Program* program);
 
 }  // namespace optimize
 }  // namespace distir

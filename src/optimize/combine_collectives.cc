@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "optimize/optimization.h"
 #include "rules/factor_rule.h"
 
@@ -33,7 +33,7 @@ struct Group {
 
 class Combining {
  public:
-  Combining(Listing* listing, Program* program, Tally* tally)
+  Combining(EditableFunction* listing, Program* program, Tally* tally)
       : listing_(*listing), program_(*program), tally_(*tally) {}
 
   void Run(Body* body) {
@@ -115,7 +115,7 @@ class Combining {
 
   std::optional<Resharding> Candidate(const Line* line) {
     auto step = ReadResharding(line->value, program_.meshes);
-    if (!step || !op::CanCombine(step->kind) || line->cast.defined()) return std::nullopt;
+    if (!step || !dialect::CanCombine(step->kind) || line->cast.defined()) return std::nullopt;
     auto type = ir::DTensorType::Cast(line->var.ty());
     for (int64_t size : rules::StaticSizes(type.tensor_ty())) {
       if (size >= 0) continue;
@@ -136,7 +136,7 @@ class Combining {
     Axes key;
     for (const mesh::AxisRef& ref : axes) key.emplace_back(ref.axis, ref.pre_size, ref.size);
     // The order of a reduce-scatter's axes is that of its attribute.
-    for (int axis : op::ReduceAxes(ir::Call::Cast(line->value))) key.emplace_back(axis, 0, 0);
+    for (int axis : dialect::ReduceAxes(ir::Call::Cast(line->value))) key.emplace_back(axis, 0, 0);
     DLDataType dtype = type.tensor_ty().dtype();
     return {segment,        level,
             step.kind,      type.device_mesh().get(),
@@ -176,8 +176,8 @@ class Combining {
     auto first = ir::Call::Cast(members[0]->value);
     ir::Var combined = listing_.InsertBefore(
         members[0], members[0]->var.name(),
-        op::MakeCombinedCollective(*op::DTensorCollective(first.op()), values, targets,
-                                   op::ReduceAxes(first), op::ReductionOf(first)));
+        dialect::MakeCombinedCollective(*dialect::DTensorCollective(first.op()), values, targets,
+                                        dialect::ReduceAxes(first), dialect::ReductionOf(first)));
     Line* inserted = listing_.DefinitionOf(combined);
     placed_.insert({inserted, true});
     order_.push_back(inserted);
@@ -187,7 +187,7 @@ class Combining {
     }
   }
 
-  Listing& listing_;
+  EditableFunction& listing_;
   Program& program_;
   Tally& tally_;
   std::vector<std::unique_ptr<Group>> groups_;
@@ -201,7 +201,7 @@ class Combining {
 }  // namespace
 
 void CombineCollectives(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions)
+  for (NamedFunction& function : program->functions)
     Combining(function.listing.get(), program, tally).Run(function.listing->body());
 }
 

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "optimize/optimization.h"
 #include "optimize/resharding.h"
 #include "redistribute/partial.h"
@@ -76,7 +76,7 @@ void VisitOperands(const ir::Call& call, const std::function<void(const ir::Expr
 
 class Deferral {
  public:
-  Deferral(Listing* listing, Program* program, Tally* tally)
+  Deferral(EditableFunction* listing, Program* program, Tally* tally)
       : listing_(*listing),
         meshes_(*program->meshes),
         kernels_(*program->kernels),
@@ -197,7 +197,7 @@ class Deferral {
         auto found = partial.find(expr.get());
         return found == partial.end() ? nullptr : found->second;
       };
-      auto own = ir::Op::Is(call.op()) && !op::DTensorCollective(call.op())
+      auto own = ir::Op::Is(call.op()) && !dialect::DTensorCollective(call.op())
                      ? redistribute::PartialResult(candidate, &meshes_, &kernels_)
                      : std::nullopt;
       auto flow = redistribute::FlowThrough(candidate, partial_of, own, &meshes_);
@@ -239,7 +239,7 @@ class Deferral {
       if (!redistribute::SamePlacement(form, first)) return any_scatters ? ir::DTensorType() : type;
     }
     if (!any_scatters) return type;
-    if (op::DTensorCollective(call.op())) return ir::DTensorType();
+    if (dialect::DTensorCollective(call.op())) return ir::DTensorType();
     size_t num_operands = 0;
     bool one_shape = true;
     VisitOperands(call, [&](const ir::Expr& operand) {
@@ -287,7 +287,7 @@ class Deferral {
     if (node->is_reduction) {
       ir::Expr value = node->operands.empty() ? call.args()[0] : MakePartial(node->operands[0]);
       if (redistribute::SamePlacement(ir::DTensorType::Cast(value.ty()), form_ty)) return value;
-      return Emit(node, op::MakeCollective(mesh::CollectiveKind::kView, value, form_ty));
+      return Emit(node, dialect::MakeCollective(mesh::CollectiveKind::kView, value, form_ty));
     }
     std::unordered_map<const ffi::Object*, ir::Expr> values;
     for (Node* operand : node->operands) {
@@ -328,8 +328,8 @@ class Deferral {
     return node.is_taken ? "nothing saved" : "its use does not commute";
   }
 
-  Listing& listing_;
-  op::MeshTable& meshes_;
+  EditableFunction& listing_;
+  dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   Costs& costs_;
   Tally& tally_;
@@ -340,7 +340,7 @@ class Deferral {
 }  // namespace
 
 void DeferReductions(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions)
+  for (NamedFunction& function : program->functions)
     Deferral(function.listing.get(), program, tally).Run();
 }
 

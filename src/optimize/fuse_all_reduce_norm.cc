@@ -11,10 +11,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dialect/collective.h"
+#include "dialect/fused_norm.h"
 #include "ir/build.h"
 #include "ir/operator_attrs.h"
-#include "op/collective.h"
-#include "op/fused_norm.h"
 #include "optimize/optimization.h"
 
 namespace distir {
@@ -26,12 +26,12 @@ namespace {
 bool IsOffered(const std::string& ccl) {
   auto offers = ffi::Function::GetGlobal("distir.runtime.offers");
   return offers.has_value() &&
-         (*offers)(ffi::String(ccl), ffi::String(op::kFusedNorm)).cast<bool>();
+         (*offers)(ffi::String(ccl), ffi::String(dialect::kFusedNorm)).cast<bool>();
 }
 
 class NormFusion {
  public:
-  NormFusion(Listing* listing, bool is_offered, Tally* tally)
+  NormFusion(EditableFunction* listing, bool is_offered, Tally* tally)
       : listing_(*listing), is_offered_(is_offered), tally_(*tally) {}
 
   void Run() {
@@ -40,8 +40,9 @@ class NormFusion {
     for (Line* line : lines) {
       if (line->dropped || line->block == nullptr || line->cast.defined()) continue;
       auto call = ir::Call::Cast(line->value);
-      if (!call.defined() || op::DTensorCollective(call.op()) != mesh::CollectiveKind::kAllReduce ||
-          op::ReductionOf(call) != mesh::Reduction::kSum || !ir::DTensorType::Is(call.ty()))
+      if (!call.defined() ||
+          dialect::DTensorCollective(call.op()) != mesh::CollectiveKind::kAllReduce ||
+          dialect::ReductionOf(call) != mesh::Reduction::kSum || !ir::DTensorType::Is(call.ty()))
         continue;
       if (const char* why = Fuse(line, call)) tally_.Skip(why);
     }
@@ -67,12 +68,13 @@ class NormFusion {
     if (definition != nullptr && definition->block == sum->block &&
         order_.at(definition) > order_.at(sum))
       return "the weight is computed later";
-    if (!op::HasFusedNorm(type.tensor_ty())) return "not float32, float16 or bfloat16";
+    if (!dialect::HasFusedNorm(type.tensor_ty())) return "not float32, float16 or bfloat16";
     if (!is_offered_) return "the runtime has no such operator";
     ir::Expr fused = listing_.InsertBefore(
         sum, sum->var.name(),
-        op::MakeFusedNorm(reduction.args()[0], residual, weight, type, op::ReduceAxes(reduction),
-                          ir::attrs::kRMSNormEpsilon(norm_call.attrs()).cast<double>()));
+        dialect::MakeFusedNorm(reduction.args()[0], residual, weight, type,
+                               dialect::ReduceAxes(reduction),
+                               ir::attrs::kRMSNormEpsilon(norm_call.attrs()).cast<double>()));
     listing_.SetValue(sum, ir::MakeTupleGetItem(fused, 0));
     listing_.SetValue(norm, ir::MakeTupleGetItem(fused, 1));
     listing_.DropUnused(line);
@@ -95,7 +97,7 @@ class NormFusion {
     return nullptr;
   }
 
-  Listing& listing_;
+  EditableFunction& listing_;
   const bool is_offered_;
   Tally& tally_;
   std::unordered_map<const Line*, int> order_;
@@ -105,7 +107,7 @@ class NormFusion {
 
 void FuseAllReduceNorm(Program* program, Tally* tally) {
   bool is_offered = IsOffered(program->options.ccl);
-  for (NamedListing& function : program->functions)
+  for (NamedFunction& function : program->functions)
     NormFusion(function.listing.get(), is_offered, tally).Run();
 }
 

@@ -17,8 +17,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "optimize/optimization.h"
 
 namespace distir {
@@ -27,7 +27,7 @@ namespace optimize {
 namespace {
 
 struct CallSite {
-  NamedListing* caller;
+  NamedFunction* caller;
   Line* line;
 };
 
@@ -36,22 +36,22 @@ class GatherHoisting {
   GatherHoisting(Program* program, Tally* tally) : program_(*program), tally_(*tally) {}
 
   void Run() {
-    for (NamedListing& function : program_.functions) by_name_[function.name.get()] = &function;
-    for (NamedListing& function : program_.functions) CollectSites(&function);
-    for (NamedListing& function : program_.functions) CollectCalleesFirst(&function);
-    for (NamedListing* function : callees_first_) Visit(function);
+    for (NamedFunction& function : program_.functions) by_name_[function.name.get()] = &function;
+    for (NamedFunction& function : program_.functions) CollectSites(&function);
+    for (NamedFunction& function : program_.functions) CollectCalleesFirst(&function);
+    for (NamedFunction* function : callees_first_) Visit(function);
   }
 
  private:
-  NamedListing* CalleeOf(const ir::Expr& value) {
+  NamedFunction* CalleeOf(const ir::Expr& value) {
     auto call = ir::Call::Cast(value);
     auto found = call.defined() ? by_name_.find(call.op().get()) : by_name_.end();
     return found == by_name_.end() ? nullptr : found->second;
   }
 
-  void CollectSites(NamedListing* caller) {
+  void CollectSites(NamedFunction* caller) {
     for (Line* line : caller->listing->Lines()) {
-      if (NamedListing* callee = CalleeOf(line->value)) {
+      if (NamedFunction* callee = CalleeOf(line->value)) {
         sites_[callee].push_back({caller, line});
         callees_[caller].push_back(callee);
       }
@@ -63,13 +63,13 @@ class GatherHoisting {
     }
   }
 
-  void CollectCalleesFirst(NamedListing* function) {
+  void CollectCalleesFirst(NamedFunction* function) {
     if (!seen_.insert(function).second) return;
-    for (NamedListing* callee : callees_[function]) CollectCalleesFirst(callee);
+    for (NamedFunction* callee : callees_[function]) CollectCalleesFirst(callee);
     callees_first_.push_back(function);
   }
 
-  void Visit(NamedListing* function) {
+  void Visit(NamedFunction* function) {
     const ir::Node& attrs = function->listing->function().attrs();
     if (ir::GetAttr(attrs, "global_symbol") != nullptr || escaped_.count(function) > 0 ||
         sites_[function].empty())
@@ -81,15 +81,15 @@ class GatherHoisting {
   }
 
   /*! \brief The gather that is all a function does with a parameter, recursion aside. */
-  Line* OnlyGatherOf(NamedListing* function, int index) {
-    Listing& listing = *function->listing;
+  Line* OnlyGatherOf(NamedFunction* function, int index) {
+    EditableFunction& listing = *function->listing;
     const ir::Var& param = listing.params()[index];
     Line* gather = nullptr;
     for (Line* user : listing.UsersOf(param)) {
       auto call = ir::Call::Cast(user->value);
       if (CalleeOf(user->value) == function && call.args()[index].same_as(param)) continue;
       bool gathers = call.defined() &&
-                     op::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllGather &&
+                     dialect::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllGather &&
                      ir::DTensorType::Is(call.ty()) && user->body == listing.body();
       if (!gathers || gather != nullptr) return nullptr;
       gather = user;
@@ -97,12 +97,12 @@ class GatherHoisting {
     return gather;
   }
 
-  bool HoistParam(NamedListing* function, int index) {
+  bool HoistParam(NamedFunction* function, int index) {
     Line* gather = OnlyGatherOf(function, index);
     if (gather == nullptr) return false;
     const ir::Var param = function->listing->params()[index];
     // Which value each call would pass, and how many gathers that takes.
-    std::map<std::pair<const NamedListing*, const ffi::Object*>, Line*> first;
+    std::map<std::pair<const NamedFunction*, const ffi::Object*>, Line*> first;
     int num_gathers = 0;
     std::vector<std::pair<CallSite, Line*>> sources;  // with the call whose gather serves
     for (const CallSite& site : sites_[function]) {
@@ -123,14 +123,14 @@ class GatherHoisting {
     auto call = ir::Call::Cast(gather->value);
     std::unordered_map<const Line*, ir::Var> gathered;
     for (const auto& [site, source] : sources) {
-      Listing& listing = *site.caller->listing;
+      EditableFunction& listing = *site.caller->listing;
       auto site_call = ir::Call::Cast(site.line->value);
       ir::Var& value = gathered[source];
       if (!value.defined()) {
         value = listing.InsertBefore(
             source, gather->var.name(),
-            op::MakeCollective(mesh::CollectiveKind::kAllGather, site_call.args()[index],
-                               ir::DTensorType::Cast(call.ty())));
+            dialect::MakeCollective(mesh::CollectiveKind::kAllGather, site_call.args()[index],
+                                    ir::DTensorType::Cast(call.ty())));
       }
       ffi::Array<ir::Expr> args = site_call.args();
       args.Set(index, value);
@@ -144,14 +144,14 @@ class GatherHoisting {
   }
 
   /*! \brief Whether a variable bound in front of `earlier` can be used at `line`. */
-  static bool Serves(const NamedListing& caller, const Line* earlier, const Line* line) {
+  static bool Serves(const NamedFunction& caller, const Line* earlier, const Line* line) {
     if (earlier->block == line->block) return true;
     // A new variable of a dataflow block stays inside it.
     return !earlier->block->is_dataflow && caller.listing->IsVisible(earlier->var, line);
   }
 
   /*! \brief Gives a function of another type another global variable of the same name. */
-  void Rename(NamedListing* function) {
+  void Rename(NamedFunction* function) {
     ir::GlobalVar name = ir::MakeGlobalVar(function->name.name());
     ir::Function before = function->listing->function();
     ffi::Array<ir::Type> params;
@@ -169,11 +169,11 @@ class GatherHoisting {
 
   Program& program_;
   Tally& tally_;
-  std::unordered_map<const ffi::Object*, NamedListing*> by_name_;
-  std::unordered_map<const NamedListing*, std::vector<CallSite>> sites_;
-  std::unordered_map<const NamedListing*, std::vector<NamedListing*>> callees_;
-  std::unordered_set<const NamedListing*> escaped_, seen_;
-  std::vector<NamedListing*> callees_first_;
+  std::unordered_map<const ffi::Object*, NamedFunction*> by_name_;
+  std::unordered_map<const NamedFunction*, std::vector<CallSite>> sites_;
+  std::unordered_map<const NamedFunction*, std::vector<NamedFunction*>> callees_;
+  std::unordered_set<const NamedFunction*> escaped_, seen_;
+  std::vector<NamedFunction*> callees_first_;
 };
 
 }  // namespace

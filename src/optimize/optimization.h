@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "op/mesh_table.h"
-#include "optimize/listing.h"
+#include "dialect/mesh_table.h"
+#include "optimize/editable_function.h"
 #include "optimize/resharding.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace optimize {
@@ -45,16 +45,16 @@ struct Tally {
   void Skip(const char* why) { ++skipped[why]; }
 };
 
-struct NamedListing {
+struct NamedFunction {
   ir::GlobalVar name;    // another one of the same name once the function's type has changed
   ir::GlobalVar before;  // in the module as it was
-  std::unique_ptr<Listing> listing;
+  std::unique_ptr<EditableFunction> listing;
 };
 
 /*! \brief The distributed functions of a module, ordered by name. */
 struct Program {
-  std::vector<NamedListing> functions;
-  op::MeshTable* meshes;
+  std::vector<NamedFunction> functions;
+  dialect::MeshTable* meshes;
   rules::KernelTable* kernels;
   Costs* costs;
   Options options;

@@ -87,14 +87,14 @@ std::set<std::string> Choose(const ffi::Array<ffi::String>& enable,
 
 ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::string>& chosen,
                                  const Options& options) {
-  op::MeshTable meshes(mod);
+  dialect::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
   Costs costs(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
   Program program{{}, &meshes, &kernels, &costs, options};
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (function.defined() && op::IsDistributed(function))
-      program.functions.push_back({gv, gv, std::make_unique<Listing>(function)});
+    if (function.defined() && dialect::IsDistributed(function))
+      program.functions.push_back({gv, gv, std::make_unique<EditableFunction>(function)});
   }
   if (program.functions.empty()) return mod;
   std::vector<std::pair<std::string, Tally>> tallies;
@@ -104,7 +104,7 @@ ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::st
     each.run(&program, &tallies.back().second);
   }
   ir::FunctionMap functions = mod.functions();
-  for (NamedListing& each : program.functions) {
+  for (NamedFunction& each : program.functions) {
     if (!each.name.same_as(each.before)) functions.erase(each.before);
     functions.Set(each.name, each.listing->Finish());
   }

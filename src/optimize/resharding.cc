@@ -4,8 +4,8 @@
 
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "redistribute/steps.h"
 
 namespace distir {
@@ -15,10 +15,10 @@ using mesh::AxisList;
 using mesh::CollectiveKind;
 using mesh::Sharding;
 
-std::optional<Resharding> ReadResharding(const ir::Expr& value, op::MeshTable* meshes) {
+std::optional<Resharding> ReadResharding(const ir::Expr& value, dialect::MeshTable* meshes) {
   auto call = ir::Call::Cast(value);
   if (!call.defined()) return std::nullopt;
-  auto kind = op::DTensorCollective(call.op());
+  auto kind = dialect::DTensorCollective(call.op());
   if (!kind || *kind == CollectiveKind::kTransfer) return std::nullopt;
   auto source_ty = ir::DTensorType::Cast(call.args()[0].ty());
   auto target_ty = ir::DTensorType::Cast(call.ty());
@@ -28,13 +28,13 @@ std::optional<Resharding> ReadResharding(const ir::Expr& value, op::MeshTable* m
   step.source = meshes->ShardingOf(source_ty, &step.root);
   int root;
   step.target = meshes->ShardingOf(target_ty, &root);
-  std::vector<int> axes = op::ReduceAxes(call);
+  std::vector<int> axes = dialect::ReduceAxes(call);
   if (!axes.empty()) {
     const std::vector<AxisList>& views = meshes->AxesOf(target_ty.device_mesh());
     for (int axis : axes) {
       step.source.partial.insert(step.source.partial.end(), views[axis].begin(), views[axis].end());
     }
-    step.source.reduction = op::ReductionOf(call);
+    step.source.reduction = dialect::ReductionOf(call);
     step.source = mesh::Canonical(step.source);
   }
   return step;
@@ -94,9 +94,9 @@ Traffic Costs::Of(const redistribute::Plan& plan) {
   return traffic;
 }
 
-ir::Expr WritePlan(Listing* listing, Line* at, const ir::Expr& value, int root,
+ir::Expr WritePlan(EditableFunction* listing, Line* at, const ir::Expr& value, int root,
                    const Sharding& source, const redistribute::Plan& plan,
-                   const ir::DTensorType& target, op::MeshTable* meshes) {
+                   const ir::DTensorType& target, dialect::MeshTable* meshes) {
   std::string name = at->var.defined() ? at->var.name() : "lv";
   auto bound = [&](const ir::Expr& expr) {
     return ir::Call::Is(expr) ? ir::Expr(listing->InsertBefore(at, name, expr)) : expr;
@@ -108,7 +108,7 @@ ir::Expr WritePlan(Listing* listing, Line* at, const ir::Expr& value, int root,
                                  target.tensor_ty(), is_last ? target : ir::DTensorType(), meshes);
   }
   if (redistribute::SamePlacement(ir::DTensorType::Cast(now.ty()), target)) return now;
-  return op::MakeCollective(CollectiveKind::kView, bound(now), target);
+  return dialect::MakeCollective(CollectiveKind::kView, bound(now), target);
 }
 
 }  // namespace optimize

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cost/cluster.h"
+#include "dialect/mesh_table.h"
 #include "mesh/collective.h"
-#include "op/mesh_table.h"
-#include "optimize/listing.h"
+#include "optimize/editable_function.h"
 #include "redistribute/planner.h"
 
 namespace distir {
@@ -27,7 +27,7 @@ struct Resharding {
 
 /*! \brief The collective that a value is; nullopt for anything else, for transfers, and for
  * collectives of tuples. */
-std::optional<Resharding> ReadResharding(const ir::Expr& value, op::MeshTable* meshes);
+std::optional<Resharding> ReadResharding(const ir::Expr& value, dialect::MeshTable* meshes);
 
 /*! \brief What communication costs. */
 struct Traffic {
@@ -66,9 +66,9 @@ double LocalBytes(const ir::TensorType& type, const mesh::Sharding& sharding);
 
 /*! \brief Writes a plan in front of a line; gives the last call unbound, or `value` itself for an
  * empty plan. Its type is `target`'s exactly. */
-ir::Expr WritePlan(Listing* listing, Line* at, const ir::Expr& value, int root,
+ir::Expr WritePlan(EditableFunction* listing, Line* at, const ir::Expr& value, int root,
                    const mesh::Sharding& source, const redistribute::Plan& plan,
-                   const ir::DTensorType& target, op::MeshTable* meshes);
+                   const ir::DTensorType& target, dialect::MeshTable* meshes);
 
 }  // namespace optimize
 }  // namespace distir

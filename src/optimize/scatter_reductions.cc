@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "optimize/chain.h"
 #include "optimize/resharding.h"
 #include "redistribute/partial.h"
@@ -42,7 +42,7 @@ struct SlicedCall {
 
 class SliceHoisting {
  public:
-  SliceHoisting(Listing* listing, Program* program, Tally* tally)
+  SliceHoisting(EditableFunction* listing, Program* program, Tally* tally)
       : listing_(*listing),
         meshes_(*program->meshes),
         kernels_(*program->kernels),
@@ -63,7 +63,7 @@ class SliceHoisting {
   static ir::Call SliceOf(const Line* line) {
     auto call = ir::Call::Cast(line->value);
     bool is_slice = !line->dropped && line->block != nullptr && call.defined() &&
-                    op::DTensorCollective(call.op()) == CollectiveKind::kSlice;
+                    dialect::DTensorCollective(call.op()) == CollectiveKind::kSlice;
     return is_slice ? call : ir::Call();
   }
 
@@ -78,7 +78,7 @@ class SliceHoisting {
 
   static bool IsGoal(const ir::Expr& value) {
     auto call = ir::Call::Cast(value);
-    auto kind = call.defined() ? op::DTensorCollective(call.op()) : std::nullopt;
+    auto kind = call.defined() ? dialect::DTensorCollective(call.op()) : std::nullopt;
     return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather;
   }
 
@@ -127,7 +127,7 @@ class SliceHoisting {
     for (const Sharding& sharding : shardings) operands.push_back(&sharding);
     if (operands.size() != rule.operands.size()) return std::nullopt;
     rules::CallSharding decided = rules::DecideCall(rule, operands, {&wanted}, elements);
-    if (decided.is_special || !decided.partial.empty() ||
+    if (decided.is_decomposed || !decided.partial.empty() ||
         mesh::Canonical(decided.results[0]) != mesh::Canonical(wanted))
       return std::nullopt;
     SlicedCall sliced{target, std::vector<ir::DTensorType>(call.args().size())};
@@ -195,8 +195,8 @@ class SliceHoisting {
     for (Line* each : next) Hoist(each);
   }
 
-  Listing& listing_;
-  op::MeshTable& meshes_;
+  EditableFunction& listing_;
+  dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   Costs& costs_;
   Tally& tally_;
@@ -205,7 +205,7 @@ class SliceHoisting {
 }  // namespace
 
 void ScatterReductions(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions) {
+  for (NamedFunction& function : program->functions) {
     SliceHoisting(function.listing.get(), program, tally).Run();
     for (Line* line : function.listing->Lines()) {
       if (!line->dropped && FoldChain(function.listing.get(), line, Chains::kReducing, program))

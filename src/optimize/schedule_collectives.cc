@@ -17,7 +17,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "op/collective.h"
+#include "dialect/collective.h"
 #include "optimize/optimization.h"
 
 namespace distir {
@@ -30,7 +30,7 @@ constexpr int kRunAhead = 64;
 
 class Schedule {
  public:
-  Schedule(const Listing& listing, Program* program, std::vector<Line*> lines)
+  Schedule(const EditableFunction& listing, Program* program, std::vector<Line*> lines)
       : listing_(listing), program_(*program), lines_(std::move(lines)) {}
 
   /*! \brief The lines in their new order. */
@@ -58,7 +58,7 @@ class Schedule {
 
   static bool Sends(const Line* line) {
     auto call = ir::Call::Cast(line->value);
-    auto kind = call.defined() ? op::DTensorCollective(call.op()) : std::nullopt;
+    auto kind = call.defined() ? dialect::DTensorCollective(call.op()) : std::nullopt;
     return kind && *kind != mesh::CollectiveKind::kSlice && *kind != mesh::CollectiveKind::kView;
   }
 
@@ -134,7 +134,7 @@ class Schedule {
     }
   }
 
-  const Listing& listing_;
+  const EditableFunction& listing_;
   Program& program_;
   std::vector<Line*> lines_;
   std::vector<Node> nodes_;
@@ -146,7 +146,7 @@ class Schedule {
   std::vector<Line*> order_;
 };
 
-void ScheduleBody(Listing* listing, Body* body, Program* program, Tally* tally) {
+void ScheduleBody(EditableFunction* listing, Body* body, Program* program, Tally* tally) {
   for (Block& block : body->blocks) {
     std::vector<Line*> order, run;
     bool any_sends = false;
@@ -180,7 +180,7 @@ void ScheduleBody(Listing* listing, Body* body, Program* program, Tally* tally) 
 }  // namespace
 
 void ScheduleCollectives(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions)
+  for (NamedFunction& function : program->functions)
     ScheduleBody(function.listing.get(), function.listing->body(), program, tally);
 }
 

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "optimize/chain.h"
 #include "optimize/shard_region.h"
 
@@ -36,7 +36,7 @@ struct Group {
 };
 
 /*! \brief The all-reduces of a function, those that can be scattered alike together. */
-std::vector<Group> CollectGroups(const std::vector<Line*>& lines, op::MeshTable* meshes) {
+std::vector<Group> CollectGroups(const std::vector<Line*>& lines, dialect::MeshTable* meshes) {
   std::vector<Group> groups;
   std::map<std::tuple<const Block*, const ffi::Object*, std::string>, size_t> known;
   for (Line* line : lines) {
@@ -57,7 +57,7 @@ std::vector<Group> CollectGroups(const std::vector<Line*>& lines, op::MeshTable*
 
 class SequenceParallelism {
  public:
-  SequenceParallelism(Listing* listing, Program* program, Tally* tally)
+  SequenceParallelism(EditableFunction* listing, Program* program, Tally* tally)
       : listing_(*listing), program_(*program), meshes_(*program->meshes), tally_(*tally) {}
 
   void Run() {
@@ -159,7 +159,7 @@ class SequenceParallelism {
   /*! \brief The slice of a whole value; a region makes it once. */
   ir::Expr Slice(const ShardRegion& region, Line* line, const ir::Expr& whole,
                  const ir::DTensorType& type) {
-    ir::Expr& slice = slices_[{whole.get(), op::PlacementDims(type.placement())}];
+    ir::Expr& slice = slices_[{whole.get(), dialect::PlacementDims(type.placement())}];
     if (slice.defined()) return slice;
     int root;
     Sharding from = meshes_.ShardingOf(ir::DTensorType::Cast(whole.ty()), &root);
@@ -174,9 +174,9 @@ class SequenceParallelism {
     return slice;
   }
 
-  Listing& listing_;
+  EditableFunction& listing_;
   Program& program_;
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   Tally& tally_;
   std::unordered_map<const Line*, int> order_;
   std::unordered_map<const ffi::Object*, ir::Expr> forms_;  // sharded values by their variables
@@ -186,7 +186,7 @@ class SequenceParallelism {
 }  // namespace
 
 void SequenceParallel(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions)
+  for (NamedFunction& function : program->functions)
     SequenceParallelism(function.listing.get(), program, tally).Run();
 }
 

@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
-#include "op/collective.h"
 #include "rules/infer_type.h"
 #include "rules/operator.h"
 #include "rules/projection.h"
@@ -34,8 +34,8 @@ AxisList Concatenate(AxisList axes, const AxisList& minor) {
 
 }  // namespace
 
-ShardRegion::ShardRegion(Listing* listing, Program* program, const std::vector<Line*>& seeds,
-                         const Resharding& step, int dim,
+ShardRegion::ShardRegion(EditableFunction* listing, Program* program,
+                         const std::vector<Line*>& seeds, const Resharding& step, int dim,
                          const std::unordered_map<const Line*, int>& order)
     : listing_(*listing),
       meshes_(*program->meshes),
@@ -162,7 +162,7 @@ bool ShardRegion::AddCall(Line* line) {
     return rules::DecideCall(rule, known, {nullptr}, elements);
   };
   rules::CallSharding decided = decide(given);
-  if (decided.is_special || !decided.partial.empty()) return false;
+  if (decided.is_decomposed || !decided.partial.empty()) return false;
   for (size_t k = 0; k < given.size(); ++k) {
     if (mesh::Canonical(decided.operands[k]) == mesh::Canonical(given[k])) continue;
     const ir::Expr& arg = call.args()[positions[k]];

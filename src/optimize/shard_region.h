@@ -48,7 +48,7 @@ class ShardRegion {
    * \param order Positions of lines in the program; lines without one stay outside.
    * \param dim The dimension of the seeds to be sharded.
    */
-  ShardRegion(Listing* listing, Program* program, const std::vector<Line*>& seeds,
+  ShardRegion(EditableFunction* listing, Program* program, const std::vector<Line*>& seeds,
               const Resharding& step, int dim, const std::unordered_map<const Line*, int>& order);
 
   /*! \brief In program order, those left out included. */
@@ -77,8 +77,8 @@ class ShardRegion {
   bool Retreat(int index);
   void Prune();
 
-  Listing& listing_;
-  op::MeshTable& meshes_;
+  EditableFunction& listing_;
+  dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   Costs& costs_;
   const int root_;

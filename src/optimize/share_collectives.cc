@@ -10,7 +10,7 @@
 #include <map>
 #include <tuple>
 
-#include "op/collective.h"
+#include "dialect/collective.h"
 #include "optimize/optimization.h"
 
 namespace distir {
@@ -24,22 +24,22 @@ using Key = std::tuple<const ffi::Object*, const ffi::Object*, const ffi::Object
 Key KeyOf(const ir::Call& call) {
   return {call.op().get(),
           call.args()[0].get(),
-          op::TargetMesh(call).get(),
-          op::PlacementDims(op::TargetPlacement(call)),
-          op::ReduceAxes(call),
-          op::ReductionOf(call)};
+          dialect::TargetMesh(call).get(),
+          dialect::PlacementDims(dialect::TargetPlacement(call)),
+          dialect::ReduceAxes(call),
+          dialect::ReductionOf(call)};
 }
 
 }  // namespace
 
 void ShareCollectives(Program* program, Tally* tally) {
-  for (NamedListing& function : program->functions) {
-    Listing& listing = *function.listing;
+  for (NamedFunction& function : program->functions) {
+    EditableFunction& listing = *function.listing;
     std::map<Key, ir::Var> first;
     for (Line* line : listing.Lines()) {
       auto call = ir::Call::Cast(line->value);
       if (!call.defined() || line->block == nullptr || line->cast.defined() ||
-          !op::DTensorCollective(call.op()) || !ir::DTensorType::Is(call.ty()))
+          !dialect::DTensorCollective(call.op()) || !ir::DTensorType::Is(call.ty()))
         continue;
       auto [found, is_new] = first.emplace(KeyOf(call), line->var);
       if (is_new) continue;

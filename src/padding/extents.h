@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 #include "rules/factor_rule.h"
 
 namespace distir {
@@ -28,7 +28,7 @@ constexpr const char* kTrueExtentsAttr = "distir.true_extents";
 
 class PaddedTypes {
  public:
-  explicit PaddedTypes(op::MeshTable* meshes) : meshes_(*meshes) {}
+  explicit PaddedTypes(dialect::MeshTable* meshes) : meshes_(*meshes) {}
 
   /*! \brief Dimensions that do not divide; none where the type is null or no shape is known. */
   std::vector<int> UnevenDims(const ir::DTensorType& type);
@@ -38,7 +38,7 @@ class PaddedTypes {
   ir::Type Padded(const ir::Type& type);
 
  private:
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   /*! \brief From a type, which the second keeps alive, to the padded one. */
   std::unordered_map<const ffi::Object*, std::pair<ir::Type, ir::Type>> padded_;
 };

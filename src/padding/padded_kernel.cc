@@ -4,7 +4,7 @@
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "rules/tir_edit.h"
+#include "rules/tir/edit.h"
 
 namespace distir {
 namespace padding {

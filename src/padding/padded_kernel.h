@@ -3,7 +3,7 @@
  * \brief TIR kernels of padded extents.
  *
  * A kernel of which factors are padded is copied with the extents of its loops, and the shapes of
- * its buffers, along them; nothing else in it says their size (rules/tir_rule.h). Example, C[i] =
+ * its buffers, along them; nothing else in it says their size (rules/tir/rule.h). Example, C[i] =
  * sum over j of A[i, j], rows in 2 shards:
  *
  *     row_sum: A (7, 5), C (7), loops 7, 5
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ir/node.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace padding {

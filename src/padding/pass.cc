@@ -9,18 +9,18 @@
 #include <unordered_set>
 #include <utility>
 
+#include "dialect/collective.h"
+#include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
-#include "op/segment_exchange.h"
 #include "padding/extents.h"
 #include "padding/padded_kernel.h"
 #include "padding/tail_writer.h"
 #include "rules/infer_type.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 #include "rules/user_rules.h"
 
 namespace distir {
@@ -45,7 +45,7 @@ void CollectTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {
 
 class Padder : public TailWriter {
  public:
-  Padder(const std::string& name, bool is_called, op::MeshTable* meshes, PaddedTypes* types,
+  Padder(const std::string& name, bool is_called, dialect::MeshTable* meshes, PaddedTypes* types,
          rules::KernelTable* kernels, PaddedKernels* padded_kernels, const NewNames& names)
       : function_name_(name),
         is_called_(is_called),
@@ -129,7 +129,7 @@ class Padder : public TailWriter {
     if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
     Credit("PadShards " + ir::CalleeName(call) + " " + static_cast<std::string>(var.name()));
     if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
-    if (op::IsSegmentExchange(call.op())) return Exchange(var, call);
+    if (dialect::IsSegmentExchange(call.op())) return Exchange(var, call);
     if (ir::IsOp(call.op(), "relax.shape_of")) {
       Bind(var, ir::DTensorType::Cast(call.args()[0].ty()).tensor_ty().shape());
       return;
@@ -149,7 +149,7 @@ class Padder : public TailWriter {
     if (ir::StructurallyEqual(value.ty(), type)) {
       Alias(var, value);
     } else {
-      Bind(var, op::MakeRedistribute(value, type), type);
+      Bind(var, dialect::MakeRedistribute(value, type), type);
     }
   }
 
@@ -169,7 +169,7 @@ class Padder : public TailWriter {
   void Redistribute(const ir::Var& var, const ir::Call& call) {
     auto target = ir::DTensorType::Cast(call.ty());
     if (ir::Var made = MadeLonger(call.args()[0], types_.Extents(target)); made.defined())
-      return void(Bind(var, op::MakeRedistribute(made, Padded(target)), Padded(target)));
+      return void(Bind(var, dialect::MakeRedistribute(made, Padded(target)), Padded(target)));
     auto source = ir::DTensorType::Cast(call.args()[0].ty());
     ir::Expr value = Rewrite(call.args()[0]);
     bool is_zero = true;
@@ -178,7 +178,7 @@ class Padder : public TailWriter {
       std::vector<int> replica(target.device_mesh().shape().size(), -1);
       source =
           ir::MakeDTensorType(target.tensor_ty(), target.device_mesh(), ir::MakePlacement(replica));
-      value = Emit(var.name(), op::MakeRedistribute(value, source));
+      value = Emit(var.name(), dialect::MakeRedistribute(value, source));
     } else if (meshes_.IsUneven(source)) {
       is_zero = HasZeroTail(value);
     }
@@ -235,26 +235,26 @@ class Padder : public TailWriter {
     }
     if (!moves) return value;
     auto padded = ir::DTensorType::Cast(types_.Padded(source));
-    return Emit(var.name(),
-                op::MakeRedistribute(value, meshes_.TypeOf(padded.tensor_ty(), root, sharding)));
+    return Emit(var.name(), dialect::MakeRedistribute(
+                                value, meshes_.TypeOf(padded.tensor_ty(), root, sharding)));
   }
 
   // ---- segment exchanges
 
   // Padding is behind all elements, so segments lead from and to the places that they did.
   void Exchange(const ir::Var& var, const ir::Call& call) {
-    op::SegmentMove move = op::MoveOf(call);
+    dialect::SegmentMove move = dialect::MoveOf(call);
     const int dim = move.moved.dim;
     auto source = ir::DTensorType::Cast(call.args()[0].ty());
     auto target = ir::DTensorType::Cast(var.ty());
     const bool gives_all =
-        move.fill == op::kAnyFill ||
+        move.fill == dialect::kAnyFill ||
         (move.segments.size() == 1 && move.segments[0].count == move.moved.target_size);
     move.moved.source_size = types_.Extents(source)[dim];
     move.moved.target_size = types_.Extents(target)[dim];
     ir::Expr value = Rewrite(call.args()[0]);
     if (gives_all && StaysInPlace(move)) return BindPlaced(var, value, Padded(target));
-    ir::Var result = Bind(var, op::MakeSegmentExchange(value, Padded(target), move));
+    ir::Var result = Bind(var, dialect::MakeSegmentExchange(value, Padded(target), move));
     const std::vector<int> uneven = types_.UnevenDims(source);
     const bool others_are_zero =
         HasZeroTail(value) ||
@@ -263,7 +263,7 @@ class Padder : public TailWriter {
   }
 
   /*! \brief Whether every element has the place in the result that it had. */
-  static bool StaysInPlace(const op::SegmentMove& move) {
+  static bool StaysInPlace(const dialect::SegmentMove& move) {
     if (move.segments.size() != 1 || move.moved.source_size != move.moved.target_size) return false;
     const mesh::Segment& segment = move.segments[0];
     return segment.source == 0 && segment.target == 0 && segment.step == 1;
@@ -428,7 +428,7 @@ class Padder : public TailWriter {
 
   const std::string function_name_;
   const bool is_called_;  // by a function of the module
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   PaddedTypes& types_;
   rules::KernelTable& kernels_;
   PaddedKernels& padded_kernels_;
@@ -440,7 +440,7 @@ class Padder : public TailWriter {
   std::unordered_set<const ffi::Object*> has_zero_tail_;
 };
 
-bool HasUneven(const ir::Function& function, op::MeshTable* meshes) {
+bool HasUneven(const ir::Function& function, dialect::MeshTable* meshes) {
   bool found = false;
   for (const ir::Var& param : function.params()) found = found || meshes->IsUneven(param.ty());
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
@@ -449,14 +449,14 @@ bool HasUneven(const ir::Function& function, op::MeshTable* meshes) {
   return found;
 }
 
-bool HasUnevenSignature(const ir::Function& function, op::MeshTable* meshes) {
+bool HasUnevenSignature(const ir::Function& function, dialect::MeshTable* meshes) {
   bool found = meshes->IsUneven(function.body().body().ty());
   for (const ir::Var& param : function.params()) found = found || meshes->IsUneven(param.ty());
   return found;
 }
 
 /*! \brief New names for the functions of which parameters or results are padded. */
-NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types, op::MeshTable* meshes) {
+NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types, dialect::MeshTable* meshes) {
   NewNames names;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
@@ -474,17 +474,17 @@ NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types, op::MeshTable* 
 }  // namespace
 
 ir::IRModule PadShards(const ir::IRModule& mod) {
-  if (op::HasExplicitReductions(mod)) return mod;
+  if (dialect::HasExplicitReductions(mod)) return mod;
   std::unordered_set<const ffi::Object*> uneven, called;
   {
-    op::MeshTable meshes(mod);
+    dialect::MeshTable meshes(mod);
     for (const auto& [gv, base] : mod.functions()) {
       ir::Function function = ir::Function::Cast(base);
       if (function.defined() && HasUneven(function, &meshes)) uneven.insert(gv.get());
     }
   }
   if (uneven.empty()) return mod;
-  op::MeshTable meshes(mod);
+  dialect::MeshTable meshes(mod);
   PaddedTypes types(&meshes);
   for (const auto& [gv, base] : mod.functions()) {
     ir::Function function = ir::Function::Cast(base);

@@ -15,7 +15,7 @@ namespace padding {
  * of the padding.
  *
  * Precondition: an operator's tensors are uneven only along factors that may be (PropagateSharding
- * and ExpandUneven see to it). Postcondition: every static dimension divides. Parameters of
+ * and DecomposeUneven see to it). Postcondition: every static dimension divides. Parameters of
  * functions, and results of those that are called, have tails of zeros; functions of which they are
  * padded keep their true extents in an attribute. The same module comes back where everything
  * divides.

@@ -2,11 +2,11 @@
 
 #include <tvm/ffi/error.h>
 
+#include "dialect/collective.h"
+#include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
-#include "op/mesh_table.h"
 #include "padding/extents.h"
 #include "padding/scalar.h"
 
@@ -76,7 +76,7 @@ ir::Expr TailWriter::MapTensors(
 }
 
 ir::Expr TailWriter::Mask(const ir::DTensorType& padded, int dim, int64_t extent) {
-  std::vector<int> placement = op::PlacementDims(padded.placement());
+  std::vector<int> placement = dialect::PlacementDims(padded.placement());
   int rank = padded.tensor_ty().ndim();
   int64_t size = ir::StaticDim(ir::ShapeOf(padded.tensor_ty())[dim]);
   MaskKey key{reinterpret_cast<int64_t>(padded.device_mesh().get()), size, extent, rank - dim};
@@ -92,7 +92,7 @@ ir::Expr TailWriter::Mask(const ir::DTensorType& padded, int dim, int64_t extent
       Emit("positions",
            Typed(ir::make::kArange(ir::MakeInt(0), ir::MakeInt(size), ir::MakeInt(1), kInt64),
                  positions_ty));
-  mask = Emit("positions", op::MakeRedistribute(mask, On(padded, positions_ty, placement)));
+  mask = Emit("positions", dialect::MakeRedistribute(mask, On(padded, positions_ty, placement)));
   ir::Expr end = Scalar(ScalarOf(kInt64, extent), kInt64, padded);
   ffi::Array<ir::Expr> shape{ir::MakeInt(size)};
   mask = Emit("inside", Typed(ir::make::kLess(mask, end),

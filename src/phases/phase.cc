@@ -1,9 +1,9 @@
 #include "phases/phase.h"
 
+#include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/rewriter.h"
 #include "lower/signature.h"
-#include "op/mesh_table.h"
 #include "support/error.h"
 
 namespace distir {
@@ -23,8 +23,8 @@ std::optional<Phase> PhaseOfFunction(const ir::Function& function) {
     is_redistributed = is_redistributed || ir::IsOp(call.op(), "relax.dist.redistribute");
   });
   if (is_annotated) return Phase::kAnnotated;
-  if (!op::IsDistributed(function)) return std::nullopt;
-  const bool is_legal = op::HasExplicitReductions(function) && !is_redistributed;
+  if (!dialect::IsDistributed(function)) return std::nullopt;
+  const bool is_legal = dialect::HasExplicitReductions(function) && !is_redistributed;
   return is_legal ? Phase::kLegalized : Phase::kPropagated;
 }
 

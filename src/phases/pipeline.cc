@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "expand/pass.h"
+#include "decompose/pass.h"
 #include "ir/pass.h"
 #include "ir/report.h"
 #include "lower/passes.h"
@@ -51,9 +51,9 @@ constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated
 const Step kSteps[] = {
     // pass                   needs        gives        when
     {"PropagateSharding",    kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
-    {"ExpandUneven",         kPropagated, kPropagated, When::kImplied, expand::ExpandUneven},
+    {"DecomposeUneven",         kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
     {"PadShards",            kPropagated, kPropagated, When::kImplied, padding::PadShards},
-    {"ExpandSharded",        kPropagated, kPropagated, When::kImplied, expand::ExpandSharded},
+    {"DecomposeSharded",        kPropagated, kPropagated, When::kImplied, decompose::DecomposeSharded},
     {"LegalizeRedistribute", kPropagated, kLegalized,  When::kImplied, redistribute::LegalizeRedistribute},
     {"OptimizeCollectives",  kPropagated, kLegalized,  When::kAsked,   OptimizeByDefault},
     {"LowerDistIR",          kPropagated, kLowered,    When::kAsked,   lower::LowerDistIR},
@@ -64,7 +64,7 @@ const Step kSteps[] = {
 const Step kCpuSteps[] = {
     {"DispatchMatmul",       kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
     {"ShareResults",         kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
-    {"PlaceOperands",        kLowered,    kRuntime,    When::kAsked,   target::PlaceOperands},
+    {"ShareOperands",        kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
 };
 // clang-format on
 

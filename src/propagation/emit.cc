@@ -8,11 +8,11 @@
 #include <unordered_set>
 #include <utility>
 
+#include "dialect/collective.h"
+#include "dialect/kv_cache.h"
 #include "ir/build.h"
 #include "ir/renew.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
-#include "op/kv_cache.h"
 #include "propagation/placement_rewriter.h"
 #include "rules/call_cost.h"
 #include "rules/infer_type.h"
@@ -131,7 +131,7 @@ class InstanceEmitter : public PlacementRewriter {
 
   /*! \brief What has a DTensor type is stated, unless an earlier run has given it that type. */
   void NoteStated(const ir::Var& var) {
-    if (emitter_.is_first_ && op::HasDTensor(var.ty())) stated_.push_back(var);
+    if (emitter_.is_first_ && dialect::HasDTensor(var.ty())) stated_.push_back(var);
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -169,7 +169,7 @@ class InstanceEmitter : public PlacementRewriter {
     auto callee = instance_.callee_of_call.find(call.get());
     if (callee != instance_.callee_of_call.end()) {
       EmitFunctionCall(var, call, callee->second);
-    } else if (op::DTensorCollective(call.op()).has_value()) {
+    } else if (dialect::DTensorCollective(call.op()).has_value()) {
       ir::Expr value = ir::MakeCall(var.ty(), call.op(), RewriteAll(call.args()), call.attrs(),
                                     call.ty_args(), call.span());
       Bind(var, value, var.ty());
@@ -206,13 +206,13 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   // All tensors of a cache are placed as the first one that the function puts in.
-  void EmitCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind,
+  void EmitCacheCall(const ir::Var& var, const ir::Call& call, dialect::CacheCallKind kind,
                      const Node& node) {
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     ir::Type type = rules::StripDistribution(var.ty());
-    ir::Expr cache = op::UsedCache(call, kind);
+    ir::Expr cache = dialect::UsedCache(call, kind);
     auto known = cache_types_.find(cache.get());
-    int argument = op::CacheTensorArgument(kind);
+    int argument = dialect::CacheTensorArgument(kind);
     ir::DTensorType like = known == cache_types_.end() ? ir::DTensorType() : known->second;
     if (argument >= 0) {
       const ir::Expr& tensor = call.args()[argument];
@@ -235,7 +235,7 @@ class InstanceEmitter : public PlacementRewriter {
     }
     ffi::Array<ir::Type> ty_args = call.ty_args();
     if (!ty_args.empty()) ty_args = {type};
-    BindSolved(var, ir::MakeCall(type, op::DistributedCacheCallee(kind), args, call.attrs(),
+    BindSolved(var, ir::MakeCall(type, dialect::DistributedCacheCallee(kind), args, call.attrs(),
                                  ty_args, call.span()));
   }
 
@@ -248,7 +248,7 @@ class InstanceEmitter : public PlacementRewriter {
       return;
     }
     const Node& node = graph_.nodes[index->second];
-    if (auto cache = op::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
+    if (auto cache = dialect::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
     // What the tensors have now, and what the result should have, decide how the call is computed.
     std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
     std::vector<const mesh::Sharding*> results;

@@ -41,7 +41,7 @@ class Emitter {
    * there were stated.
    * \param unique_name A fresh function name made from a wanted one.
    */
-  Emitter(op::MeshTable* meshes, const cost::Cluster* cluster, bool is_first,
+  Emitter(dialect::MeshTable* meshes, const cost::Cluster* cluster, bool is_first,
           std::function<std::string(const std::string&)> unique_name)
       : meshes_(*meshes),
         cluster_(*cluster),
@@ -66,7 +66,7 @@ class Emitter {
   /*! \brief The emitted copy for an instance's signature, made on first request. */
   Specialization Specialize(const Program& program, int instance, const std::string* root_name);
 
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   const cost::Cluster& cluster_;
   const bool is_first_;
   std::function<std::string(const std::string&)> unique_name_;

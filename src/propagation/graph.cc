@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
+#include "dialect/collective.h"
+#include "dialect/kv_cache.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
-#include "op/kv_cache.h"
 #include "rules/infer_type.h"
 #include "rules/operator.h"
 #include "rules/projection.h"
 #include "rules/registry.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 #include "support/error.h"
 
 namespace distir {
@@ -22,7 +22,7 @@ namespace {
 
 class GraphBuilder {
  public:
-  GraphBuilder(FunctionGraph* graph, op::MeshTable* meshes, rules::KernelTable* kernels,
+  GraphBuilder(FunctionGraph* graph, dialect::MeshTable* meshes, rules::KernelTable* kernels,
                const std::function<bool(const ir::GlobalVar&)>& is_relax_function, bool warns)
       : graph_(*graph),
         meshes_(*meshes),
@@ -82,11 +82,11 @@ class GraphBuilder {
     SlotList results = NewSlots(var.ty(), var.name());
     if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
       AddIdentities(SlotsOf(call.args()[0]), results, "annotate_sharding");
-      StateAll(op::TargetMesh(call), op::TargetPlacement(call), results);
+      StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
     } else if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
       SlotsOf(call.args()[0]);
-      StateAll(op::TargetMesh(call), op::TargetPlacement(call), results);
-    } else if (op::DTensorCollective(call.op()).has_value()) {
+      StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
+    } else if (dialect::DTensorCollective(call.op()).has_value()) {
       SlotsOf(call.args()[0]);  // its types state both sides
     } else if (auto callee = ir::GlobalVar::Cast(call.op());
                callee.defined() && is_relax_function_(callee)) {
@@ -136,7 +136,7 @@ class GraphBuilder {
     RequireSizesInTypes(var, call);
     const ir::Type& result_ty = var.ty();
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
-    if (auto cache = op::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
+    if (auto cache = dialect::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
     if (warns_) view.function = &graph_.name;
     Node node;
@@ -155,14 +155,14 @@ class GraphBuilder {
 
   // Links what goes into a cache to what was in it before, but for positions. Each state of a cache
   // has a slot of its own.
-  void VisitCacheCall(const ir::Var& var, const ir::Call& call, op::CacheCallKind kind,
+  void VisitCacheCall(const ir::Var& var, const ir::Call& call, dialect::CacheCallKind kind,
                       const SlotList& results) {
-    ir::Expr cache = op::UsedCache(call, kind);
+    ir::Expr cache = dialect::UsedCache(call, kind);
     Node node;
     node.name = ir::ExternFunc::Cast(call.op()).name();
     if (auto last = last_in_cache_.find(cache.get()); last != last_in_cache_.end())
       node.operands.push_back(last->second);
-    int argument = op::CacheTensorArgument(kind);
+    int argument = dialect::CacheTensorArgument(kind);
     if (argument >= 0) {
       const ir::Expr& tensor = call.args()[argument];
       Append(SlotsOf(tensor), &node.operands);
@@ -356,7 +356,7 @@ class GraphBuilder {
   }
 
   FunctionGraph& graph_;
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   /*! \brief The slot of a cache's last state, by the cache's variable. */
   std::unordered_map<const ffi::Object*, int> last_in_cache_;
@@ -367,7 +367,7 @@ class GraphBuilder {
 }  // namespace
 
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
-                         op::MeshTable* meshes, rules::KernelTable* kernels,
+                         dialect::MeshTable* meshes, rules::KernelTable* kernels,
                          const std::function<bool(const ir::GlobalVar&)>& is_relax_function,
                          bool warns) {
   FunctionGraph graph;

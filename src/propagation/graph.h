@@ -16,9 +16,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "ir/symbolic.h"
-#include "op/mesh_table.h"
 #include "rules/factor_rule.h"
 
 namespace distir {
@@ -86,7 +86,7 @@ struct FunctionGraph {
  * \throws ValueError naming what propagation cannot look into (a local closure).
  */
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
-                         op::MeshTable* meshes, rules::KernelTable* kernels,
+                         dialect::MeshTable* meshes, rules::KernelTable* kernels,
                          const std::function<bool(const ir::GlobalVar&)>& is_relax_function,
                          bool warns = true);
 

@@ -105,7 +105,7 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  * Stated slots never change. A dimension takes only axes that its tensor does not use elsewhere,
  * and that divide it, unless the call can be padded along it (rules/tails.h).
  */
-void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster);
+void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster);
 
 }  // namespace propagation
 }  // namespace distir

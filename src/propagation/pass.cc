@@ -6,14 +6,14 @@
 #include <memory>
 #include <set>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
-#include "op/collective.h"
 #include "propagation/batch_dims.h"
 #include "propagation/emit.h"
 #include "propagation/instances.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 #include "support/error.h"
 
 namespace distir {
@@ -267,7 +267,7 @@ class Propagation {
 
   ir::IRModule mod_;
   CallGraph calls_;
-  op::MeshTable meshes_;
+  dialect::MeshTable meshes_;
   rules::KernelTable kernels_;
   const cost::Cluster cluster_;
   std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
@@ -292,7 +292,7 @@ ir::IRModule PropagateSharding(const ir::IRModule& mod) { return Propagation(mod
 
 VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& function,
                              const ir::DeviceMesh& view) {
-  return Propagation(mod).ShardingsOf(function, op::ToMesh(view));
+  return Propagation(mod).ShardingsOf(function, dialect::ToMesh(view));
 }
 
 }  // namespace propagation

@@ -4,9 +4,9 @@
 
 #include <optional>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
 #include "mesh/common_view.h"
-#include "op/collective.h"
 #include "rules/factor_rule.h"
 #include "rules/infer_type.h"
 
@@ -16,7 +16,7 @@ namespace propagation {
 namespace {
 
 bool SamePlacement(const ir::Placement& a, const ir::Placement& b) {
-  return a.same_as(b) || op::PlacementDims(a) == op::PlacementDims(b);
+  return a.same_as(b) || dialect::PlacementDims(a) == dialect::PlacementDims(b);
 }
 
 bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
@@ -120,13 +120,13 @@ void PlacementRewriter::BindPlaced(const ir::Var& var, const ir::Expr& value,
   bool is_new = ir::Var::Is(value) && target.defined() && !Fits(value.ty(), target, false) &&
                 !FindRedistributed(value, target).defined();
   if (!is_new) return Alias(var, PlacedValue(value, wanted, false));
-  ir::Var fresh = Bind(var, op::MakeRedistribute(value, target), target);
+  ir::Var fresh = Bind(var, dialect::MakeRedistribute(value, target), target);
   KeepRedistributed(value, target, fresh);
 }
 
 void PlacementRewriter::BindRedistributed(const ir::Var& var, const ir::Expr& value,
                                           const ir::DTensorType& wanted) {
-  Bind(var, op::MakeRedistribute(value, wanted), wanted);
+  Bind(var, dialect::MakeRedistribute(value, wanted), wanted);
 }
 
 // ---- what is there
@@ -198,7 +198,7 @@ ir::Expr PlacementRewriter::Redistributed(const ir::Expr& value, const ir::DTens
   ir::Expr argument = value;
   if (ir::TupleGetItem::Is(value)) argument = Emit("lv", value);
   ffi::String name = ir::Var::Is(argument) ? ir::Var::Cast(argument).name() : ffi::String("lv");
-  ir::Var var = Emit(name, op::MakeRedistribute(argument, target));
+  ir::Var var = Emit(name, dialect::MakeRedistribute(argument, target));
   KeepRedistributed(value, target, var);
   return var;
 }

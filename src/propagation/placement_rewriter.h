@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "dialect/mesh_table.h"
 #include "ir/rewriter.h"
-#include "op/mesh_table.h"
 
 namespace distir {
 namespace propagation {
@@ -30,7 +30,7 @@ mesh::Sharding Replica(const ir::Expr& tensor);
 
 class PlacementRewriter : public ir::FunctionRewriter {
  protected:
-  explicit PlacementRewriter(op::MeshTable* meshes) : meshes_(*meshes) {}
+  explicit PlacementRewriter(dialect::MeshTable* meshes) : meshes_(*meshes) {}
 
   /*! \brief An original expression, rewritten and placed as `wanted`; `exact` asks for the same
    * mesh object too, otherwise another view that says the same will do. */
@@ -56,7 +56,7 @@ class PlacementRewriter : public ir::FunctionRewriter {
    * tensors. */
   void CollectPlaced(const ir::Expr& arg, std::vector<ir::DTensorType>* out);
 
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
 
  private:
   // What a dataflow block made for its own use is not visible behind it.

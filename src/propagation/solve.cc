@@ -114,7 +114,7 @@ class MeshSolver {
 
 class AxisSolver {
  public:
-  AxisSolver(Program* program, const LinksOfSlots& users, const op::MeshTable& meshes,
+  AxisSolver(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes,
              const cost::Cluster& cluster)
       : program_(*program),
         users_(users),
@@ -250,7 +250,7 @@ class AxisSolver {
   bool MergeWhereAgreed(const rules::FactorRule& rule, Stage stage, Merged* merged) const {
     bool agreed = true;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
-      if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
+      if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication) continue;
       const AxisList* longest = nullptr;
       for (const View& view : views_) {
         if (view.factors.empty() || view.factors[f].empty()) continue;
@@ -292,7 +292,7 @@ class AxisSolver {
     const rules::FactorRule& rule = *link.rule;
     std::vector<rules::FactorChoice> choices;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
-      if (rule.factors[f].kind == rules::FactorKind::kReplicate) continue;
+      if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication) continue;
       const View* best = nullptr;
       for (const View& view : views_) {
         if (view.factors.empty() || view.factors[f].empty()) continue;
@@ -364,7 +364,7 @@ class AxisSolver {
 
   Program& program_;
   const LinksOfSlots& users_;
-  const op::MeshTable& meshes_;
+  const dialect::MeshTable& meshes_;
   const cost::Cluster& cluster_;
   std::vector<bool> queued_;
   std::vector<bool> waits_;  // for the next stage, as of the link's last visit
@@ -374,7 +374,7 @@ class AxisSolver {
 
 }  // namespace
 
-void Solve(Program* program, const op::MeshTable& meshes, const cost::Cluster& cluster) {
+void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster) {
   LinksOfSlots users(*program);
   MeshSolver(program, users).Run();
   AxisSolver(program, users, meshes, cluster).Run();

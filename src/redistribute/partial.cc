@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "op/collective.h"
-#include "op/fused_norm.h"
+#include "dialect/collective.h"
+#include "dialect/fused_norm.h"
 #include "rules/infer_type.h"
 #include "rules/linearity.h"
 #include "rules/registry.h"
@@ -12,11 +12,12 @@
 namespace distir {
 namespace redistribute {
 
-std::optional<PartialValue> PartialResult(const ir::Call& call, op::MeshTable* meshes,
+std::optional<PartialValue> PartialResult(const ir::Call& call, dialect::MeshTable* meshes,
                                           rules::KernelTable* kernels) {
   if (!rules::HasRule(call)) return std::nullopt;
   bool any_dtensor = false;
-  for (const ir::Expr& arg : call.args()) any_dtensor = any_dtensor || op::HasDTensor(arg.ty());
+  for (const ir::Expr& arg : call.args())
+    any_dtensor = any_dtensor || dialect::HasDTensor(arg.ty());
   if (!any_dtensor) return std::nullopt;
   ir::Type global_ty = rules::StripDistribution(call.ty());
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, kernels));
@@ -38,13 +39,13 @@ namespace {
 void CollectOperands(const ir::Expr& arg, std::vector<ir::Expr>* operands) {
   if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
     for (const ir::Expr& field : tuple.fields()) CollectOperands(field, operands);
-  } else if (ir::TensorType::Is(arg.ty()) || op::HasDTensor(arg.ty())) {
+  } else if (ir::TensorType::Is(arg.ty()) || dialect::HasDTensor(arg.ty())) {
     operands->push_back(arg);
   }
 }
 
 /*! \brief Whether a tensor in the type is sharded over one of the axes. */
-bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, op::MeshTable* meshes) {
+bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, dialect::MeshTable* meshes) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     for (const ir::Type& field : tuple.fields()) {
       if (IsShardedOver(field, partial, meshes)) return true;
@@ -74,11 +75,11 @@ bool SameAxes(const PartialAxes& a, const PartialAxes& b) {
 
 /*! \brief What is left after a reduction. */
 std::optional<PartialAxes> Reduced(const PartialAxes& partial, const ir::Call& call,
-                                   op::MeshTable* meshes) {
+                                   dialect::MeshTable* meshes) {
   const mesh::Mesh& root = meshes->Root(partial.root);
-  const std::vector<mesh::AxisList>& views = meshes->AxesOf(op::TargetMesh(call));
+  const std::vector<mesh::AxisList>& views = meshes->AxesOf(dialect::TargetMesh(call));
   mesh::AxisList done = mesh::Complement(root, partial.axes);
-  for (int axis : op::ReduceAxes(call))
+  for (int axis : dialect::ReduceAxes(call))
     done.insert(done.end(), views[axis].begin(), views[axis].end());
   PartialAxes rest{partial.root, mesh::Complement(root, done), partial.reduction};
   if (rest.axes.empty()) return std::nullopt;
@@ -89,7 +90,7 @@ std::optional<PartialAxes> Reduced(const PartialAxes& partial, const ir::Call& c
 
 PartialFlow FlowThrough(const ir::Call& call,
                         const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,
-                        const std::optional<PartialValue>& own, op::MeshTable* meshes) {
+                        const std::optional<PartialValue>& own, dialect::MeshTable* meshes) {
   std::optional<PartialAxes> own_axes;
   if (own) own_axes = PartialAxes{own->root, own->sharding.partial, own->sharding.reduction};
   std::vector<ir::Expr> operands;
@@ -105,7 +106,7 @@ PartialFlow FlowThrough(const ir::Call& call,
     alike = alike && SameAxes(*partial, *found);
   }
   if (partial == nullptr) return {true, own_axes};
-  if (op::IsFusedNorm(call.op())) {
+  if (dialect::IsFusedNorm(call.op())) {
     // It reduces its first operand, and norms whole sums only.
     bool is_only_x = mask[0] && std::count(mask.begin(), mask.end(), true) == 1;
     bool is_whole = partial->reduction == mesh::Reduction::kSum && !Reduced(*partial, call, meshes);
@@ -113,10 +114,10 @@ PartialFlow FlowThrough(const ir::Call& call,
   }
   auto refused = [&own_axes] { return PartialFlow{false, own_axes}; };
   if (!alike) return refused();
-  if (auto collective = op::DTensorCollective(call.op())) {
+  if (auto collective = dialect::DTensorCollective(call.op())) {
     if (*collective == mesh::CollectiveKind::kAllReduce ||
         *collective == mesh::CollectiveKind::kReduceScatter) {
-      if (op::ReductionOf(call) != partial->reduction) return refused();
+      if (dialect::ReductionOf(call) != partial->reduction) return refused();
       return {true, Reduced(*partial, call, meshes)};
     }
     bool moves = *collective != mesh::CollectiveKind::kTransfer;

@@ -11,10 +11,10 @@
 #include <functional>
 #include <optional>
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "mesh/sharding.h"
-#include "op/mesh_table.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace redistribute {
@@ -28,7 +28,7 @@ struct PartialValue {
  * \brief The partial value that a call computes; nullopt when its result is whole.
  * \param kernels The kernels of the module; without them R.call_tir leaves nothing partial.
  */
-std::optional<PartialValue> PartialResult(const ir::Call& call, op::MeshTable* meshes,
+std::optional<PartialValue> PartialResult(const ir::Call& call, dialect::MeshTable* meshes,
                                           rules::KernelTable* kernels = nullptr);
 
 /*! \brief Axes over which a value still has to be reduced. */
@@ -60,7 +60,7 @@ struct PartialFlow {
  */
 PartialFlow FlowThrough(const ir::Call& call,
                         const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,
-                        const std::optional<PartialValue>& own, op::MeshTable* meshes);
+                        const std::optional<PartialValue>& own, dialect::MeshTable* meshes);
 
 }  // namespace redistribute
 }  // namespace distir

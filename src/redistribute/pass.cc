@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "cost/cluster.h"
+#include "dialect/collective.h"
+#include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
-#include "op/collective.h"
-#include "op/mesh_table.h"
 #include "redistribute/partial.h"
 #include "redistribute/planner.h"
 #include "redistribute/steps.h"
@@ -34,18 +34,18 @@ struct Pending {
 
 class Legalizer : public ir::FunctionRewriter {
  public:
-  Legalizer(op::MeshTable* meshes, rules::KernelTable* kernels, Planner* planner)
+  Legalizer(dialect::MeshTable* meshes, rules::KernelTable* kernels, Planner* planner)
       : meshes_(*meshes), kernels_(*kernels), planner_(*planner) {}
 
   ir::Function Run(const ir::Function& function) {
-    reductions_are_explicit_ = op::HasExplicitReductions(function);
+    reductions_are_explicit_ = dialect::HasExplicitReductions(function);
     CollectRedistributedOnce(function);
     return RewriteFunction(function);
   }
 
  private:
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    return ir::WithAttr(attrs, op::kExplicitReductions, true);
+    return ir::WithAttr(attrs, dialect::kExplicitReductions, true);
   }
 
   // Variables whose single use is a redistribution: their reduction can be part of it.
@@ -90,7 +90,7 @@ class Legalizer : public ir::FunctionRewriter {
     if (!source_ty.defined()) {
       // A Tensor that every device has made alike is the same as a replicated DTensor.
       ir::DTensorType replicated = ReplicatedOn(target);
-      source.value = Emit(var.name(), op::MakeRedistribute(source.value, replicated));
+      source.value = Emit(var.name(), dialect::MakeRedistribute(source.value, replicated));
       source_ty = replicated;
     }
     source.sharding = meshes_.ShardingOf(source_ty, &source.root);
@@ -118,13 +118,13 @@ class Legalizer : public ir::FunctionRewriter {
         value = AsVar(var, Chain(var, value, source.root, now, reduced, tensor_ty));
       }
       ir::Count(mesh::CollectiveName(mesh::CollectiveKind::kTransfer));
-      Bind(var, op::MakeCollective(mesh::CollectiveKind::kTransfer, value, target_ty));
+      Bind(var, dialect::MakeCollective(mesh::CollectiveKind::kTransfer, value, target_ty));
       return;
     }
     value = Chain(var, value, target_root, now, target, tensor_ty);
     auto reached = ir::DTensorType::Cast(value.ty());
     if (SamePlacement(reached, target_ty)) return Alias(var, value);
-    Bind(var, op::MakeCollective(mesh::CollectiveKind::kView, AsVar(var, value), target_ty));
+    Bind(var, dialect::MakeCollective(mesh::CollectiveKind::kView, AsVar(var, value), target_ty));
   }
 
   ir::Expr AsVar(const ir::Var& var, const ir::Expr& value) {
@@ -151,7 +151,7 @@ class Legalizer : public ir::FunctionRewriter {
     return MakeStep(value, step, now.reduction, root, tensor_ty, ir::DTensorType(), &meshes_);
   }
 
-  op::MeshTable& meshes_;
+  dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   Planner& planner_;
   bool reductions_are_explicit_ = false;
@@ -162,7 +162,7 @@ class Legalizer : public ir::FunctionRewriter {
 
 /*! \brief Whether an earlier run has left nothing to do. */
 bool IsLegal(const ir::Function& function) {
-  if (!op::HasExplicitReductions(function)) return false;
+  if (!dialect::HasExplicitReductions(function)) return false;
   bool is_legal = true;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     ir::Call call = ir::BoundCall(binding);
@@ -174,14 +174,14 @@ bool IsLegal(const ir::Function& function) {
 }  // namespace
 
 ir::IRModule LegalizeRedistribute(const ir::IRModule& mod) {
-  op::MeshTable meshes(mod);
+  dialect::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
   Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !op::IsDistributed(function) || IsLegal(function)) continue;
+    if (!function.defined() || !dialect::IsDistributed(function) || IsLegal(function)) continue;
     functions.Set(gv, Legalizer(&meshes, &kernels, &planner).Run(function));
     any = true;
   }

@@ -16,7 +16,7 @@ namespace redistribute {
  *
  * Precondition: arguments of every call lie on one device set (PropagateSharding sees to it), every
  * static dimension divides (PadShards), and no call is sharded along a dimension that its operator
- * looks along (ExpandSharded).
+ * looks along (DecomposeSharded).
  * Postcondition: no R.dist.redistribute between DTensors; functions are marked, so that a second
  * run changes nothing.
  */

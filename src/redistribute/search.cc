@@ -203,17 +203,17 @@ class Search {
     const Node& node = space_.at(index);
     if (node.partial == 0) {
       Relax(index, question_.target, ExchangeMove(node, question_.target));
-      if (!question_.only_nearer) ExpandExchanges(index, node);
+      if (!question_.only_nearer) DecomposeExchanges(index, node);
     } else {
-      ExpandReductions(index, node);
+      DecomposeReductions(index, node);
     }
     for (size_t d = 0; d < node.dims.size(); ++d) {
-      ExpandSlices(index, node, d);
-      ExpandRuns(index, node, d);
+      DecomposeSlices(index, node, d);
+      DecomposeRuns(index, node, d);
     }
   }
 
-  void ExpandSlices(int index, const Node& node, size_t d) {
+  void DecomposeSlices(int index, const Node& node, size_t d) {
     for (int atom = 0; atom < space_.num_atoms(); ++atom) {
       if (!(node.free >> atom & 1)) continue;
       AtomList added{static_cast<uint8_t>(atom)};
@@ -225,7 +225,7 @@ class Search {
   }
 
   /*! \brief Gathers every minor run of a dimension, or moves it to another. */
-  void ExpandRuns(int index, const Node& node, size_t d) {
+  void DecomposeRuns(int index, const Node& node, size_t d) {
     AtomSet set = 0;
     size_t movable = node.dims[d].size() - (question_.only_nearer ? Settled(node, d) : 0);
     for (size_t length = 1; length <= movable; ++length) {
@@ -244,7 +244,7 @@ class Search {
     }
   }
 
-  void ExpandReductions(int index, const Node& node) {
+  void DecomposeReductions(int index, const Node& node) {
     for (AtomSet subset = node.partial; subset != 0; subset = (subset - 1) & node.partial) {
       if (question_.only_nearer && subset != node.partial) break;
       RelaxTo(index, node.dims, node.partial & ~subset,
@@ -252,13 +252,13 @@ class Search {
     }
     for (size_t d = 0; d < node.dims.size(); ++d) {
       AtomList scattered;
-      ExpandScatters(index, node, d, &scattered, 0);
+      DecomposeScatters(index, node, d, &scattered, 0);
     }
   }
 
   /*! \brief Reduces and scatters over every ordered choice of partial atoms that begins with
    * `scattered`. */
-  void ExpandScatters(int index, const Node& node, size_t d, AtomList* scattered, AtomSet set) {
+  void DecomposeScatters(int index, const Node& node, size_t d, AtomList* scattered, AtomSet set) {
     for (int atom = 0; atom < space_.num_atoms(); ++atom) {
       AtomSet bit = AtomSet{1} << atom;
       if (!(node.partial & bit) || (set & bit)) continue;
@@ -268,14 +268,14 @@ class Search {
         dims[d].insert(dims[d].end(), scattered->begin(), scattered->end());
         RelaxTo(index, dims, node.partial & ~(set | bit),
                 ReductionMove(CollectiveKind::kReduceScatter, node, set | bit));
-        ExpandScatters(index, node, d, scattered, set | bit);
+        DecomposeScatters(index, node, d, scattered, set | bit);
       }
       scattered->pop_back();
     }
   }
 
   /*! \brief Exchanges to somewhere on the way. */
-  void ExpandExchanges(int index, const Node& node) {
+  void DecomposeExchanges(int index, const Node& node) {
     // Another step has to follow: two messages at least, and all that is lacking.
     const cost::Link& best = best_.links()[0];
     Time least =

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
 
 namespace distir {
 namespace redistribute {
@@ -51,12 +51,12 @@ TensorSize SizeOf(const ir::TensorType& type) {
 
 bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
   return a.device_mesh().same_as(b.device_mesh()) &&
-         op::PlacementDims(a.placement()) == op::PlacementDims(b.placement());
+         dialect::PlacementDims(a.placement()) == dialect::PlacementDims(b.placement());
 }
 
 ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
                   const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
-                  op::MeshTable* meshes) {
+                  dialect::MeshTable* meshes) {
   const mesh::Mesh& root_mesh = meshes->Root(root);
   mesh::Sharding result = step.result;  // types say nothing of what is still partial
   result.partial.clear();
@@ -67,14 +67,14 @@ ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction r
     ir::DTensorType target = on_wanted.defined()
                                  ? ir::MakeDTensorType(tensor_ty, wanted.device_mesh(), on_wanted)
                                  : meshes->TypeOf(tensor_ty, root, result);
-    return op::MakeCollective(step.kind, value, target);
+    return dialect::MakeCollective(step.kind, value, target);
   }
   bool in_order = step.kind == mesh::CollectiveKind::kReduceScatter;
   if (on_wanted.defined()) {
     const auto& view = meshes->AxesOf(wanted.device_mesh());
     if (auto axes = NameAxes(view, step.reduce_axes, in_order)) {
       auto target = ir::MakeDTensorType(tensor_ty, wanted.device_mesh(), on_wanted);
-      return op::MakeCollective(step.kind, value, target, *axes, reduction);
+      return dialect::MakeCollective(step.kind, value, target, *axes, reduction);
     }
   }
   mesh::MeshPlacement placed = mesh::ToPlacement(root_mesh, result, step.reduce_axes);
@@ -87,7 +87,7 @@ ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction r
   }
   ir::DTensorType target =
       ir::MakeDTensorType(tensor_ty, view, ir::MakePlacement(placed.axis_to_dim));
-  return op::MakeCollective(step.kind, value, target, reduce_axes, reduction);
+  return dialect::MakeCollective(step.kind, value, target, reduce_axes, reduction);
 }
 
 }  // namespace redistribute

@@ -5,8 +5,8 @@
 #ifndef DISTIR_REDISTRIBUTE_STEPS_H_
 #define DISTIR_REDISTRIBUTE_STEPS_H_
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 #include "redistribute/planner.h"
 
 namespace distir {
@@ -20,7 +20,7 @@ namespace redistribute {
  */
 ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
                   const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
-                  op::MeshTable* meshes);
+                  dialect::MeshTable* meshes);
 
 /*! \brief The size that plans need of a tensor; a symbolic dimension counts as 1024 in its bytes.
  */

@@ -21,7 +21,8 @@ double LocalBytes(const Sharding& sharding, double bytes) {
 AxisList PartialAxes(const FactorRule& rule, const FactorShardings& factors) {
   AxisList partial;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (!rule.IsCombined(f)) continue;  // what is special sends about as much as a partial result
+    if (!rule.IsCombined(f))
+      continue;  // what is decomposed sends about as much as a partial result
     partial.insert(partial.end(), factors[f].begin(), factors[f].end());
   }
   return partial;
@@ -160,7 +161,7 @@ AxisList CallCost::Homeless(const FactorShardings& factors) const {
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (operands_[i] == nullptr) continue;
     for (size_t d = 0; d < operands_[i]->dims.size(); ++d) {
-      if (!rule_.NeedsWhole(rule_.operands[i][d])) continue;
+      if (!rule_.NeedsReplication(rule_.operands[i][d])) continue;
       for (const mesh::AxisRef& axis : operands_[i]->dims[d]) {
         if (mesh::Overlaps({axis}, taken)) continue;
         taken.push_back(axis);

@@ -4,7 +4,7 @@
  * same axes.
  *
  * A way is the shardings of a rule's factors. It costs the redistributions of the operands, the
- * reduction of a partial result, what the shards of special factors get from each other, and the
+ * reduction of a partial result, what the shards of decomposed factors get from each other, and the
  * redistribution of the result to where it is wanted.
  *
  * Worked example: x (64, 8192) sharded [x | -] times w (8192, 8192) sharded [x | -] on 8 devices,
@@ -73,7 +73,7 @@ class CallCost {
   /*! \brief The axes that operands have on dimensions that the call needs whole, if no factor has
    * them. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
-  /*! \brief Of what the shards of special factors get from each other. */
+  /*! \brief Of what the shards of decomposed factors get from each other. */
   double SecondsBetweenShards(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to, double bytes) const;
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ir/symbolic.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace rules {
@@ -52,13 +52,13 @@ bool HasFactor(const std::vector<TensorFactors>& tensors, int factor) {
 
 bool FactorRule::IsCombined(size_t factor) const {
   if (factors[factor].kind == FactorKind::kReduction) return true;
-  return factors[factor].kind == FactorKind::kSpecial &&
+  return factors[factor].kind == FactorKind::kDecomposed &&
          !HasFactor(results, static_cast<int>(factor));
 }
 
 bool FactorRule::IsMade(size_t result, size_t dim) const {
   const FactorList& list = results[result][dim];
-  return list.size() == 1 && factors[list[0]].kind != FactorKind::kReplicate &&
+  return list.size() == 1 && factors[list[0]].kind != FactorKind::kNeedsReplication &&
          !HasFactor(operands, list[0]);
 }
 

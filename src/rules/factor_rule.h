@@ -27,15 +27,15 @@ namespace rules {
 namespace ffi = tvm::ffi;
 
 enum class FactorKind {
-  kParallel,   // every shard computes its part alone
-  kReduction,  // sharding it makes the results partial, to be combined by `reduction`
-  kReplicate,  // the operator needs all of it on every device
-  // May be sharded although the operator looks along it: expand/ then computes the call by parts.
-  // Its results are whole.
-  kSpecial,
+  kParallel,          // every shard computes its part alone
+  kReduction,         // sharding it makes the results partial, to be combined by `reduction`
+  kNeedsReplication,  // the operator needs all of it on every device
+  // May be sharded although the operator looks along it: decompose/ then computes the call by
+  // parts. Its results are whole.
+  kDecomposed,
 };
 
-/*! \brief What the shards of a special factor get from each other. */
+/*! \brief What the shards of a decomposed factor get from each other. */
 enum class Exchanged {
   kNothing,     // or partial results only: those of factors that no result has
   kStatistics,  // reduced over all shards
@@ -83,8 +83,8 @@ struct FactorRule {
   /*! \brief Whether shards of a factor are combined to the results, which do not have it. */
   bool IsCombined(size_t factor) const;
   /*! \brief Whether a dimension of these factors is not computed by shards. */
-  bool NeedsWhole(const FactorList& dimension) const {
-    return dimension.empty() || factors[dimension[0]].kind == FactorKind::kReplicate;
+  bool NeedsReplication(const FactorList& dimension) const {
+    return dimension.empty() || factors[dimension[0]].kind == FactorKind::kNeedsReplication;
   }
   /*! \brief Whether dimension `dim` of a result is one factor that no operand has, and that may be
    * sharded: what a call makes of nothing. */
@@ -149,17 +149,18 @@ class RuleBuilder {
   int Reduce(int64_t size, mesh::Reduction kind) {
     return Add({size, FactorKind::kReduction, kind});
   }
-  int Special(int64_t size, Exchanged exchanged = Exchanged::kNothing, double part = 0) {
-    return Add({size, FactorKind::kSpecial, mesh::Reduction::kNone, false, false, exchanged, part});
+  int Decomposed(int64_t size, Exchanged exchanged = Exchanged::kNothing, double part = 0) {
+    return Add(
+        {size, FactorKind::kDecomposed, mesh::Reduction::kNone, false, false, exchanged, part});
   }
-  int Replicate(int64_t size) { return Add({size, FactorKind::kReplicate}); }
+  int NeedsReplication(int64_t size) { return Add({size, FactorKind::kNeedsReplication}); }
   /*! \brief Appends a factor to a dimension. */
   void Operand(size_t tensor, int dim, int factor) {
     rule_.operands[tensor][dim].push_back(factor);
   }
   void Result(size_t tensor, int dim, int factor) { rule_.results[tensor][dim].push_back(factor); }
-  /*! \brief Sets the kind of a factor to kReplicate. */
-  void ForceReplicate(int factor) { rule_.factors[factor].kind = FactorKind::kReplicate; }
+  /*! \brief Sets the kind of a factor to kNeedsReplication. */
+  void ForceReplicate(int factor) { rule_.factors[factor].kind = FactorKind::kNeedsReplication; }
   FactorRule Finish();
 
  private:

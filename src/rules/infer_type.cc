@@ -5,10 +5,10 @@
 #include <set>
 #include <string>
 
+#include "dialect/collective.h"
 #include "ir/build.h"
 #include "ir/registration.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 #include "support/error.h"
@@ -37,7 +37,7 @@ void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out
 
 /*! \brief Types the leaves of `global_ty` on `view`, the mesh that everything of this call is named
  * on. */
-ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, op::MeshTable& table,
+ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialect::MeshTable& table,
                      size_t* next) {
   if (auto tensor = ir::TensorType::Cast(global_ty); tensor.defined()) {
     const mesh::Sharding& sharding = call.sharding.results[(*next)++];
@@ -109,7 +109,7 @@ ir::Type InferGlobalType(const ir::Call& call) {
 }
 
 InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const FactorRule& rule,
-                       op::MeshTable* table) {
+                       dialect::MeshTable* table) {
   std::vector<ir::DTensorType> types;
   std::vector<double> elements;
   for (const ir::Expr& arg : call.args()) CollectDTensorTypes(arg.ty(), &types);
@@ -154,7 +154,7 @@ ir::Type InferDTensorType(const ir::Call& call) {
   }
   ir::Type global_ty = InferGlobalType(call);
   FactorRule rule = RuleOf(ViewCall(call, global_ty));
-  op::MeshTable table;
+  dialect::MeshTable table;
   return InferCall(call, global_ty, rule, &table).type;
 }
 

@@ -10,8 +10,8 @@
 #ifndef DISTIR_RULES_INFER_TYPE_H_
 #define DISTIR_RULES_INFER_TYPE_H_
 
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 #include "rules/projection.h"
 
 namespace distir {
@@ -35,7 +35,7 @@ struct InferredCall {
  * \throws ValueError when the arguments lie on different device sets.
  */
 InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const FactorRule& rule,
-                       op::MeshTable* table);
+                       dialect::MeshTable* table);
 
 /*! \brief The result type of the call on undistributed tensors, by the operator's own inference. */
 ir::Type InferGlobalType(const ir::Call& call);

@@ -36,9 +36,9 @@ ReplicatedOperators::ReplicatedOperators(const char* family, const char* reason,
   for (const char* name : names) Enter(family, {"", "", "", "", reason}, {name, ReplicateAll});
 }
 
-DescribedOperators::DescribedOperators(const char* family, const char* special,
+DescribedOperators::DescribedOperators(const char* family, const char* decomposed,
                                        std::initializer_list<const char*> names) {
-  for (const char* name : names) Enter(family, {"", "", "", special}, {name, nullptr});
+  for (const char* name : names) Enter(family, {"", "", "", decomposed}, {name, nullptr});
 }
 
 const Operator* FindOperator(const ir::Expr& op) {
@@ -67,19 +67,24 @@ constexpr std::pair<const char*, const char*> kOfDistribution[] = {
     {"relax.ccl.", "on the worker's part"}, {"relax.dist.", "its type states both placements"}};
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  // The table: operator, family, parallel, reduced, whole, special, replicated.
+  // The table: operator, family, parallel, reduced, needs replication, decomposed, replicated.
   ffi::reflection::GlobalDef().def("distir.rules.List", [] {
     std::map<std::string, ffi::Array<ffi::String>> rows;
     for (const std::string& name : ir::ListOpNames()) {
-      for (const auto& [prefix, special] : kOfDistribution) {
+      for (const auto& [prefix, decomposed] : kOfDistribution) {
         if (name.rfind(prefix, 0) == 0)
-          rows[name] = {name, "distribution", "", "", "", special, ""};
+          rows[name] = {name, "distribution", "", "", "", decomposed, ""};
       }
     }
     for (const Operator& record : AllOperators()) {
       const Summary& summary = record.summary;
-      rows[record.name] = {record.name,   record.family,   summary.parallel,  summary.reduced,
-                           summary.whole, summary.special, summary.replicated};
+      rows[record.name] = {record.name,
+                           record.family,
+                           summary.parallel,
+                           summary.reduced,
+                           summary.needs_replication,
+                           summary.decomposed,
+                           summary.replicated};
     }
     ffi::Array<ffi::Array<ffi::String>> ordered;
     for (const auto& [name, row] : rows) ordered.push_back(row);

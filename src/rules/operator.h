@@ -28,17 +28,18 @@
 
 namespace distir {
 
-namespace expand {
-struct SpecialCall;
+namespace decompose {
+struct DecomposedCall;
 class Writer;
-}  // namespace expand
+}  // namespace decompose
 
 namespace rules {
 
 using RuleFunction = FactorRule (*)(const OpView& view);
-/*! \brief Writes a call of which a special factor is sharded as operators on shards; its value, or
- * a tuple where the call has several results (expand/algorithm.h). */
-using Decomposition = ir::Expr (*)(const expand::SpecialCall& call, expand::Writer* writer);
+/*! \brief Writes a call of which a decomposed factor is sharded as operators on shards; its value,
+ * or a tuple where the call has several results (decompose/algorithm.h). */
+using Decomposition = ir::Expr (*)(const decompose::DecomposedCall& call,
+                                   decompose::Writer* writer);
 /*! \brief Of a worker's call: `global` is the call on whole tensors, `local` the same call on the
  * worker's, its arguments already local. */
 using AttrsFunction = ir::Node (*)(const OpView& global, const OpView& local);
@@ -50,10 +51,10 @@ using OperationsFunction = double (*)(const OpView& view);
 
 /*! \brief What a rule does with the dimensions of its operator, in words. */
 struct Summary {
-  const char* parallel;         // dimensions that every shard computes alone
-  const char* reduced = "";     // dimensions whose shards are combined, and how
-  const char* whole = "";       // dimensions that every device needs all of
-  const char* special = "";     // dimensions that a decomposition keeps sharded, and which; or how
+  const char* parallel;                // dimensions that every shard computes alone
+  const char* reduced = "";            // dimensions whose shards are combined, and how
+  const char* needs_replication = "";  // dimensions that every device needs all of
+  const char* decomposed = "";  // dimensions that a decomposition keeps sharded, and which; or how
                                 // it is distributed where factors do not say it
   const char* replicated = "";  // why nothing is sharded; empty otherwise
 };
@@ -62,11 +63,11 @@ struct Summary {
 enum class Padding {
   kNone,
   kParallel,
-  // And special ones: an element follows from its position in the whole, if at all, or is looked up
-  // by it.
+  // And decomposed ones: an element follows from its position in the whole, if at all, or is looked
+  // up by it.
   kPositions,
-  kAll,       // parallel ones and reductions
-  kExpanded,  // all of these and special ones: their decomposition takes uneven shards
+  kAll,         // parallel ones and reductions
+  kDecomposed,  // all of these and decomposed ones: their decomposition takes uneven shards
 };
 
 /*! \brief What the tails of operands must hold although no reduction asks for it. */
@@ -133,8 +134,8 @@ struct Operator {
   RuleFunction rule;
   Decomposition decomposition = nullptr;
   Padding padding = Padding::kNone;
-  /*! \brief Whether special factors may be padded in a call; null: in every one. */
-  Condition may_pad_special = nullptr;
+  /*! \brief Whether decomposed factors may be padded in a call; null: in every one. */
+  Condition may_pad_decomposed = nullptr;
   OperandTails tails = OperandTails::kAny;
   /*! \brief Of a mean: the operator, with the same attributes, that gives the sum. Where a reduced
    * dimension is padded, the mean is written as this sum divided by the true number of elements. */
@@ -161,7 +162,7 @@ struct Operator {
 
   Operator& Decompose(Decomposition function) { return Set(&decomposition, function); }
   Operator& Pad(Padding along) { return Set(&padding, along); }
-  Operator& PadSpecialIf(Condition condition) { return Set(&may_pad_special, condition); }
+  Operator& PadDecomposedIf(Condition condition) { return Set(&may_pad_decomposed, condition); }
   Operator& Tails(OperandTails needed) { return Set(&tails, needed); }
   Operator& IsMeanOf(const char* sum_operator) { return Set(&sum, sum_operator); }
   Operator& IsElementwise() { return Set(&is_elementwise, true); }
@@ -194,10 +195,10 @@ class ReplicatedOperators {
                       std::initializer_list<const char*> names);
 };
 
-/*! \brief Operators that no rule decides: they are distributed as `special` says. */
+/*! \brief Operators that no rule decides: they are distributed as `decomposed` says. */
 class DescribedOperators {
  public:
-  DescribedOperators(const char* family, const char* special,
+  DescribedOperators(const char* family, const char* decomposed,
                      std::initializer_list<const char*> names);
 };
 

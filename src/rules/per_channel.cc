@@ -1,6 +1,6 @@
 #include "rules/per_channel.h"
 
-#include "rules/special.h"
+#include "rules/decomposed_factor.h"
 
 namespace distir {
 namespace rules {

@@ -222,7 +222,7 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
 
   std::vector<FactorChoice> choices;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].kind == FactorKind::kReplicate) continue;
+    if (rule.factors[f].kind == FactorKind::kNeedsReplication) continue;
     const AxisList* axes = FirstOf(candidates.results, f);
     const int source = LargestOperandOf(candidates, f, operand_elements);
     // What is wanted whole, or is there whole, need not be exchanged.
@@ -238,8 +238,8 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   }
   std::stable_sort(choices.begin(), choices.end(),
                    [&rule](const FactorChoice& a, const FactorChoice& b) {
-                     bool a_waits = rule.factors[a.factor].kind == FactorKind::kSpecial;
-                     bool b_waits = rule.factors[b.factor].kind == FactorKind::kSpecial;
+                     bool a_waits = rule.factors[a.factor].kind == FactorKind::kDecomposed;
+                     bool b_waits = rule.factors[b.factor].kind == FactorKind::kDecomposed;
                      return a_waits != b_waits ? b_waits : a.priority > b.priority;
                    });
   if (cost != nullptr) cost->Order(&choices);
@@ -266,7 +266,7 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   }
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (decision.factors[f].empty()) continue;
-    if (rule.factors[f].kind == FactorKind::kSpecial) decision.is_special = true;
+    if (rule.factors[f].kind == FactorKind::kDecomposed) decision.is_decomposed = true;
     if (rule.factors[f].kind != FactorKind::kReduction) continue;
     decision.reduction = rule.factors[f].reduction;
     decision.partial.insert(decision.partial.end(), decision.factors[f].begin(),

@@ -47,7 +47,7 @@ struct CallSharding {
   std::vector<mesh::Sharding> results;   // what comes out
   mesh::AxisList partial;                // axes over which the results still have to be reduced
   mesh::Reduction reduction = mesh::Reduction::kNone;
-  bool is_special = false;  // a special factor is sharded: the call has to be expanded
+  bool is_decomposed = false;  // a decomposed factor is sharded: the call has to be decomposed
 };
 
 /*!
@@ -58,7 +58,7 @@ struct CallSharding {
  * elements (the first of equals), extended by any tensor that continues them.
  * 2. No axis serves two factors: with `cost`, the factor chooses first with which the call is
  * cheapest. Otherwise those that results name, then by the size of the operand they come from;
- * special factors last.
+ * decomposed factors last.
  * 3. Where two dimensions would nest the same factors in opposite orders, the factor that chose
  * last stays whole: no mesh names both.
  * 4. With `cost`, axes of a dimension that the call needs whole may serve a parallel factor instead

@@ -9,7 +9,7 @@
 #include "ir/pass.h"
 #include "rules/operator.h"
 #include "rules/tails.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 #include "rules/user_rules.h"
 
 namespace distir {

@@ -335,7 +335,7 @@ FactorRule ApplyRule(const RuleText& rule, const OpView& view) {
     } else if (in_operands[i] && in_results[i]) {
       builder.Parallel(sizes[i]);
     } else {
-      builder.Replicate(sizes[i]);
+      builder.NeedsReplication(sizes[i]);
     }
   }
   for (size_t t = 0; t < rule.operands.size(); ++t) {

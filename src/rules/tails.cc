@@ -28,15 +28,15 @@ bool MayReduce(const Factor& factor, const FactorRule& rule) {
 
 /*! \brief Whether operators padded so may be padded along a factor. */
 bool Covers(Padding padding, const Factor& factor, const FactorRule& rule) {
-  const bool is_expanded = padding == Padding::kExpanded;
+  const bool is_decomposed = padding == Padding::kDecomposed;
   switch (factor.kind) {
     case FactorKind::kParallel:
       return padding != Padding::kNone;
     case FactorKind::kReduction:
-      return (is_expanded || padding == Padding::kAll) && MayReduce(factor, rule);
-    case FactorKind::kSpecial:
-      return is_expanded || padding == Padding::kPositions;
-    case FactorKind::kReplicate:
+      return (is_decomposed || padding == Padding::kAll) && MayReduce(factor, rule);
+    case FactorKind::kDecomposed:
+      return is_decomposed || padding == Padding::kPositions;
+    case FactorKind::kNeedsReplication:
       return false;
   }
   return false;
@@ -61,10 +61,11 @@ bool HasNeutralElements(const ir::TensorType& type) {
 
 void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
   if (record.padding == Padding::kNone) return;
-  const bool may_pad_special = record.may_pad_special == nullptr || record.may_pad_special(view);
+  const bool may_pad_decomposed =
+      record.may_pad_decomposed == nullptr || record.may_pad_decomposed(view);
   for (Factor& factor : rule->factors) {
     factor.may_be_uneven = factor.size > 1 && Covers(record.padding, factor, *rule) &&
-                           (factor.kind != FactorKind::kSpecial || may_pad_special);
+                           (factor.kind != FactorKind::kDecomposed || may_pad_decomposed);
   }
   RequireWholeDims(view, rule);
 }
@@ -119,9 +120,9 @@ Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int 
   return Tail::kAny;
 }
 
-bool IsExpandedUneven(const ir::Expr& op) {
+bool IsDecomposedUneven(const ir::Expr& op) {
   const Operator* record = FindOperator(op);
-  return record != nullptr && record->padding == Padding::kExpanded;
+  return record != nullptr && record->padding == Padding::kDecomposed;
 }
 
 bool MovesTails(const ir::Expr& op) {

@@ -6,8 +6,8 @@
  * its *tail*. A call may be padded along a factor that makes up whole dimensions by itself: along a
  * parallel factor every element is computed from its own, so that a tail gives nothing but a tail;
  * along a reduction the tail must hold the neutral element. Operators that look along a
- * dimension, or move its elements, may be *expanded* by their algorithms (expand/) before anything
- * is padded: these take uneven shards, and what they write may be padded.
+ * dimension, or move its elements, may be *decomposed* by their algorithms (decompose/) before
+ * anything is padded: these take uneven shards, and what they write may be padded.
  *
  * Worked example: matmul of (6, 7) and (7, 5), contracted dimension in 2 shards. Both operands are
  * padded to 8 along it, their tails must be zero; the result is exact. Reshape of (3, 4) to (12):
@@ -33,8 +33,9 @@ void RequireWholeDims(const OpView& view, FactorRule* rule);
 /*! \brief What must stand in the tail of an operand along a factor that may be uneven. */
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor);
 
-/*! \brief Whether an operator of which a special factor is uneven is expanded before padding. */
-bool IsExpandedUneven(const ir::Expr& op);
+/*! \brief Whether an operator of which a decomposed factor is uneven is decomposed before padding.
+ */
+bool IsDecomposedUneven(const ir::Expr& op);
 
 /*! \brief Whether an operator only moves elements, so that a tail of zeros stays one. */
 bool MovesTails(const ir::Expr& op);

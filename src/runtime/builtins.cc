@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/add_rms_norm.h"
-#include "runtime/format_list.h"
-#include "runtime/job.h"
-#include "runtime/strided_copy.h"
-#include "runtime/worker_context.h"
+#include "runtime/kernels/add_rms_norm.h"
+#include "runtime/kernels/format_list.h"
+#include "runtime/kernels/strided_copy.h"
+#include "runtime/session/job.h"
+#include "runtime/session/worker_context.h"
 
 namespace distir::runtime {
 

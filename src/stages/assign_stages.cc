@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "cost/cluster.h"
+#include "dialect/collective.h"
+#include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
 #include "lower/rounds.h"
-#include "op/collective.h"
-#include "op/mesh_table.h"
 #include "propagation/batch_dims.h"
 #include "propagation/pass.h"
 #include "stages/stage_meshes.h"
@@ -316,10 +316,10 @@ class StageWriter : public ir::FunctionRewriter {
 struct Options {
   std::string function;
   ffi::Array<ir::DeviceMesh> meshes;
-  op::AxisNames names;  // of the axes of each
+  dialect::AxisNames names;  // of the axes of each
   ir::DeviceMesh whole;
   int axis;
-  op::AxisNames names_of_whole;
+  dialect::AxisNames names_of_whole;
   DeviceSpeed speed;
   double slack;
 };
@@ -348,9 +348,9 @@ ir::GlobalVar FindFunction(const ir::IRModule& mod, const std::string& name) {
 ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   const ir::GlobalVar gv = FindFunction(mod, options.function);
   ir::Function original = ir::Function::Cast(mod.functions().at(gv));
-  DISTIR_REQUIRE(!op::IsDistributed(original), ValueError)
+  DISTIR_REQUIRE(!dialect::IsDistributed(original), ValueError)
       << "`" << options.function << "` has DTensors; assign stages before PropagateSharding";
-  op::MeshTable table(mod);
+  dialect::MeshTable table(mod);
   StageMeshes meshes(options.meshes, options.whole, options.axis, &table);
   for (size_t stage = 0; stage < meshes.size(); ++stage)
     table.Name(meshes.of(static_cast<int>(stage)), options.names);
@@ -401,8 +401,8 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def(
       "distir.transform.AssignStages",
-      [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes, op::AxisNames names,
-         ffi::Optional<ir::DeviceMesh> whole, int axis, op::AxisNames names_of_whole,
+      [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes, dialect::AxisNames names,
+         ffi::Optional<ir::DeviceMesh> whole, int axis, dialect::AxisNames names_of_whole,
          double operations, double bytes, double slack) {
         const Options options{function,
                               meshes,

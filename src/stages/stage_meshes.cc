@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "cost/exchange.h"
+#include "dialect/collective.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "op/collective.h"
 #include "rules/projection.h"
 #include "support/error.h"
 
@@ -47,10 +47,10 @@ Dims ToDims(const std::vector<int>& axis_to_dim) {
 }  // namespace
 
 StageMeshes::StageMeshes(const ffi::Array<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole,
-                         int axis, op::MeshTable* table)
+                         int axis, dialect::MeshTable* table)
     : axis_(axis), table_(*table) {
-  if (whole.defined()) whole_ = table_.Intern(op::ToMesh(whole));
-  for (const ir::DeviceMesh& mesh : meshes) meshes_.push_back(table_.Intern(op::ToMesh(mesh)));
+  if (whole.defined()) whole_ = table_.Intern(dialect::ToMesh(whole));
+  for (const ir::DeviceMesh& mesh : meshes) meshes_.push_back(table_.Intern(dialect::ToMesh(mesh)));
 }
 
 double StageMeshes::NumDevices(int stage) const {
@@ -75,15 +75,15 @@ ffi::Array<int64_t> StageMeshes::SmallestDevices() const {
   ffi::Array<int64_t> smallest;
   for (size_t stage = 0; stage < meshes_.size(); ++stage) {
     if (FirstOnMeshOf(static_cast<int>(stage)) < static_cast<int>(stage)) continue;
-    const auto devices = op::ToMesh(meshes_[stage]).device_ids;
+    const auto devices = dialect::ToMesh(meshes_[stage]).device_ids;
     smallest.push_back(*std::min_element(devices.begin(), devices.end()));
   }
   return smallest;
 }
 
 Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
-  ir::DeviceMesh mesh = table_.Intern(op::ToMesh(op::TargetMesh(annotation)));
-  const ir::Placement placement = op::TargetPlacement(annotation);
+  ir::DeviceMesh mesh = table_.Intern(dialect::ToMesh(dialect::TargetMesh(annotation)));
+  const ir::Placement placement = dialect::TargetPlacement(annotation);
   auto is_known = [this](const ir::DeviceMesh& mesh) {
     return mesh.same_as(whole_) ||
            std::any_of(meshes_.begin(), meshes_.end(),
@@ -91,7 +91,7 @@ Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
   };
   std::optional<Dims> stated;
   if (is_known(mesh)) {
-    stated = ToDims(op::PlacementDims(placement));
+    stated = ToDims(dialect::PlacementDims(placement));
   } else {
     // A view of one of them, on which axes have another order.
     auto type = ir::TensorType::Cast(annotation.args()[0].ty());
@@ -99,7 +99,7 @@ Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
     const mesh::Sharding& sharding =
         table_.ShardingOf(mesh, placement, type.defined() ? std::max(type.ndim(), 0) : 0, &root);
     const ir::DeviceMesh root_mesh = table_.RootMesh(root);
-    if (is_known(root_mesh)) stated = propagation::WholeAxes(op::ToMesh(root_mesh), sharding);
+    if (is_known(root_mesh)) stated = propagation::WholeAxes(dialect::ToMesh(root_mesh), sharding);
     if (stated.has_value()) mesh = root_mesh;
   }
   DISTIR_REQUIRE(stated.has_value(), ValueError)
@@ -119,7 +119,7 @@ Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
 
 std::pair<ir::DeviceMesh, ir::Placement> StageMeshes::Placed(int stage, const Dims& dims) {
   const ir::DeviceMesh& mesh = meshes_[stage];
-  const mesh::Mesh plain = op::ToMesh(mesh);
+  const mesh::Mesh plain = dialect::ToMesh(mesh);
   std::vector<int> axis_to_dim(plain.ndim(), -1);
   mesh::Sharding sharding;
   bool in_order = true;
@@ -140,7 +140,7 @@ ir::Call StageMeshes::Annotate(const ir::Expr& value, int stage, const Dims& dim
   auto type = ir::TensorType::Cast(value.ty());
   auto [mesh, placement] =
       Placed(stage, type.defined() ? FittingDims(dims, meshes_[stage], type) : dims);
-  return op::MakeAnnotation(value, mesh, placement);
+  return dialect::MakeAnnotation(value, mesh, placement);
 }
 
 double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "cost/cluster.h"
+#include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "op/mesh_table.h"
 #include "propagation/pass.h"
 
 namespace distir {
@@ -38,7 +38,7 @@ class StageMeshes {
    * mesh, which has one axis of size 1 where there are no others.
    */
   StageMeshes(const ffi::Array<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole, int axis,
-              op::MeshTable* table);
+              dialect::MeshTable* table);
 
   size_t size() const { return meshes_.size(); }
   const ir::DeviceMesh& of(int stage) const { return meshes_[stage]; }
@@ -77,7 +77,7 @@ class StageMeshes {
   std::vector<ir::DeviceMesh> meshes_;
   ir::DeviceMesh whole_;
   int axis_;
-  op::MeshTable& table_;
+  dialect::MeshTable& table_;
   std::map<std::pair<int, std::pair<int, Dims>>, Affine> transfers_;  // by stage, rank, dims
 };
 

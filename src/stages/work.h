@@ -18,7 +18,7 @@
 #include <unordered_map>
 
 #include "ir/node.h"
-#include "rules/tir_rule.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace stages {

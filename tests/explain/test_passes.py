@@ -12,7 +12,7 @@ import distir_ext as dx
 PASSES = {
     "propagated": dx.transform.PropagateSharding(),
     "padded": dx.transform.PadShards(),
-    "expanded": dx.transform.ExpandSharded(),
+    "expanded": dx.transform.DecomposeSharded(),
     "legalized": dx.transform.LegalizeRedistribute(),
     "optimized": dx.transform.OptimizeCollectives(),
     "lowered": dx.transform.LowerDistIR(),

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "on_host.h"
-#include "runtime/nccl/abi.h"
+#include "runtime/communicators/nccl/abi.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""PlaceOperands: what large collectives read is made where other worker processes see it."""
+"""ShareOperands: what large collectives read is made where other worker processes see it."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import distir_ext as dx
 
 
 def place(mod):
-    found = dx.transform.PlaceOperands()(mod)
+    found = dx.transform.ShareOperands()(mod)
     assert relax.analysis.check_well_formed(found)
     return found
 

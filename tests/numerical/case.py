@@ -54,21 +54,21 @@ class Case:
     """From the operands' variables to the Relax call."""
     combined: str = ""
     """Letters over which shards are combined by a reduction."""
-    special: str = ""
-    """Letters along which the operator looks, and that a special algorithm may keep sharded."""
+    decomposed: str = ""
+    """Letters along which the operator looks, and that a decomposition may keep sharded."""
     moves: bool = False
     """Whether elements move between the shards along these, so that their dimensions may have other
     extents in every tensor, and shards need not divide them; ``sizes`` has the least extents."""
     stays: bool = False
     """Whether these are sharded only where operands and results both are by their other uses."""
     communicates: frozenset[str] = frozenset({"all_reduce"})
-    """Kinds of collectives that the special algorithm runs."""
+    """Kinds of collectives that the decomposition runs."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes of factors that are no dimension of their own."""
     exact: bool = False
     """Whether the result must be equal bit by bit: integers, and whatever only moves data."""
     expensive: bool = False
-    """Whether the special algorithm has many operators to compile: the default run has a quarter
+    """Whether the decomposition has many operators to compile: the default run has a quarter
     of the programs."""
     numpy: Callable[..., Any] | None = None
     """The same on NumPy arrays, where NumPy has it."""
@@ -168,7 +168,7 @@ def moved_along(letters: str, shapes: Sequence[Sequence[int]]) -> tuple[str, dic
         sizes[name] = min(shape[dim] for shape in shapes)
         letters = letters.replace(".", name, 1)
     return letters, {
-        "special": "".join(sizes),
+        "decomposed": "".join(sizes),
         "moves": True,
         "sizes": sizes,
         "communicates": frozenset({"segment_exchange"}),

@@ -83,7 +83,7 @@ class _Claims:
             axes = [axis for axis, dim in enumerate(dims) if dim == d and self.mesh[axis] > 1]
             for name in names:
                 size, taken = self.sizes[name], []
-                if name in self.case.special and self.case.moves:
+                if name in self.case.decomposed and self.case.moves:
                     while axes and self._count((*taken, axes[0])) <= size:
                         taken.append(axes.pop(0))
                     size = 1
@@ -101,7 +101,7 @@ class _Claims:
             self.unused = self.unused or bool(axes)
 
     def _can_shard(self, name: str) -> bool:
-        if name in self.case.special:
+        if name in self.case.decomposed:
             return not self.case.stays
         if name in self.case.combined:
             return True
@@ -151,7 +151,7 @@ def expect_from_operands(case: Case, mesh: MeshShape, placed: Sequence[Dims]) ->
     kinds: set[str] = set()
     if any(claims.shards(name) > 1 for name in case.combined):
         kinds.add("all_reduce")
-    if any(claims.shards(name) > 1 for name in case.special):
+    if any(claims.shards(name) > 1 for name in case.decomposed):
         kinds |= case.communicates
     return Expectation(runs_sharded, results, frozenset(kinds))
 
@@ -164,9 +164,9 @@ def expect_from_result(case: Case, mesh: MeshShape, dims: Dims) -> Expectation:
     in_operands = {name for o in case.operands for names in o.dims for name in names}
     runs_sharded = claims.nests() and not claims.uncertain and bool(in_operands & set(claims.axes))
     results = (num_shards(mesh, dims, len(letters)),)
-    if claims.uncertain and case.special:
+    if claims.uncertain and case.decomposed:
         return Expectation(runs_sharded, results)
-    kinds = any(claims.shards(name) > 1 for name in case.special)
+    kinds = any(claims.shards(name) > 1 for name in case.decomposed)
     return Expectation(
         runs_sharded,
         results,

@@ -30,9 +30,9 @@ def reduction(name, placement, result=None) -> Partitioned:
     return placed(case, (placement,), result)
 
 
-def special(op, label, *operands) -> Partitioned:
+def decomposed(op, label, *operands) -> Partitioned:
     """The first case of an operator that looks along what is sharded."""
-    case = next(c for c in CASES[f"relax.{op}"] if c.special and label in c.label)
+    case = next(c for c in CASES[f"relax.{op}"] if c.decomposed and label in c.label)
     return placed(case, operands, None)
 
 
@@ -140,145 +140,145 @@ SABOTAGES = [
         id="the wrong shard is kept",
     ),
     pytest.param(
-        special("nn.softmax", "axis=1 normal", (0, 1)),
+        decomposed("nn.softmax", "axis=1 normal", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("max"),
         id="every shard of a softmax has a maximum of its own",
     ),
     pytest.param(
-        special("nn.log_softmax", "axis=1 wide", (0, 1)),
+        decomposed("nn.log_softmax", "axis=1 wide", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("sum"),
         id="every shard of a log_softmax has a sum of its own",
     ),
     pytest.param(
-        special("nn.layer_norm", "axes=[-1]", (0, 1), (0, -1), (-1, 0)),
+        decomposed("nn.layer_norm", "axes=[-1]", (0, 1), (0, -1), (-1, 0)),
         "relax.ccl.all_reduce",
         unless_reduced_by("mean"),
         id="every shard of a norm has a mean of its own",
     ),
     pytest.param(
-        special("take", "axis=0", (0, 0), (-1, -1)),
+        decomposed("take", "axis=0", (0, 0), (-1, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard of a table answers for another",
     ),
     pytest.param(
-        special("take", "axis=0", (0, 0), (-1, -1)),
+        decomposed("take", "axis=0", (0, 0), (-1, -1)),
         "relax.ccl.all_reduce",
         lambda call: with_attrs(call, reduction="max"),
         id="rows of a table are not summed",
     ),
     pytest.param(
-        special("gather_elements", "axis=0", (0, 0), (-1, -1)),
+        decomposed("gather_elements", "axis=0", (0, 0), (-1, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard of elements answers for another",
     ),
     pytest.param(
-        special("gather_nd", "batch=0", (0, 1), (-1, -1)),
+        decomposed("gather_nd", "batch=0", (0, 1), (-1, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard of tuples answers for another",
     ),
     pytest.param(
-        special("scatter_elements", "axis=1 update", (0, 1), (0, -1), (0, -1)),
+        decomposed("scatter_elements", "axis=1 update", (0, 1), (0, -1), (0, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard is written what lies in another",
     ),
     pytest.param(
-        special("scatter_elements", "much axis=0 add", (-1, -1), (0, 0), (0, 0)),
+        decomposed("scatter_elements", "much axis=0 add", (-1, -1), (0, 0), (0, 0)),
         "relax.ccl.all_reduce",
         unless_reduced_by("sum"),
         id="shards of what is accumulated are not summed",
     ),
     pytest.param(
-        special("index_put", "accumulate=True", (0, 1), (-1, -1), (-1, -1), (-1, -1)),
+        decomposed("index_put", "accumulate=True", (0, 1), (-1, -1), (-1, -1), (-1, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="two dimensions are written what lies in another shard",
     ),
     pytest.param(
-        special("cumsum", "axis=1", (0, 1)),
+        decomposed("cumsum", "axis=1", (0, 1)),
         "relax.ccl.all_gather",
         reversed_groups,
         id="totals before a shard are those behind it",
     ),
     pytest.param(
-        special("topk", "indices", (0, 0)),
+        decomposed("topk", "indices", (0, 0)),
         "relax.ccl.slice",
         reversed_groups,
         id="positions within another shard",
     ),
     pytest.param(
-        special("strided_slice", "[2, 0] [8", (0, 1)),
+        decomposed("strided_slice", "[2, 0] [8", (0, 1)),
         "relax.ccl.segment_exchange",
         other_neighbours,
         id="a slice has elements of another shard",
     ),
     pytest.param(
-        special("nn.conv2d", "'padding': (1, 2)", (2, 3), (-1, -1)),
+        decomposed("nn.conv2d", "'padding': (1, 2)", (2, 3), (-1, -1)),
         "relax.ccl.segment_exchange",
         without_halo,
         id="a convolution has no halo",
     ),
     pytest.param(
-        special("image.resize2d", "linear half_pixel", (2, 3)),
+        decomposed("image.resize2d", "linear half_pixel", (2, 3)),
         "relax.ccl.segment_exchange",
         without_halo,
         id="resized pixels have no neighbours",
     ),
     pytest.param(
-        special("tile", "(2, 1)", (0, 1)),
+        decomposed("tile", "(2, 1)", (0, 1)),
         "relax.ccl.segment_exchange",
         other_neighbours,
         id="a repetition has elements of another shard",
     ),
     pytest.param(
-        special("slice_scatter", "axis=1", (0, 1), (0, -1)),
+        decomposed("slice_scatter", "axis=1", (0, 1), (0, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a slice is written to another shard",
     ),
     pytest.param(
-        special("argmax", "axis=1", (0, 1)),
+        decomposed("argmax", "axis=1", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("min"),
         id="every shard has a first maximum of its own",
     ),
     pytest.param(
-        special("nn.nll_loss", "none weighted=True", (0, 1), (0, -1), (-1, 0)),
+        decomposed("nn.nll_loss", "none weighted=True", (0, 1), (0, -1), (-1, 0)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard of classes has the targets of another",
     ),
     pytest.param(
-        special("nn.cross_entropy_with_logits", "", (-1, 1), (-1, 1)),
+        decomposed("nn.cross_entropy_with_logits", "", (-1, 1), (-1, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("sum"),
         id="every shard of classes has a loss of its own",
     ),
     pytest.param(
-        special("nn.attention", "mask=TopLeft", (0, -1), (0, 1), (0, 1)),
+        decomposed("nn.attention", "mask=TopLeft", (0, -1), (0, 1), (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("sum"),
         id="every shard of keys has an attention of its own",
     ),
     pytest.param(
-        special("nn.attention", "mask=BottomRight", (0, 1), (0, -1), (0, -1)),
+        decomposed("nn.attention", "mask=BottomRight", (0, 1), (0, -1), (0, -1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard of queries sees what another may",
     ),
     pytest.param(
-        special("variance", "axis=1", (0, 1)),
+        decomposed("variance", "axis=1", (0, 1)),
         "relax.ccl.all_reduce",
         unless_reduced_by("mean"),
         id="every shard has a variance of its own",
     ),
     pytest.param(
-        special("nn.batch_norm", "axis=1", (0, 1), *[(-1, 0)] * 4),
+        decomposed("nn.batch_norm", "axis=1", (0, 1), *[(-1, 0)] * 4),
         "relax.ccl.all_reduce",
         unless_reduced_by("mean"),
         id="every shard of a batch has statistics of its own",
@@ -290,7 +290,7 @@ SABOTAGES = [
         id="a shard has the positions of another",
     ),
     pytest.param(
-        special("triu", "k=0", (0, 1)),
+        decomposed("triu", "k=0", (0, 1)),
         "relax.ccl.slice",
         reversed_groups,
         id="a shard keeps the triangle of another",

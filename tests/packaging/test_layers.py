@@ -45,9 +45,9 @@ GOOD_CXX = {
     "src/ir/view.h": '#include "support/error.h"\nauto x = reflection::GetFieldInfo("a", "b");\n',
     "src/mesh/mesh.h": '#include "support/error.h"\n',
     "src/rules/rule.h": '#include "ir/view.h"\n#include "mesh/mesh.h"\n// not GetFieldInfo\n',
-    "src/runtime/communicator.h": '#include "support/error.h"\n',
-    "src/runtime/cpu/cpu.cc": '#include "runtime/communicator.h"\n',
-    "src/runtime/nccl/nccl.h": '#include "runtime/communicator.h"\n',
+    "src/runtime/communicators/communicator.h": '#include "support/error.h"\n',
+    "src/runtime/communicators/cpu/cpu.cc": '#include "runtime/communicators/communicator.h"\n',
+    "src/runtime/communicators/nccl/nccl.h": '#include "runtime/communicators/communicator.h"\n',
 }
 
 
@@ -67,13 +67,13 @@ def test_good_includes_pass(tmp_path):
         ("src/runtime/b.h", '#include "mesh/mesh.h"', 'runtime must not include "mesh/mesh.h"'),
         (
             "src/stages/b.h",
-            '#include "runtime/communicator.h"',
-            'stages must not include "runtime/communicator.h"',
+            '#include "runtime/communicators/communicator.h"',
+            'stages must not include "runtime/communicators/communicator.h"',
         ),
         (
-            "src/runtime/cpu/b.cc",
-            '#include "runtime/nccl/nccl.h"',
-            'backend cpu must not include "runtime/nccl/nccl.h"',
+            "src/runtime/communicators/cpu/b.cc",
+            '#include "runtime/communicators/nccl/nccl.h"',
+            'backend cpu must not include "runtime/communicators/nccl/nccl.h"',
         ),
         ("src/rules/b.h", '#include "rule.h"', '"rule.h" is not a file under src'),
         ("src/ir/b.h", "#include <tvm/ir/expr.h>", "<tvm/ir/expr.h> is not a header of tvm-ffi"),

@@ -52,8 +52,8 @@ def test_an_unknown_end_names_the_known_ones():
         dx.lower(annotated(), until="legalised")
 
 
-NEEDS_DTENSORS = ["PadShards", "ExpandSharded", "LegalizeRedistribute", "OptimizeCollectives"]
-NEEDS_PROGRAMS = ["LowerCCL", "DispatchMatmul", "ShareResults", "PlaceOperands"]
+NEEDS_DTENSORS = ["PadShards", "DecomposeSharded", "LegalizeRedistribute", "OptimizeCollectives"]
+NEEDS_PROGRAMS = ["LowerCCL", "DispatchMatmul", "ShareResults", "ShareOperands"]
 
 
 @pytest.mark.parametrize("name", [*NEEDS_DTENSORS, "LowerDistIR", *NEEDS_PROGRAMS])

@@ -20,7 +20,7 @@ def test_reports_count_what_each_pass_did():
     assert list(done) == [step.name for step in steps()]
     assert done["PropagateSharding"]["functions"] == 1
     assert done["PadShards"]["functions"] == 1
-    assert done["ExpandSharded"] == {"relax.nn.softmax": 1}
+    assert done["DecomposeSharded"] == {"relax.nn.softmax": 1}
     assert done["LegalizeRedistribute"]["all_reduce"] == 3
     assert done["LowerDistIR"] == {"programs": 1}
     assert done["LowerCCL"]["all_reduce"] == 3

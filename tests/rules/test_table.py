@@ -68,4 +68,4 @@ def test_an_operator_that_does_not_exist_is_an_error_with_near_names(capsys):
 def test_kinds_of_rows():
     assert ROWS["relax.matmul"].exploited == "parallel and reduction"
     assert ROWS["relax.unique"].exploited == "replicated"
-    assert ROWS["relax.call_tir"].exploited == "special"
+    assert ROWS["relax.call_tir"].exploited == "decomposed"

@@ -1,4 +1,4 @@
-"""runtime/nccl/abi.h says the same as the headers of NCCL and of CUDA's runtime."""
+"""runtime/communicators/nccl/abi.h says the same as the headers of NCCL and of CUDA's runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Two signatures are alike if results and arguments are passed alike: by size, pointers as pointers.
 CHECKER = """
 #include <type_traits>
-#include "runtime/nccl/abi.h"
+#include "runtime/communicators/nccl/abi.h"
 namespace ours = distir::runtime::nccl;
 using namespace ours;
 template <typename A, typename B>

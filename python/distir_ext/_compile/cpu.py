@@ -59,7 +59,7 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
 
     TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` before it and a
     schedule for every kernel, :func:`distir_ext.transform.ShareResults` and
-    :func:`distir_ext.transform.PlaceOperands`.
+    :func:`distir_ext.transform.ShareOperands`.
 
     Args:
         target: What to compile for.
@@ -85,7 +85,7 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         relax.transform.RemovePurityChecking(),
         native_pass("ShareResults"),
         relax.transform.CallTIRRewrite(),
-        native_pass("PlaceOperands"),
+        native_pass("ShareOperands"),
     ]
     passes += cpu_generic.finalize_passes(target)
     return tvm.transform.Sequential(passes, name="distir_cpu")

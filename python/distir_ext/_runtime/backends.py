@@ -1,7 +1,7 @@
 """Communication libraries: what a session and its workers do for each before it is used.
 
-The native library has their collectives by the same names (``src/runtime/communicator.h``,
-``RegisterBackend``).
+The native library has their collectives by the same names, through ``RegisterBackend`` in
+``src/runtime/communicators/communicator.h``.
 """
 
 from __future__ import annotations

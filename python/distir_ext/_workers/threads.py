@@ -1,7 +1,7 @@
 """TVM's disco underneath a session: what the wheel needs mended, and running steps on workers.
 
 Disco is TVM's runtime for several workers. Everything that this package needs to know about it is
-here and in the native ``src/runtime/session.cc``:
+here and in the native ``src/runtime/session/session.cc``:
 
 - In the released wheel ``tvm.runtime.disco`` is None, because its Python part is imported before
   the library that implements it; :func:`load_disco` imports it again.

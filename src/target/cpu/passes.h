@@ -17,7 +17,7 @@ ir::IRModule DispatchMatmul(const ir::IRModule& mod);
 /*! \brief Results of collectives that are only read become tensors that threads may share. */
 ir::IRModule ShareResults(const ir::IRModule& mod);
 /*! \brief Operands of large collectives are made where other processes of the host see them. */
-ir::IRModule PlaceOperands(const ir::IRModule& mod);
+ir::IRModule ShareOperands(const ir::IRModule& mod);
 
 }  // namespace target
 }  // namespace distir

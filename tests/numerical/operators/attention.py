@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
                 operands,
                 (result,),
                 lambda q, k, v, mask=mask: nn.attention(q, k, v, causal_mask=mask),
-                special="t",
+                decomposed="t",
                 sizes=sizes,
             )
             for bias, letters in (
@@ -58,7 +58,7 @@ def cases() -> Iterator[Case]:
                     lambda q, k, v, b, mask=mask: nn.attention(
                         q, k, v, b, scale=tirx.FloatImm("float32", 0.3), causal_mask=mask
                     ),
-                    special="t",
+                    decomposed="t",
                     sizes=sizes,
                 )
     for heads, key_heads, depth in ((4, 4, 6), (8, 4, 2)):

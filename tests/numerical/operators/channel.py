@@ -30,7 +30,7 @@ def batch_norms() -> Iterator[Case]:
             lambda x, g, b, m, v, axis=axis, training=training: nn.batch_norm(
                 x, g, b, m, v, axis, training=training
             ),
-            special=letters.replace("c", "") if training else "",
+            decomposed=letters.replace("c", "") if training else "",
         )
 
 
@@ -49,7 +49,7 @@ def other_norms() -> Iterator[Case]:
                 lambda x, g, b, channel=channel, axes=axes: nn.instance_norm(
                     x, g, b, channel, axes
                 ),
-                special=letters[2:],
+                decomposed=letters[2:],
             )
     for shape, groups, channel, axes, letters in (
         ((2, 8, 3, 5), 4, 1, [2, 3], "n(gc)hw"),
@@ -69,7 +69,7 @@ def other_norms() -> Iterator[Case]:
                 x, g, b, n, channel, axes
             ),
             sizes={"g": groups, "c": channels // groups},
-            special="chw",
+            decomposed="chw",
         )
 
 

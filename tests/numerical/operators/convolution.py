@@ -120,7 +120,7 @@ def convolutions() -> Iterator[Case]:
                     x, w, **options, out_dtype=out
                 ),
                 combined="c",
-                special="" if is_block else named,
+                decomposed="" if is_block else named,
                 moves=True,
                 communicates=frozenset({"segment_exchange"}),
                 sizes=sizes_of(data, kernel, groups, transposed) | places,
@@ -142,7 +142,7 @@ def layouts() -> Iterator[Case]:
                 x, w, padding=1, data_layout="NHWC", kernel_layout=layout
             ),
             combined="c",
-            special="pq",
+            decomposed="pq",
             moves=True,
             communicates=frozenset({"segment_exchange"}),
         )
@@ -153,7 +153,7 @@ def layouts() -> Iterator[Case]:
         ("npo",),
         lambda x, w: nn.conv1d(x, w, data_layout="NWC", kernel_layout="WIO"),
         combined="c",
-        special="p",
+        decomposed="p",
         moves=True,
         communicates=frozenset({"segment_exchange"}),
         sizes={"p": 6},

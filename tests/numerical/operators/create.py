@@ -76,7 +76,7 @@ def cases() -> Iterator[Case]:
             (Operand((rows, columns), "ab"),),
             ("ab",),
             lambda x, k=diagonal: R.eye_like(x, k),  # TVM computes no other type than that of x
-            special="ab",
+            decomposed="ab",
             communicates=frozenset(),
             exact=True,
             numpy=lambda x, k=diagonal: np.eye(*x.shape, k),

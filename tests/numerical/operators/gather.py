@@ -28,7 +28,7 @@ def by_element() -> Iterator[Case]:
             ),
             (index_letters,),
             lambda x, i, axis=axis: R.gather_elements(x, i, axis),
-            special="t",
+            decomposed="t",
             exact=True,
             numpy=(lambda x, i, axis=axis: np.take_along_axis(x, i, axis))
             if data_letters != ".t"
@@ -54,7 +54,7 @@ def by_tuple() -> Iterator[Case]:
             ),
             (result,),
             lambda x, i, batch=batch: R.gather_nd(x, i, batch),
-            special="tu",
+            decomposed="tu",
             expensive=True,
             exact=True,
         )
@@ -76,7 +76,7 @@ def by_tuple() -> Iterator[Case]:
             ),
             (result,),
             lambda x, *i: R.index_tensor(x, list(i)),
-            special="tu",
+            decomposed="tu",
             expensive=True,
             exact=True,
             numpy=lambda x, *i: x[i],

@@ -31,7 +31,7 @@ def looked_along(spatial: tuple[int, ...], options: dict[str, Any]) -> dict[str,
             last += 1
         sizes[name] = min(size, last + 1)
     return {
-        "special": "".join(sizes),
+        "decomposed": "".join(sizes),
         "moves": True,
         "sizes": sizes,
         "communicates": frozenset({"segment_exchange"}),
@@ -57,7 +57,7 @@ def pooling() -> Iterator[Case]:
                 ),
             ):
                 looked = looked_along(shape, options)
-                letters = looked["special"]
+                letters = looked["decomposed"]
                 yield Case(
                     f"relax.nn.{name}{rank}d",
                     f"{options} ",
@@ -79,7 +79,7 @@ def pooling() -> Iterator[Case]:
             )
         last = "DHW"[3 - rank :]
         looked = looked_along(spatial, {"pool_size": 3, "padding": 1})
-        letters = looked["special"]
+        letters = looked["decomposed"]
         yield Case(
             f"relax.nn.avg_pool{rank}d",
             "channels last, with padding counted ",
@@ -157,7 +157,7 @@ def pooling() -> Iterator[Case]:
 
 def resizing() -> Iterator[Case]:
     looked: dict[str, Any] = {
-        "special": "pqr",
+        "decomposed": "pqr",
         "communicates": frozenset({"segment_exchange"}),
         "expensive": True,
     }

@@ -136,7 +136,7 @@ def cuts() -> Iterator[Case]:
             (Operand(shape, letters), Operand(tuple(source), source_letters)),
             (letters,),
             lambda x, y, b=begin, e=end, s=step, axis=axis: R.slice_scatter(x, y, b, e, s, axis),
-            special="t",
+            decomposed="t",
             communicates=frozenset(),
             expensive=True,
             exact=True,
@@ -153,7 +153,7 @@ def cuts() -> Iterator[Case]:
                 (Operand(shape, letters),),
                 (letters,),
                 lambda x, name=name, k=diagonal: getattr(R, name)(x, k),
-                special="rc",
+                decomposed="rc",
                 communicates=frozenset(),
                 exact=True,
                 numpy=lambda x, name=name, k=diagonal: getattr(np, name)(x, k),
@@ -181,7 +181,7 @@ def lookups() -> Iterator[Case]:
             ),
             (result,),
             lambda x, i, axis=axis: R.take(x, i, axis),
-            special="t",
+            decomposed="t",
             exact=True,
             numpy=lambda x, i, axis=axis: np.take(x, i, axis),
         )
@@ -192,7 +192,7 @@ def lookups() -> Iterator[Case]:
             (Operand((12, 4), "ta", dtype, values), Operand((8,), "i", "int64", "index 12")),
             ("ia",),
             lambda x, i: R.take(x, i, 0),
-            special="t",
+            decomposed="t",
             exact=True,
         )
     yield Case(
@@ -217,7 +217,7 @@ def lookups() -> Iterator[Case]:
         (Operand((6, 8), "ta"), Operand((4,), "i", "int64", "around 12")),
         ("ia",),
         lambda x, i: R.take(x, i, 0, "wrap"),
-        special="t",
+        decomposed="t",
         exact=True,
         numpy=lambda x, i: np.take(x, i, 0, mode="wrap"),
     )
@@ -227,7 +227,7 @@ def lookups() -> Iterator[Case]:
         (Operand((6, 8), "ta"), Operand((4,), "i", "int64", "around 12")),
         ("ia",),
         lambda x, i: R.take(x, i, 0, "clip"),
-        special="t",
+        decomposed="t",
         exact=True,
         numpy=lambda x, i: np.take(x, i, 0, mode="clip"),
     )
@@ -246,7 +246,7 @@ def lookups() -> Iterator[Case]:
             lambda x, depth=depth, axis=axis: R.one_hot(
                 x, relax.prim_value(1), relax.prim_value(0), depth, axis
             ),
-            special="z",
+            decomposed="z",
             communicates=frozenset(),
             sizes={"z": depth},
             exact=True,

@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
                     (positions if reduction == "none" else "",),
                     lambda *xs, r=reduction: nn.nll_loss(*xs, reduction=r, ignore_index=1),
                     combined=positions if reduction == "sum" else "",
-                    special=letters if reduction == "mean" else "c",
+                    decomposed=letters if reduction == "mean" else "c",
                 )
                 gradient = Operand(target, positions) if reduction == "none" else Operand((), "")
                 yield Case(
@@ -45,7 +45,8 @@ def cases() -> Iterator[Case]:
                     (letters,),
                     lambda *xs, r=reduction: nll_loss_backward(*xs, reduction=r, ignore_index=1),
                     # Weights are looked up, and summed for a mean.
-                    special=("c" if weighted else "") + (positions if reduction == "mean" else ""),
+                    decomposed=("c" if weighted else "")
+                    + (positions if reduction == "mean" else ""),
                 )
     for shape in ((24,), (8, 6), (4, 2, 5)):
         letters = "abc"[: len(shape)]
@@ -56,6 +57,6 @@ def cases() -> Iterator[Case]:
             ("",),
             nn.cross_entropy_with_logits,
             combined="a",
-            special=letters[1:],
+            decomposed=letters[1:],
             numpy=lambda x, y: -np.sum(x * y) / (len(x) if x.ndim > 1 else 1),
         )

@@ -22,7 +22,7 @@ def cases() -> Iterator[Case]:
     for shape, axis in ALONG:
         letters = whole_along(shape, axis)
         named = "abcdefgh"[: len(shape)]
-        scanned = {"special": named[axis], "communicates": frozenset({"all_gather"})}
+        scanned = {"decomposed": named[axis], "communicates": frozenset({"all_gather"})}
         for name, numpy in (("cumsum", np.cumsum), ("cumprod", np.cumprod)):
             for dtype in ("float32", "int32"):
                 yield Case(
@@ -79,7 +79,7 @@ def cases() -> Iterator[Case]:
                     lambda x, axis=axis, kind=kind, k=k, largest=descending: R.topk(
                         x, k, axis, kind, largest
                     ),
-                    special=named[axis],
+                    decomposed=named[axis],
                     communicates=frozenset({"all_gather"}),
                     exact=True,
                 )
@@ -91,7 +91,7 @@ def cases() -> Iterator[Case]:
             lambda x, axis=axis: R.flip(x, axis),
             exact=True,
             numpy=lambda x, axis=axis: np.flip(x, axis),
-            special=named[axis],
+            decomposed=named[axis],
             communicates=frozenset({"segment_exchange"}),
         )
     for name in ("cumsum", "cumprod"):

@@ -46,7 +46,7 @@ def reduction_case(
     dtype: str = "float32",
     values: str = "normal",
     combines: bool = True,
-    is_special: bool = False,
+    is_decomposed: bool = False,
     exact: bool = False,
     numpy: Any = None,
 ) -> Case:
@@ -62,8 +62,8 @@ def reduction_case(
         (Operand(shape, letters, dtype, values),),
         (result,),
         lambda x: getattr(R, name)(x, axis=listed, keepdims=keepdims),
-        combined="".join(letters[d] for d in gone) if combines and not is_special else "",
-        special="".join(letters[d] for d in gone) if is_special else "",
+        combined="".join(letters[d] for d in gone) if combines and not is_decomposed else "",
+        decomposed="".join(letters[d] for d in gone) if is_decomposed else "",
         exact=exact,
         numpy=(lambda x: numpy(x, axis=axis, keepdims=keepdims)) if numpy else None,
     )
@@ -81,7 +81,7 @@ def statistics() -> Iterator[Case]:
                 axis,
                 keepdims,
                 values=values,
-                is_special=name in ("std", "variance"),
+                is_decomposed=name in ("std", "variance"),
                 exact=name in ("max", "min"),
                 numpy=numpy,
             )
@@ -95,9 +95,9 @@ def statistics() -> Iterator[Case]:
                 yield reduction_case(name, shape, axis, keepdims, dtype, "positive")
         # An integer mean truncates, so means of shards do not combine to it. TVM computes that of
         # int32 in int64, against the type it infers.
-        yield reduction_case("mean", shape, axis, keepdims, "int64", is_special=True, exact=True)
+        yield reduction_case("mean", shape, axis, keepdims, "int64", is_decomposed=True, exact=True)
         for name in ("std", "variance"):
-            yield reduction_case(name, shape, axis, keepdims, "float16", is_special=True)
+            yield reduction_case(name, shape, axis, keepdims, "float16", is_decomposed=True)
     for shape, axis, keepdims in REDUCTIONS:
         if isinstance(axis, tuple):
             continue
@@ -120,8 +120,8 @@ def statistics() -> Iterator[Case]:
                     exact=True,
                     numpy=None if values == "masked" else getattr(np, name),
                 )
-                special = "" if one is None else case.operands[0].letters[one]
-                yield dataclasses.replace(case, special=special)
+                decomposed = "" if one is None else case.operands[0].letters[one]
+                yield dataclasses.replace(case, decomposed=decomposed)
 
 
 def medians() -> Iterator[Case]:
@@ -168,7 +168,7 @@ def normalizations() -> Iterator[Case]:
                     (Operand(shape, letters, dtype, values),),
                     (letters,),
                     lambda x, op=op, axis=axis: op(x, axis),
-                    special=letters[axis],
+                    decomposed=letters[axis],
                     numpy=(lambda x, numpy=numpy, axis=axis: numpy(x, axis))
                     if values == "normal"
                     else None,
@@ -196,7 +196,7 @@ def normalizations() -> Iterator[Case]:
                 (data, weight, weight),
                 (letters,),
                 lambda x, g, b, axes=axes: nn.layer_norm(x, g, b, axes),
-                special=along,
+                decomposed=along,
             )
             yield Case(
                 "relax.nn.rms_norm",
@@ -204,7 +204,7 @@ def normalizations() -> Iterator[Case]:
                 (data, weight),
                 (letters,),
                 lambda x, w, axes=axes: nn.rms_norm(x, w, axes),
-                special=along,
+                decomposed=along,
             )
 
 

@@ -13,7 +13,7 @@ from ..case import Case, Operand
 
 # What is written to may be sharded: shards get nothing from each other.
 WRITTEN: dict[str, Any] = {
-    "special": "tuv",
+    "decomposed": "tuv",
     "communicates": frozenset(),
     "expensive": True,
 }

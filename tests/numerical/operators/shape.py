@@ -247,7 +247,7 @@ def joined() -> Iterator[Case]:
             (Operand(shape, letters),),
             (result,),
             lambda x, repeats=repeats: R.tile(x, repeats),
-            special="pq",
+            decomposed="pq",
             moves=True,
             communicates=frozenset({"segment_exchange"}),
             exact=True,

@@ -1,0 +1,109 @@
+#include "decompose/creation.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace decompose {
+
+namespace {
+
+using mesh::AxisList;
+using mesh::Sharding;
+
+/*! \brief Whether every shard is one element: then no whole is smaller than the positions of all.
+ */
+bool IsOfSingleElements(const ir::TensorType& type, const Sharding& sharding) {
+  rules::Sizes sizes = rules::StaticSizes(type);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != mesh::NumShards(sharding.dims[d])) return false;
+  }
+  return true;
+}
+
+/*! \brief How the result lies that is made instead of `whole` for `wanted`; null where a
+ * redistribution of the whole does as well. */
+std::optional<Sharding> MadeSharding(const std::vector<bool>& made, Sharding whole,
+                                     const Sharding& wanted) {
+  AxisList used;
+  for (const AxisList& dim : whole.dims) used.insert(used.end(), dim.begin(), dim.end());
+  bool any = false;
+  for (size_t d = 0; d < made.size(); ++d) {
+    if (!made[d] || !whole.dims[d].empty()) continue;
+    whole.dims[d] = mesh::PrefixDisjointFrom(wanted.dims[d], used);
+    any = any || !whole.dims[d].empty();
+  }
+  if (!any) return std::nullopt;
+  return whole;
+}
+
+std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& target,
+                               dialect::MeshTable* meshes) {
+  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, call.ty()));
+  std::vector<bool> made;
+  for (size_t d = 0; d < rule.results[0].size(); ++d) made.push_back(rule.IsMade(0, d));
+  if (std::find(made.begin(), made.end(), true) == made.end()) return std::nullopt;
+  int root, have_root;
+  const Sharding& wanted = meshes->ShardingOf(target, &root);
+  Sharding whole = Sharding::Replicated(static_cast<int>(made.size()));
+  if (auto have = ir::DTensorType::Cast(call.ty()); have.defined()) {
+    whole = meshes->ShardingOf(have, &have_root);
+    if (have_root != root) return std::nullopt;
+  }
+  std::optional<Sharding> sharding = MadeSharding(made, whole, wanted);
+  auto type = ir::TensorType::Cast(rules::StripDistribution(call.ty()));
+  if (!sharding || IsOfSingleElements(type, *sharding)) return std::nullopt;
+  for (size_t d = 0; d < made.size(); ++d) {
+    if (ir::NeverDivides(ir::ShapeOf(type)[d], mesh::NumShards(sharding->dims[d])))
+      return std::nullopt;
+  }
+  if (!meshes->PlacementOn(target.device_mesh(), root, *sharding).defined()) return std::nullopt;
+  rules::CallSharding decided;
+  decided.factors.resize(rule.factors.size());
+  rules::Project(rule, rule.results[0], *sharding, &decided.factors);
+  decided.results = {*sharding};
+  return Creation{call, FindDecomposition(call.op()), std::move(rule), std::move(decided),
+                  target.device_mesh()};
+}
+
+}  // namespace
+
+Creations::Creations(const ir::Function& function, dialect::MeshTable* meshes) {
+  std::unordered_map<const ffi::Object*, ir::Call> calls;  // of which pieces can be made
+  std::unordered_map<const ffi::Object*, int> in_pieces;
+  ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+    ir::Call call = ir::BoundCall(binding);
+    if (!call.defined()) return;
+    if (!ir::IsOp(call.op(), "relax.dist.redistribute")) {
+      bool is_tensor = ir::TensorType::Is(call.ty()) || ir::DTensorType::Is(call.ty());
+      if (is_tensor && FindDecomposition(call.op()) != nullptr)
+        calls.emplace(binding.var().get(), call);
+      return;
+    }
+    const ffi::Object* var = call.args()[0].get();
+    auto made = calls.find(var);
+    if (made == calls.end()) return;
+    if (auto creation = Create(made->second, ir::DTensorType::Cast(call.ty()), meshes)) {
+      found_.emplace(call.get(), std::move(*creation));
+      ++in_pieces[var];
+    }
+  });
+  if (found_.empty()) return;
+  auto uses = ir::CountUses(function);
+  for (const auto& [var, call] : calls) {
+    if (uses[var] == in_pieces[var]) only_in_pieces_.insert(var);
+  }
+}
+
+const Creation* Creations::Find(const ir::Call& redistribution) const {
+  auto it = found_.find(redistribution.get());
+  return it == found_.end() ? nullptr : &it->second;
+}
+
+}  // namespace decompose
+}  // namespace distir

@@ -1,0 +1,54 @@
+/*!
+ * \file decompose/creation.h
+ * \brief Values that are made whole although only shards of them are used.
+ *
+ * A factor that only results have is nothing that a call can choose: type inference has the result
+ * whole there, and a redistribution cuts it. Where an algorithm makes shards of it,
+ * DecomposeSharded writes that instead, so that no device makes the whole. Worked example, on one
+ * axis of 4:
+ *
+ *     lv = R.zeros((4096, 64), "float32")        # a Tensor
+ *     lv1 = R.dist.redistribute(lv, mesh, "S[0]")
+ *
+ * becomes a DTensor (4, 1, 1), "S[0]", broadcast to (4, 1024, 64) and reshaped.
+ */
+#ifndef DISTIR_DECOMPOSE_CREATION_H_
+#define DISTIR_DECOMPOSE_CREATION_H_
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "decompose/algorithm.h"
+#include "dialect/mesh_table.h"
+
+namespace distir {
+namespace decompose {
+
+/*! \brief A call, and which shards of its result are made. */
+struct Creation {
+  ir::Call call;
+  rules::Decomposition decomposition;
+  rules::FactorRule rule;
+  rules::CallSharding sharding;
+  ir::DeviceMesh view;  // of the redistribution
+};
+
+/*! \brief The redistributions of a function that have such a call before them. */
+class Creations {
+ public:
+  Creations(const ir::Function& function, dialect::MeshTable* meshes);
+
+  /*! \brief What is to be made instead of a redistribution, or null. */
+  const Creation* Find(const ir::Call& redistribution) const;
+  /*! \brief Whether nothing else uses the whole value of a variable. */
+  bool IsOnlyInPieces(const ir::Var& var) const { return only_in_pieces_.count(var.get()) > 0; }
+  bool empty() const { return found_.empty(); }
+
+ private:
+  std::unordered_map<const ffi::Object*, Creation> found_;  // by the redistribution
+  std::unordered_set<const ffi::Object*> only_in_pieces_;
+};
+
+}  // namespace decompose
+}  // namespace distir
+#endif  // DISTIR_DECOMPOSE_CREATION_H_

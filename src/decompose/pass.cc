@@ -1,0 +1,207 @@
+#include "decompose/pass.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "decompose/algorithm.h"
+#include "decompose/creation.h"
+#include "dialect/collective.h"
+#include "dialect/mesh_table.h"
+#include "ir/build.h"
+#include "ir/report.h"
+#include "ir/rewriter.h"
+#include "rules/infer_type.h"
+#include "rules/registry.h"
+#include "rules/tails.h"
+#include "support/error.h"
+
+namespace distir {
+namespace decompose {
+
+namespace {
+
+bool IsOnDTensors(const ir::Call& call) {
+  return std::any_of(call.args().begin(), call.args().end(),
+                     [](const ir::Expr& arg) { return dialect::HasDTensor(arg.ty()); });
+}
+
+/*! \brief A call that has to be decomposed. */
+struct Found {
+  rules::Decomposition decomposition;
+  rules::FactorRule rule;
+  rules::InferredCall inferred;
+};
+
+std::optional<Found> Find(const ir::Call& call, dialect::MeshTable* meshes) {
+  rules::Decomposition decomposition = FindDecomposition(call.op());
+  if (decomposition == nullptr || !IsOnDTensors(call)) return std::nullopt;
+  ir::Type global_ty = rules::StripDistribution(call.ty());
+  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
+  bool has_decomposed = std::any_of(
+      rule.factors.begin(), rule.factors.end(),
+      [](const rules::Factor& factor) { return factor.kind == rules::FactorKind::kDecomposed; });
+  if (!has_decomposed) return std::nullopt;
+  rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, meshes);
+  if (!inferred.sharding.is_decomposed) return std::nullopt;
+  return Found{decomposition, std::move(rule), std::move(inferred)};
+}
+
+/*! \brief Whether a dimension of a decomposed factor does not divide into its shards. */
+bool IsUneven(const rules::FactorRule& rule, const std::vector<rules::TensorFactors>& tensors,
+              const std::vector<ir::TensorType>& types,
+              const std::vector<mesh::Sharding>& shardings) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const rules::Sizes sizes = rules::StaticSizes(types[i]);
+    for (size_t d = 0; d < tensors[i].size(); ++d) {
+      for (int f : tensors[i][d]) {
+        if (rule.factors[f].kind == rules::FactorKind::kDecomposed && sizes[d] >= 0 &&
+            sizes[d] % mesh::NumShards(shardings[i].dims[d]) != 0)
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool HasUneven(const ir::Call& call, const ir::Var& result, dialect::MeshTable* meshes) {
+  return meshes->IsUneven(result.ty()) ||
+         std::any_of(call.args().begin(), call.args().end(),
+                     [&](const ir::Expr& arg) { return meshes->IsUneven(arg.ty()); });
+}
+
+enum class Calls { kAll, kUneven };
+
+class Decomposer : public ir::FunctionRewriter {
+ public:
+  Decomposer(const ir::Function& function, Calls calls, dialect::MeshTable* meshes)
+      : calls_(calls), creations_(function, meshes), meshes_(*meshes) {}
+
+  /*! \brief Whether the function has a call that may have to be decomposed. */
+  static bool MayApply(const ir::Function& function, Calls calls, dialect::MeshTable* meshes) {
+    bool may = false;
+    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+      ir::Call call = ir::BoundCall(binding);
+      if (may || !call.defined() || FindDecomposition(call.op()) == nullptr) return;
+      may = calls == Calls::kAll ||
+            (rules::IsDecomposedUneven(call.op()) && HasUneven(call, binding.var(), meshes));
+    });
+    return may;
+  }
+
+  bool any() const { return any_; }
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    auto call = ir::Call::Cast(value);
+    if (calls_ == Calls::kAll) {
+      if (creations_.IsOnlyInPieces(var)) return;
+      if (const Creation* creation = call.defined() ? creations_.Find(call) : nullptr)
+        return Create(var, *creation, ir::DTensorType::Cast(call.ty()));
+    }
+    std::optional<Found> found;
+    if (call.defined()) found = Find(call, &meshes_);
+    if (!found || !Takes(call, *found)) return FunctionRewriter::RewriteVarBinding(var, value);
+    const rules::InferredCall& inferred = found->inferred;
+    any_ = true;
+    ir::Count(ir::CalleeName(call));
+    CreditCall(var, call);
+    Writer writer(&meshes_, inferred.device_mesh,
+                  [&](const ir::Expr& made) { return Emit(var.name(), made); });
+    ffi::Array<ir::Expr> args =
+        writer.PlaceAll(RewriteAll(call.args()), inferred.sharding.operands);
+    ir::Call placed =
+        ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
+    ir::Expr result = found->decomposition({placed, found->rule, inferred.sharding}, &writer);
+    BindAs(var, result, inferred, &writer);
+  }
+
+  /*! \brief What is written from here on computes a call. */
+  void CreditCall(const ir::Var& var, const ir::Call& call) {
+    Credit("DecomposeSharded " + ir::CalleeName(call) + " " + static_cast<std::string>(var.name()));
+  }
+
+  bool Takes(const ir::Call& call, const Found& found) const {
+    if (calls_ == Calls::kAll) return true;
+    if (!rules::IsDecomposedUneven(call.op())) return false;
+    const rules::OpView view = rules::ViewCall(call, rules::StripDistribution(call.ty()));
+    const rules::CallSharding& sharding = found.inferred.sharding;
+    return IsUneven(found.rule, found.rule.operands, view.operands, sharding.operands) ||
+           IsUneven(found.rule, found.rule.results, view.results, sharding.results);
+  }
+
+  /*! \brief Binds `var` to a value of `type`, of which the shards are made. */
+  void Create(const ir::Var& var, const Creation& creation, const ir::DTensorType& type) {
+    any_ = true;
+    ir::Count(ir::CalleeName(creation.call));
+    CreditCall(var, creation.call);
+    Writer writer(&meshes_, creation.view,
+                  [&](const ir::Expr& made) { return Emit(var.name(), made); });
+    const ir::Call& whole = creation.call;
+    ir::Call call = ir::MakeCall(whole.ty(), whole.op(), RewriteAll(whole.args()), whole.attrs(),
+                                 whole.ty_args(), whole.span());
+    ir::Expr result = creation.decomposition({call, creation.rule, creation.sharding}, &writer);
+    int root;
+    result = writer.Placed(result, meshes_.ShardingOf(type, &root));
+    if (!ir::StructurallyEqual(result.ty(), type))
+      result = Emit(var.name(), dialect::MakeRedistribute(result, type));
+    Alias(var, result);
+  }
+
+  /*! \brief Binds `var` to a value, placed exactly as its type says. */
+  void BindAs(const ir::Var& var, const ir::Expr& value, const rules::InferredCall& inferred,
+              Writer* writer) {
+    auto tuple = ir::Tuple::Cast(value);
+    if (!tuple.defined()) {
+      return Alias(var, writer->Named(writer->Placed(value, inferred.sharding.results[0])));
+    }
+    ffi::Array<ir::Expr> fields;
+    for (size_t i = 0; i < tuple.fields().size(); ++i)
+      fields.push_back(
+          writer->Named(writer->Placed(tuple.fields()[i], inferred.sharding.results[i])));
+    Bind(var, ir::MakeTuple(fields));
+  }
+
+  const Calls calls_;
+  const Creations creations_;
+  dialect::MeshTable& meshes_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+bool IsSharded(const ir::Call& call, dialect::MeshTable* meshes) {
+  return Find(call, meshes).has_value();
+}
+
+namespace {
+
+ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
+  dialect::MeshTable meshes(mod);
+  ir::FunctionMap functions = mod.functions();
+  bool any = false;
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    ir::Function function = ir::Function::Cast(base);
+    if (!function.defined() || !Decomposer::MayApply(function, calls, &meshes)) continue;
+    Decomposer decomposer(function, calls, &meshes);
+    ir::Function decomposed = decomposer.RewriteFunction(function);
+    if (!decomposer.any()) continue;
+    // Partial results of a call that is decomposed only now would not be reduced any more.
+    DISTIR_REQUIRE(!dialect::HasExplicitReductions(function), ValueError)
+        << "in `" << gv.name() << "`: a call is sharded along a dimension that its operator looks "
+        << "along, although the function has been through LegalizeRedistribute";
+    functions.Set(gv, decomposed);
+    any = true;
+  }
+  return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;
+}
+
+}  // namespace
+
+ir::IRModule DecomposeSharded(const ir::IRModule& mod) { return Expand(mod, Calls::kAll); }
+ir::IRModule DecomposeUneven(const ir::IRModule& mod) {
+  return dialect::HasExplicitReductions(mod) ? mod : Expand(mod, Calls::kUneven);
+}
+
+}  // namespace decompose
+}  // namespace distir

@@ -1,0 +1,26 @@
+/*!
+ * \file decompose/pass.h
+ * \brief DecomposeSharded: calls that are sharded along what they look along are computed by parts.
+ */
+#ifndef DISTIR_DECOMPOSE_PASS_H_
+#define DISTIR_DECOMPOSE_PASS_H_
+
+#include "dialect/mesh_table.h"
+#include "ir/node.h"
+
+namespace distir {
+namespace decompose {
+
+/*! \brief Rewrites the calls of which a decomposed factor is sharded, see decompose/algorithm.h;
+ * the and makes values in pieces, see decompose/creation.h; the module itself where there is
+ * neither. */
+ir::IRModule DecomposeSharded(const ir::IRModule& mod);
+/*! \brief Rewrites only the calls of which a decomposed factor is uneven, before they are padded,
+ * where their algorithm takes that (rules/tails.h); the module itself where there are none. */
+ir::IRModule DecomposeUneven(const ir::IRModule& mod);
+/*! \brief Whether a call on DTensors has to be decomposed. */
+bool IsSharded(const ir::Call& call, dialect::MeshTable* meshes);
+
+}  // namespace decompose
+}  // namespace distir
+#endif  // DISTIR_DECOMPOSE_PASS_H_

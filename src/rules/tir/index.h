@@ -1,0 +1,46 @@
+/*!
+ * \file rules/tir/index.h
+ * \brief Reads an index expression as a sum of digits of iterators.
+ *
+ * Understood are sums, products with constants, and quotients and remainders by constants that cut
+ * between digits, and the same with a symbolic size that an iterator runs to; the rest is no index
+ * pattern. Worked example, i of 4, j of 8, k of n: (i * 8 + j) // 4 is {i, times 2} + {j // 4,
+ * times 1}; (i * 8 + j) % 6 is none; (i * n + k) // n is {i, times 1}.
+ */
+#ifndef DISTIR_RULES_TIR_INDEX_H_
+#define DISTIR_RULES_TIR_INDEX_H_
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace rules {
+
+/*! \brief ((iterator // low) % extent) * scale. */
+struct Digit {
+  int range;
+  int64_t low;
+  int64_t extent;  // -1: all of an iterator of symbolic size; low is 1 then
+  int64_t scale;
+};
+
+/*! \brief The digits of an index, by descending scale. */
+using DigitSum = std::vector<Digit>;
+
+struct Iterator {
+  int range;
+  ir::Expr extent;
+};
+
+/*! \brief The iterator that a variable is, if any. */
+using FindIterator = std::function<std::optional<Iterator>(const ir::Var&)>;
+
+/*! \brief The digits that sum up to the index; nullopt when it is no such sum, or not from 0. */
+std::optional<DigitSum> ReadIndex(const ir::Expr& index, const FindIterator& find);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_TIR_INDEX_H_

@@ -1,0 +1,71 @@
+#include "runtime/communicators/communicator.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "runtime/plan/segment_plan.h"
+#include "support/error.h"
+
+namespace distir::runtime {
+
+namespace {
+
+struct Registered {
+  BackendFactory factory;
+  std::vector<std::string> extras;
+};
+
+// A function-local static: backends register while libraries are loaded, in any order.
+std::map<std::string, Registered>& Backends() {
+  static std::map<std::string, Registered> backends;
+  return backends;
+}
+
+}  // namespace
+
+tvm::ffi::Tensor Communicator::NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) {
+  if (own_results_ == nullptr) own_results_ = std::make_shared<ResultMemory>();
+  return own_results_->NewTensor(shape, dtype);
+}
+
+void Communicator::FillGaps(const SegmentPlan& plan, TensorView out) {
+  runtime::FillGaps(plan, out);
+}
+
+WorkerSet ThreadsOf(std::vector<int> device_ids) {
+  std::vector<int> ranks(device_ids.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return WorkerSet{std::move(device_ids), std::move(ranks), -1, nullptr, nullptr};
+}
+
+bool RegisterBackend(const std::string& name, BackendFactory factory,
+                     std::vector<std::string> extras) {
+  Backends()[name] = {factory, std::move(extras)};
+  return true;
+}
+
+bool Offers(const std::string& backend, const std::string& builtin) {
+  auto found = Backends().find(backend);
+  if (found == Backends().end()) return false;
+  const std::vector<std::string>& extras = found->second.extras;
+  return std::find(extras.begin(), extras.end(), builtin) != extras.end();
+}
+
+std::vector<std::string> BackendNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : Backends()) names.push_back(entry.first);
+  return names;
+}
+
+std::shared_ptr<Backend> MakeBackend(const std::string& name, WorkerSet workers) {
+  auto found = Backends().find(name);
+  if (found == Backends().end()) {
+    TVM_FFI_THROW(ValueError) << "there is no communication library \"" << name
+                              << "\"; this build has " << support::Listed(BackendNames());
+  }
+  return found->second.factory(std::move(workers));
+}
+
+}  // namespace distir::runtime

@@ -1,0 +1,43 @@
+#include "runtime/communicators/cpu/collective_call.h"
+
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/kernels/format_list.h"
+
+namespace distir::runtime::cpu {
+
+CollectiveCall::CollectiveCall(const char* operation, int64_t step, DLDataType dtype,
+                               const int64_t* shape, int ndim, int64_t argument0, int64_t argument1)
+    : step(step), arguments{argument0, argument1}, dtype(dtype), ndim(ndim) {
+  if (ndim > kMaxDims) {
+    TVM_FFI_THROW(ValueError) << "tensors have at most " << kMaxDims << " dimensions, not " << ndim;
+  }
+  std::strncpy(this->operation, operation, sizeof(this->operation) - 1);
+  std::copy(shape, shape + ndim, this->shape);
+}
+
+bool CollectiveCall::Matches(const CollectiveCall& other) const {
+  return std::strcmp(operation, other.operation) == 0 && step == other.step &&
+         arguments[0] == other.arguments[0] && arguments[1] == other.arguments[1] &&
+         dtype == other.dtype && ndim == other.ndim && std::equal(shape, shape + ndim, other.shape);
+}
+
+std::string CollectiveCall::Describe() const {
+  return std::string(operation) + " of " + std::string(tvm::ffi::DLDataTypeToString(dtype)) + " " +
+         FormatList(shape, shape + ndim);
+}
+
+void ThrowDisagreement(int device, const CollectiveCall& call, int other_device,
+                       const CollectiveCall& other_call) {
+  TVM_FFI_THROW(ValueError) << "the programs of the workers disagree: device " << device
+                            << " calls " << call.Describe() << " while device " << other_device
+                            << " calls " << other_call.Describe()
+                            << (call.step != other_call.step ? " in another step" : "");
+  TVM_FFI_UNREACHABLE();
+}
+
+}  // namespace distir::runtime::cpu

@@ -1,0 +1,69 @@
+/*!
+ * \file runtime/communicators/cpu/message_communicator.h
+ * \brief Collectives between workers that share no address space, as messages.
+ *
+ * What is large goes in chunks. An all-reduce of a chunk has two rounds: each member gets its part
+ * of the chunk from all others and reduces it, then sends the result to all of them. A small one,
+ * or one of two members, has one round: everybody gets everything and reduces it for itself. A
+ * reduction goes in group order either way, so results have the same bits as those of workers that
+ * are threads.
+ *
+ * Where members see each other's tensors, and those of a large collective are all such, they show
+ * each other where these lie, and work on them as threads do (direct_work.h).
+ *
+ * Every message carries the call that it belongs to; the receiver checks that it makes the same.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_MESSAGE_COMMUNICATOR_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_MESSAGE_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/communicators/communicator.h"
+#include "runtime/communicators/cpu/memory_box.h"
+#include "runtime/communicators/cpu/transport.h"
+
+namespace distir::runtime::cpu {
+
+class MessageCommunicator : public Communicator {
+ public:
+  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids)
+      : transport_(std::move(transport)), rank_(rank), device_ids_(std::move(device_ids)) {}
+
+  std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
+  bool PrefersNewTensors() const final { return true; }
+  tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
+    return transport_->NewTensor(shape, dtype);
+  }
+  void AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) final;
+  void AllGather(Group* group, TensorView x, int dim, TensorView out) final;
+  void ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind, TensorView out) final;
+  void AllToAll(Group* group, TensorView x, int split_dim, int concat_dim, TensorView out) final;
+  void Permute(Group* group, TensorView x, int source, int target, TensorView out) final;
+  void Slice(const Group& group, TensorView x, int dim, TensorView out) final {
+    CopySlice(group, x, dim, out);
+  }
+  void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
+
+ private:
+  class Round;
+  class Conversation;
+
+  template <typename MakeWork>
+  bool MeetDirectly(Group* group, const char* operation, TensorView x, TensorView out,
+                    int64_t argument0, int64_t argument1, bool writes_to_others,
+                    MakeWork make_work);
+  void SendBox(const TransferPlan& plan, int peer, const MemoryBox& box);
+  void ReceiveBox(const TransferPlan& plan, int peer, const MemoryBox& box);
+
+  const std::shared_ptr<Transport> transport_;
+  const int rank_;
+  const std::vector<int> device_ids_;
+};
+
+}  // namespace distir::runtime::cpu
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_MESSAGE_COMMUNICATOR_H_

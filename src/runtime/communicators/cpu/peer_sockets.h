@@ -1,0 +1,70 @@
+/*!
+ * \file runtime/communicators/cpu/peer_sockets.h
+ * \brief Messages to and from workers of other hosts, over connected sockets.
+ *
+ * Blocks are sent straight from the sender's outbox, which counts a socket as one of their readers.
+ * A thread of its own reads whatever arrives, however much that is, and writes what a socket did
+ * not take at once: so workers that send to each other need not wait for each other.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PEER_SOCKETS_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PEER_SOCKETS_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/communicators/cpu/outbox.h"
+
+namespace distir::runtime::cpu {
+
+class PeerSockets {
+ public:
+  /*!
+   * \param descriptors By rank a connected socket, which is taken over; -1 for a worker that is not
+   *        reached this way.
+   * \param wake Called by the thread when a message has arrived, or a connection has ended.
+   */
+  PeerSockets(const std::vector<int>& descriptors, std::function<void()> wake);
+  ~PeerSockets();
+  PeerSockets(const PeerSockets&) = delete;
+  PeerSockets& operator=(const PeerSockets&) = delete;
+
+  bool Reaches(int rank) const { return connections_[rank] != nullptr; }
+
+  /*! \brief Sends a block, and counts it down when it is written. Does not wait. */
+  void Send(int rank, Block* block);
+
+  /*! \brief Whether messages have arrived that were not taken. */
+  bool AnythingArrived() const { return anything_arrived_.load(std::memory_order_seq_cst); }
+  /*! \brief These messages, by rank of the sender: blocks that outbox.h's FreeBlock frees. */
+  std::vector<std::pair<int, Block*>> TakeArrived();
+
+  /*! \brief A rank whose connection has ended, or -1. */
+  int lost() const { return lost_.load(std::memory_order_seq_cst); }
+
+ private:
+  struct Connection;
+
+  void Run();
+  bool Read(Connection* connection);
+  static bool Write(Connection* connection);
+  void End(Connection* connection);
+
+  std::vector<std::unique_ptr<Connection>> connections_;  // by rank
+  const std::function<void()> wake_;
+  const int event_;  // tells the thread that there is something to write, or that it ends
+  std::atomic<bool> stopping_{false};
+  std::atomic<int> lost_{-1};
+  std::atomic<bool> anything_arrived_{false};
+  std::mutex mutex_;
+  std::vector<std::pair<int, Block*>> arrived_;
+  std::thread thread_;
+};
+
+}  // namespace distir::runtime::cpu
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PEER_SOCKETS_H_

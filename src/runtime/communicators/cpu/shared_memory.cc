@@ -1,0 +1,93 @@
+#include "runtime/communicators/cpu/shared_memory.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <tvm/ffi/error.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/communicators/cpu/futex.h"
+
+namespace distir::runtime::cpu {
+
+namespace {
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "atomics work between processes");
+
+constexpr size_t kPage = 4096;
+
+size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
+
+[[noreturn]] void ThrowSystemError(const char* action) {
+  const int error = errno;
+  TVM_FFI_THROW(RuntimeError) << "can not " << action
+                              << " shared memory for worker processes: " << std::strerror(error);
+  TVM_FFI_UNREACHABLE();
+}
+
+// More than a worker can have in flight: it is limited by the memory of the machine only.
+size_t PhysicalMemory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(int num_workers)
+    : num_workers_(num_workers), arena_bytes_(RoundUp(PhysicalMemory())) {
+  descriptor_ = memfd_create("distir", MFD_CLOEXEC);
+  if (descriptor_ < 0) ThrowSystemError("create");
+  Map();
+  header().arena_bytes = arena_bytes_;
+}
+
+SharedMemory::SharedMemory(int descriptor, int num_workers)
+    : num_workers_(num_workers), descriptor_(descriptor) {
+  void* page = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (page == MAP_FAILED) ThrowSystemError("map");
+  arena_bytes_ = static_cast<const Header*>(page)->arena_bytes;
+  munmap(page, kPage);
+  Map();
+}
+
+void SharedMemory::Map() {
+  const size_t n = static_cast<size_t>(num_workers_);
+  const size_t fixed = RoundUp(sizeof(Header) + n * sizeof(WorkerStatus) + n * n * sizeof(Ring));
+  total_bytes_ = fixed + 2 * n * arena_bytes_;
+  struct stat file{};
+  if (fstat(descriptor_, &file) != 0) ThrowSystemError("inspect");
+  if (file.st_size == 0 && ftruncate(descriptor_, static_cast<off_t>(total_bytes_)) != 0)
+    ThrowSystemError("size");
+  void* base = mmap(nullptr, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    descriptor_, 0);
+  if (base == MAP_FAILED) {
+    close(descriptor_);
+    ThrowSystemError("map");
+  }
+  base_ = static_cast<char*>(base);
+  arenas_ = base_ + fixed;
+}
+
+SharedMemory::~SharedMemory() {
+  munmap(base_, total_bytes_);
+  close(descriptor_);
+}
+
+WorkerStatus& SharedMemory::status(int rank) const {
+  return reinterpret_cast<WorkerStatus*>(base_ + sizeof(Header))[rank];
+}
+
+Ring& SharedMemory::ring(int source, int target) const {
+  char* rings = base_ + sizeof(Header) + num_workers_ * sizeof(WorkerStatus);
+  return reinterpret_cast<Ring*>(rings)[source * num_workers_ + target];
+}
+
+bool SharedMemory::Abort(int rank) noexcept {
+  int32_t none = 0;
+  const bool first = header().first_failure.compare_exchange_strong(none, rank + 2);
+  for (int r = 0; r < num_workers_; ++r) Wake(&status(r).doorbell);
+  return first;
+}
+
+}  // namespace distir::runtime::cpu

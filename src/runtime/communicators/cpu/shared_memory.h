@@ -1,0 +1,109 @@
+/*!
+ * \file runtime/communicators/cpu/shared_memory.h
+ * \brief The memory that a session's processes on one host share, and what lies where in it.
+ *
+ *   header | status of each worker | ring of each ordered pair of workers
+ *          | arena of each worker | tensors of each worker
+ *
+ * It is a file without a name (memfd): a process that has a descriptor maps it, and it is gone with
+ * the last of them, however they end. It is sparse, so a size costs nothing until it is written.
+ * There are no locks in it: a process may be killed at any time.
+ *
+ * A message lies in the arena of its sender (outbox.h); its place is passed on through the ring to
+ * each receiver. Tensors that others may read where they lie are behind the arenas
+ * (shared_tensors.h).
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_MEMORY_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/session/shared_text.h"
+
+namespace distir::runtime::cpu {
+
+/*! \brief Why a worker sleeps, or what else it waits for. */
+enum WaitKind : uint32_t { kAwake = 0, kForMessage = 1, kForSpace = 2, kForDevice = 3 };
+
+/*! \brief What one worker is doing. Written by itself, but for `doorbell`. */
+struct alignas(64) WorkerStatus {
+  std::atomic<int64_t> step;                   // that it runs or has run
+  std::atomic<int64_t> finished_step;          // the last one that it has finished
+  std::atomic<uint32_t> waiting;               // a WaitKind
+  std::atomic<int32_t> full_ring_to;           // if it waits for space: the rank that has to read
+  std::atomic<uint64_t> num_waits;             // numbers its waits
+  SharedText wait;                             // what it waits for
+  SharedText operator_name;                    // that runs
+  alignas(64) std::atomic<uint32_t> doorbell;  // rung by whoever changes what it waits for
+};
+
+/*!
+ * \brief Places of messages from one worker to another, oldest first.
+ *
+ * Of workers on two hosts each host has one of the counts, for whoever looks at both; its messages
+ * have no places.
+ */
+struct alignas(64) Ring {
+  static constexpr uint64_t kCapacity = 1024;
+
+  alignas(64) std::atomic<uint64_t> num_written;  // by the sender
+  alignas(64) std::atomic<uint64_t> num_read;     // by the receiver
+  alignas(64) std::atomic<uint64_t> places[kCapacity];
+
+  bool empty() const {
+    return num_written.load(std::memory_order_seq_cst) == num_read.load(std::memory_order_seq_cst);
+  }
+  bool full() const {
+    return num_written.load(std::memory_order_seq_cst) - num_read.load(std::memory_order_seq_cst) ==
+           kCapacity;
+  }
+};
+
+class SharedMemory {
+ public:
+  /*! \brief Makes the memory of a session. \throws OSError-like RuntimeError of the system. */
+  explicit SharedMemory(int num_workers);
+  /*! \brief Maps the memory behind a descriptor, which it takes over. */
+  SharedMemory(int descriptor, int num_workers);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  int num_workers() const { return num_workers_; }
+  WorkerStatus& status(int rank) const;
+  Ring& ring(int source, int target) const;
+  char* arena(int rank) const { return arenas_ + static_cast<size_t>(rank) * arena_bytes_; }
+  size_t arena_bytes() const { return arena_bytes_; }
+  /*! \brief Where a worker's tensors are; as large as an arena. */
+  char* tensors(int rank) const { return arena(num_workers_ + rank); }
+
+  /*!
+   * \brief Makes every call that waits, and every later one, throw.
+   * \param rank Whose failure it is; -1 for the controller.
+   * \return Whether it is the first one.
+   */
+  bool Abort(int rank) noexcept;
+  bool aborted() const { return header().first_failure.load(std::memory_order_acquire) != 0; }
+
+ private:
+  struct alignas(64) Header {
+    std::atomic<int32_t> first_failure;  // 0: none; otherwise 2 + rank
+    uint64_t arena_bytes;
+  };
+  Header& header() const { return *reinterpret_cast<Header*>(base_); }
+  void Map();
+
+  const int num_workers_;
+  int descriptor_ = -1;
+  size_t arena_bytes_ = 0;
+  size_t total_bytes_ = 0;
+  char* base_ = nullptr;
+  char* arenas_ = nullptr;
+};
+
+}  // namespace distir::runtime::cpu
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_MEMORY_H_

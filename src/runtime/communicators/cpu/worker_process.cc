@@ -1,0 +1,177 @@
+/*!
+ * \file runtime/communicators/cpu/worker_process.cc
+ * \brief What a process that is a worker, and the controller of such processes, call from Python.
+ *
+ * Both hold the shared memory of the session's workers on their host: the worker as a member, the
+ * controller to end what waits and to see what each worker is doing, also one that is stopped or
+ * gone. On another host than the controller's, the host's agent has this part.
+ */
+#include <poll.h>
+#include <sys/syscall.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/object.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/communicators/cpu/process_backend.h"
+#include "runtime/communicators/cpu/shared_memory.h"
+#include "runtime/session/session_state.h"
+#include "runtime/session/shard.h"
+#include "runtime/session/step.h"
+#include "runtime/session/worker_context.h"
+
+namespace distir::runtime::cpu {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+// The controller's view of its workers.
+class ProcessBoardObj : public ffi::Object {
+ public:
+  explicit ProcessBoardObj(int num_workers) : memory(num_workers) {}
+  SharedMemory memory;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.ProcessBoard", ProcessBoardObj, ffi::Object);
+};
+
+// The one worker that this process is.
+class ProcessWorkerObj : public ffi::Object {
+ public:
+  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers,
+                   const ffi::Shape& ranks_here, const std::string& ccl) {
+    std::vector<int> ids(device_ids.begin(), device_ids.end());
+    const int n = static_cast<int>(ids.size());
+    auto memory = std::make_shared<SharedMemory>(descriptor, n);
+    std::vector<SharedText*> names;
+    for (int r = 0; r < n; ++r) names.push_back(&memory->status(r).operator_name);
+    std::shared_ptr<Backend> collectives;
+    if (ccl != "cpu") {
+      const std::vector<int> here(ranks_here.begin(), ranks_here.end());
+      WorkerStatus* status = &memory->status(rank);
+      collectives =
+          MakeBackend(ccl, WorkerSet{ids, here, rank, [memory] { return memory->aborted(); },
+                                     [memory, status](const std::string& what) {
+                                       if (!what.empty()) status->wait.Set(what);
+                                       status->waiting.store(what.empty() ? kAwake : kForDevice,
+                                                             std::memory_order_seq_cst);
+                                     }});
+    }
+    backend = std::make_shared<ProcessBackend>(
+        memory, rank, ids, std::vector<int>(peers.begin(), peers.end()), std::move(collectives));
+    state = std::make_shared<SessionState>(std::move(ids), backend, std::move(names));
+    worker = &WorkerContext::Enter(state, rank);
+  }
+
+  std::shared_ptr<ProcessBackend> backend;
+  std::shared_ptr<SessionState> state;
+  WorkerContext* worker;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.ProcessWorker", ProcessWorkerObj, ffi::Object);
+};
+
+// Ends this process soon after its controller is gone, whatever it is doing: when the other end of
+// the control channel is closed, or the controller's process has ended.
+void ExitWithController(int control, int64_t controller) {
+  const int process =
+      controller > 0 ? static_cast<int>(syscall(SYS_pidfd_open, controller, 0)) : -1;
+  std::thread([control, process] {
+    pollfd watched[2] = {{control, POLLRDHUP, 0}, {process, POLLIN, 0}};
+    while (poll(watched, process < 0 ? 1 : 2, -1) <= 0) {
+    }
+    // The main thread ends the process in order, if it is not busy.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    _exit(1);
+  }).detach();
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  using BoardPtr = ffi::ObjectPtr<ProcessBoardObj>;
+  using WorkerPtr = ffi::ObjectPtr<ProcessWorkerObj>;
+  refl::ObjectDef<ProcessBoardObj>(refl::init(false));
+  refl::ObjectDef<ProcessWorkerObj>(refl::init(false));
+  refl::GlobalDef()
+      .def("distir.runtime.process_board",
+           [](int num_workers) { return ffi::make_object<ProcessBoardObj>(num_workers); })
+      .def("distir.runtime.process_board_descriptor",
+           [](const BoardPtr& board) { return board->memory.descriptor(); })
+      .def("distir.runtime.process_board_abort",
+           [](const BoardPtr& board) { board->memory.Abort(-1); })
+      // (what it runs, what it waits for or "")
+      .def("distir.runtime.process_board_status",
+           [](const BoardPtr& board, int rank) {
+             const WorkerStatus& status = board->memory.status(rank);
+             const bool waits = status.waiting.load(std::memory_order_seq_cst) != kAwake;
+             return ffi::Array<ffi::String>(
+                 {status.operator_name.Get(), waits ? status.wait.Get() : std::string()});
+           })
+      // (whether it waits for messages, number of the wait, per rank the messages that it has sent
+      // there, per rank those of there that it has seen)
+      .def("distir.runtime.process_board_progress",
+           [](const BoardPtr& board, int rank) {
+             const SharedMemory& memory = board->memory;
+             const WorkerStatus& status = memory.status(rank);
+             const uint32_t kind = status.waiting.load(std::memory_order_seq_cst);
+             std::vector<int64_t> result{kind == kForMessage || kind == kForSpace ? 1 : 0};
+             auto add = [&result](const std::atomic<uint64_t>& count) {
+               result.push_back(static_cast<int64_t>(count.load(std::memory_order_seq_cst)));
+             };
+             add(status.num_waits);
+             for (int r = 0; r < memory.num_workers(); ++r) add(memory.ring(rank, r).num_written);
+             for (int r = 0; r < memory.num_workers(); ++r) add(memory.ring(r, rank).num_read);
+             return ffi::Shape(result);
+           })
+      .def("distir.runtime.process_worker",
+           [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers,
+              const ffi::Shape& ranks_here, const ffi::String& ccl) {
+             return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers,
+                                                       ranks_here, ccl);
+           })
+      .def("distir.runtime.process_worker_device",
+           [](const WorkerPtr& worker) { return worker->worker->memory(); })
+      .def("distir.runtime.process_worker_run",
+           // (what it returned, when it began, had received the last value and ended)
+           [](const WorkerPtr& worker, int64_t step, int64_t call, const ffi::String& name,
+              const ffi::Optional<ffi::Function>& function, const ffi::Array<ffi::Any>& arguments) {
+             ffi::Any result;
+             const WorkTime time =
+                 RunStep(worker->worker, {step, call}, name, function, arguments, &result);
+             return ffi::Array<ffi::Any>({result, time.begin, time.received, time.end});
+           })
+      .def("distir.runtime.process_worker_new_argument",
+           [](const WorkerPtr& worker, const ffi::Shape& shape, DLDataType dtype) {
+             return NewArgument(shape, dtype, &worker->worker->communicator());
+           })
+      .def("distir.runtime.process_worker_fail",
+           [](const WorkerPtr& worker, const ffi::String& name, const ffi::String& kind,
+              const ffi::String& message, const ffi::String& backtrace) {
+             worker->state->Fail(
+                 Failure{worker->worker->rank(), name, "", kind, message, backtrace});
+           })
+      .def("distir.runtime.process_worker_failure",
+           [](const WorkerPtr& worker) -> ffi::Optional<ffi::Map<ffi::String, ffi::Any>> {
+             std::optional<Failure> failure = worker->state->failure();
+             if (!failure.has_value()) return std::nullopt;
+             ffi::Map<ffi::String, ffi::Any> map = FailureToMap(*failure, *worker->state);
+             map.Set("first", worker->backend->aborted_first());
+             return map;
+           })
+      .def("distir.runtime.exit_with_controller", ExitWithController);
+}
+
+}  // namespace
+
+}  // namespace distir::runtime::cpu

@@ -1,0 +1,103 @@
+/*!
+ * \file runtime/communicators/nccl/abi.h
+ * \brief What is used of NCCL and of CUDA's runtime, declared without their headers.
+ *
+ * Both are loaded when a session asks for them, so one build of this library works with and
+ * without a GPU. Handles are void*, enumerations are int; the values are those of nccl.h (NCCL 2)
+ * and cuda_runtime_api.h (CUDA 12 and 13). tests/runtime/test_nccl_abi.py compares this file with
+ * the real headers where they are installed.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_ABI_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_NCCL_ABI_H_
+
+#include <cstddef>
+
+namespace distir::runtime::nccl {
+
+using Comm = void*;    // ncclComm_t
+using Stream = void*;  // cudaStream_t
+
+/*! \brief ncclUniqueId: passed by value. */
+struct UniqueId {
+  char internal[128];
+};
+
+constexpr int kNcclSuccess = 0;
+constexpr int kNcclRemoteError = 6;
+constexpr int kNcclInProgress = 7;
+
+constexpr int kNcclSplitNoColor = -1;  // NCCL_SPLIT_NOCOLOR
+
+constexpr int kNcclInt8 = 0;
+constexpr int kNcclUint8 = 1;
+constexpr int kNcclInt32 = 2;
+constexpr int kNcclUint32 = 3;
+constexpr int kNcclInt64 = 4;
+constexpr int kNcclUint64 = 5;
+constexpr int kNcclFloat16 = 6;
+constexpr int kNcclFloat32 = 7;
+constexpr int kNcclFloat64 = 8;
+constexpr int kNcclBfloat16 = 9;
+constexpr int kNcclFloat8e4m3 = 10;
+constexpr int kNcclFloat8e5m2 = 11;
+
+constexpr int kNcclSum = 0;
+constexpr int kNcclProd = 1;
+constexpr int kNcclMax = 2;
+constexpr int kNcclMin = 3;
+constexpr int kNcclAvg = 4;
+
+constexpr int kCudaSuccess = 0;
+constexpr int kCudaErrorNotReady = 600;
+constexpr int kCudaMemcpyHostToDevice = 1;
+constexpr int kCudaMemcpyDeviceToDevice = 3;
+constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
+
+// FUNCTION(name, type of the result, types of the arguments)
+#define DISTIR_NCCL_FUNCTIONS(FUNCTION)                                                       \
+  FUNCTION(ncclGetErrorString, const char*, (int))                                            \
+  FUNCTION(ncclGetLastError, const char*, (Comm))                                             \
+  FUNCTION(ncclGetUniqueId, int, (UniqueId*))                                                 \
+  FUNCTION(ncclCommInitRank, int, (Comm*, int, UniqueId, int))                                \
+  FUNCTION(ncclCommSplit, int, (Comm, int, int, Comm*, void*))                                \
+  FUNCTION(ncclCommDestroy, int, (Comm))                                                      \
+  FUNCTION(ncclCommAbort, int, (Comm))                                                        \
+  FUNCTION(ncclCommGetAsyncError, int, (Comm, int*))                                          \
+  FUNCTION(ncclAllReduce, int, (const void*, void*, std::size_t, int, int, Comm, Stream))     \
+  FUNCTION(ncclAllGather, int, (const void*, void*, std::size_t, int, Comm, Stream))          \
+  FUNCTION(ncclReduceScatter, int, (const void*, void*, std::size_t, int, int, Comm, Stream)) \
+  FUNCTION(ncclSend, int, (const void*, std::size_t, int, int, Comm, Stream))                 \
+  FUNCTION(ncclRecv, int, (void*, std::size_t, int, int, Comm, Stream))                       \
+  FUNCTION(ncclGroupStart, int, ())                                                           \
+  FUNCTION(ncclGroupEnd, int, ())
+
+#define DISTIR_CUDA_FUNCTIONS(FUNCTION)                                          \
+  FUNCTION(cudaGetErrorString, const char*, (int))                               \
+  FUNCTION(cudaGetDeviceCount, int, (int*))                                      \
+  FUNCTION(cudaSetDevice, int, (int))                                            \
+  FUNCTION(cudaStreamQuery, int, (Stream))                                       \
+  FUNCTION(cudaMallocAsync, int, (void**, std::size_t, Stream))                  \
+  FUNCTION(cudaFreeAsync, int, (void*, Stream))                                  \
+  FUNCTION(cudaDeviceGetDefaultMemPool, int, (void**, int))                      \
+  FUNCTION(cudaMemPoolSetAttribute, int, (void*, int, void*))                    \
+  FUNCTION(cudaMemcpyAsync, int, (void*, const void*, std::size_t, int, Stream)) \
+  FUNCTION(cudaMemcpy2DAsync, int,                                               \
+           (void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t, int, Stream))
+
+#define DISTIR_DECLARE(name, Result, Arguments) Result(*name) Arguments = nullptr;
+
+/*! \brief Addresses of NCCL's functions. */
+struct NcclFunctions {
+  DISTIR_NCCL_FUNCTIONS(DISTIR_DECLARE)
+};
+
+/*! \brief Addresses of the functions of CUDA's runtime. */
+struct CudaFunctions {
+  DISTIR_CUDA_FUNCTIONS(DISTIR_DECLARE)
+};
+
+#undef DISTIR_DECLARE
+
+}  // namespace distir::runtime::nccl
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_NCCL_ABI_H_

@@ -1,0 +1,33 @@
+/*!
+ * \file runtime/communicators/nccl/library.h
+ * \brief NCCL and CUDA's runtime, loaded at first use.
+ *
+ * A library is, in this order: the file that an environment variable names
+ * (DISTIR_EXT_NCCL_LIBRARY, DISTIR_EXT_CUDART_LIBRARY; nothing else is tried then); one that the
+ * process has loaded already; a file of those that Python has found in installed packages; what
+ * the dynamic loader finds by name.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_LIBRARY_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_NCCL_LIBRARY_H_
+
+#include <string>
+
+#include "runtime/communicators/nccl/abi.h"
+
+namespace distir::runtime::nccl {
+
+/*! \throws RuntimeError, on each call, if the library is not found; says where it was sought. */
+const NcclFunctions& Nccl();
+const CudaFunctions& Cuda();
+
+/*!
+ * \brief Throws RuntimeError unless `result` is success; ConnectionError if NCCL says that another
+ *        rank, or the network, is gone.
+ * \param what "cudaSetDevice".
+ */
+void CheckNccl(int result, const std::string& what);
+void CheckCuda(int result, const std::string& what);
+
+}  // namespace distir::runtime::nccl
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_NCCL_LIBRARY_H_

@@ -1,0 +1,106 @@
+#include "runtime/communicators/nccl/nccl_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "runtime/communicators/nccl/cuda_devices.h"
+#include "runtime/communicators/nccl/device_memory.h"
+#include "runtime/communicators/nccl/library.h"
+#include "runtime/communicators/nccl/nccl_communicator.h"
+#include "runtime/kernels/format_list.h"
+#include "support/error.h"
+
+namespace distir::runtime::nccl {
+
+namespace {
+
+constexpr const char* kTimeoutVariable = "DISTIR_EXT_NCCL_TIMEOUT";
+constexpr std::chrono::seconds kDefaultTimeout{600};
+
+std::chrono::milliseconds ReadTimeout() {
+  const char* text = std::getenv(kTimeoutVariable);
+  if (text == nullptr) return kDefaultTimeout;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  DISTIR_REQUIRE(end != text && *end == '\0' && seconds >= 0 && seconds <= 1e9, ValueError)
+      << kTimeoutVariable << " is \"" << text << "\"; it must be a number of seconds";
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+std::shared_ptr<Backend> MakeNcclBackend(WorkerSet workers) {
+  Nccl();  // if it can not be loaded, the session does not begin
+  const std::chrono::milliseconds timeout = ReadTimeout();
+  std::vector<int> devices = ChooseCudaDevices(workers);
+  return std::make_shared<NcclBackend>(std::move(workers), std::move(devices), timeout);
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterBackend("nccl", MakeNcclBackend);
+
+}  // namespace
+
+NcclBackend::NcclBackend(WorkerSet workers, std::vector<int> cuda_devices,
+                         std::chrono::milliseconds timeout)
+    : workers_(std::move(workers)),
+      cuda_devices_(std::move(cuda_devices)),
+      timeout_(timeout),
+      waits_(std::make_unique<std::atomic<bool>[]>(workers_.device_ids.size())) {}
+
+int NcclBackend::CudaDeviceOf(int rank) const {
+  const std::vector<int>& here = workers_.ranks_here;
+  const auto found = std::lower_bound(here.begin(), here.end(), rank);
+  TVM_FFI_ICHECK(found != here.end() && *found == rank);
+  return cuda_devices_[found - here.begin()];
+}
+
+std::string NcclBackend::Describe(const std::vector<int>& ranks) const {
+  std::vector<int> devices;
+  for (int rank : ranks) devices.push_back(workers_.device_ids[rank]);
+  return "devices " + FormatList(devices);
+}
+
+std::unique_ptr<Communicator> NcclBackend::Connect(int rank) {
+  CheckCuda(Cuda().cudaSetDevice(CudaDeviceOf(rank)), "cudaSetDevice");
+  KeepFreedBuffers(CudaDeviceOf(rank));
+  return std::make_unique<NcclCommunicator>(shared_from_this(), rank);
+}
+
+std::shared_ptr<Connection> NcclBackend::Open(int rank, const std::string& description,
+                                              std::function<int(Comm*)> make) {
+  const Patience patience{timeout_, [this] { return SeesAbort(); }};
+  const Comm comm =
+      MakeComm(CudaDeviceOf(rank), "connecting " + description, patience, std::move(make));
+  if (comm == nullptr) return nullptr;
+  auto connection = std::make_shared<Connection>(comm, description);
+  std::lock_guard<std::mutex> lock(mutex_);
+  connections_.push_back(connection);
+  if (aborted_) connection->Abort();
+  return connection;
+}
+
+void NcclBackend::SetWaiting(int rank, bool waits) {
+  waits_[rank].store(waits, std::memory_order_relaxed);
+  if (workers_.waits_for) workers_.waits_for(WaitOf(rank));
+}
+
+std::string NcclBackend::WaitOf(int rank) const {
+  return waits_[rank].load(std::memory_order_relaxed) ? "the queue of its GPU" : "";
+}
+
+bool NcclBackend::SeesAbort() noexcept {
+  if (!aborted_ && workers_.aborted && workers_.aborted()) Abort();
+  return aborted_;
+}
+
+void NcclBackend::Abort() noexcept {
+  std::vector<std::weak_ptr<Connection>> connections;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    aborted_ = true;
+    connections.swap(connections_);
+  }
+  for (const std::weak_ptr<Connection>& each : connections)
+    if (std::shared_ptr<Connection> connection = each.lock()) connection->Abort();
+}
+
+}  // namespace distir::runtime::nccl

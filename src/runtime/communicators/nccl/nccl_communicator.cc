@@ -1,0 +1,412 @@
+#include "runtime/communicators/nccl/nccl_communicator.h"
+
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "runtime/communicators/nccl/data_type.h"
+#include "runtime/communicators/nccl/device_memory.h"
+#include "runtime/communicators/nccl/library.h"
+#include "runtime/plan/segment_plan.h"
+#include "support/error.h"
+
+namespace distir::runtime::nccl {
+
+namespace {
+
+using TensorView = Communicator::TensorView;
+
+class NcclGroup : public Group {
+ public:
+  using Group::Group;
+  Connection* connection = nullptr;  // found when it is needed: slices do without
+};
+
+int64_t BytesOf(const TensorView& tensor) { return tensor.numel() * ElementBytes(tensor.dtype()); }
+
+/*! \brief The blocks into which a dimension of a row-major tensor is cut, each seen as packed. */
+class Blocks {
+ public:
+  Blocks(const TensorView& tensor, int dim, int count)
+      : data_(DataOf(tensor)),
+        element_bytes_(ElementBytes(tensor.dtype())),
+        extent_(ShapeOf(tensor)),
+        strides_(RowMajorStrides(extent_, element_bytes_)) {
+    extent_[dim] /= count;
+    step_ = extent_[dim] * strides_[dim];
+    packed_strides_ = RowMajorStrides(extent_, element_bytes_);
+    bytes_ = NumElements(extent_) * element_bytes_;
+    int64_t outer = 1;
+    for (int i = 0; i < dim; ++i) outer *= extent_[i];
+    contiguous_ = outer == 1 || count == 1;
+  }
+
+  /*! \brief Bytes of one block. */
+  int64_t bytes() const { return bytes_; }
+  /*! \brief Whether the blocks lie one after the other. */
+  bool contiguous() const { return contiguous_; }
+  char* block(int index) const { return data_ + index * step_; }
+
+  void Pack(int index, char* packed, Stream stream) const {
+    CopyBoxOnDevice(BoxCopy(extent_, strides_, packed_strides_, element_bytes_), block(index),
+                    packed, stream);
+  }
+  void Unpack(const char* packed, int index, Stream stream) const {
+    CopyBoxOnDevice(BoxCopy(extent_, packed_strides_, strides_, element_bytes_), packed,
+                    block(index), stream);
+  }
+
+ private:
+  char* data_;
+  int64_t element_bytes_;
+  std::vector<int64_t> extent_;  // of one block
+  std::vector<int64_t> strides_;
+  std::vector<int64_t> packed_strides_;
+  int64_t step_;
+  int64_t bytes_;
+  bool contiguous_;
+};
+
+/*! \brief Sends and receives that make progress together. */
+class Exchange {
+ public:
+  void Send(const char* data, int64_t bytes, int peer) { sends_.push_back({data, bytes, peer}); }
+  void Receive(char* data, int64_t bytes, int peer) { receives_.push_back({data, bytes, peer}); }
+
+  void Run(Connection* connection, const char* operation, Stream stream) const {
+    if (sends_.empty() && receives_.empty()) return;
+    connection->Run(operation, [&](Comm comm) {
+      int failed = Nccl().ncclGroupStart();
+      if (failed != kNcclSuccess) return failed;
+      for (const Part<const char>& part : sends_) {
+        if (failed != kNcclSuccess) break;
+        failed = Nccl().ncclSend(part.data, static_cast<size_t>(part.bytes), kNcclInt8, part.peer,
+                                 comm, stream);
+      }
+      for (const Part<char>& part : receives_) {
+        if (failed != kNcclSuccess) break;
+        failed = Nccl().ncclRecv(part.data, static_cast<size_t>(part.bytes), kNcclInt8, part.peer,
+                                 comm, stream);
+      }
+      const int ended = Nccl().ncclGroupEnd();
+      return failed != kNcclSuccess ? failed : ended;
+    });
+  }
+
+ private:
+  template <typename Byte>
+  struct Part {
+    Byte* data;
+    int64_t bytes;
+    int peer;
+  };
+  std::vector<Part<const char>> sends_;
+  std::vector<Part<char>> receives_;
+};
+
+/*! \brief A box of a local tensor that is sent or received. */
+struct Box {
+  Box(const TransferPiece& piece, const std::vector<int64_t>& units, const TensorView& tensor)
+      : element_bytes(ElementBytes(tensor.dtype())), data(DataOf(tensor)) {
+    const std::vector<int64_t> shape = ShapeOf(tensor);
+    ElementBox box = ScalePiece(piece, units, shape);
+    extent = std::move(box.extent);
+    strides = RowMajorStrides(shape, element_bytes);
+    packed_strides = RowMajorStrides(extent, element_bytes);
+    for (size_t i = 0; i < shape.size(); ++i) data += box.begin[i] * strides[i];
+    for (size_t i = 0; i < piece.steps.size(); ++i) strides[i] *= piece.steps[i];
+  }
+  BoxCopy Packing() const { return BoxCopy(extent, strides, packed_strides, element_bytes); }
+  BoxCopy Unpacking() const { return BoxCopy(extent, packed_strides, strides, element_bytes); }
+  int64_t bytes() const { return NumElements(extent) * element_bytes; }
+
+  int64_t element_bytes;
+  char* data;
+  std::vector<int64_t> extent;
+  std::vector<int64_t> strides;
+  std::vector<int64_t> packed_strides;
+};
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclBackend> backend, int rank)
+    : backend_(std::move(backend)), rank_(rank), all_ranks_(backend_->num_workers()) {
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  // All members destroy their communicators in the same order, because NCCL may wait for them;
+  // what they were split from comes last.
+  while (!connections_.empty()) connections_.pop_back();
+}
+
+std::string NcclCommunicator::MakeAddress() {
+  UniqueId id;
+  CheckNccl(Nccl().ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return std::string(id.internal, sizeof(id.internal));
+}
+
+void NcclCommunicator::Join(const std::string& address) {
+  UniqueId id;
+  TVM_FFI_ICHECK_EQ(address.size(), sizeof(id.internal));
+  std::copy(address.begin(), address.end(), id.internal);
+  const int size = static_cast<int>(all_ranks_.size());
+  connections_.push_back(
+      backend_->Open(rank_, backend_->Describe(all_ranks_), [id, size, rank = rank_](Comm* comm) {
+        return Nccl().ncclCommInitRank(comm, size, id, rank);
+      }));
+  everybody_ = connections_.back().get();
+  open_[all_ranks_] = everybody_;
+}
+
+void NcclCommunicator::OpenPartition(const std::vector<std::vector<int>>& groups) {
+  // All workers take the same way, as NCCL needs it.
+  if (groups == std::vector<std::vector<int>>{all_ranks_} || !partitions_.insert(groups).second)
+    return;
+  TVM_FFI_ICHECK(everybody_ != nullptr) << "groups are opened after Join";
+  everybody_->CheckHealth("opening groups");
+  int color = kNcclSplitNoColor, key = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto mine = std::find(groups[i].begin(), groups[i].end(), rank_);
+    if (mine == groups[i].end()) continue;
+    color = static_cast<int>(i);
+    key = static_cast<int>(mine - groups[i].begin());
+  }
+  const bool is_member = color != kNcclSplitNoColor;
+  const std::string description =
+      is_member ? backend_->Describe(groups[color]) : "groups of other devices";
+  std::shared_ptr<Connection> connection =
+      backend_->Open(rank_, description, [parent = everybody_->comm(), color, key](Comm* comm) {
+        return Nccl().ncclCommSplit(parent, color, key, comm, nullptr);
+      });
+  if (!is_member) return;
+  connections_.push_back(std::move(connection));
+  // All members keep the first one, if they are a group of several partitions.
+  open_.emplace(groups[color], connections_.back().get());
+}
+
+std::unique_ptr<Group> NcclCommunicator::OpenGroup(std::vector<int> ranks, int position) {
+  return std::make_unique<NcclGroup>(std::move(ranks), position);
+}
+
+Connection* NcclCommunicator::Find(Group* group) {
+  Connection*& connection = static_cast<NcclGroup*>(group)->connection;
+  if (connection == nullptr) {
+    const auto found = open_.find(group->ranks);
+    DISTIR_REQUIRE(found != open_.end(), RuntimeError)
+        << "the group of " << backend_->Describe(group->ranks)
+        << " is not open: workers open a program's groups when it is loaded, and the signature of "
+           "this executable does not list it; build it again with dx.build";
+    connection = found->second;
+  }
+  return connection;
+}
+
+Stream NcclCommunicator::CurrentStream() const {
+  const DLDevice device = backend_->DeviceOf(rank_);
+  return TVMFFIEnvGetStream(device.device_type, device.device_id);
+}
+
+void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
+  const Reduction reduction = FindReduction(x.dtype(), kind);
+  if (x.numel() == 0) return;
+  Find(group)->Run("all_reduce", [&, stream = CurrentStream()](Comm comm) {
+    return Nccl().ncclAllReduce(DataOf(x), DataOf(out), static_cast<size_t>(x.numel()),
+                                reduction.dtype, reduction.operation, comm, stream);
+  });
+}
+
+void NcclCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
+  if (x.numel() == 0) return;
+  const Stream stream = CurrentStream();
+  const Blocks blocks(out, dim, group->size());
+  const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(out), stream);
+  char* gathered = blocks.contiguous() ? DataOf(out) : packed.data();
+  Find(group)->Run("all_gather", [&](Comm comm) {
+    return Nccl().ncclAllGather(DataOf(x), gathered, static_cast<size_t>(blocks.bytes()), kNcclInt8,
+                                comm, stream);
+  });
+  if (blocks.contiguous()) return;
+  for (int i = 0; i < group->size(); ++i)
+    blocks.Unpack(packed.data() + i * blocks.bytes(), i, stream);
+}
+
+void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
+                                     TensorView out) {
+  const Reduction reduction = FindReduction(x.dtype(), kind);
+  if (x.numel() == 0) return;
+  const Stream stream = CurrentStream();
+  const Blocks blocks(x, dim, group->size());
+  const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(x), stream);
+  if (!blocks.contiguous()) {
+    for (int i = 0; i < group->size(); ++i)
+      blocks.Pack(i, packed.data() + i * blocks.bytes(), stream);
+  }
+  const char* source = blocks.contiguous() ? DataOf(x) : packed.data();
+  Find(group)->Run("reduce_scatter", [&](Comm comm) {
+    return Nccl().ncclReduceScatter(source, DataOf(out), static_cast<size_t>(out.numel()),
+                                    reduction.dtype, reduction.operation, comm, stream);
+  });
+}
+
+void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
+                                TensorView out) {
+  if (x.numel() == 0) return;
+  const Stream stream = CurrentStream();
+  const Blocks sent(x, split_dim, group->size());
+  const Blocks received(out, concat_dim, group->size());
+  const StreamBuffer packed(sent.contiguous() ? 0 : BytesOf(x), stream);
+  const StreamBuffer unpacked(received.contiguous() ? 0 : BytesOf(out), stream);
+  Exchange exchange;
+  for (int i = 0; i < group->size(); ++i) {
+    char* source = sent.block(i);
+    if (!sent.contiguous()) sent.Pack(i, source = packed.data() + i * sent.bytes(), stream);
+    exchange.Send(source, sent.bytes(), i);
+    exchange.Receive(
+        received.contiguous() ? received.block(i) : unpacked.data() + i * received.bytes(),
+        received.bytes(), i);
+  }
+  exchange.Run(Find(group), "all_to_all", stream);
+  if (received.contiguous()) return;
+  for (int i = 0; i < group->size(); ++i)
+    received.Unpack(unpacked.data() + i * received.bytes(), i, stream);
+}
+
+void NcclCommunicator::Permute(Group* group, TensorView x, int source, int target, TensorView out) {
+  const int64_t bytes = BytesOf(x);
+  if (bytes == 0) return;
+  if (source == group->position)
+    return CopyOnDevice(DataOf(x), DataOf(out), bytes, CurrentStream());
+  Exchange exchange;
+  exchange.Send(DataOf(x), bytes, target);
+  exchange.Receive(DataOf(out), bytes, source);
+  exchange.Run(Find(group), "permute", CurrentStream());
+}
+
+void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
+  if (out.numel() == 0) return;
+  Blocks(x, dim, group.size()).Pack(group.position, DataOf(out), CurrentStream());
+}
+
+void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
+                                const TensorView* out) {
+  TVM_FFI_ICHECK(everybody_ != nullptr) << "transfers come after Join";
+  const Stream stream = CurrentStream();
+  std::vector<StreamBuffer> buffers;
+  Exchange exchange;
+  std::vector<Box> own;  // what this worker sends to itself, in the order of the plan
+  for (const TransferPiece& piece : plan.sends) {
+    Box box(piece, plan.source_units, *x);
+    if (box.bytes() == 0) continue;
+    if (piece.peer == rank_) {
+      own.push_back(std::move(box));
+      continue;
+    }
+    const BoxCopy packing = box.Packing();
+    const char* source = box.data;
+    if (!packing.contiguous()) {
+      buffers.emplace_back(box.bytes(), stream);
+      CopyBoxOnDevice(packing, box.data, buffers.back().data(), stream);
+      source = buffers.back().data();
+    }
+    exchange.Send(source, box.bytes(), piece.peer);
+  }
+  size_t num_own = 0;
+  std::vector<std::pair<Box, const char*>> to_unpack;
+  for (const TransferPiece& piece : plan.receives) {
+    Box box(piece, plan.target_units, *out);
+    if (box.bytes() == 0) continue;
+    if (piece.peer == rank_) {
+      const Box& source = own[num_own++];
+      DISTIR_REQUIRE(source.extent == box.extent && source.element_bytes == box.element_bytes,
+                     ValueError)
+          << "a worker sends itself another box than it expects";
+      CopyBoxOnDevice(BoxCopy(box.extent, source.strides, box.strides, box.element_bytes),
+                      source.data, box.data, stream);
+      continue;
+    }
+    char* target = box.data;
+    const int64_t bytes = box.bytes();
+    if (!box.Unpacking().contiguous()) {
+      buffers.emplace_back(bytes, stream);
+      target = buffers.back().data();
+      to_unpack.emplace_back(std::move(box), target);
+    }
+    exchange.Receive(target, bytes, piece.peer);
+  }
+  exchange.Run(everybody_, "transfer", stream);
+  for (const auto& [box, packed] : to_unpack)
+    CopyBoxOnDevice(box.Unpacking(), packed, box.data, stream);
+}
+
+void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
+  std::vector<int64_t> extent = ShapeOf(out);
+  const int64_t element_bytes = ElementBytes(out.dtype());
+  const std::vector<int64_t> strides = RowMajorStrides(extent, element_bytes);
+  int64_t longest = 0;
+  for (const auto& [begin, end] : plan.gaps) longest = std::max(longest, end - begin);
+  extent[plan.dim] = longest;
+  const int64_t bytes = NumElements(extent) * element_bytes;
+  if (bytes == 0) return;
+  const Stream stream = CurrentStream();
+  const std::array<char, 8> element = StoredFill(plan, out.dtype());
+  // One element, then every copy doubles what there is.
+  const StreamBuffer filled(bytes, stream);
+  CopyToDevice(element.data(), filled.data(), element_bytes, stream);
+  for (int64_t done = element_bytes; done < bytes; done *= 2)
+    CopyOnDevice(filled.data(), filled.data() + done, std::min(done, bytes - done), stream);
+  for (const auto& [begin, end] : plan.gaps) {
+    extent[plan.dim] = end - begin;
+    CopyBoxOnDevice(BoxCopy(extent, RowMajorStrides(extent, element_bytes), strides, element_bytes),
+                    filled.data(), DataOf(out) + begin * strides[plan.dim], stream);
+  }
+}
+
+void NcclCommunicator::Synchronize() {
+  backend_->SetWaiting(rank_, true);
+  try {
+    WaitForDevice();
+    backend_->SetWaiting(rank_, false);
+  } catch (...) {
+    backend_->SetWaiting(rank_, false);
+    // Freeing memory of the GPU waits for what is enqueued, and the error may free some on its way.
+    for (const std::shared_ptr<Connection>& connection : connections_) connection->Abort();
+    throw;
+  }
+}
+
+void NcclCommunicator::WaitForDevice() {
+  // Most steps end soon after the host has enqueued them; then sleeping would only add to them.
+  constexpr int kYields = 10000;
+  constexpr std::chrono::microseconds kSleep{20};
+  const Stream stream = CurrentStream();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int64_t looks = 0;; ++looks) {
+    const int result = Cuda().cudaStreamQuery(stream);
+    backend_->SeesAbort();
+    for (const std::shared_ptr<Connection>& connection : connections_)
+      connection->CheckHealth("waiting for collectives");
+    if (result != kCudaErrorNotReady) {
+      CheckCuda(result, "the device");
+      return;
+    }
+    DISTIR_REQUIRE(backend_->timeout().count() == 0 ||
+                       std::chrono::steady_clock::now() - begin < backend_->timeout(),
+                   RuntimeError)
+        << "what the worker of rank " << rank_ << " has enqueued did not end within "
+        << static_cast<double>(backend_->timeout().count()) / 1000
+        << " s; do all workers call the same collectives in the same order?";
+    if (looks < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+}
+
+}  // namespace distir::runtime::nccl

@@ -1,0 +1,89 @@
+#include "runtime/communicators/result_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace distir::runtime {
+
+namespace {
+
+constexpr size_t kSmallestBlock = 4096;
+constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t BlockBytes(size_t num_bytes) {
+  size_t block = kSmallestBlock;
+  while (block < num_bytes) block *= 2;
+  return block;
+}
+
+class ProcessMemory : public BlockSource {
+ public:
+  void* Allocate(size_t bytes) final {
+    const bool is_huge = bytes >= kHugePage;
+    void* block = std::aligned_alloc(is_huge ? kHugePage : kAlignment, bytes);
+    if (block == nullptr) throw std::bad_alloc();
+    if (is_huge) madvise(block, bytes, MADV_HUGEPAGE);  // a wish
+    return block;
+  }
+  void Free(void* block, size_t) noexcept final { std::free(block); }
+};
+
+}  // namespace
+
+struct ResultMemory::Allocator {
+  std::shared_ptr<ResultMemory> memory;
+  void AllocData(DLTensor* tensor) {
+    tensor->data = memory->Take(BlockBytes(tvm::ffi::GetDataSize(*tensor)));
+  }
+  void FreeData(DLTensor* tensor) {
+    memory->Return(tensor->data, BlockBytes(tvm::ffi::GetDataSize(*tensor)));
+  }
+};
+
+ResultMemory::ResultMemory(size_t most_kept_bytes, std::unique_ptr<BlockSource> source)
+    : most_kept_bytes_(most_kept_bytes),
+      source_(source == nullptr ? std::unique_ptr<BlockSource>(new ProcessMemory())
+                                : std::move(source)) {}
+
+ResultMemory::~ResultMemory() { FreeKept(); }
+
+void ResultMemory::FreeKept() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [bytes, blocks] : free_)
+    for (void* block : blocks) source_->Free(block, bytes);
+  free_.clear();
+  kept_bytes_ = 0;
+}
+
+tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) {
+  return tvm::ffi::Tensor::FromNDAlloc(Allocator{shared_from_this()}, shape, dtype, {kDLCPU, 0});
+}
+
+void* ResultMemory::Take(size_t block_bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<void*>& blocks = free_[block_bytes];
+  if (blocks.empty()) return source_->Allocate(block_bytes);
+  void* block = blocks.back();
+  blocks.pop_back();
+  kept_bytes_ -= block_bytes;
+  return block;
+}
+
+void ResultMemory::Return(void* block, size_t block_bytes) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kept_bytes_ + block_bytes <= most_kept_bytes_) {
+    try {
+      free_[block_bytes].push_back(block);
+      kept_bytes_ += block_bytes;
+      return;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  source_->Free(block, block_bytes);
+}
+
+}  // namespace distir::runtime

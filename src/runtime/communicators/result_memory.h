@@ -1,0 +1,64 @@
+/*!
+ * \file runtime/communicators/result_memory.h
+ * \brief Host memory of tensors that come and go in every call, kept for the next ones.
+ *
+ * Fresh memory of the system costs a fault per page, which takes longer than to fill it. Freed
+ * blocks are kept by size, rounded up to a power of two, so symbolic extents that change from call
+ * to call find them, too; pages that nobody has touched cost nothing.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_RESULT_MEMORY_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_RESULT_MEMORY_H_
+
+#include <tvm/ffi/container/tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace distir::runtime {
+
+/*! \brief Where blocks come from. Called one at a time. */
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  /*! \brief A block of this many bytes, a power of two. \throws if there is none. */
+  virtual void* Allocate(size_t bytes) = 0;
+  virtual void Free(void* block, size_t bytes) noexcept = 0;
+};
+
+/*! \brief Thread safe; tensors may outlive it. */
+class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
+ public:
+  /*!
+   * \param most_kept_bytes How many bytes of freed blocks are kept at most.
+   * \param source Where blocks come from; the process's own memory, if it is left out.
+   */
+  explicit ResultMemory(size_t most_kept_bytes = SIZE_MAX,
+                        std::unique_ptr<BlockSource> source = nullptr);
+  ~ResultMemory();
+
+  /*! \brief A row-major tensor with arbitrary contents. */
+  tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype);
+
+  /*! \brief Frees the blocks that are kept. */
+  void FreeKept() noexcept;
+
+ private:
+  struct Allocator;
+
+  void* Take(size_t block_bytes);
+  void Return(void* block, size_t block_bytes) noexcept;
+
+  const size_t most_kept_bytes_;
+  const std::unique_ptr<BlockSource> source_;
+  std::mutex mutex_;
+  size_t kept_bytes_ = 0;
+  std::map<size_t, std::vector<void*>> free_;  // by bytes of a block
+};
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_RESULT_MEMORY_H_

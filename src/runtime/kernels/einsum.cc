@@ -1,0 +1,315 @@
+// distir.runtime.einsum(a, b, "bsd,dn->bsn", out): a contraction of two tensors in host memory.
+// float32 and float64 are computed as they are, float16 and bfloat16 in float32.
+#include <dlfcn.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/kernels/blas.h"
+#include "runtime/kernels/contraction.h"
+#include "runtime/kernels/format_list.h"
+#include "runtime/kernels/stored_float.h"
+#include "runtime/kernels/strided_copy.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+using ffi::String;
+using ffi::TensorView;
+
+namespace {
+
+// Below so many multiplications a second thread costs more than it saves.
+constexpr int64_t kWorkForThreads = int64_t{1} << 20;
+// Pieces of a matrix are whole blocks of the rows that kernels of BLAS compute at a time.
+constexpr int64_t kPieceMultiple = 16;
+
+// ---- subscripts
+
+template <typename... Parts>
+[[noreturn]] void Fail(const String& subscripts, const Parts&... parts) {
+  std::ostringstream text;
+  text << "einsum \"" << std::string(subscripts) << "\": ";
+  (text << ... << parts);
+  TVM_FFI_THROW(ValueError) << text.str();
+  TVM_FFI_UNREACHABLE();
+}
+
+/*! \brief The axes of a contraction, one per label, with the strides of row-major tensors. */
+std::vector<ContractionAxis> ReadAxes(const String& subscripts,
+                                      const std::array<TensorView, 3>& tensors) {
+  const std::string text = subscripts;
+  const size_t comma = text.find(',');
+  const size_t arrow = text.find("->");
+  if (comma == std::string::npos || arrow == std::string::npos || comma > arrow)
+    Fail(subscripts, "it is not of the form \"ab,bc->ac\"");
+  const std::array<std::string, 3> labels = {
+      text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1), text.substr(arrow + 2)};
+  static constexpr const char* kNames[] = {"a", "b", "out"};
+  std::string known;
+  std::vector<ContractionAxis> axes;
+  for (Operand operand : {kLeft, kRight, kResult}) {
+    const TensorView& tensor = tensors[operand];
+    if (tensor.device().device_type != kDLCPU)
+      Fail(subscripts, kNames[operand], " does not lie in host memory");
+    if (!tensor.IsContiguous()) Fail(subscripts, kNames[operand], " is not contiguous");
+    if (static_cast<int>(labels[operand].size()) != tensor.ndim()) {
+      Fail(subscripts, kNames[operand], " of shape ", FormatList(tensor.shape()), " has not ",
+           labels[operand].size(), " dimensions");
+    }
+    int64_t stride = 1;
+    for (int d = tensor.ndim() - 1; d >= 0; --d) {
+      const char label = labels[operand][d];
+      if (labels[operand].find(label) != static_cast<size_t>(d))
+        Fail(subscripts, kNames[operand], " has \"", label, "\" more than once");
+      size_t index = known.find(label);
+      if (index == std::string::npos) {
+        index = known.size();
+        known += label;
+        axes.emplace_back();
+      }
+      ContractionAxis& axis = axes[index];
+      const int64_t size = tensor.size(d);
+      // Operands of size 1 are stretched; the result is not.
+      const bool is_stretched = operand != kResult && size == 1;
+      if (size != axis.extent && !is_stretched && (operand == kResult || axis.extent != 1)) {
+        Fail(subscripts, kNames[operand], " of shape ", FormatList(tensor.shape()), " has ", size,
+             " for \"", label, "\", which has ", axis.extent);
+      }
+      if (!is_stretched) axis.extent = size;
+      if (size != 1) axis.strides[operand] = stride;
+      stride *= size;
+    }
+  }
+  return axes;
+}
+
+// ---- 16-bit floats
+
+template <typename Type>
+void Widen(const void* from, int64_t count, float* to) {
+  const auto* stored = static_cast<const typename Type::Stored*>(from);
+  for (int64_t i = 0; i < count; ++i) to[i] = Type::Load(stored[i]);
+}
+
+template <typename Type>
+void Narrow(const float* from, int64_t count, void* to) {
+  auto* stored = static_cast<typename Type::Stored*>(to);
+  for (int64_t i = 0; i < count; ++i) stored[i] = Type::Store(from[i]);
+}
+
+bool IsFloat(DLDataType dtype, int bits) {
+  return dtype.code == kDLFloat && dtype.bits == bits && dtype.lanes == 1;
+}
+bool IsBFloat16(DLDataType dtype) {
+  return dtype.code == kDLBfloat && dtype.bits == 16 && dtype.lanes == 1;
+}
+bool IsSmall(DLDataType dtype) { return IsFloat(dtype, 16) || IsBFloat16(dtype); }
+
+// ---- threads
+
+// TVM's pool of threads of this thread: each worker of a session has its own share of the cores.
+// The signatures are those of TVM's C API (tvm/runtime/c_backend_api.h).
+struct ParallelGroup {
+  void* sync_handle;
+  int32_t num_task;
+};
+using ParallelTask = int (*)(int task, ParallelGroup* group, void* data);
+using ParallelLaunch = int (*)(ParallelTask task, void* data, int num_task);
+
+ParallelLaunch FindParallelLaunch() {
+  static const auto launch =
+      reinterpret_cast<ParallelLaunch>(dlsym(RTLD_DEFAULT, "TVMBackendParallelLaunch"));
+  return launch;
+}
+
+// ---- computation
+
+template <typename T>
+class Contraction {
+ public:
+  Contraction(const ContractionPlan& plan, const T* left, const T* right, T* result)
+      : plan_(plan), left_(left), right_(right), result_(result) {
+    for (const ContractionAxis& axis : plan.loops) loops_ *= axis.extent;
+    for (const ContractionAxis& axis : plan.sums) sums_ *= axis.extent;
+  }
+
+  void Run() {
+    const int64_t work = loops_ * sums_ * plan_.m.extent * plan_.n.extent * plan_.k.extent;
+    const ParallelLaunch launch = FindParallelLaunch();
+    if (work < kWorkForThreads || launch == nullptr) {
+      RunPart(0, 1);
+      return;
+    }
+    const auto task = [](int task, ParallelGroup* group, void* data) {
+      static_cast<Contraction*>(data)->RunPart(task, group->num_task);
+      return 0;
+    };
+    if (launch(task, this, 0) != 0) TVM_FFI_THROW(InternalError) << "einsum: no threads";
+  }
+
+ private:
+  /*! \brief One of several equal parts: some of the matrices, or a piece of each. */
+  void RunPart(int64_t part, int64_t parts) const {
+    if (parts == 1 || loops_ >= 2 * parts) {
+      RunLoops(loops_ * part / parts, loops_ * (part + 1) / parts, plan_, left_, right_, result_);
+      return;
+    }
+    ContractionPlan piece = plan_;
+    ContractionAxis& axis = piece.m.extent >= piece.n.extent ? piece.m : piece.n;
+    const int64_t blocks = (axis.extent + kPieceMultiple - 1) / kPieceMultiple;
+    const int64_t begin = blocks * part / parts * kPieceMultiple;
+    const int64_t end = std::min(axis.extent, blocks * (part + 1) / parts * kPieceMultiple);
+    if (begin >= end) return;
+    axis.extent = end - begin;
+    RunLoops(0, loops_, piece, left_ + begin * axis.strides[kLeft],
+             right_ + begin * axis.strides[kRight], result_ + begin * axis.strides[kResult]);
+  }
+
+  void RunLoops(int64_t begin, int64_t end, const ContractionPlan& piece, const T* left,
+                const T* right, T* result) const {
+    const MatrixProduct sizes{
+        piece.m.extent,          piece.n.extent,           piece.k.extent,
+        piece.m.strides[kLeft],  piece.k.strides[kLeft],   piece.k.strides[kRight],
+        piece.n.strides[kRight], piece.m.strides[kResult], piece.n.strides[kResult]};
+    for (int64_t loop = begin; loop < end; ++loop) {
+      const auto at = Offsets(piece.loops, loop);
+      for (int64_t sum = 0; sum < sums_; ++sum) {
+        const auto more = Offsets(piece.sums, sum);
+        MultiplyMatrices<T>(sizes, left + at[kLeft] + more[kLeft],
+                            right + at[kRight] + more[kRight], result + at[kResult], sum > 0);
+      }
+    }
+  }
+
+  static std::array<int64_t, 3> Offsets(const std::vector<ContractionAxis>& axes, int64_t index) {
+    std::array<int64_t, 3> offsets = {0, 0, 0};
+    for (size_t i = axes.size(); i-- > 0;) {
+      const int64_t position = index % axes[i].extent;
+      index /= axes[i].extent;
+      for (Operand operand : {kLeft, kRight, kResult})
+        offsets[operand] += position * axes[i].strides[operand];
+    }
+    return offsets;
+  }
+
+  const ContractionPlan& plan_;
+  const T* left_;
+  const T* right_;
+  T* result_;
+  int64_t loops_ = 1;
+  int64_t sums_ = 1;
+};
+
+/*! \brief Tensors of one dtype to compute with: the given ones, or copies of them. */
+template <typename T>
+class Workspace {
+ public:
+  explicit Workspace(const std::array<TensorView, 3>& tensors) : tensors_(tensors) {
+    for (Operand operand : {kLeft, kRight, kResult}) {
+      const TensorView& tensor = tensors[operand];
+      if (IsSmall(tensor.dtype())) {
+        T* wide = Allocate(tensor.numel());
+        if (operand != kResult) Convert(tensor, wide);
+        data_[operand] = wide;
+      } else {
+        data_[operand] = reinterpret_cast<T*>(DataOf(tensor));
+      }
+    }
+  }
+
+  void Run(const std::vector<ContractionAxis>& axes) {
+    ContractionPlan plan = PlanContraction(axes);
+    std::array<T*, 3> data = data_;
+    std::unique_ptr<BoxCopy> copy_back;
+    for (Operand operand : {kLeft, kRight, kResult}) {
+      if (!plan.is_copied[operand]) continue;
+      CopyAxes copy = UseDenseCopy(&plan, operand);
+      data[operand] = Allocate(NumElements(copy.extents));
+      for (auto* strides : {&copy.tensor_strides, &copy.copy_strides}) {
+        for (int64_t& stride : *strides) stride *= sizeof(T);
+      }
+      if (operand == kResult) {
+        copy_back = std::make_unique<BoxCopy>(copy.extents, copy.copy_strides, copy.tensor_strides,
+                                              sizeof(T));
+      } else {
+        BoxCopy(copy.extents, copy.tensor_strides, copy.copy_strides, sizeof(T))
+            .Run(data_[operand], data[operand]);
+      }
+    }
+    Contraction<T>(plan, data[kLeft], data[kRight], data[kResult]).Run();
+    if (copy_back != nullptr) copy_back->Run(data[kResult], data_[kResult]);
+    const TensorView& out = tensors_[kResult];
+    if (IsSmall(out.dtype())) ConvertBack(out);
+  }
+
+ private:
+  T* Allocate(int64_t count) {
+    buffers_.emplace_back(new T[count]);
+    return buffers_.back().get();
+  }
+  static void Convert(const TensorView& tensor, T* to) {
+    if constexpr (std::is_same_v<T, float>) {
+      (IsBFloat16(tensor.dtype()) ? Widen<BFloat16> : Widen<Float16>)(DataOf(tensor),
+                                                                      tensor.numel(), to);
+    }
+  }
+  void ConvertBack(const TensorView& out) const {
+    if constexpr (std::is_same_v<T, float>) {
+      (IsBFloat16(out.dtype()) ? Narrow<BFloat16> : Narrow<Float16>)(data_[kResult], out.numel(),
+                                                                     DataOf(out));
+    }
+  }
+
+  const std::array<TensorView, 3>& tensors_;
+  std::array<T*, 3> data_;
+  std::vector<std::unique_ptr<T[]>> buffers_;
+};
+
+void Einsum(TensorView a, TensorView b, const String& subscripts, TensorView out) {
+  const std::array<TensorView, 3> tensors = {a, b, out};
+  const bool is_double = IsFloat(a.dtype(), 64);
+  for (const TensorView& tensor : tensors) {
+    const bool fits = is_double ? IsFloat(tensor.dtype(), 64)
+                                : IsFloat(tensor.dtype(), 32) || IsSmall(tensor.dtype());
+    if (!fits) {
+      Fail(subscripts, "a is ", ffi::DLDataTypeToString(a.dtype()), ", b is ",
+           ffi::DLDataTypeToString(b.dtype()), ", out is ", ffi::DLDataTypeToString(out.dtype()),
+           "; all float64, or all of at most 32 bits, are supported");
+    }
+  }
+  const std::vector<ContractionAxis> axes = ReadAxes(subscripts, tensors);
+  if (out.numel() == 0) return;
+  if (a.numel() == 0 || b.numel() == 0) {
+    std::memset(DataOf(out), 0, out.numel() * ElementBytes(out.dtype()));
+    return;
+  }
+  if (is_double) {
+    Workspace<double>(tensors).Run(axes);
+  } else {
+    Workspace<float>(tensors).Run(axes);
+  }
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def("distir.runtime.einsum", Einsum)
+      .def("distir.runtime.set_blas_library", [](const String& path, const String& prefix) {
+        SetBlasLibrary(std::string(path), std::string(prefix));
+      });
+}
+
+}  // namespace
+
+}  // namespace distir::runtime

@@ -1,0 +1,191 @@
+#include "runtime/session/shard.h"
+
+#include <malloc.h>
+#include <sys/mman.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "runtime/communicators/result_memory.h"
+#include "runtime/kernels/format_list.h"
+#include "runtime/kernels/strided_copy.h"
+#include "support/error.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+constexpr DLDevice kHost{kDLCPU, 0};
+
+// Smaller shards are sent as quickly as they are shown.
+constexpr int64_t kSmallestSeenBytes = 64 << 10;
+
+// Smaller tensors that stay are allocated as others are.
+constexpr int64_t kSmallestOwnPages = 64 << 10;
+
+// What a process keeps of the memory of gathered results that are gone.
+constexpr size_t kMostKeptBytes = size_t{256} << 20;
+
+ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
+  // TVM's allocator, for the alignment that compiled kernels rely on.
+  static const ffi::Function allocate =
+      ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
+  return allocate(shape, dtype, device, ffi::Optional<ffi::String>()).cast<ffi::Tensor>();
+}
+
+// For large tensors that stay: it goes back to the system with them. What threads allocate
+// otherwise comes from arenas, which keep much of it when it is freed.
+struct OwnPages {
+  static size_t BytesOf(const DLTensor& tensor) { return ffi::GetDataSize(tensor); }
+  void AllocData(DLTensor* tensor) {
+    const size_t bytes = BytesOf(*tensor);
+    void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    madvise(pages, bytes, MADV_HUGEPAGE);  // a wish
+    tensor->data = pages;
+  }
+  void FreeData(DLTensor* tensor) { munmap(tensor->data, BytesOf(*tensor)); }
+};
+
+ffi::Tensor CopyTo(const ffi::Tensor& source, DLDevice device) {
+  static const ffi::Function copy = ffi::Function::GetGlobalRequired("runtime.TVMTensorCopyFromTo");
+  ffi::Tensor result = AllocateTensor(ffi::Shape(source.shape()), source.dtype(), device);
+  if (source.numel() != 0) copy(source, result);
+  return result;
+}
+
+ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
+                         const ffi::Shape& byte_strides, const ffi::Shape& begin,
+                         const ffi::Shape& extent, DLDataType dtype) {
+  ElementBytes(dtype);  // here, where a type that can not be cut is the caller's error
+  auto shard = ffi::make_object<ShardObj>();
+  if (auto tensor = source.as<ffi::Tensor>()) {
+    shard->owner = *tensor;
+    shard->data = DataOf(*tensor);
+  } else {
+    shard->data = reinterpret_cast<const char*>(source.cast<int64_t>());
+  }
+  shard->byte_strides.assign(byte_strides.begin(), byte_strides.end());
+  shard->extent.assign(extent.begin(), extent.end());
+  shard->dtype = dtype;
+  for (size_t i = 0; i < begin.size(); ++i) {
+    const int64_t first = std::min(begin[i], shape[i]);
+    shard->inside.push_back(std::min(extent[i], shape[i] - first));
+    shard->data += first * byte_strides[i];
+  }
+  return ffi::ObjectRef(shard);
+}
+
+ResultMemory& GatheredResults() {
+  static const auto memory = std::make_shared<ResultMemory>(kMostKeptBytes);
+  return *memory;
+}
+
+/*! \brief A tensor for a gathered result; memory of earlier ones is used again. */
+ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
+  ElementBytes(dtype);
+  return GatheredResults().NewTensor(shape, dtype);
+}
+
+/*! \brief Gives the system what this process keeps of the memory of tensors that are gone. */
+void ReturnMemory() {
+  GatheredResults().FreeKept();
+  // What virtual machines allocate comes from a pool that all of them share.
+  if (auto clear = ffi::Function::GetGlobal("vm.builtin.memory_manager.clear")) (*clear)();
+#ifdef __GLIBC__
+  malloc_trim(0);  // each thread has had an arena of its own, which stays when the thread ends
+#endif
+}
+
+void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
+                const ffi::Shape& begin) {
+  const int64_t element_bytes = ElementBytes(local.dtype());
+  const std::vector<int64_t> extent = ShapeOf(local);
+  const std::vector<int64_t> shape = ShapeOf(global);
+  const std::vector<int64_t> target_strides = RowMajorStrides(shape, element_bytes);
+  std::vector<int64_t> inside;  // padding is left out
+  char* target = DataOf(global);
+  for (size_t i = 0; i < extent.size(); ++i) {
+    const int64_t first = std::min(begin[i], shape[i]);
+    inside.push_back(std::min(extent[i], shape[i] - first));
+    target += first * target_strides[i];
+  }
+  BoxCopy(inside, RowMajorStrides(extent, element_bytes), target_strides, element_bytes)
+      .Run(DataOf(local), target);
+}
+
+}  // namespace
+
+ffi::Tensor NewArgument(const ffi::Shape& shape, DLDataType dtype, Communicator* communicator) {
+  int64_t num_bits = int64_t{dtype.bits} * dtype.lanes;
+  for (int64_t size : shape) num_bits *= size;
+  const bool is_seen = communicator != nullptr && communicator->PrefersNewTensors() &&
+                       num_bits >= 8 * kSmallestSeenBytes;
+  return is_seen ? communicator->NewTensor(shape, dtype) : AllocateTensor(shape, dtype, kHost);
+}
+
+namespace {
+
+void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
+  const int64_t element_bytes = ElementBytes(shard.dtype);
+  if (shard.inside != shard.extent)
+    std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
+  BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
+          element_bytes)
+      .Run(shard.data, DataOf(result));
+}
+
+}  // namespace
+
+ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device) {
+  const int64_t bytes = NumElements(shard.extent) * ElementBytes(shard.dtype);
+  if (device.device_type != kDLCPU || bytes < kSmallestOwnPages)
+    return CutShard(shard, device, nullptr);
+  ffi::Tensor result =
+      ffi::Tensor::FromNDAlloc(OwnPages(), ffi::Shape(shard.extent), shard.dtype, kHost);
+  CopyShard(shard, result);
+  return result;
+}
+
+ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator) {
+  ffi::Tensor result = NewArgument(ffi::Shape(shard.extent), shard.dtype, communicator);
+  CopyShard(shard, result);
+  // From memory that is not pinned the copy has left the host's tensor when it returns.
+  return device.device_type == kDLCPU ? result : CopyTo(result, device);
+}
+
+ffi::Any CutShards(const ffi::Any& value, DLDevice device, Communicator* communicator) {
+  if (const auto* shard = value.as<ShardObj>()) return CutShard(*shard, device, communicator);
+  if (const auto* array = value.as<ffi::ArrayObj>()) {
+    ffi::Array<ffi::Any> result;
+    for (const ffi::Any& field : *array) result.push_back(CutShards(field, device, communicator));
+    return result;
+  }
+  return value;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::ObjectDef<ShardObj>();
+  refl::GlobalDef()
+      .def("distir.runtime.shard", MakeShard)
+      .def("distir.runtime.cut_shard",
+           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost, nullptr); })
+      .def("distir.runtime.new_host_tensor", NewHostTensor)
+      .def("distir.runtime.paste", PasteShard)
+      .def("distir.runtime.return_memory", ReturnMemory)
+      .def("distir.runtime.address", [](const ffi::TensorView& tensor) {
+        DISTIR_REQUIRE(tensor.IsContiguous(), ValueError)
+            << "a tensor of shape " << FormatList(tensor.shape()) << " is not contiguous";
+        return reinterpret_cast<int64_t>(DataOf(tensor));
+      });
+}
+
+}  // namespace distir::runtime

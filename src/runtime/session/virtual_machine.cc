@@ -1,0 +1,104 @@
+/*!
+ * \file runtime/session/virtual_machine.cc
+ * \brief A virtual machine for one worker, and the small functions that jobs need besides.
+ *
+ * The executable is handed over inside the process: its code and constants are shared, every
+ * worker has a machine of its own.
+ */
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include "runtime/session/shard.h"
+#include "runtime/session/worker_context.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+constexpr int kPooledAllocator = 2;  // tvm::runtime::memory::AllocatorType::kPooled
+
+ffi::Function Entry(const ffi::Module& module, const char* name) {
+  ffi::Optional<ffi::Function> entry = module->GetFunction(name);
+  if (!entry.has_value()) {
+    TVM_FFI_THROW(ValueError) << "the module of kind " << module->kind() << " has no " << name
+                              << "; it is not an executable of Relax's virtual machine";
+  }
+  return entry.value();
+}
+
+/*!
+ * \brief Makes a virtual machine on the device of the worker that calls, otherwise on the host.
+ * \param operator_callback What the machine calls around each of its operators, or None.
+ * \throws InternalError if the executable needs a packed function that does not exist.
+ */
+ffi::Module LoadVirtualMachine(const ffi::Module& executable,
+                               const ffi::Optional<ffi::Function>& operator_callback) {
+  ffi::Module machine = Entry(executable, "vm_load_executable")().cast<ffi::Module>();
+  const ffi::Function initialize = Entry(machine, "vm_initialization");
+  const WorkerContext* worker = WorkerContext::CurrentOrNull();
+  const int host = static_cast<int>(kDLCPU);
+  if (worker == nullptr || worker->memory().device_type == kDLCPU) {
+    initialize(host, 0, kPooledAllocator);
+  } else {
+    // Sizes of symbolic shapes are computed on the host, which comes last.
+    const DLDevice device = worker->memory();
+    initialize(static_cast<int>(device.device_type), device.device_id, kPooledAllocator, host, 0,
+               kPooledAllocator);
+  }
+  if (operator_callback.has_value()) {
+    Entry(machine, "set_instrument")(operator_callback.value());
+  }
+  return machine;
+}
+
+// Returns its arguments: a job that runs it leaves the shards it was given with the workers.
+void Keep(ffi::PackedArgs args, ffi::Any* result) {
+  ffi::Array<ffi::Any> kept;
+  for (int i = 0; i < args.size(); ++i) kept.push_back(args[i]);
+  *result = kept;
+}
+
+/*!
+ * \brief A function without arguments that cuts shards for the worker that calls it, which keeps
+ *        them; what is none of them is returned as it is.
+ */
+ffi::Function KeeperOf(const ffi::Array<ffi::Any>& values) {
+  return ffi::Function::FromTyped([values]() {
+    const DLDevice device = WorkerContext::Current().memory();
+    ffi::Array<ffi::Any> kept;
+    for (const ffi::Any& value : values) {
+      const auto* shard = value.as<ShardObj>();
+      kept.push_back(shard == nullptr ? value : ffi::Any(CutShardToKeep(*shard, device)));
+    }
+    return kept;
+  });
+}
+
+/*!
+ * \brief A function that returns when what `function` has enqueued is done.
+ * \throws RuntimeError, when it is called, if any of that fails.
+ */
+ffi::Function Synchronized(const ffi::Function& function) {
+  return ffi::Function::FromPacked([function](ffi::PackedArgs args, ffi::Any* result) {
+    function.CallPacked(args, result);
+    WorkerContext::Current().communicator().Synchronize();
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def("distir.runtime.load_virtual_machine", LoadVirtualMachine)
+      .def("distir.runtime.keeper_of", KeeperOf)
+      .def("distir.runtime.synchronized", Synchronized)
+      .def_packed("distir.runtime.keep", Keep);
+}
+
+}  // namespace
+
+}  // namespace distir::runtime

@@ -1,0 +1,81 @@
+/*!
+ * \file runtime/session/worker_context.h
+ * \brief Who the current thread is: its session, rank and device, and its resolved descriptors.
+ *
+ * A session's worker runs on one thread for as long as the session lives. Builtins are called by
+ * compiled programs, which pass no context, so they find it here.
+ *
+ * Example, inside a builtin:
+ * \code
+ *   WorkerContext& worker = WorkerContext::Current();
+ *   worker.communicator().AllReduce(worker.FindGroup("[[0,1]]"), x, kind, out);
+ * \endcode
+ */
+#ifndef DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_
+#define DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_
+
+#include <tvm/ffi/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/communicators/communicator.h"
+#include "runtime/plan/segment_plan.h"
+#include "runtime/session/descriptors.h"
+
+namespace distir::runtime {
+
+class SessionState;
+
+class WorkerContext {
+ public:
+  /*! \brief The context of this thread. \throws RuntimeError on threads that are not workers. */
+  static WorkerContext& Current();
+  /*! \brief The context of this thread, or nullptr. */
+  static WorkerContext* CurrentOrNull();
+  /*! \brief Makes this thread the worker `rank` of a session; a no-op if it already is. */
+  static WorkerContext& Enter(const std::shared_ptr<SessionState>& session, int rank);
+
+  SessionState& session() { return *session_; }
+  Communicator& communicator() { return *communicator_; }
+  int rank() const { return rank_; }
+  int device_id() const { return device_id_; }
+  /*! \brief Where this worker's tensors lie. */
+  DLDevice memory() const { return memory_; }
+
+  /*! \brief Opens groups together with all other workers; see Communicator::OpenPartition. */
+  void OpenPartition(const tvm::ffi::String& groups);
+  /*! \brief The group of this worker in `groups`; parsed once, then found by content. */
+  Group* FindGroup(const tvm::ffi::String& groups);
+  /*! \brief This worker's part of a permutation. */
+  const PermutationDescriptor& FindPermutation(const tvm::ffi::String& groups,
+                                               const tvm::ffi::String& pairs);
+  /*! \brief This worker's part of a transfer plan. */
+  const TransferPlan& FindTransferPlan(const tvm::ffi::String& plan);
+  /*! \brief This worker's part of a segment plan. */
+  const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
+
+  /*! \brief When the last value came from another mesh, as WorkTime has it. */
+  double received_at = 0;
+
+ private:
+  WorkerContext(std::shared_ptr<SessionState> session, int rank);
+  RankOf MakeRankOf() const;
+
+  std::shared_ptr<SessionState> session_;
+  int rank_;
+  int device_id_;
+  DLDevice memory_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
+  std::unordered_map<std::string, std::unique_ptr<PermutationDescriptor>> permutations_;
+  std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
+  std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
+};
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_

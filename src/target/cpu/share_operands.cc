@@ -1,0 +1,117 @@
+// ShareOperands: operands of large collectives are made where other workers of the host see them.
+//
+//     alloc = R.builtin.alloc_tensor(R.shape([128, 512]), R.dtype("float32"), 0, R.str("global"))
+//     Module.kernel(x, alloc)
+//     _ = R.call_packed("distir.runtime.reduce_scatter", alloc, ..)
+//     ->
+//     alloc = R.call_packed("distir.runtime.new_tensor", R.shape([128, 512]), R.dtype("float32"),
+//     ..)
+//
+// Workers that are processes then work on each other's operands instead of sending them. An
+// all-reduce writes to other members' results, so these are made there, too.
+//
+// Runs behind CallTIRRewrite, which makes the allocations.
+
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/build.h"
+#include "ir/report.h"
+#include "ir/rewriter.h"
+#include "target/cpu/collective_memory.h"
+#include "target/cpu/passes.h"
+
+namespace distir {
+namespace target {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+const std::string kRuntime = "distir.runtime.";
+constexpr const char* kAllReduce = "all_reduce";
+constexpr std::array kCollectives = {kAllReduce,         "all_gather", "reduce_scatter",
+                                     "all_to_all",       "permute",    "shared_all_reduce",
+                                     "shared_all_gather"};
+
+/*! \brief The collective that a call is, or "". */
+std::string CollectiveOf(const ir::Call& call) {
+  ir::ExternFunc function = ir::ExternFunc::Cast(call.op());
+  if (!function.defined()) return "";
+  for (const char* name : kCollectives)
+    if (function.name() == kRuntime + name) return name;
+  return "";
+}
+
+/*! \brief The allocations of a function that collectives see. */
+class Operands {
+ public:
+  explicit Operands(const ir::Function& function) {
+    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) { Visit(binding); });
+  }
+
+  bool Contains(const ir::Var& var) const { return chosen_.count(var.get()) > 0; }
+  bool any() const { return !chosen_.empty(); }
+
+ private:
+  void Visit(const ir::Binding& binding) {
+    ir::VarBinding bound = ir::VarBinding::Cast(binding);
+    if (!bound.defined()) return;
+    ir::Call call = ir::Call::Cast(bound.value());
+    if (!call.defined()) {
+      if (ir::Var::Is(bound.value())) Alias(bound.var(), ir::Var::Cast(bound.value()));
+    } else if (ir::IsOp(call.op(), "relax.reshape")) {
+      if (ir::Var::Is(call.args()[0])) Alias(bound.var(), ir::Var::Cast(call.args()[0]));
+    } else if (ir::IsOp(call.op(), "relax.builtin.alloc_tensor")) {
+      if (IsLargeTensor(bound.var().ty())) allocations_.insert(bound.var().get());
+    } else if (const std::string name = CollectiveOf(call); !name.empty()) {
+      Choose(call.args()[0]);
+      if (name == kAllReduce) Choose(call.args()[call.args().size() - 1]);
+    }
+  }
+
+  void Alias(const ir::Var& var, const ir::Var& of) { sources_[var.get()] = SourceOf(of); }
+
+  const ffi::Object* SourceOf(const ir::Expr& var) const {
+    auto found = sources_.find(var.get());
+    return found == sources_.end() ? var.get() : found->second;
+  }
+
+  void Choose(const ir::Expr& tensor) {
+    const ffi::Object* source = SourceOf(tensor);
+    if (allocations_.count(source) > 0) chosen_.insert(source);
+  }
+
+  std::unordered_map<const ffi::Object*, const ffi::Object*> sources_;
+  std::unordered_set<const ffi::Object*> allocations_, chosen_;
+};
+
+class Placer : public ir::FunctionRewriter {
+ public:
+  explicit Placer(const Operands& operands) : operands_(operands) {}
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (!operands_.Contains(var)) return FunctionRewriter::RewriteVarBinding(var, value);
+    ir::Count("operands");
+    const ffi::Array<ir::Expr>& args = ir::Call::Cast(value).args();
+    Bind(var, ir::MakeCall(var.ty(), ir::MakeExternFunc(kRuntime + "new_tensor"),
+                           {Rewrite(args[0]), args[1]}, ir::Node(), {var.ty()}));
+  }
+
+  const Operands& operands_;
+};
+
+}  // namespace
+
+ir::IRModule ShareOperands(const ir::IRModule& mod) {
+  return ir::RewriteFunctions(mod, [](const ir::Function& function) {
+    Operands operands(function);
+    return operands.any() ? Placer(operands).RewriteFunction(function) : ir::Function();
+  });
+}
+
+}  // namespace target
+}  // namespace distir

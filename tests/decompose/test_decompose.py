@@ -1,0 +1,425 @@
+"""Calls that are sharded along what they look along: what they become, and what that sends."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.op import nn
+from tvm.relax.op.distributed import annotate_sharding
+
+import distir_ext as dx
+from distir_ext.testing import verify
+
+MESH = dx.Mesh((4,), ("x",))
+ROWS, COLUMNS = 16, 4096
+
+
+def program(shapes, placements, apply, dtypes=("float32", "int64", "float32")):
+    """A function of annotated parameters."""
+    builder = relax.BlockBuilder()
+    params = [
+        relax.Var(f"x{i}", relax.TensorType(shape, dtype))
+        for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=False))
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            args = [
+                builder.emit(annotate_sharding(param, MESH.device_mesh, MESH.placement(*dims)))
+                for param, dims in zip(params, placements, strict=True)
+            ]
+            result = builder.emit_output(builder.emit(apply(*args)))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    mod.update_global_info("mesh", [MESH.device_mesh])
+    return mod
+
+
+def along_columns(apply):
+    return program([(ROWS, COLUMNS)], [(None, "x")], apply)
+
+
+def normalized(apply):
+    return program(
+        [(ROWS, COLUMNS), (COLUMNS,)],
+        [(None, "x"), ("x",)],
+        apply,
+        ("float32", "float32"),
+    )
+
+
+PROGRAMS = {
+    "softmax": (along_columns(lambda x: nn.softmax(x, -1)), {"all_reduce": 2}),
+    "log_softmax": (along_columns(lambda x: nn.log_softmax(x, -1)), {"all_reduce": 2}),
+    "layer_norm": (normalized(lambda x, w: nn.layer_norm(x, w, w, [-1])), {"all_reduce": 2}),
+    "rms_norm": (normalized(lambda x, w: nn.rms_norm(x, w, [-1])), {"all_reduce": 1}),
+    "group_norm": (
+        program(
+            [(ROWS, 8, COLUMNS), (8,)],
+            [(None, None, "x"), (None,)],
+            lambda x, w: nn.group_norm(x, w, w, 2, 1, [2]),
+            ("float32", "float32"),
+        ),
+        {"all_reduce": 2},
+    ),
+    "instance_norm": (
+        program(
+            [(ROWS, 8, COLUMNS), (8,)],
+            [(None, None, "x"), (None,)],
+            lambda x, w: nn.instance_norm(x, w, w, 1, [2]),
+            ("float32", "float32"),
+        ),
+        {"all_reduce": 2},
+    ),
+    "std": (along_columns(lambda x: op.std(x, -1)), {"all_reduce": 2}),
+    "variance": (along_columns(lambda x: op.variance(x, -1, True)), {"all_reduce": 2}),
+    "batch_norm": (
+        program(
+            [(COLUMNS, 8), (8,)],
+            [("x", None), (None,)],
+            lambda x, w: nn.batch_norm(x, w, w, w, w, 1, training=True)[0],
+            ("float32", "float32"),
+        ),
+        {"all_reduce": 2},
+    ),
+    "argmax": (along_columns(lambda x: op.argmax(x, -1)), {"all_reduce": 2}),
+    "argmin": (along_columns(lambda x: op.argmin(x, -1, True)), {"all_reduce": 2}),
+    "cumsum": (along_columns(lambda x: op.cumsum(x, -1)), {"all_gather": 1}),
+    "cumprod": (along_columns(lambda x: op.cumprod(x, -1)), {"all_gather": 1}),
+    "topk": (along_columns(lambda x: op.topk(x, 3)), {"all_gather": 2}),
+    "tril": (along_columns(lambda x: op.tril(x, 3)), {}),
+    "eye_like": (along_columns(op.eye_like), {}),
+    "take": (
+        program([(COLUMNS, 64), (ROWS,)], [("x", None), (None,)], lambda t, i: op.take(t, i, 0)),
+        {"all_reduce": 1},
+    ),
+    "nll_loss": (
+        program([(ROWS, COLUMNS), (ROWS,)], [(None, "x"), (None,)], lambda x, t: nn.nll_loss(x, t)),
+        {"all_reduce": 1},
+    ),
+    "nll_loss_backward": (
+        program(
+            [(ROWS, COLUMNS), (ROWS,)],
+            [(None, "x"), (None,)],
+            lambda x, t: op.grad.nll_loss_backward(relax.const(1.0), x, t),
+        ),
+        {},
+    ),
+    "cross_entropy": (
+        along_columns(lambda x: nn.cross_entropy_with_logits(x, x)),
+        {"all_reduce": 1},
+    ),
+    "attention": (
+        program(
+            [(2, COLUMNS, 4, 16), (2, 1, 8, 16)],
+            [(None, "x", None, None), (None,) * 4],
+            lambda kv, q: nn.attention(q, kv, kv),
+            ("float32", "float32"),
+        ),
+        {"all_reduce": 3},
+    ),
+    "gather_elements": (
+        program(
+            [(COLUMNS, 8), (ROWS, 8)],
+            [("x", None), (None, None)],
+            lambda t, i: op.gather_elements(t, i, 0),
+        ),
+        {"all_reduce": 1},
+    ),
+    "gather_nd": (
+        program([(COLUMNS, 8), (ROWS, 1)], [("x", None), (None, None)], op.gather_nd),
+        {"all_reduce": 1},
+    ),
+    "index_tensor": (
+        program(
+            [(8, COLUMNS), (ROWS,)],
+            [(None, "x"), (None,)],
+            lambda t, i: op.index_tensor(t, [op.floor_mod(i, relax.const(8, "int64")), i]),
+        ),
+        {"all_reduce": 1},
+    ),
+    "scatter_elements": (
+        program(
+            [(COLUMNS, 8), (ROWS, 8), (ROWS, 8)],
+            [("x", None), (None, None), (None, None)],
+            lambda t, i, u: op.scatter_elements(t, i, u, 0, "add"),
+        ),
+        {},
+    ),
+    "scatter_elements of much": (
+        program(
+            [(COLUMNS,), (COLUMNS,), (8,)],
+            [("x",), ("x",), (None,)],
+            lambda u, i, t: op.scatter_elements(t, i, u, 0, "add"),
+        ),
+        {"all_reduce": 1},
+    ),
+    "scatter_nd": (
+        program(
+            [(COLUMNS, 8), (ROWS, 1), (ROWS, 8)],
+            [("x", None), (None, None), (None, None)],
+            op.scatter_nd,
+        ),
+        {},
+    ),
+    "index_put": (
+        program(
+            [(8, COLUMNS), (ROWS,), (ROWS,)],
+            [(None, "x"), (None,), (None,)],
+            lambda t, i, u: op.index_put(t, [op.floor_mod(i, relax.const(8, "int64")), i], u),
+        ),
+        {},
+    ),
+    "take_backward": (
+        program(
+            [(COLUMNS, 8), (ROWS,), (ROWS, 8)],
+            [("x", None), (None,), (None, None)],
+            lambda t, i, dy: op.grad.take_backward(dy, t, i, 0),
+        ),
+        {},
+    ),
+    "slice_scatter": (
+        program(
+            [(8, COLUMNS), (8, 4)],
+            [(None, "x"), (None, None)],
+            lambda x, y: op.slice_scatter(x, y, 5, 9, 1, 1),
+            ("float32", "float32"),
+        ),
+        {},
+    ),
+    "resize2d": (
+        program(
+            [(1, ROWS, COLUMNS, 8)],
+            [(None, None, "x", None)],
+            lambda x: op.image.resize2d(x, (2 * COLUMNS, 8), method="linear"),
+        ),
+        {"segment_exchange": 1},
+    ),
+    "strided_slice": (
+        along_columns(lambda x: op.strided_slice(x, [1], [8], [COLUMNS - 8])),
+        {"segment_exchange": 1},
+    ),
+    "pad": (along_columns(lambda x: nn.pad(x, [0, 0, 4, 4], "reflect")), {"segment_exchange": 1}),
+    "conv1d": (
+        program(
+            [(1, ROWS, COLUMNS), (ROWS, ROWS, 5)],
+            [(None, None, "x"), (None, None, None)],
+            lambda x, w: nn.conv1d(x, w, padding=2),
+            ("float32", "float32"),
+        ),
+        {"segment_exchange": 1},
+    ),
+    "max_pool1d": (
+        program([(1, ROWS, COLUMNS)], [(None, None, "x")], lambda x: nn.max_pool1d(x, 3, 2, 1)),
+        {"segment_exchange": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("mod", "wanted"), PROGRAMS.values(), ids=PROGRAMS)
+def test_operand_is_not_gathered(mod, wanted):
+    operand = mod["main"].params[0].ty
+    size = np.prod([int(n) for n in operand.shape]) * 4
+    lowered = dx.transform.LowerDistIR()(dx.transform.PropagateSharding()(mod))
+    found = dx.analysis.collectives(lowered)
+    counts: dict[str, int] = {}
+    for each in found:
+        counts[each.kind] = counts.get(each.kind, 0) + each.count
+    assert counts == wanted
+    assert sum(each.bytes_per_device * each.count for each in found) * 20 < size
+
+
+@pytest.mark.parametrize(("mod", "_"), PROGRAMS.values(), ids=PROGRAMS)
+def test_expanded_program_is_whole(mod, _):
+    propagated = dx.transform.PropagateSharding()(mod)
+    expanded = dx.transform.DecomposeSharded()(propagated)
+    assert not tvm_ffi.structural_equal(expanded, propagated)
+    verify(expanded, "propagated")
+    assert relax.analysis.check_well_formed(expanded)
+    tvm.ir.assert_structural_equal(tvm.script.from_source(expanded.script()), expanded)
+    tvm.ir.assert_structural_equal(dx.transform.DecomposeSharded()(expanded), expanded)
+    legalized = dx.transform.LegalizeRedistribute()(expanded)
+    verify(legalized, "legalized")
+    tvm.ir.assert_structural_equal(dx.transform.LegalizeRedistribute()(propagated), legalized)
+
+
+def test_call_that_is_whole_along_its_axis_stays():
+    mod = program([(ROWS, COLUMNS)], [("x", None)], lambda x: nn.softmax(x, -1))
+    propagated = dx.transform.PropagateSharding()(mod)
+    assert dx.transform.DecomposeSharded()(propagated).same_as(propagated)
+
+
+@pytest.mark.parametrize(
+    ("rows_of_table", "positions", "wanted"),
+    [
+        # The positions are gathered, each device looks its rows up, the sum is scattered.
+        (16 * COLUMNS, ROWS, ["all_gather", "reduce_scatter"]),
+        (ROWS, COLUMNS, ["all_gather"]),  # the table is gathered
+    ],
+)
+def test_table_and_positions_on_one_axis_move_the_smaller_part(rows_of_table, positions, wanted):
+    mod = program(
+        [(rows_of_table, 64), (positions,)], [("x", None), ("x",)], lambda t, i: op.take(t, i, 0)
+    )
+    propagated = dx.transform.PropagateSharding()(mod)
+    assert repr(propagated["main"].ret_ty.placement).strip('"') == "S[0]"
+    assert [each.kind for each in dx.analysis.collectives(dx.lower(propagated))] == wanted
+
+
+@pytest.mark.parametrize(
+    ("size", "updates", "wanted"),
+    [
+        (8, COLUMNS, ["all_reduce"]),  # of what the shards come to
+        (COLUMNS, 8, ["all_gather", "all_gather"]),  # of the updates and their positions
+    ],
+)
+def test_accumulating_updates_in_shards_moves_the_smaller_part(size, updates, wanted):
+    mod = program(
+        [(updates,), (updates,), (size,)],
+        [("x",), ("x",), (None,)],
+        lambda u, i, x: op.scatter_elements(x, i, u, 0, "add"),
+    )
+    lowered = dx.transform.LowerDistIR()(dx.transform.PropagateSharding()(mod))
+    kinds = [each.kind for each in dx.analysis.collectives(lowered) for _ in range(each.count)]
+    assert kinds == wanted
+
+
+def test_unknown_sizes_stay_whole_where_a_position_must_tell_its_shard():
+    n = tvm.tirx.Var("n", "int64")
+    mod = program([(ROWS, n)], [(None, "x")], lambda x: op.argmax(x, -1))
+    lowered = dx.transform.LowerDistIR()(dx.transform.PropagateSharding()(mod))
+    assert [each.kind for each in dx.analysis.collectives(lowered)] == ["all_gather"]
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "softmax"])
+def test_symbolic_axis(name):
+    n = tvm.tirx.Var("n", "int64")
+    apply = {
+        "layer_norm": lambda x, w: nn.layer_norm(x, w, w, [-1]),
+        "rms_norm": lambda x, w: nn.rms_norm(x, w, [-1]),
+        "softmax": lambda x, w: nn.softmax(op.multiply(x, w), -1),
+    }[name]
+    mod = program([(4, n), (n,)], [(None, "x"), ("x",)], apply, ("float32", "float32"))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in ((4, 24), (24,))]
+    with dx.Session(MESH) as session:
+        got = session.load(dx.build(mod))["main"](*arrays).numpy()
+    np.testing.assert_allclose(got, in_float64(name, *arrays), rtol=1e-5, atol=1e-6)
+
+
+def in_float64(name, x, w):
+    x, w = x.astype("float64"), w.astype("float64")
+    if name == "softmax":
+        powers = np.exp(x * w - (x * w).max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True)
+    if name == "rms_norm":
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * w
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w + w
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "instance_norm"])
+def test_norms_of_values_far_from_zero_are_as_accurate_as_on_one_device(name):
+    shape = (2, 4, 64)
+    apply = {
+        "layer_norm": lambda x, w: nn.layer_norm(x, w, w, [-1]),
+        "group_norm": lambda x, w: nn.group_norm(x, w, w, 4, 1, [2]),
+        "instance_norm": lambda x, w: nn.instance_norm(x, w, w, 1, [2]),
+    }[name]
+    weights = (64,) if name == "layer_norm" else (4,)
+    sharded = ("x",) if name == "layer_norm" else (None,)
+    mod = program([shape, weights], [(None, None, "x"), sharded], apply, ("float32", "float32"))
+    rng = np.random.default_rng(0)
+    x = (1000 + rng.standard_normal(shape)).astype("float32")
+    w = np.ones(weights, "float32")
+    with dx.Session(MESH) as session:
+        got = session.load(dx.build(mod))["main"](x, w).numpy()
+    wanted = in_float64("layer_norm", x, np.ones(64))
+    # A mean near 1000 is rounded to 2^-24 * 1000 = 6e-5; of the squares, it would be to 0.06.
+    assert np.abs(got - wanted).max() < 3e-4
+
+
+def made(apply, *placement, shape=()):
+    """A function of a parameter that is not used, and of a result that is placed."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var("x", relax.TensorType(shape, "float32"))]
+    with builder.function("main", params):
+        with builder.dataflow():
+            value = builder.emit(apply(*params))
+            result = builder.emit_output(
+                annotate_sharding(value, MESH.device_mesh, MESH.placement(*placement))
+            )
+        builder.emit_func_output(result)
+    mod = builder.get()
+    mod.update_global_info("mesh", [MESH.device_mesh])
+    return mod
+
+
+CREATED = {
+    "arange": (made(lambda x: op.arange(3, 4099, 1, "int32"), "x"), 1),
+    "eye": (made(lambda x: op.eye(512, 256, 3), "x", None), 512),
+    "full": (made(lambda x: op.full((16, 4096), x), None, "x"), 1),
+    "hamming_window": (made(lambda x: op.hamming_window(4096, True, 0.5, 0.5, "float32"), "x"), 1),
+    "ones": (made(lambda x: op.ones((4096,), "float32"), "x"), 1),
+    "zeros": (made(lambda x: op.zeros((16, 4096), "float16"), None, "x"), 1),
+    "one_hot": (made(lambda x: op.one_hot(op.zeros((16,), "int64"), 1, 0, 4096), None, "x"), 16),
+    "broadcast_to": (
+        made(lambda x: op.broadcast_to(x, (64, 3, 64)), "x", None, None, shape=(3, 1)),
+        1,
+    ),
+}
+
+
+def tensors(mod):
+    """Sizes of all tensors that the workers make."""
+    found = []
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.var.ty, relax.TensorType):
+                found.append(int(np.prod([int(n) for n in binding.var.ty.shape])))
+    return found
+
+
+@pytest.mark.parametrize(("mod", "operands"), CREATED.values(), ids=CREATED)
+def test_a_shard_is_made_without_the_whole(mod, operands):
+    lowered = dx.transform.LowerDistIR()(dx.transform.PropagateSharding()(mod))
+    assert dx.analysis.collectives(lowered) == []
+    whole = int(np.prod([int(n) for n in mod["main"].ret_ty.shape]))
+    assert max(tensors(lowered)) == max(whole // 4, operands)
+
+
+@pytest.mark.parametrize("size", [4095, 4093])
+@pytest.mark.parametrize(
+    ("apply", "rank"),
+    [
+        (lambda n: op.arange(3, 3 + 2 * n, 2, "int32"), 1),
+        (lambda n: op.arange(0.25, 0.25 + n, 1.0, "float32"), 1),
+        (lambda n: op.eye(n, 3, -1), 2),
+        (lambda n: op.full((n, 2), relax.const(2.5)), 2),
+        (lambda n: op.zeros((n,), "float32"), 1),
+        (lambda n: op.one_hot(relax.const(np.array([5, n - 1])), 1, 0, n, 0), 2),
+        (lambda n: op.broadcast_to(relax.const(np.ones((1, 2), "float32")), (n, 2)), 2),
+    ],
+    ids=["arange", "arange of floats", "eye", "full", "zeros", "one_hot", "broadcast_to"],
+)
+def test_an_uneven_shard_is_made_without_the_whole(apply, rank, size):
+    mod = made(lambda x: apply(size), "x", *[None] * (rank - 1))
+    lowered = dx.lower(mod)
+    assert dx.analysis.collectives(lowered) == []
+    assert max(tensors(lowered)) < size
+
+
+def test_late_expansion_is_refused():
+    propagated = dx.transform.PropagateSharding()(PROGRAMS["softmax"][0])
+    marked = tvm.IRModule(
+        {
+            name: function.with_attr("distir.explicit_reductions", True)
+            for name, function in propagated.functions.items()
+        },
+        global_infos=propagated.global_infos,
+    )
+    with pytest.raises(ValueError, match="in `main`: a call is sharded along a dimension that its"):
+        dx.transform.LegalizeRedistribute()(marked)
+    with pytest.raises(ValueError, match="sharded along a dimension that its operator looks"):
+        verify(marked, "legalized")
