@@ -81,7 +81,9 @@ class SignatureWriter::TrueExtents {
       : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
                      .as<ffi::Array<ffi::Array<int64_t>>>()),
         name_(std::move(name)),
-        padded_(meshes) {}
+        padded_(meshes) {
+    CheckOrder(function);
+  }
 
   /*! \brief Of the next tensor; none where nothing was padded. */
   ffi::Array<int64_t> Next(const ir::DTensorType& type) {
@@ -104,6 +106,19 @@ class SignatureWriter::TrueExtents {
     for (int64_t extent : extents) before.push_back(extent);
     const rules::Sizes after = padded_.Extents(padding::WithExtents(type, before));
     return std::equal(sizes.begin(), sizes.end(), after.begin(), after.end());
+  }
+
+  /*! \brief Refuses the names that PadShards left in another order. Other names say nothing: passes
+   * and printing may change them. */
+  void CheckOrder(const ir::Function& function) const {
+    const ffi::Any attribute = ir::GetAttr(function.attrs(), padding::kPaddedParamsAttr);
+    if (attribute == nullptr) return;
+    std::vector<std::string> before, now;
+    for (const ffi::String& name : attribute.cast<ffi::Array<ffi::String>>())
+      before.push_back(name);
+    for (const ir::Var& param : function.params()) now.push_back(param.name());
+    if (before != now && std::is_permutation(before.begin(), before.end(), now.begin(), now.end()))
+      Fail();
   }
 
   [[noreturn]] void Fail() const {

@@ -26,6 +26,10 @@ namespace ffi = tvm::ffi;
  * were padded, tuples flattened; -1 for a dimension that is not padded. */
 constexpr const char* kTrueExtentsAttr = "distir.true_extents";
 
+/*! \brief The function attribute with the names of the parameters in order, where only names tell
+ * two of them apart: they are padded to the same type from different extents. */
+constexpr const char* kPaddedParamsAttr = "distir.padded_params";
+
 class PaddedTypes {
  public:
   explicit PaddedTypes(dialect::MeshTable* meshes) : meshes_(*meshes) {}

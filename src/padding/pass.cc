@@ -89,7 +89,25 @@ class Padder : public TailWriter {
       if (tensor.defined()) extents = TrueExtents(tensor, &any);
       all.push_back(extents);
     }
-    return any ? ir::WithAttr(attrs, kTrueExtentsAttr, all) : attrs;
+    if (!any) return attrs;
+    ir::Node with_extents = ir::WithAttr(attrs, kTrueExtentsAttr, all);
+    if (!HasParamsThatLookAlike()) return with_extents;
+    ffi::Array<ffi::String> names;
+    for (const ir::Var& param : function_.params()) names.push_back(param.name());
+    return ir::WithAttr(with_extents, kPaddedParamsAttr, names);
+  }
+
+  /*! \brief Whether two parameters of different extents are padded to the same type. */
+  bool HasParamsThatLookAlike() {
+    std::map<std::string, Sizes> by_type;
+    for (const ir::Var& param : function_.params()) {
+      auto type = ir::DTensorType::Cast(param.ty());
+      if (!type.defined() || types_.UnevenDims(type).empty()) continue;
+      const Sizes extents = rules::StaticSizes(type.tensor_ty());
+      const auto [found, is_new] = by_type.emplace(ir::Print(types_.Padded(type)), extents);
+      if (!is_new && found->second != extents) return true;
+    }
+    return false;
   }
 
   ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type, bool* any) {

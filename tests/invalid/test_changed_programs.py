@@ -122,3 +122,34 @@ def test_padded_parameters_in_another_order_are_refused():
     padded = dx.transform.PadShards()(dx.transform.PropagateSharding()(Uneven))
     with pytest.raises(ValueError, match=r"`main` has other parameters .* that PadShards padded"):
         dx.lower(with_params(padded, [1, 0]))
+
+
+@I.ir_module
+class Alike:
+    """Parameters of 15 and 9 rows, both padded to two rows on each of 8 devices."""
+
+    I.module_global_infos({"mesh": [R.device_mesh((8,), I.Range(0, 8))]})
+
+    @R.function
+    def main(x: R.Tensor((15, 4), "float32"), y: R.Tensor((9, 4), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        y0 = R.dist.annotate_sharding(y, "mesh[0]", "S[0]")
+        a = R.sum(x0, axis=[0])
+        b = R.sum(y0, axis=[0])
+        return (a, b)
+
+
+def test_parameters_that_only_names_tell_apart_are_refused_in_another_order():
+    padded = dx.lower(Alike, until="PadShards")
+    dx.lower(padded)
+    with pytest.raises(ValueError, match=r"`main` has other parameters .* that PadShards padded"):
+        dx.lower(with_params(padded, [1, 0]))
+
+
+def test_names_are_kept_only_where_they_are_needed():
+    of_one_size = tvm.script.from_source(
+        Alike.script().replace("R.Tensor((9, 4)", "R.Tensor((15, 4)")
+    )
+    for mod, are_needed in ((Alike, True), (of_one_size, False), (Uneven, False)):
+        attrs = dx.lower(mod, until="PadShards")["main"].attrs
+        assert ("distir.padded_params" in attrs) == are_needed
