@@ -115,10 +115,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
          int64_t sequence_bytes, int64_t prefetch_bytes, ffi::String ccl) {
         const std::set<std::string> chosen = optimize::Choose(enable, disable);
         const optimize::Options options{combine_bytes, sequence_bytes, prefetch_bytes, ccl};
-        return MakePass("OptimizeCollectives", kPropagated,
-                        [chosen, options](const ir::IRModule& mod) {
-                          return optimize::OptimizeCollectives(mod, chosen, options);
-                        });
+        const std::string name = "OptimizeCollectives";
+        return MakeStep(name, kPropagated, [name, chosen, options](const ir::IRModule& mod) {
+          // LowerDistIR runs what is implied in any case, and checks it.
+          const bool is_legal = PhaseOf(mod) == kLegalized;
+          return optimize::OptimizeCollectives(is_legal ? mod : RunImplied(name, mod), chosen,
+                                               options);
+        });
       });
   // By step: name, phase that it needs, phase that it gives, whether it is implied.
   GlobalDef().def("distir.phases.Steps", [] {
