@@ -5,41 +5,41 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 
-STAGES = ("propagated", "legalized", "lowered")
+PHASES = ("propagated", "legalized", "lowered")
 """After PropagateSharding, LegalizeRedistribute and LowerDistIR."""
 
 
-def violations(mod: tvm.IRModule, stage: str) -> list[str]:
-    """What a module violates of the postconditions of the pass that leads to a stage.
+def violations(mod: tvm.IRModule, phase: str) -> list[str]:
+    """What a module violates of the postconditions of the pass that leads to a phase.
 
     Args:
         mod: A module after that pass.
-        stage: One of :data:`STAGES`.
+        phase: One of :data:`PHASES`.
 
     Returns:
         One line for each violation, naming function and variable; none if the module is as it
         should be.
 
     Raises:
-        ValueError: There is no such stage.
+        ValueError: There is no such phase.
     """
-    if stage not in STAGES:
-        raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
-    verify = tvm_ffi.get_global_func(f"distir.verify.{stage.capitalize()}")
+    if phase not in PHASES:
+        raise ValueError(f"there is no phase {phase!r}; the phases are {', '.join(PHASES)}")
+    verify = tvm_ffi.get_global_func(f"distir.verify.{phase.capitalize()}")
     return [str(violation) for violation in verify(mod)]
 
 
-def verify(mod: tvm.IRModule, stage: str) -> None:
-    """Checks the postconditions of the pass that leads to a stage.
+def verify(mod: tvm.IRModule, phase: str) -> None:
+    """Checks the postconditions of the pass that leads to a phase.
 
     Args:
         mod: A module after that pass.
-        stage: One of :data:`STAGES`.
+        phase: One of :data:`PHASES`.
 
     Raises:
-        ValueError: There is no such stage; or the module violates a postcondition, then the message
+        ValueError: There is no such phase; or the module violates a postcondition, then the message
             lists all violations.
     """
-    found = violations(mod, stage)
+    found = violations(mod, phase)
     if found:
-        raise ValueError(f"the module is not {stage}:\n" + "\n".join(found))
+        raise ValueError(f"the module is not {phase}:\n" + "\n".join(found))

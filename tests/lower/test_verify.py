@@ -8,7 +8,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.testing import STAGES, verify, violations
+from distir_ext.testing import PHASES, verify, violations
 
 
 @I.ir_module(check_well_formed=False)
@@ -196,7 +196,7 @@ def test_mesh_that_is_no_global_info_shows():
     assert violations(mod, "propagated")
 
 
-def test_modules_without_dtensors_are_at_every_stage():
+def test_modules_without_dtensors_are_in_every_phase():
     @I.ir_module
     class Plain:
         @R.function
@@ -204,10 +204,10 @@ def test_modules_without_dtensors_are_at_every_stage():
             y = R.exp(x)
             return y
 
-    for stage in STAGES:
-        verify(Plain, stage)
+    for phase in PHASES:
+        verify(Plain, phase)
 
 
-def test_unknown_stage():
+def test_unknown_phase():
     with pytest.raises(ValueError, match=r"'optimised'.*propagated, legalized, lowered"):
         verify(Partial, "optimised")

@@ -1,4 +1,4 @@
-"""Every stage of a program prints, parses, and is structurally what it was."""
+"""Every phase of a program prints, parses, and is structurally what it was."""
 
 # TVMScript has statements only.
 # ruff: noqa: SIM108
@@ -213,37 +213,39 @@ class NestedResult:
         return both
 
 
-def stages(mod):
-    """From name to the module at every stage."""
+def phases(mod):
+    """From name to the module in every phase."""
     found = {"annotated": mod}
     found["propagated"] = dx.transform.PropagateSharding()(mod)
     found["padded"] = dx.transform.PadShards()(found["propagated"])
     found["legalized"] = dx.transform.LegalizeRedistribute()(found["padded"])
-    found["lowered"] = dx.transform.LowerDistIR()(found["legalized"])
+    found["optimized"] = dx.transform.OptimizeCollectives()(found["legalized"])
+    found["lowered"] = dx.transform.LowerDistIR()(found["optimized"])
     found["called"] = dx.transform.LowerCCL()(found["lowered"])
     return found
 
 
-STAGES = ("annotated", "propagated", "padded", "legalized", "lowered", "called")
+PHASES = ("annotated", "propagated", "padded", "legalized", "optimized", "lowered", "called")
 MODULES = [OneMesh, TwoMeshes, Views, Packed, Identities, NestedResult]
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("mod", MODULES, ids=lambda mod: mod.__name__)
-def test_stage_round_trips(mod, stage):
-    result = stages(mod)[stage]
+def test_phase_round_trips(mod, phase):
+    result = phases(mod)[phase]
     assert relax.analysis.check_well_formed(result)
-    if stage in ("propagated", "legalized", "lowered"):
-        verify(result, stage)
+    if phase in ("propagated", "legalized", "lowered"):
+        verify(result, phase)
     tvm.ir.assert_structural_equal(tvm.script.from_source(result.script()), result)
 
 
 @pytest.mark.parametrize("mod", [OneMesh, TwoMeshes, Views], ids=lambda mod: mod.__name__)
 def test_what_was_parsed_goes_on_as_what_was_printed(mod):
-    usual = stages(mod)
+    usual = phases(mod)
     for before, after, transform in [
         ("propagated", "legalized", dx.transform.LegalizeRedistribute()),
-        ("legalized", "lowered", dx.transform.LowerDistIR()),
+        ("legalized", "optimized", dx.transform.OptimizeCollectives()),
+        ("optimized", "lowered", dx.transform.LowerDistIR()),
         ("lowered", "called", dx.transform.LowerCCL()),
     ]:
         parsed = tvm.script.from_source(usual[before].script())
@@ -260,7 +262,8 @@ NEXT = {
     "annotated": dx.transform.PropagateSharding,
     "propagated": dx.transform.PadShards,
     "padded": dx.transform.LegalizeRedistribute,
-    "legalized": dx.transform.LowerDistIR,
+    "legalized": dx.transform.OptimizeCollectives,
+    "optimized": dx.transform.LowerDistIR,
     "lowered": dx.transform.LowerCCL,
 }
 
@@ -270,20 +273,20 @@ NEXT = {
     "mod", [*MODULES, Constants], ids=[*(mod.__name__ for mod in MODULES), "Constants"]
 )
 def test_what_was_loaded_goes_on_as_what_was_saved(mod, name):
-    usual = stages(mod)
-    for stage, after in zip(STAGES, [*STAGES[1:], None], strict=True):
-        loaded = FORMATS[name](usual[stage])
-        assert not loaded.same_as(usual[stage])
-        tvm.ir.assert_structural_equal(loaded, usual[stage])
-        if stage in ("propagated", "legalized", "lowered"):
-            verify(loaded, stage)
+    usual = phases(mod)
+    for phase, after in zip(PHASES, [*PHASES[1:], None], strict=True):
+        loaded = FORMATS[name](usual[phase])
+        assert not loaded.same_as(usual[phase])
+        tvm.ir.assert_structural_equal(loaded, usual[phase])
+        if phase in ("propagated", "legalized", "lowered"):
+            verify(loaded, phase)
         if after is not None:
-            tvm.ir.assert_structural_equal(NEXT[stage]()(loaded), usual[after])
+            tvm.ir.assert_structural_equal(NEXT[phase]()(loaded), usual[after])
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_constants_keep_their_elements(name):
-    called = FORMATS[name](stages(Constants)["called"])
+    called = FORMATS[name](phases(Constants)["called"])
     found = {}
 
     def visit(expr):
@@ -308,15 +311,15 @@ def test_loaded_executable_of_a_saved_module_gives_the_same_numbers():
 
 
 def test_views_are_among_the_global_infos():
-    meshes = stages(Views)["legalized"].global_infos["mesh"]
+    meshes = phases(Views)["legalized"].global_infos["mesh"]
     assert [tuple(mesh.shape) for mesh in meshes][:2] == [(2, 4), (4, 2)]
     assert (2, 2, 2) in [tuple(mesh.shape) for mesh in meshes]
 
 
 def test_collectives_of_the_two_mesh_program_print_their_names():
-    text = stages(TwoMeshes)["legalized"].script()
+    text = phases(TwoMeshes)["legalized"].script()
     assert "R.dist.transfer(" in text
-    lowered = stages(TwoMeshes)["lowered"].script()
+    lowered = phases(TwoMeshes)["lowered"].script()
     assert "R.ccl.send(" in lowered
     assert "R.ccl.recv(" in lowered
 
