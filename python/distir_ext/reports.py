@@ -15,7 +15,7 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tvm_ffi
 
@@ -36,10 +36,10 @@ class PassReport:
     seconds: float
     """How long it took."""
 
-    done: dict[str, int] = field(default_factory=dict)
-    """How often it did what: ``{"all_gather": 12}``."""
+    done: dict[str, int]
+    """How often it did what, as ``{"all_gather": 12}``."""
 
-    skipped: dict[str, dict[str, int]] = field(default_factory=dict)
+    skipped: dict[str, dict[str, int]]
     """How often it left what as it was, by reason."""
 
     def __str__(self) -> str:
