@@ -13,6 +13,7 @@ from tvm import relax
 
 from distir_ext import _nvidia, transform
 from distir_ext._compile import cpu, gpu, tvm_log
+from distir_ext._compile.pass_context import pass_context
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext._signature import parse_signature
@@ -157,13 +158,8 @@ def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager
     """
     if not any(isinstance(f, relax.Function) and _has_if(f.body) for f in mod.functions.values()):
         return contextlib.nullcontext()
-    current = tvm.transform.PassContext.current()
-    context: contextlib.AbstractContextManager[Any] = tvm.transform.PassContext(
-        opt_level=current.opt_level,
-        required_pass=list(current.required_pass),
-        disabled_pass=[*current.disabled_pass, "StaticPlanBlockMemory"],
-        instruments=list(current.instruments),
-        config=dict(current.config),
+    context: contextlib.AbstractContextManager[Any] = pass_context(
+        disabled=["StaticPlanBlockMemory"]
     )
     return context
 

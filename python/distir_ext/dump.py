@@ -23,6 +23,7 @@ from typing import Any
 
 import tvm
 
+from distir_ext._compile.pass_context import pass_context
 from distir_ext.reports import PassReport, pass_reports
 
 _DIGITS = 3
@@ -156,14 +157,7 @@ def dumped(folder: str | os.PathLike[str] | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    current = tvm.transform.PassContext.current()
-    with tvm.transform.PassContext(
-        opt_level=current.opt_level,
-        required_pass=list(current.required_pass),
-        disabled_pass=list(current.disabled_pass),
-        instruments=[*current.instruments, DumpPasses(folder)],
-        config=dict(current.config),
-    ):
+    with pass_context(instruments=[DumpPasses(folder)]):
         yield
 
 

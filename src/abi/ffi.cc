@@ -93,6 +93,17 @@ class MovedAxes {
   bool is_inside_ = true;
 };
 
+template <typename Planner, typename Plan>
+ffi::Optional<Ints> AxesOf(const Plan& plan, const Ints& shape, const Ints& device_ids) {
+  const Planner planner(plan);
+  MovedAxes axes(shape, device_ids, plan.source, plan.target);
+  for (int64_t device : plan.source.device_ids) {
+    if (axes.AreAllKnown()) break;
+    for (const auto& piece : planner.PartOf(device).sends) axes.Add(device, piece.peer);
+  }
+  return axes.Result();
+}
+
 Ints TransferTraffic(const ffi::String& json) {
   const TransferPlan plan = ReadTransferPlan(json);
   const TransferPlanner planner(plan);
@@ -110,14 +121,7 @@ Ints TransferTraffic(const ffi::String& json) {
 
 ffi::Optional<Ints> TransferAxes(const ffi::String& json, const Ints& shape,
                                  const Ints& device_ids) {
-  const TransferPlan plan = ReadTransferPlan(json);
-  const TransferPlanner planner(plan);
-  MovedAxes axes(shape, device_ids, plan.source, plan.target);
-  for (int64_t device : plan.source.device_ids) {
-    if (axes.AreAllKnown()) break;
-    for (const TransferPiece& piece : planner.PartOf(device).sends) axes.Add(device, piece.peer);
-  }
-  return axes.Result();
+  return AxesOf<TransferPlanner>(ReadTransferPlan(json), shape, device_ids);
 }
 
 Ints SegmentTraffic(const ffi::String& json) {
@@ -140,14 +144,7 @@ Ints SegmentTraffic(const ffi::String& json) {
 
 ffi::Optional<Ints> SegmentAxes(const ffi::String& json, const Ints& shape,
                                 const Ints& device_ids) {
-  const SegmentPlan plan = ReadSegmentPlan(json);
-  const SegmentPlanner planner(plan);
-  MovedAxes axes(shape, device_ids, plan.source, plan.target);
-  for (int64_t device : plan.source.device_ids) {
-    if (axes.AreAllKnown()) break;
-    for (const SegmentPiece& piece : planner.PartOf(device).sends) axes.Add(device, piece.peer);
-  }
-  return axes.Result();
+  return AxesOf<SegmentPlanner>(ReadSegmentPlan(json), shape, device_ids);
 }
 
 /*! \brief The grid of a device; what it sends and what it receives, each as peer, begin, end. */

@@ -84,10 +84,9 @@ std::optional<Phase> PhaseOf(const ir::IRModule& mod) {
   return std::nullopt;
 }
 
-void RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass) {
-  if (needed == Phase::kAnnotated) return;
+std::optional<Phase> RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass) {
   const Least least = LeastAdvanced(mod);
-  if (!least.phase || *least.phase >= needed) return;
+  if (!least.phase || *least.phase >= needed) return least.phase;
   const Phase next = static_cast<Phase>(static_cast<int>(*least.phase) + 1);
   TVM_FFI_THROW(ValueError) << "`" << least.function << "` " << WhatIsLeft(*least.phase) << ": run "
                             << PassTo(next) << " before " << pass << ", which needs a "

@@ -34,9 +34,10 @@ std::optional<Phase> PhaseOf(const ir::IRModule& mod);
  * \brief Refuses a module that has not come as far as a pass needs; one that is not distributed is
  * let through.
  *
+ * \return The phase of the least advanced function with annotations or DTensors; none without such.
  * \throws ValueError naming a function that is behind, and what to run first.
  */
-void RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass);
+std::optional<Phase> RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass);
 
 }  // namespace phases
 }  // namespace distir

@@ -29,10 +29,6 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-ir::IRModule OptimizeByDefault(const ir::IRModule& mod) {
-  return optimize::OptimizeCollectives(mod, optimize::Choose({}, {}), optimize::Options());
-}
-
 enum class When { kAsked, kImplied };
 
 struct Step {
@@ -40,7 +36,7 @@ struct Step {
   Phase needs;
   Phase gives;
   When when;
-  ir::IRModule (*run)(const ir::IRModule&);
+  ir::IRModule (*run)(const ir::IRModule&);  // null for a pass with options
 };
 
 // clang-format off
@@ -51,16 +47,17 @@ constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated
 const Step kSteps[] = {
     // pass                   needs        gives        when
     {"PropagateSharding",    kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
-    {"DecomposeUneven",         kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
+    {"DecomposeUneven",      kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
     {"PadShards",            kPropagated, kPropagated, When::kImplied, padding::PadShards},
-    {"DecomposeSharded",        kPropagated, kPropagated, When::kImplied, decompose::DecomposeSharded},
+    {"DecomposeSharded",     kPropagated, kPropagated, When::kImplied, decompose::DecomposeSharded},
     {"LegalizeRedistribute", kPropagated, kLegalized,  When::kImplied, redistribute::LegalizeRedistribute},
-    {"OptimizeCollectives",  kPropagated, kLegalized,  When::kAsked,   OptimizeByDefault},
+    {"OptimizeCollectives",  kPropagated, kLegalized,  When::kAsked,   nullptr},
     {"LowerDistIR",          kPropagated, kLowered,    When::kAsked,   lower::LowerDistIR},
     {"LowerCCL",             kLowered,    kRuntime,    When::kAsked,   lower::LowerCCL},
 };
 
-// What is done to a worker's program for CPUs, between passes of TVM: python/distir_ext/_compile/cpu.py.
+// What is done to a worker's program for CPUs, between passes of TVM, which Python lists:
+// python/distir_ext/_compile/cpu.py.
 const Step kCpuSteps[] = {
     {"DispatchMatmul",       kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
     {"ShareResults",         kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
@@ -84,7 +81,7 @@ using Transform = std::function<ir::IRModule(const ir::IRModule&)>;
 /*! \brief A pass that runs a step by itself. */
 ffi::ObjectRef MakeStep(const std::string& name, Phase needs, const Transform& run) {
   return ir::MakeModulePass(name, [name, needs, run](ir::IRModule mod) {
-    RequirePhase(mod, needs, name);
+    if (needs != kAnnotated) RequirePhase(mod, needs, name);
     return run(mod);
   });
 }
@@ -99,7 +96,7 @@ ffi::ObjectRef MakePass(const std::string& name, Phase needs, const Transform& r
 TVM_FFI_STATIC_INIT_BLOCK() {
   using ffi::reflection::GlobalDef;
   for (const Step& step : kSteps) {
-    if (std::string(step.pass) == "OptimizeCollectives") continue;  // it has options
+    if (step.run == nullptr) continue;
     GlobalDef().def(("distir.transform." + std::string(step.pass)).c_str(),
                     [&step] { return MakePass(step.pass, step.needs, step.run); });
     GlobalDef().def(("distir.step." + std::string(step.pass)).c_str(),
@@ -116,9 +113,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
         const std::set<std::string> chosen = optimize::Choose(enable, disable);
         const optimize::Options options{combine_bytes, sequence_bytes, prefetch_bytes, ccl};
         const std::string name = "OptimizeCollectives";
-        return MakeStep(name, kPropagated, [name, chosen, options](const ir::IRModule& mod) {
+        return ir::MakeModulePass(name, [name, chosen, options](const ir::IRModule& mod) {
           // LowerDistIR runs what is implied in any case, and checks it.
-          const bool is_legal = PhaseOf(mod) == kLegalized;
+          const bool is_legal = RequirePhase(mod, kPropagated, name) == kLegalized;
           return optimize::OptimizeCollectives(is_legal ? mod : RunImplied(name, mod), chosen,
                                                options);
         });

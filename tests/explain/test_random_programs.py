@@ -2,22 +2,11 @@
 
 import pytest
 import tvm
-from hypothesis import HealthCheck, assume, given, note, seed, settings
-from tests.numerical.random_programs import elements, programs, to_module
+from tests.every_pass import check_after_every_pass
 from tvm import relax
 
 import distir_ext as dx
 
-PASSES = [
-    dx.transform.PropagateSharding(),
-    dx.transform.PadShards(),
-    dx.transform.LegalizeRedistribute(),
-    dx.transform.OptimizeCollectives(),
-    dx.transform.LowerDistIR(),
-    dx.transform.LowerCCL(),
-]
-LARGEST = 50_000  # elements: chains of concat grow
-EXAMPLES = (3, 12, 200)  # for each seed, of the small, large and whole sample
 VALUES = (relax.TensorType, relax.TupleType, relax.distributed.DTensorType)
 UNKNOWN = ("another pass", "other passes", "several variables")
 
@@ -36,20 +25,8 @@ def variables(function):
 
 @pytest.mark.parametrize("number", range(2))
 def test_every_variable_of_random_programs_is_explained(number, sample):
-    @seed(number)
-    @settings(
-        max_examples=sample(*EXAMPLES),
-        print_blob=True,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    @given(programs(branches=True))
-    def check(program):
-        assume(elements(program) <= LARGEST)
-        mod = to_module(program, annotated=True)
-        for transform in PASSES:
-            mod = transform(mod)
-            note(mod.script())
+    def check(_, after):
+        for mod in after:
             parsed = tvm.script.from_source(mod.script())
             for gv, function in mod.functions_items():
                 if not isinstance(function, relax.Function):
@@ -61,4 +38,4 @@ def test_every_variable_of_random_programs_is_explained(number, sample):
                     assert str(of_var).startswith(f"`{name}` ")
                     assert not any(each in str(of_var) for each in UNKNOWN)
 
-    check()
+    check_after_every_pass(number, sample, check)
