@@ -21,30 +21,18 @@ namespace decompose {
 
 namespace {
 
-bool IsOnDTensors(const ir::Call& call) {
-  return std::any_of(call.args().begin(), call.args().end(),
-                     [](const ir::Expr& arg) { return dialect::HasDTensor(arg.ty()); });
-}
-
 /*! \brief A call that has to be decomposed. */
 struct Found {
   rules::Decomposition decomposition;
-  rules::FactorRule rule;
-  rules::InferredCall inferred;
+  rules::Decision decision;
 };
 
-std::optional<Found> Find(const ir::Call& call, dialect::MeshTable* meshes) {
+std::optional<Found> Find(const ir::Call& call, rules::Decisions* decisions) {
   rules::Decomposition decomposition = FindDecomposition(call.op());
-  if (decomposition == nullptr || !IsOnDTensors(call)) return std::nullopt;
-  ir::Type global_ty = rules::StripDistribution(call.ty());
-  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty));
-  bool has_decomposed = std::any_of(
-      rule.factors.begin(), rule.factors.end(),
-      [](const rules::Factor& factor) { return factor.kind == rules::FactorKind::kDecomposed; });
-  if (!has_decomposed) return std::nullopt;
-  rules::InferredCall inferred = rules::InferCall(call, global_ty, rule, meshes);
-  if (!inferred.sharding.is_decomposed) return std::nullopt;
-  return Found{decomposition, std::move(rule), std::move(inferred)};
+  if (decomposition == nullptr) return std::nullopt;
+  auto decision = decisions->WithFactor(rules::FactorKind::kDecomposed, call);
+  if (!decision || !decision->call.sharding.is_decomposed) return std::nullopt;
+  return Found{decomposition, std::move(*decision)};
 }
 
 /*! \brief Whether a dimension of a decomposed factor does not divide into its shards. */
@@ -74,8 +62,12 @@ enum class Calls { kAll, kUneven };
 
 class Decomposer : public ir::FunctionRewriter {
  public:
-  Decomposer(const ir::Function& function, Calls calls, dialect::MeshTable* meshes)
-      : calls_(calls), creations_(function, meshes), meshes_(*meshes) {}
+  Decomposer(const ir::Function& function, Calls calls, dialect::MeshTable* meshes,
+             rules::KernelTable* kernels)
+      : calls_(calls),
+        creations_(function, meshes),
+        meshes_(*meshes),
+        decisions_(meshes, kernels) {}
 
   /*! \brief Whether the function has a call that may have to be decomposed. */
   static bool MayApply(const ir::Function& function, Calls calls, dialect::MeshTable* meshes) {
@@ -100,9 +92,9 @@ class Decomposer : public ir::FunctionRewriter {
         return Create(var, *creation, ir::DTensorType::Cast(call.ty()));
     }
     std::optional<Found> found;
-    if (call.defined()) found = Find(call, &meshes_);
+    if (call.defined()) found = Find(call, &decisions_);
     if (!found || !Takes(call, *found)) return FunctionRewriter::RewriteVarBinding(var, value);
-    const rules::InferredCall& inferred = found->inferred;
+    const auto& [rule, inferred] = found->decision;
     any_ = true;
     ir::Count(ir::CalleeName(call));
     CreditCall(var, call);
@@ -112,7 +104,7 @@ class Decomposer : public ir::FunctionRewriter {
         writer.PlaceAll(RewriteAll(call.args()), inferred.sharding.operands);
     ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    ir::Expr result = found->decomposition({placed, found->rule, inferred.sharding}, &writer);
+    ir::Expr result = found->decomposition({placed, rule, inferred.sharding}, &writer);
     BindAs(var, result, inferred, &writer);
   }
 
@@ -125,9 +117,9 @@ class Decomposer : public ir::FunctionRewriter {
     if (calls_ == Calls::kAll) return true;
     if (!rules::IsDecomposedUneven(call.op())) return false;
     const rules::OpView view = rules::ViewCall(call, rules::StripDistribution(call.ty()));
-    const rules::CallSharding& sharding = found.inferred.sharding;
-    return IsUneven(found.rule, found.rule.operands, view.operands, sharding.operands) ||
-           IsUneven(found.rule, found.rule.results, view.results, sharding.results);
+    const auto& [rule, inferred] = found.decision;
+    return IsUneven(rule, rule.operands, view.operands, inferred.sharding.operands) ||
+           IsUneven(rule, rule.results, view.results, inferred.sharding.results);
   }
 
   /*! \brief Binds `var` to a value of `type`, of which the shards are made. */
@@ -165,25 +157,27 @@ class Decomposer : public ir::FunctionRewriter {
   const Calls calls_;
   const Creations creations_;
   dialect::MeshTable& meshes_;
+  rules::Decisions decisions_;
   bool any_ = false;
 };
 
 }  // namespace
 
-bool IsSharded(const ir::Call& call, dialect::MeshTable* meshes) {
-  return Find(call, meshes).has_value();
+bool IsSharded(const ir::Call& call, rules::Decisions* decisions) {
+  return Find(call, decisions).has_value();
 }
 
 namespace {
 
 ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
   dialect::MeshTable meshes(mod);
+  rules::KernelTable kernels(mod.functions());
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined() || !Decomposer::MayApply(function, calls, &meshes)) continue;
-    Decomposer decomposer(function, calls, &meshes);
+    Decomposer decomposer(function, calls, &meshes, &kernels);
     ir::Function decomposed = decomposer.RewriteFunction(function);
     if (!decomposer.any()) continue;
     // Partial results of a call that is decomposed only now would not be reduced any more.

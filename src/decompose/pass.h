@@ -5,21 +5,21 @@
 #ifndef DISTIR_DECOMPOSE_PASS_H_
 #define DISTIR_DECOMPOSE_PASS_H_
 
-#include "dialect/mesh_table.h"
 #include "ir/node.h"
+#include "rules/decision.h"
 
 namespace distir {
 namespace decompose {
 
-/*! \brief Rewrites the calls of which a decomposed factor is sharded, see decompose/algorithm.h;
- * the and makes values in pieces, see decompose/creation.h; the module itself where there is
- * neither. */
+/*! \brief Rewrites the calls of which a decomposed factor is sharded, see decompose/algorithm.h,
+ * and makes values in pieces, see decompose/creation.h; the module itself where there is neither.
+ */
 ir::IRModule DecomposeSharded(const ir::IRModule& mod);
 /*! \brief Rewrites only the calls of which a decomposed factor is uneven, before they are padded,
  * where their algorithm takes that (rules/tails.h); the module itself where there are none. */
 ir::IRModule DecomposeUneven(const ir::IRModule& mod);
 /*! \brief Whether a call on DTensors has to be decomposed. */
-bool IsSharded(const ir::Call& call, dialect::MeshTable* meshes);
+bool IsSharded(const ir::Call& call, rules::Decisions* decisions);
 
 }  // namespace decompose
 }  // namespace distir

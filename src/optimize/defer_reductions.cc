@@ -79,7 +79,7 @@ class Deferral {
   Deferral(EditableFunction* listing, Program* program, Tally* tally)
       : listing_(*listing),
         meshes_(*program->meshes),
-        kernels_(*program->kernels),
+        decisions_(program->meshes, program->kernels),
         costs_(*program->costs),
         tally_(*tally) {}
 
@@ -198,7 +198,7 @@ class Deferral {
         return found == partial.end() ? nullptr : found->second;
       };
       auto own = ir::Op::Is(call.op()) && !dialect::DTensorCollective(call.op())
-                     ? redistribute::PartialResult(candidate, &meshes_, &kernels_)
+                     ? redistribute::PartialResult(candidate, &decisions_)
                      : std::nullopt;
       auto flow = redistribute::FlowThrough(candidate, partial_of, own, &meshes_);
       if (!flow.is_allowed) return;
@@ -330,7 +330,7 @@ class Deferral {
 
   EditableFunction& listing_;
   dialect::MeshTable& meshes_;
-  rules::KernelTable& kernels_;
+  rules::Decisions decisions_;
   Costs& costs_;
   Tally& tally_;
   std::deque<Node> nodes_;

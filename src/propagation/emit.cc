@@ -12,10 +12,11 @@
 #include "dialect/kv_cache.h"
 #include "ir/build.h"
 #include "ir/renew.h"
+#include "ir/report.h"
 #include "ir/symbolic.h"
 #include "propagation/placement_rewriter.h"
 #include "rules/call_cost.h"
-#include "rules/infer_type.h"
+#include "rules/decision.h"
 #include "rules/registry.h"
 
 namespace distir {
@@ -291,7 +292,11 @@ class InstanceEmitter : public PlacementRewriter {
       args.push_back(PlacedOn(arg, view, root, decision.operands, &next));
     ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    ir::Type type = rules::InferCall(placed, global_ty, *node.rule, &meshes_).type;
+    const rules::InferredCall read = rules::InferCall(placed, global_ty, *node.rule, &meshes_);
+    const ir::Type& type = read.type;
+    // Later passes compute the call as its types say: right in any case, but not as priced.
+    if (!rules::IsAsDecided(*node.rule, decision, read.sharding))
+      ir::Skip("decision", "read back otherwise: " + ir::CalleeName(call));
     ffi::Array<ir::Type> ty_args = call.ty_args();
     if (rules::StatesResultType(call.op()) && !ty_args.empty()) ty_args = {type};
     BindSolved(var, ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span()));

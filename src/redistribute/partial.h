@@ -14,7 +14,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "mesh/sharding.h"
-#include "rules/tir/rule.h"
+#include "rules/decision.h"
 
 namespace distir {
 namespace redistribute {
@@ -24,12 +24,8 @@ struct PartialValue {
   mesh::Sharding sharding;  // with partial axes
 };
 
-/*!
- * \brief The partial value that a call computes; nullopt when its result is whole.
- * \param kernels The kernels of the module; without them R.call_tir leaves nothing partial.
- */
-std::optional<PartialValue> PartialResult(const ir::Call& call, dialect::MeshTable* meshes,
-                                          rules::KernelTable* kernels = nullptr);
+/*! \brief The partial value that a call computes; nullopt when its result is whole. */
+std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions);
 
 /*! \brief Axes over which a value still has to be reduced. */
 struct PartialAxes {

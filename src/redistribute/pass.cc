@@ -35,7 +35,7 @@ struct Pending {
 class Legalizer : public ir::FunctionRewriter {
  public:
   Legalizer(dialect::MeshTable* meshes, rules::KernelTable* kernels, Planner* planner)
-      : meshes_(*meshes), kernels_(*kernels), planner_(*planner) {}
+      : meshes_(*meshes), decisions_(meshes, kernels), planner_(*planner) {}
 
   ir::Function Run(const ir::Function& function) {
     reductions_are_explicit_ = dialect::HasExplicitReductions(function);
@@ -67,7 +67,7 @@ class Legalizer : public ir::FunctionRewriter {
     if (!call.defined()) return FunctionRewriter::RewriteVarBinding(var, value);
     if (IsRedistribute(call)) return Redistribute(var, call);
     std::optional<PartialValue> partial;
-    if (!reductions_are_explicit_) partial = PartialResult(call, &meshes_, &kernels_);
+    if (!reductions_are_explicit_) partial = PartialResult(call, &decisions_);
     if (!partial) return FunctionRewriter::RewriteVarBinding(var, value);
     Pending pending{Rewrite(value), partial->root, partial->sharding};
     if (redistributed_once_.count(var.get()) > 0) {
@@ -152,7 +152,7 @@ class Legalizer : public ir::FunctionRewriter {
   }
 
   dialect::MeshTable& meshes_;
-  rules::KernelTable& kernels_;
+  rules::Decisions decisions_;
   Planner& planner_;
   bool reductions_are_explicit_ = false;
   std::unordered_map<const ffi::Object*, int> uses_;

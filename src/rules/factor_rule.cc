@@ -56,10 +56,14 @@ bool FactorRule::IsCombined(size_t factor) const {
          !HasFactor(results, static_cast<int>(factor));
 }
 
+bool FactorRule::IsOnlyInResults(size_t factor) const {
+  return !HasFactor(operands, static_cast<int>(factor));
+}
+
 bool FactorRule::IsMade(size_t result, size_t dim) const {
   const FactorList& list = results[result][dim];
   return list.size() == 1 && factors[list[0]].kind != FactorKind::kNeedsReplication &&
-         !HasFactor(operands, list[0]);
+         IsOnlyInResults(list[0]);
 }
 
 bool FactorRule::operator==(const FactorRule& other) const {

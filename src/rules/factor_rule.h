@@ -86,6 +86,8 @@ struct FactorRule {
   bool NeedsReplication(const FactorList& dimension) const {
     return dimension.empty() || factors[dimension[0]].kind == FactorKind::kNeedsReplication;
   }
+  /*! \brief Whether no operand has a factor. */
+  bool IsOnlyInResults(size_t factor) const;
   /*! \brief Whether dimension `dim` of a result is one factor that no operand has, and that may be
    * sharded: what a call makes of nothing. */
   bool IsMade(size_t result, size_t dim) const;

@@ -75,7 +75,8 @@ class DistributedVerifier {
         is_legalized_(is_legalized),
         meshes_(mod),
         padded_(&meshes_),
-        kernels_(mod.functions()) {
+        kernels_(mod.functions()),
+        decisions_(&meshes_, &kernels_) {
     for (const auto& [name, infos] : mod.global_infos()) {
       for (const ir::GlobalInfo& info : infos) infos_.insert(info.get());
     }
@@ -186,8 +187,9 @@ class DistributedVerifier {
         CheckRedistribute(var, call);
       return;
     }
-    if (is_legalized_ && decompose::IsSharded(call, &meshes_))
+    if (is_legalized_ && decompose::IsSharded(call, &decisions_))
       Report(var, "is sharded along a dimension that its operator looks along");
+    const size_t known = violations_.size();
     int root = RootOf(var.ty());
     for (const ir::Expr& arg : call.args()) {
       ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {
@@ -198,6 +200,31 @@ class DistributedVerifier {
         if (of_arg != root) Report(var, "takes arguments on different device sets");
       });
     }
+    if (violations_.size() == known) CheckDecision(var, call);
+  }
+
+  /*! \brief Whether two types shard their tensors alike, whatever view of the mesh they name. */
+  bool SameShardings(const ir::Type& a, const ir::Type& b) {
+    std::vector<mesh::Sharding> shardings[2];
+    std::vector<int> roots[2];
+    for (int i : {0, 1}) {
+      ForEachLeaf(i == 0 ? a : b, [&, i](const ir::Type& leaf) {
+        auto dtensor = ir::DTensorType::Cast(leaf);
+        if (!dtensor.defined()) return;
+        roots[i].emplace_back();
+        shardings[i].push_back(mesh::Canonical(meshes_.ShardingOf(dtensor, &roots[i].back())));
+      });
+    }
+    return roots[0] == roots[1] && shardings[0] == shardings[1];
+  }
+
+  /*! \brief Compares the type of a call's value with what its operands decide, derived anew. */
+  void CheckDecision(const ir::Var& var, const ir::Call& call) {
+    if (!ir::Op::Is(call.op())) return;
+    const auto decision = decisions_.Of(call);
+    if (decision && !SameShardings(decision->call.type, call.ty()))
+      Report(var, "is typed as " + ir::Print(call.ty()) + ", but its operands give " +
+                      ir::Print(decision->call.type));
   }
 
   /*! \brief The root mesh of the first DTensor in a type, or -1. */
@@ -258,7 +285,7 @@ class DistributedVerifier {
     } else {
       auto of_expr = [this](const ir::Expr& expr) { return PartialOf(expr); };
       std::optional<redistribute::PartialValue> own;
-      if (ir::Op::Is(call.op())) own = redistribute::PartialResult(call, &meshes_, &kernels_);
+      if (ir::Op::Is(call.op())) own = redistribute::PartialResult(call, &decisions_);
       auto flow = redistribute::FlowThrough(call, of_expr, own, &meshes_);
       if (!flow.is_allowed) {
         for (const ir::Expr& arg : call.args()) CheckUse(arg);
@@ -283,6 +310,7 @@ class DistributedVerifier {
   dialect::MeshTable meshes_;
   padding::PaddedTypes padded_;
   rules::KernelTable kernels_;
+  rules::Decisions decisions_;
   std::unordered_set<const ffi::Object*> infos_;
   std::vector<std::string> violations_;
   // Of the function being checked:

@@ -6,6 +6,7 @@ import pytest
 import tvm
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
 
 import distir_ext as dx
 from distir_ext.testing import PHASES, verify, violations
@@ -194,6 +195,31 @@ def test_mesh_that_is_no_global_info_shows():
         "no entry of the module's global infos" in each for each in violations(mod, "propagated")
     )
     assert violations(mod, "propagated")
+
+
+def test_result_that_is_typed_otherwise_than_its_operands_decide_shows():
+    @I.ir_module
+    class Stated:
+        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+        @T.prim_func(private=True, s_tir=True)
+        def double(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+            for i in T.serial(8):
+                with T.sblock("double"):
+                    at = T.axis.spatial(8, i)
+                    y[at] = x[at] * T.float32(2)
+
+        @R.function
+        def main(x: R.DTensor((8,), "float32", "mesh[0]", "S[0]")):
+            cls = Stated
+            good = R.dist.call_tir(cls.double, (x,), R.DTensor((8,), "float32", "mesh[0]", "S[0]"))
+            wrong = R.dist.call_tir(cls.double, (x,), R.DTensor((8,), "float32", "mesh[0]", "R"))
+            return (good, wrong)
+
+    (found,) = violations(Stated, "propagated")
+    assert re.match(
+        r'`wrong` in `main`: is typed as .*"R"\), but its operands give .*"S\[0\]"', found
+    )
 
 
 def test_modules_without_dtensors_are_in_every_phase():
