@@ -150,6 +150,36 @@ def _call_tir(usual: Any) -> Any:
     return call_tir
 
 
+def _call_tir_local_view(usual: Any) -> Any:
+    """``R.dist.call_tir_local_view``, which TVM also prints for kernels that have a gradient."""
+
+    def call_tir_local_view(func: Any, args: Any, out_ty: Any, **gradient: Any) -> relax.Expr:
+        types = [_as_type(ty) for ty in out_ty] if isinstance(out_ty, list | tuple) else out_ty
+        call = usual(func, args, types if isinstance(types, list) else _as_type(types))
+        if not gradient:
+            return call
+        attrs = tvm.ir.make_node(
+            "relax.attrs.CallTIRWithGradAttrs",
+            te_grad_name=gradient["te_grad_name"],
+            te_grad_kwargs=gradient.get("te_grad_kwargs", {}),
+        )
+        return relax.Call(call.op, call.args, attrs, call.ty_args)
+
+    return call_tir_local_view
+
+
+def _call_tir_inplace_local_view(
+    func: Any, args: Any, inplace_indices: Sequence[int], ty_args: Any
+) -> relax.Expr:
+    types = ty_args if isinstance(ty_args, list | tuple) else [ty_args]
+    fields = args if isinstance(args, relax.Expr) else relax.Tuple(args)
+    attrs = tvm.ir.make_node(
+        "relax.attrs.CallTIRInplaceAttrs", inplace_indices=[int(index) for index in inplace_indices]
+    )
+    op = tvm.ir.Op.get("relax.dist.call_tir_inplace_local_view")
+    return relax.Call(op, [func, fields], attrs, [_as_type(ty) for ty in types])
+
+
 def _const(usual: Any) -> Any:
     """``R.const`` or ``R.dist.const``, with the strings that TVM prints for "inf" and "nan"."""
 
@@ -206,6 +236,8 @@ def install() -> None:
     _parser.const = _const(_parser.const)
     _dist.const = _const(_dist.const)
     _dist.call_tir = _call_tir(_dist.call_tir)
+    _dist.call_tir_local_view = _call_tir_local_view(_dist.call_tir_local_view)
+    _dist.call_tir_inplace_local_view = _call_tir_inplace_local_view
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
     _dist.all_reduce_add_rms_norm = _all_reduce_add_rms_norm

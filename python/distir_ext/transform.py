@@ -22,6 +22,7 @@ __all__ = [
     "LegalizeRedistribute",
     "LowerCCL",
     "LowerDistIR",
+    "LowerGlobalViewToLocalView",
     "OptimizeCollectives",
     "PadShards",
     "PropagateSharding",
@@ -205,12 +206,27 @@ def OptimizeCollectives(  # noqa: N802
     return make(*names, combine_bytes, sequence_bytes, prefetch_bytes, ccl)
 
 
+def LowerGlobalViewToLocalView() -> tvm.transform.Pass:  # noqa: N802
+    """TIR kernels on DTensors become kernels on the shards of each device.
+
+    ``R.call_tir`` becomes ``R.dist.call_tir_local_view``, of which each device gives the kernel its
+    shards; what the kernel leaves to be reduced is reduced behind it. The module stays
+    DTensor-typed. LegalizeRedistribute, and what it needs, run first where they have not been run;
+    LowerDistIR runs this pass where it has not been run.
+
+    Raises (when applied):
+        ValueError: The module has annotations that PropagateSharding has not read; a kernel cannot
+            run on the shards that its call states; or a local view's kernel takes other shapes.
+    """
+    return native_pass("LowerGlobalViewToLocalView")
+
+
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
     """From DTensors to per-worker programs on local tensors, with collectives over device groups.
 
     A function whose values lie on several device sets becomes one function per stage, named
-    ``<name>_stage<i>``. LegalizeRedistribute, and what it needs, run first where they have not
-    been run.
+    ``<name>_stage<i>``. LegalizeRedistribute, what it needs, and LowerGlobalViewToLocalView run
+    first where they have not been run.
 
     Raises (when applied):
         ValueError: A dimension does not divide into its shards; names function and tensor.

@@ -15,6 +15,7 @@ namespace distir {
 namespace ir {
 namespace attrs {
 
+inline const AttrField kAllReduceOpType("relax.attrs.AllReduceAttrs", "op_type");
 inline const AttrField kArgmaxArgminAxis("relax.attrs.ArgmaxArgminAttrs", "axis");
 inline const AttrField kArgmaxArgminKeepdims("relax.attrs.ArgmaxArgminAttrs", "keepdims");
 inline const AttrField kArgsortAxis("relax.attrs.ArgsortAttrs", "axis");
@@ -29,6 +30,8 @@ inline const AttrField kBatchNormScale("relax.attrs.BatchNormAttrs", "scale");
 inline const AttrField kBatchNormTraining("relax.attrs.BatchNormAttrs", "training");
 inline const AttrField kCallTIRInplaceInplaceIndices("relax.attrs.CallTIRInplaceAttrs",
                                                      "inplace_indices");
+inline const AttrField kCallTIRWithGradTEGradName("relax.attrs.CallTIRWithGradAttrs",
+                                                  "te_grad_name");
 inline const AttrField kConcatAxis("relax.attrs.ConcatAttrs", "axis");
 inline const AttrField kDistributionDeviceMesh("relax.attrs.DistributionAttrs", "device_mesh");
 inline const AttrField kDistributionPlacement("relax.attrs.DistributionAttrs", "placement");

@@ -33,14 +33,7 @@ class ModuleLowering {
         meshes_(mod),
         roots_(RootsOfFunctions(mod, &meshes_)),
         plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)), &meshes_),
-        groups_(&meshes_),
-        kernels_(mod.functions(), &meshes_,
-                 [this](const std::string& name, const ir::BaseFunc& kernel) {
-                   ir::GlobalVar gv = ir::MakeGlobalVar(UniqueName(name));
-                   ir::SetType(gv, kernel.ty());
-                   functions_.Set(gv, kernel);
-                   return gv;
-                 }) {
+        groups_(&meshes_) {
     for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
       ir::Function function = ir::Function::Cast(base);
       if (!function.defined() || roots_[gv.get()].empty()) {
@@ -171,7 +164,6 @@ class ModuleLowering {
         is_whole ? nullptr : &present,
         is_whole ? nullptr : &IndexOf(gv, function),
         [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
-        &kernels_,
         is_whole ? nullptr : rounds};
     WorkerFunction worker = MakeSpmdProgram(function, gv.name(), context);
     for (const RoundProgram& program : CutIntoRounds(worker)) {
@@ -244,7 +236,6 @@ class ModuleLowering {
   std::set<const ffi::Object*> lowered_;  // functions that have a version
   TransferPlans plans_;
   DeviceGroups groups_;
-  LocalKernels kernels_;
   size_t stage_ = 0;  // the class of the entry being lowered, for names
   size_t num_classes_ = 0;
 };

@@ -11,10 +11,20 @@ namespace distir {
 namespace lower {
 
 /*!
+ * \brief Kernels on DTensors become kernels on the shards of each device (dialect/local_view.h), in
+ * programs that stay DTensor-typed.
+ *
+ * Precondition: LegalizeRedistribute has been run, so that what kernels leave to be reduced is
+ * reduced behind them.
+ * \throws ValueError naming a kernel that cannot run on the shards that its call states, or a local
+ * view whose kernel takes other shapes.
+ */
+ir::IRModule LowerGlobalViewToLocalView(const ir::IRModule& mod);
+/*!
  * \brief From DTensors to per-worker programs on local tensors, with collectives over groups of
  * devices.
  *
- * Precondition: LegalizeRedistribute has been run.
+ * Precondition: LegalizeRedistribute and LowerGlobalViewToLocalView have been run.
  * \throws ValueError where a dimension does not divide into its shards; names function and tensor.
  */
 ir::IRModule LowerDistIR(const ir::IRModule& mod);

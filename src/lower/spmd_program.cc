@@ -12,6 +12,7 @@
 #include "dialect/collective.h"
 #include "dialect/fused_norm.h"
 #include "dialect/kv_cache.h"
+#include "dialect/local_view.h"
 #include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
@@ -335,7 +336,11 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
     if (auto cache = dialect::CacheCall(call)) return LowerCacheCall(var, call, *cache);
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
-    if (rules::KernelTable::IsKernelCall(call.op())) args.Set(0, context_.kernels->Localize(call));
+    TVM_FFI_ICHECK(!rules::KernelTable::IsKernelCall(call.op()) || !dialect::HasDTensor(call.ty()))
+        << "`" << var.name() << "` in `" << name_
+        << "`: LowerGlobalViewToLocalView has not been run";
+    const ir::Expr op =
+        dialect::IsLocalView(call.op()) ? ir::Expr(dialect::KernelCallOf(call)) : call.op();
     const rules::Operator* record = rules::FindOperator(call.op());
     if (auto result = ir::DTensorType::Cast(var.ty());
         record != nullptr && record->shape_argument >= 0 && result.defined() &&
@@ -345,7 +350,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     ffi::Array<ir::Type> ty_args;
     for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
     ir::Type type = types_.Local(call.ty());
-    ir::Call local = ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
+    ir::Call local = ir::MakeCall(type, op, args, call.attrs(), ty_args, call.span());
     if (ir::IsOp(call.op(), "relax.permute_dims") && KeepsOrder(local)) {
       ir::Expr reshaped =
           ir::make::kReshape(args[0], ir::TensorType::Cast(type).shape()).cast<ir::Expr>();
@@ -359,7 +364,7 @@ class WorkerProgram : public ir::FunctionRewriter {
       if (record->local_args != nullptr) args = record->local_args(whole, part);
       ir::Node attrs =
           record->local_attrs != nullptr ? record->local_attrs(whole, part) : call.attrs();
-      local = ir::MakeCall(type, call.op(), args, attrs, ty_args, call.span());
+      local = ir::MakeCall(type, op, args, attrs, ty_args, call.span());
     }
     Bind(var, local);
   }

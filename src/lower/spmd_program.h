@@ -18,7 +18,6 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "lower/device_groups.h"
-#include "lower/local_kernel.h"
 #include "lower/local_types.h"
 #include "lower/mesh_index.h"
 #include "lower/rounds.h"
@@ -38,7 +37,6 @@ struct WorkerContext {
   /*! \brief The worker's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
-  LocalKernels* kernels = nullptr;
   /*! \brief Of an entry on several meshes; otherwise null. */
   const Rounds* rounds = nullptr;
 };

@@ -44,7 +44,8 @@ const DescribedOperators kPacked(
     {"relax.call_builtin_with_ctx", "relax.call_dps_packed", "relax.call_inplace_packed",
      "relax.call_pure_packed", "relax.call_py_func"});
 const DescribedOperators kLocalView("distribution", "already on the worker's part",
-                                    {"relax.dist.call_tir_local_view"});
+                                    {"relax.dist.call_tir_inplace_local_view",
+                                     "relax.dist.call_tir_local_view"});
 
 }  // namespace
 

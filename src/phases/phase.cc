@@ -1,5 +1,6 @@
 #include "phases/phase.h"
 
+#include "dialect/copies_reduction.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/rewriter.h"
@@ -20,7 +21,7 @@ std::optional<Phase> PhaseOfFunction(const ir::Function& function) {
     ir::Call call = ir::BoundCall(binding);
     if (!call.defined() || !ir::Op::Is(call.op())) return;
     is_annotated = is_annotated || ir::IsOp(call.op(), "relax.dist.annotate_sharding");
-    is_redistributed = is_redistributed || ir::IsOp(call.op(), "relax.dist.redistribute");
+    is_redistributed = is_redistributed || dialect::IsLegalizable(call);
   });
   if (is_annotated) return Phase::kAnnotated;
   if (!dialect::IsDistributed(function)) return std::nullopt;

@@ -45,23 +45,24 @@ constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated
                 kRuntime = Phase::kRuntime;
 
 const Step kSteps[] = {
-    // pass                   needs        gives        when
-    {"PropagateSharding",    kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
-    {"DecomposeUneven",      kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
-    {"PadShards",            kPropagated, kPropagated, When::kImplied, padding::PadShards},
-    {"DecomposeSharded",     kPropagated, kPropagated, When::kImplied, decompose::DecomposeSharded},
-    {"LegalizeRedistribute", kPropagated, kLegalized,  When::kImplied, redistribute::LegalizeRedistribute},
-    {"OptimizeCollectives",  kPropagated, kLegalized,  When::kAsked,   nullptr},
-    {"LowerDistIR",          kPropagated, kLowered,    When::kAsked,   lower::LowerDistIR},
-    {"LowerCCL",             kLowered,    kRuntime,    When::kAsked,   lower::LowerCCL},
+    // pass                        needs        gives        when
+    {"PropagateSharding",          kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
+    {"DecomposeUneven",            kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
+    {"PadShards",                  kPropagated, kPropagated, When::kImplied, padding::PadShards},
+    {"DecomposeSharded",           kPropagated, kPropagated, When::kImplied, decompose::DecomposeSharded},
+    {"LegalizeRedistribute",       kPropagated, kLegalized,  When::kImplied, redistribute::LegalizeRedistribute},
+    {"OptimizeCollectives",        kPropagated, kLegalized,  When::kAsked,   nullptr},
+    {"LowerGlobalViewToLocalView", kPropagated, kLegalized,  When::kImplied, lower::LowerGlobalViewToLocalView},
+    {"LowerDistIR",                kPropagated, kLowered,    When::kAsked,   lower::LowerDistIR},
+    {"LowerCCL",                   kLowered,    kRuntime,    When::kAsked,   lower::LowerCCL},
 };
 
 // What is done to a worker's program for CPUs, between passes of TVM, which Python lists:
 // python/distir_ext/_compile/cpu.py.
 const Step kCpuSteps[] = {
-    {"DispatchMatmul",       kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
-    {"ShareResults",         kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
-    {"ShareOperands",        kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
+    {"DispatchMatmul",             kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
+    {"ShareResults",               kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
+    {"ShareOperands",              kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
 };
 // clang-format on
 

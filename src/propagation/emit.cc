@@ -10,6 +10,7 @@
 
 #include "dialect/collective.h"
 #include "dialect/kv_cache.h"
+#include "dialect/local_view.h"
 #include "ir/build.h"
 #include "ir/renew.h"
 #include "ir/report.h"
@@ -240,6 +241,30 @@ class InstanceEmitter : public PlacementRewriter {
                                  ty_args, call.span()));
   }
 
+  // Its types state how it is computed. What is a Tensor so far is placed as solved.
+  void EmitLocalView(const ir::Var& var, const ir::Call& call, const Node& node) {
+    ffi::Array<ir::Expr> args;
+    size_t next = 0;
+    for (const ir::Expr& arg : call.args()) {
+      const ir::Type wanted = StatedOrSolved(arg.ty(), node.operands, &next);
+      args.push_back(dialect::HasDTensor(wanted) ? Placed(arg, wanted, true) : Rewrite(arg));
+    }
+    BindSolved(var,
+               ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span()));
+  }
+
+  ir::Type StatedOrSolved(const ir::Type& type, const SlotList& slots, size_t* next) {
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      ffi::Array<ir::Type> fields;
+      for (const ir::Type& field : tuple.fields())
+        fields.push_back(StatedOrSolved(field, slots, next));
+      return ir::MakeTupleType(fields);
+    }
+    if (!ir::DTensorType::Is(type)) return SolvedType(type, slots, next);
+    ++*next;
+    return type;
+  }
+
   void EmitOperator(const ir::Var& var, const ir::Call& call) {
     ir::Type global_ty = rules::StripDistribution(var.ty());
     auto index = graph_.node_of_call.find(call.get());
@@ -249,6 +274,7 @@ class InstanceEmitter : public PlacementRewriter {
       return;
     }
     const Node& node = graph_.nodes[index->second];
+    if (dialect::IsLocalView(call.op())) return EmitLocalView(var, call, node);
     if (auto cache = dialect::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
     // What the tensors have now, and what the result should have, decide how the call is computed.
     std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "dialect/collective.h"
+#include "dialect/copies_reduction.h"
 #include "dialect/kv_cache.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
@@ -137,6 +138,7 @@ class GraphBuilder {
     const ir::Type& result_ty = var.ty();
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = dialect::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
+    if (dialect::IsCopiesReduction(call.op())) dialect::RequireCopies(call);
     rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
     if (warns_) view.function = &graph_.name;
     Node node;

@@ -5,13 +5,31 @@
 
 #include "dialect/collective.h"
 #include "dialect/fused_norm.h"
+#include "dialect/local_view.h"
 #include "rules/linearity.h"
 
 namespace distir {
 namespace redistribute {
 
+namespace {
+
+/*! \brief What a local view leaves to be reduced, by the index maps of its kernel; its type says
+ * what differs from device to device anyway. */
+std::optional<rules::Decision> OfLocalView(const ir::Call& call, rules::Decisions* decisions) {
+  auto decision = decisions->OfLocalView(call);
+  if (!decision || decision->call.sharding.results.size() != 1) return std::nullopt;
+  for (const mesh::AxisList& axes : decision->call.sharding.results[0].dims) {
+    if (mesh::Overlaps(axes, decision->call.sharding.partial)) return std::nullopt;
+  }
+  return decision;
+}
+
+}  // namespace
+
 std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions) {
-  auto decision = decisions->WithFactor(rules::FactorKind::kReduction, call);
+  auto decision = dialect::IsLocalView(call.op())
+                      ? OfLocalView(call, decisions)
+                      : decisions->WithFactor(rules::FactorKind::kReduction, call);
   if (!decision || decision->call.sharding.partial.empty()) return std::nullopt;
   const rules::CallSharding& sharding = decision->call.sharding;
   PartialValue value{decision->call.root, sharding.results[0]};

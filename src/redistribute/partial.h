@@ -24,7 +24,8 @@ struct PartialValue {
   mesh::Sharding sharding;  // with partial axes
 };
 
-/*! \brief The partial value that a call computes; nullopt when its result is whole. */
+/*! \brief The partial value that a call computes; nullopt when its result is whole. Of a local view
+ * it is what its kernel leaves: the program has to reduce it. */
 std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions);
 
 /*! \brief Axes over which a value still has to be reduced. */

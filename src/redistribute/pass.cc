@@ -8,6 +8,8 @@
 
 #include "cost/cluster.h"
 #include "dialect/collective.h"
+#include "dialect/copies_reduction.h"
+#include "dialect/local_view.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/report.h"
@@ -62,12 +64,23 @@ class Legalizer : public ir::FunctionRewriter {
     return ir::IsOp(call.op(), "relax.dist.redistribute");
   }
 
+  /*! \brief What a call leaves to be reduced by reductions that nobody has written: behind a local
+   * view they are written. */
+  std::optional<PartialValue> ToReduce(const ir::Call& call) {
+    if (reductions_are_explicit_ || dialect::IsLocalView(call.op())) return std::nullopt;
+    return PartialResult(call, &decisions_);
+  }
+
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     auto call = ir::Call::Cast(value);
     if (!call.defined()) return FunctionRewriter::RewriteVarBinding(var, value);
     if (IsRedistribute(call)) return Redistribute(var, call);
-    std::optional<PartialValue> partial;
-    if (!reductions_are_explicit_) partial = PartialResult(call, &decisions_);
+    if (dialect::IsCopiesReduction(call.op()) && ir::DTensorType::Is(call.args()[0].ty())) {
+      ir::Count(mesh::CollectiveName(mesh::CollectiveKind::kAllReduce));
+      Bind(var, dialect::MakeCopiesReduction(call, Rewrite(call.args()[0])));
+      return;
+    }
+    const std::optional<PartialValue> partial = ToReduce(call);
     if (!partial) return FunctionRewriter::RewriteVarBinding(var, value);
     Pending pending{Rewrite(value), partial->root, partial->sharding};
     if (redistributed_once_.count(var.get()) > 0) {
@@ -166,7 +179,7 @@ bool IsLegal(const ir::Function& function) {
   bool is_legal = true;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     ir::Call call = ir::BoundCall(binding);
-    if (call.defined() && ir::IsOp(call.op(), "relax.dist.redistribute")) is_legal = false;
+    if (call.defined() && dialect::IsLegalizable(call)) is_legal = false;
   });
   return is_legal;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dialect/local_view.h"
 #include "rules/registry.h"
 
 namespace distir {
@@ -42,6 +43,20 @@ std::optional<Decision> Decisions::WithFactor(FactorKind kind, const ir::Call& c
   std::optional<FactorRule> rule = RuleOfPlaced(call);
   if (!rule || !HasFactor(*rule, kind)) return std::nullopt;
   return Read(call, std::move(*rule));
+}
+
+std::optional<Decision> Decisions::OfLocalView(const ir::Call& call) {
+  if (!dialect::IsLocalView(call.op()) || !IsOnDTensors(call)) return std::nullopt;
+  Decision decision = Read(call, RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_)));
+  std::vector<mesh::Sharding>& results = decision.call.sharding.results;
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto tuple = ir::TupleType::Cast(call.ty());
+    auto stated = ir::DTensorType::Cast(tuple.defined() ? tuple.fields()[i] : call.ty());
+    int root = -1;
+    if (stated.defined()) results[i] = meshes_.ShardingOf(stated, &root);
+    if (root != decision.call.root) return std::nullopt;
+  }
+  return decision;
 }
 
 bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read) {

@@ -46,6 +46,9 @@ class Decisions {
   /*! \brief The same, but nullopt also where no factor of the rule is of a kind: most calls are
    * passed over so without reading their types. */
   std::optional<Decision> WithFactor(FactorKind kind, const ir::Call& call);
+  /*! \brief Of a local view, about which its kernel's index maps decide; the results are as its
+   * type states them. nullopt for other calls. */
+  std::optional<Decision> OfLocalView(const ir::Call& call);
 
  private:
   std::optional<FactorRule> RuleOfPlaced(const ir::Call& call);

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include "dialect/copies_reduction.h"
+#include "dialect/local_view.h"
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "rules/operator.h"
@@ -46,6 +48,8 @@ FactorRule RuleOf(const OpView& view) {
     return rule;
   }
   if (KernelTable::IsKernelCall(op)) return RuleOfKernelCall(view);
+  if (dialect::IsLocalView(op)) return RuleOfLocalView(view);
+  if (dialect::IsCopiesReduction(op)) return ReplicateAll(view);
   if (!view.operands.empty() || !view.results.empty()) {
     std::string name = ir::CalleeName(view.call);
     WarnOfCall(view, "no sharding rule for operator " + name +

@@ -9,9 +9,12 @@
 
 #include "decompose/pass.h"
 #include "dialect/collective.h"
+#include "dialect/copies_reduction.h"
+#include "dialect/local_view.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/rewriter.h"
+#include "lower/local_view.h"
 #include "padding/extents.h"
 #include "redistribute/partial.h"
 
@@ -186,6 +189,12 @@ class DistributedVerifier {
       if (is_legalized_ && ir::IsOp(call.op(), "relax.dist.redistribute"))
         CheckRedistribute(var, call);
       return;
+    }
+    if (is_legalized_ && dialect::IsCopiesReduction(call.op()))
+      Report(var, "R.ccl.allreduce is left");
+    if (is_legalized_ && dialect::IsLocalView(call.op())) {
+      const std::string misfit = lower::MisfitOfLocalView(call, mod_.functions(), &meshes_);
+      if (!misfit.empty()) Report(var, misfit);
     }
     if (is_legalized_ && decompose::IsSharded(call, &decisions_))
       Report(var, "is sharded along a dimension that its operator looks along");

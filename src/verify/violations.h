@@ -31,7 +31,8 @@ std::vector<std::string> VerifyPropagated(const ir::IRModule& mod);
 /*!
  * \brief After LegalizeRedistribute, in addition:
  * - every static dimension divides into its shards;
- * - no redistribute, except of a Tensor to a replicated DTensor;
+ * - no redistribute, except of a Tensor to a replicated DTensor, and no R.ccl.allreduce;
+ * - the kernel of a local view takes the shards that a device has;
  * - no call is sharded along a dimension that its operator looks along (DecomposeSharded);
  * - a value that is partial is used by reductions, and by what commutes with its reduction.
  */

@@ -52,7 +52,13 @@ def test_an_unknown_end_names_the_known_ones():
         dx.lower(annotated(), until="legalised")
 
 
-NEEDS_DTENSORS = ["PadShards", "DecomposeSharded", "LegalizeRedistribute", "OptimizeCollectives"]
+NEEDS_DTENSORS = [
+    "PadShards",
+    "DecomposeSharded",
+    "LegalizeRedistribute",
+    "OptimizeCollectives",
+    "LowerGlobalViewToLocalView",
+]
 NEEDS_PROGRAMS = ["LowerCCL", "DispatchMatmul", "ShareResults", "ShareOperands"]
 
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include "dialect/local_view.h"
 #include "ir/build.h"
 #include "ir/operator_attrs.h"
 #include "ir/pass.h"
@@ -405,7 +407,8 @@ bool KernelTable::IsKernelCall(const ir::Expr& op) {
 }
 
 const KernelRule* KernelTable::Find(const ir::Call& call) {
-  if (!IsKernelCall(call.op()) || !ir::GlobalVar::Is(call.args()[0])) return nullptr;
+  if (!IsKernelCall(call.op()) && !dialect::IsLocalView(call.op())) return nullptr;
+  if (!ir::GlobalVar::Is(call.args()[0])) return nullptr;
   auto found = functions_.find(ir::GlobalVar::Cast(call.args()[0]));
   if (found == functions_.end()) return nullptr;
   auto function = ir::PrimFunc::Cast((*found).second);
@@ -475,6 +478,82 @@ FactorRule RuleOfKernelCall(const OpView& view) {
     return rule.factors[factor].kind == FactorKind::kParallel;
   });
   RequireWholeDims(view, &rule);
+  return rule;
+}
+
+namespace {
+
+/*! \brief The call as one device makes it, its tensors as the kernel's buffers state them; nullopt
+ * where the kernel has other tensors. */
+std::optional<OpView> ViewOfDevice(const OpView& view) {
+  std::vector<ir::BufferType> buffers;
+  for (const ir::Var& param : view.kernel->function.params()) {
+    auto type = ir::BufferType::Cast(param.ty());
+    if (type.defined()) buffers.push_back(type);
+  }
+  const std::vector<size_t> of_results =
+      ParamsOfResults(view.call, view.operands.size(), view.results.size());
+  OpView local = view;
+  local.function = nullptr;
+  auto set = [&](size_t param, ir::TensorType* type) {
+    if (param >= buffers.size() ||
+        buffers[param].shape().size() != static_cast<size_t>(ShardableRank(*type)))
+      return false;
+    *type = ir::MakeTensorType(buffers[param].shape(), *type);
+    return true;
+  };
+  for (size_t i = 0; i < local.operands.size(); ++i) {
+    if (!set(i, &local.operands[i])) return std::nullopt;
+  }
+  for (size_t i = 0; i < local.results.size(); ++i) {
+    if (!set(of_results[i], &local.results[i])) return std::nullopt;
+  }
+  return local;
+}
+
+/*! \brief Gives the factors of a rule, major ones first, the sizes that dimensions have. */
+class RuleScaling {
+ public:
+  explicit RuleScaling(FactorRule* rule) : rule_(*rule), is_scaled_(rule->factors.size()) {}
+
+  void Scale(const std::vector<TensorFactors>& tensors, const std::vector<ir::TensorType>& whole,
+             const std::vector<ir::TensorType>& local) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Sizes sizes = StaticSizes(whole[i]), parts = StaticSizes(local[i]);
+      for (size_t d = 0; d < tensors[i].size(); ++d) Scale(tensors[i][d], sizes[d], parts[d]);
+    }
+  }
+
+ private:
+  void Scale(const FactorList& factors, int64_t size, int64_t part) {
+    if (factors.empty() || is_scaled_[factors[0]]) return;
+    Factor& major = rule_.factors[factors[0]];
+    is_scaled_[factors[0]] = true;
+    if (size < 0 || part < 0) {
+      major.size = factors.size() == 1 ? size : -1;
+    } else if (part > 0 && size % part == 0 && major.size >= 0) {
+      major.size *= size / part;
+    }
+  }
+
+  FactorRule& rule_;
+  std::vector<bool> is_scaled_;
+};
+
+}  // namespace
+
+FactorRule RuleOfLocalView(const OpView& view) {
+  if (view.kernel == nullptr) return ReplicateAll(view);
+  // A rule that a user states is of whole tensors; a kernel that has one runs on any shards.
+  if (auto stated = StatedRule(KernelName(view.call), view.kernel->function))
+    return ApplyRule(*stated, view);
+  const std::optional<OpView> local = ViewOfDevice(view);
+  if (!local) return ReplicateAll(view);
+  FactorRule rule = RuleOfKernelCall(*local);
+  RuleScaling scaling(&rule);
+  scaling.Scale(rule.operands, view.operands, local->operands);
+  scaling.Scale(rule.results, view.results, local->results);
+  for (Factor& factor : rule.factors) factor.may_be_uneven = false;
   return rule;
 }
 

@@ -58,8 +58,8 @@ class KernelTable {
   explicit KernelTable(ir::FunctionMap functions) : functions_(std::move(functions)) {}
   /*! \brief Whether a call is R.call_tir, in place or with a gradient or neither. */
   static bool IsKernelCall(const ir::Expr& op);
-  /*! \brief The kernel that such a call has; null for other calls, and for what is no PrimFunc of
-   * the module. */
+  /*! \brief The kernel of such a call or of a local view; null for other calls, and for what is no
+   * PrimFunc of the module. */
   const KernelRule* Find(const ir::Call& call);
 
  private:
@@ -76,6 +76,12 @@ std::vector<size_t> ParamsOfResults(const ir::Call& call, size_t num_operands, s
 /*! \brief The rule of a kernel call; ReplicateAll, with a warning that names the kernel, where none
  * can be derived or the call does not fit the kernel. */
 FactorRule RuleOfKernelCall(const OpView& view);
+/*!
+ * \brief The rule of a local view, of the sizes of whole tensors: that of its kernel, each factor
+ * as many times as large as its dimension is. Nothing is spread unevenly by it. ReplicateAll where
+ * nothing can be said.
+ */
+FactorRule RuleOfLocalView(const OpView& view);
 
 }  // namespace rules
 }  // namespace distir
