@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -16,7 +17,7 @@ import distir_ext as dx
 
 @I.ir_module
 class Perceptron:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def double(x: R.Tensor(("n", 16), "float32")) -> R.Tensor(("n", 16), "float32"):

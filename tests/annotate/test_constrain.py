@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.script.parser import ir as I
@@ -91,7 +92,7 @@ def test_tvmscript_has_the_mesh_behind_those_that_it_states():
     @I.ir_module
     class Stated:
         I.module_attrs({"system": "x"})
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):

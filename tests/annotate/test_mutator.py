@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.ir import GlobalVar
 from tvm.relax.distributed import DeviceMesh, Placement
@@ -84,9 +85,7 @@ def test_result_is_the_same_as_written_by_hand():
     @I.ir_module
     class Expected:
         I.module_attrs({"distir.mesh_axes": {"mesh": [["d"], ["d"]]}})
-        I.module_global_infos(
-            {"mesh": [R.device_mesh((1,), I.Range(0, 1)), R.device_mesh((1,), I.Range(1, 2))]}
-        )
+        I.module_global_infos(meshes((1,), (1,)))
 
         @R.function(private=True)
         def block(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(

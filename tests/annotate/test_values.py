@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -223,7 +224,7 @@ def test_annotating_what_was_annotated_by_hand_warns():
 
 @I.ir_module
 class Constrained:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 3), I.Range(0, 6))]})
+    I.module_global_infos(meshes((2, 3)))
 
     @R.function
     def main(x: R.Tensor((6, 6), "float32")) -> R.Tensor((6, 6), "float32"):

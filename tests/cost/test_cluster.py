@@ -6,6 +6,7 @@ import pickle
 import pytest
 import tvm
 import tvm_ffi
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -98,7 +99,7 @@ def test_an_exchange_between_device_sets():
 
 @I.ir_module
 class Moved:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 4), I.Range(0, 8))]})
+    I.module_global_infos(meshes((2, 4)))
 
     @R.function
     def main(

@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.relax.distributed import DTensorType, Placement
 from tvm.script.parser import ir as I
@@ -64,7 +65,7 @@ def test_refuses_tensors():
 def test_text_parses_back_and_lowers():
     @I.ir_module
     class Halo:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((3, 8), "float32", "mesh[0]", "S[1]")):

@@ -1,6 +1,7 @@
 """What explain says of variables: chains back to annotations, redistributions, nothing known."""
 
 import pytest
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -97,7 +98,7 @@ def test_variables_that_can_be_explained_are_listed(propagated):
 
 @I.ir_module
 class StatedInside:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def inner(y: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):

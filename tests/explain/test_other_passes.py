@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -57,7 +58,7 @@ class Taken:
 
 @I.ir_module
 class Unused:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(x: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm.relax.distributed import DeviceMesh
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -13,7 +14,7 @@ import distir_ext as dx
 
 @I.ir_module
 class Linear:
-    I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+    I.module_global_infos(meshes((4,)))
 
     @R.function
     def main(

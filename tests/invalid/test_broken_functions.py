@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -11,7 +12,7 @@ import distir_ext as dx
 
 @I.ir_module
 class Good:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def block(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):

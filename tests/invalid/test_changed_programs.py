@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -14,7 +15,7 @@ import distir_ext as dx
 class Weights:
     """Two weights of one type, of which a pass may take either for the other."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(
@@ -33,7 +34,7 @@ class Weights:
 
 @I.ir_module
 class Uneven:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(x: R.Tensor((7, 8), "float32"), y: R.Tensor((8, 8), "float32")):
@@ -128,7 +129,7 @@ def test_padded_parameters_in_another_order_are_refused():
 class Alike:
     """Parameters of 15 and 9 rows, both padded to two rows on each of 8 devices."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((8,), I.Range(0, 8))]})
+    I.module_global_infos(meshes((8,)))
 
     @R.function
     def main(x: R.Tensor((15, 4), "float32"), y: R.Tensor((9, 4), "float32")):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -82,7 +83,7 @@ def test_more_shards_than_elements_in_a_plan():
 def test_more_shards_than_elements_in_an_annotation():
     @I.ir_module
     class Odd:
-        I.module_global_infos({"mesh": [R.device_mesh((9,), I.Range(0, 9))]})
+        I.module_global_infos(meshes((9,)))
 
         @R.function
         def main(x: R.Tensor((8, 12), "float32")) -> R.Tensor((8, 12), "float32"):
@@ -130,7 +131,7 @@ def test_worker_that_raises():
 
     @I.ir_module
     class Failing:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(pure=False)
         def main(x: R.Tensor((8, 12), "float32")) -> R.Tensor((8, 12), "float32"):

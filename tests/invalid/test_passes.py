@@ -4,6 +4,7 @@
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 from tvm.script.parser import ir as I
@@ -15,7 +16,7 @@ import distir_ext as dx
 
 @I.ir_module
 class Good:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")):
@@ -94,7 +95,7 @@ def test_dtensor_parameter_with_fewer_elements_than_shards():
 def test_operator_that_cannot_be_padded_on_uneven_shards():
     @I.ir_module
     class Sorted:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((7, 4), "float32", "mesh[0]", "S[0]")):
@@ -109,7 +110,7 @@ def test_operator_that_cannot_be_padded_on_uneven_shards():
 def test_match_cast_to_uneven_shards_of_a_symbolic_dimension():
     @I.ir_module
     class Cast:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor(("m", 4), "float32", "mesh[0]", "S[0]")):
@@ -123,7 +124,7 @@ def test_match_cast_to_uneven_shards_of_a_symbolic_dimension():
 def test_local_function():
     @I.ir_module
     class Closure:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")):
@@ -156,9 +157,7 @@ def test_arguments_on_different_device_sets():
 def test_branch_over_several_meshes():
     @I.ir_module
     class Spread:
-        I.module_global_infos(
-            {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-        )
+        I.module_global_infos(meshes((2,), (2,)))
 
         @R.function
         def main(
@@ -201,9 +200,7 @@ def test_symbolic_size_sharded_in_ways_that_no_parameter_combines():
 def test_size_that_no_parameter_brings_to_a_mesh():
     @I.ir_module
     class Cast:
-        I.module_global_infos(
-            {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-        )
+        I.module_global_infos(meshes((2,), (2,)))
 
         @R.function
         def main(x: R.Tensor(("n", 8), "float32")):
@@ -221,9 +218,7 @@ def test_size_that_no_parameter_brings_to_a_mesh():
 def test_function_on_several_meshes_that_lacks_a_size():
     @I.ir_module
     class Nested:
-        I.module_global_infos(
-            {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-        )
+        I.module_global_infos(meshes((2,), (2,)))
 
         @R.function(private=True)
         def inner(x: R.Tensor(("n", 8), "float32")) -> R.Tensor(("n", 8), "float32"):
@@ -295,7 +290,7 @@ class Module:
 def test_unknown_operator_is_replicated():
     @I.ir_module
     class Unknown:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")):

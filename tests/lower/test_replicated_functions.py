@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -12,7 +13,7 @@ import distir_ext as dx
 class Beside:
     """`main` is replicated, with what it calls; `other` is sharded."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((3,), I.Range(0, 3))]})
+    I.module_global_infos(meshes((3,)))
 
     @R.function
     def other(x: R.Tensor((9, 2), "float32")):
@@ -38,7 +39,7 @@ class Beside:
 class Dead:
     """Annotations where no public function sees them."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def unused(x: R.Tensor((8, 8), "float32")):
@@ -69,7 +70,7 @@ def test_function_without_annotations_runs_on_every_device():
 class Uncalled:
     """A private function that nothing calls, beside a public one that is annotated too."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def unused(x: R.Tensor((8, 8), "float32")):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -40,9 +41,7 @@ def run(mod, num_workers, *inputs, params=None):
 class There:
     """Back and forth, with a value that the first mesh uses again and a weight of both rounds."""
 
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((1,), I.Range(2, 3))]}
-    )
+    I.module_global_infos(meshes((2,), (1,)))
 
     @R.function
     def main(
@@ -104,9 +103,7 @@ def test_calls_run_the_rounds():
 class Sizes:
     """Symbolic sizes of a parameter, a match_cast and a shard, all used in the second round."""
 
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-    )
+    I.module_global_infos(meshes((2,), (2,)))
 
     @R.function
     def main(x: R.Tensor(("n", 6), "float32"), y: R.Tensor(("m",), "float32")):
@@ -142,9 +139,7 @@ def test_symbolic_sizes_are_passed_on():
 class Branching:
     """A branch in the second round that uses values of the first."""
 
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((1,), I.Range(0, 1)), R.device_mesh((1,), I.Range(1, 2))]}
-    )
+    I.module_global_infos(meshes((1,), (1,)))
 
     @R.function
     def main(x: R.Tensor((4, 4), "float32"), flag: R.Tensor((), "bool")):
@@ -217,9 +212,7 @@ def test_the_attribute_lists_every_mesh():
 def test_only_functions_that_nothing_calls_have_rounds():
     @I.ir_module
     class Called:
-        I.module_global_infos(
-            {"mesh": [R.device_mesh((1,), I.Range(0, 1)), R.device_mesh((1,), I.Range(1, 2))]}
-        )
+        I.module_global_infos(meshes((1,), (1,)))
 
         @R.function(private=True)
         def inner(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):

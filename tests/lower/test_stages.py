@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from tests.bare import bare
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -43,9 +44,7 @@ def run(mod, num_workers, *inputs, params=None):
 
 @I.ir_module
 class Disjoint:
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-    )
+    I.module_global_infos(meshes((2,), (2,)))
 
     @R.function
     def main(
@@ -114,9 +113,7 @@ def test_disjoint_meshes_run():
 class PartialAtTheCut:
     """A product over a sharded dimension that goes to another mesh."""
 
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((3,), I.Range(2, 5))]}
-    )
+    I.module_global_infos(meshes((2,), (3,)))
 
     @R.function
     def main(x: R.Tensor((6, 4), "float32"), w: R.Tensor((4, 6), "float32")):
@@ -186,9 +183,7 @@ def test_overlapping_meshes_run():
 class SymbolicStages:
     """No parameter of the second stage has the batch size."""
 
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-    )
+    I.module_global_infos(meshes((2,), (2,)))
 
     @R.function
     def main(
@@ -227,9 +222,7 @@ def test_sizes_that_a_stage_cannot_see_run(n):
 
 @I.ir_module
 class TupleAcross:
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-    )
+    I.module_global_infos(meshes((2,), (2,)))
 
     @R.function(private=True)
     def both(
@@ -271,9 +264,7 @@ def test_tuples_across_stages():
 
 @I.ir_module
 class BranchOnOneMesh:
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-    )
+    I.module_global_infos(meshes((2,), (2,)))
 
     @R.function
     def main(

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
@@ -14,9 +15,7 @@ from distir_ext.testing import PHASES, verify, violations
 
 @I.ir_module(check_well_formed=False)
 class NotPropagated:
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-    )
+    I.module_global_infos(meshes((2,), (2,)))
 
     @R.function(private=True)
     def inner(
@@ -58,7 +57,7 @@ def test_every_violation_of_propagated_is_listed():
 def test_callee_that_is_placed_otherwise_than_its_call_shows():
     @I.ir_module
     class Other:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def inner(
@@ -83,7 +82,7 @@ def test_verify_raises_one_error_with_all_lines():
 
 @I.ir_module
 class Partial:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(
@@ -119,7 +118,7 @@ def test_reduction_that_is_missing_shows():
 
 @I.ir_module
 class Deferred:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @R.function
     def main(
@@ -173,7 +172,7 @@ def test_dtensors_and_their_operators_are_not_lowered():
 def test_segment_exchange_is_not_lowered():
     @I.ir_module
     class Reversed:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8,), "float32", "mesh[0]", "S[0]")):
@@ -200,7 +199,7 @@ def test_mesh_that_is_no_global_info_shows():
 def test_result_that_is_typed_otherwise_than_its_operands_decide_shows():
     @I.ir_module
     class Stated:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @T.prim_func(private=True, s_tir=True)
         def double(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tvm
 from tests.bare import bare
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -36,7 +37,7 @@ def groups_of(function):
 def test_local_shapes_and_attributes():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(x: R.Tensor((8, 16), "float32"), w: R.Tensor((16, 32), "float32")):
@@ -99,7 +100,7 @@ def test_groups_follow_the_order_of_device_ids():
 def test_symbolic_dimension_is_counted_in_shards():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(
@@ -128,7 +129,7 @@ def test_symbolic_dimension_is_counted_in_shards():
 def test_match_cast_defines_local_sizes():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor(("n", 8), "float32")):
@@ -154,7 +155,7 @@ def test_match_cast_defines_local_sizes():
 def test_functions_that_are_not_distributed_are_left_alone():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def apart(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
@@ -191,7 +192,7 @@ def test_module_without_dtensors_is_returned_as_it_is():
 def test_ccl_calls_become_calls_of_the_runtime():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 4), "float32")):

@@ -1,5 +1,6 @@
 """Collectives that undo each other."""
 
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -9,7 +10,7 @@ from .checks import assert_optimizes, optimized, tally
 def test_slice_of_gather_is_nothing():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -23,7 +24,7 @@ def test_slice_of_gather_is_nothing():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -40,7 +41,7 @@ def test_slice_of_gather_is_nothing():
 def test_gather_then_slice_of_another_dimension_is_all_to_all():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((1024, 1024), "float32", "mesh[0]", "S[0]")):
@@ -53,7 +54,7 @@ def test_gather_then_slice_of_another_dimension_is_all_to_all():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((1024, 1024), "float32", "mesh[0]", "S[0]")):
@@ -69,7 +70,7 @@ def test_gather_then_slice_of_another_dimension_is_all_to_all():
 def test_all_to_all_and_back_is_nothing_even_if_its_value_is_used():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -83,7 +84,7 @@ def test_all_to_all_and_back_is_nothing_even_if_its_value_is_used():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -100,7 +101,7 @@ def test_all_to_all_and_back_is_nothing_even_if_its_value_is_used():
 def test_gather_that_has_other_uses_stays():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -153,7 +154,7 @@ def test_views_are_looked_through():
 def test_a_gather_in_another_branch_is_not_looked_through():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tvm
 from tests.bare import bare
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -17,7 +18,7 @@ NAME = "combine_collectives"
 
 @I.ir_module
 class Reductions:
-    I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+    I.module_global_infos(meshes((4,)))
 
     @R.function
     def main(
@@ -41,7 +42,7 @@ class Reductions:
 def test_what_is_used_at_once_is_combined_and_what_it_needs_comes_first():
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -71,7 +72,7 @@ def test_what_is_used_at_once_is_combined_and_what_it_needs_comes_first():
 def test_one_that_needs_another_is_not_combined_with_it():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -94,7 +95,7 @@ def test_one_that_needs_another_is_not_combined_with_it():
 def test_interleaved_kinds_make_no_cycle():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -129,7 +130,7 @@ def test_buckets_have_a_size(size, matched, skipped):
 def test_nothing_moves_past_a_call_that_may_have_an_effect():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function(pure=False)
         def main(
@@ -160,7 +161,7 @@ def test_a_tuple_needs_one_placement_for_each_field():
 
 @I.ir_module
 class Everything:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @R.function
     def main(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -15,7 +16,7 @@ NAME = "defer_reductions"
 def test_the_sum_of_two_reductions_is_one():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -36,7 +37,7 @@ def test_the_sum_of_two_reductions_is_one():
 
     @I.ir_module
     class Two:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -56,7 +57,7 @@ def test_the_sum_of_two_reductions_is_one():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -80,7 +81,7 @@ def test_the_sum_of_two_reductions_is_one():
 def test_a_residual_is_added_behind_the_one_reduction():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -101,7 +102,7 @@ def test_a_residual_is_added_behind_the_one_reduction():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -125,7 +126,7 @@ def test_a_residual_is_added_behind_the_one_reduction():
 def test_a_partial_and_a_whole_value_are_not_added_before_the_reduction():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -149,7 +150,7 @@ def test_a_partial_and_a_whole_value_are_not_added_before_the_reduction():
 def test_reductions_of_different_kinds_do_not_merge():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1]")):
@@ -171,7 +172,7 @@ def test_reductions_of_different_kinds_do_not_merge():
 def test_maxima_merge_through_maximum_but_not_through_add():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1]")):
@@ -193,7 +194,7 @@ def test_maxima_merge_through_maximum_but_not_through_add():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1]")):
@@ -218,7 +219,7 @@ def test_maxima_merge_through_maximum_but_not_through_add():
 def test_a_reduction_moves_to_where_it_is_smallest():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(
@@ -239,7 +240,7 @@ def test_a_reduction_moves_to_where_it_is_smallest():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(
@@ -264,7 +265,7 @@ def test_a_reduction_moves_to_where_it_is_smallest():
 def test_a_sum_over_a_further_sharded_dimension_takes_both_reductions():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(
@@ -282,7 +283,7 @@ def test_a_sum_over_a_further_sharded_dimension_takes_both_reductions():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(
@@ -303,7 +304,7 @@ def test_a_sum_over_a_further_sharded_dimension_takes_both_reductions():
 def test_an_operand_sharded_over_the_same_axis_keeps_the_reduction_before_it():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -326,7 +327,7 @@ def test_an_operand_sharded_over_the_same_axis_keeps_the_reduction_before_it():
 def test_reduce_scatters_merge_with_a_sharded_residual():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -347,7 +348,7 @@ def test_reduce_scatters_merge_with_a_sharded_residual():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -371,7 +372,7 @@ def test_reduce_scatters_merge_with_a_sharded_residual():
 def test_a_value_used_twice_is_reduced_at_once():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -15,7 +16,7 @@ NAME = "fuse_all_reduce_norm"
 
 @I.ir_module
 class Before:
-    I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+    I.module_global_infos(meshes((4,)))
 
     @R.function
     def main(
@@ -37,7 +38,7 @@ class Before:
 def test_one_operator_gives_the_sum_and_its_norm():
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(

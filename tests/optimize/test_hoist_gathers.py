@@ -2,6 +2,7 @@
 
 import numpy as np
 import tvm
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -14,7 +15,7 @@ NAME = "hoist_gathers"
 
 @I.ir_module
 class Shared:
-    I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+    I.module_global_infos(meshes((4,)))
 
     @R.function(private=True)
     def layer(
@@ -45,7 +46,7 @@ class Shared:
 def test_a_weight_of_several_calls_is_gathered_once():
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function(private=True)
         def layer(
@@ -79,7 +80,7 @@ def test_a_weight_of_several_calls_is_gathered_once():
 def test_a_function_called_once_with_each_value_stays():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function(private=True)
         def layer(
@@ -121,7 +122,7 @@ def test_a_public_function_keeps_its_signature():
 def test_a_gather_that_only_one_branch_needs_stays_there():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def layer(
@@ -154,7 +155,7 @@ def test_a_gather_that_only_one_branch_needs_stays_there():
 
 @I.ir_module
 class Recursive:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def grow(

@@ -1,6 +1,7 @@
 """All-reduce and slice."""
 
 import numpy as np
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -12,7 +13,7 @@ from .checks import assert_keeps_numbers, assert_optimizes, tally
 def test_all_reduce_then_slice_is_reduce_scatter():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -29,7 +30,7 @@ def test_all_reduce_then_slice_is_reduce_scatter():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -50,7 +51,7 @@ def test_all_reduce_then_slice_is_reduce_scatter():
 def test_slice_by_one_of_two_axes_is_planned_with_the_reduction():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(
@@ -92,7 +93,7 @@ def test_slice_by_one_of_two_axes_is_planned_with_the_reduction():
 def test_all_reduce_with_another_use_stays():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -113,7 +114,7 @@ def test_all_reduce_with_another_use_stays():
 def test_a_slice_moves_up_through_operators_to_the_reduction():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -135,7 +136,7 @@ def test_a_slice_moves_up_through_operators_to_the_reduction():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -162,7 +163,7 @@ def test_a_slice_moves_up_through_operators_to_the_reduction():
 def test_a_slice_of_the_normalised_dimension_stays_behind_the_norm():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -184,7 +185,7 @@ def test_a_slice_of_the_normalised_dimension_stays_behind_the_norm():
 def test_a_slice_that_meets_no_reduction_stays():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "R")):
@@ -200,7 +201,7 @@ def test_a_slice_that_meets_no_reduction_stays():
 
 @I.ir_module
 class Normalised:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @R.function
     def main(

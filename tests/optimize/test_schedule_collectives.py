@@ -1,6 +1,7 @@
 """The order of collectives and of what uses them."""
 
 import numpy as np
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
@@ -14,7 +15,7 @@ NAME = "schedule_collectives"
 
 @I.ir_module
 class Weights:
-    I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+    I.module_global_infos(meshes((4,)))
 
     @R.function
     def main(
@@ -38,7 +39,7 @@ class Weights:
 def test_collectives_start_early_and_their_users_come_late():
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -65,7 +66,7 @@ def test_collectives_start_early_and_their_users_come_late():
 def test_gathers_wait_where_their_results_would_take_too_much_memory():
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -92,7 +93,7 @@ def test_gathers_wait_where_their_results_would_take_too_much_memory():
 def test_calls_with_effects_keep_their_place():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function(pure=False)
         def main(
@@ -112,7 +113,7 @@ def test_calls_with_effects_keep_their_place():
 def test_nothing_moves_past_what_defines_a_dimension():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -140,7 +141,7 @@ def test_nothing_moves_past_what_defines_a_dimension():
 def test_branches_are_scheduled_by_themselves():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(

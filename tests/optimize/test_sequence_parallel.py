@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -68,7 +69,7 @@ def sent(mod):
 def test_norm_between_reduction_and_products_runs_on_shards():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -92,7 +93,7 @@ def test_norm_between_reduction_and_products_runs_on_shards():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -251,7 +252,7 @@ def test_what_sends_little_stays_where_that_is_wanted():
 def test_a_branch_reads_the_whole_value():
     @I.ir_module
     class Program:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(
@@ -287,7 +288,7 @@ def test_a_branch_reads_the_whole_value():
 def test_a_slice_of_what_is_gathered_is_the_shard():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(

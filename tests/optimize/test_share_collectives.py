@@ -1,6 +1,7 @@
 """Equal collectives of one value are shared where the first is visible."""
 
 import numpy as np
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -12,7 +13,7 @@ from .checks import assert_optimizes, assert_same_numbers, tally
 def test_equal_gathers_are_shared():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -28,7 +29,7 @@ def test_equal_gathers_are_shared():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -48,7 +49,7 @@ def test_equal_gathers_are_shared():
 def test_a_gather_inside_a_branch_is_not_seen_outside_but_one_before_it_is_seen_inside():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -72,7 +73,7 @@ def test_a_gather_inside_a_branch_is_not_seen_outside_but_one_before_it_is_seen_
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -101,7 +102,7 @@ def test_a_gather_inside_a_branch_is_not_seen_outside_but_one_before_it_is_seen_
 def test_what_another_dataflow_block_keeps_to_itself_is_not_shared():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):

@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -17,7 +18,7 @@ def propagated(mod):
 def test_contracted_dimension_has_zeros_where_they_are_not_known():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -30,7 +31,7 @@ def test_contracted_dimension_has_zeros_where_they_are_not_known():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -52,7 +53,7 @@ def test_contracted_dimension_has_zeros_where_they_are_not_known():
 def test_mean_divides_by_the_true_number():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((7, 3), "float32", "mesh[0]", "S[0]")):
@@ -61,7 +62,7 @@ def test_mean_divides_by_the_true_number():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 3), "float32", "mesh[0]", "S[0]")):
@@ -76,7 +77,7 @@ def test_mean_divides_by_the_true_number():
 def test_shapes_that_calls_state_are_padded():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((7, 6), "float32", "mesh[0]", "S[0]")):
@@ -87,7 +88,7 @@ def test_shapes_that_calls_state_are_padded():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 6), "float32", "mesh[0]", "S[0]")):
@@ -103,7 +104,7 @@ def test_shapes_that_calls_state_are_padded():
 def test_between_two_paddings_a_dimension_is_whole():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((3, 2), I.Range(0, 6))]})
+        I.module_global_infos(meshes((3, 2)))
 
         @R.function
         def main(x: R.DTensor((7, 8), "float32", "mesh[0]", "S[0], S[1]")):
@@ -112,7 +113,7 @@ def test_between_two_paddings_a_dimension_is_whole():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((3, 2), I.Range(0, 6))]})
+        I.module_global_infos(meshes((3, 2)))
 
         @R.function
         def main(x: R.DTensor((9, 8), "float32", "mesh[0]", "S[0], S[1]")):
@@ -128,7 +129,7 @@ def test_between_two_paddings_a_dimension_is_whole():
 def test_same_padding_is_redistributed_as_it_is():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(x: R.DTensor((7, 8), "float32", "mesh[0]", "S[0], R")):
@@ -143,7 +144,7 @@ def test_same_padding_is_redistributed_as_it_is():
 def test_unsharding_cuts_the_padding_off():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((7,), "float32", "mesh[0]", "S[0]")):
@@ -152,7 +153,7 @@ def test_unsharding_cuts_the_padding_off():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8,), "float32", "mesh[0]", "S[0]")):
@@ -167,7 +168,7 @@ def test_unsharding_cuts_the_padding_off():
 def test_callee_gets_and_gives_tails_of_zeros():
     @I.ir_module
     class Program:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def layer(x: R.Tensor((7,), "float32")) -> R.Tensor((7,), "float32"):
@@ -195,7 +196,7 @@ def test_callee_gets_and_gives_tails_of_zeros():
 def test_tail_of_zeros_survives_moves():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -212,7 +213,7 @@ def test_tail_of_zeros_survives_moves():
 def test_branches_may_be_uneven():
     @I.ir_module
     class Program:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(c: R.Tensor((), "bool"), x: R.Tensor((7,), "float32")):
@@ -265,7 +266,7 @@ def test_neutral_elements(call, operand, fill):
 def test_what_cannot_be_padded_is_whole():
     @I.ir_module
     class Program:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((7, 4), "float32"), rows: R.Tensor((3,), "int64")):
@@ -285,7 +286,7 @@ def test_what_cannot_be_padded_is_whole():
 def test_module_that_divides_is_returned_as_it_is():
     @I.ir_module
     class Even:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 4), "float32", "mesh[0]", "S[0]")):
@@ -298,7 +299,7 @@ def test_module_that_divides_is_returned_as_it_is():
 def test_legalization_pads_what_has_not_been_padded():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((7, 4), "float32", "mesh[0]", "S[0]")):

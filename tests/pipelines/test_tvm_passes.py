@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tests.meshes import meshes
 from tvm import relax
 from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.global_info import VDevice
@@ -24,7 +25,7 @@ class Program:
     """A call of a function on two signatures, a kernel, a redistribution, an uneven dimension, a
     constant, other names of a value, a match_cast, a tuple, and a symbolic dimension."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @T.prim_func(private=True, s_tir=True)
     def scaled(a: T.Buffer((8, 12), "float32"), b: T.Buffer((8, 12), "float32")):

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.relax.distributed import Placement
 from tvm.script.parser import ir as I
@@ -136,7 +137,7 @@ def test_calls_with_equal_signatures_share_one_copy():
 def test_calls_that_disagree_are_specialised():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def act(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
@@ -154,7 +155,7 @@ def test_calls_that_disagree_are_specialised():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def act(
@@ -186,7 +187,7 @@ def test_calls_that_disagree_are_specialised():
 def test_annotation_inside_the_callee_reaches_the_caller():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def inner(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(
@@ -205,7 +206,7 @@ def test_annotation_inside_the_callee_reaches_the_caller():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def inner(
@@ -231,7 +232,7 @@ def test_annotation_inside_the_callee_reaches_the_caller():
 def test_annotation_of_the_result_reaches_the_parameters():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def inner(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(
@@ -259,7 +260,7 @@ def test_annotation_of_the_result_reaches_the_parameters():
 def test_three_levels_of_calls():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function(private=True)
         def low(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
@@ -307,7 +308,7 @@ def test_three_levels_of_calls():
 def test_public_callee_keeps_its_tensor_version():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def act(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
@@ -323,7 +324,7 @@ def test_public_callee_keeps_its_tensor_version():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def act(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
@@ -350,7 +351,7 @@ def test_public_callee_keeps_its_tensor_version():
 def test_functions_that_take_no_part_stay_the_same_objects():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def shared(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
@@ -384,7 +385,7 @@ def test_module_without_annotations_is_returned_as_it_is():
 def test_symbolic_shapes_of_copies_are_their_own():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def grow(x: R.Tensor(("m", 8), "float32"), sizes: R.Shape(["m"])) -> R.Tensor(

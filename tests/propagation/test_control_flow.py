@@ -3,6 +3,7 @@
 # TVMScript has statements only.
 # ruff: noqa: SIM108
 
+from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
@@ -12,7 +13,7 @@ from .checks import assert_propagates, placements, propagated
 def test_branches_agree_on_the_placement_of_their_value():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(flag: R.Tensor((), "bool"), x: R.Tensor((8, 8), "float32")):
@@ -27,7 +28,7 @@ def test_branches_agree_on_the_placement_of_their_value():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -49,7 +50,7 @@ def test_branches_agree_on_the_placement_of_their_value():
 def test_annotation_behind_a_branch_reaches_what_both_branches_use():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -71,7 +72,7 @@ def test_annotation_behind_a_branch_reaches_what_both_branches_use():
 def test_tuples_of_branches():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -96,9 +97,7 @@ def test_tuples_of_branches():
 def test_condition_comes_to_the_mesh_of_the_branches():
     @I.ir_module
     class Before:
-        I.module_global_infos(
-            {"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2,), I.Range(2, 4))]}
-        )
+        I.module_global_infos(meshes((2,), (2,)))
 
         @R.function
         def main(
@@ -135,7 +134,7 @@ def test_condition_comes_to_the_mesh_of_the_branches():
 def test_recursion_ends_in_one_signature():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def repeat(more: R.Tensor((), "bool"), x: R.Tensor((8, 8), "float32")) -> R.Tensor(
@@ -158,7 +157,7 @@ def test_recursion_ends_in_one_signature():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def repeat(
@@ -188,7 +187,7 @@ def test_recursion_ends_in_one_signature():
 def test_recursion_that_transposes_is_redistributed_at_the_call():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def turn(more: R.Tensor((), "bool"), x: R.Tensor((8, 8), "float32")) -> R.Tensor(
@@ -218,7 +217,7 @@ def test_recursion_that_transposes_is_redistributed_at_the_call():
 def test_functions_that_call_each_other():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def even(more: R.Tensor((), "bool"), x: R.Tensor((8, 8), "float32")) -> R.Tensor(

@@ -7,6 +7,7 @@ replicated, this pass may shard it; it never leaves replicated what upstream sha
 import pytest
 import tvm
 from tests.bare import bare
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -23,7 +24,7 @@ def upstream(mod):
 
 @I.ir_module
 class Perceptron:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(
@@ -40,7 +41,7 @@ class Perceptron:
 
 @I.ir_module
 class PerceptronOnTwoAxes:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @R.function
     def main(
@@ -59,7 +60,7 @@ class PerceptronOnTwoAxes:
 
 @I.ir_module
 class SymbolicBatch:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(
@@ -101,7 +102,7 @@ class Pipeline:
 
 @I.ir_module
 class ScalarConstants:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(x: R.Tensor((64, 32), "float32"), w: R.Tensor((32, 32), "float32")):
@@ -116,7 +117,7 @@ class ScalarConstants:
 class Attention:
     """Heads over one axis: reshape, permute, softmax."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(
@@ -151,7 +152,7 @@ class Attention:
 
 @I.ir_module
 class Normalized:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(
@@ -179,7 +180,7 @@ def test_tuple_arguments_as_upstream_shards_them():
     # A tuple parameter of upstream's own test is one of DTensors that calls take apart.
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -233,7 +234,7 @@ def test_at_least_as_sharded_as_upstream(mod):
 def test_upstream_stops_at_calls_that_this_pass_specialises():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def act(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):

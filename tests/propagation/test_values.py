@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -17,7 +18,7 @@ from .checks import assert_propagates, placements, propagated
 def test_nested_tuples_share_the_placement_of_their_tensors():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -40,7 +41,7 @@ def test_nested_tuples_share_the_placement_of_their_tensors():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -69,7 +70,7 @@ def test_nested_tuples_share_the_placement_of_their_tensors():
 def test_tuple_parameter_of_a_callee():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function(private=True)
         def swap(
@@ -97,7 +98,7 @@ def test_tuple_parameter_of_a_callee():
 def test_scalar_constants_are_replicated_on_the_mesh_of_their_user():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")):
@@ -109,7 +110,7 @@ def test_scalar_constants_are_replicated_on_the_mesh_of_their_user():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -145,7 +146,7 @@ def test_constant_tensor_is_sliced_where_it_is_used():
 def test_what_is_made_from_nothing_is_placed_for_each_use():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")):
@@ -162,7 +163,7 @@ def test_what_is_made_from_nothing_is_placed_for_each_use():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -185,7 +186,7 @@ def test_what_is_made_from_nothing_is_placed_for_each_use():
 def test_returned_and_tupled_zeros_become_dtensors():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")):
@@ -204,7 +205,7 @@ def test_returned_and_tupled_zeros_become_dtensors():
 def test_full_takes_its_fill_value_from_the_mesh():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32"), v: R.Tensor((), "float32")):
@@ -222,7 +223,7 @@ def test_full_takes_its_fill_value_from_the_mesh():
 def test_unused_and_returned_parameters(dataflow):
     @I.ir_module
     class Plain:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -235,7 +236,7 @@ def test_unused_and_returned_parameters(dataflow):
 
     @I.ir_module
     class Dataflow:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(
@@ -258,7 +259,7 @@ def test_unused_and_returned_parameters(dataflow):
 def test_match_cast_keeps_the_placement():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor(("n", 8), "float32"), t: R.Tuple(R.Tensor(("k", 8), "float32"))):
@@ -280,7 +281,7 @@ def test_match_cast_keeps_the_placement():
 def test_parts_of_a_sharded_dimension_are_sharded_as_they_are_used():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(x: R.Tensor((8, 12), "float32")):
@@ -296,7 +297,7 @@ def test_parts_of_a_sharded_dimension_are_sharded_as_they_are_used():
 
     @I.ir_module
     class Used:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(x: R.Tensor((8, 12), "float32")):
@@ -313,7 +314,7 @@ def test_parts_of_a_sharded_dimension_are_sharded_as_they_are_used():
 def test_parts_that_shards_do_not_divide_are_whole():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+        I.module_global_infos(meshes((2, 2)))
 
         @R.function
         def main(x: R.Tensor((8, 12), "float32")):
@@ -328,7 +329,7 @@ def test_parts_that_shards_do_not_divide_are_whole():
 def test_shape_of_is_the_global_shape():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor(("n", 8), "float32")):
@@ -347,7 +348,7 @@ def test_shape_of_is_the_global_shape():
 def test_explicit_redistribution_is_kept():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.Tensor((8, 8), "float32")):
@@ -360,7 +361,7 @@ def test_explicit_redistribution_is_kept():
 
     @I.ir_module
     class Expected:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @R.function
         def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
@@ -376,7 +377,7 @@ def test_explicit_redistribution_is_kept():
 def test_views_that_the_root_cannot_name_become_global_infos():
     @I.ir_module
     class Before:
-        I.module_global_infos({"mesh": [R.device_mesh((4,), I.Range(0, 4))]})
+        I.module_global_infos(meshes((4,)))
 
         @R.function
         def main(x: R.Tensor((8,), "float32")):
@@ -385,6 +386,6 @@ def test_views_that_the_root_cannot_name_become_global_infos():
             return y
 
     result = propagated(Before)
-    meshes = result.global_infos["mesh"]
-    assert [tuple(mesh.shape) for mesh in meshes] == [(4,), (2, 2)]
+    infos = result.global_infos["mesh"]
+    assert [tuple(mesh.shape) for mesh in infos] == [(4,), (2, 2)]
     assert placements(result)["y"] == "mesh[1] S[0], S[1]"

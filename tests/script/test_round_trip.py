@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -23,7 +24,7 @@ from distir_ext.testing import verify
 class OneMesh:
     """Collectives of every kind, a call, a branch, symbolic sizes."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @R.function(private=True)
     def block(x: R.Tensor(("n", 16), "float32"), w: R.Tensor((16, 16), "float32")) -> R.Tensor(
@@ -60,9 +61,7 @@ class OneMesh:
 class TwoMeshes:
     """A pipeline of two stages, the second on fewer devices, with a branch in it."""
 
-    I.module_global_infos(
-        {"mesh": [R.device_mesh((2, 2), I.Range(0, 4)), R.device_mesh((2,), I.Range(4, 6))]}
-    )
+    I.module_global_infos(meshes((2, 2), (2,)))
 
     @R.function
     def main(
@@ -112,7 +111,7 @@ class Views:
 
 @I.ir_module
 class Packed:
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(x: R.Tensor((8, 8), "float32")):
@@ -159,7 +158,7 @@ Constants = constants_of(DTYPES)
 class Identities:
     """Branches that are only a variable, a constant, a tuple, or another branch."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function
     def main(x: R.Tensor((8, 8), "float32"), flag: R.Tensor((), "bool")):
@@ -194,7 +193,7 @@ class Identities:
 class NestedResult:
     """A private function whose nested result has zeros in its padding."""
 
-    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    I.module_global_infos(meshes((2,)))
 
     @R.function(private=True)
     def block(x: R.Tensor((8, 7), "float32")):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+from tests.meshes import meshes
 from tests.stages.programs import (
     Layers,
     chain,
@@ -198,7 +199,7 @@ def test_tuples_and_branches_in_other_stages(flag):
 
 @I.ir_module
 class AnnotatedCallee:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @R.function(private=True)
     def layer(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 8), "float32")):
