@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+import tvm
 from hypothesis import settings
 
 # The first example of a test pays for imports and compilation, so no example has a deadline.
@@ -15,6 +17,27 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+
+def stack(context: int = 1) -> list[inspect.FrameInfo]:
+    """The call stack, with lines of source for the innermost frames only.
+
+    TVMScript's decorators ask for the whole stack and read source lines of the second caller. Under
+    pytest the stack is deep, and has frames without a file, for each of which ``inspect.stack``
+    searches all modules: this was half the time of collecting the tests.
+    """
+    frames: list[inspect.FrameInfo] = []
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        code = frame.f_code
+        if len(frames) < 3 and not code.co_filename.startswith("<"):
+            info = inspect.getframeinfo(frame, context)
+        else:
+            info = (code.co_filename, frame.f_lineno, code.co_name, None, None)
+        frames.append(inspect.FrameInfo(frame, *info))
+    return frames
+
+
+inspect.stack = stack
 
 SAMPLES = ("small", "large", "all")
 T = TypeVar("T")
@@ -36,7 +59,27 @@ def chosen(config: pytest.Config, small: T, large: T, whole: T) -> T:
     return (small, large, whole)[SAMPLES.index(config.getoption("--sample"))]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out of the small sample what is marked ``large``."""
+    if config.getoption("--sample") != "small":
+        return
+    large = [item for item in items if item.get_closest_marker("large")]
+    config.hook.pytest_deselected(items=large)
+    items[:] = [item for item in items if not item.get_closest_marker("large")]
+
+
 @pytest.fixture(scope="session")
 def sample(request: pytest.FixtureRequest) -> Callable[[T, T, T], T]:
     """Of a value for the small, the large and the whole sample, the one that is asked for."""
     return functools.partial(chosen, request.config)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def argument_checks(sample: Callable[[bool, bool, bool], bool]) -> Iterator[None]:
+    """Kernels check their arguments in the larger samples only.
+
+    LLVM spends more time on these checks than on all the rest of the small programs of tests.
+    """
+    config = {"tirx.disable_assert": sample(True, False, False)}
+    with tvm.transform.PassContext(config=config):
+        yield

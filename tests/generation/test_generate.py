@@ -39,7 +39,11 @@ def gathered(monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize("shape", [(1, 2), (1, 4), (2, 2)], ids=["2", "4", "2x2"])
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param((1, 2), marks=pytest.mark.large), (1, 4), (2, 2)],
+    ids=["2", "4", "2x2"],
+)
 def test_equal_to_the_unpartitioned_program(shape, task, expected, gathered):
     mesh = dx.Mesh(shape, ("dp", "tp"))
     executable, collectives = partition(task, mesh)

@@ -22,8 +22,16 @@ from distir_ext import _nvidia
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-DTYPES = ("float16", "bfloat16")
+# The small sample has each type and each architecture.
+KERNELS = [
+    ("float16", "sm_80"),
+    ("bfloat16", "sm_90"),
+    ("float16", "sm_100"),
+    *(
+        pytest.param(*pair, marks=pytest.mark.large)
+        for pair in [("bfloat16", "sm_80"), ("float16", "sm_90"), ("bfloat16", "sm_100")]
+    ),
+]
 MESH = dx.Mesh((2,), ("tp",))
 
 # Llama 3 8B (arXiv:2407.21783, table 3); rows of a prefill, and what was there before.
@@ -174,8 +182,7 @@ def compile_source(packages, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "arch"), KERNELS)
 def test_kernels_compile_and_add_in_float32(compile_source, dtype, arch):
     exe = dx.build(programs(dtype), target={"kind": "cuda", "arch": arch})
     source = source_of(exe)
