@@ -5,11 +5,10 @@ import re
 import numpy as np
 import pytest
 import tvm_ffi
+from tests.targets import QUICK
 
 import distir_ext as dx
 from distir_ext import conformance
-
-QUICK = {"kind": "llvm", "opt-level": 0}
 
 
 def test_backend_for_cpus_conforms():

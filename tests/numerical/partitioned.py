@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tests.targets import QUICK
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 from tvm.relax.op.distributed import annotate_sharding
@@ -26,7 +27,6 @@ from .placement import Dims, Expectation, MeshShape, device_mesh, num_shards, to
 # every step.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 # TVM approximates some functions (tanh, erf, exp) to a few 1e-6 in float32.
-TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})  # compiling is most of the time
 NUMPY_TOLERANCE = {"float32": 2e-5, "float64": 2e-5}
 
 
@@ -100,7 +100,7 @@ def unsharded(cases: Sequence[Case]) -> list[list[np.ndarray]]:
     """What TVM computes for each case on one device."""
     functions = {f"case{i}": call_of(case) for i, case in enumerate(cases)}
     machine = relax.VirtualMachine(
-        tvm.compile(legalized(module_of(functions, None)), TARGET), tvm.cpu()
+        tvm.compile(legalized(module_of(functions, None)), QUICK), tvm.cpu()
     )
     return [
         to_arrays(machine[f"case{i}"](*(tvm.runtime.tensor(x) for x in case.arrays())))
@@ -152,7 +152,7 @@ def check(
     try:
         stages = Stages.of(programs)
         lowered = sabotage(stages.lowered) if sabotage else stages.lowered
-        model = session.load(dx.build(legalized(dx.transform.LowerCCL()(lowered)), TARGET))
+        model = session.load(dx.build(legalized(dx.transform.LowerCCL()(lowered)), QUICK))
     except Exception as error:
         raise AssertionError(_culprits(programs, error)) from error
     cases = list(dict.fromkeys(program.case for program in programs))

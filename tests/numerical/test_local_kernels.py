@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tvm
+from tests.targets import QUICK
 from tvm import relax
 from tvm.relax import op
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
 
-from .partitioned import TARGET, to_arrays
+from .partitioned import to_arrays
 from .plans import MESHES, plans_of
 
 
@@ -80,7 +81,7 @@ def values(case: Case) -> list[np.ndarray]:
 
 
 def run_alone(mod: tvm.IRModule, name: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
-    machine = relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, QUICK), tvm.cpu())
     return to_arrays(machine[name](*map(tvm.runtime.tensor, arguments)))
 
 
@@ -93,7 +94,7 @@ def test_kernel_on_shards(case, mesh, sample, session_of):
     expected = run_alone(kernel_module(case, ["f0"]), "f0", arguments)
     for i, plan in enumerate(plans):
         mod = dx.annotate(mod, mesh, plan, func=f"f{i}")
-    model = session_of(mesh.shape).load(dx.build(mod, TARGET))
+    model = session_of(mesh.shape).load(dx.build(mod, QUICK))
     for i, plan in enumerate(plans):
         actual = to_arrays(model[f"f{i}"](*arguments))
         for ours, theirs in zip(actual, expected, strict=True):

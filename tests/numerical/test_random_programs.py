@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tvm
 from hypothesis import HealthCheck, assume, given, note, seed, settings
+from tests.targets import QUICK
 from tvm import relax
 
 import distir_ext as dx
 
-from .partitioned import TARGET, close, to_arrays
+from .partitioned import close, to_arrays
 from .random_programs import elements, programs, to_module
 
 # Values are of order one and errors add up over at most some 40 operators; float32 sums over 12 to
@@ -38,13 +39,13 @@ def test_random_programs(number, sample, session_of):
         assume(elements(program) <= LARGEST)
         rng = np.random.default_rng(0)
         inputs = [rng.standard_normal(s).astype(program.dtype) for s in program.main.params]
-        plain = tvm.compile(to_module(program, annotated=False), TARGET)
+        plain = tvm.compile(to_module(program, annotated=False), QUICK)
         machine = relax.VirtualMachine(plain, tvm.cpu())
         wanted = to_arrays(machine["main"](*(tvm.runtime.tensor(x) for x in inputs)))
         annotated = to_module(program, annotated=True)
         note(annotated.script())
         cluster = FREE_MESSAGES if number % 2 else None
-        exe = dx.build(annotated, TARGET, cluster=cluster)
+        exe = dx.build(annotated, QUICK, cluster=cluster)
         model = session_of(program.mesh).load(exe)
         got = to_arrays(model["main"](*inputs))
         assert len(got) == len(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tests.targets import QUICK
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -12,7 +13,7 @@ from tvm.script import tirx as T
 
 import distir_ext as dx
 
-from .partitioned import TARGET, close, to_arrays
+from .partitioned import close, to_arrays
 
 TOLERANCE = {"float32": 2e-6}
 MESH = dx.Mesh((2, 2), ("dp", "tp"))
@@ -249,8 +250,8 @@ PLANS = [
     ("mod", "plan"), PLANS, ids=[f"{mod.__name__}-{plan}" for mod, plan in PLANS]
 )
 def test_one_build_serves_many_sizes(mod, plan, session_of):
-    machine = relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
-    main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), TARGET))["main"]
+    machine = relax.VirtualMachine(tvm.compile(mod, QUICK), tvm.cpu())
+    main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), QUICK))["main"]
     for batch, length in ((4, 4), (8, 12), (12, 8), (4, 8)):
         inputs = arrays_of(mod, n=batch, b=batch, s=length, t=2 * length)
         wanted = to_arrays(machine["main"](*(tvm.runtime.tensor(x) for x in inputs)))
@@ -274,7 +275,7 @@ def test_one_build_serves_many_sizes(mod, plan, session_of):
     ],
 )
 def test_a_batch_that_does_not_divide_is_one_error(mod, plan, batch, message, session_of):
-    main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), TARGET))["main"]
+    main = session_of(MESH.shape).load(dx.build(dx.annotate(mod, MESH, plan), QUICK))["main"]
     with pytest.raises(ValueError, match=message):
         main(*arrays_of(mod, n=batch))
     # The session goes on.
@@ -312,7 +313,7 @@ def placed_later(shape, value):
     ids=["joined", "joined by processes", "made"],
 )
 def test_a_length_that_does_not_divide_names_dimension_and_size(value, workers):
-    exe = dx.build(placed_later((M, 4), value), TARGET)
+    exe = dx.build(placed_later((M, 4), value), QUICK)
     x = np.ones((5, 4), "float32")
     with dx.Session(2, workers=workers) as session:
         main = session.load(exe)["main"]
@@ -366,7 +367,7 @@ def inner(first, second):
     ],
 )
 def test_an_inner_dimension_that_does_not_divide_is_an_error(first, second, works, fails, parts):
-    exe = dx.build(inner(first, second), TARGET)
+    exe = dx.build(inner(first, second), QUICK)
     with dx.Session(4) as session:
         main = session.load(exe)["main"]
         x = np.random.default_rng(0).standard_normal((works, 8)).astype("float32")

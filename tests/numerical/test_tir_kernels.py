@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tvm
 from tests.rules.tir_kernels import NAMES, RULES, TWO_RESULTS
+from tests.targets import QUICK
 from tvm import relax
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
 
-from .partitioned import TARGET, to_arrays
+from .partitioned import to_arrays
 from .plans import MESHES, plans_of
 
 # All but a kernel without parameters, and one without blocks, which TVM does not compile.
@@ -42,11 +43,11 @@ def test_numbers(kernel, mesh, sample, session_of):
     mod, _ = program(kernel, [f"f{i}" for i in range(len(plans))])
     rng = np.random.default_rng(0)
     arguments = [rng.uniform(0.5, 1.5, shape).astype("float32") for shape in shapes]
-    machine = relax.VirtualMachine(tvm.compile(plain, TARGET), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(plain, QUICK), tvm.cpu())
     expected = to_arrays(machine["f"](*map(tvm.runtime.tensor, arguments)))
     for i, plan in enumerate(plans):
         mod = dx.annotate(mod, mesh, plan, func=f"f{i}")
-    model = session_of(mesh.shape).load(dx.build(mod, TARGET))
+    model = session_of(mesh.shape).load(dx.build(mod, QUICK))
     for i, plan in enumerate(plans):
         for ours, theirs in zip(to_arrays(model[f"f{i}"](*arguments)), expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, err_msg=str(plan))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tests.bare import bare
+from tests.targets import QUICK
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -43,7 +44,7 @@ def assert_pads(before: tvm.IRModule, expected: tvm.IRModule) -> None:
 def whole(program: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What TVM computes on one device."""
     with tvm.transform.PassContext(disabled_pass=["StaticPlanBlockMemory"]):
-        executable = tvm.compile(program, "llvm")
+        executable = tvm.compile(program, QUICK)
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return arrays(machine["main"](*map(tvm.runtime.tensor, inputs)))
 
@@ -75,7 +76,7 @@ def assert_same_numbers(
     """
     lowered = change(dx.lower(dx.annotate(program, mesh, plan)))
     num_input = int((program["main"].attrs or {}).get("num_input", len(inputs)))
-    model = session.load(dx.build(lowered), params=list(inputs[num_input:]))
+    model = session.load(dx.build(lowered, QUICK), params=list(inputs[num_input:]))
     got = arrays(model["main"](*inputs[:num_input]))
     wanted = whole(program, inputs)
     assert len(got) == len(wanted)

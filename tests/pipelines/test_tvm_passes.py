@@ -10,6 +10,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tests.meshes import meshes
+from tests.targets import QUICK
 from tvm import relax
 from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.global_info import VDevice
@@ -225,7 +226,7 @@ class Runner:
         key = tvm_ffi.structural_hash(lowered)
         if any(tvm_ffi.structural_equal(lowered, each) for each in self.right.get(key, ())):
             return
-        exe = dx.build(lowered, {"kind": "llvm", "opt-level": 0})
+        exe = dx.build(lowered, QUICK)
         model = self.session.load(exe, params=WEIGHTS, strict=False)
         for result, wanted in zip(model["main"](X), expected(), strict=True):
             np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tests.targets import QUICK
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -188,7 +189,7 @@ def arrays(result):
 
 def unpartitioned(mod, values):
     with tvm.transform.PassContext(disabled_pass=["StaticPlanBlockMemory"]):
-        machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+        machine = relax.VirtualMachine(tvm.compile(mod, QUICK), tvm.cpu())
     return arrays(machine["main"](*map(tvm.runtime.tensor, values)))
 
 
@@ -210,7 +211,7 @@ def test_results_are_those_of_the_original(mod):
     values = arguments(mod)
     expected = unpartitioned(mod, values)
     with dx.Session(MESH) as session:
-        actual = arrays(session.load(dx.build(annotated(mod)))["main"](*values))
+        actual = arrays(session.load(dx.build(annotated(mod), QUICK))["main"](*values))
     assert len(actual) == len(expected)
     for got, want in zip(actual, expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tvm
+from tests.targets import QUICK
 
 import distir_ext as dx
 from distir_ext.testing import verify
@@ -42,7 +43,7 @@ def run_all(pairs, tensor_shape, num_workers, dtype):
     stages(mod)
     whole = np.arange(math.prod(tensor_shape)).reshape(tensor_shape).astype(dtype)
     with dx.Session(num_workers) as session:
-        model = session.load(dx.build(mod))
+        model = session.load(dx.build(mod, QUICK))
         for index, pair in enumerate(pairs):
             moved = model[f"f{index}"](whole).numpy()
             assert moved.dtype == whole.dtype

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tests.targets import QUICK
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -117,7 +118,7 @@ def test_kernel_in_place(placed):
     rng = np.random.default_rng(0)
     x, y, bias = (rng.standard_normal(shape).astype("float32") for shape in ((8, 12), (8, 12), 12))
     with dx.Session(MESH) as session:
-        twice, shifted = session.load(dx.build(mod))["main"](x, y.copy(), bias)
+        twice, shifted = session.load(dx.build(mod, QUICK))["main"](x, y.copy(), bias)
     np.testing.assert_array_equal(twice.numpy(), x * 2)
     np.testing.assert_array_equal(shifted.numpy(), y + bias)
 
@@ -147,7 +148,7 @@ def test_what_is_accumulated_in_place_counts_once():
     x = np.arange(96, dtype="float32").reshape(8, 12)
     total = np.arange(8, dtype="float32")
     with dx.Session(MESH) as session:
-        sums = session.load(dx.build(mod))["main"](total.copy(), x)
+        sums = session.load(dx.build(mod, QUICK))["main"](total.copy(), x)
     np.testing.assert_array_equal(sums.numpy(), total + x.sum(1))
 
 
@@ -260,9 +261,9 @@ def test_symbolic_sizes(plan):
     mod = relax.transform.LegalizeOps()(Dynamic)
     rng = np.random.default_rng(0)
     arguments = [rng.standard_normal(s, "float32") for s in ((24, 12), (12, 12), (24, 12))]
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, QUICK), tvm.cpu())
     expected = flat(machine["main"](*map(tvm.runtime.tensor, arguments)))
-    executable = dx.build(dx.annotate(mod, MESH, plan))
+    executable = dx.build(dx.annotate(mod, MESH, plan), QUICK)
     with dx.Session(MESH) as session:
         actual = flat(session.load(executable)["main"](*arguments))
     for ours, theirs in zip(actual, expected, strict=True):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tvm
+from tests.targets import QUICK
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.op import nn
@@ -61,7 +62,7 @@ def arrays():
 
 @pytest.fixture(scope="module")
 def expected(arrays):
-    machine = relax.VirtualMachine(tvm.compile(module(), "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(module(), QUICK), tvm.cpu())
     return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
 
 
@@ -73,7 +74,7 @@ def test_network_on_shards_of_an_image(shape, arrays, expected):
     assert repr(propagated["main"].ret_ty.placement).strip('"') == ", ".join(sharded)
     verify(dx.transform.LegalizeRedistribute()(propagated), "legalized")
     with dx.Session(mesh) as session:
-        got = session.load(dx.build(propagated))["main"](*arrays).numpy()
+        got = session.load(dx.build(propagated, QUICK))["main"](*arrays).numpy()
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -113,7 +114,7 @@ def test_batch_and_rows_on_axes_of_a_mesh_in_either_order(batch):
         data = rng.standard_normal((4, 3, 8, 6)).astype("float32")
         kernel = rng.standard_normal((2, 3, 3, 3)).astype("float32")
         with dx.Session(mesh) as session:
-            got = session.load(dx.build(mod))["main"](data, kernel).numpy()
+            got = session.load(dx.build(mod, QUICK))["main"](data, kernel).numpy()
         padded = np.pad(data, ((0, 0), (0, 0), (1, 1), (1, 1)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
         wanted = np.einsum("nchwij,ocij->nohw", windows, kernel)
@@ -142,6 +143,6 @@ def test_split_moves_once_what_its_parts_lack():
     assert found.bytes_per_device <= 16 * 96 * 4 // 4  # no more than the device's shard
     array = np.random.default_rng(0).standard_normal((16, 96)).astype("float32")
     with dx.Session(mesh) as session:
-        got = session.load(dx.build(mod))["main"](array).numpy()
+        got = session.load(dx.build(mod, QUICK))["main"](array).numpy()
     q, k, v = np.split(array, 3, axis=1)
     np.testing.assert_allclose(got, q * k + v, rtol=1e-5, atol=1e-6)
