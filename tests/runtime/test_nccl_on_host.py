@@ -44,42 +44,46 @@ def folder():
         yield made
 
 
-def run_gpu_tests(stand_in, folder, *arguments, marked="gpu", fault=""):
-    """The numbers of tests that passed and failed, and the output."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", marked, "-p", "no:cacheprovider"]
-    run = subprocess.run(
-        [*command, "--tb=short", *arguments],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "CUDA_ON_HOST": str(stand_in),
-            "CUDA_ON_HOST_FAULT": fault,
-            "CUDA_ON_HOST_FOLDER": folder,
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    counts = {
-        word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", run.stdout)
-    }
-    return counts.get("passed", 0), counts.get("failed", 0), run.stdout + run.stderr
+@pytest.fixture
+def run_gpu_tests(stand_in, folder, pytestconfig):
+    """Runs tests: the numbers of those that passed and failed, and the output."""
+    sample = pytestconfig.getoption("--sample")
+
+    def run(*arguments, marked="gpu", fault=""):
+        command = [sys.executable, "-m", "pytest", "-q", "-m", marked, "-p", "no:cacheprovider"]
+        run = subprocess.run(
+            [*command, "--tb=short", "--sample", sample, *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "CUDA_ON_HOST": str(stand_in),
+                "CUDA_ON_HOST_FAULT": fault,
+                "CUDA_ON_HOST_FOLDER": folder,
+            },
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        counts = {
+            word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", run.stdout)
+        }
+        return counts.get("passed", 0), counts.get("failed", 0), run.stdout + run.stderr
+
+    return run
 
 
-def test_all_of_it(stand_in, folder):
+def test_all_of_it(run_gpu_tests):
     marked = "gpu and not slow"
-    passed, failed, output = run_gpu_tests(stand_in, folder, str(GPU_TESTS), marked=marked)
+    passed, failed, output = run_gpu_tests(str(GPU_TESTS), marked=marked)
     assert failed == 0, output
     assert passed > 800, output
 
 
-def test_wrong_reductions_are_noticed(stand_in, folder):
+def test_wrong_reductions_are_noticed(run_gpu_tests):
     """The control, for threads and processes: collectives that reduce fail, others do not."""
     chosen = "two and (test_reduce_scatter or test_all_gather)"
     passed, failed, output = run_gpu_tests(
-        stand_in,
-        folder,
         str(GPU_TESTS / "test_collectives.py"),
         "-k",
         chosen,
