@@ -10,6 +10,8 @@ SHELL := /bin/bash
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(if $(filter 1,$(CORES)),1,2)
 PYTEST_ARGS ?=
+# A worker that is done takes tests from the other; until then each goes through its files in order.
+PARALLEL := -n $(JOBS) --dist worksteal
 VENV := .venv
 BIN := $(VENV)/bin
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
@@ -57,13 +59,13 @@ demo: $(PACKAGE)
 	@$(BIN)/distir demo
 
 test: $(PACKAGE) $(TEST_PACKAGES)
-	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-all: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
-	@$(BIN)/python -m pytest -n $(JOBS) --sample large -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) --sample large -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
 
 test-models: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
-	@$(BIN)/python -m pytest -n $(JOBS) -m models tests/models tests/packaging $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m models tests/models tests/packaging $(PYTEST_ARGS)
 
 lint: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff check
@@ -91,7 +93,7 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 	  export TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/.ci/tsan_suppressions:log_path=$(CURDIR)/build/$@/report; \
 	  compiler="$${CXX:-c++}"; \
 	  LD_PRELOAD="$$($$compiler -print-file-name=lib$@.so) $$($$compiler -print-file-name=libstdc++.so)" \
-	    $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) || status=$$?; \
+	    $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) || status=$$?; \
 	  for report in build/$@/report.*; do \
 	    if [ -e "$$report" ]; then cat "$$report"; status=1; fi; \
 	  done; \
