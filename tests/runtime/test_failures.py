@@ -229,31 +229,54 @@ def test_a_worker_can_not_wait_for_itself():
         workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
 
 
-def test_interrupt_ends_the_step(fresh_runner):
-    """A KeyboardInterrupt while a worker waits for another one in a collective, which runs on."""
-    runner = fresh_runner(2)
-    reduce = [*REDUCE[:2], "[[0,1]]", *REDUCE[3:]]
-    interrupted = []
+# How late a timeout or an interruption may be seen, in seconds.
+IN_TIME = 0.3
 
-    def interrupt():
-        time.sleep(0.3)
-        interrupted.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+
+def check_in_time(lateness):
+    """One of three tries is in time: a busy machine is late now and then, a defect always."""
+    seen = []
+    while len(seen) < 3:
+        seen.append(lateness())
+        if seen[-1] < IN_TIME:
+            return
+    raise AssertionError(f"late by {seen} seconds")
+
+
+@pytest.mark.parametrize("first", ["waits", "runs"])
+def test_interrupt_ends_the_step(fresh_runner, first):
+    """A KeyboardInterrupt while a worker runs on; the other one waits for it, or runs on, too."""
+    reduce = [*REDUCE[:2], "[[0,1]]", *REDUCE[3:]]
+    sleep = "distir.test.sleep", [2.0]
+    functions, arguments = zip(
+        {"waits": ("distir.test.run_builtin", reduce), "runs": sleep}[first], sleep, strict=True
+    )
+
+    def interrupted_late():
+        runner = fresh_runner(2)
+        interrupted = []
+
+        def interrupt():
+            time.sleep(0.3)
+            interrupted.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            runner.workers.run("step", functions, arguments)
+        late = time.monotonic() - interrupted[0]
+        thread.join()
+        with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
+            runner.workers.check_open()
+        return late
 
     # A process started in the background of a shell ignores the signal.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    functions = ["distir.test.run_builtin", "distir.test.sleep"]
     try:
-        with pytest.raises(KeyboardInterrupt):
-            runner.workers.run("step", functions, [reduce, [4.0]])
-        assert time.monotonic() - interrupted[0] < 1
+        check_in_time(interrupted_late)
     finally:
         signal.signal(signal.SIGINT, handler)
-    thread.join()
-    with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
-        runner.workers.check_open()
 
 
 def test_step_that_takes_too_long_names_the_worker_that_stalls(fresh_runner):
@@ -271,12 +294,16 @@ def test_step_that_takes_too_long_names_the_worker_that_stalls(fresh_runner):
 
 def test_a_timeout_is_reported_in_time(fresh_runner):
     """Also where no worker waits for another one."""
-    runner = fresh_runner(2, timeout=10.0)
-    runner.workers.timeout = 0.5
-    begin = time.monotonic()
-    with pytest.raises(WorkerError, match=r"within the session's timeout of 0.5 seconds"):
-        runner.workers.run("step", ["distir.test.sleep"] * 2, [[4.0], [4.0]])
-    assert time.monotonic() - begin < 1
+
+    def reported_late():
+        runner = fresh_runner(2, timeout=10.0)
+        runner.workers.timeout = 0.5
+        begin = time.monotonic()
+        with pytest.raises(WorkerError, match=r"within the session's timeout of 0.5 seconds"):
+            runner.workers.run("step", ["distir.test.sleep"] * 2, [[2.0], [2.0]])
+        return time.monotonic() - begin - runner.workers.timeout
+
+    check_in_time(reported_late)
 
 
 def test_a_failure_does_not_wait_for_what_others_run(fresh_runner):

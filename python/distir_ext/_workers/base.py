@@ -20,10 +20,10 @@ UNWIND_LIMIT = 1.0
 
 # How long workers that are late are looked at, and how long those that wait may take to end then,
 # in seconds. A timeout shows this much later, twice.
-GRACE = 0.1
+GRACE = 0.03
 
 # How long it is between two looks at workers that are late, in seconds.
-_LOOK_INTERVAL = 0.02
+_LOOK_INTERVAL = 0.01
 
 # How often an idle thread of TVM's pool gives up its core before it sleeps: about 0.1 ms. TVM's
 # own 300,000 keep the cores busy between kernels.

@@ -50,7 +50,7 @@ _LEFT_BEHIND = (
 )
 
 # How long the controller waits without looking for a KeyboardInterrupt, in seconds.
-_WAIT_SLICE = 0.2
+_WAIT_SLICE = 0.03
 
 
 def load_disco() -> ModuleType:
