@@ -17,12 +17,12 @@ from distir_ext._compile.pass_context import pass_context
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext._signature import parse_signature
+from distir_ext._signature_attr import read_signature
 from distir_ext.analysis.collectives import collectives, to_data
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
 from distir_ext.dump import dumped
 
-_SIGNATURE_ATTR = "distir.signature"
 _PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
 
@@ -141,8 +141,13 @@ def build(
     with dumped(dump_dir):
         program = _lower(mod, cluster, steps_until("lowered"), optimize)
         lowered = transform.LowerCCL()(program)
-        check_programs(lowered, parse_signature(_signature(lowered) or ""))
-        signature = _signature_text(lowered, resolved.get_target_device_type(), _listed(program))
+        described = read_signature(lowered)
+        check_programs(lowered, parse_signature(json.dumps(described)))
+        described |= _listed(program) | {
+            "device_type": resolved.get_target_device_type(),
+            "partitions": json.loads(str(lowered.attrs.get(_PARTITIONS_ATTR, "[]"))),
+        }
+        signature = json.dumps(described, separators=(",", ":"))
         workers = _with_signature_function(lowered, signature)
         with _branch_safe_context(workers):
             executable = tvm.compile(workers, target=resolved, **options)
@@ -172,30 +177,11 @@ def _has_if(body: relax.SeqExpr) -> bool:
     )
 
 
-def _signature(mod: tvm.IRModule) -> str | None:
-    attrs = mod.attrs
-    if attrs is None or _SIGNATURE_ATTR not in attrs:
-        return None
-    return str(attrs[_SIGNATURE_ATTR])
-
-
 def _listed(program: tvm.IRModule) -> dict[str, Any]:
     """The collectives of a program, unless they have become runtime calls already."""
     if program.attrs is not None and _PARTITIONS_ATTR in program.attrs:
         return {}
     return {"collectives": to_data(collectives(program))}
-
-
-def _signature_text(mod: tvm.IRModule, device_type: int, more: Mapping[str, Any]) -> str:
-    signature = _signature(mod)
-    assert signature is not None  # it is lowered
-    described = {
-        **json.loads(signature),
-        "device_type": device_type,
-        "partitions": json.loads(str((mod.attrs or {}).get(_PARTITIONS_ATTR, "[]"))),
-        **more,
-    }
-    return json.dumps(described, separators=(",", ":"))
 
 
 def _with_signature_function(mod: tvm.IRModule, text: str) -> tvm.IRModule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -69,13 +69,21 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
     return imports + text + "".join(f"\n{line}" for line in ("", *lines) if lines) + "\n"
 
 
-def _long_attributes(mod: tvm.IRModule) -> dict[str, str]:
+def _long_attributes(mod: tvm.IRModule) -> dict[str, Any]:
     attrs = dict(mod.attrs.items()) if mod.attrs else {}
-    return {
-        str(key): str(value)
-        for key, value in sorted(attrs.items())
-        if isinstance(value, str) and len(value) > _LONGEST_ATTRIBUTE
-    }
+    plain = {str(key): _plain(value) for key, value in sorted(attrs.items())}
+    return {key: value for key, value in plain.items() if len(repr(value)) > _LONGEST_ATTRIBUTE}
+
+
+def _plain(value: Any) -> Any:
+    """The same as Python prints and reads it."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(each) for each in value]
+    return value
 
 
 class _Comments:

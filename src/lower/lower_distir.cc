@@ -80,8 +80,7 @@ class ModuleLowering {
       apart.push_back(gv.name());
       if (IsPublic(function)) signature.AddReplicated(gv.name(), function, all_ids);
     }
-    ffi::Any text = ffi::String(signature.Write(all_ids));
-    ir::Node attrs = ir::WithAttr(mod_.attrs(), kSignatureAttr, text);
+    ir::Node attrs = ir::WithAttr(mod_.attrs(), kSignatureAttr, signature.Finish());
     if (!apart.empty()) attrs = ir::WithAttr(attrs, kApartAttr, apart);
     return ir::MakeModule(functions_, attrs, mod_.global_infos());
   }

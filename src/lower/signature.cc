@@ -3,14 +3,15 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "abi/json_writer.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "lower/mesh_index.h"
+#include "lower/numbered_entries.h"
 #include "padding/extents.h"
 
 namespace distir {
@@ -18,21 +19,36 @@ namespace lower {
 
 namespace ffi = tvm::ffi;
 
-using abi::JsonArray;
-using abi::JsonIntegers;
-using abi::JsonObject;
-using abi::JsonString;
-
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
   return static_cast<std::string>(ffi::DLDataTypeToString(type.dtype()));
 }
 
-std::string ShapeJson(const ir::TensorType& type, const ffi::Array<int64_t>& extents) {
+std::string Joined(const std::vector<std::string>& items, const char* separator) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : separator) + item;
+  return text;
+}
+
+/*! \brief Integers, runs of them shortened: "0..3, 7". */
+template <typename Integers>
+std::string Ranges(const Integers& values) {
+  std::vector<std::string> items;
+  for (auto from = values.begin(); from != values.end();) {
+    auto last = from;
+    while (std::next(last) != values.end() && *std::next(last) == *last + 1) ++last;
+    items.push_back(std::to_string(*from));
+    if (last != from) items.back() += ".." + std::to_string(*last);
+    from = std::next(last);
+  }
+  return Joined(items, ", ");
+}
+
+std::string ShapeText(const ir::TensorType& type, const ffi::Array<int64_t>& extents) {
   std::vector<std::string> dims;
   for (const ir::Expr& dim : ir::ShapeOf(type)) {
     int64_t size = ir::StaticDim(dim);
@@ -40,24 +56,18 @@ std::string ShapeJson(const ir::TensorType& type, const ffi::Array<int64_t>& ext
     if (size >= 0) {
       dims.push_back(std::to_string(size));
     } else if (auto var = ir::Var::Cast(dim); var.defined()) {
-      dims.push_back(JsonString(var.name()));
+      dims.push_back(var.name());
     } else {
-      dims.push_back(JsonString(ir::Print(dim)));
+      dims.push_back(ir::Print(dim));
     }
   }
-  return JsonArray(dims);
+  return "[" + Joined(dims, ", ") + "]";
 }
 
-std::string FunctionJson(const ir::Function& function, const std::vector<std::string>& params,
-                         const std::string& result, const std::vector<std::string>& programs) {
-  std::vector<std::pair<std::string, std::string>> members;
-  if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>()) {
-    members.emplace_back("num_input", std::to_string(*num_input));
-  }
-  members.emplace_back("params", JsonArray(params));
-  members.emplace_back("result", result);
-  members.emplace_back("programs", JsonArray(programs));
-  return JsonObject(members);
+std::string PlacementText(const std::vector<int>& dims) {
+  std::vector<std::string> entries;
+  for (int dim : dims) entries.push_back(dim < 0 ? "R" : "S[" + std::to_string(dim) + "]");
+  return Joined(entries, ", ");
 }
 
 /*! \brief The type with all of every tensor on each device of the mesh. */
@@ -141,57 +151,58 @@ int SignatureWriter::NumberOf(const ir::DeviceMesh& device_mesh) {
   return found->second;
 }
 
-std::string SignatureWriter::TypeJson(const ir::Type& type, TrueExtents* extents,
-                                      dialect::MeshTable* meshes) {
+std::string SignatureWriter::TypeText(const ir::Type& type, TrueExtents* extents) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     std::vector<std::string> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(TypeJson(field, extents, meshes));
-    return JsonObject({{"kind", JsonString("tuple")}, {"fields", JsonArray(fields)}});
+    for (const ir::Type& field : tuple.fields()) fields.push_back(TypeText(field, extents));
+    return "(" + Joined(fields, "; ") + ")";
   }
   if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-    return JsonObject({
-        {"kind", JsonString("tensor")},
-        {"shape", ShapeJson(dtensor.tensor_ty(), extents->Next(dtensor))},
-        {"dtype", JsonString(DTypeName(dtensor.tensor_ty()))},
-        {"mesh", std::to_string(NumberOf(dtensor.device_mesh()))},
-        {"placement", JsonIntegers(dialect::PlacementDims(dtensor.placement()))},
-        {"sharding", JsonString(meshes->TextAmongMeshes(dtensor))},
-    });
+    const int mesh = NumberOf(dtensor.device_mesh());
+    return DTypeName(dtensor.tensor_ty()) + ShapeText(dtensor.tensor_ty(), extents->Next(dtensor)) +
+           (mesh == 0 ? " " : " mesh[" + std::to_string(mesh) + "] ") +
+           PlacementText(dialect::PlacementDims(dtensor.placement()));
   }
   if (ir::TensorType::Is(type)) extents->Next(ir::DTensorType());
-  return JsonObject({{"kind", JsonString(ir::ShapeType::Is(type) ? "shape" : "value")}});
+  return ir::ShapeType::Is(type) ? "shape" : "value";
 }
 
-std::string SignatureWriter::ParamJson(const ir::Var& param, const ir::Type& type,
-                                       TrueExtents* extents, dialect::MeshTable* meshes) {
-  return JsonObject(
-      {{"name", JsonString(param.name())}, {"type", TypeJson(type, extents, meshes)}});
+void SignatureWriter::Write(const std::string& name, const ir::Function& function,
+                            const std::vector<ir::Type>& params, const ir::Type& result,
+                            TrueExtents* extents, const std::vector<WorkerVersion>& versions) {
+  ffi::Map<ffi::String, ffi::Any> written;
+  std::vector<std::string> entries;
+  for (size_t i = 0; i < params.size(); ++i)
+    entries.push_back(function.params()[i].name() + ": " + TypeText(params[i], extents));
+  written.Set("params", FoldNumbered(entries));
+  written.Set("result", ffi::String(TypeText(result, extents)));
+  extents->Finish();
+  if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>())
+    written.Set("num_input", *num_input);
+  ffi::Array<ffi::Any> programs;
+  for (const WorkerVersion& version : versions) {
+    ffi::Array<ffi::String> sizes;
+    for (const std::string& size : version.sizes) sizes.push_back(size);
+    ffi::Map<ffi::String, ffi::Any> program{{"name", ffi::String(version.name)},
+                                            {"devices", ffi::String(Ranges(version.device_ids))},
+                                            {"params", ffi::String(Ranges(version.params))},
+                                            {"results", ffi::String(Ranges(version.results))}};
+    if (!sizes.empty()) program.Set("sizes", sizes);
+    if (version.round != 0) program.Set("round", int64_t{version.round});
+    programs.push_back(program);
+  }
+  written.Set("programs", programs);
+  functions_.Set(name, written);
 }
 
 void SignatureWriter::Add(const std::string& name, const ir::Function& function,
                           const std::vector<WorkerVersion>& versions) {
+  TrueExtents extents(function, name, meshes_);
+  std::vector<ir::Type> params;
+  for (const ir::Var& param : function.params()) params.push_back(param.ty());
   // The returned value knows its shape where the return type, which must not name variables that a
   // match_cast defines, does not.
-  const ir::Type& result_ty = function.body().body().ty();
-  TrueExtents extents(function, name, meshes_);
-  std::vector<std::string> params;
-  for (const ir::Var& param : function.params()) {
-    params.push_back(ParamJson(param, param.ty(), &extents, meshes_));
-  }
-  std::vector<std::string> programs;
-  for (const WorkerVersion& version : versions) {
-    std::vector<std::string> sizes;
-    for (const std::string& size : version.sizes) sizes.push_back(JsonString(size));
-    programs.push_back(JsonObject({{"name", JsonString(version.name)},
-                                   {"device_ids", JsonIntegers(version.device_ids)},
-                                   {"params", JsonIntegers(version.params)},
-                                   {"results", JsonIntegers(version.results)},
-                                   {"sizes", JsonArray(sizes)},
-                                   {"round", std::to_string(version.round)}}));
-  }
-  const std::string result = TypeJson(result_ty, &extents, meshes_);
-  extents.Finish();
-  functions_[name] = FunctionJson(function, params, result, programs);
+  Write(name, function, params, function.body().body().ty(), &extents, versions);
 }
 
 void SignatureWriter::AddReplicated(const std::string& name, const ir::Function& function,
@@ -199,40 +210,28 @@ void SignatureWriter::AddReplicated(const std::string& name, const ir::Function&
   if (!all_devices_.defined())
     all_devices_ = ir::MakeDeviceMesh({static_cast<int64_t>(device_ids.size())}, device_ids);
   const ir::Placement replica = ir::MakePlacement({-1});
-  dialect::MeshTable
-      meshes;  // whose only mesh is that of all devices, so that texts need not name it
-  TrueExtents extents(function, name, &meshes);
-  std::vector<std::string> params;
-  std::vector<int> all_params, all_results;
+  TrueExtents extents(function, name, meshes_);
+  WorkerVersion version{name, device_ids, 0, {}, {}, {}};
+  std::vector<ir::Type> params;
   for (const ir::Var& param : function.params()) {
-    all_params.push_back(static_cast<int>(params.size()));
-    params.push_back(
-        ParamJson(param, Replicated(param.ty(), all_devices_, replica), &extents, &meshes));
+    version.params.push_back(static_cast<int>(params.size()));
+    params.push_back(Replicated(param.ty(), all_devices_, replica));
   }
   const ir::Type result = Replicated(function.body().body().ty(), all_devices_, replica);
-  VisitLeaves(result, [&all_results](const ir::Type&) {
-    all_results.push_back(static_cast<int>(all_results.size()));
+  VisitLeaves(result, [&version](const ir::Type&) {
+    version.results.push_back(static_cast<int>(version.results.size()));
   });
-  std::string program = JsonObject({{"name", JsonString(name)},
-                                    {"device_ids", JsonIntegers(device_ids)},
-                                    {"params", JsonIntegers(all_params)},
-                                    {"results", JsonIntegers(all_results)},
-                                    {"sizes", "[]"},
-                                    {"round", "0"}});
-  functions_[name] = FunctionJson(function, params, TypeJson(result, &extents, &meshes), {program});
+  Write(name, function, params, result, &extents, {version});
 }
 
-std::string SignatureWriter::Write(const std::vector<int64_t>& device_ids) const {
-  std::vector<std::string> meshes;
+ffi::Map<ffi::String, ffi::Any> SignatureWriter::Finish() const {
+  ffi::Array<ffi::Any> meshes;
   for (const ir::DeviceMesh& device_mesh : listed_) {
     const mesh::Mesh mesh = dialect::ToMesh(device_mesh);
-    meshes.push_back(JsonObject(
-        {{"shape", JsonIntegers(mesh.shape)}, {"device_ids", JsonIntegers(mesh.device_ids)}}));
+    ffi::Array<int64_t> shape(mesh.shape.begin(), mesh.shape.end());
+    meshes.push_back(ffi::Array<ffi::Any>{shape, ffi::String(Ranges(mesh.device_ids))});
   }
-  return JsonObject({{"version", std::to_string(kVersion)},
-                     {"device_ids", JsonIntegers(device_ids)},
-                     {"meshes", JsonArray(meshes)},
-                     {"functions", JsonObject({functions_.begin(), functions_.end()})}});
+  return {{"version", int64_t{kVersion}}, {"meshes", meshes}, {"functions", functions_}};
 }
 
 }  // namespace lower

@@ -6,7 +6,8 @@
 #ifndef DISTIR_LOWER_SIGNATURE_H_
 #define DISTIR_LOWER_SIGNATURE_H_
 
-#include <map>
+#include <tvm/ffi/container/map.h>
+
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,7 +21,8 @@ namespace lower {
 /*! \brief The module attribute with the groups that communicate, for who opens them before it runs;
  * LowerCCL writes it. */
 constexpr const char* kPartitionsAttr = "distir.partitions";
-/*! \brief The module attribute that LowerDistIR leaves the signature in, as JSON. */
+/*! \brief The module attribute that LowerDistIR leaves the signature in; SignatureWriter says how.
+ */
 constexpr const char* kSignatureAttr = "distir.signature";
 
 /*! \brief What the devices of a class run of an entry function, in one round. */
@@ -33,7 +35,22 @@ struct WorkerVersion {
   std::vector<std::string> sizes;  // as in WorkerFunction
 };
 
-/*! \brief Writes the JSON of a module: each mesh once, which types name by number. */
+/*!
+ * \brief Writes the signature of a module, short enough to be printed with it. Python reads it
+ * (`_signature_attr.py`). Of a layer norm, on one mesh:
+ * \code
+ *   {"version": 3,
+ *    "meshes": [[[2, 2], "0..3"]],
+ *    "functions": {"main": {
+ *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
+ *      "result": "float32[8, 64] S[0], R",
+ *      "num_input": 1,
+ *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
+ * \endcode
+ * A type names its mesh, `float32[8] mesh[1] R`, if that is not the first one listed; `(a; b)` is a
+ * tuple of types, `shape` a shape, and `value` anything else. Layers are folded as
+ * `FoldNumbered` says. A program may have symbolic "sizes", and a "round" other than 0.
+ */
 class SignatureWriter {
  public:
   explicit SignatureWriter(dialect::MeshTable* meshes) : meshes_(meshes) {}
@@ -45,18 +62,18 @@ class SignatureWriter {
    */
   void AddReplicated(const std::string& name, const ir::Function& function,
                      const std::vector<int64_t>& device_ids);
-  std::string Write(const std::vector<int64_t>& device_ids) const;
+  tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any> Finish() const;
 
  private:
   class TrueExtents;
-  /*! \param meshes Whose names of axes the type's sharding is said in. */
-  std::string TypeJson(const ir::Type& type, TrueExtents* extents, dialect::MeshTable* meshes);
-  std::string ParamJson(const ir::Var& param, const ir::Type& type, TrueExtents* extents,
-                        dialect::MeshTable* meshes);
+  std::string TypeText(const ir::Type& type, TrueExtents* extents);
+  void Write(const std::string& name, const ir::Function& function,
+             const std::vector<ir::Type>& params, const ir::Type& result, TrueExtents* extents,
+             const std::vector<WorkerVersion>& versions);
   int NumberOf(const ir::DeviceMesh& device_mesh);
 
   dialect::MeshTable* meshes_;
-  std::map<std::string, std::string> functions_;
+  tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any> functions_;
   std::vector<ir::DeviceMesh> listed_;
   ir::DeviceMesh all_devices_;
   std::unordered_map<const tvm::ffi::Object*, int> numbers_;  // in listed_

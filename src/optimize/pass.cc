@@ -33,23 +33,22 @@ const std::vector<Optimization>& AllOptimizations() {
 
 namespace {
 
-// What each optimisation did, as JSON: {"defer_reductions": {"matched": 2, "skipped": {"..": 1}}}.
+// What each optimisation did: ["share_collectives", ["defer_reductions", 2, {"why not": 1}]].
 constexpr const char* kTallies = "distir.optimizations";
 
-std::string ToJson(const std::vector<std::pair<std::string, Tally>>& tallies) {
-  std::string json = "{";
+ffi::Array<ffi::Any> ToAttr(const std::vector<std::pair<std::string, Tally>>& tallies) {
+  ffi::Array<ffi::Any> all;
   for (const auto& [name, tally] : tallies) {
-    if (json.size() > 1) json += ", ";
-    json += "\"" + name + "\": {\"matched\": " + std::to_string(tally.matched);
-    json += ", \"skipped\": {";
-    bool first = true;
-    for (const auto& [why, count] : tally.skipped) {
-      json += std::string(first ? "" : ", ") + "\"" + why + "\": " + std::to_string(count);
-      first = false;
+    if (tally.matched == 0 && tally.skipped.empty()) {
+      all.push_back(ffi::String(name));
+      continue;
     }
-    json += "}}";
+    ffi::Map<ffi::String, ffi::Any> skipped;
+    for (const auto& [why, count] : tally.skipped) skipped.Set(why, static_cast<int64_t>(count));
+    all.push_back(
+        ffi::Array<ffi::Any>{ffi::String(name), static_cast<int64_t>(tally.matched), skipped});
   }
-  return json + "}";
+  return all;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -112,8 +111,7 @@ ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::st
     ir::Count(name, tally.matched);
     for (const auto& [why, times] : tally.skipped) ir::Skip(name, why, times);
   }
-  std::string json = ToJson(tallies);
-  return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kTallies, ffi::String(json)),
+  return ir::MakeModule(functions, ir::WithAttr(mod.attrs(), kTallies, ToAttr(tallies)),
                         meshes.GlobalInfos());
 }
 

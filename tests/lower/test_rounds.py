@@ -1,7 +1,5 @@
 """Functions whose devices have several stages: a program per round, and what they pass on."""
 
-import json
-
 import numpy as np
 import pytest
 import tvm
@@ -12,6 +10,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
+from distir_ext._signature_attr import read_signature
 from distir_ext.testing import verify
 
 
@@ -23,7 +22,7 @@ def lowered(mod):
 
 
 def programs(mod, function="main"):
-    signature = json.loads(str(mod.attrs["distir.signature"]))
+    signature = read_signature(mod)
     spec = signature["functions"][function]
     names = [param["name"] for param in spec["params"]]
     return [

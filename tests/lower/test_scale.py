@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
@@ -12,6 +11,7 @@ from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
+from distir_ext._signature_attr import read_signature
 
 PASSES = ("PropagateSharding", "PadShards", "LegalizeRedistribute", "OptimizeCollectives")
 
@@ -190,7 +190,7 @@ def test_a_class_calls_what_sends_through_its_mesh():
         builder.emit_func_output(builder.emit(relax.Call(callee, [on(meshes[0], x)])))
     mod = builder.get()
     mod.update_global_info("mesh", [mesh.device_mesh for mesh in meshes])
-    programs = json.loads(str(lowered(mod).attrs["distir.signature"]))["functions"]["main"]
+    programs = read_signature(lowered(mod))["functions"]["main"]
     assert [each["device_ids"] for each in programs["programs"]] == [[0], [1], [2]]
     x = np.arange(16, dtype="float32").reshape(4, 4)
     with dx.Session(3) as session:

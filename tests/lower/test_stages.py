@@ -3,8 +3,6 @@
 # TVMScript has statements only.
 # ruff: noqa: SIM108
 
-import json
-
 import numpy as np
 import pytest
 import tvm
@@ -16,6 +14,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
+from distir_ext._signature_attr import read_signature
 from distir_ext.testing import verify
 
 
@@ -33,7 +32,7 @@ def lowered(mod):
 
 
 def programs(mod, function="main"):
-    signature = json.loads(str(mod.attrs["distir.signature"]))
+    signature = read_signature(mod)
     return {each["name"]: each for each in signature["functions"][function]["programs"]}
 
 

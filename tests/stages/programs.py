@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
+from distir_ext._signature_attr import read_signature
 
 
 def chain(widths: list[int], rows: int | str = 4) -> tvm.IRModule:
@@ -122,7 +122,7 @@ def layers_result(x: Any, scale: Any, weights: dict[str, Any]) -> list[Any]:
 
 def programs(mod: tvm.IRModule, function: str = "main") -> list[dict[str, Any]]:
     """The signature's programs of a function, with the names of their parameters."""
-    signature = json.loads(str(dx.lower(mod).attrs["distir.signature"]))
+    signature = read_signature(dx.lower(mod))
     spec = signature["functions"][function]
     return [
         {**each, "params": [spec["params"][index]["name"] for index in each["params"]]}

@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._signature_attr import has_signature, read_signature
 from distir_ext._workers.executables import executable_module
 from distir_ext.analysis.groups import MeshAxes
 
@@ -83,17 +84,16 @@ def collectives(mod: Any) -> list[Collective]:
     """
     if not isinstance(mod, tvm.IRModule):
         return _of_executable(mod)
-    attrs = mod.attrs
-    if attrs is None or "distir.signature" not in attrs:
+    if not has_signature(mod):
         raise ValueError(
             "the module has no per-worker programs; run distir_ext.transform.LowerDistIR first"
         )
-    if "distir.partitions" in attrs:
+    if "distir.partitions" in mod.attrs:
         raise ValueError(
             "the module has runtime calls instead of collectives; pass what "
             "distir_ext.transform.LowerDistIR gave, or the executable"
         )
-    signature = json.loads(str(attrs["distir.signature"]))
+    signature = read_signature(mod)
     entries = sorted(
         program["name"]
         for function in signature["functions"].values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import tvm
@@ -43,7 +42,12 @@ def optimizations(mod: tvm.IRModule) -> list[Optimization]:
             "the module says nothing of optimisations; "
             "run distir_ext.transform.OptimizeCollectives first"
         )
-    tallies = json.loads(str(mod.attrs[_ATTR]))
-    return [
-        Optimization(name, tally["matched"], tally["skipped"]) for name, tally in tallies.items()
-    ]
+    found = []
+    for entry in mod.attrs[_ATTR]:
+        if isinstance(entry, str):  # it found nothing
+            found.append(Optimization(str(entry), 0, {}))
+            continue
+        name, matched, skipped = entry
+        reasons = {str(why): int(count) for why, count in sorted(skipped.items())}
+        found.append(Optimization(str(name), int(matched), reasons))
+    return found

@@ -1,0 +1,82 @@
+#include "lower/numbered_entries.h"
+
+#include <tvm/ffi/string.h>
+
+#include <cctype>
+#include <cstdint>
+#include <optional>
+
+namespace distir {
+namespace lower {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+constexpr size_t kMostDigits = 9;
+
+struct Group {
+  std::optional<int64_t> number;
+  size_t begin = 0;  // in the entries
+  std::vector<std::string> patterns;
+};
+
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/*! \brief Replaces the first number of an entry's name by braces; none where it has none. */
+std::optional<int64_t> TakeNumber(std::string* entry) {
+  if (entry->find_first_of("{}") != std::string::npos) return std::nullopt;
+  const size_t name_end = entry->rfind(": ");
+  size_t begin = 0;
+  while (begin < name_end && !IsDigit((*entry)[begin])) ++begin;
+  size_t end = begin;
+  while (end < name_end && IsDigit((*entry)[end])) ++end;
+  const std::string digits = entry->substr(begin, end - begin);
+  const bool is_padded = digits.size() > 1 && digits[0] == '0';
+  if (digits.empty() || digits.size() > kMostDigits || is_padded) return std::nullopt;
+  entry->replace(begin, end - begin, "{}");
+  return std::stoll(digits);
+}
+
+/*! \brief Neighbours with one number. */
+std::vector<Group> Groups(const std::vector<std::string>& entries) {
+  std::vector<Group> groups;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::string pattern = entries[i];
+    const std::optional<int64_t> number = TakeNumber(&pattern);
+    if (groups.empty() || !number.has_value() || groups.back().number != number)
+      groups.push_back({number, i, {}});
+    groups.back().patterns.push_back(std::move(pattern));
+  }
+  return groups;
+}
+
+}  // namespace
+
+ffi::Array<ffi::Any> FoldNumbered(const std::vector<std::string>& entries) {
+  const std::vector<Group> groups = Groups(entries);
+  ffi::Array<ffi::Any> folded;
+  for (size_t i = 0; i < groups.size();) {
+    const Group& first = groups[i];
+    size_t end = i + 1;
+    while (first.number.has_value() && end < groups.size() &&
+           groups[end].number == groups[end - 1].number.value() + 1 &&
+           groups[end].patterns == first.patterns) {
+      ++end;
+    }
+    if (end - i > 1) {
+      ffi::Array<ffi::Any> run{ffi::String(std::to_string(*first.number) + ".." +
+                                           std::to_string(*groups[end - 1].number))};
+      for (const std::string& pattern : first.patterns) run.push_back(ffi::String(pattern));
+      folded.push_back(run);
+    } else {
+      for (size_t j = 0; j < first.patterns.size(); ++j)
+        folded.push_back(ffi::String(entries[first.begin + j]));
+    }
+    i = end;
+  }
+  return folded;
+}
+
+}  // namespace lower
+}  // namespace distir

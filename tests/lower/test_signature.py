@@ -1,0 +1,86 @@
+"""The signature in a module: short in print, complete when read."""
+
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+import distir_ext as dx
+from distir_ext._signature_attr import read_signature
+
+MESH = dx.Mesh((2, 2), ("dp", "tp"))
+
+
+def lowered(names, shape=(4, 4)):
+    """A sum of parameters, all sharded the same."""
+    params = [relax.Var(name, relax.TensorType(shape, "float32")) for name in names]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        total = params[0]
+        for each in params[1:]:
+            total = builder.emit(op.add(total, each))
+        builder.emit_func_output(builder.emit(relax.Tuple([total, relax.Tuple([total])])))
+    mod = dx.annotate(builder.get(), MESH, {".*": ("dp", "tp")})
+    return dx.lower(mod)
+
+
+def names_of(mod):
+    return [each["name"] for each in read_signature(mod)["functions"]["main"]["params"]]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["x"],
+        ["x", "l.0.up", "l.0.down", "l.1.up", "l.1.down", "l.2.up", "norm"],
+        ["l.3.e.0", "l.3.e.1", "l.4.e.0", "l.4.e.1", "l.6.e.0", "l.6.e.1"],
+        ["w0", "w1", "w2", "w00", "w01", "v1", "w2_0"],
+        ["{}.0", "{}.1", "w{0}", "w: 0", "w: 1", "w9999999999", "w10000000000"],
+        ["a.1", "a.0", "b.0", "b.1"],
+    ],
+)
+def test_names_and_their_order_are_kept(names):
+    mod = lowered(names)
+    assert names_of(mod) == names
+    assert names_of(tvm.script.from_source(mod.script())) == names
+    assert names_of(tvm.ir.load_json(tvm.ir.save_json(mod))) == names
+
+
+def test_types_are_those_of_the_program():
+    signature = read_signature(lowered(["x", "y"], shape=(5, 8)))  # 5 rows are padded
+    tensor = {
+        "kind": "tensor",
+        "shape": [5, 8],
+        "dtype": "float32",
+        "mesh": 0,
+        "placement": [0, 1],
+        "sharding": "('dp', 'tp')",
+    }
+    main = signature["functions"]["main"]
+    assert [each["type"] for each in main["params"]] == [tensor, tensor]
+    inner = {"kind": "tuple", "fields": [tensor]}
+    assert main["result"] == {"kind": "tuple", "fields": [tensor, inner]}
+    assert signature["meshes"] == [{"shape": [2, 2], "device_ids": [0, 1, 2, 3]}]
+
+
+def test_length_does_not_grow_with_layers():
+    def length(layers):
+        names = [f"layers.{i}.{each}.weight" for i in range(layers) for each in ("up", "down")]
+        return len(str(lowered(["x", *names]).attrs["distir.signature"]))
+
+    assert length(99) < length(2) + 10  # numbers have more digits
+    assert length(99) < 400
+
+
+def test_a_printed_module_does_not_begin_with_what_passes_note():
+    text = lowered(["x", "y", "z"]).script()
+    (attributes,) = (line for line in text.splitlines() if "I.module_attrs" in line)
+    assert len(attributes) < 700
+    assert "\\" not in attributes  # no JSON
+
+
+def test_a_signature_of_another_version_is_refused():
+    mod = lowered(["x"])
+    for old in ('{"version": 2}', {"version": 2, "functions": {}}):
+        with pytest.raises(ValueError, match="lowered by another version of this package"):
+            dx.build(mod.with_attr("distir.signature", old))
