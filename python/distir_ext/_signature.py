@@ -110,6 +110,11 @@ class TensorSpec:
             result[device] = tuple(block)
         return result
 
+    @property
+    def placement_text(self) -> str:
+        """The placement as TVM writes it: ``"S[0], R"``."""
+        return ", ".join("R" if dim < 0 else f"S[{dim}]" for dim in self.placement)
+
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of every shard of a global array of this shape.
 

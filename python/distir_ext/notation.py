@@ -6,7 +6,8 @@ The names stand in a module attribute, one list for each entry of the module's g
     I.module_global_infos({"mesh": [R.device_mesh((2, 4), I.Range(0, 8))]})
 
 ``dx.annotate``, ``ShardingMutator`` and ``AssignStages`` write it, and passes keep it. Axes of a
-mesh without names are called x, y, z, w, a4, a5 and so on.
+mesh without names are called x, y, z, w, a4, a5 and so on; errors say which axis that is. Type
+inference, which sees no module, has the names of the module that is being parsed.
 """
 
 from __future__ import annotations

@@ -6,12 +6,14 @@
 #include <unordered_map>
 
 #include "dialect/mesh_table.h"
+#include "dialect/parsed_names.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
 #include "ir/registration.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
+#include "mesh/axis_text.h"
 #include "support/error.h"
 
 namespace distir {
@@ -175,6 +177,8 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
   DISTIR_REQUIRE(source_ty.defined(), TypeError)
       << "R.dist." << CollectiveName(kind) << " takes a DTensor, got " << ir::Print(type);
   MeshTable table;
+  NameAsParsed(&table, source_ty.device_mesh());
+  NameAsParsed(&table, device_mesh);
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
   Sharding target =
@@ -192,7 +196,15 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
         << " is no axis of the device mesh";
     reduce_axes.insert(reduce_axes.end(), views[axis].begin(), views[axis].end());
   }
-  mesh::DescribeStep(kind, table.Root(source_root), source, target, reduce_axes);
+  try {
+    mesh::DescribeStep(kind, table.Root(source_root), source, target, reduce_axes);
+  } catch (const ffi::Error& error) {
+    // The module is printed with TVM's placements, so they are said, too.
+    TVM_FFI_THROW(ValueError) << error.message() << "; in TVMScript \""
+                              << PlacementText(source_ty.placement()) << "\" to \""
+                              << PlacementText(placement) << "\""
+                              << mesh::Legend(table.Root(source_root));
+  }
   return target_ty;
 }
 
@@ -231,7 +243,9 @@ ir::Type InferRedistribute(const ir::Call& call) {
   ir::DeviceMesh device_mesh = TargetMesh(call);
   ir::Placement placement = TargetPlacement(call);
   int root;  // throws where placement and tensor do not fit
-  MeshTable().ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
+  MeshTable table;
+  NameAsParsed(&table, device_mesh);
+  table.ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
   return ir::MakeDTensorType(tensor_ty, device_mesh, placement);
 }
 

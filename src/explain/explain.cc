@@ -172,9 +172,16 @@ class Explainer {
     }
     for (auto& [axes, lines] : chains) {
       lines_.push_back(head + "dimension " + std::to_string(dim) + " is sharded over mesh axes " +
-                       mesh::ToString(axes, program_.Root(fact.root)));
+                       mesh::ToString(axes, program_.Root(fact.root)) + PlacementText());
       lines_.insert(lines_.end(), lines.begin(), lines.end());
     }
+  }
+
+  /*! \brief What TVM prints for the sharding of all dimensions; empty for a worker's tensor. */
+  std::string PlacementText() const {
+    auto dtensor = ir::DTensorType::Cast(var_.ty());
+    if (!dtensor.defined()) return "";
+    return " (placement \"" + dialect::PlacementText(dtensor.placement()) + "\")";
   }
 
   std::vector<std::string> ChainOf(const Place& from, const mesh::AxisRef& axis) {

@@ -4,6 +4,7 @@
  */
 #include <numeric>
 
+#include "mesh/axis_text.h"
 #include "mesh/sharding.h"
 
 namespace distir {
@@ -58,6 +59,22 @@ std::string Mesh::AxisName(int axis) const {
   if (axis >= 0 && axis < static_cast<int>(axis_names.size())) return axis_names[axis];
   static constexpr const char* kNames[] = {"x", "y", "z", "w"};
   return axis >= 0 && axis < 4 ? kNames[axis] : "a" + std::to_string(axis);
+}
+
+std::string AxisText(const Mesh& mesh, int axis) {
+  const std::string name = Quoted(mesh.AxisName(axis));
+  if (!mesh.axis_names.empty()) return "mesh axis " + name;
+  return "axis " + std::to_string(axis) + " (" + name + ") of the mesh";
+}
+
+std::string Legend(const Mesh& mesh) {
+  if (!mesh.axis_names.empty() || mesh.ndim() == 0) return "";
+  std::string text;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    text +=
+        (axis > 0 ? ", " : "; ") + Quoted(mesh.AxisName(axis)) + " is axis " + std::to_string(axis);
+  }
+  return text + " of the mesh, which names none";
 }
 
 std::string ToString(const AxisList& axes, const Mesh& mesh) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "mesh/axis_text.h"
 #include "mesh/sharding.h"
 
 namespace distir {
@@ -47,8 +48,8 @@ AxisRef FullAxis(const Mesh& mesh, int axis) { return AxisRef{axis, 1, mesh.shap
 void CheckValid(const Mesh& mesh) {
   for (int axis = 0; axis < mesh.ndim(); ++axis) {
     if (mesh.shape[axis] < 1) {
-      TVM_FFI_THROW(ValueError) << "mesh axis '" << mesh.AxisName(axis) << "' has size "
-                                << mesh.shape[axis] << "; it must be positive";
+      TVM_FFI_THROW(ValueError) << AxisText(mesh, axis) << " has size " << mesh.shape[axis]
+                                << "; it must be positive";
     }
   }
   // Divides the ids down instead of multiplying sizes up: a product of made-up sizes may not fit.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "mesh/axis_text.h"
 #include "mesh/sharding.h"
 
 namespace distir {
@@ -152,8 +153,8 @@ Sharding FromPlacement(const Mesh& view, const std::vector<int>& axis_to_dim, in
     const int dim = axis_to_dim[axis];
     if (dim == -1) continue;
     if (dim < 0 || dim >= ndim) {
-      TVM_FFI_THROW(ValueError) << "mesh axis '" << view.AxisName(static_cast<int>(axis))
-                                << "' is placed on dimension " << dim << " of a tensor of " << ndim
+      TVM_FFI_THROW(ValueError) << AxisText(view, static_cast<int>(axis))
+                                << " is placed on dimension " << dim << " of a tensor of " << ndim
                                 << " dimensions";
     }
     const AxisList& refs = (*related)[axis];

@@ -6,9 +6,11 @@
 #include <string>
 
 #include "dialect/collective.h"
+#include "dialect/parsed_names.h"
 #include "ir/build.h"
 #include "ir/registration.h"
 #include "ir/symbolic.h"
+#include "mesh/axis_text.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 #include "support/error.h"
@@ -45,7 +47,7 @@ ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialec
     DISTIR_REQUIRE(placement.defined(), ValueError)
         << "the device mesh " << ir::Print(call.device_mesh)
         << " cannot express the result's sharding "
-        << mesh::ToString(sharding, table.Root(call.root))
+        << mesh::ToString(sharding, table.Root(call.root)) << mesh::Legend(table.Root(call.root))
         << "; redistribute the arguments to a finer view of the mesh";
     return ir::MakeDTensorType(tensor, call.device_mesh, placement);
   }
@@ -155,6 +157,11 @@ ir::Type InferDTensorType(const ir::Call& call) {
   ir::Type global_ty = InferGlobalType(call);
   FactorRule rule = RuleOf(ViewCall(call, global_ty));
   dialect::MeshTable table;
+  std::vector<ir::DTensorType> types;
+  for (const ir::Expr& arg : call.args()) CollectDTensorTypes(arg.ty(), &types);
+  for (const ir::DTensorType& type : types) {
+    if (type.defined()) dialect::NameAsParsed(&table, type.device_mesh());
+  }
   return InferCall(call, global_ty, rule, &table).type;
 }
 

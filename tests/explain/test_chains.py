@@ -42,7 +42,7 @@ def propagated():
 
 def test_a_chain_leads_back_to_the_annotation(propagated):
     assert dx.explain(propagated, "hidden").lines == (
-        "`hidden` in `main`: dimension 0 is sharded over mesh axes 'dp'",
+        "`hidden` in `main`: dimension 0 is sharded over mesh axes 'dp' (placement \"S[0]\")",
         "  from `x` in `main` dimension 0 through relax.nn.relu",
         "  stated by an annotation or a type of `x` in `main`",
     )
@@ -67,7 +67,7 @@ def test_a_redistributed_variable_follows_from_who_asked(propagated):
     lines = dx.explain(propagated, "other_1").lines
     assert lines[:3] == (
         "`other_1` in `main`: redistribute of `other`",
-        "`other_1` in `main`: dimension 0 is sharded over mesh axes 'dp'",
+        "`other_1` in `main`: dimension 0 is sharded over mesh axes 'dp' (placement \"S[0]\")",
         "  from `scaled` in `main` dimension 0 through relax.add",
     )
     assert "stated by an annotation or a type of `x` in `main`" in lines[-5]

@@ -145,9 +145,9 @@ def test_placement_on_a_mesh_that_is_no_view_does_not_exist():
         (
             mesh_of(2, 4),
             (0, 2),
-            "mesh axis 'y' is placed on dimension 2 of a tensor of 2 dimensions",
+            r"axis 1 \('y'\) of the mesh is placed on dimension 2 of a tensor of 2 dimensions",
         ),
-        (mesh_of(2, 4), (-2, 0), "mesh axis 'x' is placed on dimension -2 of a tensor of 2 dim"),
+        (mesh_of(2, 4), (-2, 0), r"axis 0 \('x'\) of the mesh is placed on dimension -2 of"),
         (
             ((2, 4), (1, 0, 2, 3, 4, 5, 6, 7)),
             (0, 1),

@@ -178,6 +178,8 @@ def test_not_an_executable(build):
     with Session(2) as session:
         with pytest.raises(TypeError, match=r"expected an executable from dx.build, got IRModule"):
             session.load(Plain)
+        with pytest.raises(FileNotFoundError, match=r"no_such_file\.so"):
+            session.load("no_such_file.so")
         with pytest.raises(ValueError, match=r"no distir_signature; build it with dx.build"):
             session.load(tvm.compile(Plain, "llvm"))
         assert not session.closed

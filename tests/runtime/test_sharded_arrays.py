@@ -103,7 +103,9 @@ def test_as_an_array(model):
     x = rows(1)
     total, (cache,) = model["append"](x, np.zeros((0, 4, 6), "float32"))
     assert (cache.shape, cache.ndim, cache.dtype, len(cache)) == ((1, 4, 6), 3, "float32", 1)
-    assert repr(cache) == "<ShardedArray float32[1, 4, 6] (None, 'a', 'b')>"
+    assert repr(cache) == (
+        "<ShardedArray float32[1, 4, 6] (None, 'a', 'b'), placement \"S[1], S[2]\">"
+    )
     shapes = {device: tuple(each.shape) for device, each in cache.shards.items()}
     assert shapes == dict.fromkeys(range(4), (1, 2, 3))
     np.testing.assert_array_equal(np.asarray(cache), x)

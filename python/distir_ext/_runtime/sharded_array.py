@@ -118,7 +118,10 @@ class ShardedArray:
     def __repr__(self) -> str:
         if len(self._shape) != len(self._spec.shape):
             return f"<ShardedArray {self.dtype}{list(self._shape)}>"
-        return f"<ShardedArray {replace(self._spec, shape=self._shape)}>"
+        text = f"<ShardedArray {replace(self._spec, shape=self._shape)}"
+        if len(self._spec.device_ids) == 1:
+            return f"{text}>"
+        return f'{text}, placement "{self._spec.placement_text}">'
 
     def shards_for(
         self, workers: Workers, spec: TensorSpec, where: str

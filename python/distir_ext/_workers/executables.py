@@ -8,6 +8,7 @@ the shared library that ``export_library`` links, with the system's compiler.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ def executable_module(exe: Any) -> Any:
 
     Raises:
         TypeError: it is none of these.
+        FileNotFoundError: there is no such file.
     """
     if hasattr(exe, "jit"):
         return exe.jit()
@@ -35,6 +37,8 @@ def executable_module(exe: Any) -> Any:
     if isinstance(exe, str | os.PathLike):
         import tvm
 
+        if not Path(exe).exists():
+            raise FileNotFoundError(errno.ENOENT, "no such executable", os.fspath(exe))
         return tvm.runtime.load_module(os.fspath(exe))
     raise TypeError(f"expected an executable from dx.build, got {type(exe).__name__}")
 
