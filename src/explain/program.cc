@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "dialect/collective.h"
+#include "ir/names.h"
+#include "ir/numbered.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local_shardings.h"
@@ -229,7 +231,10 @@ FunctionView Program::Read(const std::string& name, const ir::Function& function
     Origin origin;
     std::istringstream words(cause);
     words >> origin.pass >> origin.op >> origin.variable;
-    for (const ffi::String& made : names) view.made[made] = origin;
+    for (const ffi::String& made : names) {
+      view.made[made] = origin;
+      view.made.emplace(ir::PrintedName(made), origin);
+    }
   }
   return view;
 }
@@ -260,10 +265,12 @@ void Program::ReadLocalFacts(FunctionView* view) {
     const bool is_only = view->variables.at(var.name()).size() == 1;
     for (size_t i = 0; i < slots.size(); ++i) {
       Fact& fact = view->facts[slots[i]];
-      auto found = i < names.size() ? known.find(names[i]) : known.end();
-      num_found += found != known.end();
+      auto found = i < names.size() ? known.by_name.find(names[i]) : known.by_name.end();
+      if (i < names.size() && found == known.by_name.end())
+        found = known.by_name.find(ir::PrintedName(names[i]));
+      num_found += found != known.by_name.end();
       fact.is_known =
-          is_only && found != known.end() &&
+          is_only && found != known.by_name.end() &&
           found->second.sharding.dims.size() <= view->graph.slots[slots[i]].sizes.size();
       if (!fact.is_known) continue;
       fact.root = found->second.root;
@@ -272,7 +279,7 @@ void Program::ReadLocalFacts(FunctionView* view) {
   }
   // Our passes keep names. TVM's may give new ones, from lv and gv up, which may be those of other
   // variables before (FuseOps), but then there are fewer.
-  view->is_changed = num_found < known.size();
+  view->is_changed = num_found < known.num_listed;
   // What is returned has slots of its own.
   for (const propagation::Node& node : view->graph.nodes) {
     for (int slot : node.results) {
@@ -284,11 +291,11 @@ void Program::ReadLocalFacts(FunctionView* view) {
 }
 
 void Program::ReadStated(FunctionView* view) {
-  auto stated = ir::GetAttr(view->function.attrs(), propagation::kStatedAttr)
-                    .try_cast<ffi::Array<ffi::String>>();
-  if (stated.has_value()) {
-    for (const ffi::String& name : *stated) {
+  const ffi::Any stated = ir::GetAttr(view->function.attrs(), propagation::kStatedAttr);
+  if (stated != nullptr) {
+    for (const std::string& name : ir::UnfoldNumbered(stated)) {
       auto vars = view->variables.find(name);
+      if (vars == view->variables.end()) vars = view->variables.find(ir::PrintedName(name));
       if (vars == view->variables.end() || vars->second.size() > 1) continue;
       for (int slot : view->SlotsOf(vars->second[0])) view->facts[slot].is_stated = true;
     }
@@ -408,15 +415,16 @@ void Program::ReadCalls() {
     }
     const bool has_own = !is_lowered_ || HasShardings(caller->function) || IsApart(name);
     is_unchanged_ = is_unchanged_ && has_own && !caller->is_changed;
-    for (const ffi::String& each : ir::GetAttr(caller->function.attrs(), propagation::kStatedAttr)
-                                       .try_cast<ffi::Array<ffi::String>>()
-                                       .value_or(ffi::Array<ffi::String>()))
+    for (const std::string& each :
+         ir::UnfoldNumbered(ir::GetAttr(caller->function.attrs(), propagation::kStatedAttr)))
       stated.insert(each);
     for (const auto& [each, vars] : caller->variables) variables.insert(each);
   }
   // Of several workers' programs, each has some of what was stated.
-  std::set_difference(stated.begin(), stated.end(), variables.begin(), variables.end(),
-                      std::back_inserter(lost_variables_));
+  std::copy_if(stated.begin(), stated.end(), std::back_inserter(lost_variables_),
+               [&variables](const std::string& name) {
+                 return variables.count(name) == 0 && variables.count(ir::PrintedName(name)) == 0;
+               });
 }
 
 std::string Program::ViewText(const ir::Type& type) {

@@ -11,6 +11,14 @@ std::string_view ViewOf(const ffi::String& name) { return {name.data(), name.siz
 
 }  // namespace
 
+std::string PrintedName(std::string name) {
+  for (char& c : name) {
+    const bool stays = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!stays) c = '_';
+  }
+  return name;
+}
+
 void Names::Read() {
   if (std::exchange(is_read_, true) || !function_.defined()) return;
   for (const Var& param : function_.params()) known_.emplace(ViewOf(param.name()), 1);

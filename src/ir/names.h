@@ -23,6 +23,10 @@
 namespace distir {
 namespace ir {
 
+/*! \brief A name as a variable has it when its function is printed and parsed: layers_0_up for
+ * layers.0.up. */
+std::string PrintedName(std::string name);
+
 class Names {
  public:
   Names() = default;

@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "ir/build.h"
+#include "ir/names.h"
+#include "ir/numbered.h"
 #include "ir/rewriter.h"
 #include "lower/mesh_index.h"
 
@@ -99,7 +101,7 @@ LocalShardings::Group* LocalShardings::GroupOf(const ir::DTensorType& type) {
 
 ShardingsAttr LocalShardings::Attr() const {
   ShardingsAttr attr;
-  for (const auto& [text, group] : groups_) attr.Set(text, group);
+  for (const auto& [text, group] : groups_) attr.Set(text, ir::FoldNumbered(group));
   return attr;
 }
 
@@ -116,27 +118,30 @@ ir::Node WithShardingsOf(const ir::Node& attrs, const ffi::Array<ir::Var>& param
   if (!attr.has_value()) return attrs;
   std::unordered_set<std::string> present;
   auto add = [&present](const ir::Var& var) {
-    for (std::string& name : NamesOfTensors(var)) present.insert(std::move(name));
+    for (const std::string& name : NamesOfTensors(var))
+      present.insert({name, ir::PrintedName(name)});
   };
   for (const ir::Var& param : params) add(param);
   ir::VisitBindings(body, [&add](const ir::Binding& binding) { add(binding.var()); });
   ShardingsAttr kept;
   for (const auto& [placement, names] : *attr) {
-    ffi::Array<ffi::String> group;
-    for (const ffi::String& name : names) {
-      if (present.count(name) > 0) group.push_back(name);
+    std::vector<std::string> group;
+    for (std::string& name : ir::UnfoldNumbered(names)) {
+      if (present.count(name) > 0 || present.count(ir::PrintedName(name)) > 0)
+        group.push_back(std::move(name));
     }
-    if (!group.empty()) kept.Set(placement, group);
+    if (!group.empty()) kept.Set(placement, ir::FoldNumbered(group));
   }
   return ir::WithAttr(attrs, kShardingsAttr, kept);
 }
 
-std::unordered_map<std::string, RootSharding> ReadLocalShardings(
-    const ir::Function& function, const ir::GlobalInfoMap& global_infos,
-    dialect::MeshTable* meshes) {
-  std::unordered_map<std::string, RootSharding> shardings;
+KnownShardings ReadLocalShardings(const ir::Function& function,
+                                  const ir::GlobalInfoMap& global_infos,
+                                  dialect::MeshTable* meshes) {
+  KnownShardings shardings;
   auto attr = ir::GetAttr(function.attrs(), kShardingsAttr).try_cast<ShardingsAttr>();
   if (!attr.has_value()) return shardings;
+  std::vector<std::pair<std::string, RootSharding>> listed;
   std::map<std::string, ir::DeviceMesh> known;
   VisitMeshes(global_infos, [&known](const std::string& text, const ir::DeviceMesh& mesh) {
     known.emplace(text, mesh);
@@ -144,7 +149,7 @@ std::unordered_map<std::string, RootSharding> ReadLocalShardings(
   for (const auto& [key, names] : *attr) {
     const std::string text = key;
     if (text == kEverywhere) {
-      for (const ffi::String& name : names) shardings[name] = {};
+      for (const std::string& name : ir::UnfoldNumbered(names)) listed.push_back({name, {}});
       continue;
     }
     const size_t space = text.find(' ');
@@ -156,8 +161,13 @@ std::unordered_map<std::string, RootSharding> ReadLocalShardings(
     int root;
     const mesh::Sharding& sharding =
         meshes->ShardingOf(mesh->second, ir::MakePlacement(*dims), rank, &root);
-    for (const ffi::String& name : names) shardings[name] = {root, sharding};
+    for (const std::string& name : ir::UnfoldNumbered(names))
+      listed.push_back({name, {root, sharding}});
   }
+  shardings.num_listed = listed.size();
+  for (const auto& [name, sharding] : listed) shardings.by_name.emplace(name, sharding);
+  for (const auto& [name, sharding] : listed)
+    shardings.by_name.emplace(ir::PrintedName(name), sharding);
   return shardings;
 }
 

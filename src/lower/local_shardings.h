@@ -33,8 +33,8 @@ constexpr const char* kShardingsAttr = "distir.shardings";
 /*! \brief The module attribute that names the functions which take no part. */
 constexpr const char* kApartAttr = "distir.apart";
 
-/*! \brief Names by placement. */
-using ShardingsAttr = ffi::Map<ffi::String, ffi::Array<ffi::String>>;
+/*! \brief Names by placement, those of layers folded (ir/numbered.h). */
+using ShardingsAttr = ffi::Map<ffi::String, ffi::Array<ffi::Any>>;
 
 /*! \brief Writes the attribute. */
 class LocalShardings {
@@ -45,7 +45,7 @@ class LocalShardings {
   ShardingsAttr Attr() const;
 
  private:
-  using Group = ffi::Array<ffi::String>;
+  using Group = std::vector<std::string>;
 
   void AddTensor(const ffi::String& name, const ir::Type& type);
   /*! \brief The group of a type; null if the module does not list its mesh. */
@@ -74,11 +74,16 @@ struct RootSharding {
   mesh::Sharding sharding;
 };
 
+struct KnownShardings {
+  std::unordered_map<std::string, RootSharding> by_name;  // and by the name that it is printed by
+  size_t num_listed = 0;
+};
+
 /*! \brief The shardings that a function's attribute lists, by the variable's name; of a tuple's
  * tensors by "name.index". What is malformed, or on a mesh that the module lacks, is left out. */
-std::unordered_map<std::string, RootSharding> ReadLocalShardings(
-    const ir::Function& function, const ir::GlobalInfoMap& global_infos,
-    dialect::MeshTable* meshes);
+KnownShardings ReadLocalShardings(const ir::Function& function,
+                                  const ir::GlobalInfoMap& global_infos,
+                                  dialect::MeshTable* meshes);
 
 }  // namespace lower
 }  // namespace distir

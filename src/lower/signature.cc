@@ -9,9 +9,9 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
+#include "ir/numbered.h"
 #include "ir/symbolic.h"
 #include "lower/mesh_index.h"
-#include "lower/numbered_entries.h"
 #include "padding/extents.h"
 
 namespace distir {
@@ -174,7 +174,7 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
   std::vector<std::string> entries;
   for (size_t i = 0; i < params.size(); ++i)
     entries.push_back(function.params()[i].name() + ": " + TypeText(params[i], extents));
-  written.Set("params", FoldNumbered(entries));
+  written.Set("params", ir::FoldNumbered(entries));
   written.Set("result", ffi::String(TypeText(result, extents)));
   extents->Finish();
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>())

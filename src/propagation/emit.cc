@@ -12,6 +12,7 @@
 #include "dialect/kv_cache.h"
 #include "dialect/local_view.h"
 #include "ir/build.h"
+#include "ir/numbered.h"
 #include "ir/renew.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
@@ -92,15 +93,13 @@ class InstanceEmitter : public PlacementRewriter {
   // ---- functions and sequences
 
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    const ffi::Any known = ir::GetAttr(attrs, kStatedAttr);
-    ffi::Array<ffi::String> names =
-        known.try_cast<ffi::Array<ffi::String>>().value_or(ffi::Array<ffi::String>());
+    std::vector<std::string> names = ir::UnfoldNumbered(ir::GetAttr(attrs, kStatedAttr));
     std::set<std::string> listed(names.begin(), names.end());
     for (const ir::Var& var : stated_) {
       auto now = ir::Var::Cast(Rewrite(var));
       if (now.defined() && listed.insert(now.name()).second) names.push_back(now.name());
     }
-    return names.empty() ? attrs : ir::WithAttr(attrs, kStatedAttr, names);
+    return names.empty() ? attrs : ir::WithAttr(attrs, kStatedAttr, ir::FoldNumbered(names));
   }
 
   /*! \brief From here on, variables have different names (ir/names.h). */

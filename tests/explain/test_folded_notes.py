@@ -1,0 +1,61 @@
+"""What passes note of layers is stated once for all of them, and read one by one."""
+
+import pytest
+import tvm
+from tvm import relax
+
+import distir_ext as dx
+
+
+def stack(layers):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    weights = [
+        relax.Var(f"layers.{i}.{name}", relax.TensorType((8, 8), "float32"))
+        for i in range(layers)
+        for name in ("up", "down")
+    ]
+    with builder.function("main", [x, *weights]):
+        value = x
+        for weight in weights:
+            value = builder.emit(relax.op.matmul(value, weight))
+        builder.emit_func_output(value)
+    plan = {r".*\.up": (None, "tp"), r".*\.down": ("tp", None)}
+    return dx.annotate(builder.get(), dx.Mesh((2,), ("tp",)), plan)
+
+
+def notes(mod):
+    attrs = mod["main"].attrs
+    return {name: str(attrs[name]) for name in attrs.keys() if str(name).startswith("distir.s")}
+
+
+def test_layers_are_one_entry():
+    mod = dx.transform.PropagateSharding()(stack(40))
+    assert notes(mod)["distir.stated"] == '(("0..39", "layers.{}.up", "layers.{}.down"),)'
+    placed = notes(dx.lower(stack(40)))["distir.shardings"]
+    assert '("0..39", "layers.{}.up")' in placed
+    assert '("0..39", "layers.{}.down")' in placed
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("is_parsed", [False, True])
+def test_each_layer_is_explained(lower, is_parsed):
+    mod = dx.transform.PropagateSharding()(stack(3))
+    if lower:
+        mod = dx.lower(mod)
+    names = ["layers.0.up", "layers.2.up"]
+    if is_parsed:
+        mod = tvm.script.from_source(mod.script())
+        names = [name.replace(".", "_") for name in names]  # as TVMScript calls them
+    for name in names:
+        lines = dx.explain(mod, name).lines
+        assert lines[0].startswith(f"`{name}` in `main`: dimension 1 is sharded over mesh axes 'tp'")
+        assert "stated by an annotation or a type" in lines[1]
+
+
+def test_a_note_that_is_damaged_is_left_out():
+    mod = dx.transform.PropagateSharding()(stack(2))
+    for damaged in (["0..999999999", "a{}"], ["x..y", "a{}"], ["0..1", "a"], [1, "b"]):
+        function = mod["main"].with_attr("distir.stated", [damaged])
+        changed = tvm.IRModule({"main": function}, global_infos=mod.global_infos)
+        assert "layers.0.up" in str(dx.explain(changed, "layers.0.up"))
