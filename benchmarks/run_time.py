@@ -72,7 +72,6 @@ COLLECTIVES = (
     "reduce_scatter",
     "all_to_all",
     "slice",
-    "permute",
     "transfer",
 )
 # Largest difference of logits, relative to their root mean square.

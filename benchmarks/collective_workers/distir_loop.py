@@ -17,17 +17,31 @@ from tvm import relax
 from collective_workers.cases import COPY, check
 
 
+def _ring(num_workers: int) -> str:
+    """The plan by which each worker sends its tensor to the next one, as LowerCCL states it."""
+    ranks = list(range(num_workers))
+
+    def layout(device_ids: list[int]) -> dict:
+        """One block of the only dimension on each of the devices, in their order."""
+        return {
+            "devices": [[device, 1, 1] for device in device_ids],
+            "dims": [[[1, num_workers]]],
+        }
+
+    source, target = layout(ranks), layout(ranks[1:] + ranks[:1])
+    return json.dumps({"channel": 0, "shape": [0], "source": source, "target": target})
+
+
 def _call(collective: str, num_workers: int) -> tuple[str, list]:
     """The builtin, and its arguments between operand and result."""
     everybody = json.dumps([list(range(num_workers))])
     alone = json.dumps([[rank] for rank in range(num_workers)])
-    ring = json.dumps([[rank, (rank + 1) % num_workers] for rank in range(num_workers)])
     return {
         "all_reduce": ("all_reduce", [everybody, "sum"]),
         "all_gather": ("all_gather", [everybody, 0]),
         "reduce_scatter": ("reduce_scatter", [everybody, 0, "sum"]),
         "all_to_all": ("all_to_all", [everybody, 0, 0]),
-        "permute": ("permute", [everybody, ring]),
+        "permute": ("transfer", [_ring(num_workers)]),
         COPY: ("slice", [alone, 0]),
     }[collective]
 

@@ -212,14 +212,6 @@ void Slice(TensorView x, const String& groups, int64_t dim, TensorView out) {
   worker.communicator().Slice(*group, x, axis, out);
 }
 
-void Permute(TensorView x, const String& groups, const String& pairs, TensorView out) {
-  WorkerContext& worker = WorkerContext::Current();
-  Checker("permute", worker).Output(x, out, ShapeOf(x));
-  Group* group = worker.FindGroup(groups);
-  const PermutationDescriptor& permutation = worker.FindPermutation(groups, pairs);
-  worker.communicator().Permute(group, x, permutation.source, permutation.target, out);
-}
-
 void RunTransfer(const char* operation, const String& plan_json, const TensorView* x,
                  const TensorView* out) {
   WorkerContext& worker = WorkerContext::Current();
@@ -281,7 +273,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.reduce_scatter", ReduceScatter)
       .def("distir.runtime.all_to_all", AllToAll)
       .def("distir.runtime.slice", Slice)
-      .def("distir.runtime.permute", Permute)
       .def("distir.runtime.segment_exchange", SegmentExchange)
       .def("distir.runtime.send", Send)
       .def("distir.runtime.recv", Recv)

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import tvm
+from tests.abi.plans import layout, transfer_plan
 from tvm import relax
 
 from distir_ext._runtime.host_array import host_array
@@ -56,10 +57,10 @@ def test_bandwidth(target, start, num_devices, record_property, kind, count):
     where = f"{count} {kind} on {min(count, num_devices)} GPUs"
     ranks = list(range(count))
     groups = json.dumps([ranks])
-    pairs = json.dumps([[rank, (rank + 1) % count] for rank in ranks])
+    ring = transfer_plan(layout(ranks, [count]), layout(ranks[1:] + ranks[:1], [count]))
     cases = {
         "all_reduce": ([groups, "max"], count - 1),
-        "permute": ([groups, pairs], -REPEATED % count),
+        "transfer": ([ring], -REPEATED % count),
     }
     for kibibytes in KIBIBYTES:
         arrays = [host_array(np.full(kibibytes * 256, rank, "float32")) for rank in ranks]

@@ -135,15 +135,6 @@ def test_slice(runner_of, groups, dim):
     )
 
 
-@pytest.mark.parametrize("step", [0, 1, -1])
-def test_permute(runner_of, step):
-    group = [0, 1, 2, 3]
-    pairs = [[source, (source + step) % 4] for source in group]
-    xs = inputs([group], (3, 5), "float32", high=1000)
-    outs = run(runner_of, "permute", xs, [group], [json.dumps(pairs)], (3, 5))
-    check(outs, lambda _, position: xs[(position - step) % 4])
-
-
 FILLS = {"float32": "-1.5", "bfloat16": "-1.5", "int16": "-7", "bool": "1", "int8": "-128"}
 
 

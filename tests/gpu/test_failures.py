@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tests.abi.plans import layout, transfer_plan
 
 import distir_ext as dx
 from distir_ext import WorkerError
@@ -278,7 +279,8 @@ def test_processes_share_a_gpu(fresh_processes, monkeypatch):
     runner = fresh_processes(2)
     for out in all_reduce(runner, [X, 10 * X]):
         np.testing.assert_array_equal(out, 11 * X)
-    outs = runner("permute", [X, 10 * X], ["[[0,1]]", "[[0,1],[1,0]]"], X.shape)
+    swap = transfer_plan(layout([0, 1], [2, 1]), layout([1, 0], [2, 1]))
+    outs = runner("transfer", [X, 10 * X], [swap], X.shape)
     np.testing.assert_array_equal(outs, [10 * X, X])
 
 

@@ -80,16 +80,13 @@ def test_all_collectives(runner_on, groups, seen):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
-def test_dtypes_and_a_permutation(runner_on, dtype):
+def test_dtypes(runner_on, dtype):
     runner = runner_on("processes", 4)
     rng = np.random.default_rng(1)
     xs = [rng.integers(-9, 9, 300_001).astype(dtype) for _ in range(4)]
     sums = run(runner, "all_reduce", xs, ["[[0,1,2,3]]", "sum"], (300_001,))
-    ring = json.dumps([[i, (i + 1) % 4] for i in range(4)])
-    moved = run(runner, "permute", xs, ["[[0,1,2,3]]", ring], (300_001,))
     for rank in range(4):
         np.testing.assert_array_equal(sums[rank], np.sum(xs, axis=0, dtype=dtype))
-        np.testing.assert_array_equal(moved[rank], xs[rank - 1])
 
 
 def test_equal_to_the_bit_however_tensors_are_seen(runner_on):

@@ -1,4 +1,4 @@
-"""Collectives that move blocks, against NumPy: gather, scatter, all-to-all, slice, permute."""
+"""Collectives that move blocks, against NumPy: gather, scatter, all-to-all, slice."""
 
 from __future__ import annotations
 
@@ -146,23 +146,6 @@ def test_slice(runner_of, groups, dtype):
         check(outs, expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("num_workers", [1, 2, 3, 4, 8])
-def test_permute(worker_kind, runner_of, num_workers, dtype):
-    if worker_kind == "processes" and num_workers > 4:
-        num_workers = 4  # more of them would have to be started
-    runner = runner_of(num_workers)
-    rng = np.random.default_rng(num_workers)
-    for shape in [(), (7,), (3, 5), (2, 0)]:
-        order = rng.permutation(num_workers)  # members are in another order than their ids
-        targets = rng.permutation(num_workers)
-        pairs = [[int(source), int(target)] for source, target in enumerate(targets)]
-        xs = [numbered(d, shape, dtype) for d in range(num_workers)]
-        expected = [xs[int(np.flatnonzero(targets == d)[0])] for d in range(num_workers)]
-        args = (json.dumps([order.tolist()]), json.dumps(pairs))
-        check(runner("permute", xs, args, [shape] * num_workers), expected)
-
-
 def test_comparison_notices_wrong_collectives(runner_of):
     """The control: each collective, run with one argument changed, differs from its reference."""
     runner = runner_of(4)
@@ -174,7 +157,6 @@ def test_comparison_notices_wrong_collectives(runner_of):
         ("reduce_scatter", (every, 0, "sum"), scattered(xs, groups, 0)),
         ("all_to_all", (every, 0, 1), exchanged(xs, groups, 0, 1)),
         ("slice", (every, 0), sliced(xs, groups, 0)),
-        ("permute", (json.dumps(groups), "[[0,1],[1,0],[2,3],[3,2]]"), xs),
     ]
     for name, args, expected in sabotaged:
         outs = runner(name, xs, args, [e.shape for e in expected])
@@ -203,4 +185,3 @@ def test_results_that_are_written_past_the_caches(runner_of, shape):
         check(runner("all_gather", xs, (text, dim), [each.shape for each in gathered_]), gathered_)
     parts = scattered(xs, groups, 0)
     check(runner("reduce_scatter", xs, (text, 0, "sum"), [each.shape for each in parts]), parts)
-    check(runner("permute", xs, (text, "[[0,1],[1,0]]"), [shape] * n), xs[::-1])

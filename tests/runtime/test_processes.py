@@ -47,7 +47,6 @@ def test_large_and_small_messages_have_the_bits_of_threads(runner_on, size):
         ("reduce_scatter", wide, (TEXT, 0, "sum"), (1, size // 3, 3)),
         ("reduce_scatter", wide, (TEXT, 2, "sum"), (3, size // 3, 1)),
         ("all_to_all", wide, (TEXT, 0, 2), (1, size // 3, 9)),
-        ("permute", flat, (TEXT, "[[0,1],[1,2],[2,0]]"), (size,)),
     ]
     for name, xs, args, shape in cases:
         threads, processes = (

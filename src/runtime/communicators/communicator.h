@@ -117,12 +117,6 @@ class Communicator {
   virtual void AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                         TensorView out) = 0;
 
-  /*!
-   * \brief out = x of the member at position `source`; this member's x goes to position `target`.
-   *        Over the group, the sources are a permutation.
-   */
-  virtual void Permute(Group* group, TensorView x, int source, int target, TensorView out) = 0;
-
   /*! \brief out = block [position] of `dim` of x. No communication. */
   virtual void Slice(const Group& group, TensorView x, int dim, TensorView out) = 0;
 

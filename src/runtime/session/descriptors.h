@@ -1,13 +1,11 @@
 /*!
  * \file runtime/session/descriptors.h
- * \brief The JSON arguments `groups` and `pairs` of the collectives, resolved for one worker.
+ * \brief The JSON argument `groups` of the collectives, resolved for one worker.
  *
  * Example, on device 3 of a session of devices 0..3, where ranks equal device ids:
  * \code
  *   ParsePartition("[[0,1],[2,3]]", rank_of)              // {{0, 1}, {2, 3}}
  *   ParseGroups("[[0,1],[2,3]]", 3, rank_of)              // ranks {2, 3}, position 1
- *   ParsePermutation("[[0,1,2,3]]", "[[0,1],[1,2],[2,3],[3,0]]", 3, rank_of)
- *                                                         // position 3, source 2, target 0
  * \endcode
  */
 #ifndef DISTIR_RUNTIME_SESSION_DESCRIPTORS_H_
@@ -42,21 +40,6 @@ struct GroupDescriptor {
  * \throws ValueError for other text, repeated devices, or if `device_id` is in none.
  */
 GroupDescriptor ParseGroups(const std::string& json, int device_id, const RankOf& rank_of);
-
-/*! \brief A permutation of the members of a group, as one of them sees it. */
-struct PermutationDescriptor {
-  int source = 0;  // position this worker receives from
-  int target = 0;  // position this worker sends to
-};
-
-/*!
- * \brief Resolves the pairs of a permutation.
- * \param groups_json One group; `pairs_json` has one [source, target] for each of its members.
- * \throws ValueError if the pairs are not a permutation of the group's devices.
- */
-PermutationDescriptor ParsePermutation(const std::string& groups_json,
-                                       const std::string& pairs_json, int device_id,
-                                       const RankOf& rank_of);
 
 }  // namespace distir::runtime
 

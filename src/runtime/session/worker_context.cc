@@ -58,17 +58,6 @@ Group* WorkerContext::FindGroup(const tvm::ffi::String& groups) {
   return group.get();
 }
 
-const PermutationDescriptor& WorkerContext::FindPermutation(const tvm::ffi::String& groups,
-                                                            const tvm::ffi::String& pairs) {
-  const std::string groups_text = groups, pairs_text = pairs;
-  std::unique_ptr<PermutationDescriptor>& found = permutations_[groups_text + pairs_text];
-  if (found == nullptr) {
-    found = std::make_unique<PermutationDescriptor>(
-        ParsePermutation(groups_text, pairs_text, device_id_, MakeRankOf()));
-  }
-  return *found;
-}
-
 const TransferPlan& WorkerContext::FindTransferPlan(const tvm::ffi::String& plan) {
   std::unique_ptr<TransferPlan>& found = plans_[plan];
   if (found == nullptr) {

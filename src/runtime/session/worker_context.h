@@ -50,9 +50,6 @@ class WorkerContext {
   void OpenPartition(const tvm::ffi::String& groups);
   /*! \brief The group of this worker in `groups`; parsed once, then found by content. */
   Group* FindGroup(const tvm::ffi::String& groups);
-  /*! \brief This worker's part of a permutation. */
-  const PermutationDescriptor& FindPermutation(const tvm::ffi::String& groups,
-                                               const tvm::ffi::String& pairs);
   /*! \brief This worker's part of a transfer plan. */
   const TransferPlan& FindTransferPlan(const tvm::ffi::String& plan);
   /*! \brief This worker's part of a segment plan. */
@@ -71,7 +68,6 @@ class WorkerContext {
   DLDevice memory_;
   std::unique_ptr<Communicator> communicator_;
   std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
-  std::unordered_map<std::string, std::unique_ptr<PermutationDescriptor>> permutations_;
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
   std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
 };

@@ -32,9 +32,8 @@ namespace {
 
 const std::string kRuntime = "distir.runtime.";
 constexpr const char* kAllReduce = "all_reduce";
-constexpr std::array kCollectives = {kAllReduce,         "all_gather", "reduce_scatter",
-                                     "all_to_all",       "permute",    "shared_all_reduce",
-                                     "shared_all_gather"};
+constexpr std::array kCollectives = {kAllReduce,   "all_gather",        "reduce_scatter",
+                                     "all_to_all", "shared_all_reduce", "shared_all_gather"};
 
 /*! \brief The collective that a call is, or "". */
 std::string CollectiveOf(const ir::Call& call) {

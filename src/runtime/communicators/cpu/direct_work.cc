@@ -15,10 +15,6 @@ std::vector<int64_t> StridesOf(const TensorView& tensor) {
   return RowMajorStrides(ShapeOf(tensor), ElementBytes(tensor.dtype()));
 }
 
-BoxCopy WholeCopy(const TensorView& x, const TensorView& out) {
-  return BoxCopy(ShapeOf(x), StridesOf(x), StridesOf(out), ElementBytes(x.dtype()));
-}
-
 BoxCopy BlockCopy(const TensorView& x, int split_dim, const TensorView& out, int size) {
   std::vector<int64_t> extent = ShapeOf(x);
   extent[split_dim] /= size;
@@ -61,7 +57,7 @@ AllGatherWork::AllGatherWork(const TensorView& x, int dim, const TensorView& out
                              int position)
     : size_(size),
       position_(position),
-      copy_(WholeCopy(x, out)),
+      copy_(ShapeOf(x), StridesOf(x), StridesOf(out), ElementBytes(x.dtype())),
       block_bytes_(x.size(dim) * StridesOf(out)[dim]) {}
 
 void AllGatherWork::operator()(const Buffers* members) const noexcept {
@@ -112,13 +108,6 @@ void AllToAllWork::operator()(const Buffers* members) const noexcept {
     const int j = (position_ + i) % size_;
     copy_.Run(members[j].x + x_offset_, members[position_].out + j * out_step_);
   }
-}
-
-PermuteWork::PermuteWork(const TensorView& x, int source, int position)
-    : source_(source), position_(position), copy_(WholeCopy(x, x)) {}
-
-void PermuteWork::operator()(const Buffers* members) const noexcept {
-  copy_.Run(members[source_].x, members[position_].out);
 }
 
 }  // namespace distir::runtime::cpu

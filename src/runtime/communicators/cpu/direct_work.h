@@ -94,17 +94,6 @@ class AllToAllWork {
   int64_t x_offset_, out_step_;
 };
 
-/*! \brief Fetches the operand of one member. */
-class PermuteWork {
- public:
-  PermuteWork(const tvm::ffi::TensorView& x, int source, int position);
-  void operator()(const Buffers* members) const noexcept;
-
- private:
-  const int source_, position_;
-  const BoxCopy copy_;
-};
-
 }  // namespace distir::runtime::cpu
 
 #endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_DIRECT_WORK_H_

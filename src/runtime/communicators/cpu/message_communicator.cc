@@ -387,24 +387,6 @@ void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, in
   round.Run(&conversation);
 }
 
-void MessageCommunicator::Permute(Group* group, TensorView x, int source, int target,
-                                  TensorView out) {
-  if (MeetDirectly(group, "permute", x, out, 0, 0, false,
-                   [&] { return PermuteWork(x, source, group->position); }))
-    return;
-  const int64_t element_bytes = ElementBytes(x.dtype());
-  const std::vector<int64_t> strides = RowMajorStrides(ShapeOf(x), element_bytes);
-  Conversation conversation(this, group, "permute", x, 0, 0);
-  Round round(ShapeOf(x), strides, strides, element_bytes);
-  if (target != group->position) round.Send(target, DataOf(x));
-  if (source == group->position) {
-    round.Copy(DataOf(x), DataOf(out));
-  } else {
-    round.Receive(source, DataOf(out));
-  }
-  round.Run(&conversation);
-}
-
 namespace {
 
 std::string ChannelName(const TransferPlan& plan, int source_device, int target_device) {

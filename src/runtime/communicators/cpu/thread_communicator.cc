@@ -66,10 +66,6 @@ void ThreadCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int
        AllToAllWork(x, split_dim, concat_dim, out, group->size(), group->position));
 }
 
-void ThreadCommunicator::Permute(Group* group, TensorView x, int source, int, TensorView out) {
-  Meet(group, "permute", x, out, 0, 0, PermuteWork(x, source, group->position));
-}
-
 void ThreadCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
   CopySlice(group, x, dim, out);
 }

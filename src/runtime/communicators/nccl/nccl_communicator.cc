@@ -277,17 +277,6 @@ void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int c
     received.Unpack(unpacked.data() + i * received.bytes(), i, stream);
 }
 
-void NcclCommunicator::Permute(Group* group, TensorView x, int source, int target, TensorView out) {
-  const int64_t bytes = BytesOf(x);
-  if (bytes == 0) return;
-  if (source == group->position)
-    return CopyOnDevice(DataOf(x), DataOf(out), bytes, CurrentStream());
-  Exchange exchange;
-  exchange.Send(DataOf(x), bytes, target);
-  exchange.Receive(DataOf(out), bytes, source);
-  exchange.Run(Find(group), "permute", CurrentStream());
-}
-
 void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
   if (out.numel() == 0) return;
   Blocks(x, dim, group.size()).Pack(group.position, DataOf(out), CurrentStream());

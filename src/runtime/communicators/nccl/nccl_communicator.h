@@ -33,7 +33,6 @@ class NcclCommunicator : public Communicator {
   void AllGather(Group* group, TensorView x, int dim, TensorView out) final;
   void ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind, TensorView out) final;
   void AllToAll(Group* group, TensorView x, int split_dim, int concat_dim, TensorView out) final;
-  void Permute(Group* group, TensorView x, int source, int target, TensorView out) final;
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final;
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
   void FillGaps(const SegmentPlan& plan, TensorView out) final;
