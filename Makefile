@@ -35,7 +35,7 @@ LINT_PACKAGES := $(VENV)/.lint-packages
 DOCS_PACKAGES := $(VENV)/.docs-packages
 
 NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src)
-CXX_FILES = $(shell find src -name '*.h' -o -name '*.cc')
+CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
 EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
 

@@ -1,6 +1,6 @@
 /*!
  * \file abi/ffi.cc
- * \brief Plans as global functions, for analysis and tests.
+ * \brief Plans as global functions, for analysis.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/optional.h>
@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -24,14 +23,6 @@ namespace ffi = tvm::ffi;
 namespace {
 
 using Ints = ffi::Array<int64_t>;
-
-Ints ToInts(const std::vector<int64_t>& values) { return Ints(values.begin(), values.end()); }
-
-std::set<int64_t> DevicesOf(const Layout& source, const Layout& target) {
-  std::set<int64_t> devices(source.device_ids.begin(), source.device_ids.end());
-  devices.insert(target.device_ids.begin(), target.device_ids.end());
-  return devices;
-}
 
 /*! \brief Who takes part in a move, and what part of its block the busiest device sends. */
 class Traffic {
@@ -147,64 +138,12 @@ ffi::Optional<Ints> SegmentAxes(const ffi::String& json, const Ints& shape,
   return AxesOf<SegmentPlanner>(ReadSegmentPlan(json), shape, device_ids);
 }
 
-/*! \brief The grid of a device; what it sends and what it receives, each as peer, begin, end. */
-ffi::Array<ffi::Any> PartAsData(const TransferPart& part) {
-  const auto rows = [](const std::vector<TransferPiece>& pieces) {
-    ffi::Array<ffi::Any> all;
-    for (const TransferPiece& piece : pieces) {
-      all.push_back(
-          ffi::Array<ffi::Any>{piece.peer, ToInts(piece.box.begin), ToInts(piece.box.end)});
-    }
-    return all;
-  };
-  return {ToInts(part.grid), rows(part.sends), rows(part.receives)};
-}
-
-ffi::Array<ffi::Any> TransferPartOf(const ffi::String& json, int64_t device) {
-  const TransferPlan plan = ReadTransferPlan(json);
-  return PartAsData(TransferPlanner(plan).PartOf(device));
-}
-
-/*! \brief Per device: its id, and the members of its part. */
-ffi::Array<ffi::Any> TransferParts(const ffi::String& json) {
-  const TransferPlan plan = ReadTransferPlan(json);
-  const TransferPlanner planner(plan);
-  ffi::Array<ffi::Any> parts;
-  for (int64_t device : DevicesOf(plan.source, plan.target)) {
-    const ffi::Array<ffi::Any> part = PartAsData(planner.PartOf(device));
-    parts.push_back(ffi::Array<ffi::Any>{device, part[0], part[1], part[2]});
-  }
-  return parts;
-}
-
-/*! \brief Per device: its id; what it sends and what it receives, each as peer, source, target,
- * step and count. */
-ffi::Array<ffi::Any> SegmentParts(const ffi::String& json) {
-  const SegmentPlan plan = ReadSegmentPlan(json);
-  const SegmentPlanner planner(plan);
-  const auto rows = [](const std::vector<SegmentPiece>& pieces) {
-    ffi::Array<Ints> all;
-    for (const auto& [peer, segment] : pieces)
-      all.push_back({peer, segment.source, segment.target, segment.step, segment.count});
-    return all;
-  };
-  ffi::Array<ffi::Any> parts;
-  for (int64_t device : DevicesOf(plan.source, plan.target)) {
-    const SegmentPart part = planner.PartOf(device);
-    parts.push_back(ffi::Array<ffi::Any>{device, rows(part.sends), rows(part.receives)});
-  }
-  return parts;
-}
-
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("distir.abi.TransferTraffic", TransferTraffic)
       .def("distir.abi.TransferAxes", TransferAxes)
       .def("distir.abi.SegmentTraffic", SegmentTraffic)
-      .def("distir.abi.SegmentAxes", SegmentAxes)
-      .def("distir.abi.TransferPart", TransferPartOf)
-      .def("distir.abi.TransferParts", TransferParts)
-      .def("distir.abi.SegmentParts", SegmentParts);
+      .def("distir.abi.SegmentAxes", SegmentAxes);
 }
 
 }  // namespace

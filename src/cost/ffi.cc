@@ -30,7 +30,6 @@ mesh::CollectiveKind KindOf(const ffi::String& name) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
-      .def("distir.cost.CheckCluster", [](ffi::Any cluster) { ToCluster(cluster); })
       .def("distir.cost.BytesSent",
            [](ffi::String kind, int64_t group_size, double local_bytes) {
              return BytesSent(KindOf(kind), group_size, local_bytes);

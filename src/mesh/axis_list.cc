@@ -139,22 +139,6 @@ AxisList RemovePrefix(const AxisList& axes, const AxisList& prefix) {
   return all.Rest();
 }
 
-std::optional<std::pair<AxisList, AxisList>> SplitAt(const AxisList& axes, int64_t size) {
-  if (size < 1) return std::nullopt;
-  AxisList major;
-  Cursor cursor(axes);
-  while (size > 1) {
-    if (cursor.done()) return std::nullopt;
-    const int64_t take = std::gcd(size, cursor.head().size);
-    // Only the last reference taken may be cut.
-    if (take != cursor.head().size && take != size) return std::nullopt;
-    major.push_back(Front(cursor.head(), take));
-    cursor.Take(take);
-    size /= take;
-  }
-  return std::make_pair(std::move(major), cursor.Rest());
-}
-
 AxisList PrefixDisjointFrom(const AxisList& axes, const AxisList& taken) {
   AxisList prefix;
   for (Cursor cursor(axes); !cursor.done();) {

@@ -20,11 +20,6 @@ int ToIndex(int64_t value) {
   return static_cast<int>(value);
 }
 
-int ToRank(int64_t ndim) {
-  if (ndim < 0) TVM_FFI_THROW(ValueError) << "a tensor cannot have " << ndim << " dimensions";
-  return ToIndex(ndim);
-}
-
 Mesh ToMesh(const Ints& shape, const Ints& device_ids) {
   Mesh mesh{ToVector(shape), ToVector(device_ids)};
   CheckValid(mesh);

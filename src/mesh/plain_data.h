@@ -34,7 +34,6 @@ std::vector<int64_t> ToVector(const Ints& values);
 Ints ToInts(const std::vector<int64_t>& values);
 /*! \brief A number of an axis or a dimension. */
 int ToIndex(int64_t value);
-int ToRank(int64_t ndim);
 Mesh ToMesh(const Ints& shape, const Ints& device_ids);
 AxisList ToAxes(const AxisData& data);
 AxisData FromAxes(const AxisList& axes);

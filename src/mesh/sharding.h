@@ -25,7 +25,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "support/small_vector.h"
@@ -109,12 +108,6 @@ AxisList CommonPrefix(const AxisList& a, const AxisList& b);
 bool IsPrefix(const AxisList& prefix, const AxisList& axes);
 /*! \brief What follows `prefix` in `axes`; requires IsPrefix. */
 AxisList RemovePrefix(const AxisList& axes, const AxisList& prefix);
-/*!
- * \brief Splits a list into a major part of exactly `size` shards and the rest, cutting one
- * reference into sub-axes if needed; nullopt when no cut gives that size.
- * SplitAt({x of 4}, 2) = {x:(1)2}, {x:(2)2}.
- */
-std::optional<std::pair<AxisList, AxisList>> SplitAt(const AxisList& axes, int64_t size);
 /*!
  * \brief The parts of `axes` that overlap none of `taken`, up to the first that does (a major
  * prefix). Example: [y, x of 4] and taken [x:(2)2] give [y, x:(1)2].

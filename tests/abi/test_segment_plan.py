@@ -6,20 +6,10 @@ import collections
 
 import numpy as np
 import pytest
-import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.mesh.model import (
-    call,
-    cells,
-    mesh_of,
-    meshes,
-    num_shards,
-    plain,
-    sharding_of,
-    shardings,
-    shards,
-)
+from tests.algebra.library import call
+from tests.mesh.model import cells, mesh_of, meshes, num_shards, sharding_of, shardings, shards
 
 SHAPES = [(1,), (4,), (3, 2), (2, 4), (2, 2, 2)]
 NOTHING = -1
@@ -30,7 +20,7 @@ def plan_segments(*case, hosts=()):
     in the same order for each pair of devices.
     """
     text = call("SegmentPlan", *case, hosts)
-    parts = plain(tvm_ffi.get_global_func("distir.abi.SegmentParts")(text))
+    parts = call("SegmentParts", text)
     sent = [(device, peer, *rest) for device, sends, _ in parts for peer, *rest in sends]
     received = [(peer, device, *rest) for device, _, receives in parts for peer, *rest in receives]
     assert sorted(sent, key=lambda piece: piece[:2]) == sorted(received, key=lambda p: p[:2])

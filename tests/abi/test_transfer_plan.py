@@ -11,14 +11,13 @@ import pytest
 import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call, plain
 from tests.mesh.model import (
     blocks,
-    call,
     cells,
     mesh_of,
     meshes,
     num_shards,
-    plain,
     sharding_of,
     shardings,
     shards,
@@ -32,7 +31,7 @@ def transfer_parts(*sides, extents=None, hosts=()):
     if extents is None:
         extents = (0,) * len(sides[2][0])
     text = call("TransferPlan", *sides, extents, hosts)
-    return plain(tvm_ffi.get_global_func("distir.abi.TransferParts")(text))
+    return call("TransferParts", text)
 
 
 def plan_transfer(*sides, extents=None, hosts=()):
@@ -311,7 +310,7 @@ def test_traffic_is_what_all_parts_add_up_to(sides, extent, per_host):
     devices = devices[: len(devices) // per_host * per_host] if per_host else []
     hosts = [devices[i : i + per_host] for i in range(0, len(devices), per_host)] if devices else ()
     text = call("TransferPlan", *source_mesh, source, *target_mesh, target, extents, hosts)
-    parts = plain(tvm_ffi.get_global_func("distir.abi.TransferParts")(text))
+    parts = call("TransferParts", text)
     takes_part = [device for device, _, sends, receives in parts if sends or receives]
     share = Fraction(0)
     for device, grid, sends, _ in parts:

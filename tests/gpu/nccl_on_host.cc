@@ -41,8 +41,8 @@
 #include <vector>
 
 #include "on_host.h"
-#include "runtime/kernels/half_precision.h"
 #include "runtime/communicators/nccl/abi.h"
+#include "runtime/kernels/half_precision.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 """A brute-force NumPy model of meshes and shardings, and hypothesis strategies over them.
 
 A mesh is (shape, device ids), an axis reference (axis, pre_size, size), an axis list a tuple of
-them, a sharding (dims, partial, reduction), all as nested tuples, as the global functions
-``distir.mesh.*`` take and return them.
+them, a sharding (dims, partial, reduction), all as nested tuples, as ``tests.algebra.library.call``
+takes and returns them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import tvm_ffi
 from hypothesis import strategies as st
-
-import distir_ext  # noqa: F401  registers the functions
 
 Ref = tuple[int, int, int]
 Axes = tuple[Ref, ...]
@@ -25,17 +21,6 @@ Mesh = tuple[tuple[int, ...], tuple[int, ...]]
 Sharding = tuple[tuple[Axes, ...], Axes, str]
 
 SHAPES = [(4,), (8,), (12,), (2, 4), (3, 2), (4, 6), (2, 1, 3), (2, 3, 5), (2, 2, 2, 2), (1,)]
-
-
-def call(name: str, *args: Any) -> Any:
-    """Calls ``distir.mesh.<name>``; arrays come back as tuples."""
-    return plain(tvm_ffi.get_global_func(f"distir.mesh.{name}")(*args))
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, tvm_ffi.Array):
-        return tuple(plain(item) for item in value)
-    return str(value) if isinstance(value, str) else value
 
 
 def mesh_of(*shape: int) -> Mesh:

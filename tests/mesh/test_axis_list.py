@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call
 
 from .model import (
     SHAPES,
@@ -15,7 +16,6 @@ from .model import (
     all_refs,
     axis_lists,
     axis_parts,
-    call,
     digits,
     disjoint,
     equally_often,
@@ -110,20 +110,6 @@ def test_removing_what_is_no_prefix_names_both_lists():
         ValueError, match=r"'y:\(1\)2' is not a prefix of the axes \('x:\(1\)4', 'y:\(1\)2'\)"
     ):
         call("RemovePrefix", [[0, 1, 4], [1, 1, 2]], [[1, 1, 2]])
-
-
-@given(shapes.flatmap(axis_lists))
-def test_split_exists_exactly_for_the_sizes_of_prefixes(axes):
-    majors = {num_shards(prefix): prefix for prefix in prefixes(merged(axes))}
-    for size in range(-1, num_shards(axes) + 2):
-        parts = call("SplitAt", axes, size)
-        if size not in majors:
-            assert parts is None
-            continue
-        major, rest = parts
-        assert major == majors[size]
-        assert rest == merged(rest)
-        assert merged(major + rest) == merged(axes)
 
 
 @given(two_lists)

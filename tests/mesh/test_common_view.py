@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call
 
-from .model import axis_lists, call, digits, mesh_of, sharding_of, splits
+from .model import axis_lists, digits, mesh_of, sharding_of, splits
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import json
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call
 
-from .model import call, cells, mesh_of, meshes, num_shards, sharding_of, shardings, shards
+from .model import cells, mesh_of, meshes, num_shards, sharding_of, shardings, shards
 
 SHAPES = [(1,), (4,), (6,), (3, 2), (2, 4), (2, 2, 2, 2), (2, 3, 5)]
 

@@ -10,11 +10,12 @@ import pytest
 import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call
 from tvm.relax.distributed import DeviceMesh, Placement
 
 from distir_ext.mesh import Mesh
 
-from .model import SHAPES, blocks, call, meshes
+from .model import SHAPES, blocks, meshes
 
 NAMES = ("dp", "tp", "pp", "ep")
 

@@ -7,17 +7,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call
 
-from .model import (
-    blocks,
-    call,
-    merged,
-    mesh_of,
-    meshes,
-    sharding_of,
-    shardings,
-    views,
-)
+from .model import blocks, merged, mesh_of, meshes, sharding_of, shardings, views
 
 SHAPES = [(4,), (2, 4), (3, 2), (2, 3, 5), (2, 2, 2, 2), (2, 1, 3)]
 sharded_meshes = meshes(SHAPES).flatmap(

@@ -9,10 +9,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algebra.library import call
 
 from .model import (
     all_axis_lists,
-    call,
     disjoint,
     merged,
     mesh_of,

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import tvm
-import tvm_ffi
+from tests.algebra.library import call
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement, PlacementSpec
 
-import distir_ext  # noqa: F401  registers the algebra
+import distir_ext  # noqa: F401  loads the native library
 
 from .model import all_shardings
 
@@ -30,10 +30,10 @@ class Meshes:
 
     def dtensor(self, tensor_ty, shape, ids, dims):
         """The type that states a sharding of a mesh, on a view of it where it must be."""
-        placed = tvm_ffi.get_global_func("distir.mesh.ToPlacement")(shape, ids, [dims, [], "none"])
-        mesh = self.get([int(n) for n in placed[0]], [int(device) for device in placed[1]])
+        placed = call("ToPlacement", shape, ids, [dims, [], "none"])
+        mesh = self.get(*placed[:2])
         specs = [
-            PlacementSpec.sharding(int(dim)) if dim >= 0 else PlacementSpec.replica()
+            PlacementSpec.sharding(dim) if dim >= 0 else PlacementSpec.replica()
             for dim in placed[2]
         ]
         return DTensorType(tensor_ty, mesh, Placement(specs))

@@ -11,7 +11,8 @@ import pytest
 import tvm
 import tvm_ffi
 from tests.abi.plans import layout, transfer_plan
-from tests.mesh.model import call, num_shards, shards
+from tests.algebra.library import call
+from tests.mesh.model import num_shards, shards
 
 
 def local(array, parts, device_ids, device):

@@ -4,14 +4,11 @@ import itertools
 import random
 
 import pytest
-import tvm_ffi
-
-import distir_ext  # noqa: F401  (loads the native library)
+from tests.algebra.library import call
 
 
 def partition(work, operators, devices, transfer, slack):
-    cut = tvm_ffi.get_global_func("distir.stages.Partition")
-    return [int(item) for item in cut(work, operators, devices, transfer, slack)]
+    return list(call("Partition", work, operators, devices, transfer, slack))
 
 
 def cost(first_items, work, devices, transfer):

@@ -1,0 +1,90 @@
+/*!
+ * \file tests/algebra/arguments.h
+ * \brief Functions of the algebra as global functions of tests, over plain data (plain_data.h).
+ *
+ * A mesh is the two arguments (shape, device_ids). What is absent is None. Arguments are read one
+ * after the other, each in a statement of its own. Example:
+ * \code
+ *   {"CommonPrefix", [](Arguments& in) -> Any {
+ *      const AxisList a = in.Axes(), b = in.Axes();
+ *      return FromAxes(CommonPrefix(a, b));
+ *    }},
+ * \endcode
+ * All functions have one C++ type: as many types would take twice as long to compile.
+ */
+#ifndef TESTS_ALGEBRA_ARGUMENTS_H_
+#define TESTS_ALGEBRA_ARGUMENTS_H_
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mesh/plain_data.h"
+
+namespace distir::test {
+
+namespace ffi = tvm::ffi;
+using ffi::Any;
+
+/*! \brief The arguments of one call. */
+class Arguments {
+ public:
+  explicit Arguments(const ffi::PackedArgs& args) : args_(args) {}
+
+  template <typename T>
+  T Next() {
+    return args_[next_++].template cast<T>();
+  }
+  mesh::Ints Integers() { return Next<mesh::Ints>(); }
+  mesh::Mesh Mesh() {
+    const mesh::Ints shape = Integers(), ids = Integers();
+    return mesh::ToMesh(shape, ids);
+  }
+  mesh::AxisList Axes() { return mesh::ToAxes(Next<mesh::AxisData>()); }
+  mesh::AxisList AxesOn(const mesh::Mesh& mesh) {
+    return mesh::ToAxesOn(mesh, Next<mesh::AxisData>());
+  }
+  mesh::Sharding Sharding() { return mesh::ToSharding(Next<mesh::ShardingData>()); }
+  mesh::Sharding ShardingOn(const mesh::Mesh& mesh) {
+    return mesh::ToShardingOn(mesh, Next<mesh::ShardingData>());
+  }
+
+ private:
+  const ffi::PackedArgs& args_;
+  int next_ = 0;
+};
+
+using TestFunction = Any (*)(Arguments&);
+
+/*! \brief Registers functions as distir.test.<name>; the result lets a static initialise from it.
+ */
+inline bool Register(std::initializer_list<std::pair<const char*, TestFunction>> functions) {
+  for (const auto& [name, function] : functions) {
+    ffi::Function::SetGlobal(
+        std::string("distir.test.") + name,
+        ffi::Function::FromPacked([function = function](ffi::PackedArgs args, Any* result) {
+          Arguments arguments(args);
+          *result = function(arguments);
+        }),
+        /*override=*/true);
+  }
+  return true;
+}
+
+/*! \brief The items as an array of what `convert` makes of each. */
+template <typename Items, typename Convert>
+ffi::Array<Any> ArrayOf(const Items& items, const Convert& convert) {
+  ffi::Array<Any> array;
+  for (const auto& item : items) array.push_back(convert(item));
+  return array;
+}
+
+}  // namespace distir::test
+
+#endif  // TESTS_ALGEBRA_ARGUMENTS_H_
