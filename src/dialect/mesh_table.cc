@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/symbolic.h"
 #include "support/error.h"
 
@@ -34,30 +35,6 @@ mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh) {
   for (int64_t size : device_mesh.shape()) mesh.shape.push_back(size);
   for (int64_t id : device_mesh.device_ids()) mesh.device_ids.push_back(id);
   return mesh;
-}
-
-std::vector<int> PlacementDims(const ir::Placement& placement) {
-  std::vector<int> dims;
-  for (const ir::PlacementSpec& spec : placement.dim_specs()) dims.push_back(spec.dim());
-  return dims;
-}
-
-std::string PlacementText(const ir::Placement& placement) {
-  std::string text;
-  for (int dim : PlacementDims(placement)) {
-    text += text.empty() ? "" : ", ";
-    text += dim < 0 ? "R" : "S[" + std::to_string(dim) + "]";
-  }
-  return text;
-}
-
-bool HasDTensor(const ir::Type& type) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) {
-      if (HasDTensor(field)) return true;
-    }
-  }
-  return ir::DTensorType::Is(type);
 }
 
 bool IsDistributed(const ir::Function& function) {
@@ -343,12 +320,8 @@ ir::Node MeshTable::ModuleAttrs(const ir::Node& attrs) const {
 }
 
 bool MeshTable::IsUneven(const ir::Type& type) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) {
-      if (IsUneven(field)) return true;
-    }
-    return false;
-  }
+  if (ir::TupleType::Is(type))
+    return ir::AnyLeaf(type, [this](const ir::Type& leaf) { return IsUneven(leaf); });
   auto dtensor = ir::DTensorType::Cast(type);
   if (!dtensor.defined() || !ir::HasKnownShape(dtensor.tensor_ty())) return false;
   int root;

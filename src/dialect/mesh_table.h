@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "dialect/placement.h"
 #include "ir/node.h"
 #include "mesh/sharding.h"
 #include "support/small_vector.h"
@@ -39,13 +40,7 @@ constexpr const char* kMeshAxesAttr = "distir.mesh_axes";
 using AxisNames = ffi::Array<ffi::String>;
 
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh);
-/*! \brief The sharded tensor dimension per mesh axis, -1 for a replica. */
-std::vector<int> PlacementDims(const ir::Placement& placement);
-/*! \brief A placement as TVMScript writes it: "S[0], R". */
-std::string PlacementText(const ir::Placement& placement);
 
-/*! \brief Whether a type has a DTensor in it. */
-bool HasDTensor(const ir::Type& type);
 /*! \brief Whether a function takes, makes or returns DTensors. */
 bool IsDistributed(const ir::Function& function);
 /*! \brief Marks a function of which LegalizeRedistribute has written out the reductions that rules

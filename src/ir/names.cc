@@ -50,5 +50,11 @@ std::string Names::BaseOf(const std::string& name) const {
   return known_.count(base) > 0 ? base : name;
 }
 
+std::string FunctionNames::Fresh(const std::string& like) {
+  std::string name = like;
+  while (!known_.insert(name).second) name = like + "_" + std::to_string(++last_suffix_[like]);
+  return name;
+}
+
 }  // namespace ir
 }  // namespace distir

@@ -1,6 +1,7 @@
 /*!
  * \file ir/names.h
- * \brief Names for further variables of a function, which no other variable of it has.
+ * \brief Names for further variables of a function, and for further functions of a module, which
+ * no other one of it has.
  *
  * TVM's printer numbers variables of equal names, so names that passes leave equal are others in
  * the text, and others again after the next pass. With names that are different from the start, a
@@ -16,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ir/node.h"
@@ -49,6 +51,21 @@ class Names {
    * given_. */
   std::unordered_map<std::string_view, int> known_;
   std::deque<std::string> given_;
+};
+
+/*!
+ * \brief Names for further functions of a module. Worked example: with main and f, Fresh("f") is
+ * f_1 and then f_2, Fresh("g") is g.
+ */
+class FunctionNames {
+ public:
+  void Add(const std::string& name) { known_.insert(name); }
+  /*! \brief A name that no function has, and that was not given before, made from one. */
+  std::string Fresh(const std::string& like);
+
+ private:
+  std::unordered_set<std::string> known_;
+  std::unordered_map<std::string, int> last_suffix_;
 };
 
 }  // namespace ir

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "ir/leaves.h"
 #include "ir/rewriter.h"
 
 namespace distir {
@@ -30,11 +31,10 @@ class RootCollector {
 
  private:
   void Visit(const ir::Type& type) {
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      for (const ir::Type& field : tuple.fields()) Visit(field);
-    } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-      roots.insert(meshes_.RootOf(dtensor.device_mesh()));
-    }
+    ir::ForEachLeaf(type, [this](const ir::Type& leaf) {
+      if (auto dtensor = ir::DTensorType::Cast(leaf); dtensor.defined())
+        roots.insert(meshes_.RootOf(dtensor.device_mesh()));
+    });
   }
 
   dialect::MeshTable& meshes_;

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/names.h"
 #include "ir/numbered.h"
 #include "ir/rewriter.h"
@@ -36,7 +37,7 @@ template <typename Visit>
 void VisitTensors(const std::string& name, const ir::Type& type, const Visit& visit) {
   const bool is_tuple = ir::TupleType::Is(type);
   int index = 0;
-  VisitLeaves(type, [&](const ir::Type& leaf) {
+  ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
     if (!ir::DTensorType::Is(leaf) && !ir::TensorType::Is(leaf)) return;
     visit(is_tuple ? name + "." + std::to_string(index++) : name, leaf);
   });

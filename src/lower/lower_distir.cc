@@ -10,6 +10,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
+#include "ir/names.h"
 #include "ir/renew.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -38,7 +39,7 @@ class ModuleLowering {
       ir::Function function = ir::Function::Cast(base);
       if (!function.defined() || roots_[gv.get()].empty()) {
         functions_.Set(gv, base);
-        names_.insert(gv.name());
+        names_.Add(gv.name());
       } else {
         index_[gv.get()] = distributed_.size();
         distributed_.emplace_back(gv, function);
@@ -153,7 +154,7 @@ class ModuleLowering {
 
     bool is_whole = present == all && DeviceClasses(all, meshes_).size() == 1;
     std::string name =
-        UniqueName(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
+        names_.Fresh(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
     ir::GlobalVar version = ir::MakeGlobalVar(name);
     Version& entry = versions_.emplace(key, Version{version, {}, {}, {}}).first->second;
     WorkerContext context{
@@ -169,8 +170,8 @@ class ModuleLowering {
       ir::Function lowered = program.function;
       if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
       if (!entry.rounds.empty()) {
-        name = UniqueName(gv.name() + "_stage" +
-                          std::to_string(program.round * num_classes_ + stage_));
+        name = names_.Fresh(gv.name() + "_stage" +
+                            std::to_string(program.round * num_classes_ + stage_));
         version = ir::MakeGlobalVar(name);
       }
       if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
@@ -215,21 +216,13 @@ class ModuleLowering {
     return *index;
   }
 
-  std::string UniqueName(const std::string& name) {
-    std::string candidate = name;
-    while (!names_.insert(candidate).second)
-      candidate = name + "_" + std::to_string(++last_suffix_[name]);
-    return candidate;
-  }
-
   ir::IRModule mod_;
   dialect::MeshTable meshes_;
   FunctionRoots roots_;
   std::vector<Named> distributed_;
   std::map<const ffi::Object*, size_t> index_;  // in distributed_, by global variable
   ir::FunctionMap functions_;
-  std::unordered_set<std::string> names_;
-  std::unordered_map<std::string, int> last_suffix_;  // by name
+  ir::FunctionNames names_;
   std::unordered_map<const ffi::Object*, std::unique_ptr<MeshIndex>> mesh_indices_;
   std::map<std::pair<const ffi::Object*, std::set<int>>, Version> versions_;
   std::set<const ffi::Object*> lowered_;  // functions that have a version

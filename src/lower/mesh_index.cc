@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/infer_type.h"
@@ -11,12 +12,6 @@ namespace distir {
 namespace lower {
 
 namespace ffi = tvm::ffi;
-
-void VisitLeaves(const ir::Type& type, const std::function<void(const ir::Type&)>& visit) {
-  auto tuple = ir::TupleType::Cast(type);
-  if (!tuple.defined()) return visit(type);
-  for (const ir::Type& field : tuple.fields()) VisitLeaves(field, visit);
-}
 
 namespace {
 
@@ -29,7 +24,7 @@ class Where {
 
   void AddType(const ir::Type& type) {
     bool has_tensors = false, has_others = false;
-    VisitLeaves(type, [&](const ir::Type& leaf) {
+    ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       auto dtensor = ir::DTensorType::Cast(leaf);
       (dtensor.defined() ? has_tensors : has_others) = true;
       if (dtensor.defined()) roots_.insert(meshes_.RootOf(dtensor.device_mesh()));
@@ -123,7 +118,7 @@ MeshIndex::MeshIndex(const ir::Function& function, dialect::MeshTable* meshes,
       add(&fields_, place++, [&](Where* where) { where->AddType(field.ty()); });
   }
   place = 0;
-  VisitLeaves(function.body().body().ty(), [&](const ir::Type& leaf) {
+  ir::ForEachLeaf(function.body().body().ty(), [&](const ir::Type& leaf) {
     add(&results_, place++, [&](Where* where) { where->AddType(leaf); });
   });
 }

@@ -31,9 +31,6 @@
 namespace distir {
 namespace lower {
 
-/*! \brief Calls `visit` for what is no tuple in a type, in order. */
-void VisitLeaves(const ir::Type& type, const std::function<void(const ir::Type&)>& visit);
-
 /*! \brief The root meshes of each Relax function of a module. */
 using FunctionRoots = std::map<const tvm::ffi::Object*, std::set<int>>;
 

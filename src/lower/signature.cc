@@ -9,6 +9,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/numbered.h"
 #include "ir/symbolic.h"
 #include "lower/mesh_index.h"
@@ -218,7 +219,7 @@ void SignatureWriter::AddReplicated(const std::string& name, const ir::Function&
     params.push_back(Replicated(param.ty(), all_devices_, replica));
   }
   const ir::Type result = Replicated(function.body().body().ty(), all_devices_, replica);
-  VisitLeaves(result, [&version](const ir::Type&) {
+  ir::ForEachLeaf(result, [&version](const ir::Type&) {
     version.results.push_back(static_cast<int>(version.results.size()));
   });
   Write(name, function, params, result, &extents, {version});

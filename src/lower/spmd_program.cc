@@ -15,6 +15,7 @@
 #include "dialect/local_view.h"
 #include "dialect/segment_exchange.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
@@ -516,7 +517,7 @@ MeshPart Whole(const ir::Function& function) {
   MeshPart whole{function, {}, {}, {}};
   whole.params.resize(function.params().size());
   std::iota(whole.params.begin(), whole.params.end(), 0);
-  VisitLeaves(function.body().body().ty(), [&whole](const ir::Type&) {
+  ir::ForEachLeaf(function.body().body().ty(), [&whole](const ir::Type&) {
     whole.results.push_back(static_cast<int>(whole.results.size()));
   });
   return whole;

@@ -235,8 +235,8 @@ class Deferral {
     for (const Node* operand : operands) {
       auto form = ir::DTensorType::Cast(operand->form.ty());
       auto whole = ir::DTensorType::Cast(operand->line->var.ty());
-      any_scatters = any_scatters || !redistribute::SamePlacement(form, whole);
-      if (!redistribute::SamePlacement(form, first)) return any_scatters ? ir::DTensorType() : type;
+      any_scatters = any_scatters || !dialect::SamePlacement(form, whole);
+      if (!dialect::SamePlacement(form, first)) return any_scatters ? ir::DTensorType() : type;
     }
     if (!any_scatters) return type;
     if (dialect::DTensorCollective(call.op())) return ir::DTensorType();
@@ -247,7 +247,7 @@ class Deferral {
       ++num_operands;
       one_shape = one_shape && dtensor.defined() &&
                   ir::StructurallyEqual(dtensor.tensor_ty().shape(), type.tensor_ty().shape()) &&
-                  redistribute::SamePlacement(dtensor, type);
+                  dialect::SamePlacement(dtensor, type);
     });
     bool is_sum = ir::IsOp(call.op(), "relax.add");
     if (!one_shape || (operands.size() != num_operands && !is_sum)) return ir::DTensorType();
@@ -286,7 +286,7 @@ class Deferral {
     auto form_ty = ir::DTensorType::Cast(node->form.ty());
     if (node->is_reduction) {
       ir::Expr value = node->operands.empty() ? call.args()[0] : MakePartial(node->operands[0]);
-      if (redistribute::SamePlacement(ir::DTensorType::Cast(value.ty()), form_ty)) return value;
+      if (dialect::SamePlacement(ir::DTensorType::Cast(value.ty()), form_ty)) return value;
       return Emit(node, dialect::MakeCollective(mesh::CollectiveKind::kView, value, form_ty));
     }
     std::unordered_map<const ffi::Object*, ir::Expr> values;

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/registration.h"
 
 namespace distir {
@@ -67,11 +68,10 @@ bool MayWrite(const ir::Expr& op) {
 
 /*! \brief Whether a type has something in it that is no tensor, shape or number, as a cache is. */
 bool HasObject(const ir::Type& type) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    return std::any_of(tuple.fields().begin(), tuple.fields().end(), HasObject);
-  }
-  return !ir::TensorType::Is(type) && !ir::DTensorType::Is(type) && !ir::ShapeType::Is(type) &&
-         !ir::PrimType::Is(type) && !ir::FuncType::Is(type);
+  return ir::AnyLeaf(type, [](const ir::Type& leaf) {
+    return !ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf) && !ir::ShapeType::Is(leaf) &&
+           !ir::PrimType::Is(leaf) && !ir::FuncType::Is(leaf);
+  });
 }
 
 }  // namespace

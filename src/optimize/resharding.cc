@@ -107,7 +107,7 @@ ir::Expr WritePlan(EditableFunction* listing, Line* at, const ir::Expr& value, i
     now = redistribute::MakeStep(bound(now), plan.steps[i], source.reduction, root,
                                  target.tensor_ty(), is_last ? target : ir::DTensorType(), meshes);
   }
-  if (redistribute::SamePlacement(ir::DTensorType::Cast(now.ty()), target)) return now;
+  if (dialect::SamePlacement(ir::DTensorType::Cast(now.ty()), target)) return now;
   return dialect::MakeCollective(CollectiveKind::kView, bound(now), target);
 }
 

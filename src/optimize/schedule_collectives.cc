@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "dialect/collective.h"
+#include "ir/leaves.h"
 #include "optimize/optimization.h"
 
 namespace distir {
@@ -95,12 +96,12 @@ class Schedule {
 
   double BytesOf(const ir::Type& type) {
     double bytes = 0;
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      for (const ir::Type& field : tuple.fields()) bytes += BytesOf(field);
-    } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
+    ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
+      auto dtensor = ir::DTensorType::Cast(leaf);
+      if (!dtensor.defined()) return;
       int root;
-      bytes = LocalBytes(dtensor.tensor_ty(), program_.meshes->ShardingOf(dtensor, &root));
-    }
+      bytes += LocalBytes(dtensor.tensor_ty(), program_.meshes->ShardingOf(dtensor, &root));
+    });
     return bytes;
   }
 

@@ -55,7 +55,7 @@ ir::PrimFunc MakePadded(const std::string& name, const rules::KernelRule& kernel
 }  // namespace
 
 PaddedKernels::PaddedKernels(const ir::FunctionMap& functions) {
-  for (const auto& [gv, base] : functions) names_.insert(gv.name());
+  for (const auto& [gv, base] : functions) names_.Add(gv.name());
 }
 
 ir::GlobalVar PaddedKernels::Padded(const ir::GlobalVar& name, const rules::KernelRule& kernel,
@@ -68,11 +68,8 @@ ir::GlobalVar PaddedKernels::Padded(const ir::GlobalVar& name, const rules::Kern
   if (changed.empty()) return name;
   auto [known, is_new] = known_.try_emplace({kernel.function.get(), changed});
   if (!is_new) return known->second;
-  std::string fresh = std::string(name.name()) + "_padded";
-  for (int suffix = 1; !names_.insert(fresh).second; ++suffix)
-    fresh = std::string(name.name()) + "_padded_" + std::to_string(suffix);
   ir::PrimFunc padded = MakePadded(name.name(), kernel, changed);
-  known->second = ir::MakeGlobalVar(fresh);
+  known->second = ir::MakeGlobalVar(names_.Fresh(name.name() + "_padded"));
   ir::SetType(known->second, padded.ty());
   made_.emplace_back(known->second, padded);
   return known->second;

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/names.h"
 #include "ir/node.h"
 #include "rules/tir/rule.h"
 
@@ -42,7 +43,7 @@ class PaddedKernels {
   const std::vector<std::pair<ir::GlobalVar, ir::PrimFunc>>& made() const { return made_; }
 
  private:
-  std::unordered_set<std::string> names_;
+  ir::FunctionNames names_;
   std::map<std::pair<const ffi::Object*, FactorExtents>, ir::GlobalVar> known_;
   std::vector<std::pair<ir::GlobalVar, ir::PrimFunc>> made_;
 };

@@ -35,14 +35,6 @@ using rules::Tail;
 /*! \brief The names of padded functions, which need a new type. */
 using NewNames = std::unordered_map<const ffi::Object*, ir::GlobalVar>;
 
-void CollectTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CollectTypes(field, out);
-  } else if (ir::DTensorType::Is(type) || ir::TensorType::Is(type)) {
-    out->push_back(ir::DTensorType::Cast(type));
-  }
-}
-
 class Padder : public TailWriter {
  public:
   Padder(const std::string& name, bool is_called, dialect::MeshTable* meshes, PaddedTypes* types,
@@ -80,8 +72,9 @@ class Padder : public TailWriter {
 
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
     std::vector<ir::DTensorType> tensors;
-    for (const ir::Var& param : function_.params()) CollectTypes(param.ty(), &tensors);
-    CollectTypes(function_.body().body().ty(), &tensors);
+    for (const ir::Var& param : function_.params())
+      dialect::CollectDTensorTypes(param.ty(), &tensors);
+    dialect::CollectDTensorTypes(function_.body().body().ty(), &tensors);
     ffi::Array<ffi::Any> all;
     bool any = false;
     for (const ir::DTensorType& tensor : tensors) {
@@ -124,8 +117,8 @@ class Padder : public TailWriter {
 
   void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
     std::vector<ir::DTensorType> from, to;
-    CollectTypes(cast.value().ty(), &from);
-    CollectTypes(cast.ty(), &to);
+    dialect::CollectDTensorTypes(cast.value().ty(), &from);
+    dialect::CollectDTensorTypes(cast.ty(), &to);
     for (size_t i = 0; i < to.size(); ++i) {
       for (int d : types_.UnevenDims(to[i])) {
         bool is_same = i < from.size() && from[i].defined() &&
@@ -293,8 +286,8 @@ class Padder : public TailWriter {
     rules::OpView view = rules::ViewCall(call, rules::StripDistribution(var.ty()), &kernels_);
     rules::FactorRule rule = rules::RuleOf(view);
     std::vector<ir::DTensorType> operands, results;
-    for (const ir::Expr& arg : call.args()) CollectTypes(arg.ty(), &operands);
-    CollectTypes(var.ty(), &results);
+    for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &operands);
+    dialect::CollectDTensorTypes(var.ty(), &results);
     const FactorExtents extents = CheckFactors(var, call, rule, operands, results);
 
     size_t next = 0;

@@ -8,6 +8,7 @@
 
 #include "dialect/collective.h"
 #include "ir/build.h"
+#include "ir/names.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "propagation/batch_dims.h"
@@ -173,10 +174,7 @@ class CallGraph {
   }
 
   void ScanType(const ir::Type& type, Entry& entry) {
-    if (ir::DTensorType::Is(type)) entry.takes_part = true;
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      for (const ir::Type& field : tuple.fields()) ScanType(field, entry);
-    }
+    entry.takes_part = entry.takes_part || dialect::HasDTensor(type);
   }
 
   std::map<const ffi::Object*, Entry> functions_;
@@ -195,15 +193,15 @@ class Propagation {
   ir::IRModule Run() {
     std::vector<ir::GlobalVar> roots = calls_.Roots();
     if (roots.empty()) return mod_;
-    for (const ir::GlobalVar& root : roots) names_.insert(root.name());
+    for (const ir::GlobalVar& root : roots) names_.Add(root.name());
     ir::FunctionMap functions;
     for (const auto& [gv, base] : mod_.functions()) {
       if (calls_.IsRelaxFunction(gv) && !calls_.Stays(gv)) continue;
       functions.Set(gv, base);
-      names_.insert(gv.name());
+      names_.Add(gv.name());
     }
     Emitter emitter(&meshes_, &cluster_, IsFirst(),
-                    [this](const std::string& name) { return UniqueName(name); });
+                    [this](const std::string& name) { return names_.Fresh(name); });
     for (const auto& [gv, base] : functions) {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
     }
@@ -258,20 +256,13 @@ class Propagation {
     return *it->second;
   }
 
-  std::string UniqueName(const std::string& name) {
-    std::string candidate = name;
-    for (int suffix = 1; !names_.insert(candidate).second; ++suffix)
-      candidate = name + "_" + std::to_string(suffix);
-    return candidate;
-  }
-
   ir::IRModule mod_;
   CallGraph calls_;
   dialect::MeshTable meshes_;
   rules::KernelTable kernels_;
   const cost::Cluster cluster_;
   std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
-  std::set<std::string> names_;
+  ir::FunctionNames names_;
 };
 
 }  // namespace

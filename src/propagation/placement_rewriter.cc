@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "dialect/collective.h"
+#include "dialect/placement.h"
 #include "ir/build.h"
 #include "mesh/common_view.h"
 #include "rules/factor_rule.h"
@@ -12,27 +13,6 @@
 
 namespace distir {
 namespace propagation {
-
-namespace {
-
-bool SamePlacement(const ir::Placement& a, const ir::Placement& b) {
-  return a.same_as(b) || dialect::PlacementDims(a) == dialect::PlacementDims(b);
-}
-
-bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
-  return a.device_mesh().same_as(b.device_mesh()) && SamePlacement(a.placement(), b.placement());
-}
-
-/*! \brief The types of a type's tensors; null for plain tensors. */
-void CollectTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CollectTypes(field, out);
-  } else if (ir::DTensorType::Is(type) || ir::TensorType::Is(type)) {
-    out->push_back(ir::DTensorType::Cast(type));
-  }
-}
-
-}  // namespace
 
 mesh::Sharding Replica(const ir::Expr& tensor) {
   auto type = ir::TensorType::Cast(rules::StripDistribution(tensor.ty()));
@@ -63,7 +43,7 @@ ir::Expr PlacementRewriter::PlacedValue(const ir::Expr& value, const ir::Type& w
   if (!target.defined()) return value;
   if (ir::Constant::Is(value) && !ir::DTensorType::Is(value.ty())) {
     ir::Expr constant = PlacedConstant(value, target.device_mesh());
-    if (SamePlacement(ir::DTensorType::Cast(constant.ty()), target)) return constant;
+    if (dialect::SamePlacement(ir::DTensorType::Cast(constant.ty()), target)) return constant;
     return Redistributed(constant, target);
   }
   if (Fits(value.ty(), target, exact)) return value;
@@ -83,7 +63,7 @@ ir::Expr PlacementRewriter::PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& 
   if (auto have = ir::DTensorType::Cast(value.ty());
       have.defined() && have.device_mesh().same_as(view)) {
     ir::Placement wanted = meshes_.PlacementOn(view, root, decided[*next]);
-    if (wanted.defined() && SamePlacement(have.placement(), wanted)) {
+    if (wanted.defined() && dialect::SamePlacement(have.placement(), wanted)) {
       ++*next;
       return value;
     }
@@ -138,7 +118,7 @@ void PlacementRewriter::CollectPlaced(const ir::Expr& arg, std::vector<ir::DTens
     if (ir::TensorType::Is(arg.ty()) || ir::DTensorType::Is(arg.ty()))
       out->push_back(ir::DTensorType());
   } else if (ir::Var::Is(arg) || ir::TupleGetItem::Is(arg)) {
-    CollectTypes(Rewrite(arg).ty(), out);
+    dialect::CollectDTensorTypes(Rewrite(arg).ty(), out);
   }
 }
 
@@ -165,7 +145,7 @@ ir::DeviceMesh PlacementRewriter::ViewFor(int root, const std::vector<mesh::Shar
 bool PlacementRewriter::Fits(const ir::Type& have, const ir::DTensorType& wanted, bool exact) {
   auto dtensor = ir::DTensorType::Cast(have);
   if (!dtensor.defined()) return false;
-  if (SamePlacement(dtensor, wanted)) return true;
+  if (dialect::SamePlacement(dtensor, wanted)) return true;
   if (exact) return false;
   int have_root, wanted_root;
   const mesh::Sharding& have_sharding = meshes_.ShardingOf(dtensor, &have_root);
@@ -208,7 +188,7 @@ ir::Var PlacementRewriter::FindRedistributed(const ir::Expr& value,
   auto known = redistributed_.find(value.get());
   if (known == redistributed_.end()) return ir::Var();
   for (const auto& [type, var] : known->second) {
-    if (SamePlacement(type, target)) return var;
+    if (dialect::SamePlacement(type, target)) return var;
   }
   return ir::Var();
 }

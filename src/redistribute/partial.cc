@@ -6,6 +6,7 @@
 #include "dialect/collective.h"
 #include "dialect/fused_norm.h"
 #include "dialect/local_view.h"
+#include "ir/leaves.h"
 #include "rules/linearity.h"
 
 namespace distir {
@@ -51,21 +52,16 @@ void CollectOperands(const ir::Expr& arg, std::vector<ir::Expr>* operands) {
 
 /*! \brief Whether a tensor in the type is sharded over one of the axes. */
 bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, dialect::MeshTable* meshes) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) {
-      if (IsShardedOver(field, partial, meshes)) return true;
-    }
-    return false;
-  }
-  auto dtensor = ir::DTensorType::Cast(type);
-  if (!dtensor.defined()) return false;
-  int root;
-  mesh::Sharding sharding = meshes->ShardingOf(dtensor, &root);
-  if (root != partial.root) return true;
-  for (const mesh::AxisList& axes : sharding.dims) {
-    if (mesh::Overlaps(axes, partial.axes)) return true;
-  }
-  return false;
+  return ir::AnyLeaf(type, [&](const ir::Type& leaf) {
+    auto dtensor = ir::DTensorType::Cast(leaf);
+    if (!dtensor.defined()) return false;
+    int root;
+    const mesh::Sharding& sharding = meshes->ShardingOf(dtensor, &root);
+    if (root != partial.root) return true;
+    return std::any_of(sharding.dims.begin(), sharding.dims.end(), [&](const mesh::AxisList& axes) {
+      return mesh::Overlaps(axes, partial.axes);
+    });
+  });
 }
 
 bool SameAxes(const PartialAxes& a, const PartialAxes& b) {

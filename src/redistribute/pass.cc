@@ -136,7 +136,7 @@ class Legalizer : public ir::FunctionRewriter {
     }
     value = Chain(var, value, target_root, now, target, tensor_ty);
     auto reached = ir::DTensorType::Cast(value.ty());
-    if (SamePlacement(reached, target_ty)) return Alias(var, value);
+    if (dialect::SamePlacement(reached, target_ty)) return Alias(var, value);
     Bind(var, dialect::MakeCollective(mesh::CollectiveKind::kView, AsVar(var, value), target_ty));
   }
 

@@ -49,11 +49,6 @@ TensorSize SizeOf(const ir::TensorType& type) {
   return size;
 }
 
-bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b) {
-  return a.device_mesh().same_as(b.device_mesh()) &&
-         dialect::PlacementDims(a.placement()) == dialect::PlacementDims(b.placement());
-}
-
 ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
                   const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
                   dialect::MeshTable* meshes) {

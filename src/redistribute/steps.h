@@ -26,9 +26,6 @@ ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction r
  */
 TensorSize SizeOf(const ir::TensorType& type);
 
-/*! \brief Whether two types name the same placement on the same mesh object. */
-bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b);
-
 }  // namespace redistribute
 }  // namespace distir
 #endif  // DISTIR_REDISTRIBUTE_STEPS_H_

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/leaves.h"
 #include "ir/symbolic.h"
 #include "rules/tir/rule.h"
 
@@ -10,13 +11,13 @@ namespace distir {
 namespace rules {
 
 void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out) {
-  if (auto tensor = ir::TensorType::Cast(type); tensor.defined()) {
-    out->push_back(ir::WithKnownShape(tensor));
-  } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-    out->push_back(ir::WithKnownShape(dtensor.tensor_ty()));
-  } else if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CollectTensorTypes(field, out);
-  }
+  ir::ForEachLeaf(type, [out](const ir::Type& leaf) {
+    if (auto tensor = ir::TensorType::Cast(leaf); tensor.defined()) {
+      out->push_back(ir::WithKnownShape(tensor));
+    } else if (auto dtensor = ir::DTensorType::Cast(leaf); dtensor.defined()) {
+      out->push_back(ir::WithKnownShape(dtensor.tensor_ty()));
+    }
+  });
 }
 
 OpView ViewCall(const ir::Call& call, const ir::Type& result_ty, KernelTable* kernels) {

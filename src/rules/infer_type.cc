@@ -25,18 +25,6 @@ constexpr const char* kTyped[] = {"relax.call_tir",           "relax.call_tir_in
                                   "relax.call_tir_with_grad", "relax.call_dps_packed",
                                   "relax.call_pure_packed",   "relax.call_inplace_packed"};
 
-/*! \brief The DTensor types among a type's leaves, in the order of CollectTensorTypes; null for
- * plain tensors. */
-void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CollectDTensorTypes(field, out);
-  } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-    out->push_back(dtensor);
-  } else if (ir::TensorType::Is(type)) {
-    out->push_back(ir::DTensorType());
-  }
-}
-
 /*! \brief Types the leaves of `global_ty` on `view`, the mesh that everything of this call is named
  * on. */
 ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialect::MeshTable& table,
@@ -114,7 +102,7 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
                        dialect::MeshTable* table) {
   std::vector<ir::DTensorType> types;
   std::vector<double> elements;
-  for (const ir::Expr& arg : call.args()) CollectDTensorTypes(arg.ty(), &types);
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
   InferredCall inferred;
   std::vector<const mesh::Sharding*> operands(types.size(), nullptr);
   const ir::DTensorType* first = nullptr;
@@ -147,7 +135,7 @@ namespace {
 ir::Type InferDTensorType(const ir::Call& call) {
   if (StatesResultType(call.op()) && !call.ty_args().empty()) {
     std::vector<ir::DTensorType> stated;
-    for (const ir::Type& type : call.ty_args()) CollectDTensorTypes(type, &stated);
+    for (const ir::Type& type : call.ty_args()) dialect::CollectDTensorTypes(type, &stated);
     bool all_distributed = true;
     for (const ir::DTensorType& type : stated) all_distributed = all_distributed && type.defined();
     if (all_distributed) {

@@ -13,6 +13,7 @@
 #include "dialect/local_view.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "lower/local_view.h"
 #include "padding/extents.h"
@@ -25,44 +26,14 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-template <typename Visit>
-void ForEachLeaf(const ir::Type& type, const Visit& visit) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) ForEachLeaf(field, visit);
-  } else {
-    visit(type);
-  }
-}
-
 bool HasTensor(const ir::Type& type) {
-  bool found = false;
-  ForEachLeaf(type, [&](const ir::Type& leaf) {
-    found = found || ir::TensorType::Is(leaf) || ir::DTensorType::Is(leaf);
+  return ir::AnyLeaf(type, [](const ir::Type& leaf) {
+    return ir::TensorType::Is(leaf) || ir::DTensorType::Is(leaf);
   });
-  return found;
 }
 
 bool HasPlainTensor(const ir::Type& type) {
-  bool found = false;
-  ForEachLeaf(type, [&](const ir::Type& leaf) { found = found || ir::TensorType::Is(leaf); });
-  return found;
-}
-
-/*! \brief Whether two types place their tensors alike. */
-bool SamePlacement(const ir::Type& a, const ir::Type& b) {
-  if (auto tuple = ir::TupleType::Cast(a); tuple.defined()) {
-    auto other = ir::TupleType::Cast(b);
-    if (!other.defined() || tuple.fields().size() != other.fields().size()) return false;
-    for (size_t i = 0; i < tuple.fields().size(); ++i) {
-      if (!SamePlacement(tuple.fields()[i], other.fields()[i])) return false;
-    }
-    return true;
-  }
-  auto from = ir::DTensorType::Cast(a);
-  auto to = ir::DTensorType::Cast(b);
-  if (!from.defined() || !to.defined()) return from.defined() == to.defined();
-  return from.device_mesh().same_as(to.device_mesh()) &&
-         dialect::PlacementDims(from.placement()) == dialect::PlacementDims(to.placement());
+  return ir::AnyLeaf(type, [](const ir::Type& leaf) { return ir::TensorType::Is(leaf); });
 }
 
 bool MovesTensors(const ir::Call& call) {
@@ -107,7 +78,7 @@ class DistributedVerifier {
 
   void CheckVar(const ir::Var& var, const ir::Type& type) {
     if (!takes_part_) return;
-    ForEachLeaf(type, [&](const ir::Type& leaf) {
+    ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       if (ir::TensorType::Is(leaf)) Report(var, "is a Tensor, not a DTensor: " + ir::Print(leaf));
       auto dtensor = ir::DTensorType::Cast(leaf);
       if (!dtensor.defined()) return;
@@ -146,7 +117,8 @@ class DistributedVerifier {
         CheckOperatorCall(var, call);
       }
     } else if (auto branch = ir::If::Cast(value); branch.defined() && takes_part_) {
-      if (!SamePlacement(branch.true_branch().body().ty(), branch.false_branch().body().ty()))
+      if (!dialect::SamePlacements(branch.true_branch().body().ty(),
+                                   branch.false_branch().body().ty()))
         Report(var, "its branches are placed differently");
     }
   }
@@ -170,14 +142,14 @@ class DistributedVerifier {
     if (call.args().size() != function.params().size())
       return Report(var, "calls `" + callee.name() + "` with another number of arguments");
     for (size_t i = 0; i < call.args().size(); ++i) {
-      if (!SamePlacement(call.args()[i].ty(), function.params()[i].ty())) {
+      if (!dialect::SamePlacements(call.args()[i].ty(), function.params()[i].ty())) {
         Report(var,
                "argument " + std::to_string(i) + " of `" + callee.name() +
                    "` is placed differently from the parameter: " + ir::Print(call.args()[i].ty()) +
                    " and " + ir::Print(function.params()[i].ty()));
       }
     }
-    if (!SamePlacement(call.ty(), function.ret_ty()))
+    if (!dialect::SamePlacements(call.ty(), function.ret_ty()))
       Report(var, "is placed differently from the result of `" + callee.name() + "`");
   }
 
@@ -201,7 +173,7 @@ class DistributedVerifier {
     const size_t known = violations_.size();
     int root = RootOf(var.ty());
     for (const ir::Expr& arg : call.args()) {
-      ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {
+      ir::ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {
         if (ir::TensorType::Is(leaf)) return Report(var, "takes a Tensor: " + ir::Print(leaf));
         int of_arg = RootOf(leaf);
         if (of_arg < 0) return;
@@ -239,7 +211,7 @@ class DistributedVerifier {
   /*! \brief The root mesh of the first DTensor in a type, or -1. */
   int RootOf(const ir::Type& type) {
     int root = -1;
-    ForEachLeaf(type, [&](const ir::Type& leaf) {
+    ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       auto dtensor = ir::DTensorType::Cast(leaf);
       if (dtensor.defined() && root < 0) root = meshes_.RootOf(dtensor.device_mesh());
     });

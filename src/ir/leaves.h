@@ -1,0 +1,38 @@
+/*!
+ * \file ir/leaves.h
+ * \brief The walk over what a type is made of, tuples flattened.
+ *
+ * Worked example: the leaves of Tuple(Tensor((4,)), Tuple(Shape([2]), Object)) are Tensor((4,)),
+ * Shape([2]) and Object, in this order.
+ */
+#ifndef DISTIR_IR_LEAVES_H_
+#define DISTIR_IR_LEAVES_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+/*! \brief Whether one of the leaves fulfils the predicate; leaves behind it are not looked at. */
+template <typename Predicate>
+bool AnyLeaf(const Type& type, const Predicate& predicate) {
+  auto tuple = TupleType::Cast(type);
+  if (!tuple.defined()) return predicate(type);
+  for (const Type& field : tuple.fields()) {
+    if (AnyLeaf(field, predicate)) return true;
+  }
+  return false;
+}
+
+/*! \brief Calls `visit` with every leaf, in order. */
+template <typename Visit>
+void ForEachLeaf(const Type& type, const Visit& visit) {
+  AnyLeaf(type, [&visit](const Type& leaf) {
+    visit(leaf);
+    return false;
+  });
+}
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_LEAVES_H_
