@@ -17,24 +17,24 @@ namespace optimize {
 namespace {
 
 /*! \brief Lets a collective take what a view of it renames. */
-bool SkipView(EditableFunction* listing, Line* line) {
-  auto call = ir::Call::Cast(line->value);
+bool SkipView(EditableFunction* editable, EditableBinding* binding) {
+  auto call = ir::Call::Cast(binding->value);
   auto kind = dialect::DTensorCollective(call.op());
   if (!kind || !ir::Var::Is(call.args()[0])) return false;
-  Line* view = listing->DefinitionOf(call.args()[0]);
+  EditableBinding* view = editable->DefinitionOf(call.args()[0]);
   auto view_call = view == nullptr ? ir::Call() : ir::Call::Cast(view->value);
   if (!view_call.defined() ||
       dialect::DTensorCollective(view_call.op()) != mesh::CollectiveKind::kView ||
-      !listing->IsVisible(view_call.args()[0], line))
+      !editable->IsVisible(view_call.args()[0], binding))
     return false;
   const ir::Expr& source = view_call.args()[0];
   if (kind == mesh::CollectiveKind::kView && ir::StructurallyEqual(source.ty(), call.ty())) {
-    listing->Alias(line, source);
+    editable->Alias(binding, source);
   } else {
-    listing->SetValue(line, ir::MakeCall(call.ty(), call.op(), {source}, call.attrs(),
-                                         call.ty_args(), call.span()));
+    editable->SetValue(binding, ir::MakeCall(call.ty(), call.op(), {source}, call.attrs(),
+                                             call.ty_args(), call.span()));
   }
-  listing->DropUnused(view);
+  editable->DropUnused(view);
   return true;
 }
 
@@ -42,11 +42,11 @@ bool SkipView(EditableFunction* listing, Line* line) {
 
 void CancelCollectives(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions) {
-    for (Line* line : function.listing->Lines()) {
-      if (line->dropped || line->block == nullptr || !ir::Call::Is(line->value)) continue;
-      if (SkipView(function.listing.get(), line)) ++tally->matched;
-      if (line->dropped) continue;
-      if (FoldChain(function.listing.get(), line, Chains::kMoving, program)) ++tally->matched;
+    for (EditableBinding* binding : function.editable->Bindings()) {
+      if (binding->dropped || binding->block == nullptr || !ir::Call::Is(binding->value)) continue;
+      if (SkipView(function.editable.get(), binding)) ++tally->matched;
+      if (binding->dropped) continue;
+      if (FoldChain(function.editable.get(), binding, Chains::kMoving, program)) ++tally->matched;
     }
   }
 }

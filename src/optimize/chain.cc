@@ -35,28 +35,28 @@ struct Fold {
   const redistribute::Plan* plan;
 };
 
-std::optional<Fold> BestFold(const EditableFunction& listing, const Line* line,
+std::optional<Fold> BestFold(const EditableFunction& editable, const EditableBinding* binding,
                              const Resharding& last, Chains which, Program* program) {
-  const ir::TensorType& type = ir::DTensorType::Cast(line->value.ty()).tensor_ty();
+  const ir::TensorType& type = ir::DTensorType::Cast(binding->value.ty()).tensor_ty();
   std::optional<Fold> best;
   const mesh::Mesh& root = program->meshes->Root(last.root);
   // Of the chain so far, with the best fold in it.
   Traffic best_total = program->costs->Of(last, root, type);
   mesh::Sharding source = last.source;
-  const Line* now = line;
+  const EditableBinding* now = binding;
   bool replaces_all = true;
   for (int length = 1; length < kMaxLength; ++length) {
     ir::Expr value = ir::Call::Cast(now->value).args()[0];
-    const Line* definition = listing.DefinitionOf(value);
+    const EditableBinding* definition = editable.DefinitionOf(value);
     if (definition == nullptr || definition->cast.defined()) break;
     auto earlier = ReadResharding(definition->value, program->meshes);
     if (!earlier || earlier->root != last.root || !ComposeReductions(*earlier, &source)) break;
     if (which == Chains::kMoving && !source.partial.empty()) break;
-    replaces_all = replaces_all && listing.NumUses(value) == 1;
+    replaces_all = replaces_all && editable.NumUses(value) == 1;
     if (replaces_all) best_total = best_total + program->costs->Of(*earlier, root, type);
     now = definition;
     ir::Expr origin = ir::Call::Cast(definition->value).args()[0];
-    if (!listing.IsVisible(origin, line)) break;
+    if (!editable.IsVisible(origin, binding)) break;
     if (which == Chains::kReducing && source.partial.empty()) continue;
     const redistribute::Plan& plan = program->costs->Plan(root, source, last.target, type);
     Traffic total = Costs::Of(plan);
@@ -70,21 +70,22 @@ std::optional<Fold> BestFold(const EditableFunction& listing, const Line* line,
 
 }  // namespace
 
-bool FoldChain(EditableFunction* listing, Line* line, Chains which, Program* program) {
-  auto last = ReadResharding(line->value, program->meshes);
-  if (!last || line->block == nullptr) return false;
-  auto fold = BestFold(*listing, line, *last, which, program);
+bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains which,
+               Program* program) {
+  auto last = ReadResharding(binding->value, program->meshes);
+  if (!last || binding->block == nullptr) return false;
+  auto fold = BestFold(*editable, binding, *last, which, program);
   if (!fold) return false;
-  Line* replaced = listing->DefinitionOf(ir::Call::Cast(line->value).args()[0]);
-  auto target = ir::DTensorType::Cast(line->value.ty());
-  ir::Expr value = WritePlan(listing, line, fold->origin, last->root, fold->source, *fold->plan,
+  EditableBinding* replaced = editable->DefinitionOf(ir::Call::Cast(binding->value).args()[0]);
+  auto target = ir::DTensorType::Cast(binding->value.ty());
+  ir::Expr value = WritePlan(editable, binding, fold->origin, last->root, fold->source, *fold->plan,
                              target, program->meshes);
   if (ir::Var::Is(value)) {
-    listing->Alias(line, value);
+    editable->Alias(binding, value);
   } else {
-    listing->SetValue(line, value);
+    editable->SetValue(binding, value);
   }
-  listing->DropUnused(replaced);
+  editable->DropUnused(replaced);
   return true;
 }
 

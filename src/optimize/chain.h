@@ -16,11 +16,12 @@ enum class Chains {
 };
 
 /*!
- * \brief Replans the collective of a line together with collectives before it, where that sends
+ * \brief Replans the collective of a binding together with collectives before it, where that sends
  * less. A collective before it counts as saved only if nothing else uses its value.
- * \return Whether the line was changed.
+ * \return Whether the binding was changed.
  */
-bool FoldChain(EditableFunction* listing, Line* line, Chains which, Program* program);
+bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains which,
+               Program* program);
 
 }  // namespace optimize
 }  // namespace distir

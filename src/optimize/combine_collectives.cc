@@ -8,7 +8,7 @@
 // at most Options::combine_bytes of arguments; above that, time is bandwidth, and combining only
 // costs copies. Candidates are independent if equally many collectives lie on the longest way to
 // each; since every way between two levels leads upwards, combining within a level makes no cycle.
-// Lines keep their order, except that what a combined collective needs comes before it.
+// Bindings keep their order, except that what a combined collective needs comes before it.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -27,21 +27,21 @@ namespace optimize {
 namespace {
 
 struct Group {
-  std::vector<Line*> members;  // in program order
+  std::vector<EditableBinding*> members;  // in program order
   double bytes = 0;
 };
 
 class Combining {
  public:
-  Combining(EditableFunction* listing, Program* program, Tally* tally)
-      : listing_(*listing), program_(*program), tally_(*tally) {}
+  Combining(EditableFunction* editable, Program* program, Tally* tally)
+      : editable_(*editable), program_(*program), tally_(*tally) {}
 
   void Run(Body* body) {
     for (Block& block : body->blocks) {
-      for (const auto& line : block.lines) {
-        if (!line->true_branch) continue;
-        Run(line->true_branch.get());
-        Run(line->false_branch.get());
+      for (const auto& binding : block.bindings) {
+        if (!binding->true_branch) continue;
+        Run(binding->true_branch.get());
+        Run(binding->false_branch.get());
       }
       RunBlock(&block);
     }
@@ -58,31 +58,31 @@ class Combining {
     level_.clear();
     std::map<Key, Group*> open;
     int segment = 0;
-    for (const auto& each : block->lines) {
-      Line* line = each.get();
-      segment_of_[line] = segment;
-      if (IsBarrier(*line)) {
-        segment_of_[line] = ++segment;  // a segment of its own: nothing moves past it
+    for (const auto& each : block->bindings) {
+      EditableBinding* binding = each.get();
+      segment_of_[binding] = segment;
+      if (IsBarrier(*binding)) {
+        segment_of_[binding] = ++segment;  // a segment of its own: nothing moves past it
         ++segment;
         continue;
       }
-      int level = LevelOf(line);
-      auto step = Candidate(line);
-      level_[line] = level + (step ? 1 : 0);
+      int level = LevelOf(binding);
+      auto step = Candidate(binding);
+      level_[binding] = level + (step ? 1 : 0);
       if (!step) continue;
-      auto type = ir::DTensorType::Cast(line->var.ty());
+      auto type = ir::DTensorType::Cast(binding->var.ty());
       double bytes = LocalBytes(type.tensor_ty(), step->source);
       if (bytes * 2 > static_cast<double>(program_.options.combine_bytes)) {
         tally_.Skip("too large");
         continue;
       }
-      Group*& group = open[KeyOf(line, *step, segment, level)];
+      Group*& group = open[KeyOf(binding, *step, segment, level)];
       if (group == nullptr ||
           group->bytes + bytes > static_cast<double>(program_.options.combine_bytes)) {
         groups_.push_back(std::make_unique<Group>());
         group = groups_.back().get();
       }
-      group->members.push_back(line);
+      group->members.push_back(binding);
       group->bytes += bytes;
     }
     bool any = false;
@@ -90,33 +90,34 @@ class Combining {
       if (group->members.size() < 2) continue;
       any = true;
       ++tally_.matched;
-      for (Line* member : group->members) group_of_[member] = group.get();
+      for (EditableBinding* member : group->members) group_of_[member] = group.get();
     }
     if (any) Write(block);
   }
 
-  /*! \brief The most collectives on a way to this line within its segment. */
-  int LevelOf(const Line* line) {
+  /*! \brief The most collectives on a way to this binding within its segment. */
+  int LevelOf(const EditableBinding* binding) {
     int level = 0;
-    VisitOperands(line, [&](Line* definition) {
+    VisitOperands(binding, [&](EditableBinding* definition) {
       auto found = level_.find(definition);
-      if (found != level_.end() && segment_of_[definition] == segment_of_[line])
+      if (found != level_.end() && segment_of_[definition] == segment_of_[binding])
         level = std::max(level, found->second);
     });
     return level;
   }
 
-  void VisitOperands(const Line* line, const std::function<void(Line*)>& visit) {
-    VisitVarsOf(line->value, [&](const ir::Expr& var) {
-      Line* definition = listing_.DefinitionOf(var);
-      if (definition != nullptr && definition->block == line->block) visit(definition);
+  void VisitOperands(const EditableBinding* binding,
+                     const std::function<void(EditableBinding*)>& visit) {
+    VisitVarsOf(binding->value, [&](const ir::Expr& var) {
+      EditableBinding* definition = editable_.DefinitionOf(var);
+      if (definition != nullptr && definition->block == binding->block) visit(definition);
     });
   }
 
-  std::optional<Resharding> Candidate(const Line* line) {
-    auto step = ReadResharding(line->value, program_.meshes);
-    if (!step || !dialect::CanCombine(step->kind) || line->cast.defined()) return std::nullopt;
-    auto type = ir::DTensorType::Cast(line->var.ty());
+  std::optional<Resharding> Candidate(const EditableBinding* binding) {
+    auto step = ReadResharding(binding->value, program_.meshes);
+    if (!step || !dialect::CanCombine(step->kind) || binding->cast.defined()) return std::nullopt;
+    auto type = ir::DTensorType::Cast(binding->var.ty());
     for (int64_t size : rules::StaticSizes(type.tensor_ty())) {
       if (size >= 0) continue;
       tally_.Skip("symbolic size");
@@ -125,8 +126,8 @@ class Combining {
     return step;
   }
 
-  Key KeyOf(const Line* line, const Resharding& step, int segment, int level) {
-    auto type = ir::DTensorType::Cast(line->var.ty());
+  Key KeyOf(const EditableBinding* binding, const Resharding& step, int segment, int level) {
+    auto type = ir::DTensorType::Cast(binding->var.ty());
     mesh::AxisList axes = step.source.partial;
     if (axes.empty()) {
       axes = mesh::DescribeStep(step.kind, program_.meshes->Root(step.root), step.source,
@@ -136,7 +137,8 @@ class Combining {
     Axes key;
     for (const mesh::AxisRef& ref : axes) key.emplace_back(ref.axis, ref.pre_size, ref.size);
     // The order of a reduce-scatter's axes is that of its attribute.
-    for (int axis : dialect::ReduceAxes(ir::Call::Cast(line->value))) key.emplace_back(axis, 0, 0);
+    for (int axis : dialect::ReduceAxes(ir::Call::Cast(binding->value)))
+      key.emplace_back(axis, 0, 0);
     DLDataType dtype = type.tensor_ty().dtype();
     return {segment,        level,
             step.kind,      type.device_mesh().get(),
@@ -147,62 +149,62 @@ class Combining {
   // ---- writing
 
   void Write(Block* block) {
-    std::vector<Line*> lines;
-    for (const auto& line : block->lines) lines.push_back(line.get());
+    std::vector<EditableBinding*> bindings;
+    for (const auto& binding : block->bindings) bindings.push_back(binding.get());
     order_.clear();
     placed_.clear();
-    for (Line* line : lines) Place(line);
-    listing_.Reorder(block, order_);
+    for (EditableBinding* binding : bindings) Place(binding);
+    editable_.Reorder(block, order_);
   }
 
-  void Place(Line* line) {
-    if (!placed_.insert({line, true}).second) return;
-    auto group = group_of_.find(line);
+  void Place(EditableBinding* binding) {
+    if (!placed_.insert({binding, true}).second) return;
+    auto group = group_of_.find(binding);
     if (group == group_of_.end()) {
-      VisitOperands(line, [this](Line* definition) { Place(definition); });
-      order_.push_back(line);
+      VisitOperands(binding, [this](EditableBinding* definition) { Place(definition); });
+      order_.push_back(binding);
       return;
     }
-    const std::vector<Line*>& members = group->second->members;
-    for (Line* member : members) placed_.insert({member, true});
-    for (Line* member : members)
-      VisitOperands(member, [this](Line* definition) { Place(definition); });
+    const std::vector<EditableBinding*>& members = group->second->members;
+    for (EditableBinding* member : members) placed_.insert({member, true});
+    for (EditableBinding* member : members)
+      VisitOperands(member, [this](EditableBinding* definition) { Place(definition); });
     ffi::Array<ir::Expr> values;
     std::vector<ir::DTensorType> targets;
-    for (Line* member : members) {
+    for (EditableBinding* member : members) {
       values.push_back(ir::Call::Cast(member->value).args()[0]);
       targets.push_back(ir::DTensorType::Cast(member->var.ty()));
     }
     auto first = ir::Call::Cast(members[0]->value);
-    ir::Var combined = listing_.InsertBefore(
+    ir::Var combined = editable_.InsertBefore(
         members[0], members[0]->var.name(),
         dialect::MakeCombinedCollective(*dialect::DTensorCollective(first.op()), values, targets,
                                         dialect::ReduceAxes(first), dialect::ReductionOf(first)));
-    Line* inserted = listing_.DefinitionOf(combined);
+    EditableBinding* inserted = editable_.DefinitionOf(combined);
     placed_.insert({inserted, true});
     order_.push_back(inserted);
     for (size_t i = 0; i < members.size(); ++i) {
-      listing_.SetValue(members[i], ir::MakeTupleGetItem(combined, static_cast<int>(i)));
+      editable_.SetValue(members[i], ir::MakeTupleGetItem(combined, static_cast<int>(i)));
       order_.push_back(members[i]);
     }
   }
 
-  EditableFunction& listing_;
+  EditableFunction& editable_;
   Program& program_;
   Tally& tally_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::unordered_map<const Line*, Group*> group_of_;
-  std::unordered_map<const Line*, int> level_;
-  std::unordered_map<const Line*, int> segment_of_;
-  std::unordered_map<const Line*, bool> placed_;
-  std::vector<Line*> order_;
+  std::unordered_map<const EditableBinding*, Group*> group_of_;
+  std::unordered_map<const EditableBinding*, int> level_;
+  std::unordered_map<const EditableBinding*, int> segment_of_;
+  std::unordered_map<const EditableBinding*, bool> placed_;
+  std::vector<EditableBinding*> order_;
 };
 
 }  // namespace
 
 void CombineCollectives(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions)
-    Combining(function.listing.get(), program, tally).Run(function.listing->body());
+    Combining(function.editable.get(), program, tally).Run(function.editable->body());
 }
 
 }  // namespace optimize

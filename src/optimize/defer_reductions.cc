@@ -8,10 +8,11 @@
 // A sum that has whole terms too is regrouped: (x + reduce(a)) + reduce(b) becomes
 // x + reduce(a + b). What commutes is stated in rules/linearity.h.
 //
-// Method: a value that exactly one line uses can stay partial up to that line, so the reductions
-// form trees whose edges are these uses. For every node there is the traffic of having its value
-// partial (its operands' traffic, partial) and whole (the less of: its operands whole; itself
-// partial and reduced here). Choices are then written from the roots. Each line is looked at once.
+// Method: a value that exactly one binding uses can stay partial up to that binding, so the
+// reductions form trees whose edges are these uses. For every node there is the traffic of having
+// its value partial (its operands' traffic, partial) and whole (the less of: its operands whole;
+// itself partial and reduced here). Choices are then written from the roots. Each binding is looked
+// at once.
 #include <deque>
 #include <functional>
 #include <unordered_map>
@@ -34,8 +35,8 @@ using redistribute::PartialAxes;
 
 /*! \brief A value that could still be partial; see the file comment. */
 struct Node {
-  Line* line = nullptr;
-  std::vector<Node*> operands;  // whose reductions move behind this line
+  EditableBinding* binding = nullptr;
+  std::vector<Node*> operands;  // whose reductions move behind this binding
   PartialAxes axes;             // over which the value is partial then
   ir::Var form;                 // stands for the partial value, with its type
   std::vector<ir::Expr> terms;  // whole terms to be added behind the reduction
@@ -76,58 +77,58 @@ void VisitOperands(const ir::Call& call, const std::function<void(const ir::Expr
 
 class Deferral {
  public:
-  Deferral(EditableFunction* listing, Program* program, Tally* tally)
-      : listing_(*listing),
+  Deferral(EditableFunction* editable, Program* program, Tally* tally)
+      : editable_(*editable),
         meshes_(*program->meshes),
         decisions_(program->meshes, program->kernels),
         costs_(*program->costs),
         tally_(*tally) {}
 
   void Run() {
-    for (Line* line : listing_.Lines()) {
-      if (line->block == nullptr || line->cast.defined()) continue;
-      auto call = ir::Call::Cast(line->value);
+    for (EditableBinding* binding : editable_.Bindings()) {
+      if (binding->block == nullptr || binding->cast.defined()) continue;
+      auto call = ir::Call::Cast(binding->value);
       if (!call.defined() || !ir::DTensorType::Is(call.ty())) continue;
       if (auto step = ReadResharding(call, &meshes_); step && !step->source.partial.empty()) {
-        VisitReduction(line, call, *step);
+        VisitReduction(binding, call, *step);
       } else if (rules::MayCommute(call.op()) || step) {
-        VisitOperator(line, call);
+        VisitOperator(binding, call);
       }
     }
     for (Node& node : nodes_) {
       if (!node.is_taken) MakeWhole(&node);
     }
-    for (const Node& node : nodes_) listing_.DropUnused(node.line);
+    for (const Node& node : nodes_) editable_.DropUnused(node.binding);
   }
 
  private:
-  /*! \brief The node of a value that only this line uses. */
-  Node* Pending(const ir::Expr& value, const Line* line) {
+  /*! \brief The node of a value that only this binding uses. */
+  Node* Pending(const ir::Expr& value, const EditableBinding* binding) {
     auto found = node_of_.find(value.get());
     if (found == node_of_.end()) return nullptr;
     Node* node = found->second;
-    bool here = listing_.OnlyUserOf(value) == line && node->line->block == line->block;
+    bool here = editable_.OnlyUserOf(value) == binding && node->binding->block == binding->block;
     return here ? node : nullptr;
   }
 
-  Node* Add(Line* line, PartialAxes axes, const ir::DTensorType& form_ty) {
+  Node* Add(EditableBinding* binding, PartialAxes axes, const ir::DTensorType& form_ty) {
     nodes_.emplace_back();
     Node* node = &nodes_.back();
-    node->line = line;
+    node->binding = binding;
     node->axes = std::move(axes);
-    node->form = ir::MakeVar(line->var.name(), form_ty, line->block->is_dataflow);
-    node_of_[line->var.get()] = node;
+    node->form = ir::MakeVar(binding->var.name(), form_ty, binding->block->is_dataflow);
+    node_of_[binding->var.get()] = node;
     return node;
   }
 
-  /*! \brief The way from a node's partial value to its line's type. */
+  /*! \brief The way from a node's partial value to its binding's type. */
   const redistribute::Plan& PlanOf(const Node& node, mesh::Sharding* source) {
     int root;
     *source = meshes_.ShardingOf(ir::DTensorType::Cast(node.form.ty()), &root);
     source->partial = node.axes.axes;
     source->reduction = node.axes.reduction;
     *source = mesh::Canonical(*source);
-    auto type = ir::DTensorType::Cast(node.line->var.ty());
+    auto type = ir::DTensorType::Cast(node.binding->var.ty());
     mesh::Sharding target = meshes_.ShardingOf(type, &root);
     return costs_.Plan(meshes_.Root(root), *source, target, type.tensor_ty());
   }
@@ -137,14 +138,15 @@ class Deferral {
     return Costs::Of(PlanOf(node, &source));
   }
 
-  void VisitReduction(Line* line, const ir::Call& call, const Resharding& step) {
+  void VisitReduction(EditableBinding* binding, const ir::Call& call, const Resharding& step) {
     PartialAxes axes{step.root, step.source.partial, step.source.reduction};
     bool scatters = step.kind == mesh::CollectiveKind::kReduceScatter;
-    Node* inner = Pending(call.args()[0], line);
+    Node* inner = Pending(call.args()[0], binding);
     if (inner != nullptr && (inner->axes.reduction != axes.reduction || scatters ||
                              mesh::Overlaps(inner->axes.axes, axes.axes) || !inner->terms.empty()))
       inner = nullptr;
-    Node* node = Add(line, axes, ir::DTensorType::Cast(scatters ? call.args()[0].ty() : call.ty()));
+    Node* node =
+        Add(binding, axes, ir::DTensorType::Cast(scatters ? call.args()[0].ty() : call.ty()));
     node->is_reduction = true;
     node->whole =
         costs_.Of(step, meshes_.Root(step.root), ir::DTensorType::Cast(call.ty()).tensor_ty());
@@ -165,12 +167,12 @@ class Deferral {
     if (node->reduces_here) node->whole = here;
   }
 
-  void VisitOperator(Line* line, const ir::Call& call) {
+  void VisitOperator(EditableBinding* binding, const ir::Call& call) {
     std::vector<Node*> operands;
     std::unordered_map<const ffi::Object*, ir::Expr> forms;
     std::unordered_map<const ffi::Object*, const PartialAxes*> partial;
     VisitOperands(call, [&](const ir::Expr& operand) {
-      Node* node = Pending(operand, line);
+      Node* node = Pending(operand, binding);
       if (node == nullptr) return;
       operands.push_back(node);
       forms.emplace(operand.get(), node->form);
@@ -202,15 +204,15 @@ class Deferral {
                      : std::nullopt;
       auto flow = redistribute::FlowThrough(candidate, partial_of, own, &meshes_);
       if (!flow.is_allowed) return;
-      Link(line, operands, form_ty, terms, own.has_value());
+      Link(binding, operands, form_ty, terms, own.has_value());
       return;
     }
-    Link(line, operands, form_ty, terms, false);
+    Link(binding, operands, form_ty, terms, false);
   }
 
-  void Link(Line* line, const std::vector<Node*>& operands, const ir::DTensorType& form_ty,
-            std::vector<ir::Expr> terms, bool has_own) {
-    Node* node = Add(line, operands[0]->axes, form_ty);
+  void Link(EditableBinding* binding, const std::vector<Node*>& operands,
+            const ir::DTensorType& form_ty, std::vector<ir::Expr> terms, bool has_own) {
+    Node* node = Add(binding, operands[0]->axes, form_ty);
     node->operands = operands;
     node->terms = std::move(terms);
     node->has_own = has_own;
@@ -234,7 +236,7 @@ class Deferral {
     bool any_scatters = false;
     for (const Node* operand : operands) {
       auto form = ir::DTensorType::Cast(operand->form.ty());
-      auto whole = ir::DTensorType::Cast(operand->line->var.ty());
+      auto whole = ir::DTensorType::Cast(operand->binding->var.ty());
       any_scatters = any_scatters || !dialect::SamePlacement(form, whole);
       if (!dialect::SamePlacement(form, first)) return any_scatters ? ir::DTensorType() : type;
     }
@@ -270,7 +272,7 @@ class Deferral {
       if (!same(arg.ty())) return false;
       bool is_partial = false;
       for (const Node* operand : operands)
-        is_partial = is_partial || operand->line->var.same_as(arg);
+        is_partial = is_partial || operand->binding->var.same_as(arg);
       if (!is_partial) terms->push_back(arg);
     }
     for (const Node* operand : operands)
@@ -282,7 +284,7 @@ class Deferral {
 
   /*! \brief Writes the node's value as partial; its whole terms are left to the caller. */
   ir::Expr MakePartial(Node* node) {
-    auto call = ir::Call::Cast(node->line->value);
+    auto call = ir::Call::Cast(node->binding->value);
     auto form_ty = ir::DTensorType::Cast(node->form.ty());
     if (node->is_reduction) {
       ir::Expr value = node->operands.empty() ? call.args()[0] : MakePartial(node->operands[0]);
@@ -292,14 +294,14 @@ class Deferral {
     std::unordered_map<const ffi::Object*, ir::Expr> values;
     for (Node* operand : node->operands) {
       ir::Expr value = MakePartial(operand);
-      values.emplace(operand->line->var.get(), value);
+      values.emplace(operand->binding->var.get(), value);
       if (node->operands.size() == 1 && !node->terms.empty()) return value;
     }
     return Emit(node, WithOperands(call, form_ty, values));
   }
 
   ir::Expr Emit(const Node* node, const ir::Expr& value) {
-    return listing_.InsertBefore(node->line, node->line->var.name(), value);
+    return editable_.InsertBefore(node->binding, node->binding->var.name(), value);
   }
 
   void MakeWhole(Node* node) {
@@ -312,23 +314,23 @@ class Deferral {
     ir::Expr value = MakePartial(node);
     mesh::Sharding source;
     const redistribute::Plan& plan = PlanOf(*node, &source);
-    auto target = ir::DTensorType::Cast(node->line->var.ty());
-    value =
-        WritePlan(&listing_, node->line, value, node->axes.root, source, plan, target, &meshes_);
+    auto target = ir::DTensorType::Cast(node->binding->var.ty());
+    value = WritePlan(&editable_, node->binding, value, node->axes.root, source, plan, target,
+                      &meshes_);
     // The first term first, as it was.
     for (const ir::Expr& term : node->terms) {
       if (ir::Call::Is(value)) value = Emit(node, value);
       value = ir::MakeOpCall(target, "relax.add", {term, value});
     }
-    listing_.SetValue(node->line, value);
+    editable_.SetValue(node->binding, value);
   }
 
   const char* WhyNot(const Node& node) {
-    if (listing_.NumUses(node.line->var) != 1) return "used more than once";
+    if (editable_.NumUses(node.binding->var) != 1) return "used more than once";
     return node.is_taken ? "nothing saved" : "its use does not commute";
   }
 
-  EditableFunction& listing_;
+  EditableFunction& editable_;
   dialect::MeshTable& meshes_;
   rules::Decisions decisions_;
   Costs& costs_;
@@ -341,7 +343,7 @@ class Deferral {
 
 void DeferReductions(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions)
-    Deferral(function.listing.get(), program, tally).Run();
+    Deferral(function.editable.get(), program, tally).Run();
 }
 
 }  // namespace optimize

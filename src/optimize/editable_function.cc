@@ -52,7 +52,7 @@ ir::Expr Substitute(const ir::Expr& expr, const ir::Var& var, const ir::Expr& by
   return expr;
 }
 
-const std::vector<Line*> kNoUsers;
+const std::vector<EditableBinding*> kNoUsers;
 
 }  // namespace
 
@@ -82,11 +82,11 @@ bool IsPure(const ir::Expr& value) {
   return ir::IsPureOp(call.op()) && !MayWrite(call.op());
 }
 
-bool IsBarrier(const Line& line) {
-  if (line.cast.defined() || line.true_branch) return true;
-  auto call = ir::Call::Cast(line.value);
+bool IsBarrier(const EditableBinding& binding) {
+  if (binding.cast.defined() || binding.true_branch) return true;
+  auto call = ir::Call::Cast(binding.value);
   if (!call.defined()) return false;
-  if (!line.block->is_dataflow && !IsPure(line.value)) return true;
+  if (!binding.block->is_dataflow && !IsPure(binding.value)) return true;
   if (MayWrite(call.op()) || HasObject(call.ty())) return true;
   return std::any_of(call.args().begin(), call.args().end(),
                      [](const ir::Expr& arg) { return ir::Var::Is(arg) && HasObject(arg.ty()); });
@@ -97,7 +97,7 @@ EditableFunction::EditableFunction(const ir::Function& function)
   body_ = Read(function.body(), nullptr);
 }
 
-std::unique_ptr<Body> EditableFunction::Read(const ir::SeqExpr& seq, Line* owner) {
+std::unique_ptr<Body> EditableFunction::Read(const ir::SeqExpr& seq, EditableBinding* owner) {
   auto body = std::make_unique<Body>();
   body->owner = owner;
   body->original = seq;
@@ -105,26 +105,26 @@ std::unique_ptr<Body> EditableFunction::Read(const ir::SeqExpr& seq, Line* owner
     body->blocks.emplace_back();
     Block* block = &body->blocks.back();
     block->is_dataflow = ir::DataflowBlock::Is(source);
-    for (const ir::Binding& binding : source.bindings()) {
-      auto line = std::make_unique<Line>();
-      line->var = binding.var();
-      line->original = binding;
-      if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
-        line->value = cast.value();
-        line->cast = cast.ty();
+    for (const ir::Binding& read : source.bindings()) {
+      auto binding = std::make_unique<EditableBinding>();
+      binding->var = read.var();
+      binding->original = read;
+      if (auto cast = ir::MatchCast::Cast(read); cast.defined()) {
+        binding->value = cast.value();
+        binding->cast = cast.ty();
       } else {
-        line->value = ir::VarBinding::Cast(binding).value();
+        binding->value = ir::VarBinding::Cast(read).value();
       }
-      line->block = block;
-      line->body = body.get();
-      definitions_[line->var.get()] = line.get();
-      if (auto branch = ir::If::Cast(line->value); branch.defined()) {
-        line->true_branch = Read(branch.true_branch(), line.get());
-        line->false_branch = Read(branch.false_branch(), line.get());
+      binding->block = block;
+      binding->body = body.get();
+      definitions_[binding->var.get()] = binding.get();
+      if (auto branch = ir::If::Cast(binding->value); branch.defined()) {
+        binding->true_branch = Read(branch.true_branch(), binding.get());
+        binding->false_branch = Read(branch.false_branch(), binding.get());
       }
-      AddUses(line.get());
-      block->lines.push_back(std::move(line));
-      block->lines.back()->place = std::prev(block->lines.end());
+      AddUses(binding.get());
+      block->bindings.push_back(std::move(binding));
+      block->bindings.back()->place = std::prev(block->bindings.end());
     }
   }
   body->result.value = seq.body();
@@ -143,51 +143,52 @@ ir::SeqExpr EditableFunction::Write(Body* body) {
   if (!body->changed) return body->original;
   ffi::Array<ir::BindingBlock> blocks;
   for (Block& block : body->blocks) {
-    ffi::Array<ir::Binding> bindings;
-    for (const auto& line : block.lines) {
-      ir::Expr value = line->value;
-      if (line->true_branch && (line->true_branch->changed || line->false_branch->changed)) {
-        value = ir::MakeIf(ir::If::Cast(value).cond(), Write(line->true_branch.get()),
-                           Write(line->false_branch.get()), value.ty());
-        line->original = ir::Binding();
+    ffi::Array<ir::Binding> written;
+    for (const auto& binding : block.bindings) {
+      ir::Expr value = binding->value;
+      if (binding->true_branch &&
+          (binding->true_branch->changed || binding->false_branch->changed)) {
+        value = ir::MakeIf(ir::If::Cast(value).cond(), Write(binding->true_branch.get()),
+                           Write(binding->false_branch.get()), value.ty());
+        binding->original = ir::Binding();
       }
-      if (line->original.defined()) {
-        bindings.push_back(line->original);
-      } else if (line->cast.defined()) {
-        bindings.push_back(ir::MakeMatchCast(line->var, value, line->cast));
+      if (binding->original.defined()) {
+        written.push_back(binding->original);
+      } else if (binding->cast.defined()) {
+        written.push_back(ir::MakeMatchCast(binding->var, value, binding->cast));
       } else {
-        bindings.push_back(ir::MakeBinding(line->var, value));
+        written.push_back(ir::MakeBinding(binding->var, value));
       }
     }
-    if (!bindings.empty()) blocks.push_back(ir::MakeBlock(bindings, block.is_dataflow));
+    if (!written.empty()) blocks.push_back(ir::MakeBlock(written, block.is_dataflow));
   }
   return ir::MakeSeq(blocks, body->result.value, body->original.ty());
 }
 
-std::vector<Line*> EditableFunction::Lines() {
-  std::vector<Line*> lines;
-  Collect(body_.get(), &lines);
-  return lines;
+std::vector<EditableBinding*> EditableFunction::Bindings() {
+  std::vector<EditableBinding*> bindings;
+  Collect(body_.get(), &bindings);
+  return bindings;
 }
 
-void EditableFunction::Collect(Body* body, std::vector<Line*>* lines) {
+void EditableFunction::Collect(Body* body, std::vector<EditableBinding*>* bindings) {
   for (Block& block : body->blocks) {
-    for (const auto& line : block.lines) {
-      lines->push_back(line.get());
-      if (!line->true_branch) continue;
-      Collect(line->true_branch.get(), lines);
-      Collect(line->false_branch.get(), lines);
+    for (const auto& binding : block.bindings) {
+      bindings->push_back(binding.get());
+      if (!binding->true_branch) continue;
+      Collect(binding->true_branch.get(), bindings);
+      Collect(binding->false_branch.get(), bindings);
     }
   }
-  lines->push_back(&body->result);
+  bindings->push_back(&body->result);
 }
 
-Line* EditableFunction::DefinitionOf(const ir::Expr& var) const {
+EditableBinding* EditableFunction::DefinitionOf(const ir::Expr& var) const {
   auto found = definitions_.find(var.get());
   return found == definitions_.end() ? nullptr : found->second;
 }
 
-const std::vector<Line*>& EditableFunction::UsersOf(const ir::Expr& var) const {
+const std::vector<EditableBinding*>& EditableFunction::UsersOf(const ir::Expr& var) const {
   auto found = users_.find(var.get());
   return found == users_.end() ? kNoUsers : found->second;
 }
@@ -196,34 +197,34 @@ int EditableFunction::NumUses(const ir::Expr& var) const {
   return static_cast<int>(UsersOf(var).size());
 }
 
-Line* EditableFunction::OnlyUserOf(const ir::Expr& var) const {
-  const std::vector<Line*>& users = UsersOf(var);
+EditableBinding* EditableFunction::OnlyUserOf(const ir::Expr& var) const {
+  const std::vector<EditableBinding*>& users = UsersOf(var);
   return users.size() == 1 ? users[0] : nullptr;
 }
 
-bool EditableFunction::IsVisible(const ir::Expr& expr, const Line* at) const {
+bool EditableFunction::IsVisible(const ir::Expr& expr, const EditableBinding* at) const {
   bool visible = true;
   VisitVarsOf(expr, [&](const ir::Expr& var) {
-    const Line* definition = DefinitionOf(var);
+    const EditableBinding* definition = DefinitionOf(var);
     if (definition == nullptr || definition->block == at->block) return;
-    // The line lies in the block, or in a branch inside it.
-    for (const Line* line = at; line != nullptr; line = line->body->owner) {
-      if (line->block == definition->block) return;
-      if (line->body == definition->body && !ir::DataflowVar::Is(var)) return;
+    // The binding lies in the block, or in a branch inside it.
+    for (const EditableBinding* binding = at; binding != nullptr; binding = binding->body->owner) {
+      if (binding->block == definition->block) return;
+      if (binding->body == definition->body && !ir::DataflowVar::Is(var)) return;
     }
     visible = false;
   });
   return visible;
 }
 
-void EditableFunction::AddUses(Line* line) {
-  VisitVarsOf(line->value, [&](const ir::Expr& var) { users_[var.get()].push_back(line); });
+void EditableFunction::AddUses(EditableBinding* binding) {
+  VisitVarsOf(binding->value, [&](const ir::Expr& var) { users_[var.get()].push_back(binding); });
 }
 
-void EditableFunction::RemoveUses(Line* line) {
-  VisitVarsOf(line->value, [&](const ir::Expr& var) {
-    std::vector<Line*>& users = users_[var.get()];
-    users.erase(std::find(users.begin(), users.end(), line));
+void EditableFunction::RemoveUses(EditableBinding* binding) {
+  VisitVarsOf(binding->value, [&](const ir::Expr& var) {
+    std::vector<EditableBinding*>& users = users_[var.get()];
+    users.erase(std::find(users.begin(), users.end(), binding));
   });
 }
 
@@ -233,44 +234,46 @@ void EditableFunction::MarkChanged(Body* body) {
     body->changed = true;
 }
 
-void EditableFunction::SetValue(Line* line, const ir::Expr& value) {
-  RemoveUses(line);
-  line->value = value;
-  line->original = ir::Binding();
-  AddUses(line);
-  MarkChanged(line->body);
+void EditableFunction::SetValue(EditableBinding* binding, const ir::Expr& value) {
+  RemoveUses(binding);
+  binding->value = value;
+  binding->original = ir::Binding();
+  AddUses(binding);
+  MarkChanged(binding->body);
 }
 
 ir::Var EditableFunction::Insert(Block* block, Body* body,
-                                 std::list<std::unique_ptr<Line>>::iterator before,
+                                 std::list<std::unique_ptr<EditableBinding>>::iterator before,
                                  const std::string& like, const ir::Expr& value) {
-  auto line = std::make_unique<Line>();
-  line->var = ir::MakeVar(names_.Fresh(like), value.ty(), block->is_dataflow);
-  line->value = value;
-  line->block = block;
-  line->body = body;
-  Line* raw = line.get();
-  raw->place = block->lines.insert(before, std::move(line));
+  auto binding = std::make_unique<EditableBinding>();
+  binding->var = ir::MakeVar(names_.Fresh(like), value.ty(), block->is_dataflow);
+  binding->value = value;
+  binding->block = block;
+  binding->body = body;
+  EditableBinding* raw = binding.get();
+  raw->place = block->bindings.insert(before, std::move(binding));
   definitions_[raw->var.get()] = raw;
   AddUses(raw);
   MarkChanged(body);
   return raw->var;
 }
 
-ir::Var EditableFunction::InsertBefore(Line* at, const std::string& like, const ir::Expr& value) {
+ir::Var EditableFunction::InsertBefore(EditableBinding* at, const std::string& like,
+                                       const ir::Expr& value) {
   return Insert(at->block, at->body, at->place, like, value);
 }
 
-ir::Var EditableFunction::InsertAfter(Line* at, const std::string& like, const ir::Expr& value) {
+ir::Var EditableFunction::InsertAfter(EditableBinding* at, const std::string& like,
+                                      const ir::Expr& value) {
   return Insert(at->block, at->body, std::next(at->place), like, value);
 }
 
 void EditableFunction::ReplaceUses(const ir::Var& var, const ir::Expr& by) {
   auto found = users_.find(var.get());
   if (found == users_.end()) return;
-  std::vector<Line*> users = std::move(found->second);
+  std::vector<EditableBinding*> users = std::move(found->second);
   users_.erase(found);
-  for (Line* user : users) {
+  for (EditableBinding* user : users) {
     user->value = Substitute(user->value, var, by);
     user->original = ir::Binding();
     MarkChanged(user->body);
@@ -278,18 +281,18 @@ void EditableFunction::ReplaceUses(const ir::Var& var, const ir::Expr& by) {
   }
 }
 
-void EditableFunction::Alias(Line* line, const ir::Expr& value) {
+void EditableFunction::Alias(EditableBinding* binding, const ir::Expr& value) {
   // A variable of a dataflow block must not be seen behind the block.
-  bool leaves_block = line->block->is_dataflow && !ir::DataflowVar::Is(line->var);
-  if (leaves_block || !ir::Var::Is(value)) return SetValue(line, value);
-  ReplaceUses(line->var, value);
-  DropUnused(line);
+  bool leaves_block = binding->block->is_dataflow && !ir::DataflowVar::Is(binding->var);
+  if (leaves_block || !ir::Var::Is(value)) return SetValue(binding, value);
+  ReplaceUses(binding->var, value);
+  DropUnused(binding);
 }
 
-void EditableFunction::DropUnused(Line* line) {
-  std::vector<Line*> candidates{line};
+void EditableFunction::DropUnused(EditableBinding* binding) {
+  std::vector<EditableBinding*> candidates{binding};
   while (!candidates.empty()) {
-    Line* dead = candidates.back();
+    EditableBinding* dead = candidates.back();
     candidates.pop_back();
     if (dead == nullptr || dead->dropped || !dead->var.defined() || NumUses(dead->var) > 0 ||
         dead->cast.defined() || !IsPure(dead->value))
@@ -299,7 +302,7 @@ void EditableFunction::DropUnused(Line* line) {
     definitions_.erase(dead->var.get());
     MarkChanged(dead->body);
     dead->dropped = true;
-    dropped_.splice(dropped_.end(), dead->block->lines, dead->place);
+    dropped_.splice(dropped_.end(), dead->block->bindings, dead->place);
   }
 }
 
@@ -312,11 +315,13 @@ ir::Var EditableFunction::RetypeParam(int index, const ir::Type& type) {
   return fresh;
 }
 
-void EditableFunction::Reorder(Block* block, const std::vector<Line*>& order) {
-  bool same = std::equal(order.begin(), order.end(), block->lines.begin(), block->lines.end(),
-                         [](Line* a, const std::unique_ptr<Line>& b) { return a == b.get(); });
+void EditableFunction::Reorder(Block* block, const std::vector<EditableBinding*>& order) {
+  bool same = std::equal(
+      order.begin(), order.end(), block->bindings.begin(), block->bindings.end(),
+      [](EditableBinding* a, const std::unique_ptr<EditableBinding>& b) { return a == b.get(); });
   if (same) return;
-  for (Line* line : order) block->lines.splice(block->lines.end(), block->lines, line->place);
+  for (EditableBinding* binding : order)
+    block->bindings.splice(block->bindings.end(), block->bindings, binding->place);
   MarkChanged(order.front()->body);
 }
 

@@ -31,60 +31,61 @@ bool IsOffered(const std::string& ccl) {
 
 class NormFusion {
  public:
-  NormFusion(EditableFunction* listing, bool is_offered, Tally* tally)
-      : listing_(*listing), is_offered_(is_offered), tally_(*tally) {}
+  NormFusion(EditableFunction* editable, bool is_offered, Tally* tally)
+      : editable_(*editable), is_offered_(is_offered), tally_(*tally) {}
 
   void Run() {
-    std::vector<Line*> lines = listing_.Lines();
-    for (size_t i = 0; i < lines.size(); ++i) order_.emplace(lines[i], static_cast<int>(i));
-    for (Line* line : lines) {
-      if (line->dropped || line->block == nullptr || line->cast.defined()) continue;
-      auto call = ir::Call::Cast(line->value);
+    std::vector<EditableBinding*> bindings = editable_.Bindings();
+    for (size_t i = 0; i < bindings.size(); ++i) order_.emplace(bindings[i], static_cast<int>(i));
+    for (EditableBinding* binding : bindings) {
+      if (binding->dropped || binding->block == nullptr || binding->cast.defined()) continue;
+      auto call = ir::Call::Cast(binding->value);
       if (!call.defined() ||
           dialect::DTensorCollective(call.op()) != mesh::CollectiveKind::kAllReduce ||
           dialect::ReductionOf(call) != mesh::Reduction::kSum || !ir::DTensorType::Is(call.ty()))
         continue;
-      if (const char* why = Fuse(line, call)) tally_.Skip(why);
+      if (const char* why = Fuse(binding, call)) tally_.Skip(why);
     }
   }
 
  private:
   /*! \brief Fuses an all-reduce with what follows; otherwise tells why not. */
-  const char* Fuse(Line* line, const ir::Call& reduction) {
-    Line* sum = listing_.OnlyUserOf(line->var);
+  const char* Fuse(EditableBinding* binding, const ir::Call& reduction) {
+    EditableBinding* sum = editable_.OnlyUserOf(binding->var);
     if (sum == nullptr) return "used more than once";
     auto add = ir::Call::Cast(sum->value);
-    if (sum->block != line->block || !add.defined() || !ir::IsOp(add.op(), "relax.add"))
+    if (sum->block != binding->block || !add.defined() || !ir::IsOp(add.op(), "relax.add"))
       return "no sum follows";
-    const ir::Expr& residual = add.args()[add.args()[0].same_as(line->var) ? 1 : 0];
+    const ir::Expr& residual = add.args()[add.args()[0].same_as(binding->var) ? 1 : 0];
     auto type = ir::DTensorType::Cast(add.ty());
-    Line* norm = NormOf(sum, type);
+    EditableBinding* norm = NormOf(sum, type);
     if (norm == nullptr) return "no norm follows the sum";
-    if (!ir::StructurallyEqual(residual.ty(), type) || !ir::StructurallyEqual(line->var.ty(), type))
+    if (!ir::StructurallyEqual(residual.ty(), type) ||
+        !ir::StructurallyEqual(binding->var.ty(), type))
       return "the sum broadcasts";
     auto norm_call = ir::Call::Cast(norm->value);
     const ir::Expr& weight = norm_call.args()[1];
-    Line* definition = listing_.DefinitionOf(weight);
+    EditableBinding* definition = editable_.DefinitionOf(weight);
     if (definition != nullptr && definition->block == sum->block &&
         order_.at(definition) > order_.at(sum))
       return "the weight is computed later";
     if (!dialect::HasFusedNorm(type.tensor_ty())) return "not float32, float16 or bfloat16";
     if (!is_offered_) return "the runtime has no such operator";
-    ir::Expr fused = listing_.InsertBefore(
+    ir::Expr fused = editable_.InsertBefore(
         sum, sum->var.name(),
         dialect::MakeFusedNorm(reduction.args()[0], residual, weight, type,
                                dialect::ReduceAxes(reduction),
                                ir::attrs::kRMSNormEpsilon(norm_call.attrs()).cast<double>()));
-    listing_.SetValue(sum, ir::MakeTupleGetItem(fused, 0));
-    listing_.SetValue(norm, ir::MakeTupleGetItem(fused, 1));
-    listing_.DropUnused(line);
+    editable_.SetValue(sum, ir::MakeTupleGetItem(fused, 0));
+    editable_.SetValue(norm, ir::MakeTupleGetItem(fused, 1));
+    editable_.DropUnused(binding);
     ++tally_.matched;
     return nullptr;
   }
 
   /*! \brief The RMS norm of a sum over its last dimension, placed as the sum; null: none. */
-  Line* NormOf(Line* sum, const ir::DTensorType& type) {
-    for (Line* user : listing_.UsersOf(sum->var)) {
+  EditableBinding* NormOf(EditableBinding* sum, const ir::DTensorType& type) {
+    for (EditableBinding* user : editable_.UsersOf(sum->var)) {
       auto call = ir::Call::Cast(user->value);
       if (user->block != sum->block || !call.defined() ||
           !ir::IsOp(call.op(), "relax.nn.rms_norm") || !call.args()[0].same_as(sum->var) ||
@@ -97,10 +98,10 @@ class NormFusion {
     return nullptr;
   }
 
-  EditableFunction& listing_;
+  EditableFunction& editable_;
   const bool is_offered_;
   Tally& tally_;
-  std::unordered_map<const Line*, int> order_;
+  std::unordered_map<const EditableBinding*, int> order_;
 };
 
 }  // namespace
@@ -108,7 +109,7 @@ class NormFusion {
 void FuseAllReduceNorm(Program* program, Tally* tally) {
   bool is_offered = IsOffered(program->options.ccl);
   for (NamedFunction& function : program->functions)
-    NormFusion(function.listing.get(), is_offered, tally).Run();
+    NormFusion(function.editable.get(), is_offered, tally).Run();
 }
 
 }  // namespace optimize

@@ -28,7 +28,7 @@ namespace {
 
 struct CallSite {
   NamedFunction* caller;
-  Line* line;
+  EditableBinding* binding;
 };
 
 class GatherHoisting {
@@ -50,12 +50,12 @@ class GatherHoisting {
   }
 
   void CollectSites(NamedFunction* caller) {
-    for (Line* line : caller->listing->Lines()) {
-      if (NamedFunction* callee = CalleeOf(line->value)) {
-        sites_[callee].push_back({caller, line});
+    for (EditableBinding* binding : caller->editable->Bindings()) {
+      if (NamedFunction* callee = CalleeOf(binding->value)) {
+        sites_[callee].push_back({caller, binding});
         callees_[caller].push_back(callee);
       }
-      auto call = ir::Call::Cast(line->value);
+      auto call = ir::Call::Cast(binding->value);
       if (!call.defined()) continue;
       for (const ir::Expr& arg : call.args()) {
         if (by_name_.count(arg.get()) > 0) escaped_.insert(by_name_[arg.get()]);
@@ -70,27 +70,27 @@ class GatherHoisting {
   }
 
   void Visit(NamedFunction* function) {
-    const ir::Node& attrs = function->listing->function().attrs();
+    const ir::Node& attrs = function->editable->function().attrs();
     if (ir::GetAttr(attrs, "global_symbol") != nullptr || escaped_.count(function) > 0 ||
         sites_[function].empty())
       return;
     bool changed = false;
-    for (size_t i = 0; i < function->listing->params().size(); ++i)
+    for (size_t i = 0; i < function->editable->params().size(); ++i)
       changed = HoistParam(function, static_cast<int>(i)) || changed;
     if (changed) Rename(function);
   }
 
   /*! \brief The gather that is all a function does with a parameter, recursion aside. */
-  Line* OnlyGatherOf(NamedFunction* function, int index) {
-    EditableFunction& listing = *function->listing;
-    const ir::Var& param = listing.params()[index];
-    Line* gather = nullptr;
-    for (Line* user : listing.UsersOf(param)) {
+  EditableBinding* OnlyGatherOf(NamedFunction* function, int index) {
+    EditableFunction& editable = *function->editable;
+    const ir::Var& param = editable.params()[index];
+    EditableBinding* gather = nullptr;
+    for (EditableBinding* user : editable.UsersOf(param)) {
       auto call = ir::Call::Cast(user->value);
       if (CalleeOf(user->value) == function && call.args()[index].same_as(param)) continue;
       bool gathers = call.defined() &&
                      dialect::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllGather &&
-                     ir::DTensorType::Is(call.ty()) && user->body == listing.body();
+                     ir::DTensorType::Is(call.ty()) && user->body == editable.body();
       if (!gathers || gather != nullptr) return nullptr;
       gather = user;
     }
@@ -98,19 +98,20 @@ class GatherHoisting {
   }
 
   bool HoistParam(NamedFunction* function, int index) {
-    Line* gather = OnlyGatherOf(function, index);
+    EditableBinding* gather = OnlyGatherOf(function, index);
     if (gather == nullptr) return false;
-    const ir::Var param = function->listing->params()[index];
+    const ir::Var param = function->editable->params()[index];
     // Which value each call would pass, and how many gathers that takes.
-    std::map<std::pair<const NamedFunction*, const ffi::Object*>, Line*> first;
+    std::map<std::pair<const NamedFunction*, const ffi::Object*>, EditableBinding*> first;
     int num_gathers = 0;
-    std::vector<std::pair<CallSite, Line*>> sources;  // with the call whose gather serves
+    std::vector<std::pair<CallSite, EditableBinding*>>
+        sources;  // with the call whose gather serves
     for (const CallSite& site : sites_[function]) {
-      const ir::Expr& arg = ir::Call::Cast(site.line->value).args()[index];
+      const ir::Expr& arg = ir::Call::Cast(site.binding->value).args()[index];
       if (site.caller == function && arg.same_as(param)) continue;
-      Line*& earlier = first[{site.caller, arg.get()}];
-      if (earlier == nullptr || !Serves(*site.caller, earlier, site.line)) {
-        earlier = site.line;
+      EditableBinding*& earlier = first[{site.caller, arg.get()}];
+      if (earlier == nullptr || !Serves(*site.caller, earlier, site.binding)) {
+        earlier = site.binding;
         ++num_gathers;
       }
       sources.emplace_back(site, earlier);
@@ -121,46 +122,47 @@ class GatherHoisting {
     }
     ++tally_.matched;
     auto call = ir::Call::Cast(gather->value);
-    std::unordered_map<const Line*, ir::Var> gathered;
+    std::unordered_map<const EditableBinding*, ir::Var> gathered;
     for (const auto& [site, source] : sources) {
-      EditableFunction& listing = *site.caller->listing;
-      auto site_call = ir::Call::Cast(site.line->value);
+      EditableFunction& editable = *site.caller->editable;
+      auto site_call = ir::Call::Cast(site.binding->value);
       ir::Var& value = gathered[source];
       if (!value.defined()) {
-        value = listing.InsertBefore(
+        value = editable.InsertBefore(
             source, gather->var.name(),
             dialect::MakeCollective(mesh::CollectiveKind::kAllGather, site_call.args()[index],
                                     ir::DTensorType::Cast(call.ty())));
       }
       ffi::Array<ir::Expr> args = site_call.args();
       args.Set(index, value);
-      listing.SetValue(site.line,
-                       ir::MakeCall(site_call.ty(), site_call.op(), args, site_call.attrs(),
-                                    site_call.ty_args(), site_call.span()));
+      editable.SetValue(site.binding,
+                        ir::MakeCall(site_call.ty(), site_call.op(), args, site_call.attrs(),
+                                     site_call.ty_args(), site_call.span()));
     }
-    function->listing->Alias(gather, param);
-    function->listing->RetypeParam(index, call.ty());
+    function->editable->Alias(gather, param);
+    function->editable->RetypeParam(index, call.ty());
     return true;
   }
 
-  /*! \brief Whether a variable bound in front of `earlier` can be used at `line`. */
-  static bool Serves(const NamedFunction& caller, const Line* earlier, const Line* line) {
-    if (earlier->block == line->block) return true;
+  /*! \brief Whether a variable bound in front of `earlier` can be used at `binding`. */
+  static bool Serves(const NamedFunction& caller, const EditableBinding* earlier,
+                     const EditableBinding* binding) {
+    if (earlier->block == binding->block) return true;
     // A new variable of a dataflow block stays inside it.
-    return !earlier->block->is_dataflow && caller.listing->IsVisible(earlier->var, line);
+    return !earlier->block->is_dataflow && caller.editable->IsVisible(earlier->var, binding);
   }
 
   /*! \brief Gives a function of another type another global variable of the same name. */
   void Rename(NamedFunction* function) {
     ir::GlobalVar name = ir::MakeGlobalVar(function->name.name());
-    ir::Function before = function->listing->function();
+    ir::Function before = function->editable->function();
     ffi::Array<ir::Type> params;
-    for (const ir::Var& param : function->listing->params()) params.push_back(param.ty());
+    for (const ir::Var& param : function->editable->params()) params.push_back(param.ty());
     ir::SetType(name, ir::MakeFuncType(params, before.ret_ty(), before.is_pure()));
     for (const CallSite& site : sites_[function]) {
-      auto call = ir::Call::Cast(site.line->value);
-      site.caller->listing->SetValue(
-          site.line,
+      auto call = ir::Call::Cast(site.binding->value);
+      site.caller->editable->SetValue(
+          site.binding,
           ir::MakeCall(call.ty(), name, call.args(), call.attrs(), call.ty_args(), call.span()));
     }
     by_name_[name.get()] = function;

@@ -48,7 +48,7 @@ struct Tally {
 struct NamedFunction {
   ir::GlobalVar name;    // another one of the same name once the function's type has changed
   ir::GlobalVar before;  // in the module as it was
-  std::unique_ptr<EditableFunction> listing;
+  std::unique_ptr<EditableFunction> editable;
 };
 
 /*! \brief The distributed functions of a module, ordered by name. */

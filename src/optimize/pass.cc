@@ -105,7 +105,7 @@ ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::st
   ir::FunctionMap functions = mod.functions();
   for (NamedFunction& each : program.functions) {
     if (!each.name.same_as(each.before)) functions.erase(each.before);
-    functions.Set(each.name, each.listing->Finish());
+    functions.Set(each.name, each.editable->Finish());
   }
   for (const auto& [name, tally] : tallies) {
     ir::Count(name, tally.matched);

@@ -94,12 +94,12 @@ Traffic Costs::Of(const redistribute::Plan& plan) {
   return traffic;
 }
 
-ir::Expr WritePlan(EditableFunction* listing, Line* at, const ir::Expr& value, int root,
+ir::Expr WritePlan(EditableFunction* editable, EditableBinding* at, const ir::Expr& value, int root,
                    const Sharding& source, const redistribute::Plan& plan,
                    const ir::DTensorType& target, dialect::MeshTable* meshes) {
   std::string name = at->var.defined() ? at->var.name() : "lv";
   auto bound = [&](const ir::Expr& expr) {
-    return ir::Call::Is(expr) ? ir::Expr(listing->InsertBefore(at, name, expr)) : expr;
+    return ir::Call::Is(expr) ? ir::Expr(editable->InsertBefore(at, name, expr)) : expr;
   };
   ir::Expr now = value;
   for (size_t i = 0; i < plan.steps.size(); ++i) {

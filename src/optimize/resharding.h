@@ -64,9 +64,9 @@ class Costs {
 /*! \brief Bytes of one shard; symbolic dimensions count as in redistribute::SizeOf. */
 double LocalBytes(const ir::TensorType& type, const mesh::Sharding& sharding);
 
-/*! \brief Writes a plan in front of a line; gives the last call unbound, or `value` itself for an
- * empty plan. Its type is `target`'s exactly. */
-ir::Expr WritePlan(EditableFunction* listing, Line* at, const ir::Expr& value, int root,
+/*! \brief Writes a plan in front of a binding; gives the last call unbound, or `value` itself for
+ * an empty plan. Its type is `target`'s exactly. */
+ir::Expr WritePlan(EditableFunction* editable, EditableBinding* at, const ir::Expr& value, int root,
                    const mesh::Sharding& source, const redistribute::Plan& plan,
                    const ir::DTensorType& target, dialect::MeshTable* meshes);
 

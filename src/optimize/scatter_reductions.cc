@@ -42,38 +42,38 @@ struct SlicedCall {
 
 class SliceHoisting {
  public:
-  SliceHoisting(EditableFunction* listing, Program* program, Tally* tally)
-      : listing_(*listing),
+  SliceHoisting(EditableFunction* editable, Program* program, Tally* tally)
+      : editable_(*editable),
         meshes_(*program->meshes),
         kernels_(*program->kernels),
         costs_(*program->costs),
         tally_(*tally) {}
 
   void Run() {
-    for (Line* line : listing_.Lines()) {
-      auto slice = SliceOf(line);
+    for (EditableBinding* binding : editable_.Bindings()) {
+      auto slice = SliceOf(binding);
       if (!slice.defined()) continue;
-      Line* source = Movable(slice.args()[0], line);
+      EditableBinding* source = Movable(slice.args()[0], binding);
       if (source == nullptr || !Reaches(source, ir::DTensorType::Cast(slice.ty()))) continue;
-      Hoist(line);
+      Hoist(binding);
     }
   }
 
  private:
-  static ir::Call SliceOf(const Line* line) {
-    auto call = ir::Call::Cast(line->value);
-    bool is_slice = !line->dropped && line->block != nullptr && call.defined() &&
+  static ir::Call SliceOf(const EditableBinding* binding) {
+    auto call = ir::Call::Cast(binding->value);
+    bool is_slice = !binding->dropped && binding->block != nullptr && call.defined() &&
                     dialect::DTensorCollective(call.op()) == CollectiveKind::kSlice;
     return is_slice ? call : ir::Call();
   }
 
-  /*! \brief The operator call behind a value that only this line uses. */
-  Line* Movable(const ir::Expr& value, const Line* user) {
-    Line* line = listing_.DefinitionOf(value);
-    if (line == nullptr || line->block != user->block || line->cast.defined() ||
-        listing_.OnlyUserOf(value) != user)
+  /*! \brief The operator call behind a value that only this binding uses. */
+  EditableBinding* Movable(const ir::Expr& value, const EditableBinding* user) {
+    EditableBinding* binding = editable_.DefinitionOf(value);
+    if (binding == nullptr || binding->block != user->block || binding->cast.defined() ||
+        editable_.OnlyUserOf(value) != user)
       return nullptr;
-    return line;
+    return binding;
   }
 
   static bool IsGoal(const ir::Expr& value) {
@@ -82,16 +82,16 @@ class SliceHoisting {
     return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather;
   }
 
-  /*! \brief Whether a slice to `target` behind `line` can move up to a collective. */
-  bool Reaches(Line* line, const ir::DTensorType& target) {
-    if (IsGoal(line->value)) return true;
-    auto call = ir::Call::Cast(line->value);
+  /*! \brief Whether a slice to `target` behind `binding` can move up to a collective. */
+  bool Reaches(EditableBinding* binding, const ir::DTensorType& target) {
+    if (IsGoal(binding->value)) return true;
+    auto call = ir::Call::Cast(binding->value);
     if (!call.defined()) return false;
     auto sliced = Slice(call, target);
     if (!sliced) return false;
     for (size_t i = 0; i < call.args().size(); ++i) {
       if (!sliced->operands[i].defined()) continue;
-      Line* operand = Movable(call.args()[i], line);
+      EditableBinding* operand = Movable(call.args()[i], binding);
       if (operand != nullptr && Reaches(operand, sliced->operands[i])) return true;
     }
     return false;
@@ -162,18 +162,18 @@ class SliceHoisting {
                        [](const auto& step) { return step.kind == CollectiveKind::kSlice; });
   }
 
-  /*! \brief Moves the slice of a line in front of the call that it slices, and on from there. */
-  void Hoist(Line* line) {
-    auto slice = ir::Call::Cast(line->value);
+  /*! \brief Moves the slice of a binding in front of the call that it slices, and on from there. */
+  void Hoist(EditableBinding* binding) {
+    auto slice = ir::Call::Cast(binding->value);
     auto target = ir::DTensorType::Cast(slice.ty());
-    Line* source = Movable(slice.args()[0], line);
+    EditableBinding* source = Movable(slice.args()[0], binding);
     if (source == nullptr || IsGoal(source->value)) return;
     auto call = ir::Call::Cast(source->value);
     auto sliced = call.defined() ? Slice(call, target) : std::nullopt;
     if (!sliced) return;
     ++tally_.matched;
     ffi::Array<ir::Expr> args = call.args();
-    std::vector<Line*> next;
+    std::vector<EditableBinding*> next;
     for (size_t i = 0; i < args.size(); ++i) {
       const ir::DTensorType& operand_ty = sliced->operands[i];
       if (!operand_ty.defined()) continue;
@@ -183,19 +183,19 @@ class SliceHoisting {
       const redistribute::Plan& plan =
           costs_.Plan(meshes_.Root(root), from, to, operand_ty.tensor_ty());
       ir::Expr value =
-          WritePlan(&listing_, source, args[i], root, from, plan, operand_ty, &meshes_);
-      if (ir::Call::Is(value)) value = listing_.InsertBefore(source, source->var.name(), value);
+          WritePlan(&editable_, source, args[i], root, from, plan, operand_ty, &meshes_);
+      if (ir::Call::Is(value)) value = editable_.InsertBefore(source, source->var.name(), value);
       args.Set(i, value);
-      if (Line* inserted = listing_.DefinitionOf(value); SliceOf(inserted).defined())
+      if (EditableBinding* inserted = editable_.DefinitionOf(value); SliceOf(inserted).defined())
         next.push_back(inserted);
     }
-    listing_.SetValue(
-        line, ir::MakeCall(target, call.op(), args, call.attrs(), call.ty_args(), call.span()));
-    listing_.DropUnused(source);
-    for (Line* each : next) Hoist(each);
+    editable_.SetValue(
+        binding, ir::MakeCall(target, call.op(), args, call.attrs(), call.ty_args(), call.span()));
+    editable_.DropUnused(source);
+    for (EditableBinding* each : next) Hoist(each);
   }
 
-  EditableFunction& listing_;
+  EditableFunction& editable_;
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   Costs& costs_;
@@ -206,9 +206,10 @@ class SliceHoisting {
 
 void ScatterReductions(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions) {
-    SliceHoisting(function.listing.get(), program, tally).Run();
-    for (Line* line : function.listing->Lines()) {
-      if (!line->dropped && FoldChain(function.listing.get(), line, Chains::kReducing, program))
+    SliceHoisting(function.editable.get(), program, tally).Run();
+    for (EditableBinding* binding : function.editable->Bindings()) {
+      if (!binding->dropped &&
+          FoldChain(function.editable.get(), binding, Chains::kReducing, program))
         ++tally->matched;
     }
   }

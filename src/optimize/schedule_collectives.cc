@@ -7,12 +7,12 @@
 //     d = R.dist.all_gather(w2, ..)          b = R.matmul(x, a)
 //     e = R.matmul(c, d)                     e = R.matmul(c, d)
 //
-// A list schedule, in the order of the lines wherever there is a choice: first a collective whose
-// operands are there; else a line that uses no value in flight; else the oldest collective in
-// flight counts as done, which frees its users. Values in flight together have at most
-// Options::prefetch_bytes, and at most kRunAhead lines run while one is in flight, since both take
-// memory. Nothing moves past calls that may have
-// an effect or write in place, nor out of its block.
+// A list schedule, in the order of the bindings wherever there is a choice: first a collective
+// whose operands are there; else a binding that uses no value in flight; else the oldest collective
+// in flight counts as done, which frees its users. Values in flight together have at most
+// Options::prefetch_bytes, and at most kRunAhead bindings run while one is in flight, since both
+// take memory. Nothing moves past calls that may have an effect or write in place, nor out of its
+// block.
 #include <deque>
 #include <set>
 #include <unordered_map>
@@ -31,13 +31,14 @@ constexpr int kRunAhead = 64;
 
 class Schedule {
  public:
-  Schedule(const EditableFunction& listing, Program* program, std::vector<Line*> lines)
-      : listing_(listing), program_(*program), lines_(std::move(lines)) {}
+  Schedule(const EditableFunction& editable, Program* program,
+           std::vector<EditableBinding*> bindings)
+      : editable_(editable), program_(*program), bindings_(std::move(bindings)) {}
 
-  /*! \brief The lines in their new order. */
-  std::vector<Line*> Run() {
+  /*! \brief The bindings in their new order. */
+  std::vector<EditableBinding*> Run() {
     Prepare();
-    while (order_.size() < lines_.size()) {
+    while (order_.size() < bindings_.size()) {
       if (!started_.empty() && CanStart(*started_.begin())) {
         int next = *started_.begin();
         started_.erase(started_.begin());
@@ -57,8 +58,8 @@ class Schedule {
     return std::move(order_);
   }
 
-  static bool Sends(const Line* line) {
-    auto call = ir::Call::Cast(line->value);
+  static bool Sends(const EditableBinding* binding) {
+    auto call = ir::Call::Cast(binding->value);
     auto kind = call.defined() ? dialect::DTensorCollective(call.op()) : std::nullopt;
     return kind && *kind != mesh::CollectiveKind::kSlice && *kind != mesh::CollectiveKind::kView;
   }
@@ -75,15 +76,15 @@ class Schedule {
   };
 
   void Prepare() {
-    nodes_.resize(lines_.size());
-    std::unordered_map<const Line*, int> index;
-    for (size_t i = 0; i < lines_.size(); ++i) {
-      Line* line = lines_[i];
-      index[line] = static_cast<int>(i);
-      nodes_[i].sends = Sends(line);
-      if (nodes_[i].sends) nodes_[i].bytes = BytesOf(line->var.ty());
-      VisitVarsOf(line->value, [&](const ir::Expr& var) {
-        auto found = index.find(listing_.DefinitionOf(var));
+    nodes_.resize(bindings_.size());
+    std::unordered_map<const EditableBinding*, int> index;
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+      EditableBinding* binding = bindings_[i];
+      index[binding] = static_cast<int>(i);
+      nodes_[i].sends = Sends(binding);
+      if (nodes_[i].sends) nodes_[i].bytes = BytesOf(binding->var.ty());
+      VisitVarsOf(binding->value, [&](const ir::Expr& var) {
+        auto found = index.find(editable_.DefinitionOf(var));
         if (found == index.end()) return;
         nodes_[found->second].users.push_back(static_cast<int>(i));
         ++nodes_[i].missing;
@@ -117,7 +118,7 @@ class Schedule {
 
   void Place(int i) {
     nodes_[i].is_placed = true;
-    order_.push_back(lines_[i]);
+    order_.push_back(bindings_[i]);
     for (int user : nodes_[i].users) {
       nodes_[user].waiting += nodes_[i].in_flight;
       if (--nodes_[user].missing == 0) MakeReady(user);
@@ -135,25 +136,25 @@ class Schedule {
     }
   }
 
-  const EditableFunction& listing_;
+  const EditableFunction& editable_;
   Program& program_;
-  std::vector<Line*> lines_;
+  std::vector<EditableBinding*> bindings_;
   std::vector<Node> nodes_;
   std::set<int> started_;  // collectives whose operands are there
-  std::set<int> free_;     // other lines whose operands are there and not in flight
+  std::set<int> free_;     // other bindings whose operands are there and not in flight
   std::deque<int> in_flight_;
   double bytes_in_flight_ = 0;
-  int run_ahead_ = 0;  // lines since the oldest in flight became the oldest
-  std::vector<Line*> order_;
+  int run_ahead_ = 0;  // bindings since the oldest in flight became the oldest
+  std::vector<EditableBinding*> order_;
 };
 
-void ScheduleBody(EditableFunction* listing, Body* body, Program* program, Tally* tally) {
+void ScheduleBody(EditableFunction* editable, Body* body, Program* program, Tally* tally) {
   for (Block& block : body->blocks) {
-    std::vector<Line*> order, run;
+    std::vector<EditableBinding*> order, run;
     bool any_sends = false;
     auto close = [&] {
       if (any_sends) {
-        std::vector<Line*> scheduled = Schedule(*listing, program, run).Run();
+        std::vector<EditableBinding*> scheduled = Schedule(*editable, program, run).Run();
         tally->matched += scheduled != run;
         run = std::move(scheduled);
       }
@@ -161,20 +162,20 @@ void ScheduleBody(EditableFunction* listing, Body* body, Program* program, Tally
       run.clear();
       any_sends = false;
     };
-    for (const auto& line : block.lines) {
-      if (IsBarrier(*line)) {
+    for (const auto& binding : block.bindings) {
+      if (IsBarrier(*binding)) {
         close();
-        order.push_back(line.get());
+        order.push_back(binding.get());
       } else {
-        run.push_back(line.get());
-        any_sends = any_sends || Schedule::Sends(line.get());
+        run.push_back(binding.get());
+        any_sends = any_sends || Schedule::Sends(binding.get());
       }
-      if (!line->true_branch) continue;
-      ScheduleBody(listing, line->true_branch.get(), program, tally);
-      ScheduleBody(listing, line->false_branch.get(), program, tally);
+      if (!binding->true_branch) continue;
+      ScheduleBody(editable, binding->true_branch.get(), program, tally);
+      ScheduleBody(editable, binding->false_branch.get(), program, tally);
     }
     close();
-    if (!order.empty()) listing->Reorder(&block, order);
+    if (!order.empty()) editable->Reorder(&block, order);
   }
 }
 
@@ -182,7 +183,7 @@ void ScheduleBody(EditableFunction* listing, Body* body, Program* program, Tally
 
 void ScheduleCollectives(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions)
-    ScheduleBody(function.listing.get(), function.listing->body(), program, tally);
+    ScheduleBody(function.editable.get(), function.editable->body(), program, tally);
 }
 
 }  // namespace optimize

@@ -32,38 +32,39 @@ using mesh::Sharding;
 
 struct Group {
   Resharding step;
-  std::vector<Line*> seeds;
+  std::vector<EditableBinding*> seeds;
 };
 
 /*! \brief The all-reduces of a function, those that can be scattered alike together. */
-std::vector<Group> CollectGroups(const std::vector<Line*>& lines, dialect::MeshTable* meshes) {
+std::vector<Group> CollectGroups(const std::vector<EditableBinding*>& bindings,
+                                 dialect::MeshTable* meshes) {
   std::vector<Group> groups;
   std::map<std::tuple<const Block*, const ffi::Object*, std::string>, size_t> known;
-  for (Line* line : lines) {
-    if (line->dropped || line->block == nullptr || line->cast.defined()) continue;
-    auto step = ReadResharding(line->value, meshes);
+  for (EditableBinding* binding : bindings) {
+    if (binding->dropped || binding->block == nullptr || binding->cast.defined()) continue;
+    auto step = ReadResharding(binding->value, meshes);
     if (!step || step->kind != CollectiveKind::kAllReduce) continue;
-    auto type = ir::DTensorType::Cast(line->value.ty());
+    auto type = ir::DTensorType::Cast(binding->value.ty());
     std::string text = mesh::ToString(step->source, meshes->Root(step->root)) +
                        mesh::ToString(step->target, meshes->Root(step->root)) +
                        ir::Print(type.tensor_ty()) + std::to_string(step->root);
-    auto [found, is_new] =
-        known.emplace(std::make_tuple(line->block, type.device_mesh().get(), text), groups.size());
+    auto [found, is_new] = known.emplace(
+        std::make_tuple(binding->block, type.device_mesh().get(), text), groups.size());
     if (is_new) groups.push_back({*step, {}});
-    groups[found->second].seeds.push_back(line);
+    groups[found->second].seeds.push_back(binding);
   }
   return groups;
 }
 
 class SequenceParallelism {
  public:
-  SequenceParallelism(EditableFunction* listing, Program* program, Tally* tally)
-      : listing_(*listing), program_(*program), meshes_(*program->meshes), tally_(*tally) {}
+  SequenceParallelism(EditableFunction* editable, Program* program, Tally* tally)
+      : editable_(*editable), program_(*program), meshes_(*program->meshes), tally_(*tally) {}
 
   void Run() {
-    std::vector<Line*> lines = listing_.Lines();
-    for (size_t i = 0; i < lines.size(); ++i) order_.emplace(lines[i], static_cast<int>(i));
-    for (const Group& group : CollectGroups(lines, &meshes_)) Visit(group);
+    std::vector<EditableBinding*> bindings = editable_.Bindings();
+    for (size_t i = 0; i < bindings.size(); ++i) order_.emplace(bindings[i], static_cast<int>(i));
+    for (const Group& group : CollectGroups(bindings, &meshes_)) Visit(group);
   }
 
  private:
@@ -77,7 +78,7 @@ class SequenceParallelism {
     const double now = each * static_cast<double>(group.seeds.size());
     std::unique_ptr<ShardRegion> best;
     for (size_t dim = 0; dim < group.step.target.dims.size(); ++dim) {
-      auto region = std::make_unique<ShardRegion>(&listing_, &program_, group.seeds, group.step,
+      auto region = std::make_unique<ShardRegion>(&editable_, &program_, group.seeds, group.step,
                                                   static_cast<int>(dim), order_);
       if (region->is_possible() && (best == nullptr || IsBetter(*region, *best)))
         best = std::move(region);
@@ -106,58 +107,59 @@ class SequenceParallelism {
   void Write(const ShardRegion& region) {
     forms_.clear();
     slices_.clear();
-    std::vector<Line*> gathered;
+    std::vector<EditableBinding*> gathered;
     for (const RegionValue& value : region.values()) {
       if (!value.is_in) continue;
       ir::Expr sharded = value.is_seed ? Scatter(region, value) : Compute(region, value);
       if (ir::Call::Is(sharded))
-        sharded = listing_.InsertBefore(value.line, value.line->var.name(), sharded);
-      forms_[value.line->var.get()] = sharded;
+        sharded = editable_.InsertBefore(value.binding, value.binding->var.name(), sharded);
+      forms_[value.binding->var.get()] = sharded;
       if (value.outer_uses == 0) continue;
-      Lead(region.root(), value.line, sharded, value.sharded, value.whole);
-      gathered.push_back(value.line);
+      Lead(region.root(), value.binding, sharded, value.sharded, value.whole);
+      gathered.push_back(value.binding);
     }
     for (auto each = region.values().rbegin(); each != region.values().rend(); ++each)
-      listing_.DropUnused(each->line);
-    for (Line* line : gathered) {
-      std::vector<Line*> users = listing_.UsersOf(line->var);
-      for (Line* user : users) FoldChain(&listing_, user, Chains::kMoving, &program_);
+      editable_.DropUnused(each->binding);
+    for (EditableBinding* binding : gathered) {
+      std::vector<EditableBinding*> users = editable_.UsersOf(binding->var);
+      for (EditableBinding* user : users) FoldChain(&editable_, user, Chains::kMoving, &program_);
     }
   }
 
-  /*! \brief Lets a line be its sharded value made whole again. */
-  void Lead(int root, Line* line, const ir::Expr& sharded, const Sharding& from,
+  /*! \brief Lets a binding be its sharded value made whole again. */
+  void Lead(int root, EditableBinding* binding, const ir::Expr& sharded, const Sharding& from,
             const Sharding& to) {
-    auto type = ir::DTensorType::Cast(line->value.ty());
+    auto type = ir::DTensorType::Cast(binding->value.ty());
     const redistribute::Plan& plan =
         program_.costs->Plan(meshes_.Root(root), from, to, type.tensor_ty());
-    listing_.SetValue(line, WritePlan(&listing_, line, sharded, root, from, plan, type, &meshes_));
+    editable_.SetValue(binding,
+                       WritePlan(&editable_, binding, sharded, root, from, plan, type, &meshes_));
   }
 
   ir::Expr Scatter(const ShardRegion& region, const RegionValue& value) {
-    auto step = ReadResharding(value.line->value, &meshes_);
+    auto step = ReadResharding(value.binding->value, &meshes_);
     const redistribute::Plan& plan = program_.costs->Plan(meshes_.Root(region.root()), step->source,
                                                           value.sharded, value.form.tensor_ty());
-    return WritePlan(&listing_, value.line, ir::Call::Cast(value.line->value).args()[0],
+    return WritePlan(&editable_, value.binding, ir::Call::Cast(value.binding->value).args()[0],
                      region.root(), step->source, plan, value.form, &meshes_);
   }
 
   ir::Expr Compute(const ShardRegion& region, const RegionValue& value) {
-    auto call = ir::Call::Cast(value.line->value);
+    auto call = ir::Call::Cast(value.binding->value);
     ffi::Array<ir::Expr> args = call.args();
     for (size_t i = 0; i < args.size(); ++i) {
       const RegionValue* input = region.Find(args[i]);
       if (input != nullptr && input->is_in) {
         args.Set(i, forms_.at(args[i].get()));
       } else if (ir::DTensorType type = input ? input->form : value.operands[i]; type.defined()) {
-        args.Set(i, Slice(region, value.line, args[i], type));
+        args.Set(i, Slice(region, value.binding, args[i], type));
       }
     }
     return ir::MakeCall(value.form, call.op(), args, call.attrs(), call.ty_args(), call.span());
   }
 
   /*! \brief The slice of a whole value; a region makes it once. */
-  ir::Expr Slice(const ShardRegion& region, Line* line, const ir::Expr& whole,
+  ir::Expr Slice(const ShardRegion& region, EditableBinding* binding, const ir::Expr& whole,
                  const ir::DTensorType& type) {
     ir::Expr& slice = slices_[{whole.get(), dialect::PlacementDims(type.placement())}];
     if (slice.defined()) return slice;
@@ -166,19 +168,19 @@ class SequenceParallelism {
     Sharding to = meshes_.ShardingOf(type, &root);
     const redistribute::Plan& plan =
         program_.costs->Plan(meshes_.Root(region.root()), from, to, type.tensor_ty());
-    slice = WritePlan(&listing_, line, whole, region.root(), from, plan, type, &meshes_);
+    slice = WritePlan(&editable_, binding, whole, region.root(), from, plan, type, &meshes_);
     if (ir::Call::Is(slice)) {
       std::string name = ir::Var::Is(whole) ? ir::Var::Cast(whole).name() : "lv";
-      slice = listing_.InsertBefore(line, name, slice);
+      slice = editable_.InsertBefore(binding, name, slice);
     }
     return slice;
   }
 
-  EditableFunction& listing_;
+  EditableFunction& editable_;
   Program& program_;
   dialect::MeshTable& meshes_;
   Tally& tally_;
-  std::unordered_map<const Line*, int> order_;
+  std::unordered_map<const EditableBinding*, int> order_;
   std::unordered_map<const ffi::Object*, ir::Expr> forms_;  // sharded values by their variables
   std::map<std::pair<const ffi::Object*, std::vector<int>>, ir::Expr> slices_;
 };
@@ -187,7 +189,7 @@ class SequenceParallelism {
 
 void SequenceParallel(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions)
-    SequenceParallelism(function.listing.get(), program, tally).Run();
+    SequenceParallelism(function.editable.get(), program, tally).Run();
 }
 
 }  // namespace optimize

@@ -34,29 +34,29 @@ AxisList Concatenate(AxisList axes, const AxisList& minor) {
 
 }  // namespace
 
-ShardRegion::ShardRegion(EditableFunction* listing, Program* program,
-                         const std::vector<Line*>& seeds, const Resharding& step, int dim,
-                         const std::unordered_map<const Line*, int>& order)
-    : listing_(*listing),
+ShardRegion::ShardRegion(EditableFunction* editable, Program* program,
+                         const std::vector<EditableBinding*>& seeds, const Resharding& step,
+                         int dim, const std::unordered_map<const EditableBinding*, int>& order)
+    : editable_(*editable),
       meshes_(*program->meshes),
       kernels_(*program->kernels),
       costs_(*program->costs),
       root_(step.root),
       axes_(step.source.partial) {
-  std::set<std::pair<int, Line*>> pending;
-  std::set<const Line*> scattered(seeds.begin(), seeds.end());
+  std::set<std::pair<int, EditableBinding*>> pending;
+  std::set<const EditableBinding*> scattered(seeds.begin(), seeds.end());
   const Block* block = seeds[0]->block;
   view_ = ir::DTensorType::Cast(seeds[0]->value.ty()).device_mesh();
-  for (Line* seed : seeds) pending.emplace(order.at(seed), seed);
+  for (EditableBinding* seed : seeds) pending.emplace(order.at(seed), seed);
   while (!pending.empty()) {
-    Line* line = pending.begin()->second;
+    EditableBinding* binding = pending.begin()->second;
     pending.erase(pending.begin());
-    bool is_seed = scattered.count(line) > 0;
-    if (is_seed ? !AddSeed(line, step, dim) : !AddCall(line)) {
+    bool is_seed = scattered.count(binding) > 0;
+    if (is_seed ? !AddSeed(binding, step, dim) : !AddCall(binding)) {
       if (is_seed) return;
       continue;
     }
-    for (Line* user : listing_.UsersOf(line->var)) {
+    for (EditableBinding* user : editable_.UsersOf(binding->var)) {
       auto found = order.find(user);
       if (user->block == block && found != order.end()) pending.emplace(found->second, user);
     }
@@ -74,16 +74,16 @@ void ShardRegion::Append(RegionValue value) {
   const redistribute::Plan& gather =
       costs_.Plan(meshes_.Root(root_), value.sharded, value.whole, value.form.tensor_ty());
   value.gather_bytes = gather.received;
-  value.outer_uses = listing_.NumUses(value.line->var);
+  value.outer_uses = editable_.NumUses(value.binding->var);
   for (int input : value.inputs) --values_[input].outer_uses;
-  index_of_[value.line->var.get()] = static_cast<int>(values_.size());
+  index_of_[value.binding->var.get()] = static_cast<int>(values_.size());
   values_.push_back(std::move(value));
 }
 
-bool ShardRegion::AddSeed(Line* line, const Resharding& step, int dim) {
-  auto type = ir::DTensorType::Cast(line->value.ty());
+bool ShardRegion::AddSeed(EditableBinding* binding, const Resharding& step, int dim) {
+  auto type = ir::DTensorType::Cast(binding->value.ty());
   RegionValue value;
-  value.line = line;
+  value.binding = binding;
   value.is_seed = true;
   value.whole = value.sharded = step.target;
   value.sharded.dims[dim] = Concatenate(value.whole.dims[dim], axes_);
@@ -124,15 +124,15 @@ bool ShardRegion::OnlySlices(const Sharding& from, const Sharding& to,
                      [](const auto& step) { return step.kind == CollectiveKind::kSlice; });
 }
 
-bool ShardRegion::AddCall(Line* line) {
-  auto call = ir::Call::Cast(line->value);
-  if (!call.defined() || line->cast.defined() || !IsPure(call) || !ir::Op::Is(call.op()) ||
+bool ShardRegion::AddCall(EditableBinding* binding) {
+  auto call = ir::Call::Cast(binding->value);
+  if (!call.defined() || binding->cast.defined() || !IsPure(call) || !ir::Op::Is(call.op()) ||
       rules::FindOperator(call.op()) == nullptr)
     return false;
   auto type = ir::DTensorType::Cast(call.ty());
   if (!type.defined() || !type.device_mesh().same_as(view_)) return false;
   RegionValue value;
-  value.line = line;
+  value.binding = binding;
   value.operands.resize(call.args().size());
   std::vector<Sharding> given;
   std::vector<size_t> positions;

@@ -27,8 +27,8 @@ namespace optimize {
 
 /*! \brief A value of a region. */
 struct RegionValue {
-  Line* line = nullptr;
-  mesh::Sharding whole;    // what the line's type states
+  EditableBinding* binding = nullptr;
+  mesh::Sharding whole;    // what the binding's type states
   mesh::Sharding sharded;  // the same, further sharded over the region's axes
   ir::DTensorType form;    // the type of the sharded value
   /*! \brief Of an operator, per argument: the type that it needs; null: the argument as it is, or
@@ -45,11 +45,12 @@ class ShardRegion {
  public:
   /*!
    * \param seeds All-reduces over `axes` of one block, of values of one shape and sharding.
-   * \param order Positions of lines in the program; lines without one stay outside.
+   * \param order Positions of bindings in the program; bindings without one stay outside.
    * \param dim The dimension of the seeds to be sharded.
    */
-  ShardRegion(EditableFunction* listing, Program* program, const std::vector<Line*>& seeds,
-              const Resharding& step, int dim, const std::unordered_map<const Line*, int>& order);
+  ShardRegion(EditableFunction* editable, Program* program,
+              const std::vector<EditableBinding*>& seeds, const Resharding& step, int dim,
+              const std::unordered_map<const EditableBinding*, int>& order);
 
   /*! \brief In program order, those left out included. */
   const std::vector<RegionValue>& values() const { return values_; }
@@ -65,8 +66,8 @@ class ShardRegion {
   bool is_possible() const { return is_possible_; }
 
  private:
-  bool AddSeed(Line* line, const Resharding& step, int dim);
-  bool AddCall(Line* line);
+  bool AddSeed(EditableBinding* binding, const Resharding& step, int dim);
+  bool AddCall(EditableBinding* binding);
   void Append(RegionValue value);
   bool OnlySlices(const mesh::Sharding& from, const mesh::Sharding& to,
                   const ir::TensorType& type) const;
@@ -77,7 +78,7 @@ class ShardRegion {
   bool Retreat(int index);
   void Prune();
 
-  EditableFunction& listing_;
+  EditableFunction& editable_;
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   Costs& costs_;

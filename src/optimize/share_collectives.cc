@@ -34,22 +34,22 @@ Key KeyOf(const ir::Call& call) {
 
 void ShareCollectives(Program* program, Tally* tally) {
   for (NamedFunction& function : program->functions) {
-    EditableFunction& listing = *function.listing;
+    EditableFunction& editable = *function.editable;
     std::map<Key, ir::Var> first;
-    for (Line* line : listing.Lines()) {
-      auto call = ir::Call::Cast(line->value);
-      if (!call.defined() || line->block == nullptr || line->cast.defined() ||
+    for (EditableBinding* binding : editable.Bindings()) {
+      auto call = ir::Call::Cast(binding->value);
+      if (!call.defined() || binding->block == nullptr || binding->cast.defined() ||
           !dialect::DTensorCollective(call.op()) || !ir::DTensorType::Is(call.ty()))
         continue;
-      auto [found, is_new] = first.emplace(KeyOf(call), line->var);
+      auto [found, is_new] = first.emplace(KeyOf(call), binding->var);
       if (is_new) continue;
-      if (!listing.IsVisible(found->second, line)) {
+      if (!editable.IsVisible(found->second, binding)) {
         tally->Skip("out of sight");
-        found->second = line->var;
+        found->second = binding->var;
         continue;
       }
       ++tally->matched;
-      listing.Alias(line, found->second);
+      editable.Alias(binding, found->second);
     }
   }
 }
