@@ -5,7 +5,6 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 #include "lower/signature.h"
-#include "support/error.h"
 
 namespace distir {
 namespace phases {
@@ -29,14 +28,12 @@ std::optional<Phase> PhaseOfFunction(const ir::Function& function) {
   return is_legal ? Phase::kLegalized : Phase::kPropagated;
 }
 
-/*! \brief The least advanced of the functions with annotations or DTensors, and its phase. */
-struct Least {
-  std::string function;
-  std::optional<Phase> phase;
-};
+}  // namespace
 
-Least LeastAdvanced(const ir::IRModule& mod) {
-  Least least;
+const char* NameOf(Phase phase) { return kNames[static_cast<int>(phase)]; }
+
+LeastAdvancedFunction LeastAdvanced(const ir::IRModule& mod) {
+  LeastAdvancedFunction least;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined()) continue;
@@ -46,53 +43,11 @@ Least LeastAdvanced(const ir::IRModule& mod) {
   return least;
 }
 
-/*! \brief What leads to a phase from the one before it. */
-const char* PassTo(Phase phase) {
-  switch (phase) {
-    case Phase::kAnnotated:
-      return "AnnotateSharding";
-    case Phase::kPropagated:
-      return "PropagateSharding";
-    case Phase::kLegalized:
-      return "LegalizeRedistribute";
-    case Phase::kLowered:
-      return "LowerDistIR";
-    case Phase::kRuntime:
-      return "LowerCCL";
-  }
-  return "";
-}
-
-const char* WhatIsLeft(Phase phase) {
-  switch (phase) {
-    case Phase::kAnnotated:
-      return "has annotations that PropagateSharding has not read";
-    case Phase::kPropagated:
-      return "has DTensors with redistributions or reductions that are not written out";
-    default:
-      return "has DTensors";
-  }
-}
-
-}  // namespace
-
-const char* NameOf(Phase phase) { return kNames[static_cast<int>(phase)]; }
-
 std::optional<Phase> PhaseOf(const ir::IRModule& mod) {
-  if (const Least least = LeastAdvanced(mod); least.phase) return least.phase;
+  if (const LeastAdvancedFunction least = LeastAdvanced(mod); least.phase) return least.phase;
   if (ir::GetAttr(mod.attrs(), lower::kPartitionsAttr) != nullptr) return Phase::kRuntime;
   if (ir::GetAttr(mod.attrs(), lower::kSignatureAttr) != nullptr) return Phase::kLowered;
   return std::nullopt;
-}
-
-std::optional<Phase> RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass) {
-  const Least least = LeastAdvanced(mod);
-  if (!least.phase || *least.phase >= needed) return least.phase;
-  const Phase next = static_cast<Phase>(static_cast<int>(*least.phase) + 1);
-  TVM_FFI_THROW(ValueError) << "`" << least.function << "` " << WhatIsLeft(*least.phase) << ": run "
-                            << PassTo(next) << " before " << pass << ", which needs a "
-                            << NameOf(needed)
-                            << " module (distir_ext.lower runs all that is missing)";
 }
 
 }  // namespace phases

@@ -30,14 +30,13 @@ const char* NameOf(Phase phase);
 /*! \brief The phase of a module; none where nothing in it is distributed. Linear in the module. */
 std::optional<Phase> PhaseOf(const ir::IRModule& mod);
 
-/*!
- * \brief Refuses a module that has not come as far as a pass needs; one that is not distributed is
- * let through.
- *
- * \return The phase of the least advanced function with annotations or DTensors; none without such.
- * \throws ValueError naming a function that is behind, and what to run first.
- */
-std::optional<Phase> RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass);
+struct LeastAdvancedFunction {
+  std::string name;
+  std::optional<Phase> phase;  // none where no function has annotations or DTensors
+};
+
+/*! \brief The least advanced of the functions with annotations or DTensors, the first by name. */
+LeastAdvancedFunction LeastAdvanced(const ir::IRModule& mod);
 
 }  // namespace phases
 }  // namespace distir

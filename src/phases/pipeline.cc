@@ -4,8 +4,11 @@
 // after it: Sequential([PropagateSharding(), LowerDistIR()]) is enough, as it is upstream. Rows are
 // functions of their own folders, which know nothing of each other's order.
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -65,6 +68,42 @@ const Step kCpuSteps[] = {
     {"ShareOperands",              kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
 };
 // clang-format on
+
+/*! \brief The first pass of the list that gives a phase. */
+const char* PassTo(Phase phase) {
+  const Step* step = std::find_if(std::begin(kSteps), std::end(kSteps),
+                                  [phase](const Step& each) { return each.gives == phase; });
+  TVM_FFI_ICHECK(step != std::end(kSteps)) << "no pass gives a " << NameOf(phase) << " module";
+  return step->pass;
+}
+
+const char* WhatIsLeft(Phase phase) {
+  switch (phase) {
+    case Phase::kAnnotated:
+      return "has annotations that PropagateSharding has not read";
+    case Phase::kPropagated:
+      return "has DTensors with redistributions or reductions that are not written out";
+    default:
+      return "has DTensors";
+  }
+}
+
+/*!
+ * \brief Refuses a module that has not come as far as a pass needs; one that is not distributed is
+ * let through.
+ *
+ * \return The phase of the least advanced function with annotations or DTensors; none without such.
+ * \throws ValueError naming a function that is behind, and what to run first.
+ */
+std::optional<Phase> RequirePhase(const ir::IRModule& mod, Phase needed, const std::string& pass) {
+  const LeastAdvancedFunction least = LeastAdvanced(mod);
+  if (!least.phase || *least.phase >= needed) return least.phase;
+  const Phase next = static_cast<Phase>(static_cast<int>(*least.phase) + 1);
+  TVM_FFI_THROW(ValueError) << "`" << least.name << "` " << WhatIsLeft(*least.phase) << ": run "
+                            << PassTo(next) << " before " << pass << ", which needs a "
+                            << NameOf(needed)
+                            << " module (distir_ext.lower runs all that is missing)";
+}
 
 /*! \brief The implied steps before one, on a module that has come as far as they need. */
 ir::IRModule RunImplied(const std::string& pass, ir::IRModule mod) {
