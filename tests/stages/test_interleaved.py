@@ -21,7 +21,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext._runtime.function_calls import FunctionCalls
+from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
 from distir_ext.session import WorkerError
 from distir_ext.stages import simulate
 
@@ -232,4 +232,4 @@ def test_devices_whose_sends_wait_are_refused(monkeypatch):
         cuda = int(tvm.cuda().dlpack_device_type())
         monkeypatch.setattr(session._workers, "device_type", cuda)
         with pytest.raises(ValueError, match="have several stages each, which GPUs can not run"):
-            FunctionCalls(session._workers, main._spec, [], [], {})
+            FunctionCalls(LoadedFunction(session._workers, main._spec, [], [], {}))

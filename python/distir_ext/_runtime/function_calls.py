@@ -53,6 +53,25 @@ class Held:
     programs: Sequence[dict[int, Any]]
 
 
+@dataclass(frozen=True)
+class LoadedFunction:
+    """A function of an executable that workers have loaded.
+
+    Attributes:
+        workers: Who has loaded it.
+        spec: What the signature says of it.
+        machines: Per rank the virtual machine that has its programs.
+        weights: Shards, per rank and parameter index.
+        sizes: Values of symbolic dimensions that weights have settled.
+    """
+
+    workers: Workers
+    spec: FunctionSpec
+    machines: Sequence[Any]
+    weights: Weights
+    sizes: Sizes
+
+
 class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
 
@@ -60,14 +79,8 @@ class FunctionCalls:
         ValueError: a function with several rounds, for workers whose sends wait.
     """
 
-    def __init__(
-        self,
-        workers: Workers,
-        spec: FunctionSpec,
-        machines: Sequence[Any],
-        weights: Weights,
-        sizes: Sizes,
-    ) -> None:
+    def __init__(self, function: LoadedFunction) -> None:
+        workers, spec = function.workers, function.spec
         if spec.rounds > 1 and workers.device_type != HOST:
             raise ValueError(
                 f'devices of "{spec.name}" have several stages each, which GPUs can not run: one '
@@ -75,15 +88,15 @@ class FunctionCalls:
             )
         self.workers = workers
         self.spec = spec
-        self._sizes = sizes
+        self._sizes = function.sizes
         programs = [
             {
                 program.round: workers.program(machine, program.name)
                 for program in spec.programs_of.get(device, ())
             }
-            for device, machine in zip(workers.device_ids, machines, strict=True)
+            for device, machine in zip(workers.device_ids, function.machines, strict=True)
         ]
-        self._held: Held | None = Held(weights, programs)
+        self._held: Held | None = Held(function.weights, programs)
         workers.add_holder(self)
 
     @property

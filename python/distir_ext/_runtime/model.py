@@ -11,12 +11,11 @@ import tvm_ffi
 
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
-from distir_ext._runtime.function_calls import FunctionCalls
-from distir_ext._runtime.global_arrays import Sizes
+from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
-from distir_ext._runtime.weights import Weights, load_weights
-from distir_ext._signature import FunctionSpec, Signature, TensorSpec, parse_signature, unflatten
+from distir_ext._runtime.weights import load_weights
+from distir_ext._signature import Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
@@ -24,18 +23,11 @@ from distir_ext._workers.executables import executable_module
 class ModelFunction:
     """One function of a loaded executable. Calling it runs it on all workers."""
 
-    def __init__(
-        self,
-        workers: Workers,
-        spec: FunctionSpec,
-        machines: Sequence[Any],
-        weights: Weights,
-        sizes: Sizes,
-    ) -> None:
-        self._workers = workers
-        self._spec = spec
-        self._sizes = sizes
-        self._calls = FunctionCalls(workers, spec, machines, weights, sizes)
+    def __init__(self, function: LoadedFunction) -> None:
+        self._workers = function.workers
+        self._spec = function.spec
+        self._sizes = function.sizes
+        self._calls = FunctionCalls(function)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Runs the function.
@@ -210,7 +202,7 @@ def load_model(
     machines = workers.load(exe, module)
     return Model(
         {
-            name: ModelFunction(workers, spec, machines, weights[name], sizes[name])
+            name: ModelFunction(LoadedFunction(workers, spec, machines, weights[name], sizes[name]))
             for name, spec in signature.functions.items()
         }
     )
