@@ -425,9 +425,9 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
   }
 
-  /*! \brief What a collective does to a value of one type, and on which root mesh. */
+  /*! \brief What a collective does to a value of one type. */
   mesh::CollectiveStep StepOf(const ir::Call& call, CollectiveKind kind, const ir::Type& source_ty,
-                              const ir::DTensorType& target_ty, int* root_out) {
+                              const ir::DTensorType& target_ty) {
     dialect::MeshTable& meshes = *context_.meshes;
     int root;
     mesh::Sharding source = meshes.ShardingOf(ir::DTensorType::Cast(source_ty), &root);
@@ -439,12 +439,12 @@ class WorkerProgram : public ir::FunctionRewriter {
       for (int axis : axes_of_target)
         reduce_axes.insert(reduce_axes.end(), axes[axis].begin(), axes[axis].end());
     }
-    *root_out = root;
     return mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
   }
 
-  const DeviceGroups::Groups& GroupsOf(const mesh::CollectiveStep& step, int root) {
-    return context_.groups->Along(root, step.axes);
+  const DeviceGroups::Groups& GroupsOf(const mesh::CollectiveStep& step,
+                                       const ir::DTensorType& target_ty) {
+    return context_.groups->Along(context_.meshes->RootOf(target_ty.device_mesh()), step.axes);
   }
 
   void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
@@ -455,16 +455,16 @@ class WorkerProgram : public ir::FunctionRewriter {
     ir::Expr tuple = Rewrite(call.args()[0]);
     std::vector<CombinedPart> parts;
     mesh::CollectiveStep step;
-    int root = -1;
+    ir::DTensorType to;
     for (size_t i = 0; i < target_ty.fields().size(); ++i) {
-      auto to = ir::DTensorType::Cast(target_ty.fields()[i]);
-      step = StepOf(call, kind, source_ty.fields()[i], to, &root);
+      to = ir::DTensorType::Cast(target_ty.fields()[i]);
+      step = StepOf(call, kind, source_ty.fields()[i], to);
       ir::Expr value = ir::Tuple::Is(tuple)
                            ? ir::Tuple::Cast(tuple).fields()[i]
                            : Emit(var.name(), ir::MakeTupleGetItem(tuple, static_cast<int>(i)));
       parts.push_back({value, ir::TensorType::Cast(types_.Local(to)), step.dim});
     }
-    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, root)}};
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, to)}};
     if (kind != CollectiveKind::kAllGather)
       attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
     auto emit = [&](const ir::Expr& value) { return Emit(var.name(), value); };
@@ -474,12 +474,11 @@ class WorkerProgram : public ir::FunctionRewriter {
   void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
     if (ir::TupleType::Is(call.ty())) return LowerCombined(var, call, kind);
     auto target_ty = ir::DTensorType::Cast(call.ty());
-    int root;
-    mesh::CollectiveStep step = StepOf(call, kind, call.args()[0].ty(), target_ty, &root);
+    mesh::CollectiveStep step = StepOf(call, kind, call.args()[0].ty(), target_ty);
     ir::Expr value = Rewrite(call.args()[0]);
     if (kind == CollectiveKind::kView || mesh::NumShards(step.axes) == 1) return Alias(var, value);
 
-    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, root)}};
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, target_ty)}};
     if (kind == CollectiveKind::kAllToAll) {
       attrs.emplace_back("split_dim", step.to_dim);
       attrs.emplace_back("concat_dim", step.dim);
@@ -495,11 +494,10 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   void LowerFusedNorm(const ir::Var& var, const ir::Call& call) {
     auto target_ty = ir::DTensorType::Cast(ir::TupleType::Cast(call.ty()).fields()[0]);
-    int root;
     mesh::CollectiveStep step =
-        StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty, &root);
+        StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty);
     Bind(var, dialect::MakeLocalFusedNorm(RewriteAll(call.args()), types_.Local(call.ty()),
-                                          GroupsOf(step, root), dialect::EpsilonOf(call)));
+                                          GroupsOf(step, target_ty), dialect::EpsilonOf(call)));
   }
 
   MeshPart part_;

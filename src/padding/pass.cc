@@ -79,7 +79,8 @@ class Padder : public TailWriter {
     bool any = false;
     for (const ir::DTensorType& tensor : tensors) {
       ffi::Array<int64_t> extents;
-      if (tensor.defined()) extents = TrueExtents(tensor, &any);
+      if (tensor.defined()) extents = TrueExtents(tensor);
+      for (int64_t extent : extents) any = any || extent >= 0;
       all.push_back(extents);
     }
     if (!any) return attrs;
@@ -103,13 +104,11 @@ class Padder : public TailWriter {
     return false;
   }
 
-  ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type, bool* any) {
+  /*! \brief Per dimension its true extent, -1 where it is not padded. */
+  ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type) {
     Sizes sizes = rules::StaticSizes(type.tensor_ty());
     std::vector<int64_t> extents(sizes.size(), -1);
-    for (int d : types_.UnevenDims(type)) {
-      extents[d] = sizes[d];
-      *any = true;
-    }
+    for (int d : types_.UnevenDims(type)) extents[d] = sizes[d];
     return {extents.begin(), extents.end()};
   }
 

@@ -58,8 +58,7 @@ class Unfolder {
 
   void VisitCall(int caller, const CallSite& site) {
     const FunctionGraph& graph = graph_of_(site.callee);
-    bool is_new = false;
-    int callee = CalleeInstance(graph, &is_new);
+    const auto [callee, is_new] = CalleeInstance(graph);
     program_.instances[caller].callee_of_call[site.call] = callee;
     int caller_offset = program_.instances[caller].slot_offset;
     int callee_offset = program_.instances[callee].slot_offset;
@@ -68,20 +67,20 @@ class Unfolder {
     Identify(graph.results, callee_offset, site.results, caller_offset);
   }
 
-  int CalleeInstance(const FunctionGraph& graph, bool* is_new) {
+  struct Callee {
+    int instance;
+    bool is_new;
+  };
+
+  Callee CalleeInstance(const FunctionGraph& graph) {
     if (auto open = open_.find(&graph); open != open_.end()) {
       program_.instances[open->second].is_recursive = true;
-      return open->second;
+      return {open->second, false};
     }
-    *is_new = true;
-    if (program_.slots.size() < kMaxUnfoldedSlots) return Open(graph);
-    auto [it, inserted] = shared_.try_emplace(&graph, kNoRoot);
-    if (inserted) {
-      it->second = Open(graph);
-    } else {
-      *is_new = false;
-    }
-    return it->second;
+    if (program_.slots.size() < kMaxUnfoldedSlots) return {Open(graph), true};
+    auto [it, is_new] = shared_.try_emplace(&graph, kNoRoot);
+    if (is_new) it->second = Open(graph);
+    return {it->second, is_new};
   }
 
   void Identify(const SlotList& from, int from_offset, const SlotList& to, int to_offset) {
