@@ -189,7 +189,7 @@ class DistributedVerifier {
     std::vector<mesh::Sharding> shardings[2];
     std::vector<int> roots[2];
     for (int i : {0, 1}) {
-      ForEachLeaf(i == 0 ? a : b, [&, i](const ir::Type& leaf) {
+      ir::ForEachLeaf(i == 0 ? a : b, [&, i](const ir::Type& leaf) {
         auto dtensor = ir::DTensorType::Cast(leaf);
         if (!dtensor.defined()) return;
         roots[i].emplace_back();
