@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_set>
 #include <vector>
 
 #include "dialect/local_view.h"
 #include "ir/build.h"
+#include "ir/names.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
@@ -173,14 +173,11 @@ ir::IRModule LowerGlobalViewToLocalView(const ir::IRModule& mod) {
     if (has_kernels) with_kernels.emplace_back(gv, function);
   }
   if (with_kernels.empty()) return mod;
-  std::unordered_set<std::string> names;
-  for (const auto& [gv, base] : functions) names.insert(gv.name());
+  ir::FunctionNames names;
+  for (const auto& [gv, base] : functions) names.Add(gv.name());
   LocalKernels kernels(mod.functions(), &meshes,
                        [&](const std::string& name, const ir::BaseFunc& kernel) {
-                         std::string fresh = name;
-                         for (int suffix = 1; !names.insert(fresh).second; ++suffix)
-                           fresh = name + "_" + std::to_string(suffix);
-                         ir::GlobalVar gv = ir::MakeGlobalVar(fresh);
+                         ir::GlobalVar gv = ir::MakeGlobalVar(names.Fresh(name));
                          ir::SetType(gv, kernel.ty());
                          functions.Set(gv, kernel);
                          return gv;

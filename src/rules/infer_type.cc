@@ -146,7 +146,7 @@ ir::Type InferDTensorType(const ir::Call& call) {
   FactorRule rule = RuleOf(ViewCall(call, global_ty));
   dialect::MeshTable table;
   std::vector<ir::DTensorType> types;
-  for (const ir::Expr& arg : call.args()) CollectDTensorTypes(arg.ty(), &types);
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
   for (const ir::DTensorType& type : types) {
     if (type.defined()) dialect::NameAsParsed(&table, type.device_mesh());
   }
