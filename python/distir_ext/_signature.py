@@ -16,7 +16,7 @@ classes that know how a global array is divided among devices::
                       "params": [0],              parameters that it takes, in order
                       "results": [0],             leaves of the result that it returns, in order
                       "sizes": [],                see :class:`Program`
-                      "round": 0}]}}}             the same
+                      "virtual_stage": 0}]}}}             the same
 
     TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
            "mesh": 0,                             which of the meshes
@@ -44,7 +44,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-SIGNATURE_VERSION = 2
+SIGNATURE_VERSION = 3
 
 HOST = 1  # DLPack's kDLCPU
 
@@ -201,8 +201,8 @@ class Program:
         results: Indices of the leaves of the function's result that it returns, in order.
         sizes: Symbolic dimensions that none of its parameters has; the program takes their global
             sizes as one more argument, a shape, if there are any.
-        round: A device runs its programs of a function in order of their rounds. What one of them
-            returns is not a result but the last arguments of the next, unless it is the last.
+        virtual_stage: A device runs its programs of a function in order of their virtual stages. What
+            one of them returns is not a result but the last arguments of the next, unless it is the last.
     """
 
     name: str
@@ -210,7 +210,7 @@ class Program:
     params: tuple[int, ...]
     results: tuple[int, ...]
     sizes: tuple[str, ...] = ()
-    round: int = 0
+    virtual_stage: int = 0
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class FunctionSpec:
         params: All parameters, with global types.
         result: Global type of the result.
         programs: What devices run for it, in the order in which values go through them; no device
-            has two of one round.
+            has two of one virtual stage.
     """
 
     name: str
@@ -234,7 +234,9 @@ class FunctionSpec:
 
     def __post_init__(self) -> None:
         devices = Counter(
-            (device, program.round) for program in self.programs for device in program.device_ids
+            (device, program.virtual_stage)
+            for program in self.programs
+            for device in program.device_ids
         )
         repeated = sorted({device for (device, _), count in devices.items() if count > 1})
         if repeated:
@@ -246,15 +248,15 @@ class FunctionSpec:
     def programs_of(self) -> dict[int, tuple[Program, ...]]:
         """The programs that a device runs, in order; devices that run none are not in it."""
         found: dict[int, tuple[Program, ...]] = {}
-        for program in sorted(self.programs, key=lambda program: program.round):
+        for program in sorted(self.programs, key=lambda program: program.virtual_stage):
             for device in program.device_ids:
                 found[device] = (*found.get(device, ()), program)
         return found
 
     @cached_property
-    def rounds(self) -> int:
-        """The number of rounds, at least 1."""
-        return max((program.round + 1 for program in self.programs), default=1)
+    def virtual_stages(self) -> int:
+        """The number of virtual stages, at least 1."""
+        return max((program.virtual_stage + 1 for program in self.programs), default=1)
 
     @cached_property
     def result_leaves(self) -> tuple[Leaf, ...]:
@@ -363,7 +365,7 @@ def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]
             tuple(each["params"]),
             tuple(each["results"]),
             tuple(each.get("sizes", ())),
-            each.get("round", 0),
+            each.get("virtual_stage", 0),
         )
         for each in value["programs"]
     )

@@ -19,7 +19,7 @@ from distir_ext._signature import SIGNATURE_VERSION
 
 SIGNATURE_ATTR = "distir.signature"
 
-_VERSION = 3
+_VERSION = 4
 _TENSOR = re.compile(
     r"(?P<dtype>\w*)\[(?P<shape>.*?)\] (?:mesh\[(?P<mesh>\d+)\] )?"
     r"(?P<placement>(?:(?:R|S\[\d+\])(?:, )?)*)"
@@ -61,7 +61,7 @@ def read_signature(mod: tvm.IRModule) -> dict[str, Any]:
                 "params": _integers(program["params"]),
                 "results": _integers(program["results"]),
                 "sizes": [str(size) for size in program.get("sizes", ())],
-                "round": int(program.get("round", 0)),
+                "virtual_stage": int(program.get("virtual_stage", 0)),
             }
             for program in written["programs"]
         ]

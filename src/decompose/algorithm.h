@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "decompose/writer.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
 #include "rules/operator.h"
 
 namespace distir {

@@ -11,7 +11,7 @@
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
 #include "rules/registry.h"
 #include "rules/tails.h"
 #include "support/error.h"

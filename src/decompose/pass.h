@@ -6,7 +6,7 @@
 #define DISTIR_DECOMPOSE_PASS_H_
 
 #include "ir/node.h"
-#include "rules/decision.h"
+#include "rules/call/decision.h"
 
 namespace distir {
 namespace decompose {

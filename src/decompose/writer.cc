@@ -11,7 +11,7 @@
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"
 #include "mesh/common_view.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
 #include "rules/registry.h"
 
 namespace distir {

@@ -3,9 +3,10 @@
  * \brief Writes calls of ordinary operators on DTensors: types them, and moves what lies otherwise
  * than their rules need it.
  *
- * Calls are made by TVM's own constructors (`relax.op.sum`). Each is typed by rules/infer_type.h;
- * an operand that the rule wants placed differently is redistributed first, so whoever writes need
- * not think of placements. Partial results are left to LegalizeRedistribute, as everywhere.
+ * Calls are made by TVM's own constructors (`relax.op.sum`). Each is typed by
+ * rules/call/infer_type.h; an operand that the rule wants placed differently is redistributed
+ * first, so whoever writes need not think of placements. Partial results are left to
+ * LegalizeRedistribute, as everywhere.
  *
  * Worked example: with x: DTensor (8, 16) "S[1]" on one axis,
  *
@@ -22,7 +23,7 @@
 #include "dialect/mesh_table.h"
 #include "dialect/segment_exchange.h"
 #include "ir/node.h"
-#include "rules/projection.h"
+#include "rules/call/projection.h"
 
 namespace distir {
 namespace decompose {

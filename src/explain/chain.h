@@ -2,10 +2,10 @@
  * \file explain/chain.h
  * \brief From a sharded dimension back to what stated it.
  *
- * Dimensions are linked where an operator has the same factor in both (rules/factor_rule.h), and
- * across calls of functions. A chain is a shortest way along dimensions that have the axis, to a
- * tensor that an annotation or a type states: one of those that the value is computed from, if any
- * leads there, as readers expect.
+ * Dimensions are linked where an operator has the same factor in both (rules/factor/factor_rule.h),
+ * and across calls of functions. A chain is a shortest way along dimensions that have the axis, to
+ * a tensor that an annotation or a type states: one of those that the value is computed from, if
+ * any leads there, as readers expect.
  *
  * Worked example: y = relu(x), z = matmul(y, w), x stated ('dp', None). Dimension 0 of z over 'dp':
  * z, from y through relax.matmul, from x through relax.nn.relu.

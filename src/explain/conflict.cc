@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "explain/chain.h"
-#include "rules/call_cost.h"
-#include "rules/projection.h"
+#include "rules/call/call_cost.h"
+#include "rules/call/projection.h"
 
 namespace distir {
 namespace explain {

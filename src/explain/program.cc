@@ -12,11 +12,11 @@
 #include "ir/numbered.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
-#include "lower/local_shardings.h"
+#include "lower/local/local_shardings.h"
 #include "propagation/emit.h"
 #include "redistribute/steps.h"
-#include "rules/infer_type.h"
-#include "rules/projection.h"
+#include "rules/call/infer_type.h"
+#include "rules/call/projection.h"
 
 namespace distir {
 namespace explain {

@@ -14,13 +14,13 @@
 #include "ir/renew.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
-#include "lower/device_classes.h"
-#include "lower/local_shardings.h"
+#include "lower/local/local_shardings.h"
 #include "lower/passes.h"
-#include "lower/round_programs.h"
-#include "lower/rounds.h"
 #include "lower/signature.h"
-#include "lower/spmd_program.h"
+#include "lower/spmd/spmd_program.h"
+#include "lower/stages/device_classes.h"
+#include "lower/stages/virtual_stage_programs.h"
+#include "lower/stages/virtual_stages.h"
 
 namespace distir {
 namespace lower {
@@ -52,24 +52,25 @@ class ModuleLowering {
     std::set<int64_t> device_ids;
     SignatureWriter signature(&meshes_);
     for (const auto& [gv, function] : Entries()) {
-      const Rounds rounds(function, gv.name(), &meshes_);
-      std::vector<DeviceClass> classes = ClassesOf(gv, rounds);
+      const VirtualStages virtual_stages(function, gv.name(), &meshes_);
+      std::vector<DeviceClass> classes = ClassesOf(gv, virtual_stages);
       std::vector<WorkerVersion> versions;
       for (size_t i = 0; i < classes.size(); ++i) {
         stage_ = i;
         num_classes_ = classes.size();
-        const Version& version = VersionFor(gv, function, classes[i].roots, &rounds);
-        for (const RoundVersion& each : version.rounds) {
-          const bool is_last = &each == &version.rounds.back();
-          versions.push_back({each.name.name(), classes[i].device_ids, each.round, each.params,
-                              is_last ? version.results : std::vector<int>(),
+        const Version& version = VersionFor(gv, function, classes[i].roots, &virtual_stages);
+        for (const VirtualStageVersion& each : version.virtual_stages) {
+          const bool is_last = &each == &version.virtual_stages.back();
+          versions.push_back({each.name.name(), classes[i].device_ids, each.virtual_stage,
+                              each.params, is_last ? version.results : std::vector<int>(),
                               each.takes_sizes ? version.sizes : std::vector<std::string>()});
         }
         device_ids.insert(classes[i].device_ids.begin(), classes[i].device_ids.end());
       }
-      std::stable_sort(
-          versions.begin(), versions.end(),
-          [](const WorkerVersion& a, const WorkerVersion& b) { return a.round < b.round; });
+      std::stable_sort(versions.begin(), versions.end(),
+                       [](const WorkerVersion& a, const WorkerVersion& b) {
+                         return a.virtual_stage < b.virtual_stage;
+                       });
       signature.Add(gv.name(), function, versions);
     }
     const std::vector<int64_t> all_ids(device_ids.begin(), device_ids.end());
@@ -91,12 +92,13 @@ class ModuleLowering {
 
   /*! \brief The classes of an entry's devices, in the order of its pipeline where that is stated.
    */
-  std::vector<DeviceClass> ClassesOf(const ir::GlobalVar& gv, const Rounds& rounds) {
+  std::vector<DeviceClass> ClassesOf(const ir::GlobalVar& gv, const VirtualStages& virtual_stages) {
     std::vector<DeviceClass> classes = DeviceClasses(roots_[gv.get()], meshes_);
-    std::stable_sort(
-        classes.begin(), classes.end(), [&](const DeviceClass& a, const DeviceClass& b) {
-          return rounds.PositionOf(a.device_ids[0]) < rounds.PositionOf(b.device_ids[0]);
-        });
+    std::stable_sort(classes.begin(), classes.end(),
+                     [&](const DeviceClass& a, const DeviceClass& b) {
+                       return virtual_stages.PositionOf(a.device_ids[0]) <
+                              virtual_stages.PositionOf(b.device_ids[0]);
+                     });
     return classes;
   }
 
@@ -125,24 +127,24 @@ class ModuleLowering {
     return entries;
   }
 
-  struct RoundVersion {
+  struct VirtualStageVersion {
     ir::GlobalVar name;
-    int round;
+    int virtual_stage;
     std::vector<int> params;  // positions among the function's
     bool takes_sizes;
   };
   struct Version {
-    ir::GlobalVar name;              // of its first round
+    ir::GlobalVar name;              // of its first virtual stage
     std::vector<std::string> sizes;  // as in WorkerFunction
     std::vector<int> results;        // as in WorkerFunction
-    std::vector<RoundVersion> rounds;
+    std::vector<VirtualStageVersion> virtual_stages;
   };
 
   /*! \brief The worker's version of a function for a class of these meshes; one version per set of
    * its meshes present.
-   * \param rounds Of an entry, or null. */
+   * \param virtual_stages Of an entry, or null. */
   const Version& VersionFor(const ir::GlobalVar& gv, const ir::Function& function,
-                            const std::set<int>& class_roots, const Rounds* rounds) {
+                            const std::set<int>& class_roots, const VirtualStages* virtual_stages) {
     const std::set<int>& all = roots_[gv.get()];
     std::set<int> present;
     for (int root : class_roots) {
@@ -164,14 +166,14 @@ class ModuleLowering {
         is_whole ? nullptr : &present,
         is_whole ? nullptr : &IndexOf(gv, function),
         [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
-        is_whole ? nullptr : rounds};
+        is_whole ? nullptr : virtual_stages};
     WorkerFunction worker = MakeSpmdProgram(function, gv.name(), context);
-    for (const RoundProgram& program : CutIntoRounds(worker)) {
+    for (const VirtualStageProgram& program : CutIntoVirtualStages(worker)) {
       ir::Function lowered = program.function;
       if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
-      if (!entry.rounds.empty()) {
+      if (!entry.virtual_stages.empty()) {
         name = names_.Fresh(gv.name() + "_stage" +
-                            std::to_string(program.round * num_classes_ + stage_));
+                            std::to_string(program.virtual_stage * num_classes_ + stage_));
         version = ir::MakeGlobalVar(name);
       }
       if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
@@ -184,7 +186,8 @@ class ModuleLowering {
       ir::Count("programs");
       std::vector<int> params;
       for (int position : program.params) params.push_back(worker.params[position]);
-      entry.rounds.push_back({version, program.round, std::move(params), program.takes_sizes});
+      entry.virtual_stages.push_back(
+          {version, program.virtual_stage, std::move(params), program.takes_sizes});
     }
     entry.sizes = std::move(worker.sizes);
     entry.results = std::move(worker.results);

@@ -12,7 +12,7 @@
 #include "ir/leaves.h"
 #include "ir/numbered.h"
 #include "ir/symbolic.h"
-#include "lower/mesh_index.h"
+#include "lower/stages/mesh_index.h"
 #include "padding/extents.h"
 
 namespace distir {
@@ -22,7 +22,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
@@ -189,7 +189,7 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
                                             {"params", ffi::String(Ranges(version.params))},
                                             {"results", ffi::String(Ranges(version.results))}};
     if (!sizes.empty()) program.Set("sizes", sizes);
-    if (version.round != 0) program.Set("round", int64_t{version.round});
+    if (version.virtual_stage != 0) program.Set("virtual_stage", int64_t{version.virtual_stage});
     programs.push_back(program);
   }
   written.Set("programs", programs);

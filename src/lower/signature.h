@@ -25,13 +25,13 @@ constexpr const char* kPartitionsAttr = "distir.partitions";
  */
 constexpr const char* kSignatureAttr = "distir.signature";
 
-/*! \brief What the devices of a class run of an entry function, in one round. */
+/*! \brief What the devices of a class run of an entry function, in one virtual stage. */
 struct WorkerVersion {
   std::string name;
   std::vector<int64_t> device_ids;
-  int round;
+  int virtual_stage;
   std::vector<int> params;         // positions
-  std::vector<int> results;        // positions of leaves; none but of the last round
+  std::vector<int> results;        // positions of leaves; none but of the last virtual stage
   std::vector<std::string> sizes;  // as in WorkerFunction
 };
 
@@ -49,7 +49,7 @@ struct WorkerVersion {
  * \endcode
  * A type names its mesh, `float32[8] mesh[1] R`, if that is not the first one listed; `(a; b)` is a
  * tuple of types, `shape` a shape, and `value` anything else. Layers are folded as
- * `FoldNumbered` says. A program may have symbolic "sizes", and a "round" other than 0.
+ * `FoldNumbered` says. A program may have symbolic "sizes", and a "virtual_stage" other than 0.
  */
 class SignatureWriter {
  public:

@@ -6,7 +6,7 @@
 
 #include "ir/build.h"
 #include "ops/windows.h"
-#include "rules/layout.h"
+#include "rules/factor/layout.h"
 
 namespace distir {
 namespace ops {

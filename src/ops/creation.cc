@@ -7,7 +7,7 @@
 #include "ir/symbolic.h"
 #include "ir/tir_node.h"
 #include "ops/family.h"
-#include "rules/broadcasting.h"
+#include "rules/factor/broadcasting.h"
 
 namespace distir {
 namespace ops {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "ops/family.h"
-#include "rules/equation.h"
+#include "rules/factor/equation.h"
 
 namespace distir {
 namespace ops {

@@ -1,6 +1,6 @@
 // Elementwise operators, and those that give their operand on as it is.
 #include "ops/family.h"
-#include "rules/broadcasting.h"
+#include "rules/factor/broadcasting.h"
 
 namespace distir {
 namespace ops {

@@ -12,8 +12,8 @@
 #include "decompose/algorithm.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
-#include "rules/axes.h"
-#include "rules/decomposed_factor.h"
+#include "rules/factor/axes.h"
+#include "rules/factor/decomposed_factor.h"
 #include "rules/operator.h"
 
 namespace distir {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ops/family.h"
-#include "rules/layout.h"
+#include "rules/factor/layout.h"
 
 namespace distir {
 namespace ops {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ops/family.h"
-#include "rules/layout.h"
+#include "rules/factor/layout.h"
 
 namespace distir {
 namespace ops {

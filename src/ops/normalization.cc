@@ -5,7 +5,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
-#include "rules/per_channel.h"
+#include "rules/factor/per_channel.h"
 
 namespace distir {
 namespace ops {

@@ -5,7 +5,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
-#include "rules/reduced_dims.h"
+#include "rules/factor/reduced_dims.h"
 
 namespace distir {
 namespace ops {

@@ -1,6 +1,6 @@
 // Quantisation, and prelu: elementwise, with scales, zero points or slopes per channel.
 #include "ops/family.h"
-#include "rules/per_channel.h"
+#include "rules/factor/per_channel.h"
 
 namespace distir {
 namespace ops {

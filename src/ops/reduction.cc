@@ -2,7 +2,7 @@
 // device.
 #include "ir/symbolic.h"
 #include "ops/family.h"
-#include "rules/reduced_dims.h"
+#include "rules/factor/reduced_dims.h"
 
 namespace distir {
 namespace ops {

@@ -14,7 +14,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
-#include "rules/projection.h"
+#include "rules/call/projection.h"
 
 namespace distir {
 namespace ops {

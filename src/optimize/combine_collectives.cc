@@ -19,7 +19,7 @@
 #include "dialect/collective.h"
 #include "ir/build.h"
 #include "optimize/optimization.h"
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 
 namespace distir {
 namespace optimize {

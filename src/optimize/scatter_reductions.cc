@@ -21,9 +21,9 @@
 #include "optimize/chain.h"
 #include "optimize/resharding.h"
 #include "redistribute/partial.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
+#include "rules/call/projection.h"
 #include "rules/operator.h"
-#include "rules/projection.h"
 #include "rules/registry.h"
 
 namespace distir {

@@ -6,9 +6,9 @@
 
 #include "dialect/collective.h"
 #include "ir/build.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
+#include "rules/call/projection.h"
 #include "rules/operator.h"
-#include "rules/projection.h"
 #include "rules/registry.h"
 
 namespace distir {

@@ -15,7 +15,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 
 namespace distir {
 namespace padding {

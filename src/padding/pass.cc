@@ -17,11 +17,11 @@
 #include "padding/extents.h"
 #include "padding/padded_kernel.h"
 #include "padding/tail_writer.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
+#include "rules/stated/user_rules.h"
 #include "rules/tir/rule.h"
-#include "rules/user_rules.h"
 
 namespace distir {
 namespace padding {

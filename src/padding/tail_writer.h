@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "ir/rewriter.h"
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 #include "rules/tails.h"
 
 namespace distir {

@@ -10,7 +10,7 @@
 #include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
-#include "rules/axes.h"
+#include "rules/factor/axes.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 

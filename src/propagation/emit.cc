@@ -17,8 +17,8 @@
 #include "ir/report.h"
 #include "ir/symbolic.h"
 #include "propagation/placement_rewriter.h"
-#include "rules/call_cost.h"
-#include "rules/decision.h"
+#include "rules/call/call_cost.h"
+#include "rules/call/decision.h"
 #include "rules/registry.h"
 
 namespace distir {

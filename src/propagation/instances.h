@@ -98,7 +98,7 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  * and not from tensors that are broadcast; then along all.
  * 3. The same once more with conflicts resolved: a factor takes the axes of its largest tensor (the
  * first of equals); of factors that want one axis, the one chooses first with which the call costs
- * least (rules/call_cost.h).
+ * least (rules/call/call_cost.h).
  *
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *

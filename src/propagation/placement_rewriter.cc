@@ -8,8 +8,8 @@
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "mesh/common_view.h"
-#include "rules/factor_rule.h"
-#include "rules/infer_type.h"
+#include "rules/call/infer_type.h"
+#include "rules/factor/factor_rule.h"
 
 namespace distir {
 namespace propagation {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "propagation/instances.h"
-#include "rules/call_cost.h"
-#include "rules/projection.h"
+#include "rules/call/call_cost.h"
+#include "rules/call/projection.h"
 
 namespace distir {
 namespace propagation {

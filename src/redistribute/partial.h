@@ -14,7 +14,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "mesh/sharding.h"
-#include "rules/decision.h"
+#include "rules/call/decision.h"
 
 namespace distir {
 namespace redistribute {

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 
 namespace distir {
 

@@ -10,9 +10,9 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "rules/operator.h"
+#include "rules/stated/user_rules.h"
 #include "rules/tails.h"
 #include "rules/tir/rule.h"
-#include "rules/user_rules.h"
 
 namespace distir {
 namespace rules {

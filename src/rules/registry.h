@@ -5,7 +5,7 @@
 #ifndef DISTIR_RULES_REGISTRY_H_
 #define DISTIR_RULES_REGISTRY_H_
 
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 
 namespace distir {
 namespace rules {

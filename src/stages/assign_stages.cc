@@ -13,7 +13,7 @@
 #include "ir/build.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
-#include "lower/rounds.h"
+#include "lower/stages/virtual_stages.h"
 #include "propagation/batch_dims.h"
 #include "propagation/pass.h"
 #include "stages/stage_meshes.h"

@@ -7,7 +7,7 @@
 #include "dialect/collective.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "rules/projection.h"
+#include "rules/call/projection.h"
 #include "support/error.h"
 
 namespace distir {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ir/rewriter.h"
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 #include "stages/partition.h"
 #include "support/error.h"
 

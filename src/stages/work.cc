@@ -7,8 +7,8 @@
 
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "rules/call/projection.h"
 #include "rules/operator.h"
-#include "rules/projection.h"
 #include "rules/registry.h"
 
 namespace distir {

@@ -15,7 +15,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
-#include "lower/local_view.h"
+#include "lower/local/local_view.h"
 #include "padding/extents.h"
 #include "redistribute/partial.h"
 

@@ -27,7 +27,7 @@ PATTERNS = {
     "target/cpu/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
     "target/cpu/share_operands.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
     "target/cpu/share_results.cc": {"relax.reshape"},
-    "lower/spmd_program.cc": {"relax.permute_dims", "relax.shape_of"},
+    "lower/spmd/spmd_program.cc": {"relax.permute_dims", "relax.shape_of"},
     "optimize/defer_reductions.cc": {"relax.add", "relax.subtract"},
     "optimize/fuse_all_reduce_norm.cc": {"relax.add", "relax.nn.rms_norm"},
     "padding/pass.cc": {"relax.divide", "relax.shape_of"},

@@ -277,7 +277,7 @@ def signature() -> Callable[..., str]:
                 numbered["mesh"] = meshes.index(value["mesh"])
             return numbered
 
-        content = {"version": 2, "device_ids": list(device_ids)}
+        content = {"version": 3, "device_ids": list(device_ids)}
         content |= {"functions": with_numbers(functions), "meshes": meshes}
         return json.dumps(content)
 

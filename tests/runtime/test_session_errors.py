@@ -217,18 +217,18 @@ def test_bad_signatures(build, changes, match):
 def test_signature_of_another_version(build):
     from distir_ext._signature import parse_signature
 
-    with pytest.raises(ValueError, match="signature of version 3, this package reads version 2"):
-        parse_signature('{"version": 3, "device_ids": [], "functions": {}}')
+    with pytest.raises(ValueError, match="signature of version 4, this package reads version 3"):
+        parse_signature('{"version": 4, "device_ids": [], "functions": {}}')
     with pytest.raises(ValueError, match="mesh of shape"):
         parse_signature(
-            '{"version": 2, "device_ids": [0], "meshes": [{"shape": [2], "device_ids": [0]}],'
+            '{"version": 3, "device_ids": [0], "meshes": [{"shape": [2], "device_ids": [0]}],'
             ' "functions": {"f": {"params": [], "programs": [],'
             ' "result": {"kind": "tensor", "shape": [2], "dtype": "int8", "placement": [0],'
             ' "mesh": 0}}}}'
         )
     with pytest.raises(ValueError, match="placement"):
         parse_signature(
-            '{"version": 2, "device_ids": [0], "meshes": [{"shape": [1], "device_ids": [0]}],'
+            '{"version": 3, "device_ids": [0], "meshes": [{"shape": [1], "device_ids": [0]}],'
             ' "functions": {"f": {"params": [], "programs": [],'
             ' "result": {"kind": "tensor", "shape": [2], "dtype": "int8", "placement": [1],'
             ' "mesh": 0}}}}'

@@ -47,7 +47,7 @@ def staged(mod, *arguments, **options):
 
 def test_stages_follow_each_other_around_the_devices():
     found = programs(staged(chain([8] * 5), dx.Mesh((2,), ("pp",)), "pp", interleave=2))
-    assert [(each["round"], each["device_ids"], each["params"]) for each in found] == [
+    assert [(each["virtual_stage"], each["device_ids"], each["params"]) for each in found] == [
         (0, [0], ["x", "w0"]),
         (0, [1], ["w1"]),
         (1, [0], ["w2"]),
@@ -105,7 +105,7 @@ def test_another_order_is_noticed(session, monkeypatch):
     pipeline = main.pipeline(4)
     x = np.arange(4, dtype="float32")
     one_by_one = [(index, microbatch) for microbatch in range(4) for index in range(2)]
-    monkeypatch.setattr("distir_ext._runtime.pipeline.rounds_in_order", lambda *_: one_by_one)
+    monkeypatch.setattr("distir_ext._runtime.pipeline.virtual_stages_in_order", lambda *_: one_by_one)
     np.testing.assert_array_equal(pipeline(x).numpy(), x)  # as right, but slower
     with pytest.raises(AssertionError):
         check_order(pipeline.timeline, pipeline.schedule)
@@ -118,10 +118,10 @@ def test_another_order_is_noticed(session, monkeypatch):
         check_order(pipeline.timeline, dataclasses.replace(pipeline.schedule, devices=wrong))
 
 
-def test_calls_tied_weights_inputs_and_results_of_several_rounds():
+def test_calls_tied_weights_inputs_and_results_of_several_virtual_stages():
     plan = {r"up\d": (None, "tp"), r"down\d": ("tp", None), "embed": (None, "tp")}
     mod = staged(dx.annotate(Layers, PP_TP, plan), PP_TP, "pp", interleave=2)
-    assert [each["round"] for each in programs(mod)] == [0, 0, 1, 1]
+    assert [each["virtual_stage"] for each in programs(mod)] == [0, 0, 1, 1]
     (x, scale), weights = layers_values(rows=12)
     with dx.Session(PP_TP) as session:
         pipeline = session.load(dx.build(mod), weights)["main"].pipeline(3)
@@ -203,7 +203,7 @@ def test_random_programs_with_skips_on_meshes_in_random_order(seed):
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_a_stage_of_the_second_round_that_fails_ends_the_call(kind):
+def test_a_stage_of_the_second_virtual_stage_that_fails_ends_the_call(kind):
     imports = ON_WORKERS if kind == "processes" else ()
     session = dx.Session(2, workers=kind, imports=imports, timeout=30)
     stages = [(0, "sleep", 0.0), (1, "sleep", 0.0), (0, "raise", 0.0), (1, "sleep", 0.0)]

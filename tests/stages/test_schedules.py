@@ -20,9 +20,9 @@ def test_bubble_of_stages_in_order(kind, stages, microbatches):
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 3])
-@pytest.mark.parametrize(("devices", "rounds"), [(1, 2), (2, 1), (2, 4), (3, 2), (4, 2)])
-def test_bubble_of_interleaved_stages(devices, rounds, chunks):
-    microbatches = devices * rounds
+@pytest.mark.parametrize(("devices", "virtual_stages"), [(1, 2), (2, 1), (2, 4), (3, 2), (4, 2)])
+def test_bubble_of_interleaved_stages(devices, virtual_stages, chunks):
+    microbatches = devices * virtual_stages
     plan = schedule("interleaved", devices * chunks, microbatches, chunks=chunks)
     assert len(plan.devices) == devices
     expected = (devices - 1) / (chunks * microbatches + devices - 1)

@@ -55,10 +55,11 @@ def check_programs(mod: tvm.IRModule, signature: Signature) -> None:
 def _check_params(function: relax.Function, spec: FunctionSpec, program: Program) -> None:
     wanted = [spec.params[index] for index in program.params]
     is_first = all(
-        spec.programs_of[device][0].round == program.round for device in program.device_ids
+        spec.programs_of[device][0].virtual_stage == program.virtual_stage
+        for device in program.device_ids
     )
     count = len(wanted) + bool(program.sizes)
-    # A later round also takes what the one before it leaves.
+    # A later virtual stage also takes what the one before it leaves.
     if len(function.params) < count or (is_first and len(function.params) != count):
         found = ", ".join(f"`{param.name}`" for param in function.params)
         raise ValueError(
@@ -76,8 +77,11 @@ def _check_params(function: relax.Function, spec: FunctionSpec, program: Program
 
 
 def _check_results(function: relax.Function, spec: FunctionSpec, program: Program) -> None:
-    if any(spec.programs_of[device][-1].round != program.round for device in program.device_ids):
-        return  # what it returns goes to its next round
+    if any(
+        spec.programs_of[device][-1].virtual_stage != program.virtual_stage
+        for device in program.device_ids
+    ):
+        return  # what it returns goes to its next virtual stage
     returned = list(_leaves(function.ret_ty))
     wanted = [spec.result_leaves[index] for index in program.results]
     if len(returned) != len(wanted):

@@ -1,7 +1,7 @@
 """Calls of one function of a loaded executable, as steps of the workers.
 
-A call has a step for each of the function's rounds (see ``_signature.Program``); most functions
-have one. Several calls are queued in any order that has the rounds of each call in order.
+A call has a step for each of the function's virtual stages (see ``_signature.Program``); most
+functions have one. Several calls are queued in any order that has the virtual stages of each call in order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from distir_ext._signature import HOST, FunctionSpec
 from distir_ext._spelling import did_you_mean
 from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
 
-# A round and the index of a call.
-RoundOfCall = tuple[int, int]
+# A virtual stage and the index of a call.
+VirtualStageOfCall = tuple[int, int]
 
 _NO_WEIGHTS = (
     "; it has no weights: dx.annotate(..., inputs=[...]) states which parameters are inputs, the "
@@ -33,7 +33,7 @@ class PreparedCall:
 
     Attributes:
         cutter: Keeps their memory, and knows their sizes.
-        arguments: Per rank and round those of the program, in order.
+        arguments: Per rank and virtual stage those of the program, in order.
     """
 
     cutter: ArgumentCutter
@@ -46,7 +46,7 @@ class Held:
 
     Attributes:
         weights: Shards, by parameter index.
-        programs: By round.
+        programs: By virtual stage.
     """
 
     weights: Weights
@@ -76,12 +76,12 @@ class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
 
     Raises:
-        ValueError: a function with several rounds, for workers whose sends wait.
+        ValueError: a function with several virtual stages, for workers whose sends wait.
     """
 
     def __init__(self, function: LoadedFunction) -> None:
         workers, spec = function.workers, function.spec
-        if spec.rounds > 1 and workers.device_type != HOST:
+        if spec.virtual_stages > 1 and workers.device_type != HOST:
             raise ValueError(
                 f'devices of "{spec.name}" have several stages each, which GPUs can not run: one '
                 "that sends waits for the receiver, and then all of them could wait"
@@ -91,7 +91,7 @@ class FunctionCalls:
         self._sizes = function.sizes
         programs = [
             {
-                program.round: workers.program(machine, program.name)
+                program.virtual_stage: workers.program(machine, program.name)
                 for program in spec.programs_of.get(device, ())
             }
             for device, machine in zip(workers.device_ids, function.machines, strict=True)
@@ -168,26 +168,26 @@ class FunctionCalls:
                 if program.sizes:
                     sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
                     mine.append(tvm_ffi.Shape(sizes))
-                arguments[-1][program.round] = mine
+                arguments[-1][program.virtual_stage] = mine
         return PreparedCall(cutter, arguments)
 
     def run(
         self,
         calls: Sequence[PreparedCall],
-        order: Sequence[RoundOfCall],
+        order: Sequence[VirtualStageOfCall],
         in_flight: Sequence[int | None] | None = None,
         finishers: Sequence[int] = (),
-    ) -> dict[RoundOfCall, StepOutcome]:
+    ) -> dict[VirtualStageOfCall, StepOutcome]:
         """Runs calls.
 
         Args:
             calls: What was prepared.
-            order: Every round of every call once; those of a call in order.
+            order: Every virtual stage of every call once; those of a call in order.
             in_flight: Per rank how many calls it may have begun that the finishers have not ended;
                 None for any number.
             finishers: Ranks.
         """
-        step_of: dict[RoundOfCall, int] = {each: step for step, each in enumerate(order)}
+        step_of: dict[VirtualStageOfCall, int] = {each: step for step, each in enumerate(order)}
         first_of: dict[int, int] = {}
         for step, (_, call) in enumerate(order):
             first_of.setdefault(call, step)
@@ -216,7 +216,7 @@ class FunctionCalls:
         return dict(zip(order, outcomes, strict=True))
 
     def assemble(
-        self, index: int, call: PreparedCall, outcomes: dict[RoundOfCall, StepOutcome]
+        self, index: int, call: PreparedCall, outcomes: dict[VirtualStageOfCall, StepOutcome]
     ) -> list[Any]:
         """The leaves of the global result of a call, the one of this index among those run."""
         spec = self.spec
@@ -226,7 +226,7 @@ class FunctionCalls:
             if programs is None:
                 continue
             last = programs[-1]
-            values = outcomes[last.round, index].results[rank]
+            values = outcomes[last.virtual_stage, index].results[rank]
             if len(values) != len(last.results):
                 raise ValueError(
                     f'program "{last.name}" returned {len(values)} values on device {device}, '

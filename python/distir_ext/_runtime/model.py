@@ -48,7 +48,9 @@ class ModelFunction:
             RuntimeError: the session is closed.
         """
         call = self._calls.prepare(self._calls.in_order(inputs, named))
-        outcomes = self._calls.run([call], [(index, 0) for index in range(self._spec.rounds)])
+        outcomes = self._calls.run(
+            [call], [(index, 0) for index in range(self._spec.virtual_stages)]
+        )
         return unflatten(self._spec.result, iter(self._calls.assemble(0, call, outcomes)))
 
     def pipeline(

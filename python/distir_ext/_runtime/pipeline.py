@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from distir_ext._runtime.function_calls import FunctionCalls, RoundOfCall
+from distir_ext._runtime.function_calls import FunctionCalls, VirtualStageOfCall
 from distir_ext._runtime.microbatches import (
     BatchDims,
     check_batch_dims,
@@ -14,7 +14,7 @@ from distir_ext._runtime.microbatches import (
     cut_input,
     join_results,
 )
-from distir_ext._runtime.schedule import Schedule, rounds_in_order, schedule, schedule_of
+from distir_ext._runtime.schedule import Schedule, virtual_stages_in_order, schedule, schedule_of
 from distir_ext._runtime.timeline import TimedEvent, Timeline
 from distir_ext._signature import FunctionSpec, unflatten
 from distir_ext._workers.base import StepOutcome
@@ -70,7 +70,7 @@ class Pipeline:
         ]
         # Every microbatch is checked before the first one runs.
         calls = [self._calls.prepare([cut[index] for cut in cuts]) for index in range(count)]
-        order = rounds_in_order(_stages_of_devices(spec), count)
+        order = virtual_stages_in_order(_stages_of_devices(spec), count)
         outcomes = self._calls.run(calls, order, *self._limits())
         self._has_run, self._timeline = True, self._measured(outcomes)
         results = [self._calls.assemble(index, call, outcomes) for index, call in enumerate(calls)]
@@ -107,7 +107,7 @@ class Pipeline:
             [rank for rank, stage in stages.items() if stage == last],
         )
 
-    def _measured(self, outcomes: Mapping[RoundOfCall, StepOutcome]) -> Timeline | None:
+    def _measured(self, outcomes: Mapping[VirtualStageOfCall, StepOutcome]) -> Timeline | None:
         if any(outcome.times is None for outcome in outcomes.values()):
             return None
         return Timeline(
@@ -123,11 +123,11 @@ class Pipeline:
 
     @cached_property
     def _stages(self) -> dict[int, Mapping[int, int]]:
-        """By device its stages, by round."""
+        """By device its stages, by virtual stage."""
         found: dict[int, dict[int, int]] = {}
         for stage, program in enumerate(self._spec.programs):
             for device in program.device_ids:
-                found.setdefault(device, {})[program.round] = stage
+                found.setdefault(device, {})[program.virtual_stage] = stage
         return dict(found)
 
     def __repr__(self) -> str:
@@ -142,14 +142,14 @@ def _schedule(spec: FunctionSpec, kind: str | None, microbatches: int) -> Schedu
         ValueError: it is not one that the function is built for.
     """
     if kind is None:
-        kind = "interleaved" if spec.rounds > 1 else "gpipe"
+        kind = "interleaved" if spec.virtual_stages > 1 else "gpipe"
     schedule(kind, 1, microbatches)  # checks both
-    if kind != "interleaved" and spec.rounds > 1:
+    if kind != "interleaved" and spec.virtual_stages > 1:
         raise ValueError(
             f'devices of "{spec.name}" have several stages each; schedule {kind!r} is for one '
             'stage per device, use "interleaved"'
         )
-    if kind == "interleaved" and spec.rounds == 1:
+    if kind == "interleaved" and spec.virtual_stages == 1:
         raise ValueError(
             f'devices of "{spec.name}" have one stage each; schedule {kind!r} is for several: '
             "AssignStages(..., interleave=2)"
@@ -158,8 +158,8 @@ def _schedule(spec: FunctionSpec, kind: str | None, microbatches: int) -> Schedu
 
 
 def _stages_of_devices(spec: FunctionSpec) -> list[dict[int, int]]:
-    """Per group of devices that run the same programs their stages, by round."""
+    """Per group of devices that run the same programs their stages, by virtual stage."""
     groups: dict[tuple[int, ...], dict[int, int]] = {}
     for stage, program in enumerate(spec.programs):
-        groups.setdefault(program.device_ids, {})[program.round] = stage
+        groups.setdefault(program.device_ids, {})[program.virtual_stage] = stage
     return list(groups.values()) or [{0: 0}]

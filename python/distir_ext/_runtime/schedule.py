@@ -87,12 +87,12 @@ def schedule_of(kind: str, devices: Sequence[Mapping[int, int]], microbatches: i
 
     Args:
         kind: As for :func:`schedule`.
-        devices: Per device its stages by *round*. All devices run the rounds of all microbatches
-            in one order, :func:`rounds_in_order`.
+        devices: Per device its stages by *virtual stage*. All devices run the virtual stages of all
+            microbatches in one order, :func:`virtual_stages_in_order`.
         microbatches: Number of microbatches.
     """
     num_stages = sum(map(len, devices))
-    order = rounds_in_order(devices, microbatches)
+    order = virtual_stages_in_order(devices, microbatches)
     events = tuple(
         tuple(Event(stages[index], microbatch) for index, microbatch in order if index in stages)
         for stages in devices
@@ -101,22 +101,23 @@ def schedule_of(kind: str, devices: Sequence[Mapping[int, int]], microbatches: i
     return Schedule(kind, num_stages, microbatches, events, limits)
 
 
-def rounds_in_order(
+def virtual_stages_in_order(
     devices: Sequence[Mapping[int, int]], microbatches: int
 ) -> tuple[tuple[int, int], ...]:
-    """Rounds and microbatches in the order in which all devices run them.
+    """Virtual stages and microbatches in the order in which all devices run them.
 
-    A group of as many microbatches as there are devices goes through one round, then the next.
-    With one round the groups make no difference: the microbatches follow each other.
+    A group of as many microbatches as there are devices goes through one virtual stage, then the
+    next.
+    With one virtual stage the groups make no difference: the microbatches follow each other.
 
     Args:
         devices: As for :func:`schedule_of`.
         microbatches: Number of microbatches.
     """
-    rounds = sorted({index for stages in devices for index in stages})
+    virtual_stages = sorted({index for stages in devices for index in stages})
     return tuple(
         (index, microbatch)
         for first in range(0, microbatches, len(devices))
-        for index in rounds
+        for index in virtual_stages
         for microbatch in range(first, min(first + len(devices), microbatches))
     )

@@ -15,9 +15,9 @@
 #include "ir/pass.h"
 #include "ir/symbolic.h"
 #include "rules/registry.h"
+#include "rules/stated/user_rules.h"
 #include "rules/tails.h"
 #include "rules/tir/kernel.h"
-#include "rules/user_rules.h"
 
 namespace distir {
 namespace rules {

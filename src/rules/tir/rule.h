@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ir/tir_node.h"
-#include "rules/factor_rule.h"
+#include "rules/factor/factor_rule.h"
 
 namespace distir {
 namespace rules {

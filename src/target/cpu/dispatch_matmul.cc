@@ -22,8 +22,8 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
-#include "rules/axes.h"
-#include "rules/equation.h"
+#include "rules/factor/axes.h"
+#include "rules/factor/equation.h"
 #include "target/cpu/passes.h"
 
 namespace distir {

@@ -1,0 +1,26 @@
+/*!
+ * \file lower/local/local_view.h
+ * \brief Whether the kernel of a local view takes the shards that a device has.
+ */
+#ifndef DISTIR_LOWER_LOCAL_LOCAL_VIEW_H_
+#define DISTIR_LOWER_LOCAL_LOCAL_VIEW_H_
+
+#include <string>
+
+#include "dialect/mesh_table.h"
+#include "ir/node.h"
+
+namespace distir {
+namespace lower {
+
+/*!
+ * \brief What does not fit between the types of a local view and its kernel; empty where all known
+ * sizes agree.
+ * \param functions Of the module.
+ */
+std::string MisfitOfLocalView(const ir::Call& local_view, const ir::FunctionMap& functions,
+                              dialect::MeshTable* meshes);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_LOCAL_LOCAL_VIEW_H_

@@ -1,0 +1,534 @@
+#include "lower/spmd/spmd_program.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "dialect/collective.h"
+#include "dialect/fused_norm.h"
+#include "dialect/kv_cache.h"
+#include "dialect/local_view.h"
+#include "dialect/segment_exchange.h"
+#include "ir/build.h"
+#include "ir/leaves.h"
+#include "ir/make_operators.h"
+#include "ir/operator_attrs.h"
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+#include "lower/local/local_shardings.h"
+#include "lower/spmd/combined_collective.h"
+#include "rules/call/infer_type.h"
+#include "rules/factor/axes.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
+#include "rules/tir/rule.h"
+
+namespace distir {
+namespace lower {
+
+namespace {
+
+using mesh::CollectiveKind;
+
+constexpr const char* kNumInput = "num_input";
+
+}  // namespace
+
+bool IsPresent(const ir::Type& type, const WorkerContext& context) {
+  if (context.roots == nullptr) return true;
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (const ir::Type& field : tuple.fields()) {
+      if (IsPresent(field, context)) return true;
+    }
+    return tuple.fields().empty();
+  }
+  auto dtensor = ir::DTensorType::Cast(type);
+  return !dtensor.defined() ||
+         context.roots->count(context.meshes->RootOf(dtensor.device_mesh())) > 0;
+}
+
+namespace {
+
+/*! \brief Whether a permutation only moves dimensions of size 1, as those of a worker's shards are:
+ * then it copies nothing. */
+bool KeepsOrder(const ir::Call& permute) {
+  auto type = ir::TensorType::Cast(permute.args()[0].ty());
+  if (!ir::HasKnownShape(type)) return false;
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+  auto axes =
+      rules::ReadAxes(ir::attrs::kPermuteDimsAxes(permute.attrs()), static_cast<int>(shape.size()));
+  if (!axes) return false;
+  int last = -1;
+  for (int axis : *axes) {
+    if (ir::StaticDim(shape[axis]) == 1) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return true;
+}
+
+class WorkerProgram : public ir::FunctionRewriter {
+ public:
+  WorkerProgram(MeshPart part, const std::string& name, const WorkerContext& context)
+      : part_(std::move(part)),
+        name_(name),
+        context_(context),
+        types_(part_.function, name, context.meshes, PresenceIn(context)),
+        shardings_(context.meshes) {}
+
+  WorkerFunction Run() {
+    WorkerFunction worker{RewriteFunction(part_.function), {}, {}, {}, {}};
+    worker.params = std::move(part_.params);
+    worker.results = std::move(part_.results);
+    worker.virtual_stages = std::move(virtual_stages_);
+    if (!types_.undefined().empty()) TakeSizes(&worker);
+    return worker;
+  }
+
+ private:
+  bool HasOneClass() const { return context_.roots == nullptr; }
+
+  static std::function<bool(const ir::Type&)> PresenceIn(const WorkerContext& context) {
+    if (context.roots == nullptr) return nullptr;
+    return [&context](const ir::Type& type) { return IsPresent(type, context); };
+  }
+
+  /*! \brief Adds a last parameter for the sizes that only parameters of other classes define. */
+  void TakeSizes(WorkerFunction* worker) {
+    ffi::Array<ir::Expr> sizes;
+    for (const ir::Var& var : types_.undefined()) {
+      if (!context_.index->IsOfParams(var)) {
+        TVM_FFI_THROW(ValueError) << "in `" << name_ << "`: symbolic dimension `" << var.name()
+                                  << "` is used on a mesh that no parameter brings it to";
+      }
+      sizes.push_back(var);
+      worker->sizes.push_back(var.name());
+    }
+    const ir::Function& function = worker->function;
+    ffi::Array<ir::Var> params = function.params();
+    params.push_back(ir::MakeVar("sizes", ir::MakeShapeType(sizes), false));
+    worker->function = ir::MakeFunction(params, function.body(), function.ret_ty(),
+                                        function.is_pure(), function.attrs());
+  }
+
+  // ---- what is here
+
+  /*! \brief The type on this worker, without the fields of tuples that lie elsewhere. */
+  ir::Type LocalPart(const ir::Type& type) {
+    if (HasOneClass()) return types_.Local(type);
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      ffi::Array<ir::Type> fields;
+      for (const ir::Type& field : tuple.fields()) {
+        if (IsPresent(field, context_)) fields.push_back(LocalPart(field));
+      }
+      return ir::MakeTupleType(fields);
+    }
+    return types_.Local(type);
+  }
+
+  bool IsAbsent(const ir::Expr& expr) const {
+    if (HasOneClass()) return false;
+    if (auto var = ir::Var::Cast(expr); var.defined())
+      return absent_.count(var.get()) > 0 ||
+             (context_.index->Defines(var) && part_.vars.count(var.get()) == 0);
+    if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) {
+        if (!IsAbsent(field)) return false;
+      }
+      return !tuple.fields().empty();
+    }
+    if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
+      return IsAbsent(item.tuple()) || !IsPresent(item.ty(), context_);
+    }
+    return !IsPresent(expr.ty(), context_);
+  }
+
+  bool AnyAbsent(const ffi::Array<ir::Expr>& exprs) const {
+    for (const ir::Expr& expr : exprs) {
+      if (auto tuple = ir::Tuple::Cast(expr);
+          tuple.defined() ? AnyAbsent(tuple.fields()) : IsAbsent(expr))
+        return true;
+    }
+    return false;
+  }
+
+  // ---- the function
+
+  ir::Var RewriteParam(const ir::Var& param) override {
+    if (!IsPresent(param.ty(), context_)) {
+      absent_.insert(param.get());
+      return ir::Var();
+    }
+    ir::Var local = ir::MakeVar(param.name(), LocalPart(param.ty()), false);
+    shardings_.Add(local, param.ty());
+    return local;
+  }
+
+  // A send has an effect, which dataflow blocks must not have.
+  bool KeepsDataflow() const override { return HasOneClass(); }
+  bool RewritePurity(bool is_pure) override { return is_pure && HasOneClass(); }
+
+  ir::Node RewriteAttrs(const ir::Node& given) override {
+    const ir::Node attrs = ir::WithAttr(given, kShardingsAttr, shardings_.Attr());
+    auto num_input = ir::GetAttr(attrs, kNumInput).as<int64_t>();
+    if (HasOneClass() || !num_input.has_value()) return attrs;
+    int64_t present = 0;
+    for (int place : part_.params) present += place < *num_input;
+    return ir::WithAttr(attrs, kNumInput, present);
+  }
+
+  ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var&) override {
+    return IsAbsent(value) ? ir::Expr(ir::MakeTuple({})) : Rewrite(value);
+  }
+
+  // ---- expressions
+
+  ir::Type RewriteType(const ir::Type& type) override { return LocalPart(type); }
+  ir::Expr RewriteConstant(const ir::Constant& constant) override {
+    if (!ir::DTensorType::Is(constant.ty())) return constant;
+    return ir::MakeTensorConstant(constant.value(), types_.Local(constant.ty()));
+  }
+  ir::Expr RewriteLeaf(const ir::Expr& leaf) override {
+    if (auto shape = ir::ShapeExpr::Cast(leaf); shape.defined()) {
+      ffi::Array<ir::Expr> values;
+      for (const ir::Expr& value : shape.values()) values.push_back(types_.LocalValue(value));
+      return ir::MakeShape(values);
+    }
+    return types_.LocalValue(leaf);
+  }
+
+  ir::Expr Rewrite(const ir::Expr& expr) override {
+    // A symbolic size as an argument.
+    if (ir::Var::Is(expr) && ir::PrimType::Is(expr.ty())) {
+      ir::Expr local = types_.LocalValue(expr);
+      if (!local.same_as(expr)) return local;
+    }
+    if (!HasOneClass()) {
+      if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+        ffi::Array<ir::Expr> fields;
+        for (const ir::Expr& field : tuple.fields()) {
+          if (!IsAbsent(field)) fields.push_back(Rewrite(field));
+        }
+        return ir::MakeTuple(fields);
+      }
+      if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
+        int index = 0;
+        auto type = ir::TupleType::Cast(item.tuple().ty());
+        for (int i = 0; i < item.index(); ++i) index += IsPresent(type.fields()[i], context_);
+        return ir::MakeTupleGetItem(Rewrite(item.tuple()), index);
+      }
+      if (ir::Var::Is(expr) && IsAbsent(expr)) {
+        TVM_FFI_THROW(ValueError)
+            << "in `" << name_ << "`: `" << ir::Var::Cast(expr).name()
+            << "` is used on a mesh that it was not moved to; redistribute it first";
+      }
+    }
+    return FunctionRewriter::Rewrite(expr);
+  }
+
+  // ---- bindings
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    InVirtualStage(var, [&] { LowerBinding(var, value); });
+    NoteSharding(var);
+  }
+
+  /*! \brief Notes how the variable that stands for one is sharded, if it has the same tensors. */
+  void NoteSharding(const ir::Var& var) {
+    if (absent_.count(var.get()) > 0 || (!HasOneClass() && ir::TupleType::Is(var.ty()))) return;
+    if (auto local = ir::Var::Cast(Rewrite(var)); local.defined()) shardings_.Add(local, var.ty());
+  }
+
+  /*! \brief Notes the virtual stage of what `write` adds for a binding of the body. */
+  template <typename Write>
+  void InVirtualStage(const ir::Var& var, Write write) {
+    const std::optional<int> virtual_stage =
+        context_.virtual_stages == nullptr ? std::nullopt : context_.virtual_stages->Of(var);
+    if (!virtual_stage) return write();
+    virtual_stage_ = *virtual_stage;
+    write();
+    virtual_stages_.resize(writer().num_bindings(), virtual_stage_);
+  }
+
+  void LowerBinding(const ir::Var& var, const ir::Expr& value) {
+    if (auto call = ir::Call::Cast(value); call.defined()) return LowerCall(var, call);
+    if (auto branch = ir::If::Cast(value); branch.defined() && !HasOneClass()) {
+      if (!IsAnyPresent(branch.true_branch()) && !IsAnyPresent(branch.false_branch())) {
+        absent_.insert(var.get());
+        return;
+      }
+      if (IsAbsent(branch.cond())) {
+        TVM_FFI_THROW(ValueError) << "in `" << name_ << "`: the condition of `" << var.name()
+                                  << "` lies on another mesh than a branch; redistribute it first";
+      }
+      FunctionRewriter::RewriteVarBinding(var, value);
+      if (!IsPresent(var.ty(), context_)) absent_.insert(var.get());
+      return;
+    }
+    if (IsAbsent(value)) {
+      absent_.insert(var.get());
+      return;
+    }
+    FunctionRewriter::RewriteVarBinding(var, value);
+  }
+
+  void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
+    if (IsAbsent(cast.value())) {
+      absent_.insert(var.get());
+    } else {
+      InVirtualStage(var, [&] { FunctionRewriter::RewriteMatchCast(var, cast); });
+      NoteSharding(var);
+    }
+  }
+
+  /*! \brief Whether a branch has a DTensor of this class: one that it makes, sends or returns. */
+  bool IsAnyPresent(const ir::SeqExpr& branch) const {
+    auto is_here = [this](const ir::Type& type) {
+      return dialect::HasDTensor(type) && IsPresent(type, context_);
+    };
+    bool found = is_here(branch.body().ty());
+    ir::VisitBindings(branch, [&](const ir::Binding& binding) {
+      found = found || is_here(binding.var().ty());
+      ir::Call call = ir::BoundCall(binding);
+      if (found || !call.defined()) return;
+      for (const ir::Expr& arg : call.args()) found = found || is_here(arg.ty());
+    });
+    return found;
+  }
+
+  void LowerCall(const ir::Var& var, const ir::Call& call) {
+    if (auto callee = ir::GlobalVar::Cast(call.op()); callee.defined())
+      return LowerFunctionCall(var, call, callee);
+    auto collective = dialect::DTensorCollective(call.op());
+    if (collective.has_value() && mesh::HasPieces(*collective)) {
+      return LowerTransfer(var, call, *collective);
+    }
+    if (!IsPresent(var.ty(), context_) || AnyAbsent(call.args())) {
+      absent_.insert(var.get());
+      return;
+    }
+    if (collective.has_value()) return LowerCollective(var, call, *collective);
+    if (dialect::IsFusedNorm(call.op())) return LowerFusedNorm(var, call);
+    if (dialect::IsSegmentExchange(call.op())) {
+      Bind(var, dialect::MakeLocalSegmentExchange(Rewrite(call.args()[0]), types_.Local(var.ty()),
+                                                  context_.plans->SegmentPlanOf(call)));
+      return;
+    }
+    if (ir::IsOp(call.op(), "relax.dist.redistribute_replica_to_shard")) {
+      return LowerCollective(var, call, CollectiveKind::kSlice);
+    }
+    if (ir::IsOp(call.op(), "relax.dist.redistribute") ||
+        ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
+      // Only placements that change nothing are left: LegalizeRedistribute has run.
+      return Alias(var, Rewrite(call.args()[0]));
+    }
+    if (ir::IsOp(call.op(), "relax.shape_of")) {
+      // The shape meant is the global one.
+      auto tensor = ir::TensorType::Cast(rules::StripDistribution(call.args()[0].ty()));
+      if (ir::HasKnownShape(tensor)) {
+        Bind(var, RewriteLeaf(tensor.shape()));
+        return;
+      }
+    }
+    if (auto cache = dialect::CacheCall(call)) return LowerCacheCall(var, call, *cache);
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    TVM_FFI_ICHECK(!rules::KernelTable::IsKernelCall(call.op()) || !dialect::HasDTensor(call.ty()))
+        << "`" << var.name() << "` in `" << name_
+        << "`: LowerGlobalViewToLocalView has not been run";
+    const ir::Expr op =
+        dialect::IsLocalView(call.op()) ? ir::Expr(dialect::KernelCallOf(call)) : call.op();
+    const rules::Operator* record = rules::FindOperator(call.op());
+    if (auto result = ir::DTensorType::Cast(var.ty());
+        record != nullptr && record->shape_argument >= 0 && result.defined() &&
+        ir::HasKnownShape(result.tensor_ty())) {
+      args.Set(record->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
+    }
+    ffi::Array<ir::Type> ty_args;
+    for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
+    ir::Type type = types_.Local(call.ty());
+    ir::Call local = ir::MakeCall(type, op, args, call.attrs(), ty_args, call.span());
+    if (ir::IsOp(call.op(), "relax.permute_dims") && KeepsOrder(local)) {
+      ir::Expr reshaped =
+          ir::make::kReshape(args[0], ir::TensorType::Cast(type).shape()).cast<ir::Expr>();
+      ir::SetType(reshaped, type);
+      Bind(var, reshaped);
+      return;
+    }
+    if (record != nullptr && (record->local_attrs != nullptr || record->local_args != nullptr)) {
+      rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
+      rules::OpView part = rules::ViewCall(local, type);
+      if (record->local_args != nullptr) args = record->local_args(whole, part);
+      ir::Node attrs =
+          record->local_attrs != nullptr ? record->local_attrs(whole, part) : call.attrs();
+      local = ir::MakeCall(type, op, args, attrs, ty_args, call.span());
+    }
+    Bind(var, local);
+  }
+
+  void LowerCacheCall(const ir::Var& var, const ir::Call& call, dialect::CacheCallKind kind) {
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    // The shape of a cache, and of a view of it, is divided as its tensors are.
+    auto like = ir::DTensorType::Cast(kind == dialect::CacheCallKind::kCreate ? call.args()[0].ty()
+                                                                              : var.ty());
+    auto shape = args.size() > 1 ? ir::ShapeExpr::Cast(call.args()[1]) : ir::ShapeExpr();
+    if (like.defined() && shape.defined()) {
+      int root;
+      mesh::Sharding sharding = context_.meshes->ShardingOf(like, &root);
+      auto whole = ir::MakeTensorType(shape.values(), like.tensor_ty());
+      args.Set(1, ir::MakeShape(types_.LocalShape(whole, sharding)));
+    }
+    ffi::Array<ir::Type> ty_args;
+    for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
+    Bind(var, ir::MakeCall(types_.Local(call.ty()), dialect::LocalCacheCallee(kind), args,
+                           call.attrs(), ty_args, call.span()));
+  }
+
+  void LowerFunctionCall(const ir::Var& var, const ir::Call& call, const ir::GlobalVar& callee) {
+    std::optional<ir::GlobalVar> version = context_.callee(callee);
+    if (!version) {
+      absent_.insert(var.get());
+      return;
+    }
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) {
+      if (!IsAbsent(arg)) args.push_back(Rewrite(arg));
+    }
+    ir::Expr target = version->defined() ? ir::Expr(*version) : ir::Expr(callee);
+    Bind(var, ir::MakeCall(LocalPart(call.ty()), target, args, call.attrs(), call.ty_args(),
+                           call.span()));
+    if (!IsPresent(var.ty(), context_)) absent_.insert(var.get());
+  }
+
+  void LowerTransfer(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    bool sends = !IsAbsent(call.args()[0]);
+    bool receives = IsPresent(var.ty(), context_);
+    if (!receives) absent_.insert(var.get());
+    if (!sends && !receives) return;
+    ffi::Any plan = context_.plans->PlanOf(call);
+    ir::Type local = types_.Local(var.ty());
+    if (sends && receives) {
+      std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+      Bind(var, ir::MakeOpCall(local, op_name.c_str(), {Rewrite(call.args()[0])}, {{"plan", plan}},
+                               {local}));
+    } else if (receives) {
+      Bind(var, ir::MakeOpCall(local, "relax.ccl.recv", {}, {{"plan", plan}}, {local}));
+    } else {
+      if (context_.virtual_stages != nullptr && context_.virtual_stages->Of(var))
+        virtual_stage_ = context_.virtual_stages->OfSend(var);
+      Emit(var.name(), ir::MakeOpCall(ir::MakeTupleType({}), "relax.ccl.send",
+                                      {Rewrite(call.args()[0])}, {{"plan", plan}}));
+    }
+  }
+
+  /*! \brief What a collective does to a value of one type. */
+  mesh::CollectiveStep StepOf(const ir::Call& call, CollectiveKind kind, const ir::Type& source_ty,
+                              const ir::DTensorType& target_ty) {
+    dialect::MeshTable& meshes = *context_.meshes;
+    int root;
+    mesh::Sharding source = meshes.ShardingOf(ir::DTensorType::Cast(source_ty), &root);
+    mesh::Sharding target = meshes.ShardingOf(target_ty, &root);
+    mesh::AxisList reduce_axes;
+    std::vector<int> axes_of_target = dialect::ReduceAxes(call);
+    if (!axes_of_target.empty()) {
+      const auto& axes = meshes.AxesOf(target_ty.device_mesh());
+      for (int axis : axes_of_target)
+        reduce_axes.insert(reduce_axes.end(), axes[axis].begin(), axes[axis].end());
+    }
+    return mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
+  }
+
+  const DeviceGroups::Groups& GroupsOf(const mesh::CollectiveStep& step,
+                                       const ir::DTensorType& target_ty) {
+    return context_.groups->Along(context_.meshes->RootOf(target_ty.device_mesh()), step.axes);
+  }
+
+  void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    Credit(std::string("LowerDistIR ") + mesh::CollectiveName(kind) + " " +
+           static_cast<std::string>(var.name()));
+    auto source_ty = ir::TupleType::Cast(call.args()[0].ty());
+    auto target_ty = ir::TupleType::Cast(call.ty());
+    ir::Expr tuple = Rewrite(call.args()[0]);
+    std::vector<CombinedPart> parts;
+    mesh::CollectiveStep step;
+    ir::DTensorType to;
+    for (size_t i = 0; i < target_ty.fields().size(); ++i) {
+      to = ir::DTensorType::Cast(target_ty.fields()[i]);
+      step = StepOf(call, kind, source_ty.fields()[i], to);
+      ir::Expr value = ir::Tuple::Is(tuple)
+                           ? ir::Tuple::Cast(tuple).fields()[i]
+                           : Emit(var.name(), ir::MakeTupleGetItem(tuple, static_cast<int>(i)));
+      parts.push_back({value, ir::TensorType::Cast(types_.Local(to)), step.dim});
+    }
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, to)}};
+    if (kind != CollectiveKind::kAllGather)
+      attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
+    auto emit = [&](const ir::Expr& value) { return Emit(var.name(), value); };
+    Bind(var, ir::MakeTuple(EmitCombined(kind, parts, mesh::NumShards(step.axes), attrs, emit)));
+  }
+
+  void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
+    if (ir::TupleType::Is(call.ty())) return LowerCombined(var, call, kind);
+    auto target_ty = ir::DTensorType::Cast(call.ty());
+    mesh::CollectiveStep step = StepOf(call, kind, call.args()[0].ty(), target_ty);
+    ir::Expr value = Rewrite(call.args()[0]);
+    if (kind == CollectiveKind::kView || mesh::NumShards(step.axes) == 1) return Alias(var, value);
+
+    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, target_ty)}};
+    if (kind == CollectiveKind::kAllToAll) {
+      attrs.emplace_back("split_dim", step.to_dim);
+      attrs.emplace_back("concat_dim", step.dim);
+    } else if (kind != CollectiveKind::kAllReduce) {
+      attrs.emplace_back("dim", step.dim);
+    }
+    if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter) {
+      attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
+    }
+    std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+    Bind(var, ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs));
+  }
+
+  void LowerFusedNorm(const ir::Var& var, const ir::Call& call) {
+    auto target_ty = ir::DTensorType::Cast(ir::TupleType::Cast(call.ty()).fields()[0]);
+    mesh::CollectiveStep step =
+        StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty);
+    Bind(var, dialect::MakeLocalFusedNorm(RewriteAll(call.args()), types_.Local(call.ty()),
+                                          GroupsOf(step, target_ty), dialect::EpsilonOf(call)));
+  }
+
+  MeshPart part_;
+  const std::string& name_;
+  const WorkerContext& context_;
+  LocalTypes types_;
+  LocalShardings shardings_;
+  std::unordered_set<const ffi::Object*> absent_;
+  int virtual_stage_ = 0;            // of the binding of the body that is being written
+  std::vector<int> virtual_stages_;  // of those written
+};
+
+/*! \brief All of a function. */
+MeshPart Whole(const ir::Function& function) {
+  MeshPart whole{function, {}, {}, {}};
+  whole.params.resize(function.params().size());
+  std::iota(whole.params.begin(), whole.params.end(), 0);
+  ir::ForEachLeaf(function.body().body().ty(), [&whole](const ir::Type&) {
+    whole.results.push_back(static_cast<int>(whole.results.size()));
+  });
+  return whole;
+}
+
+}  // namespace
+
+WorkerFunction MakeSpmdProgram(const ir::Function& function, const std::string& name,
+                               const WorkerContext& context) {
+  if (context.roots != nullptr)
+    return WorkerProgram(context.index->PartOf(*context.roots), name, context).Run();
+  return WorkerProgram(Whole(function), name, context).Run();
+}
+
+}  // namespace lower
+}  // namespace distir

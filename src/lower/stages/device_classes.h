@@ -1,0 +1,35 @@
+/*!
+ * \file lower/stages/device_classes.h
+ * \brief Which devices run which part of a program whose values lie on several meshes.
+ *
+ * Devices that belong to the same meshes run the same program: they form a class. A program on one
+ * mesh has one class; a pipeline of two disjoint meshes has two, its stages.
+ */
+#ifndef DISTIR_LOWER_STAGES_DEVICE_CLASSES_H_
+#define DISTIR_LOWER_STAGES_DEVICE_CLASSES_H_
+
+#include <set>
+#include <vector>
+
+#include "dialect/mesh_table.h"
+#include "ir/node.h"
+#include "lower/stages/mesh_index.h"
+
+namespace distir {
+namespace lower {
+
+struct DeviceClass {
+  std::set<int> roots;              // the meshes that its devices belong to
+  std::vector<int64_t> device_ids;  // sorted
+};
+
+/*! \brief The root meshes that a function's values lie on, callees included, for every Relax
+ * function of a module. */
+FunctionRoots RootsOfFunctions(const ir::IRModule& mod, dialect::MeshTable* meshes);
+/*! \brief The classes of the devices of these meshes, ordered by their first device. */
+std::vector<DeviceClass> DeviceClasses(const std::set<int>& roots,
+                                       const dialect::MeshTable& meshes);
+
+}  // namespace lower
+}  // namespace distir
+#endif  // DISTIR_LOWER_STAGES_DEVICE_CLASSES_H_

@@ -1,0 +1,71 @@
+#include "rules/call/decision.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dialect/local_view.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+bool IsOnDTensors(const ir::Call& call) {
+  return std::any_of(call.args().begin(), call.args().end(),
+                     [](const ir::Expr& arg) { return dialect::HasDTensor(arg.ty()); });
+}
+
+bool HasFactor(const FactorRule& rule, FactorKind kind) {
+  return std::any_of(rule.factors.begin(), rule.factors.end(),
+                     [kind](const Factor& factor) { return factor.kind == kind; });
+}
+
+}  // namespace
+
+std::optional<FactorRule> Decisions::RuleOfPlaced(const ir::Call& call) {
+  if (!HasRule(call) || !IsOnDTensors(call)) return std::nullopt;
+  return RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_));
+}
+
+Decision Decisions::Read(const ir::Call& call, FactorRule rule) {
+  InferredCall inferred = InferCall(call, StripDistribution(call.ty()), rule, &meshes_);
+  return {std::move(rule), std::move(inferred)};
+}
+
+std::optional<Decision> Decisions::Of(const ir::Call& call) {
+  std::optional<FactorRule> rule = RuleOfPlaced(call);
+  if (!rule) return std::nullopt;
+  return Read(call, std::move(*rule));
+}
+
+std::optional<Decision> Decisions::WithFactor(FactorKind kind, const ir::Call& call) {
+  std::optional<FactorRule> rule = RuleOfPlaced(call);
+  if (!rule || !HasFactor(*rule, kind)) return std::nullopt;
+  return Read(call, std::move(*rule));
+}
+
+std::optional<Decision> Decisions::OfLocalView(const ir::Call& call) {
+  if (!dialect::IsLocalView(call.op()) || !IsOnDTensors(call)) return std::nullopt;
+  Decision decision = Read(call, RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_)));
+  std::vector<mesh::Sharding>& results = decision.call.sharding.results;
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto tuple = ir::TupleType::Cast(call.ty());
+    auto stated = ir::DTensorType::Cast(tuple.defined() ? tuple.fields()[i] : call.ty());
+    int root = -1;
+    if (stated.defined()) results[i] = meshes_.ShardingOf(stated, &root);
+    if (root != decision.call.root) return std::nullopt;
+  }
+  return decision;
+}
+
+bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read) {
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (rule.IsOnlyInResults(f)) continue;
+    if (mesh::Canonical(decided.factors[f]) != mesh::Canonical(read.factors[f])) return false;
+  }
+  return true;
+}
+
+}  // namespace rules
+}  // namespace distir

@@ -1,0 +1,68 @@
+/*!
+ * \file rules/call/decision.h
+ * \brief How a placed call is computed, as it was decided when the call was placed.
+ *
+ * Whoever writes a call on DTensors decides how it is computed (DecideCall) and redistributes its
+ * operands to what that way needs. So the decision stands in the program, as the types of the
+ * arguments: they leave one way. Passes read it here. Nothing else is kept, since a table beside
+ * the calls would be lost, or wrong, as soon as another pass renames, copies or rewrites one of
+ * them, and programs that are written by hand have none.
+ *
+ * Worked example: R.matmul(x: (8, 16) "S[1]", w: (16, 32) "S[0]") on one axis tp: the contracted
+ * dimension is sharded over tp, so the result is replicated and partial=sum{tp}. With w "R" the
+ * shards of x say the same, and w has to be cut: emission has written that as a redistribution, so
+ * no placed call looks so.
+ *
+ * One thing is not in the types: the sharding of a dimension that only results have (R.full,
+ * R.one_hot). It is the redistribution behind the call, of which decompose/creation.h makes shards.
+ */
+#ifndef DISTIR_RULES_CALL_DECISION_H_
+#define DISTIR_RULES_CALL_DECISION_H_
+
+#include <optional>
+
+#include "dialect/mesh_table.h"
+#include "ir/node.h"
+#include "rules/call/infer_type.h"
+#include "rules/tir/rule.h"
+
+namespace distir {
+namespace rules {
+
+struct Decision {
+  FactorRule rule;
+  InferredCall call;
+};
+
+/*! \brief Reads decisions of one module's calls. */
+class Decisions {
+ public:
+  Decisions(dialect::MeshTable* meshes, KernelTable* kernels)
+      : meshes_(*meshes), kernels_(*kernels) {}
+
+  /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
+   */
+  std::optional<Decision> Of(const ir::Call& call);
+  /*! \brief The same, but nullopt also where no factor of the rule is of a kind: most calls are
+   * passed over so without reading their types. */
+  std::optional<Decision> WithFactor(FactorKind kind, const ir::Call& call);
+  /*! \brief Of a local view, about which its kernel's index maps decide; the results are as its
+   * type states them. nullopt for other calls. */
+  std::optional<Decision> OfLocalView(const ir::Call& call);
+
+ private:
+  std::optional<FactorRule> RuleOfPlaced(const ir::Call& call);
+  Decision Read(const ir::Call& call, FactorRule rule);
+
+  dialect::MeshTable& meshes_;
+  KernelTable& kernels_;
+};
+
+/*! \brief Whether what types say of a call is what was decided, but for factors that no operand
+ * has.
+ */
+bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_CALL_DECISION_H_

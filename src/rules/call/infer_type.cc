@@ -1,0 +1,176 @@
+#include "rules/call/infer_type.h"
+
+#include <tvm/ffi/error.h>
+
+#include <set>
+#include <string>
+
+#include "dialect/collective.h"
+#include "dialect/parsed_names.h"
+#include "ir/build.h"
+#include "ir/registration.h"
+#include "ir/symbolic.h"
+#include "mesh/axis_text.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
+#include "support/error.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+// Operators whose result type is their type argument.
+constexpr const char* kTyped[] = {"relax.call_tir",           "relax.call_tir_inplace",
+                                  "relax.call_tir_with_grad", "relax.call_dps_packed",
+                                  "relax.call_pure_packed",   "relax.call_inplace_packed"};
+
+/*! \brief Types the leaves of `global_ty` on `view`, the mesh that everything of this call is named
+ * on. */
+ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialect::MeshTable& table,
+                     size_t* next) {
+  if (auto tensor = ir::TensorType::Cast(global_ty); tensor.defined()) {
+    const mesh::Sharding& sharding = call.sharding.results[(*next)++];
+    ir::Placement placement = table.PlacementOn(call.device_mesh, call.root, sharding);
+    DISTIR_REQUIRE(placement.defined(), ValueError)
+        << "the device mesh " << ir::Print(call.device_mesh)
+        << " cannot express the result's sharding "
+        << mesh::ToString(sharding, table.Root(call.root)) << mesh::Legend(table.Root(call.root))
+        << "; redistribute the arguments to a finer view of the mesh";
+    return ir::MakeDTensorType(tensor, call.device_mesh, placement);
+  }
+  if (auto tuple = ir::TupleType::Cast(global_ty); tuple.defined()) {
+    ffi::Array<ir::Type> fields;
+    for (const ir::Type& field : tuple.fields())
+      fields.push_back(TypeResults(field, call, table, next));
+    return ir::MakeTupleType(fields);
+  }
+  return global_ty;
+}
+
+ir::Expr StripExpr(const ir::Expr& arg) {
+  if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+    ffi::Array<ir::Expr> fields;
+    for (const ir::Expr& field : tuple.fields()) fields.push_back(StripExpr(field));
+    return ir::MakeTuple(fields);
+  }
+  ir::Type stripped = StripDistribution(arg.ty());
+  if (stripped.same_as(arg.ty())) return arg;
+  return ir::MakeVar("x", stripped, false);
+}
+
+}  // namespace
+
+ir::Type StripDistribution(const ir::Type& type) {
+  if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined())
+    return ir::WithKnownShape(dtensor.tensor_ty());
+  if (auto tensor = ir::TensorType::Cast(type); tensor.defined()) return ir::WithKnownShape(tensor);
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    ffi::Array<ir::Type> fields;
+    bool changed = false;
+    for (const ir::Type& field : tuple.fields()) {
+      fields.push_back(StripDistribution(field));
+      changed = changed || !fields.back().same_as(field);
+    }
+    if (changed) return ir::MakeTupleType(fields);
+  }
+  return type;
+}
+
+bool StatesResultType(const ir::Expr& callee) {
+  if (ir::ExternFunc::Is(callee)) return true;
+  if (!ir::Op::Is(callee)) return false;
+  const ffi::String name = ir::Op::Cast(callee).name();
+  for (const char* typed : kTyped) {
+    if (name == typed) return true;
+  }
+  return false;
+}
+
+ir::Type InferGlobalType(const ir::Call& call) {
+  if (StatesResultType(call.op()) && !call.ty_args().empty()) {
+    if (call.ty_args().size() == 1) return StripDistribution(call.ty_args()[0]);
+    return StripDistribution(ir::MakeTupleType(call.ty_args()));
+  }
+  ffi::Array<ir::Expr> args;
+  for (const ir::Expr& arg : call.args()) args.push_back(StripExpr(arg));
+  return ir::InferTensorType(
+      ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span()));
+}
+
+InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const FactorRule& rule,
+                       dialect::MeshTable* table) {
+  std::vector<ir::DTensorType> types;
+  std::vector<double> elements;
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
+  InferredCall inferred;
+  std::vector<const mesh::Sharding*> operands(types.size(), nullptr);
+  const ir::DTensorType* first = nullptr;
+  for (size_t i = 0; i < types.size(); ++i) {
+    elements.push_back(0);
+    if (!types[i].defined()) continue;
+    int root;
+    operands[i] = &table->ShardingOf(types[i], &root);
+    if (first == nullptr) {
+      first = &types[i];
+      inferred.device_mesh = types[i].device_mesh();
+      inferred.root = root;
+    } else if (root != inferred.root) {
+      TVM_FFI_THROW(ValueError) << "the arguments of " << ir::CalleeName(call)
+                                << " lie on different device sets: " << ir::Print(*first) << " and "
+                                << ir::Print(types[i]) << "; redistribute one of them first";
+    }
+    elements[i] = NumElements(StaticSizes(types[i].tensor_ty()));
+  }
+  TVM_FFI_ICHECK(first != nullptr) << "InferCall needs a DTensor argument";
+  inferred.sharding = DecideCall(
+      rule, operands, std::vector<const mesh::Sharding*>(rule.results.size(), nullptr), elements);
+  size_t next = 0;
+  inferred.type = TypeResults(global_ty, inferred, *table, &next);
+  return inferred;
+}
+
+namespace {
+
+ir::Type InferDTensorType(const ir::Call& call) {
+  if (StatesResultType(call.op()) && !call.ty_args().empty()) {
+    std::vector<ir::DTensorType> stated;
+    for (const ir::Type& type : call.ty_args()) dialect::CollectDTensorTypes(type, &stated);
+    bool all_distributed = true;
+    for (const ir::DTensorType& type : stated) all_distributed = all_distributed && type.defined();
+    if (all_distributed) {
+      return call.ty_args().size() == 1 ? call.ty_args()[0] : ir::MakeTupleType(call.ty_args());
+    }
+  }
+  ir::Type global_ty = InferGlobalType(call);
+  FactorRule rule = RuleOf(ViewCall(call, global_ty));
+  dialect::MeshTable table;
+  std::vector<ir::DTensorType> types;
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
+  for (const ir::DTensorType& type : types) {
+    if (type.defined()) dialect::NameAsParsed(&table, type.device_mesh());
+  }
+  return InferCall(call, global_ty, rule, &table).type;
+}
+
+// Not tensor operators, or with inference of their own.
+bool NeedsInference(const std::string& name) {
+  if (name.rfind("relax.", 0) != 0 || name.rfind("relax.dist.", 0) == 0 ||
+      name.rfind("relax.ccl.", 0) == 0)
+    return false;
+  return ir::HasAttr(name, "FInferType");
+}
+
+const ir::OnLoad kRegister([] {
+  for (const std::string& name : ir::ListOpNames()) {
+    if (NeedsInference(name)) ir::SetInferDTensorType(name, InferDTensorType);
+  }
+  for (const Operator& record : AllOperators()) {
+    if (record.takes_tuple) ir::SetInferDTensorTupleType(record.name, InferDTensorType);
+  }
+});
+
+}  // namespace
+
+}  // namespace rules
+}  // namespace distir

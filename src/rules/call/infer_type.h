@@ -1,0 +1,49 @@
+/*!
+ * \file rules/call/infer_type.h
+ * \brief The DTensor types of a call's results, from the types of its arguments and its factor
+ * rule.
+ *
+ * This is the one place that says what an operator on DTensors gives: PropagateSharding builds its
+ * calls with it, and it is registered as `dist.FInferType`, so a printed program parses back to the
+ * same types.
+ */
+#ifndef DISTIR_RULES_CALL_INFER_TYPE_H_
+#define DISTIR_RULES_CALL_INFER_TYPE_H_
+
+#include "dialect/mesh_table.h"
+#include "ir/node.h"
+#include "rules/call/projection.h"
+
+namespace distir {
+namespace rules {
+
+/*! \brief Replaces DTensor by its tensor type throughout; shapes that are variables are written out
+ * where they are known. */
+ir::Type StripDistribution(const ir::Type& type);
+
+/*! \brief How a call on DTensors is computed, on the mesh of its first DTensor argument. */
+struct InferredCall {
+  ir::DeviceMesh device_mesh;
+  int root = -1;  // in the table given
+  CallSharding sharding;
+  ir::Type type;  // of the result
+};
+
+/*!
+ * \param call A call whose arguments are typed; at least one is a DTensor.
+ * \param global_ty The result type of the same call on undistributed tensors.
+ * \throws ValueError when the arguments lie on different device sets.
+ */
+InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const FactorRule& rule,
+                       dialect::MeshTable* table);
+
+/*! \brief The result type of the call on undistributed tensors, by the operator's own inference. */
+ir::Type InferGlobalType(const ir::Call& call);
+
+/*! \brief Whether the result type of calls of this callee is stated in ty_args (call_tir,
+ * call_dps_packed, ..). */
+bool StatesResultType(const ir::Expr& callee);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_CALL_INFER_TYPE_H_

@@ -1,0 +1,286 @@
+#include "rules/call/projection.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "rules/call/call_cost.h"
+
+namespace distir {
+namespace rules {
+
+using mesh::AxisList;
+using mesh::AxisRef;
+using mesh::Sharding;
+
+namespace {
+
+// Only compares tensors, so any size that is neither negligible nor dominant will do.
+constexpr double kAssumedSymbolicSize = 1024;
+
+}  // namespace
+
+AxisList FittingPrefix(const AxisList& axes, int64_t size) {
+  if (size < 0) return axes;
+  AxisList prefix;
+  for (const AxisRef& ref : axes) {
+    if (size % ref.size == 0) {
+      prefix.push_back(ref);
+      size /= ref.size;
+      continue;
+    }
+    int64_t shared = std::gcd(size, ref.size);
+    if (shared > 1) prefix.push_back({ref.axis, ref.pre_size, shared});
+    break;
+  }
+  return prefix;
+}
+
+AxisList FittingPrefix(const AxisList& axes, const Factor& factor) {
+  if (!factor.may_be_uneven) return FittingPrefix(axes, factor.size);
+  AxisList prefix;
+  int64_t shards = 1;
+  for (const AxisRef& ref : axes) {
+    shards *= ref.size;
+    if (shards > factor.size) break;
+    prefix.push_back(ref);
+  }
+  return prefix;
+}
+
+void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding& sharding,
+             FactorShardings* out) {
+  for (size_t d = 0; d < tensor.size(); ++d) {
+    if (sharding.dims[d].empty()) continue;
+    AxisList rest = sharding.dims[d];
+    for (int f : tensor[d]) {
+      int64_t size = rule.factors[f].size;
+      AxisList prefix = FittingPrefix(rest, rule.factors[f]);
+      if (prefix.empty()) break;
+      (*out)[f] = prefix;
+      rest = mesh::RemovePrefix(rest, prefix);
+      if (size < 0 || mesh::NumShards(prefix) != size) break;
+    }
+  }
+}
+
+Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
+                 const FactorShardings& factors) {
+  Sharding sharding = Sharding::Replicated(static_cast<int>(tensor.size()));
+  for (size_t d = 0; d < tensor.size(); ++d) {
+    AxisList& axes = sharding.dims[d];
+    for (int f : tensor[d]) {
+      axes.insert(axes.end(), factors[f].begin(), factors[f].end());
+      if (rule.factors[f].size < 0 || mesh::NumShards(factors[f]) != rule.factors[f].size) break;
+    }
+    if (axes.size() > 1) axes = mesh::Canonical(axes);
+  }
+  return sharding;
+}
+
+namespace {
+
+/*! \brief What every tensor says about every factor. */
+struct Candidates {
+  std::vector<FactorShardings> operands;
+  std::vector<FactorShardings> results;
+};
+
+std::vector<FactorShardings> ProjectAll(const FactorRule& rule,
+                                        const std::vector<TensorFactors>& tensors,
+                                        const std::vector<const Sharding*>& shardings) {
+  std::vector<FactorShardings> all(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (shardings[i] == nullptr) continue;
+    all[i].resize(rule.factors.size());
+    Project(rule, tensors[i], *shardings[i], &all[i]);
+  }
+  return all;
+}
+
+const AxisList* FirstOf(const std::vector<FactorShardings>& tensors, size_t factor) {
+  for (const FactorShardings& tensor : tensors) {
+    if (!tensor.empty() && !tensor[factor].empty()) return &tensor[factor];
+  }
+  return nullptr;
+}
+
+int LargestOperandOf(const Candidates& candidates, size_t factor,
+                     const std::vector<double>& elements) {
+  int best = -1;
+  for (size_t i = 0; i < candidates.operands.size(); ++i) {
+    const FactorShardings& tensor = candidates.operands[i];
+    if (tensor.empty() || tensor[factor].empty()) continue;
+    if (best < 0 || elements[i] > elements[best]) best = static_cast<int>(i);
+  }
+  return best;
+}
+
+AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t factor) {
+  for (const auto* tensors : {&candidates.results, &candidates.operands}) {
+    for (const FactorShardings& tensor : *tensors) {
+      if (tensor.empty()) continue;
+      const AxisList& other = tensor[factor];
+      if (mesh::NumShards(other) > mesh::NumShards(base) && mesh::IsPrefix(base, other))
+        base = other;
+    }
+  }
+  return base;
+}
+
+}  // namespace
+
+void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (const auto* tensors : {&rule.operands, &rule.results}) {
+      for (const TensorFactors& tensor : *tensors) {
+        for (const FactorList& dim : tensor) {
+          bool full = true;
+          for (int f : dim) {
+            if (!full && !(*factors)[f].empty()) {
+              (*factors)[f].clear();
+              changed = true;
+            }
+            full = full && rule.factors[f].size >= 0 &&
+                   mesh::NumShards((*factors)[f]) == rule.factors[f].size;
+          }
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+/*! \brief The sharded factors of every dimension that has several, major to minor. */
+std::vector<FactorList> NestedFactors(const FactorRule& rule, const FactorShardings& factors) {
+  std::vector<FactorList> nested;
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const TensorFactors& tensor : *tensors) {
+      for (const FactorList& dim : tensor) {
+        if (dim.size() < 2) continue;
+        FactorList sharded;
+        for (int f : dim) {
+          if (!factors[f].empty()) sharded.push_back(f);
+        }
+        if (sharded.size() > 1) nested.push_back(std::move(sharded));
+      }
+    }
+  }
+  return nested;
+}
+
+/*! \brief Factors that no order of all factors can serve; empty if one does. */
+std::set<int> Disordered(const std::vector<FactorList>& nested) {
+  std::map<int, std::set<int>> before;
+  for (const FactorList& dim : nested) {
+    for (size_t i = 0; i < dim.size(); ++i) {
+      std::set<int>& earlier = before[dim[i]];
+      if (i > 0) earlier.insert(dim[i - 1]);
+    }
+  }
+  while (true) {
+    auto next = std::find_if(before.begin(), before.end(),
+                             [](const auto& entry) { return entry.second.empty(); });
+    if (next == before.end()) break;
+    int factor = next->first;
+    before.erase(next);
+    for (auto& [other, earlier] : before) earlier.erase(factor);
+  }
+  std::set<int> rest;
+  for (const auto& [factor, earlier] : before) rest.insert(factor);
+  return rest;
+}
+
+// Two dimensions that nest the same factors in opposite orders have no placement on one mesh, so
+// what was chosen last gives way.
+void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
+                    FactorShardings* factors) {
+  while (true) {
+    std::vector<FactorList> nested = NestedFactors(rule, *factors);
+    if (nested.size() < 2) return;
+    std::set<int> disordered = Disordered(nested);
+    if (disordered.empty()) return;
+    auto last = std::find_if(chosen.rbegin(), chosen.rend(),
+                             [&](int factor) { return disordered.count(factor) > 0; });
+    (*factors)[*last].clear();
+    DropUnnestable(rule, factors);
+  }
+}
+
+}  // namespace
+
+CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding*>& operands,
+                        const std::vector<const Sharding*>& results,
+                        const std::vector<double>& operand_elements, const CallCost* cost) {
+  Candidates candidates{ProjectAll(rule, rule.operands, operands),
+                        ProjectAll(rule, rule.results, results)};
+
+  std::vector<FactorChoice> choices;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (rule.factors[f].kind == FactorKind::kNeedsReplication) continue;
+    const AxisList* axes = FirstOf(candidates.results, f);
+    const int source = LargestOperandOf(candidates, f, operand_elements);
+    // What is wanted whole, or is there whole, need not be exchanged.
+    if (rule.factors[f].stays && cost != nullptr && (axes == nullptr || source < 0)) continue;
+    if (axes != nullptr) {
+      // Results come before all operands.
+      choices.push_back(
+          {f, ExtendByOthers(*axes, candidates, f), std::numeric_limits<double>::infinity()});
+    } else if (source >= 0) {
+      choices.push_back({f, ExtendByOthers(candidates.operands[source][f], candidates, f),
+                         operand_elements[source]});
+    }
+  }
+  std::stable_sort(choices.begin(), choices.end(),
+                   [&rule](const FactorChoice& a, const FactorChoice& b) {
+                     bool a_waits = rule.factors[a.factor].kind == FactorKind::kDecomposed;
+                     bool b_waits = rule.factors[b.factor].kind == FactorKind::kDecomposed;
+                     return a_waits != b_waits ? b_waits : a.priority > b.priority;
+                   });
+  if (cost != nullptr) cost->Order(&choices);
+
+  CallSharding decision;
+  decision.factors = Assign(rule, choices);
+  std::vector<int> chosen;
+  for (const FactorChoice& choice : choices) chosen.push_back(static_cast<int>(choice.factor));
+  DropUnnestable(rule, &decision.factors);
+  DropDisordered(rule, chosen, &decision.factors);
+  if (cost != nullptr) {
+    const std::vector<int> extended = cost->Rehome(&decision.factors);
+    if (!extended.empty()) {
+      chosen.insert(chosen.end(), extended.begin(), extended.end());
+      DropDisordered(rule, chosen, &decision.factors);
+    }
+  }
+
+  for (const TensorFactors& tensor : rule.operands) {
+    decision.operands.push_back(Compose(rule, tensor, decision.factors));
+  }
+  for (const TensorFactors& tensor : rule.results) {
+    decision.results.push_back(Compose(rule, tensor, decision.factors));
+  }
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (decision.factors[f].empty()) continue;
+    if (rule.factors[f].kind == FactorKind::kDecomposed) decision.is_decomposed = true;
+    if (rule.factors[f].kind != FactorKind::kReduction) continue;
+    decision.reduction = rule.factors[f].reduction;
+    decision.partial.insert(decision.partial.end(), decision.factors[f].begin(),
+                            decision.factors[f].end());
+  }
+  return decision;
+}
+
+double NumElements(const Sizes& sizes) {
+  double elements = 1;
+  for (int64_t size : sizes)
+    elements *= size < 0 ? kAssumedSymbolicSize : static_cast<double>(size);
+  return elements;
+}
+
+}  // namespace rules
+}  // namespace distir

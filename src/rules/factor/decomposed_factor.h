@@ -1,0 +1,78 @@
+/*!
+ * \file rules/factor/decomposed_factor.h
+ * \brief The factor of a dimension whose shards a decomposed algorithm has to tell apart.
+ */
+#ifndef DISTIR_RULES_FACTOR_DECOMPOSED_FACTOR_H_
+#define DISTIR_RULES_FACTOR_DECOMPOSED_FACTOR_H_
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "rules/call/projection.h"
+
+namespace distir {
+namespace rules {
+
+/*! \brief A new factor for dimension `dim` of a tensor: decomposed where a position tells its shard
+ * and shards can be combined, that is where the size is known and elements are numbers; else needed
+ * whole. */
+inline int DecomposedIfKnown(const ir::TensorType& type, int dim, RuleBuilder* builder) {
+  int64_t size = StaticSizes(type)[dim];
+  DLDataType dtype = type.has_dtype() ? type.dtype() : DLDataType{kDLBool, 8, 1};
+  bool is_number = dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code == kDLInt ||
+                   (dtype.code == kDLUInt && dtype.bits > 1);
+  return is_number && size >= 0 ? builder->Decomposed(size) : builder->NeedsReplication(size);
+}
+
+/*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
+ * they are shared out alike, each tensor's own extent as evenly as can be; its size is the least
+ * extent. No factor where an extent is unknown or 1. `stays` is the factor's. The operator is
+ * decomposed where it is uneven (rules/tails.h).
+ * \param elements The most that a shard of the (only) result gets from others; not more than it
+ * has. */
+inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays, RuleBuilder* builder,
+                                     double elements = std::numeric_limits<double>::infinity()) {
+  int64_t size = std::numeric_limits<int64_t>::max();
+  for (const auto* tensors : {&view.operands, &view.results}) {
+    for (const ir::TensorType& type : *tensors) {
+      const int64_t extent = StaticSizes(type)[dim];
+      if (extent <= 0) return std::nullopt;
+      size = std::min(size, extent);
+    }
+  }
+  if (size <= 1) return std::nullopt;
+  const double extent = static_cast<double>(StaticSizes(view.results[0])[dim]);
+  Factor moved = {size, FactorKind::kDecomposed};
+  moved.stays = stays;
+  moved.exchanged = Exchanged::kMoved;
+  moved.exchanged_part = std::min(1.0, elements / extent);
+  const int factor = builder->Add(moved);
+  for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
+  for (size_t r = 0; r < view.results.size(); ++r) builder->Result(r, dim, factor);
+  return factor;
+}
+
+/*! \brief The rule with all decomposed factors that results have too marked as those of a
+ * normalisation: in place of these dimensions shards reduce two numbers, such as a maximum and a
+ * sum, or a mean and a variance. */
+inline FactorRule WithStatistics(FactorRule rule) {
+  constexpr double kNumbers = 2;
+  auto is_normed = [&rule](size_t f) {
+    return rule.factors[f].kind == FactorKind::kDecomposed && !rule.IsCombined(f);
+  };
+  Sizes sizes;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (is_normed(f)) sizes.push_back(rule.factors[f].size);
+  }
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (!is_normed(f)) continue;
+    rule.factors[f].exchanged = Exchanged::kStatistics;
+    rule.factors[f].exchanged_part = std::min(1.0, kNumbers / NumElements(sizes));
+  }
+  return rule;
+}
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_FACTOR_DECOMPOSED_FACTOR_H_

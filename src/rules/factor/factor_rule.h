@@ -1,0 +1,180 @@
+/*!
+ * \file rules/factor/factor_rule.h
+ * \brief What an operator call means for sharding: an einsum-like map from dimensions to factors.
+ *
+ * Each dimension of each tensor operand and result is a list of factors, major to minor, whose
+ * sizes multiply to the size of the dimension. Tensors that share a factor are sharded alike along
+ * it.
+ *
+ * Worked example: matmul of (8, 16) and (16, 32) has factors i=8, j=32 (parallel) and k=16
+ * (reduction sum); operands [i][k], [k][j], result [i][j]. Reshape of (8, 4) to (2, 16) has factors
+ * a=2, b=4, c=4; operand [a b][c], result [a][b c].
+ */
+#ifndef DISTIR_RULES_FACTOR_FACTOR_RULE_H_
+#define DISTIR_RULES_FACTOR_FACTOR_RULE_H_
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ir/node.h"
+#include "mesh/sharding.h"
+#include "support/small_vector.h"
+
+namespace distir {
+namespace rules {
+
+namespace ffi = tvm::ffi;
+
+enum class FactorKind {
+  kParallel,          // every shard computes its part alone
+  kReduction,         // sharding it makes the results partial, to be combined by `reduction`
+  kNeedsReplication,  // the operator needs all of it on every device
+  // May be sharded although the operator looks along it: decompose/ then computes the call by
+  // parts. Its results are whole.
+  kDecomposed,
+};
+
+/*! \brief What the shards of a decomposed factor get from each other. */
+enum class Exchanged {
+  kNothing,     // or partial results only: those of factors that no result has
+  kStatistics,  // reduced over all shards
+  kMoved,       // elements whose place in the result is on another shard: at most a shard
+  kNeighbours,  // elements beyond the ends of a shard
+};
+
+struct Factor {
+  int64_t size;  // -1: symbolic
+  FactorKind kind;
+  mesh::Reduction reduction = mesh::Reduction::kNone;
+  /*! \brief Its shards need not divide it: its dimensions are padded (rules/tails.h). */
+  bool may_be_uneven = false;
+  /*! \brief Propagation does not carry it from one side of the call to the other, but keeps what
+   * operands and results both have by what else they are used for. */
+  bool stays = false;
+  Exchanged exchanged = Exchanged::kNothing;
+  /*! \brief How much of it a shard gets, as a part of all shards: of the results where elements
+   * move, else of the operands. */
+  double exchanged_part = 0;
+
+  /*! \brief Whether the dimensions that it makes up may have other extents than its size: elements
+   * move between its shards, whatever each of them has. */
+  bool moves() const {
+    return exchanged == Exchanged::kMoved || exchanged == Exchanged::kNeighbours;
+  }
+
+  bool operator==(const Factor& other) const {
+    return size == other.size && kind == other.kind && reduction == other.reduction &&
+           may_be_uneven == other.may_be_uneven && stays == other.stays &&
+           exchanged == other.exchanged && exchanged_part == other.exchanged_part;
+  }
+};
+
+using FactorList = SmallVector<int, 2>;         // factor indices of one dimension, major to minor
+using TensorFactors = std::vector<FactorList>;  // one list per dimension
+
+struct FactorRule {
+  std::vector<Factor> factors;
+  std::vector<TensorFactors> operands;  // the call's tensor operands in order, tuples flattened
+  std::vector<TensorFactors> results;   // the result, or the fields of a tuple result
+  /*! \brief Every factor is parallel: a rule of first priority in propagation. */
+  bool is_pass_through = false;
+
+  /*! \brief Whether shards of a factor are combined to the results, which do not have it. */
+  bool IsCombined(size_t factor) const;
+  /*! \brief Whether a dimension of these factors is not computed by shards. */
+  bool NeedsReplication(const FactorList& dimension) const {
+    return dimension.empty() || factors[dimension[0]].kind == FactorKind::kNeedsReplication;
+  }
+  /*! \brief Whether no operand has a factor. */
+  bool IsOnlyInResults(size_t factor) const;
+  /*! \brief Whether dimension `dim` of a result is one factor that no operand has, and that may be
+   * sharded: what a call makes of nothing. */
+  bool IsMade(size_t result, size_t dim) const;
+  bool operator==(const FactorRule& other) const;
+};
+
+/*! \brief Keeps one copy of equal rules: most operators of a model have the rule of another. */
+class RuleSet {
+ public:
+  /*! \brief The rule as the set has it; valid as long as the set is. */
+  const FactorRule* Add(FactorRule rule) { return &*rules_.insert(std::move(rule)).first; }
+
+ private:
+  struct Hash {
+    size_t operator()(const FactorRule& rule) const;
+  };
+  std::unordered_set<FactorRule, Hash> rules_;
+};
+
+struct KernelRule;
+class KernelTable;
+
+/*! \brief A call as rules see it: tensors only, tuples flattened. */
+struct OpView {
+  ir::Call call;
+  std::vector<ir::TensorType> operands;
+  std::vector<ir::TensorType> results;
+  /*! \brief What an R.call_tir calls; null for other calls and where the module is not known. */
+  const KernelRule* kernel = nullptr;
+  /*! \brief The function that the call is in, whose user is warned of what a rule does not shard;
+   * null: nobody is. Only propagation warns, since all passes ask for rules. */
+  const std::string* function = nullptr;
+};
+
+/*!
+ * \brief The tensors of a call. Types of operands may be Tensor or DTensor (then its tensor type
+ * counts).
+ * \param result_ty The type of the call's value.
+ * \param kernels The kernels of the module, where it is known.
+ */
+OpView ViewCall(const ir::Call& call, const ir::Type& result_ty, KernelTable* kernels = nullptr);
+/*! \brief The tensor types in a type, tuples flattened; DTensor counts as its tensor type. */
+void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out);
+
+/*! \brief Number of dimensions that carry sharding: 0 where the rank is unknown. */
+int ShardableRank(const ir::TensorType& type);
+using Sizes = SmallVector<int64_t, 4>;
+/*! \brief Sizes of the dimensions, -1 where symbolic or unknown; length ShardableRank. */
+Sizes StaticSizes(const ir::TensorType& type);
+
+/*! \brief Whether dimension `a_dim` of `a` and `b_dim` of `b` are provably of one size. */
+bool SameSize(const ir::TensorType& a, int a_dim, const ir::TensorType& b, int b_dim);
+
+/*! \brief Builds a rule dimension by dimension. */
+class RuleBuilder {
+ public:
+  explicit RuleBuilder(const OpView& view);
+  /*! \brief A new factor; returns its index. */
+  int Add(Factor factor);
+  int Parallel(int64_t size) { return Add({size, FactorKind::kParallel}); }
+  int Reduce(int64_t size, mesh::Reduction kind) {
+    return Add({size, FactorKind::kReduction, kind});
+  }
+  int Decomposed(int64_t size, Exchanged exchanged = Exchanged::kNothing, double part = 0) {
+    return Add(
+        {size, FactorKind::kDecomposed, mesh::Reduction::kNone, false, false, exchanged, part});
+  }
+  int NeedsReplication(int64_t size) { return Add({size, FactorKind::kNeedsReplication}); }
+  /*! \brief Appends a factor to a dimension. */
+  void Operand(size_t tensor, int dim, int factor) {
+    rule_.operands[tensor][dim].push_back(factor);
+  }
+  void Result(size_t tensor, int dim, int factor) { rule_.results[tensor][dim].push_back(factor); }
+  /*! \brief Sets the kind of a factor to kNeedsReplication. */
+  void ForceReplicate(int factor) { rule_.factors[factor].kind = FactorKind::kNeedsReplication; }
+  FactorRule Finish();
+
+ private:
+  FactorRule rule_;
+};
+
+/*! \brief The rule that keeps every operand and result whole. */
+FactorRule ReplicateAll(const OpView& view);
+/*! \brief The rule of a value passed on unchanged: one operand, one result, the same factor per
+ * dimension. */
+FactorRule IdentityRule(const Sizes& sizes);
+
+}  // namespace rules
+}  // namespace distir
+#endif  // DISTIR_RULES_FACTOR_FACTOR_RULE_H_

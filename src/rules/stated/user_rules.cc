@@ -1,0 +1,60 @@
+#include "rules/stated/user_rules.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <map>
+#include <memory>
+
+#include "ir/build.h"
+#include "support/error.h"
+
+namespace distir {
+namespace rules {
+
+namespace {
+
+std::map<std::string, std::unique_ptr<RuleText>>& UserRules() {
+  static std::map<std::string, std::unique_ptr<RuleText>> rules;
+  return rules;
+}
+
+}  // namespace
+
+const RuleText* FindUserRule(const ir::Call& call) {
+  if (UserRules().empty()) return nullptr;
+  if (!ir::Op::Is(call.op()) && !ir::ExternFunc::Is(call.op())) return nullptr;
+  auto found = UserRules().find(ir::CalleeName(call));
+  return found == UserRules().end() ? nullptr : found->second.get();
+}
+
+std::optional<RuleText> StatedRule(const std::string& name, const ir::PrimFunc& function) {
+  ffi::Any value = ir::GetAttr(function.attrs(), kRuleAttribute);
+  if (value == nullptr) return std::nullopt;
+  auto text = value.as<ffi::String>();
+  DISTIR_REQUIRE(text.has_value(), ValueError)
+      << "attribute " << kRuleAttribute << " of kernel `" << name << "` is not a string";
+  return ParseRule("kernel `" + name + "`", *text);
+}
+
+namespace {
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.rules.Register",
+           [](const ffi::String& name, const ffi::String& text) {
+             UserRules()[name] = std::make_unique<RuleText>(ParseRule(name, text));
+           })
+      .def("distir.rules.Unregister",
+           [](const ffi::String& name) { return UserRules().erase(name) > 0; })
+      .def("distir.rules.Registered", [] {
+        ffi::Map<ffi::String, ffi::String> rules;
+        for (const auto& [name, rule] : UserRules()) rules.Set(name, rule->text);
+        return rules;
+      });
+}
+
+}  // namespace
+
+}  // namespace rules
+}  // namespace distir
