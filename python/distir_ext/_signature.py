@@ -201,8 +201,9 @@ class Program:
         results: Indices of the leaves of the function's result that it returns, in order.
         sizes: Symbolic dimensions that none of its parameters has; the program takes their global
             sizes as one more argument, a shape, if there are any.
-        virtual_stage: A device runs its programs of a function in order of their virtual stages. What
-            one of them returns is not a result but the last arguments of the next, unless it is the last.
+        virtual_stage: A device runs its programs of a function in order of their virtual stages.
+            What one of them returns is not a result but the last arguments of the next, unless it
+            is the last.
     """
 
     name: str

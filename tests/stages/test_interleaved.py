@@ -105,7 +105,9 @@ def test_another_order_is_noticed(session, monkeypatch):
     pipeline = main.pipeline(4)
     x = np.arange(4, dtype="float32")
     one_by_one = [(index, microbatch) for microbatch in range(4) for index in range(2)]
-    monkeypatch.setattr("distir_ext._runtime.pipeline.virtual_stages_in_order", lambda *_: one_by_one)
+    monkeypatch.setattr(
+        "distir_ext._runtime.pipeline.virtual_stages_in_order", lambda *_: one_by_one
+    )
     np.testing.assert_array_equal(pipeline(x).numpy(), x)  # as right, but slower
     with pytest.raises(AssertionError):
         check_order(pipeline.timeline, pipeline.schedule)

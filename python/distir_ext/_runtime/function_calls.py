@@ -1,7 +1,8 @@
 """Calls of one function of a loaded executable, as steps of the workers.
 
 A call has a step for each of the function's virtual stages (see ``_signature.Program``); most
-functions have one. Several calls are queued in any order that has the virtual stages of each call in order.
+functions have one. Several calls are queued in any order that has the virtual stages of each call
+in order.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from distir_ext._runtime.microbatches import (
     cut_input,
     join_results,
 )
-from distir_ext._runtime.schedule import Schedule, virtual_stages_in_order, schedule, schedule_of
+from distir_ext._runtime.schedule import Schedule, schedule, schedule_of, virtual_stages_in_order
 from distir_ext._runtime.timeline import TimedEvent, Timeline
 from distir_ext._signature import FunctionSpec, unflatten
 from distir_ext._workers.base import StepOutcome
