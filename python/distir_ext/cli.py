@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from distir_ext import _command
 from distir_ext._version import __version__
 from distir_ext._workers import SUPPORTED_WORKERS
-from distir_ext._workers.connections import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, read_token
+from distir_ext._workers.connections import DEFAULT_HOST, DEFAULT_PORT
+from distir_ext._workers.tokens import TOKEN_VARIABLE, make_token, read_token
 
 # A file has no width; this one holds the widest table on one line per row.
 _WIDTH_OF_A_FILE = 120
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success.
     """
     options = _parser().parse_args(arguments)
+    if options.command == "token":
+        return _token(options.file)
     _command.load_package()
     if options.command == "demo":
         return _demo(options.case, options.workers, options.hosts, options.token_file)
@@ -103,6 +106,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_token_file(host)
 
+    token = commands.add_parser(
+        "token",
+        help="make a token for hosts",
+        description="Writes a new random token into a file that only you may read. Copy it to "
+        "every host, and to where sessions are opened.",
+    )
+    token.add_argument("file", metavar="FILE", help="the file, which must not exist yet")
+
     table = commands.add_parser(
         "rules",
         help="print what each operator means for sharding",
@@ -159,6 +170,15 @@ def _demo(case: str, workers: str, hosts: Sequence[str] | None, token_file: str 
     except (OSError, RuntimeError, ValueError) as error:
         print(f"distir demo: {error}", file=sys.stderr)
         return 1
+
+
+def _token(file: str) -> int:
+    try:
+        make_token(file)
+    except OSError as error:
+        print(f"distir token: no token was made: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _host(bind: str, token_file: str | None) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -17,15 +15,14 @@ from distir_ext._workers import remote_processes
 from distir_ext._workers.connections import (
     CONNECT_LIMIT,
     DEFAULT_PORT,
-    TOKEN_VARIABLE,
     NotConnectedError,
     accept,
     connect,
     format_address,
     listen,
     parse_address,
-    read_token,
 )
+from distir_ext._workers.tokens import TOKEN_VARIABLE, read_token
 from distir_ext.session import Session
 
 TOKEN, OTHER = b"one token of sixteen", b"another token of sixteen"
@@ -80,30 +77,6 @@ def test_devices_of_hosts():
         Session(3, workers=dx.Hosts(["a", "b"]))
     with pytest.raises(ValueError, match=r"the hosts have 3 devices \[1, 2\], the session has 4"):
         Session(4, workers=dx.Hosts(["a", "b"], [1, 2]))
-
-
-def test_tokens(tmp_path, monkeypatch):
-    file = tmp_path / "token"
-    file.write_text(" 0123456789abcdef\n")
-    monkeypatch.setenv(TOKEN_VARIABLE, "x" * 16)
-    assert read_token(file) == b"0123456789abcdef"
-    assert read_token(None) == b"x" * 16
-    file.write_text("0123456789abcde")
-    with pytest.raises(ValueError, match="has 15 characters, fewer than 16"):
-        read_token(file)
-    with pytest.raises(OSError, match="nowhere"):
-        read_token(tmp_path / "nowhere")
-    monkeypatch.delenv(TOKEN_VARIABLE)
-    with pytest.raises(ValueError, match="hosts need a token"):
-        read_token(None)
-
-
-def test_a_host_without_a_token_does_not_start(tmp_path):
-    (tmp_path / "token").write_text("short")
-    command = [sys.executable, "-m", "distir_ext", "host", "--token-file", str(tmp_path / "token")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "distir host: the token in" in done.stderr
 
 
 def test_hosts_listen_on_loopback_unless_told_otherwise():

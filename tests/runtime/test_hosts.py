@@ -23,8 +23,8 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers.connections import TOKEN_VARIABLE
 from distir_ext._workers.processes import ProcessWorkers
+from distir_ext._workers.tokens import TOKEN_VARIABLE
 from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.session import Session, WorkerError
 

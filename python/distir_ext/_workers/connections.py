@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import os
 import re
 import secrets
 import socket
 import sys
-from pathlib import Path
 
 # Where `distir host` listens, if it is not told otherwise.
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7272
-
-TOKEN_VARIABLE = "DISTIR_EXT_TOKEN"
-_SHORTEST_TOKEN = 16
 
 # How long a connection, and the proofs on it, may take, in seconds.
 CONNECT_LIMIT = 10.0
@@ -38,33 +33,6 @@ _PROOF_BYTES = 32
 
 class NotConnectedError(RuntimeError):
     """The other side is not there, is something else, or has another token."""
-
-
-def read_token(token_file: str | os.PathLike[str] | None) -> bytes:
-    """The token of a file, without white space around it, or of the environment.
-
-    Raises:
-        OSError: the file can not be read.
-        ValueError: there is no token, or it is too short.
-    """
-    if token_file is not None:
-        token = Path(token_file).expanduser().read_text(encoding="utf-8")
-        source = f"in {token_file}"
-    elif TOKEN_VARIABLE in os.environ:
-        token = os.environ[TOKEN_VARIABLE]
-        source = f"in {TOKEN_VARIABLE}"
-    else:
-        raise ValueError(
-            f"hosts need a token that they share: a file of it, or the environment variable "
-            f"{TOKEN_VARIABLE}"
-        )
-    token = token.strip()
-    if len(token) < _SHORTEST_TOKEN:
-        raise ValueError(
-            f"the token {source} has {len(token)} characters, fewer than {_SHORTEST_TOKEN}; make "
-            "one with: python -c 'import secrets; print(secrets.token_hex())'"
-        )
-    return token.encode()
 
 
 def parse_address(text: str) -> tuple[str, int]:

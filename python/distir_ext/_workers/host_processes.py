@@ -20,6 +20,7 @@ import tvm_ffi
 from distir_ext._library import native_libraries
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.base import UNWIND_LIMIT
+from distir_ext._workers.tokens import TOKEN_VARIABLE
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
 # its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to
@@ -154,6 +155,7 @@ class LocalProcesses(HostProcesses):
                 [sys.executable, "-c", _START, json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
+                env={name: each for name, each in os.environ.items() if name != TOKEN_VARIABLE},
             )
 
     def abort(self) -> None:

@@ -20,10 +20,10 @@ from distir_ext._workers.connections import (
     connect,
     hang_up,
     keep_watch,
-    read_token,
 )
 from distir_ext._workers.host_processes import HostProcesses, Started
 from distir_ext._workers.hosts import Hosts
+from distir_ext._workers.tokens import read_token
 
 # How long an agent may take to answer, in seconds, when all that it has to do is to look. It limits
 # by itself how long hosts may take to connect to each other.

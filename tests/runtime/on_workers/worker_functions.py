@@ -141,3 +141,9 @@ def run_seen(name, x, arguments, shape, x_is_seen, out_is_seen):
     after = operand.numpy().copy()
     poison(operand)  # nobody reads it any more
     return [out, bool((after == x.numpy()).all())]
+
+
+@tvm_ffi.register_global_func("distir.test.variable", override=True)
+def variable(name):
+    """Of the worker's environment."""
+    return os.environ.get(name, "")

@@ -1,0 +1,101 @@
+"""The token that the controller and the hosts of a session share."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import stat
+import string
+from pathlib import Path
+
+TOKEN_VARIABLE = "DISTIR_EXT_TOKEN"
+
+_FEWEST_BITS = 128
+_FEWEST_SYMBOLS = 8  # a random token with that many bits has more different characters
+_LONGEST = 4096  # bytes; no token is that long
+
+# From small to large; a token has the bits that it would have as random characters of the first one
+# that has all of its characters.
+_ALPHABETS = (
+    string.digits,
+    string.digits + "abcdef",
+    string.digits + "ABCDEF",
+    string.ascii_lowercase,
+    string.ascii_uppercase,
+    string.ascii_lowercase + string.digits,
+    string.ascii_uppercase + string.digits,
+    string.ascii_letters + string.digits + "+/-_=",
+    string.printable,
+)
+_ANY_CHARACTER = len(string.printable)
+
+
+def make_token(path: str | os.PathLike[str]) -> None:
+    """Writes a new token of 256 random bits into a file that only its owner may read.
+
+    Raises:
+        OSError: the file exists, or can not be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(Path(path).expanduser(), flags, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(32) + "\n")
+
+
+def read_token(token_file: str | os.PathLike[str] | None) -> bytes:
+    """The token of a file, without white space around it, or of the environment.
+
+    Raises:
+        OSError: the file can not be read.
+        ValueError: there is no token, others than the owner may read or write the file, or the
+            token has fewer than 128 bits; says which command makes a good one.
+    """
+    if token_file is not None:
+        token = _read_file(token_file)
+        source = f"in {token_file}"
+    elif TOKEN_VARIABLE in os.environ:
+        token = os.environ[TOKEN_VARIABLE].strip()
+        source = f"in {TOKEN_VARIABLE}"
+    else:
+        raise ValueError(
+            f"hosts need a token that they share: a file of it, or the environment variable "
+            f"{TOKEN_VARIABLE}; make one with: distir token FILE"
+        )
+    bits = _bits(token)
+    if bits < _FEWEST_BITS:
+        raise ValueError(
+            f"the token {source} can be guessed: it has {bits} bits, fewer than {_FEWEST_BITS}; "
+            "make one with: distir token FILE"
+        )
+    return token.encode()
+
+
+def _read_file(path: str | os.PathLike[str]) -> str:
+    # A pipe would have the open, or the read, wait for whoever writes to it.
+    descriptor = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"the token can not be read: {path} is not a file")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise ValueError(
+                f"others than its owner may read or write the file of the token, {path} (mode "
+                f"{stat.S_IMODE(status.st_mode):04o}); make a new token with: distir token FILE"
+            )
+        content = file.read(_LONGEST + 1)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or len(content) > _LONGEST:
+        raise ValueError(f"{path} has no token; make one with: distir token FILE")
+    return text.strip()
+
+
+def _bits(token: str) -> int:
+    """How many bits a token has, at the most; none if it is not at all random."""
+    if len(set(token)) < _FEWEST_SYMBOLS:
+        return 0
+    sizes = (len(alphabet) for alphabet in _ALPHABETS if set(token) <= set(alphabet))
+    return math.floor(len(token) * math.log2(next(sizes, _ANY_CHARACTER)))
