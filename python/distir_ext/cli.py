@@ -182,10 +182,11 @@ def _token(file: str) -> int:
 
 
 def _host(bind: str, token_file: str | None) -> int:
+    from distir_ext._workers.credentials import Credentials
     from distir_ext._workers.host_agent import HostAgent
 
     try:
-        agent = HostAgent(bind, read_token(token_file))
+        agent = HostAgent(bind, Credentials(read_token(token_file)))
     except (OSError, ValueError) as error:
         print(f"distir host: {error}", file=sys.stderr)
         return 1

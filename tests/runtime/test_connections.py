@@ -1,11 +1,8 @@
-"""Who may talk to an agent, and where it listens."""
+"""Addresses, hosts as users state them, and hosts that can not be reached."""
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-import socket
-import threading
 
 import pytest
 
@@ -13,19 +10,14 @@ import distir_ext as dx
 from distir_ext import cli
 from distir_ext._workers import remote_processes
 from distir_ext._workers.connections import (
-    CONNECT_LIMIT,
     DEFAULT_PORT,
-    NotConnectedError,
-    accept,
-    connect,
     format_address,
     listen,
     parse_address,
 )
-from distir_ext._workers.tokens import TOKEN_VARIABLE, read_token
+from distir_ext._workers.credentials import Credentials
+from distir_ext._workers.tokens import read_token
 from distir_ext.session import Session
-
-TOKEN, OTHER = b"one token of sixteen", b"another token of sixteen"
 
 
 @pytest.mark.parametrize(
@@ -88,102 +80,6 @@ def test_hosts_listen_on_loopback_unless_told_otherwise():
             listen(format_address(listener.getsockname()))
 
 
-@contextlib.contextmanager
-def answering(serve):
-    """The address of something that serves one connection; what it raised."""
-    raised = []
-
-    def run():
-        stream, _ = listener.accept()
-        with stream:
-            try:
-                serve(stream)
-            except NotConnectedError as error:
-                raised.append(str(error))
-
-    with listen("127.0.0.1:0") as listener:
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield format_address(listener.getsockname()), raised
-        thread.join(CONNECT_LIMIT)
-
-
-def test_both_sides_have_the_token():
-    with answering(lambda stream: accept(stream, TOKEN)) as (address, raised):
-        connect(address, TOKEN).close()
-    assert raised == []
-
-
-def test_another_token_is_refused():
-    with (
-        answering(lambda stream: accept(stream, TOKEN)) as (address, raised),
-        pytest.raises(NotConnectedError, match=f"{address} has another token"),
-    ):
-        connect(address, OTHER)
-    assert raised == ["it does not have the token"]
-
-
-def test_whoever_listens_has_to_prove_the_token_too():
-    """It lets everybody in, and sends back the proof that it was given."""
-
-    def pretend(stream):
-        stream.sendall(b"distir\x00\x01" + bytes(32))
-        stream.sendall(stream.recv(64, socket.MSG_WAITALL)[32:])
-
-    with (
-        answering(pretend) as (address, _),
-        pytest.raises(NotConnectedError, match="does not have the token"),
-    ):
-        connect(address, TOKEN)
-
-
-@pytest.mark.parametrize(
-    ("said", "match"),
-    [(b"HTTP/1.1 400 Bad Request\r\n" + bytes(40), "not this version's distir host"),
-     (b"", "can not be reached: it has hung up")],
-)  # fmt: skip
-def test_what_is_no_host(said, match):
-    with (
-        answering(lambda stream: stream.sendall(said)) as (address, _),
-        pytest.raises(NotConnectedError, match=match),
-    ):
-        connect(address, TOKEN)
-    with pytest.raises(RuntimeError, match=f"no session on host {address}: .* can not be reached"):
-        remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, [], 20.0)
-
-
-def test_an_agent_lets_nobody_in_without_the_token(agents, monkeypatch):
-    """Garbage, silence and another token; who has the token is served meanwhile."""
-    address = agents[0].address
-    with contextlib.ExitStack() as stack:
-        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", bytes(64)):
-            stream = stack.enter_context(socket.create_connection(parse_address(address)))
-            stream.sendall(said)
-        # The proof of zeros is wrong: the agent says its 40 bytes, and hangs up.
-        stream.settimeout(CONNECT_LIMIT)
-        received = b""
-        while part := stream.recv(100):
-            received += part
-        assert len(received) == 40
-        with monkeypatch.context() as patch:
-            patch.setenv(TOKEN_VARIABLE, OTHER.decode())
-            with pytest.raises(RuntimeError, match=f"no session on host {address}: .* another"):
-                Session(1, workers=dx.Hosts([address]))
-        connect(address, read_token(None)).close()
-
-
-def test_connections_for_sessions_that_are_not_there_are_ended(agents):
-    for purpose in (
-        {"purpose": "channel", "rank": 0},
-        {"purpose": "peer", "source": 0, "target": 1},
-    ):
-        stream = connect(agents[0].address, read_token(None))
-        remote_processes.Frame({"session": "nobody's", **purpose}).write(stream)
-        stream.settimeout(CONNECT_LIMIT)
-        assert stream.recv(1) == b""
-        stream.close()
-
-
 def test_other_versions_are_refused(agents, monkeypatch):
     monkeypatch.setattr(remote_processes, "versions", lambda: ["distir_ext 0.0.1"])
     match = f"host {agents[0].address}: it has distir_ext .*, the controller has distir_ext 0.0.1"
@@ -205,7 +101,9 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     )
     with pytest.raises(RuntimeError, match=unreachable):
         Session(2, workers=dx.Hosts([first, address]))
-    agent = remote_processes.RemoteProcesses(second, read_token(None), "s", [1], 2, [], 20.0)
+    agent = remote_processes.RemoteProcesses(
+        second, Credentials(read_token(None)), "s", [1], 2, [], 20.0
+    )
     channel = agent.channel(1)
     agent.begin_start([(address, [0]), (second, [1])])
     with pytest.raises(

@@ -17,7 +17,6 @@ a frame is run by whoever reads it.
 from __future__ import annotations
 
 import json
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from distir_ext._params.stored_array import (
     to_plain,
 )
 from distir_ext._runtime.host_array import memory_of, on_host
+from distir_ext._workers.byte_stream import ByteStream
 
 _PREFIX = struct.Struct("<Q")
 
@@ -122,7 +122,7 @@ class Frame:
             self._owners.append(owner)
         return len(self._descriptions) - 1
 
-    def write(self, stream: socket.socket) -> bool:
+    def write(self, stream: ByteStream) -> bool:
         """Writes what the stream takes.
 
         Returns:
@@ -170,7 +170,7 @@ class FrameReader:
         self._text = bytearray()
         self._targets = deque([memoryview(self._prefix)])
 
-    def read(self, stream: socket.socket) -> tuple[Any] | None:
+    def read(self, stream: ByteStream) -> tuple[Any] | None:
         """Reads what there is.
 
         Returns:
@@ -240,12 +240,12 @@ class FrameReader:
         raise ValueError(f'a message has a value of unknown kind "{kind}"')
 
 
-def send(stream: socket.socket, message: Any) -> None:
+def send(stream: ByteStream, message: Any) -> None:
     """Writes a frame to a stream that blocks."""
     Frame(message).write(stream)
 
 
-def receive(stream: socket.socket, new_tensor: NewTensor = _new_tensor) -> Any:
+def receive(stream: ByteStream, new_tensor: NewTensor = _new_tensor) -> Any:
     """Reads a frame from a stream that blocks."""
     found = FrameReader(new_tensor).read(stream)
     assert found is not None, "a stream that blocks gives whole frames"

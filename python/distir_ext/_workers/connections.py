@@ -1,16 +1,9 @@
-"""Connections between hosts: addresses, the token that both sides have, and how a loss shows.
-
-Whoever connects and whoever is connected to prove to each other that they have the same token,
-without sending it (HMAC-SHA256 of both sides' random numbers), before anything else is read. What
-follows is neither encrypted nor signed.
-"""
+"""Connections between hosts: addresses, where hosts listen, and how a loss shows."""
 
 from __future__ import annotations
 
-import contextlib
-import hmac
+import ipaddress
 import re
-import secrets
 import socket
 import sys
 
@@ -18,21 +11,13 @@ import sys
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7272
 
-# How long a connection, and the proofs on it, may take, in seconds.
-CONNECT_LIMIT = 10.0
+# Connections that the system keeps until they are accepted.
+_BACKLOG = 1024
 
 _ADDRESS = re.compile(
     r"(?P<bare>[^\[\]:]*:[^\[\]:]*:[^\[\]]*)"  # of IPv6, without a port
     r"|(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>[^\[\]:]+))(?::(?P<port>\d{1,5}))?"
 )
-
-_MAGIC = b"distir\x00\x01"  # the last byte is the version
-_NONCE_BYTES = 32
-_PROOF_BYTES = 32
-
-
-class NotConnectedError(RuntimeError):
-    """The other side is not there, is something else, or has another token."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -68,68 +53,13 @@ def listen(address: str) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
-            listener.listen(128)
+            listener.listen(_BACKLOG)
         except BaseException:
             listener.close()
             raise
     except OSError as error:
         raise OSError(f"can not listen at {address}: {error}") from error
     return listener
-
-
-def connect(address: str, token: bytes) -> socket.socket:
-    """A connection to what listens at an address, after both sides have proved their tokens.
-
-    Raises:
-        NotConnectedError: there is no such connection; says why.
-    """
-    stream: socket.socket | None = None
-    try:
-        stream = socket.create_connection(parse_address(address), CONNECT_LIMIT)
-        challenge = _receive(stream, len(_MAGIC) + _NONCE_BYTES)
-        if not challenge.startswith(_MAGIC):
-            raise NotConnectedError(f"what listens at {address} is not this version's distir host")
-        nonces = challenge + secrets.token_bytes(_NONCE_BYTES)
-        stream.sendall(nonces[len(challenge) :] + _proof(token, b"connecting", nonces))
-        try:
-            answer = _receive(stream, _PROOF_BYTES)
-        except EOFError as error:
-            raise NotConnectedError(f"{address} has another token") from error
-        if not hmac.compare_digest(answer, _proof(token, b"listening", nonces)):
-            raise NotConnectedError(f"{address} does not have the token")
-    except (OSError, EOFError) as error:
-        if stream is not None:
-            stream.close()
-        name, port = parse_address(address)
-        raise NotConnectedError(
-            f"{name}, port {port}, can not be reached: {error}; on that host, start: distir host "
-            f"--bind {address}"
-        ) from error
-    except BaseException:
-        if stream is not None:
-            stream.close()
-        raise
-    stream.settimeout(None)
-    return stream
-
-
-def accept(stream: socket.socket, token: bytes) -> None:
-    """The other side of :func:`connect`.
-
-    Raises:
-        NotConnectedError: whoever has connected does not have the token.
-    """
-    try:
-        stream.settimeout(CONNECT_LIMIT)
-        challenge = _MAGIC + secrets.token_bytes(_NONCE_BYTES)
-        stream.sendall(challenge)
-        answer = _receive(stream, _NONCE_BYTES + _PROOF_BYTES)
-        nonces = challenge + answer[:_NONCE_BYTES]
-        if not hmac.compare_digest(answer[_NONCE_BYTES:], _proof(token, b"connecting", nonces)):
-            raise NotConnectedError("it does not have the token")
-        stream.sendall(_proof(token, b"listening", nonces))
-    except (OSError, EOFError) as error:
-        raise NotConnectedError(f"it ended the connection: {error}") from error
 
 
 def keep_watch(stream: socket.socket, lost_after: float) -> None:
@@ -149,23 +79,16 @@ def keep_watch(stream: socket.socket, lost_after: float) -> None:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(lost_after * 1000))
 
 
-def hang_up(stream: socket.socket) -> None:
-    """Ends a connection, also for whoever waits on it."""
-    with contextlib.suppress(OSError):
-        stream.shutdown(socket.SHUT_RDWR)
-    stream.close()
+def is_loopback(raw: socket.socket) -> bool:
+    """Whether a connection stays on this machine, as far as its addresses say."""
+    return all(_parsed(each).is_loopback for each in (raw.getsockname(), raw.getpeername()))
 
 
-def _proof(token: bytes, role: bytes, nonces: bytes) -> bytes:
-    """The role keeps a proof from being returned to whoever gave it."""
-    return hmac.digest(token, role + nonces, "sha256")
+def endpoint(address: tuple[object, ...]) -> str:
+    """An end of a connection, spelled as its other end spells it, too."""
+    return f"{_parsed(address)} {address[1]}"
 
 
-def _receive(stream: socket.socket, size: int) -> bytes:
-    received = b""
-    while len(received) < size:
-        part = stream.recv(size - len(received))
-        if not part:
-            raise EOFError("it has hung up")
-        received += part
-    return received
+def _parsed(address: tuple[object, ...]) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    parsed = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    return getattr(parsed, "ipv4_mapped", None) or parsed

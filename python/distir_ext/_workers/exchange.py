@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import selectors
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distir_ext._workers.base import UNWIND_LIMIT
+from distir_ext._workers.byte_stream import ByteStream, Stream
 from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
 
 # How long nothing arrives before somebody looks whether anything can arrive, in seconds.
@@ -124,10 +124,10 @@ def is_cause(failure: Any) -> bool:
 
 def run_exchange(
     exchange: Exchange,
-    streams: Sequence[socket.socket],
+    streams: Sequence[ByteStream],
     limit: float,
     abort: Callable[[], None],
-    lines: Mapping[socket.socket, Sequence[int]],
+    lines: Mapping[Stream, Sequence[int]],
     look: Callable[[Sequence[bool]], tuple[int, str] | None] | None,
 ) -> None:
     """Sends the workers their frames and reads their answers.
@@ -181,7 +181,7 @@ def run_exchange(
                     break
             for key, _ in ready:
                 if key.data is None:
-                    assert isinstance(key.fileobj, socket.socket)
+                    assert isinstance(key.fileobj, Stream)
                     selector.unregister(key.fileobj)
                     lose(lines[key.fileobj])
                     continue

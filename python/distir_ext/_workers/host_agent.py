@@ -1,12 +1,12 @@
 """``distir host``: starts the worker processes of sessions on this host, and ends them.
 
-It listens at one address. Every connection is one of three, told by its first frame:
+It listens at one address. Every connection has one of three purposes (``handshake``, ``openings``):
 
-- ``{"purpose": "session", ...}`` from a controller: a session, for as long as the connection lasts.
+- ``session``, from a controller: a session, for as long as the connection lasts.
   ``start``, ``status``, ``progress`` and ``how_it_ended`` are answered with ``{"answer"}``, or
   ``{"refused"}`` with the reason; ``abort`` and ``kill`` are not answered;
-- ``{"purpose": "channel", "session", "rank"}`` from a controller: its channel to a worker;
-- ``{"purpose": "peer", "session", "source", "target"}`` from another host: between two workers.
+- ``channel``, from a controller: its channel to a worker;
+- ``peer``, from another host: between two workers.
 
 Workers are handed their connections when they start. They end with the session, or with the agent.
 """
@@ -14,27 +14,38 @@ Workers are handed their connections when they start. They end with the session,
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distir_ext._workers.channel import ChannelClosedError, Frame, receive, send
-from distir_ext._workers.connections import (
+from distir_ext._workers.byte_stream import Stream, hang_up
+from distir_ext._workers.channel import ChannelClosedError, receive, send
+from distir_ext._workers.connections import format_address, keep_watch, listen
+from distir_ext._workers.credentials import Credentials
+from distir_ext._workers.handshake import (
+    HANDSHAKE_LIMIT,
     NotConnectedError,
+    RefusedByHostError,
     accept,
     connect,
-    format_address,
-    hang_up,
-    keep_watch,
-    listen,
 )
 from distir_ext._workers.host_processes import LocalProcesses
+from distir_ext._workers.openings import (
+    ChannelOpening,
+    PeerOpening,
+    RefusedError,
+    SessionOpening,
+    parse_hosts,
+    parse_opening,
+    rank_of,
+    request_of,
+)
 from distir_ext._workers.remote_processes import versions
-
-# Connections that may be proving at one time that they have the token.
-_MOST_STRANGERS = 64
+from distir_ext._workers.strangers import Strangers
 
 # How long the connections for a session's workers may take, in seconds.
 _ARRIVAL_LIMIT = 30.0
@@ -42,9 +53,12 @@ _ARRIVAL_LIMIT = 30.0
 # How long sessions may take to end when the agent does, in seconds.
 _END_LIMIT = 5.0
 
+# Why the system may not accept one connection more for now, and how long to wait then, in seconds.
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_EXHAUSTED_WAIT = 0.05
 
-class _RefusedError(Exception):
-    """A request that is answered with the reason why not."""
+# What accepting says of a listener that is closed; all else is about one connection.
+_CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 
 class HostAgent:
@@ -52,7 +66,7 @@ class HostAgent:
 
     Args:
         address: Where to listen.
-        token: What others have to have.
+        credentials: What others have to have.
 
     Attributes:
         address: Where it listens, with the port that was found if none was asked for (port 0).
@@ -61,11 +75,11 @@ class HostAgent:
         OSError: it can not listen there.
     """
 
-    def __init__(self, address: str, token: bytes) -> None:
-        self._token = token
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self._credentials = credentials
         self._listener = listen(address)
         self.address = format_address(self._listener.getsockname())
-        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._strangers = Strangers()
         self._mutex = threading.Lock()
         self._sessions: dict[str, _HostedSession] = {}
         self._threads: set[threading.Thread] = set()
@@ -74,10 +88,21 @@ class HostAgent:
         """Serves until the process is interrupted, then ends what has been started."""
         try:
             while True:
-                stream, _ = self._listener.accept()
-                self._strangers.acquire()
-                thread = threading.Thread(target=self._receive, args=(stream,), daemon=True)
-                thread.start()
+                try:
+                    raw, address = self._listener.accept()
+                except OSError as error:
+                    if error.errno in _CLOSED:
+                        return
+                    if error.errno in _EXHAUSTED:
+                        self._strangers.end_oldest()
+                        time.sleep(_EXHAUSTED_WAIT)
+                    continue
+                self._strangers.enter(raw, address[0])
+                try:
+                    threading.Thread(target=self._receive, args=(raw,), daemon=True).start()
+                except RuntimeError:  # the system has no thread more
+                    self._strangers.leave(raw)
+                    hang_up(raw)
         finally:
             self.close()
 
@@ -92,153 +117,195 @@ class HostAgent:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _receive(self, stream: socket.socket) -> None:
+    def _receive(self, raw: socket.socket) -> None:
         """Serves one connection."""
+        stream = Stream(raw)
+        stream.limit(HANDSHAKE_LIMIT)
         try:
-            accept(stream, self._token)
-            opening = receive(stream)
-            stream.settimeout(None)
-        except (NotConnectedError, ChannelClosedError, ValueError, OSError):
-            hang_up(stream)
+            purpose = accept(stream, self._credentials)
+        except (NotConnectedError, OSError, EOFError):
+            stream.hang_up()
             return
         finally:
-            self._strangers.release()
-        if opening["purpose"] == "session":
-            self._serve_session(stream, opening)
-            return
-        with self._mutex:
-            session = self._sessions.get(opening["session"])
-        if session is None:
-            hang_up(stream)
-        elif opening["purpose"] == "channel":
-            session.arrived(("channel", opening["rank"]), stream)
-        else:
-            session.arrived(("peer", opening["source"], opening["target"]), stream)
-
-    def _serve_session(self, stream: socket.socket, opening: Mapping[str, Any]) -> None:
-        name = opening["session"]
+            self._strangers.leave(raw)
         try:
-            if opening["versions"] != versions():
-                theirs, ours = ", ".join(opening["versions"]), ", ".join(versions())
-                raise _RefusedError(f"it has {ours}, the controller has {theirs}")
-            keep_watch(stream, opening["lost_after"])
-            session = _HostedSession(stream, opening, self._token)
-        except (_RefusedError, RuntimeError) as error:
+            opening = parse_opening(purpose, receive(stream))
+            if isinstance(opening, SessionOpening):
+                self._serve_session(stream, opening)
+            else:
+                self._session(opening.session).arrived(opening, stream)
+        except Exception as error:  # whatever it sends is an error for this client alone
             with contextlib.suppress(ChannelClosedError):
-                send(stream, {"refused": str(error)})
-            hang_up(stream)
-            return
+                send(stream, {"refused": str(error) or type(error).__name__})
+            stream.hang_up()
+
+    def _session(self, name: str) -> _HostedSession:
         with self._mutex:
-            self._sessions[name] = session
+            session = self._sessions.get(name)
+        if session is None:
+            raise RefusedError("it has no such session")
+        return session
+
+    def _serve_session(self, stream: Stream, opening: SessionOpening) -> None:
+        if opening.versions != versions():
+            theirs, ours = ", ".join(opening.versions), ", ".join(versions())
+            raise RefusedError(f"it has {ours}, the controller has {theirs}")
+        with self._mutex:
+            if opening.session in self._sessions:
+                raise RefusedError("it has a session of this name")
+            session = _HostedSession(stream, opening, self._credentials)
+            self._sessions[opening.session] = session
             self._threads.add(threading.current_thread())
         try:
+            keep_watch(stream.raw, opening.lost_after)
             session.serve()
         finally:
             session.end()
             with self._mutex:
-                del self._sessions[name]
+                del self._sessions[opening.session]
                 self._threads.discard(threading.current_thread())
 
 
 class _HostedSession:
     """The part of one session that is on this host."""
 
-    def __init__(self, line: socket.socket, opening: Mapping[str, Any], token: bytes) -> None:
+    def __init__(self, line: Stream, opening: SessionOpening, credentials: Credentials) -> None:
         self._line = line
-        self._name: str = opening["session"]
-        self._ranks: list[int] = opening["ranks"]
-        self._num_workers: int = opening["num_workers"]
-        self._lost_after: float = opening["lost_after"]
-        self._token = token
-        self._processes = LocalProcesses(self._num_workers, opening["imports"])
+        self._opening = opening
+        self._ranks = opening.ranks
+        self._credentials = credentials
+        self._processes = LocalProcesses(opening.num_workers, opening.imports)
         self._changed = threading.Condition()
-        self._streams: dict[tuple[Any, ...], socket.socket] = {}  # that no worker has yet
+        self._streams: dict[ChannelOpening | PeerOpening, Stream] = {}  # that no worker has yet
+        self._started = False
         self._ended = False
 
-    def arrived(self, key: tuple[Any, ...], stream: socket.socket) -> None:
-        """Keeps a connection for the worker that will have it."""
+    def arrived(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
+        """Keeps a connection for the worker that will have it.
+
+        Raises:
+            RefusedError: no worker of this host will have it.
+        """
+        here = opening.rank if isinstance(opening, ChannelOpening) else opening.target
+        if here not in self._ranks:
+            raise RefusedError(f"rank {here} is none of this host's, {self._ranks}")
+        if isinstance(opening, PeerOpening) and (
+            opening.source in self._ranks or opening.source >= self._opening.num_workers
+        ):
+            raise RefusedError(f"rank {opening.source} is none of another host")
         with self._changed:
-            if not self._ended and key not in self._streams:
-                keep_watch(stream, self._lost_after)
-                self._streams[key] = stream
-                self._changed.notify_all()
-                return
-        hang_up(stream)
+            if self._ended or self._started or opening in self._streams:
+                raise RefusedError(f"worker {here} has this connection already")
+            send(stream, {"answer": None})
+            self._keep(opening, stream)
+
+    def _keep(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
+        with self._changed:
+            keep_watch(stream.raw, self._opening.lost_after)
+            self._streams[opening] = stream
+            self._changed.notify_all()
 
     def interrupt(self) -> None:
         """Has :meth:`serve` return."""
         with contextlib.suppress(OSError):
-            self._line.shutdown(socket.SHUT_RDWR)
+            self._line.raw.shutdown(socket.SHUT_RDWR)
 
     def serve(self) -> None:
         """Does what the controller asks for, until it is gone."""
         answers: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-            "start": lambda request: self._start(request["hosts"]),
-            "status": lambda request: list(self._processes.status(request["rank"])),
-            "progress": lambda request: self._processes.progress(request["rank"]),
-            "how_it_ended": lambda request: self._processes.how_it_ended(request["rank"]),
+            "start": self._start,
+            "status": lambda request: list(self._processes.status(self._rank(request))),
+            "progress": lambda request: self._processes.progress(self._rank(request)),
+            "how_it_ended": lambda request: self._processes.how_it_ended(self._rank(request)),
         }
         with contextlib.suppress(ChannelClosedError):
             send(self._line, {"answer": None})
+            self._line.limit(math.inf)
             while True:
-                request = receive(self._line)
-                if request["request"] == "abort":
-                    self._processes.abort()
-                elif request["request"] == "kill":
-                    self._processes.kill()
-                else:
-                    try:
-                        answer = {"answer": answers[request["request"]](request)}
-                    except (_RefusedError, RuntimeError, OSError) as error:
-                        answer = {"refused": str(error)}
-                    send(self._line, answer)
+                message = receive(self._line)
+                try:
+                    request = request_of(message)
+                    if request == "abort":
+                        self._processes.abort()
+                        continue
+                    if request == "kill":
+                        self._processes.kill()
+                        continue
+                    if request not in answers:
+                        raise RefusedError(f'there is no request "{request}"')
+                    answer = {"answer": answers[request](message)}
+                except (RefusedError, RuntimeError, OSError) as error:
+                    answer = {"refused": str(error)}
+                send(self._line, answer)
+
+    def _rank(self, request: Mapping[str, Any]) -> int:
+        """The worker that a request is about, whose process has been started."""
+        rank = rank_of(request, self._ranks)
+        if rank not in self._processes.processes:
+            raise RefusedError(f"worker {rank} has not been started")
+        return rank
 
     def end(self) -> None:
         """Ends the processes."""
         with self._changed:
             self._ended = True
             for stream in self._streams.values():
-                hang_up(stream)
+                stream.hang_up()
             self._streams.clear()
-        hang_up(self._line)
+        self._line.hang_up()
         self._processes.close()
 
-    def _start(self, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
+    def _start(self, request: Mapping[str, Any]) -> None:
+        if self._started:
+            raise RefusedError("its workers have been started")
+        hosts = parse_hosts(request, self._opening.num_workers, self._ranks)
         before = True  # whether hosts are asked by this one; the later ones ask it
-        expected: list[tuple[Any, ...]] = [("channel", rank) for rank in self._ranks]
+        expected: list[ChannelOpening | PeerOpening] = [
+            ChannelOpening(self._opening.session, rank) for rank in self._ranks
+        ]
         for address, ranks in hosts:
-            if list(ranks) == self._ranks:
+            if ranks == self._ranks:
                 before = False
                 continue
             for mine in self._ranks:
                 for theirs in ranks:
                     if before:
                         self._connect(address, mine, theirs)
-                    expected.append(("peer", theirs, mine))
+                    expected.append(PeerOpening(self._opening.session, theirs, mine))
         streams = self._wait_for(expected)
         for rank in self._ranks:
             peers = {
-                theirs: streams["peer", theirs, rank]
-                for _, ranks in hosts
-                for theirs in ranks
-                if theirs not in self._ranks
+                each.source: stream.raw
+                for each, stream in streams.items()
+                if isinstance(each, PeerOpening) and each.target == rank
             }
-            self._processes.start(rank, streams["channel", rank], peers)
+            channel = streams[ChannelOpening(self._opening.session, rank)]
+            self._processes.start(rank, channel.raw, peers)
 
     def _connect(self, address: str, mine: int, theirs: int) -> None:
+        session = self._opening.session
+        opening = {"session": session, "source": mine, "target": theirs}
         try:
-            stream = connect(address, self._token)
-        except NotConnectedError as error:
-            raise _RefusedError(f"it has no connection to host {address}: {error}") from error
-        opening = {"purpose": "peer", "session": self._name, "source": mine, "target": theirs}
-        Frame(opening).write(stream)
-        self.arrived(("peer", theirs, mine), stream)
+            stream = connect(address, self._credentials, "peer", opening)
+        except (NotConnectedError, RefusedByHostError) as error:
+            raise RefusedError(f"it has no connection to host {address}: {error}") from error
+        self._keep(PeerOpening(session, theirs, mine), stream)
 
-    def _wait_for(self, expected: Sequence[tuple[Any, ...]]) -> dict[Any, socket.socket]:
+    def _wait_for(
+        self, expected: Sequence[ChannelOpening | PeerOpening]
+    ) -> dict[ChannelOpening | PeerOpening, Stream]:
         with self._changed:
             if not self._changed.wait_for(
-                lambda: self._streams.keys() >= set(expected), _ARRIVAL_LIMIT
+                lambda: self._ended or self._streams.keys() >= set(expected), _ARRIVAL_LIMIT
             ):
-                missing = sorted({key[1] for key in set(expected) - self._streams.keys()})
-                raise _RefusedError(f"the workers of ranks {missing} have not connected to it")
-            return {key: self._streams.pop(key) for key in expected}
+                missing = sorted(
+                    {
+                        each.rank if isinstance(each, ChannelOpening) else each.source
+                        for each in set(expected) - self._streams.keys()
+                    }
+                )
+                raise RefusedError(f"the workers of ranks {missing} have not connected to it")
+            if self._ended:
+                raise RefusedError("the session has ended")
+            self._started = True
+            return {each: self._streams.pop(each) for each in expected}

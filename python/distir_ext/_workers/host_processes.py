@@ -20,6 +20,7 @@ import tvm_ffi
 from distir_ext._library import native_libraries
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.base import UNWIND_LIMIT
+from distir_ext._workers.byte_stream import ByteStream, Stream
 from distir_ext._workers.tokens import TOKEN_VARIABLE
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
@@ -50,7 +51,7 @@ class HostProcesses(ABC):
     """
 
     name = ""
-    line: socket.socket | None = None
+    line: Stream | None = None
     lost = False
 
     @abstractmethod
@@ -99,7 +100,7 @@ class Started:
 
     hosts: list[HostProcesses] = field(default_factory=list)
     host_of: list[HostProcesses] = field(default_factory=list)
-    streams: list[socket.socket] = field(default_factory=list)
+    streams: list[ByteStream] = field(default_factory=list)
 
 
 class LocalProcesses(HostProcesses):

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import selectors
-import socket
 import sys
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm
 
 from distir_ext._version import __version__
-from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
-from distir_ext._workers.connections import (
+from distir_ext._workers.byte_stream import Stream
+from distir_ext._workers.channel import ChannelClosedError, send
+from distir_ext._workers.connections import keep_watch
+from distir_ext._workers.credentials import Credentials
+from distir_ext._workers.handshake import (
     NotConnectedError,
+    RefusedByHostError,
     connect,
-    hang_up,
-    keep_watch,
+    receive_answer,
 )
 from distir_ext._workers.host_processes import HostProcesses, Started
 from distir_ext._workers.hosts import Hosts
@@ -40,7 +42,7 @@ class RemoteProcesses(HostProcesses):
 
     Args:
         address: Of its agent.
-        token: What agents want to see.
+        credentials: What agents want to see.
         session: Names the session among those of the agent.
         ranks: Its workers.
         num_workers: Of the session, on all hosts.
@@ -54,7 +56,7 @@ class RemoteProcesses(HostProcesses):
     def __init__(
         self,
         address: str,
-        token: bytes,
+        credentials: Credentials,
         session: str,
         ranks: Sequence[int],
         num_workers: int,
@@ -62,38 +64,34 @@ class RemoteProcesses(HostProcesses):
         lost_after: float,
     ) -> None:
         self.name = address
-        self._token = token
+        self._credentials = credentials
         self._session = session
         self._lost_after = lost_after
-        self.line: socket.socket = self._connect()
-        try:
-            self._ask(
-                {
-                    "purpose": "session",
-                    "session": session,
-                    "versions": versions(),
-                    "ranks": list(ranks),
-                    "num_workers": num_workers,
-                    "imports": list(imports),
-                    "lost_after": lost_after,
-                }
-            )
-        except BaseException:
-            hang_up(self.line)
-            raise
+        self.line: Stream = self._connect(
+            "session",
+            {
+                "versions": versions(),
+                "ranks": list(ranks),
+                "num_workers": num_workers,
+                "imports": list(imports),
+                "lost_after": lost_after,
+            },
+        )
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, purpose: str, opening: dict[str, Any]) -> Stream:
+        opening["session"] = self._session
         try:
-            stream = connect(self.name, self._token)
+            stream = connect(self.name, self._credentials, purpose, opening)
         except NotConnectedError as error:
             raise RuntimeError(f"no session on host {self.name}: {error}") from error
-        keep_watch(stream, self._lost_after)
+        except RefusedByHostError as error:
+            raise RuntimeError(f"host {self.name}: {error}") from error
+        keep_watch(stream.raw, self._lost_after)
         return stream
 
-    def channel(self, rank: int) -> socket.socket:
+    def channel(self, rank: int) -> Stream:
         """A channel to a worker that will be started."""
-        stream = self._connect()
-        Frame({"purpose": "channel", "session": self._session, "rank": rank}).write(stream)
+        stream = self._connect("channel", {"rank": rank})
         stream.setblocking(False)
         return stream
 
@@ -134,7 +132,7 @@ class RemoteProcesses(HostProcesses):
         self.line.close()
 
     def close(self) -> None:
-        hang_up(self.line)
+        self.line.hang_up()
 
     def _tell(self, request: dict[str, Any]) -> None:
         """Says what has no answer, to an agent that may be gone."""
@@ -154,30 +152,24 @@ class RemoteProcesses(HostProcesses):
         return self._receive()
 
     def _send(self, request: dict[str, Any]) -> None:
-        self.line.settimeout(_ANSWER_LIMIT)
+        self.line.limit(_ANSWER_LIMIT)
         try:
-            written = Frame(request).write(self.line)
+            send(self.line, request)
         except ChannelClosedError:
-            written = False
-        if not written:
             self._fail("has ended the connection")
 
     def _receive(self) -> Any:
-        reader = FrameReader()
-        deadline = time.monotonic() + _ANSWER_LIMIT
-        found = None
-        while found is None:
-            self.line.settimeout(max(0.01, deadline - time.monotonic()))
-            try:
-                found = reader.read(self.line)
-            except ChannelClosedError as error:
-                self._fail(f"does not answer: {error}")
-        (answer,) = found
-        if "refused" in answer:
-            raise RuntimeError(f"host {self.name}: {answer['refused']}")
-        return answer["answer"]
+        self.line.limit(_ANSWER_LIMIT)
+        try:
+            return receive_answer(self.line)
+        except RefusedByHostError as error:
+            raise RuntimeError(f"host {self.name}: {error}") from error
+        except (ChannelClosedError, ValueError) as error:
+            self._fail(f"does not answer: {error}")
+        finally:
+            self.line.limit(math.inf)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str) -> NoReturn:
         self.lost = True
         raise RuntimeError(f"host {self.name} {why}")
 
@@ -192,12 +184,12 @@ def start_on_hosts(
         RuntimeError: a host is not there, refuses, or can not reach another one; names it.
     """
     by_host = list(zip(hosts.addresses, hosts.ranks(num_workers), strict=True))
-    token = read_token(hosts.token_file)
+    credentials = Credentials(read_token(hosts.token_file))
     session = secrets.token_hex(16)
     agents = []
     for address, ranks in by_host:
         agent = RemoteProcesses(
-            address, token, session, ranks, num_workers, imports, hosts.lost_after
+            address, credentials, session, ranks, num_workers, imports, hosts.lost_after
         )
         started.hosts.append(agent)
         agents.append(agent)

@@ -187,6 +187,7 @@ def main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
     tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(channel, parent)
     stream = socket.socket(fileno=channel)
+    stream.setblocking(True)  # whoever has accepted it may have had it otherwise
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
         worker, answer = _begin(stream, board, peers, imports, hello)

@@ -1,0 +1,59 @@
+"""Who has connected to a host, and has not proved so far that it has the token."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import threading
+
+# How many there may be, in all and of one network. When there are more, the oldest one goes; so
+# who has the token needs only be faster than that.
+MOST_STRANGERS = 256
+MOST_OF_A_NETWORK = 64
+
+# The part of an IPv6 address that its owner may choose freely.
+_NETWORK_BITS = 64
+
+
+class Strangers:
+    """Connections that have to prove that they have the token."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._networks: dict[socket.socket, str] = {}  # oldest first
+
+    def enter(self, raw: socket.socket, address: str) -> None:
+        """Takes one in, for which another one may have to go."""
+        network = network_of(address)
+        with self._mutex:
+            of_network = [each for each, other in self._networks.items() if other == network]
+            if len(of_network) >= MOST_OF_A_NETWORK:
+                self._end(of_network[0])
+            elif len(self._networks) >= MOST_STRANGERS:
+                self._end(next(iter(self._networks)))
+            self._networks[raw] = network
+
+    def leave(self, raw: socket.socket) -> None:
+        """It has proved itself, or ended."""
+        with self._mutex:
+            self._networks.pop(raw, None)
+
+    def end_oldest(self) -> None:
+        """Ends one, if there is any."""
+        with self._mutex:
+            if self._networks:
+                self._end(next(iter(self._networks)))
+
+    def _end(self, raw: socket.socket) -> None:
+        del self._networks[raw]
+        with contextlib.suppress(OSError):
+            raw.shutdown(socket.SHUT_RDWR)  # whoever serves it closes it
+
+
+def network_of(address: str) -> str:
+    """Those addresses that one owner has, as far as can be told."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
