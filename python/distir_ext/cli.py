@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _token(options.file)
     _command.load_package()
     if options.command == "demo":
-        return _demo(options.case, options.workers, options.hosts, options.token_file)
+        return _demo(options)
     if options.command == "host":
-        return _host(options.bind, options.token_file)
+        return _host(options)
     if options.command == "rules":
         return _rules(options.operators, options.markdown)
     raise AssertionError(f"command {options.command!r} has no handler")
@@ -87,15 +87,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS[:PORT]",
         help="run on these hosts, on each of which 'distir host' runs",
     )
-    _add_token_file(demo)
+    _add_credentials(demo)
 
     host = commands.add_parser(
         "host",
         help="run workers on this host for sessions of others",
         description="Starts worker processes on this host for sessions that name it in dx.Hosts, "
         "and ends them with their session. Runs until it is interrupted.",
-        epilog="Whoever has the token can run programs here as this user. What is sent is not "
-        "encrypted: listen only where the network is trusted. See docs/runtime.md.",
+        epilog="Whoever has the token can run programs here as this user. Connections that leave "
+        "the machine are encrypted. See docs/security.md.",
     )
     host.add_argument(
         "--bind",
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where to listen, by this host's address that other hosts use "
         "(default: %(default)s, for this host only); port 0 finds a free one",
     )
-    _add_token_file(host)
+    _add_credentials(host)
 
     token = commands.add_parser(
         "token",
@@ -129,11 +129,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_token_file(parser: argparse.ArgumentParser) -> None:
+def _add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         help=f"a file with the token that hosts share (default: the variable {TOKEN_VARIABLE})",
+    )
+    encryption = parser.add_mutually_exclusive_group()
+    encryption.add_argument(
+        "--tls",
+        action="store_true",
+        default=None,
+        help="encrypt also connections that stay on this machine",
+    )
+    encryption.add_argument(
+        "--insecure",
+        action="store_false",
+        dest="tls",
+        default=None,
+        help="encrypt nothing: whoever is between can run programs on the hosts",
+    )
+    parser.add_argument(
+        "--certificate", metavar="FILE", help="use this certificate (PEM), not a new one"
+    )
+    parser.add_argument("--key", metavar="FILE", help="its private key (PEM)")
+    parser.add_argument(
+        "--authority",
+        metavar="FILE",
+        help="accept only certificates that these authorities (PEM) have signed, for the address "
+        "that is dialled",
     )
 
 
@@ -153,7 +177,7 @@ def _rules(operators: Sequence[str], markdown: bool) -> int:
         return 1
 
 
-def _demo(case: str, workers: str, hosts: Sequence[str] | None, token_file: str | None) -> int:
+def _demo(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from distir_ext.demo.run import run_demo
@@ -162,11 +186,19 @@ def _demo(case: str, workers: str, hosts: Sequence[str] | None, token_file: str 
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_A_FILE)
-    names = None if case == "all" else [case]
-    if hosts is None:
-        return run_demo(console, names, workers)
+    names = None if options.case == "all" else [options.case]
+    if options.hosts is None:
+        return run_demo(console, names, options.workers)
     try:
-        return run_demo(console, names, Hosts(hosts, token_file=token_file))
+        hosts = Hosts(
+            options.hosts,
+            token_file=options.token_file,
+            tls=options.tls,
+            certificate=options.certificate,
+            key=options.key,
+            authority=options.authority,
+        )
+        return run_demo(console, names, hosts)
     except (OSError, RuntimeError, ValueError) as error:
         print(f"distir demo: {error}", file=sys.stderr)
         return 1
@@ -181,15 +213,24 @@ def _token(file: str) -> int:
     return 0
 
 
-def _host(bind: str, token_file: str | None) -> int:
-    from distir_ext._workers.credentials import Credentials
+def _host(options: argparse.Namespace) -> int:
+    from distir_ext._workers.credentials import UNENCRYPTED, Credentials
     from distir_ext._workers.host_agent import HostAgent
 
     try:
-        agent = HostAgent(bind, Credentials(read_token(token_file)))
-    except (OSError, ValueError) as error:
+        credentials = Credentials(
+            read_token(options.token_file),
+            options.tls,
+            options.certificate,
+            options.key,
+            options.authority,
+        )
+        agent = HostAgent(options.bind, credentials)
+    except (OSError, RuntimeError, ValueError) as error:
         print(f"distir host: {error}", file=sys.stderr)
         return 1
+    if options.tls is False:
+        print(f"distir host: --insecure: {UNENCRYPTED}", file=sys.stderr)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     print(f"listening at {agent.address}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):

@@ -10,57 +10,24 @@ import threading
 import time
 
 import pytest
+from tests.runtime.listeners import TOKEN, answering, relay, running_agent
 
 import distir_ext as dx
-from distir_ext._workers import byte_stream, handshake, host_agent, remote_processes, strangers
+from distir_ext._workers import handshake, host_agent, remote_processes, strangers
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, receive, send
-from distir_ext._workers.connections import format_address, listen, parse_address
+from distir_ext._workers.connections import listen, parse_address
 from distir_ext._workers.credentials import Credentials
 from distir_ext._workers.handshake import NotConnectedError, RefusedByHostError, accept, connect
-from distir_ext._workers.host_agent import HostAgent
 from distir_ext._workers.strangers import network_of
 
-TOKEN, OTHER = Credentials(b"one token of sixteen"), Credentials(b"another token of sixteen")
-HELLO = b"distir\x00\x02" + struct.pack("<B32sB", 0, bytes(32), 1) + b"x"
-
-
-@contextlib.contextmanager
-def answering(serve):
-    """The address of something that serves connections, one after the other; what it raised."""
-    raised = []
-
-    def run():
-        with contextlib.suppress(OSError):
-            while True:
-                raw, _ = listener.accept()
-                with raw:
-                    try:
-                        serve(Stream(raw))
-                    except (NotConnectedError, OSError, EOFError) as error:
-                        raised.append(str(error))
-
-    with listen("127.0.0.1:0") as listener:
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield format_address(listener.getsockname()), raised
-        byte_stream.hang_up(listener)
-        thread.join()
+OTHER = Credentials(b"another token of sixteen")
+HELLO = b"distir\x00\x02" + struct.pack("<B?32sB", 0, False, bytes(32), 1) + b"x"
 
 
 def serve_one(stream):
     assert accept(stream, TOKEN) == "session"
     send(stream, {"answer": receive(stream)})
-
-
-@contextlib.contextmanager
-def running_agent(credentials=TOKEN):
-    agent = HostAgent("127.0.0.1:0", credentials)
-    thread = threading.Thread(target=agent.serve)
-    thread.start()
-    yield agent
-    agent.close()
-    thread.join()
 
 
 def test_both_sides_have_the_token():
@@ -85,7 +52,7 @@ def test_whoever_connects_with_another_token_is_not_served():
         stream = Stream(socket.create_connection(parse_address(address)))
         stream.limit(5)
         stream.send_all(HELLO)
-        said = HELLO + stream.receive(40)
+        said = HELLO + stream.receive(41)
         proof = stream.receive(32)
         stream.send_all(handshake._proof(OTHER, b"connecting", said))
         stream.close()
@@ -111,9 +78,9 @@ def test_an_unknown_listener_learns_nothing_of_the_token(said):
     with answering(pretend) as (address, _), pytest.raises(NotConnectedError):
         connect(address, TOKEN, "session", {})
     hello = b"".join(got)
-    size = 8 + 34 + len(address)
+    size = 8 + 35 + len(address)
     assert len(hello) % size == 0  # once for each attempt
-    assert hello[42:size] == address.encode()
+    assert hello[43:size] == address.encode()
 
 
 @pytest.mark.parametrize(
@@ -146,29 +113,9 @@ def test_another_version_is_told():
     assert raised == ["it is of another version"]
 
 
-def pass_on(one, other):
-    """Each side gets what the other one says."""
-
-    def pump(source, target):
-        with contextlib.suppress(OSError):
-            while part := source.recv(4096):
-                target.sendall(part)
-        byte_stream.hang_up(target)
-
-    back = threading.Thread(target=pump, args=(other, one))
-    back.start()
-    pump(one, other)
-    back.join()
-
-
 def test_a_relay_that_has_not_the_token_opens_no_session():
     """It listens where an agent is expected, and passes on what both sides say, every byte."""
-
-    def relay(stream):
-        stream.raw.setblocking(True)
-        pass_on(stream.raw, socket.create_connection(parse_address(agent.address)))
-
-    with running_agent() as agent, answering(relay) as (address, _):
+    with running_agent() as agent, relay(agent.address) as address:
         with pytest.raises(NotConnectedError, match=f"{address} .* not what was dialled"):
             connect(address, TOKEN, "session", {})
         assert not agent._sessions
@@ -185,7 +132,7 @@ def test_an_agent_lets_nobody_in_without_the_token(agents):
         received = b""
         while part := raw.recv(100):
             received += part
-        assert len(received) == 72  # its answer and its proof
+        assert len(received) == 73  # its answer and its proof
         dx.Session(1, workers=dx.Hosts([address])).close()
 
 

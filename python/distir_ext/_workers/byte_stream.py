@@ -8,7 +8,11 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from distir_ext._workers.tls import Tls, WaitingError
+
+_Result = TypeVar("_Result")
 
 
 class ByteStream(Protocol):
@@ -24,21 +28,31 @@ class ByteStream(Protocol):
 
 
 class Stream:
-    """A connected socket.
+    """A connected socket, as it is or with TLS.
 
     Reading and writing wait until the deadline, which is one for all of them: who sends a byte now
     and then gains no time.
 
     Args:
         raw: A connected socket; belongs to the stream.
-        deadline: See :meth:`limit`, as a time of ``time.monotonic``.
+        tls: TLS on it, which makes its handshake with what is first read or written.
+
+    Attributes:
+        raw: As given.
+        tls: As given, or what :meth:`secure` has begun.
+        writing_waits_to_read: Whether writing, which does not wait, can go on only when something
+            has arrived.
+        key: What encrypts the connection when it is handed to others; empty for nothing.
     """
 
-    def __init__(self, raw: socket.socket, deadline: float = math.inf) -> None:
+    def __init__(self, raw: socket.socket, tls: Tls | None = None) -> None:
         self.raw = raw
+        self.key = b""
+        self.tls = tls
+        self.writing_waits_to_read = False
         raw.setblocking(False)
         self._blocks = True
-        self._deadline = deadline
+        self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
         """Has everything from now on end within so many seconds; math.inf for no limit."""
@@ -48,14 +62,31 @@ class Stream:
         """Whether reading and writing wait; if not they raise BlockingIOError."""
         self._blocks = blocks
 
+    def secure(self, tls: Tls) -> None:
+        """Begins TLS.
+
+        Raises:
+            TlsError: the other side is not accepted.
+            OSError, EOFError: the connection has ended, or its time is over.
+        """
+        self._complete(select.POLLIN, tls.handshake)
+        self.tls = tls
+
     def fileno(self) -> int:
         return self.raw.fileno()
 
     def recv_into(self, buffer: memoryview) -> int:
-        return self._complete(select.POLLIN, lambda: self.raw.recv_into(buffer))
+        receive = self.raw.recv_into if self.tls is None else self.tls.recv_into
+        return self._complete(select.POLLIN, lambda: receive(buffer))
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:
-        return self._complete(select.POLLOUT, lambda: self.raw.sendmsg(buffers))
+        send = self.raw.sendmsg if self.tls is None else self.tls.sendmsg
+        self.writing_waits_to_read = False
+        try:
+            return self._complete(select.POLLOUT, lambda: send(buffers))
+        except WaitingError as waiting:
+            self.writing_waits_to_read = waiting.event == select.POLLIN
+            raise
 
     def send_all(self, data: bytes) -> None:
         """Writes all of it."""
@@ -85,22 +116,20 @@ class Stream:
     def close(self) -> None:
         self.raw.close()
 
-    def _complete(self, event: int, attempt: Callable[[], int]) -> int:
+    def _complete(self, event: int, attempt: Callable[[], _Result]) -> _Result:
         while True:
+            if time.monotonic() > self._deadline:
+                raise TimeoutError("it took too long")
             try:
                 return attempt()
-            except BlockingIOError:
+            except BlockingIOError as error:
                 if not self._blocks:
                     raise
-            self._wait(event)
-
-    def _wait(self, event: int) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("it took too long")
-        poll = select.poll()
-        poll.register(self.raw, event)
-        poll.poll(None if left == math.inf else math.ceil(left * 1000))
+                wanted = error.event if isinstance(error, WaitingError) else event
+            poll = select.poll()
+            poll.register(self.raw, wanted)
+            left = self._deadline - time.monotonic()
+            poll.poll(None if left == math.inf else max(0, math.ceil(left * 1000)))
 
 
 def hang_up(raw: socket.socket) -> None:

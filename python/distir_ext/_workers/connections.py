@@ -81,7 +81,12 @@ def keep_watch(stream: socket.socket, lost_after: float) -> None:
 
 def is_loopback(raw: socket.socket) -> bool:
     """Whether a connection stays on this machine, as far as its addresses say."""
-    return all(_parsed(each).is_loopback for each in (raw.getsockname(), raw.getpeername()))
+    return all(is_loopback_address(each) for each in (raw.getsockname(), raw.getpeername()))
+
+
+def is_loopback_address(address: tuple[object, ...]) -> bool:
+    """Whether an address, as ``getsockname`` returns it, is one of this machine only."""
+    return _parsed(address).is_loopback
 
 
 def endpoint(address: tuple[object, ...]) -> str:

@@ -16,6 +16,9 @@ from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
 _LOOK_INTERVAL = 0.5
 
 
+_READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
+
+
 class Exchange:
     """What each worker is sent, one frame after the other, and what comes of it.
 
@@ -122,6 +125,11 @@ def is_cause(failure: Any) -> bool:
     return is_first(failure) and failure["kind"] != "ConnectionError"
 
 
+def _writing_waits_to_read(stream: ByteStream) -> bool:
+    """Whether TLS has to receive something before it can send; sockets never do."""
+    return isinstance(stream, Stream) and stream.writing_waits_to_read
+
+
 def run_exchange(
     exchange: Exchange,
     streams: Sequence[ByteStream],
@@ -166,8 +174,7 @@ def run_exchange(
             for rank in exchange.next_ranks():
                 if rank not in unsent:
                     unsent[rank] = exchange.next_frame(rank)
-                    events = selectors.EVENT_READ | selectors.EVENT_WRITE
-                    selector.modify(streams[rank], events, rank)
+                    selector.modify(streams[rank], _READ_AND_WRITE, rank)
             left = deadline - time.monotonic()
             if left <= 0:
                 exchange.timed_out = not exchange.failed
@@ -188,23 +195,28 @@ def run_exchange(
                 rank = key.data
                 stream = streams[rank]
                 try:
-                    if rank in unsent and unsent[rank].write(stream):
-                        del unsent[rank]
-                        selector.modify(stream, selectors.EVENT_READ, rank)
-                    found = readers[rank].read(stream)
+                    if rank in unsent:
+                        if unsent[rank].write(stream):
+                            del unsent[rank]
+                        waits = rank not in unsent or _writing_waits_to_read(stream)
+                        events = selectors.EVENT_READ if waits else _READ_AND_WRITE
+                        selector.modify(stream, events, rank)
+                    # To the end: what TLS has read ahead does not show as something to be read.
+                    while len(exchange.answers[rank]) < exchange.counts[rank]:
+                        found = readers[rank].read(stream)
+                        if found is None:
+                            break
+                        exchange.record(rank, found[0])
+                        if "failure" in found[0]:
+                            deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
+                            if not exchange.complete:
+                                abort()
                 except ChannelClosedError:
                     selector.unregister(stream)
                     lose([rank])
                     continue
-                if found is None:
-                    continue
-                exchange.record(rank, found[0])
                 if len(exchange.answers[rank]) == exchange.counts[rank]:
                     selector.unregister(stream)
-                if "failure" in found[0]:
-                    deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
-                    if not exchange.complete:
-                        abort()
             if not exchange.failed and exchange.answered > answered:
                 answered = exchange.answered
                 deadline = time.monotonic() + limit

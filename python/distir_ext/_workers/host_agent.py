@@ -24,7 +24,12 @@ from typing import Any
 
 from distir_ext._workers.byte_stream import Stream, hang_up
 from distir_ext._workers.channel import ChannelClosedError, receive, send
-from distir_ext._workers.connections import format_address, keep_watch, listen
+from distir_ext._workers.connections import (
+    format_address,
+    is_loopback_address,
+    keep_watch,
+    listen,
+)
 from distir_ext._workers.credentials import Credentials
 from distir_ext._workers.handshake import (
     HANDSHAKE_LIMIT,
@@ -33,7 +38,7 @@ from distir_ext._workers.handshake import (
     accept,
     connect,
 )
-from distir_ext._workers.host_processes import LocalProcesses
+from distir_ext._workers.host_processes import KeyedSocket, LocalProcesses
 from distir_ext._workers.openings import (
     ChannelOpening,
     PeerOpening,
@@ -73,16 +78,30 @@ class HostAgent:
 
     Raises:
         OSError: it can not listen there.
+        RuntimeError: OpenSSL can not be loaded.
+        ValueError: a certificate, or the file of a key or an authority, is of no use.
     """
 
     def __init__(self, address: str, credentials: Credentials) -> None:
         self._credentials = credentials
         self._listener = listen(address)
         self.address = format_address(self._listener.getsockname())
+        if credentials.certificate or not is_loopback_address(self._listener.getsockname()):
+            self._check_tls()
         self._strangers = Strangers()
         self._mutex = threading.Lock()
         self._sessions: dict[str, _HostedSession] = {}
         self._threads: set[threading.Thread] = set()
+
+    def _check_tls(self) -> None:
+        """Finds out before anybody connects that there is no OpenSSL, or a file of no use."""
+        if self._credentials.tls is False:
+            return
+        try:
+            self._credentials.identity  # noqa: B018
+        except BaseException:
+            self._listener.close()
+            raise
 
     def serve(self) -> None:
         """Serves until the process is interrupted, then ends what has been started."""
@@ -129,7 +148,7 @@ class HostAgent:
         finally:
             self._strangers.leave(raw)
         try:
-            opening = parse_opening(purpose, receive(stream))
+            opening = parse_opening(purpose, stream.tls is not None, receive(stream))
             if isinstance(opening, SessionOpening):
                 self._serve_session(stream, opening)
             else:
@@ -197,6 +216,7 @@ class _HostedSession:
             if self._ended or self._started or opening in self._streams:
                 raise RefusedError(f"worker {here} has this connection already")
             send(stream, {"answer": None})
+            stream.key = opening.key
             self._keep(opening, stream)
 
     def _keep(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
@@ -275,12 +295,12 @@ class _HostedSession:
         streams = self._wait_for(expected)
         for rank in self._ranks:
             peers = {
-                each.source: stream.raw
+                each.source: KeyedSocket(stream.raw, stream.key)
                 for each, stream in streams.items()
                 if isinstance(each, PeerOpening) and each.target == rank
             }
             channel = streams[ChannelOpening(self._opening.session, rank)]
-            self._processes.start(rank, channel.raw, peers)
+            self._processes.start(rank, KeyedSocket(channel.raw, channel.key), peers)
 
     def _connect(self, address: str, mine: int, theirs: int) -> None:
         session = self._opening.session

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import tvm_ffi
 
@@ -103,6 +103,19 @@ class Started:
     streams: list[ByteStream] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class KeyedSocket:
+    """A connection that is handed to a worker.
+
+    Attributes:
+        raw: The socket.
+        key: What encrypts it; empty for nothing.
+    """
+
+    raw: socket.socket
+    key: bytes = b""
+
+
 class LocalProcesses(HostProcesses):
     """Worker processes of this host, each started fresh.
 
@@ -123,7 +136,7 @@ class LocalProcesses(HostProcesses):
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(
-        self, rank: int, channel: socket.socket, peers: Mapping[int, socket.socket] | None = None
+        self, rank: int, channel: KeyedSocket, peers: Mapping[int, KeyedSocket] | None = None
     ) -> None:
         """Starts a worker.
 
@@ -140,17 +153,20 @@ class LocalProcesses(HostProcesses):
         board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self._board)
         streams = {} if peers is None else dict(peers)
         with contextlib.ExitStack() as stack:
-            descriptors = [stack.enter_context(channel).fileno(), board]
-            descriptors += [stack.enter_context(each).fileno() for each in streams.values()]
+            descriptors = [stack.enter_context(channel.raw).fileno(), board]
+            descriptors += [stack.enter_context(each.raw).fileno() for each in streams.values()]
+            keys = stack.enter_context(_keys_file(channel, streams))
+            descriptors.append(keys.fileno())
             arguments = {
                 "path": sys.path,
                 "package": list(sys.modules["distir_ext"].__path__),
                 "libraries": native_libraries(),
                 "imports": self._imports,
-                "channel": channel.fileno(),
+                "channel": channel.raw.fileno(),
+                "keys": keys.fileno(),
                 "board": board,
                 "parent": os.getpid(),
-                "peers": {other: each.fileno() for other, each in streams.items()},
+                "peers": {other: each.raw.fileno() for other, each in streams.items()},
             }
             self.processes[rank] = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(arguments)],
@@ -199,6 +215,18 @@ class LocalProcesses(HostProcesses):
         self.forget()
 
 
+def _keys_file(channel: KeyedSocket, peers: Mapping[int, KeyedSocket]) -> BinaryIO:
+    """The keys in memory that a worker inherits: others can read a process's arguments."""
+    keys = {
+        "channel": channel.key.hex(),
+        "peers": {rank: each.key.hex() for rank, each in peers.items()},
+    }
+    file = os.fdopen(os.memfd_create("keys"), "w+b")
+    file.write(json.dumps(keys).encode())
+    file.flush()
+    return file
+
+
 def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[str]) -> None:
     """Starts the workers of a session on this host.
 
@@ -213,4 +241,4 @@ def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[s
         ours.setblocking(False)
         started.host_of.append(host)
         started.streams.append(ours)
-        host.start(rank, theirs)
+        host.start(rank, KeyedSocket(theirs))

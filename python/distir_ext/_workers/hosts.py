@@ -21,6 +21,12 @@ class Hosts:
             themselves.
         devices_per_host: How many devices each host has; None: equally many.
         token_file: A file that has the token; None: the environment variable ``DISTIR_EXT_TOKEN``.
+        tls: Whether connections are encrypted; None: those that leave the machine.
+        certificate: A PEM file of this process's certificate; None: one is made. What connects is
+            known by the token all the same.
+        key: A PEM file of the certificate's private key.
+        authority: A PEM file of who has to have signed the hosts' certificates, which then have to
+            be for their addresses; None: the token will do.
         lost_after: After how many seconds without a sign a host or a connection counts as lost; at
             least 2.
 
@@ -33,6 +39,10 @@ class Hosts:
     devices_per_host: Sequence[int] | None = None
     token_file: str | os.PathLike[str] | None = None
     lost_after: float = 20.0
+    tls: bool | None = None
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    authority: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.addresses, str) or not self.addresses:

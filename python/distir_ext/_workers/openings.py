@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from distir_ext._workers.connections import parse_address
+from distir_ext._workers.tls import KEY_BYTES
 
 _LONGEST_NAME = 64
 _MOST_WORKERS = 1 << 16
@@ -44,34 +45,46 @@ class SessionOpening:
 
 @dataclass(frozen=True)
 class ChannelOpening:
-    """The controller's channel to a worker."""
+    """The controller's channel to a worker.
+
+    Attributes:
+        key: What encrypts it once it is the worker's; empty for nothing.
+    """
 
     session: str
     rank: int
+    key: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True)
 class PeerOpening:
-    """A connection between two workers, of ``source`` to ``target``, which is on this host."""
+    """A connection between two workers, of ``source`` to ``target``, which is on this host.
+
+    Attributes:
+        key: As of a channel.
+    """
 
     session: str
     source: int
     target: int
+    key: bytes = field(default=b"", compare=False)
 
 
-def parse_opening(purpose: str, message: Any) -> SessionOpening | ChannelOpening | PeerOpening:
+def parse_opening(
+    purpose: str, encrypted: bool, message: Any
+) -> SessionOpening | ChannelOpening | PeerOpening:
     """The first message of a connection.
 
     Raises:
         RefusedError: it is malformed; says what is wrong.
     """
     session = _field(message, "session", _name)
+    key = _field(message, "key", _key) if encrypted and purpose != "session" else b""
     if purpose == "channel":
-        return ChannelOpening(session, _field(message, "rank", whole))
+        return ChannelOpening(session, _field(message, "rank", whole), key)
     if purpose == "peer":
-        return PeerOpening(
-            session, _field(message, "source", whole), _field(message, "target", whole)
-        )
+        source, target = (_field(message, name, whole) for name in ("source", "target"))
+        return PeerOpening(session, source, target, key)
     num_workers = _field(message, "num_workers", whole)
     if not 1 <= num_workers <= _MOST_WORKERS:
         raise RefusedError(f"a session can not have {num_workers} workers")
@@ -189,6 +202,12 @@ def _address(value: Any) -> str:
     except ValueError:
         pass
     raise RefusedError("there is no address for a host")
+
+
+def _key(value: Any) -> bytes:
+    if not isinstance(value, bytes) or len(value) != KEY_BYTES:
+        raise RefusedError("it is no key")
+    return value
 
 
 def _seconds(value: Any) -> float:

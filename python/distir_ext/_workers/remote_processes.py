@@ -7,6 +7,7 @@ import math
 import secrets
 import selectors
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from distir_ext._version import __version__
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, send
 from distir_ext._workers.connections import keep_watch
-from distir_ext._workers.credentials import Credentials
+from distir_ext._workers.credentials import UNENCRYPTED, Credentials
 from distir_ext._workers.handshake import (
     NotConnectedError,
     RefusedByHostError,
@@ -25,6 +26,7 @@ from distir_ext._workers.handshake import (
 )
 from distir_ext._workers.host_processes import HostProcesses, Started
 from distir_ext._workers.hosts import Hosts
+from distir_ext._workers.tls import Tls
 from distir_ext._workers.tokens import read_token
 
 # How long an agent may take to answer, in seconds, when all that it has to do is to look. It limits
@@ -92,6 +94,9 @@ class RemoteProcesses(HostProcesses):
     def channel(self, rank: int) -> Stream:
         """A channel to a worker that will be started."""
         stream = self._connect("channel", {"rank": rank})
+        if stream.key:
+            tls = Tls.of_key(stream.fileno(), connecting=True, key=stream.key)
+            stream = Stream(stream.raw, tls)
         stream.setblocking(False)
         return stream
 
@@ -184,7 +189,11 @@ def start_on_hosts(
         RuntimeError: a host is not there, refuses, or can not reach another one; names it.
     """
     by_host = list(zip(hosts.addresses, hosts.ranks(num_workers), strict=True))
-    credentials = Credentials(read_token(hosts.token_file))
+    credentials = Credentials(
+        read_token(hosts.token_file), hosts.tls, hosts.certificate, hosts.key, hosts.authority
+    )
+    if hosts.tls is False:
+        warnings.warn(f"hosts are given with tls=False: {UNENCRYPTED}", stacklevel=2)
     session = secrets.token_hex(16)
     agents = []
     for address, ranks in by_host:

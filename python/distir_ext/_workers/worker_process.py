@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import json
 import os
 import signal
 import socket
@@ -38,17 +39,19 @@ from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.global_arrays import flatten
+from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
 from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._workers.executables import unpack
 from distir_ext._workers.start import import_all
+from distir_ext._workers.tls import Tls
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096
 
 
 class _Worker:
-    def __init__(self, stream: socket.socket, native: Any) -> None:
+    def __init__(self, stream: Stream, native: Any) -> None:
         self._stream = stream
         self._native = native
         self._device = tvm_ffi.get_global_func("distir.runtime.process_worker_device")(native)
@@ -173,7 +176,12 @@ def _load(executable: dict[str, Any]) -> Any:
 
 
 def main(
-    channel: int, board: int, parent: int, peers: Mapping[str, int], imports: Sequence[str]
+    channel: int,
+    board: int,
+    parent: int,
+    peers: Mapping[str, int],
+    keys: int,
+    imports: Sequence[str],
 ) -> None:
     """Runs the worker and ends the process.
 
@@ -182,15 +190,20 @@ def main(
         board: Descriptor of the shared memory of the session's workers on this host.
         parent: The process that has started this one; they end together.
         peers: Descriptors of connections to workers of other hosts, by rank.
+        keys: Descriptor of a file of the keys that encrypt these and the channel.
         imports: Names of modules that are imported first, after TVM.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
     tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(channel, parent)
-    stream = socket.socket(fileno=channel)
-    stream.setblocking(True)  # whoever has accepted it may have had it otherwise
+    os.lseek(keys, 0, os.SEEK_SET)
+    with os.fdopen(keys, "rb") as file:
+        found = json.load(file)
+    key = bytes.fromhex(found["channel"])
+    tls = Tls.of_key(channel, connecting=False, key=key) if key else None
+    stream = Stream(socket.socket(fileno=channel), tls)
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        worker, answer = _begin(stream, board, peers, imports, hello)
+        worker, answer = _begin(stream, board, peers, found["peers"], imports, hello)
         send(stream, answer)
         if worker is not None:
             worker.serve()
@@ -205,9 +218,10 @@ def _clock() -> str:
 
 
 def _begin(
-    stream: socket.socket,
+    stream: Stream,
     board: int,
     peers: Mapping[str, int],
+    keys: Mapping[str, str],
     imports: Sequence[str],
     hello: dict[str, Any],
 ) -> tuple[_Worker | None, dict[str, Any]]:
@@ -217,7 +231,7 @@ def _begin(
     except Exception as error:
         return None, {"failure": "".join(traceback.format_exception(error))}
     try:
-        worker = _Worker(stream, _enter(hello, board, peers))
+        worker = _Worker(stream, _enter(hello, board, peers, keys))
     except Exception as error:
         return None, {"refused": f"{type(error).__name__}: {error}"}
     return worker, {"ready": True, "clock": _clock(), "device_type": worker.device_type}
@@ -239,7 +253,9 @@ def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
     backend.prepare()
 
 
-def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:
+def _enter(
+    hello: dict[str, Any], board: int, peers: Mapping[str, int], keys: Mapping[str, str]
+) -> Any:
     """Makes this thread the worker that the controller says it is."""
     device_ids = hello["device_ids"]
     sockets = [peers.get(str(other), -1) for other in range(len(device_ids))] if peers else []
@@ -248,6 +264,7 @@ def _enter(hello: dict[str, Any], board: int, peers: Mapping[str, int]) -> Any:
         hello["rank"],
         tvm_ffi.Shape(tuple(device_ids)),
         tvm_ffi.Shape(tuple(sockets)),
+        [bytes.fromhex(keys.get(str(other), "")) for other in range(len(sockets))],
         tvm_ffi.Shape(tuple(hello["neighbours"])),
         hello["ccl"],
     )

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 
+import numpy as np
 import tvm
 import tvm_ffi
 
@@ -147,3 +148,12 @@ def run_seen(name, x, arguments, shape, x_is_seen, out_is_seen):
 def variable(name):
     """Of the worker's environment."""
     return os.environ.get(name, "")
+
+
+@tvm_ffi.register_global_func("distir.test.reduce_ones", override=True)
+def reduce_ones(count):
+    """The sum of ones of two workers."""
+    x = tvm.runtime.tensor(np.ones(count, "float32"))
+    out = tvm.runtime.empty((count,), "float32")
+    tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, "[[0,1]]", "sum", out)
+    return float(out.numpy()[0])

@@ -8,10 +8,13 @@
 #include <tvm/ffi/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
 #include <type_traits>
+
+#include "runtime/tls/tls_stream.h"
 
 namespace distir::runtime::cpu {
 
@@ -24,6 +27,10 @@ static_assert(alignof(Block) <= 64);
 
 // What no sender puts into one message; a header that claims more is not one.
 constexpr int64_t kLongestMessage = int64_t{1} << 30;
+
+// The most that one record of TLS has.
+constexpr size_t kRecordBytes = size_t{1} << 14;
+static_assert(sizeof(MessageHeader) < kRecordBytes);
 
 // What is read of one peer before the others have their turn.
 constexpr size_t kTurnBytes = size_t{4} << 20;
@@ -38,34 +45,90 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 }  // namespace
 
 struct PeerSockets::Connection {
-  Connection(int rank, int descriptor) : rank(rank), descriptor(descriptor) {}
+  Connection(int rank, const Peer& peer) : rank(rank), descriptor(peer.descriptor) {
+    if (peer.key.empty()) return;
+    tls = std::make_unique<tls::TlsStream>(descriptor, peer.connecting, peer.key);
+    staged.reserve(kRecordBytes);
+  }
   ~Connection() {
     FreeBlock(block);
     close(descriptor);
   }
 
+  // As recv and sendmsg of two parts.
+  ssize_t Receive(char* data, size_t size);
+  ssize_t Send(iovec (&parts)[2]);
+
+  // Events that reading and writing wait for, if there is anything to be read or written.
+  int16_t waited_for() const {
+    const int reading = read_waits_to_write ? POLLIN | POLLOUT : POLLIN;
+    const int writing = unsent.empty() || write_waits_to_read ? 0 : POLLOUT;
+    return static_cast<int16_t>(reading | writing);
+  }
+
   const int rank;
   const int descriptor;
+  std::unique_ptr<tls::TlsStream> tls;  // nullptr: as it is
   // Of the thread: the message that is being read.
   MessageHeader header;
-  Block* block = nullptr;  // once the header is complete
-  size_t num_read = 0;     // of the header, then of the bytes
+  Block* block = nullptr;   // once the header is complete
+  size_t num_read = 0;      // of the header, then of the bytes
+  bool unfinished = false;  // there may be more to be read, which poll does not see
+  bool read_waits_to_write = false;
   bool ended = false;
   // What is written, oldest first.
   std::mutex mutex;
   std::deque<Block*> unsent;
   size_t num_written = 0;  // of the first one
+  bool write_waits_to_read = false;
+  std::vector<char> staged;  // the begin of a message as one record
   bool broken = false;
 };
 
-PeerSockets::PeerSockets(const std::vector<int>& descriptors, std::function<void()> wake)
+ssize_t PeerSockets::Connection::Receive(char* data, size_t size) {
+  if (tls == nullptr) return recv(descriptor, data, size, 0);
+  const ssize_t count = tls->Read(data, size);
+  read_waits_to_write = count == tls::kWaitsWrite;
+  if (count >= 0) return count;
+  errno = EAGAIN;
+  return -1;
+}
+
+// With TLS the rest of a header shares a record with what follows it. What was not sent is staged
+// the same way again, as TLS wants it.
+ssize_t PeerSockets::Connection::Send(iovec (&parts)[2]) {
+  if (tls == nullptr) {
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    return sendmsg(descriptor, &message, MSG_NOSIGNAL);
+  }
+  const char* header = static_cast<const char*>(parts[0].iov_base);
+  const char* body = static_cast<const char*>(parts[1].iov_base);
+  ssize_t count;
+  if (parts[0].iov_len == 0) {
+    count = tls->Write(body, parts[1].iov_len);
+  } else {
+    const size_t rest = std::min(parts[1].iov_len, kRecordBytes - parts[0].iov_len);
+    staged.assign(header, header + parts[0].iov_len);
+    staged.insert(staged.end(), body, body + rest);
+    count = tls->Write(staged.data(), staged.size());
+  }
+  write_waits_to_read = count == tls::kWaitsRead;
+  if (count > 0) return count;
+  errno = count == tls::kEnded ? EPIPE : EAGAIN;
+  return -1;
+}
+
+PeerSockets::PeerSockets(const std::vector<Peer>& peers, std::function<void()> wake)
     : wake_(std::move(wake)), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (event_ < 0) TVM_FFI_THROW(RuntimeError) << "can not make an eventfd: " << strerror(errno);
-  for (size_t rank = 0; rank < descriptors.size(); ++rank) {
+  for (size_t rank = 0; rank < peers.size(); ++rank) {
     connections_.emplace_back();
-    if (descriptors[rank] < 0) continue;
-    fcntl(descriptors[rank], F_SETFL, fcntl(descriptors[rank], F_GETFL) | O_NONBLOCK);
-    connections_.back() = std::make_unique<Connection>(static_cast<int>(rank), descriptors[rank]);
+    const int descriptor = peers[rank].descriptor;
+    if (descriptor < 0) continue;
+    fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
+    connections_.back() = std::make_unique<Connection>(static_cast<int>(rank), peers[rank]);
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -99,10 +162,7 @@ bool PeerSockets::Write(Connection* connection) {
           {reinterpret_cast<char*>(&block->header) + header_done,
            sizeof(MessageHeader) - header_done},
           {block->bytes() + body_done, static_cast<size_t>(block->header.num_bytes) - body_done}};
-      msghdr message{};
-      message.msg_iov = parts;
-      message.msg_iovlen = 2;
-      const ssize_t sent = sendmsg(connection->descriptor, &message, MSG_NOSIGNAL);
+      const ssize_t sent = connection->Send(parts);
       if (sent < 0 && WouldBlock()) return false;
       if (sent < 0) {
         connection->broken = true;  // the thread finds out, too: reading fails as well
@@ -120,14 +180,15 @@ bool PeerSockets::Write(Connection* connection) {
 
 // Reads what has arrived; false at the end of the stream.
 bool PeerSockets::Read(Connection* connection) {
+  connection->unfinished = false;
   for (size_t turn = 0; turn < kTurnBytes;) {
     Block*& block = connection->block;
     const size_t size =
         block == nullptr ? sizeof(MessageHeader) : static_cast<size_t>(block->header.num_bytes);
     char* target = block == nullptr ? reinterpret_cast<char*>(&connection->header) : block->bytes();
     if (connection->num_read < size) {
-      const ssize_t count = recv(connection->descriptor, target + connection->num_read,
-                                 size - connection->num_read, 0);
+      const ssize_t count =
+          connection->Receive(target + connection->num_read, size - connection->num_read);
       if (count < 0) return WouldBlock();
       if (count == 0) return false;
       turn += static_cast<size_t>(count);
@@ -150,6 +211,7 @@ bool PeerSockets::Read(Connection* connection) {
     block = nullptr;
     wake_();
   }
+  connection->unfinished = true;
   return true;
 }
 
@@ -172,32 +234,45 @@ void PeerSockets::End(Connection* connection) {
   wake_();
 }
 
+void PeerSockets::Serve(Connection* connection, bool writable, bool readable) {
+  // TLS may have to read before it writes, and the other way round.
+  const bool both = connection->tls != nullptr;
+  if ((readable || both) && !Read(connection)) {
+    End(connection);
+    return;
+  }
+  if (!writable && !both) return;
+  std::lock_guard<std::mutex> lock(connection->mutex);
+  Write(connection);
+}
+
 void PeerSockets::Run() {
+  for (const std::unique_ptr<Connection>& connection : connections_) {
+    if (connection != nullptr && connection->tls != nullptr) Serve(connection.get(), true, true);
+  }
   std::vector<pollfd> watched;
   std::vector<Connection*> of_watched;
   while (true) {
     watched.assign(1, {event_, POLLIN, 0});
     of_watched.assign(1, nullptr);
+    bool unfinished = false;
     for (const std::unique_ptr<Connection>& connection : connections_) {
       if (connection == nullptr || connection->ended) continue;
       std::lock_guard<std::mutex> lock(connection->mutex);
-      const int write = connection->unsent.empty() ? 0 : POLLOUT;
-      watched.push_back({connection->descriptor, static_cast<int16_t>(POLLIN | write), 0});
+      watched.push_back({connection->descriptor, connection->waited_for(), 0});
+      unfinished |= connection->unfinished;
       of_watched.push_back(connection.get());
     }
-    if (poll(watched.data(), watched.size(), -1) < 0) continue;  // interrupted
+    if (poll(watched.data(), watched.size(), unfinished ? 0 : -1) < 0) continue;  // interrupted
     if (stopping_.load()) return;
     if (watched[0].revents != 0) {
       uint64_t count;
       [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
     }
     for (size_t i = 1; i < watched.size(); ++i) {
-      if ((watched[i].revents & POLLOUT) != 0) {
-        std::lock_guard<std::mutex> lock(of_watched[i]->mutex);
-        Write(of_watched[i]);
-      }
-      const bool readable = (watched[i].revents & ~POLLOUT) != 0;
-      if (readable && !Read(of_watched[i])) End(of_watched[i]);
+      const bool writable = (watched[i].revents & POLLOUT) != 0;
+      const bool readable = (watched[i].revents & ~POLLOUT) != 0 || of_watched[i]->unfinished;
+      if (writable || readable) Serve(of_watched[i], writable, readable);
     }
   }
 }

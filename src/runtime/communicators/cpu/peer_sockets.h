@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,14 +22,20 @@
 
 namespace distir::runtime::cpu {
 
+/*! \brief A connection to a worker of another host. */
+struct Peer {
+  int descriptor = -1;      // a connected socket; -1 for a worker that is not reached this way
+  std::string key;          // encrypts it (tls_stream.h); empty for nothing
+  bool connecting = false;  // which end it is, of two with one key
+};
+
 class PeerSockets {
  public:
   /*!
-   * \param descriptors By rank a connected socket, which is taken over; -1 for a worker that is not
-   *        reached this way.
+   * \param peers By rank; sockets are taken over.
    * \param wake Called by the thread when a message has arrived, or a connection has ended.
    */
-  PeerSockets(const std::vector<int>& descriptors, std::function<void()> wake);
+  PeerSockets(const std::vector<Peer>& peers, std::function<void()> wake);
   ~PeerSockets();
   PeerSockets(const PeerSockets&) = delete;
   PeerSockets& operator=(const PeerSockets&) = delete;
@@ -50,6 +57,7 @@ class PeerSockets {
   struct Connection;
 
   void Run();
+  void Serve(Connection* connection, bool writable, bool readable);
   bool Read(Connection* connection);
   static bool Write(Connection* connection);
   void End(Connection* connection);

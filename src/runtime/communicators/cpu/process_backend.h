@@ -27,7 +27,7 @@ class ProcessBackend : public Backend {
    * \param collectives What connects the workers; null: messages through the host's memory.
    */
   ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                 const std::vector<int>& peers, std::shared_ptr<Backend> collectives)
+                 const std::vector<Peer>& peers, std::shared_ptr<Backend> collectives)
       : memory_(std::move(memory)),
         rank_(rank),
         device_ids_(std::move(device_ids)),

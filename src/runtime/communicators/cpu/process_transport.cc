@@ -22,7 +22,7 @@ namespace {
 }  // namespace
 
 ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank,
-                                   std::vector<int> device_ids, const std::vector<int>& peers)
+                                   std::vector<int> device_ids, const std::vector<Peer>& peers)
     : memory_(std::move(memory)),
       rank_(rank),
       device_ids_(std::move(device_ids)),
@@ -32,7 +32,7 @@ ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int ran
           std::make_shared<ResultMemory>(SIZE_MAX, std::make_unique<SharedTensors>(memory_, rank))),
       arrived_(device_ids_.size()) {
   for (int other = 0; other < memory_->num_workers(); ++other) {
-    if (peers.empty() || peers[other] < 0) neighbours_.push_back(other);
+    if (peers.empty() || peers[other].descriptor < 0) neighbours_.push_back(other);
   }
   if (peers.empty()) return;
   peers_ = std::make_unique<PeerSockets>(peers, [this] {

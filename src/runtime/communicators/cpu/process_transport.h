@@ -28,11 +28,11 @@ namespace distir::runtime::cpu {
 class ProcessTransport : public Transport {
  public:
   /*!
-   * \param peers By rank a socket to a worker of another host, which is taken over, or -1; empty if
-   *        all workers are on this host.
+   * \param peers By rank the connection to a worker of another host, whose socket is taken over, if
+   *        there is one; empty if all workers are on this host.
    */
   ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                   const std::vector<int>& peers);
+                   const std::vector<Peer>& peers);
   ~ProcessTransport() override;
 
   char* Reserve(const MessageHeader& header) final;

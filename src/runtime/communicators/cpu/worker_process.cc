@@ -49,8 +49,9 @@ class ProcessBoardObj : public ffi::Object {
 // The one worker that this process is.
 class ProcessWorkerObj : public ffi::Object {
  public:
-  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers,
-                   const ffi::Shape& ranks_here, const std::string& ccl) {
+  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids,
+                   const std::vector<Peer>& peers, const ffi::Shape& ranks_here,
+                   const std::string& ccl) {
     std::vector<int> ids(device_ids.begin(), device_ids.end());
     const int n = static_cast<int>(ids.size());
     auto memory = std::make_shared<SharedMemory>(descriptor, n);
@@ -68,8 +69,7 @@ class ProcessWorkerObj : public ffi::Object {
                                                              std::memory_order_seq_cst);
                                      }});
     }
-    backend = std::make_shared<ProcessBackend>(
-        memory, rank, ids, std::vector<int>(peers.begin(), peers.end()), std::move(collectives));
+    backend = std::make_shared<ProcessBackend>(memory, rank, ids, peers, std::move(collectives));
     state = std::make_shared<SessionState>(std::move(ids), backend, std::move(names));
     worker = &WorkerContext::Enter(state, rank);
   }
@@ -135,8 +135,15 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::Shape(result);
            })
       .def("distir.runtime.process_worker",
-           [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& peers,
-              const ffi::Shape& ranks_here, const ffi::String& ccl) {
+           [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& sockets,
+              const ffi::Array<ffi::Bytes>& keys, const ffi::Shape& ranks_here,
+              const ffi::String& ccl) {
+             std::vector<Peer> peers;
+             for (size_t other = 0; other < sockets.size(); ++other) {
+               // Both ends take the one of the higher rank for the one that has connected.
+               peers.push_back({static_cast<int>(sockets[other]), std::string(keys[other]),
+                                rank > static_cast<int>(other)});
+             }
              return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers,
                                                        ranks_here, ccl);
            })

@@ -1,14 +1,13 @@
 #include "runtime/communicators/nccl/library.h"
 
-#include <dlfcn.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
-#include <cstdlib>
-#include <mutex>
+#include <string>
 #include <vector>
 
+#include "runtime/shared_library.h"
 #include "support/error.h"
 
 namespace distir::runtime::nccl {
@@ -17,62 +16,16 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-/*! \brief A shared library and where to look for it. */
-class Library {
- public:
-  Library(const char* what, const char* variable, std::vector<std::string> names)
-      : what_(what), variable_(variable), names_(std::move(names)) {}
+constexpr const char* kRemedy = "install it with: pip install 'distir-ext[cuda]'";
 
-  void SetPaths(std::vector<std::string> paths) { paths_ = std::move(paths); }
-
-  /*! \brief The loaded library. \throws RuntimeError if it is not found. */
-  void* Open() {
-    std::vector<std::string> failures;
-    auto open = [&failures](const std::string& file, int flags) {
-      void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
-      if (handle == nullptr && (flags & RTLD_NOLOAD) == 0) failures.push_back(dlerror());
-      return handle;
-    };
-    if (const char* file = std::getenv(variable_)) {
-      if (void* handle = open(file, 0)) return handle;
-    } else {
-      for (const std::string& name : names_)
-        if (void* handle = open(name, RTLD_NOLOAD)) return handle;
-      for (const std::string& path : paths_)
-        if (void* handle = open(path, 0)) return handle;
-      for (const std::string& name : names_)
-        if (void* handle = open(name, 0)) return handle;
-    }
-    std::ostringstream tried;
-    for (const std::string& failure : failures) tried << "\n  " << failure;
-    TVM_FFI_THROW(RuntimeError) << what_ << " can not be loaded; install it with: pip install "
-                                << "'distir-ext[cuda]', or let " << variable_
-                                << " name its file. Tried:" << tried.str();
-    TVM_FFI_UNREACHABLE();
-  }
-
-  void* Find(void* handle, const char* function) const {
-    void* address = dlsym(handle, function);
-    DISTIR_REQUIRE(address != nullptr, RuntimeError)
-        << what_ << " has no function " << function << "; it is too old";
-    return address;
-  }
-
- private:
-  const char* what_;
-  const char* variable_;
-  std::vector<std::string> names_;
-  std::vector<std::string> paths_;
-};
-
-Library& NcclLibrary() {
-  static Library library("NCCL", "DISTIR_EXT_NCCL_LIBRARY", {"libnccl.so.2"});
+SharedLibrary& NcclLibrary() {
+  static SharedLibrary library("NCCL", "DISTIR_EXT_NCCL_LIBRARY", {"libnccl.so.2"}, kRemedy);
   return library;
 }
 
-Library& CudaLibrary() {
-  static Library library("CUDA's runtime", "DISTIR_EXT_CUDART_LIBRARY",
-                         {"libcudart.so.13", "libcudart.so.12"});
+SharedLibrary& CudaLibrary() {
+  static SharedLibrary library("CUDA's runtime", "DISTIR_EXT_CUDART_LIBRARY",
+                               {"libcudart.so.13", "libcudart.so.12"}, kRemedy);
   return library;
 }
 
@@ -80,7 +33,7 @@ Library& CudaLibrary() {
   functions.name = reinterpret_cast<Result(*) Arguments>(library.Find(handle, #name));
 
 NcclFunctions FindNcclFunctions() {
-  Library& library = NcclLibrary();
+  SharedLibrary& library = NcclLibrary();
   void* handle = library.Open();
   NcclFunctions functions;
   DISTIR_NCCL_FUNCTIONS(DISTIR_FIND)
@@ -88,7 +41,7 @@ NcclFunctions FindNcclFunctions() {
 }
 
 CudaFunctions FindCudaFunctions() {
-  Library& library = CudaLibrary();
+  SharedLibrary& library = CudaLibrary();
   void* handle = library.Open();
   CudaFunctions functions;
   DISTIR_CUDA_FUNCTIONS(DISTIR_FIND)

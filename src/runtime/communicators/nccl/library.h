@@ -1,11 +1,9 @@
 /*!
  * \file runtime/communicators/nccl/library.h
- * \brief NCCL and CUDA's runtime, loaded at first use.
+ * \brief NCCL and CUDA's runtime, loaded at first use (shared_library.h).
  *
- * A library is, in this order: the file that an environment variable names
- * (DISTIR_EXT_NCCL_LIBRARY, DISTIR_EXT_CUDART_LIBRARY; nothing else is tried then); one that the
- * process has loaded already; a file of those that Python has found in installed packages; what
- * the dynamic loader finds by name.
+ * Variables name their files: DISTIR_EXT_NCCL_LIBRARY, DISTIR_EXT_CUDART_LIBRARY. Python tells
+ * which files it has found in installed packages.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_LIBRARY_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_LIBRARY_H_

@@ -1,0 +1,135 @@
+"""TLS on sockets that do not block, by OpenSSL through the native library.
+
+Python's own ``ssl`` can not be used: it has no keys that both sides know (before 3.13), asks no
+client for a certificate that nobody has signed, and what it has begun can not be given to the C++
+streams between workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import select
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+
+# The process has one OpenSSL: Python's, where that is a library of its own.
+with contextlib.suppress(ImportError):
+    import _ssl  # noqa: F401
+
+# What one call writes; buffers are copied here, so that small ones share a record.
+_STAGE_BYTES = 1 << 18
+
+KEY_BYTES = 32
+
+_WAITS_READ, _WAITS_WRITE = -1, -2
+
+
+class TlsError(ConnectionError):
+    """What has arrived is not what the other side has sent, or the other side is not accepted."""
+
+
+class WaitingError(BlockingIOError):
+    """The socket has to be waited for.
+
+    Attributes:
+        event: ``select.POLLIN`` or ``select.POLLOUT``.
+    """
+
+    def __init__(self, event: int) -> None:
+        super().__init__("the socket is not ready")
+        self.event = event
+
+
+def make_identity(certificate: str = "", key: str = "", authority: str = "") -> Any:
+    """A certificate with its key, and whose certificates are accepted.
+
+    Args:
+        certificate: A PEM file; empty for a new certificate.
+        key: A PEM file of its private key.
+        authority: A PEM file; the other side's certificate has to be signed by it, and to be for
+            the address that is dialled. Empty if any certificate will do.
+
+    Raises:
+        RuntimeError: OpenSSL can not be loaded.
+        ValueError: a file is of no use; names it.
+    """
+    return tvm_ffi.get_global_func("distir.runtime.tls_identity")(certificate, key, authority)
+
+
+class Tls:
+    """One end of a TLS connection.
+
+    Args:
+        native: See :meth:`of_identity` and :meth:`of_key`.
+    """
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._read = tvm_ffi.get_global_func("distir.runtime.tls_read")
+        self._write = tvm_ffi.get_global_func("distir.runtime.tls_write")
+        self._stage = bytearray()
+
+    @classmethod
+    def of_identity(cls, descriptor: int, connecting: bool, identity: Any, name: str) -> Tls:
+        """Proved by a certificate, for the dialled name if there is an authority."""
+        make = tvm_ffi.get_global_func("distir.runtime.tls_stream")
+        return cls(make(descriptor, connecting, identity, name))
+
+    @classmethod
+    def of_key(cls, descriptor: int, connecting: bool, key: bytes) -> Tls:
+        """Proved by a key of 32 bytes that only both ends know."""
+        make = tvm_ffi.get_global_func("distir.runtime.tls_stream_of_key")
+        return cls(make(descriptor, connecting, key))
+
+    def handshake(self) -> None:
+        """Goes on with the handshake.
+
+        Raises:
+            WaitingError: it is not complete.
+            TlsError: the other side is not accepted.
+            EOFError: the other side has ended it.
+        """
+        handshake = tvm_ffi.get_global_func("distir.runtime.tls_handshake")
+        if self._checked(handshake(self._native)) == 0:
+            raise EOFError("it has hung up")
+
+    def binding(self) -> bytes:
+        """What both ends have the same of, and no two connections."""
+        return bytes(tvm_ffi.get_global_func("distir.runtime.tls_binding")(self._native))
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """As of a socket that does not block."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        return self._checked(self._read(self._native, address, buffer.nbytes))
+
+    def sendmsg(self, buffers: Sequence[memoryview]) -> int:
+        """As of a socket that does not block; what was not sent has to be sent next."""
+        if not self._stage:
+            self._stage = bytearray(_STAGE_BYTES)
+        size = 0
+        for buffer in buffers:
+            part = buffer.cast("B")[: _STAGE_BYTES - size] if buffer.nbytes else buffer
+            self._stage[size : size + part.nbytes] = part
+            size += part.nbytes
+            if size == _STAGE_BYTES:
+                break
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._stage))
+        sent = self._checked(self._write(self._native, address, size)) if size else 0
+        if size and not sent:
+            raise BrokenPipeError("it has hung up")
+        return sent
+
+    def _checked(self, count: int) -> int:
+        if count > 0:
+            return count
+        if count == _WAITS_READ:
+            raise WaitingError(select.POLLIN)
+        if count == _WAITS_WRITE:
+            raise WaitingError(select.POLLOUT)
+        why = str(tvm_ffi.get_global_func("distir.runtime.tls_why")(self._native))
+        if why:
+            raise TlsError(why)
+        return 0

@@ -1,0 +1,110 @@
+/*!
+ * \file runtime/tls/tls_stream.h
+ * \brief TLS 1.3 over a socket that does not block.
+ *
+ * There are two ways for both ends to know each other:
+ * - by certificates (Identity), for connections that prove the token: the proof covers Binding(),
+ * so that nobody between has two connections of which one proof holds;
+ * - by a key that both ends have, made for one connection and told over one of the first kind.
+ *
+ * Reading and writing make the handshake first. Any thread may call anything at any time.
+ */
+#ifndef DISTIR_RUNTIME_TLS_TLS_STREAM_H_
+#define DISTIR_RUNTIME_TLS_TLS_STREAM_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace distir::runtime::tls {
+
+/*! \brief What of reading and writing is no number of bytes. */
+constexpr ssize_t kEnded = 0;       // by the other side, or because something is wrong: why()
+constexpr ssize_t kWaitsRead = -1;  // try again when there is something to be read
+constexpr ssize_t kWaitsWrite = -2;
+
+/*! \brief A certificate with its key, and which certificates it accepts. */
+class Identity {
+ public:
+  /*!
+   * \param certificate A PEM file of a certificate and those between it and its authority; empty
+   *        for a new one that nobody else knows.
+   * \param key A PEM file of its private key.
+   * \param authority A PEM file of the authorities that have to have signed the other side's
+   *        certificate; empty if any certificate will do.
+   * \throws RuntimeError if OpenSSL can not be loaded, ValueError that names a file of no use.
+   */
+  Identity(const std::string& certificate, const std::string& key, const std::string& authority);
+  ~Identity();
+  Identity(const Identity&) = delete;
+  Identity& operator=(const Identity&) = delete;
+
+  void* context() const { return context_; }
+  bool has_authority() const { return has_authority_; }
+
+ private:
+  void* context_;
+  bool has_authority_;
+};
+
+class TlsStream {
+ public:
+  /*!
+   * \param descriptor A connected socket, which is not taken over.
+   * \param connecting Whether this is the end that has connected.
+   * \param identity Has to stay as long as this.
+   * \param name The address that was dialled, without port; where there is an authority, the
+   *        certificate has to be for it.
+   */
+  TlsStream(int descriptor, bool connecting, const Identity& identity, const std::string& name);
+  /*! \param key 32 random bytes, for this connection alone. */
+  TlsStream(int descriptor, bool connecting, std::string key);
+  ~TlsStream();
+  TlsStream(const TlsStream&) = delete;
+  TlsStream& operator=(const TlsStream&) = delete;
+
+  /*! \brief 1 when it is made. */
+  ssize_t Handshake();
+  /*! \brief How many bytes were read. */
+  ssize_t Read(char* data, size_t size);
+  /*!
+   * \brief How many bytes were written. What was not is written by a call that begins with the same
+   *        bytes.
+   */
+  ssize_t Write(const char* data, size_t size);
+
+  /*! \brief Why it has ended, or an empty string if the other side has just ended it. */
+  std::string why() const;
+
+  /*!
+   * \brief 96 bytes that both ends have the same of, and no two connections: the fingerprints of
+   *        the listening and the connecting end's certificates, and a secret of the connection.
+   */
+  std::string Binding();
+
+ private:
+  void Begin(void* context);
+  ssize_t HandshakeLocked();
+  ssize_t Outcome(int result);
+  static unsigned TellKey(void* ssl, const char* hint, char* identity, unsigned max_identity,
+                          unsigned char* key, unsigned max_key);
+  static unsigned FindKey(void* ssl, const char* identity, unsigned char* key, unsigned max_key);
+  unsigned CopyKey(unsigned char* target, unsigned size) const;
+
+  const int descriptor_;
+  const bool connecting_;
+  const std::string key_;
+  void* ssl_ = nullptr;
+  mutable std::mutex mutex_;
+  bool established_ = false;
+  bool ended_ = false;
+  int64_t num_written_ = 0;  // with one key
+  std::string why_;
+};
+
+}  // namespace distir::runtime::tls
+
+#endif  // DISTIR_RUNTIME_TLS_TLS_STREAM_H_
