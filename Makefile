@@ -39,7 +39,7 @@ CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
 EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
 
-.PHONY: help demo test test-all test-models asan tsan lint tidy format docs wheel clean
+.PHONY: help demo test test-all test-models asan tsan fuzz lint tidy format docs wheel clean
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
@@ -48,6 +48,7 @@ help:
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
 	@echo "make asan         run the tests with AddressSanitizer in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
+	@echo "make fuzz         give parsers changed inputs for FUZZ_SECONDS (600)"
 	@echo "make lint         check formatting, types and the order of includes and imports"
 	@echo "make tidy         check the C++ sources with clang-tidy (minutes)"
 	@echo "make format       format Python and C++"
@@ -98,6 +99,11 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 	    if [ -e "$$report" ]; then cat "$$report"; status=1; fi; \
 	  done; \
 	  exit $$status
+
+# What is found lies in build/fuzz, and goes into tests/fuzz/corpus with its mend.
+FUZZ_SECONDS ?= 600
+fuzz: $(PACKAGE) $(TEST_PACKAGES)
+	@$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
 
 format: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff check --fix

@@ -409,5 +409,7 @@ def parse_signature(text: str) -> Signature:
                 )
         partitions = tuple(json.dumps(groups) for groups in value.get("partitions", ()))
         return Signature(devices, int(value.get("device_type", HOST)), functions, partitions)
-    except (KeyError, TypeError, IndexError) as error:
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the executable's distir_signature is no JSON: {error}") from error
+    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"the executable's distir_signature is malformed: {error!r}") from error

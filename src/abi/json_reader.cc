@@ -7,7 +7,37 @@ namespace distir::abi {
 
 namespace ffi = tvm::ffi;
 
+namespace {
+
+// Plans nest a few levels. The parser calls itself for each, so a text of nothing but brackets
+// would use up the stack.
+constexpr int kMostLevels = 64;
+
+bool IsNestedTooDeep(const std::string& text) {
+  int level = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++level > kMostLevels) return true;
+    } else if (c == ']' || c == '}') {
+      --level;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 JsonReader JsonReader::Parse(const std::string& what, const std::string& text) {
+  if (IsNestedTooDeep(text)) {
+    TVM_FFI_THROW(ValueError) << what << ": is nested more than " << kMostLevels << " levels deep";
+  }
   ffi::String error;
   ffi::Any value = ffi::json::Parse(text, &error);
   if (!error.empty()) {
@@ -47,6 +77,12 @@ bool JsonReader::Has(const std::string& key) const {
 JsonReader JsonReader::Key(const std::string& key) const {
   if (!Has(key)) Fail("has no key \"" + key + "\"");
   return JsonReader(path_ + "." + key, value_.as<ffi::json::Object>()->at(ffi::String(key)));
+}
+
+int64_t JsonReader::Natural(int64_t most) const {
+  const int64_t value = Integer();
+  if (value < 0 || value > most) Fail("is not a number from 0 to " + std::to_string(most));
+  return value;
 }
 
 int64_t JsonReader::Integer() const {

@@ -31,6 +31,8 @@ class JsonReader {
   /*! \brief The value of a key of an object. */
   JsonReader Key(const std::string& key) const;
   int64_t Integer() const;
+  /*! \brief An integer from 0 to `most`. */
+  int64_t Natural(int64_t most) const;
   std::vector<int64_t> Integers() const;
   std::string Text() const;
 

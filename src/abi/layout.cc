@@ -51,16 +51,17 @@ std::string DigitsJson(const std::vector<Digits>& all) {
 }
 
 std::vector<int64_t> ReadDevices(const JsonReader& runs) {
-  // More devices than there can be would be a plan that fills the memory.
-  constexpr int64_t kMost = 1 << 24;
   std::vector<int64_t> ids;
   for (int64_t r = 0, n = runs.Size(); r < n; ++r) {
     const JsonReader run = runs.At(r);
     const std::vector<int64_t> numbers = run.Integers();
-    if (numbers.size() != 3 || numbers[1] < 1 ||
-        numbers[1] > kMost - static_cast<int64_t>(ids.size())) {
+    const bool is_run = numbers.size() == 3 && numbers[1] >= 1 &&
+                        numbers[1] <= kMostDevices - static_cast<int64_t>(ids.size()) &&
+                        numbers[0] >= 0 && numbers[0] <= kMostDeviceId &&
+                        numbers[2] >= -kMostDeviceId && numbers[2] <= kMostDeviceId;
+    const int64_t last = is_run ? numbers[0] + (numbers[1] - 1) * numbers[2] : -1;
+    if (!is_run || last < 0 || last > kMostDeviceId)
       run.Fail("is not a run of devices: first id, count, step");
-    }
     for (int64_t i = 0; i < numbers[1]; ++i) ids.push_back(numbers[0] + i * numbers[2]);
   }
   std::vector<int64_t> sorted = ids;
@@ -71,6 +72,8 @@ std::vector<int64_t> ReadDevices(const JsonReader& runs) {
 }
 
 std::vector<Digits> ReadDigitLists(const JsonReader& lists, int64_t num_devices) {
+  if (lists.Size() > kMostDims)
+    lists.Fail("has " + std::to_string(lists.Size()) + " lists, more than there can be");
   std::vector<Digits> all;
   for (int64_t l = 0, n = lists.Size(); l < n; ++l) {
     const JsonReader list = lists.At(l);
@@ -84,7 +87,7 @@ std::vector<Digits> ReadDigitLists(const JsonReader& lists, int64_t num_devices)
         list.At(i).Fail("is not a digit of the position among " + std::to_string(num_devices) +
                         " devices: stride, size");
       }
-      digits.push_back({numbers[0], numbers[1]});
+      if (numbers[1] != 1) digits.push_back({numbers[0], numbers[1]});
     }
     all.push_back(std::move(digits));
   }

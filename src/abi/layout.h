@@ -27,6 +27,13 @@
 namespace distir {
 namespace abi {
 
+// What plans may state, so that a short one neither takes long nor overflows what is computed of
+// it.
+constexpr int64_t kMostDevices = int64_t{1} << 20;
+constexpr int64_t kMostDeviceId = int64_t{1} << 31;
+constexpr int64_t kMostElements = int64_t{1} << 48;  // along a dimension
+constexpr int64_t kMostDims = 64;
+
 /*! \brief position / stride % size. */
 struct Digit {
   int64_t stride;

@@ -33,8 +33,8 @@ std::string ToJson(const SegmentPlan& plan) {
 namespace {
 
 int64_t ReadExtent(const JsonReader& root, const char* key, int64_t blocks) {
-  const int64_t size = root.Key(key).Integer();
-  if (size < 0 || size % blocks != 0)
+  const int64_t size = root.Key(key).Natural(kMostElements);
+  if (size % blocks != 0)
     root.Key(key).Fail("does not divide into " + std::to_string(blocks) + " blocks");
   return size;
 }
@@ -45,10 +45,14 @@ void ReadSegments(const JsonReader& list, SegmentPlan* plan) {
     const std::vector<int64_t> row = list.At(i).Integers();
     if (row.size() != 4) list.At(i).Fail("has not four integers");
     const Segment each{row[0], row[1], row[2], row[3]};
-    const int64_t last = each.source + (each.count - 1) * each.step;
-    if (each.count <= 0 || std::min(each.source, last) < 0 ||
-        std::max(each.source, last) >= plan->source_size || each.target < 0 ||
-        each.target + each.count > plan->target_size) {
+    // In this order: what is computed last is within 64 bits then.
+    const bool is_inside = each.count >= 1 && each.target >= 0 && each.count <= plan->target_size &&
+                           each.target <= plan->target_size - each.count && each.source >= 0 &&
+                           each.source < plan->source_size &&
+                           each.step >= -kMostElements / each.count &&
+                           each.step <= kMostElements / each.count;
+    const int64_t last = is_inside ? each.source + (each.count - 1) * each.step : -1;
+    if (last < 0 || last >= plan->source_size) {
       list.At(i).Fail("lies outside of its tensors");
     }
     plan->segments.push_back(each);

@@ -27,7 +27,9 @@ TransferPlan ReadTransferPlan(const std::string& json) {
   const JsonReader root = JsonReader::Parse("transfer plan", json);
   TransferPlan plan;
   plan.channel = root.Key("channel").Integer();
-  plan.shape = root.Key("shape").Integers();
+  const JsonReader shape = root.Key("shape");
+  for (int64_t d = 0, n = shape.Size(); d < n; ++d)
+    plan.shape.push_back(shape.At(d).Natural(kMostElements));
   plan.source = ReadLayout(root.Key("source"));
   plan.target = ReadLayout(root.Key("target"));
   for (const char* side : {"source", "target"}) {

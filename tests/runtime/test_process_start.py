@@ -104,3 +104,22 @@ def test_a_session_counts_the_workers_that_have_started(monkeypatch):
     monkeypatch.setattr(processes, "start_bar", count)
     dx.Session(2, workers="processes").close()
     assert counted == [2, 2]
+
+
+def test_modules_of_the_working_directory_do_not_run_in_workers(tmp_path):
+    """Python puts it before its own modules when it is given a program as text."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("json", "types", "signal", "selectors", "traceback"):
+        (here / f"{name}.py").write_text(f"open('{name} ran', 'w').close()\nraise SystemExit\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\nimport distir_ext as dx\n"
+        "sys.path.insert(0, '')\n"  # as at a prompt
+        "with dx.Session(1, workers='processes'): print('started')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script], cwd=here, capture_output=True, text=True
+    )
+    assert sorted(each.name for each in here.glob("* ran")) == []
+    assert done.stdout == "started\n", done.stderr

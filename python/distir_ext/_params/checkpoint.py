@@ -8,7 +8,9 @@ from pathlib import Path
 
 from distir_ext._params import param_dict, safetensors, shards, tensor_cache
 from distir_ext._params.json_file import read_json
+from distir_ext._params.regular_file import MOST_INDEX_BYTES, check_link, read_file
 from distir_ext._params.stored_array import Stored
+from distir_ext._printable import printable
 
 
 def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:
@@ -24,13 +26,20 @@ def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:
         OSError: a file does not exist or can not be read.
         ValueError: none of these formats, or damaged; names the file, and the tensor if it is one.
     """
-    found = Path(path)
+    try:
+        return _open(Path(path))
+    except ValueError as error:
+        raise ValueError(printable(str(error))) from error  # names in it are the file's
+
+
+def _open(found: Path) -> Mapping[str, Stored]:
     if found.is_dir():
         found = _index_of(found)
+        check_link(found)
     if found.suffix == ".safetensors":
         return safetensors.read_file(found)
     if found.suffix == ".json":
-        index = read_json(found.read_bytes(), str(found))
+        index = read_json(read_file(found, MOST_INDEX_BYTES), str(found))
         if "weight_map" in index:
             return safetensors.read_index(found)
         if "records" in index:

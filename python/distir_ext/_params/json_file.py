@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -13,31 +14,42 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+# Names that a message lists.
+_MOST_NAMED = 8
+
+# Lists, objects and what is in them, in one text: Python needs some 100 bytes for each. The headers
+# of the largest models have a tenth of them.
+_MOST_VALUES = 1 << 22
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Names for a message, sorted: not all where there are many."""
+    found = sorted(names)
+    listed = ", ".join(repr(name) for name in found[:_MOST_NAMED])
+    rest = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"[{listed}]{rest}"
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        counts = Counter(name for name, _ in pairs)
+        repeated = some_of(name for name, count in counts.items() if count > 1)
         raise ValueError(f"it has {repeated} twice")
     return result
 
 
 def read_json(text: bytes, where: str) -> dict[str, Any]:
-    """An object, no member of which is given twice.
+    """An object, no member of which is given twice; in time and memory linear in the text.
 
     Raises:
         ValueError: the text is not that; names ``where``.
     """
+    num_values = text.count(b",") + text.count(b"[") + text.count(b"{")
+    require(num_values <= _MOST_VALUES, f"{where} is damaged: it has some {num_values} values")
     try:
         value = json.loads(text.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is damaged: {error}") from error
     require(isinstance(value, dict), f"{where} is damaged: it is not a JSON object")
     return dict(value)
-
-
-def beside(index: Path, file: str) -> Path:
-    """A file that an index names; it has to lie in the index's own directory."""
-    if Path(file).name != file:
-        raise ValueError(f"{index} is damaged: {file!r} is not the name of a file beside it")
-    return index.parent / file

@@ -11,11 +11,12 @@ from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
 import tvm_ffi
 
 from distir_ext._params.json_file import require
-from distir_ext._params.stored_array import StoredArray
+from distir_ext._params.regular_file import open_file
+from distir_ext._params.stored_array import StoredArray, stored_dtype
+from distir_ext._runtime.host_array import MOST_DIMS, check_shape
 
 _LIST_MAGIC = 0xF7E58D4F05049CB7
 _TENSOR_MAGIC = 0xDD5E40F096B4A13F
@@ -23,7 +24,7 @@ _TENSOR_MAGIC = 0xDD5E40F096B4A13F
 
 def is_param_dict(path: Path) -> bool:
     """Whether the file begins as one of this format."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(8) == struct.pack("<Q", _LIST_MAGIC)
 
 
@@ -34,7 +35,7 @@ def read_file(path: Path) -> dict[str, StoredArray]:
         OSError: the file can not be read.
         ValueError: it is damaged, or has a dtype that NumPy lacks; names the file and the tensor.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, 2)
         file.seek(0)
         magic, _, count = _unpack(file, "<QQQ", f"{path} is damaged: it")
@@ -56,24 +57,28 @@ def _skip_tensor(file: BinaryIO, name: str, path: Path, size: int) -> StoredArra
     """Where the tensor is that begins here; the file stands behind it afterwards."""
     where = f'{path} is damaged: tensor "{name}"'
     magic, _, _, _, rank, code, bits, lanes = _unpack(file, "<QQiiiBBH", where)
-    require(magic == _TENSOR_MAGIC and 0 <= rank <= size // 8, f"{where} has no valid header")
-    *shape, num_bytes = _unpack(file, f"<{rank + 1}q", where)
+    require(magic == _TENSOR_MAGIC and 0 <= rank <= MOST_DIMS, f"{where} has no valid header")
+    *sizes, num_bytes = _unpack(file, f"<{rank + 1}q", where)
     try:
         dtype = str(tvm_ffi.dtype.from_dlpack_data_type((code, bits, lanes)))
-        element_bytes = np.dtype(dtype).itemsize
+        element_bytes = stored_dtype(dtype).itemsize
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f'tensor "{name}" of {path} has a dtype (code {code}, {bits} bits, {lanes} lanes) '
             "that can not be loaded"
         ) from error
+    try:
+        shape = check_shape(sizes)
+    except ValueError as error:
+        raise ValueError(f"{where} has no valid shape: {error}") from error
     require(
-        min(shape, default=0) >= 0 and num_bytes == prod(shape) * element_bytes,
-        f"{where} has {num_bytes} bytes for {dtype} {shape}",
+        num_bytes == prod(shape) * element_bytes,
+        f"{where} has {num_bytes} bytes for {dtype} {list(shape)}",
     )
     offset = file.tell()
     require(offset + num_bytes <= size, f"{where} ends at byte {offset + num_bytes} of {size}")
     file.seek(num_bytes, 1)
-    return StoredArray(name, path, offset, tuple(shape), dtype, dtype)
+    return StoredArray(name, path, offset, shape, dtype, dtype)
 
 
 def _unpack(file: BinaryIO, form: str, where: str) -> tuple[int, ...]:

@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._params.json_file import beside, read_json, require
+from distir_ext._params.json_file import read_json, require, some_of
+from distir_ext._params.regular_file import MOST_INDEX_BYTES, beside, open_file
+from distir_ext._params.regular_file import read_file as read_bytes
 from distir_ext._params.stored_array import StoredArray
+from distir_ext._runtime.host_array import check_counts, check_shape
 
 # TVM's names by those of the format.
 DTYPES = {
@@ -39,9 +42,6 @@ DTYPES = {
     "F8_E8M0": "float8_e8m0fnu",
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-
-# Of a header, in bytes; the limit that the format's own reader has.
-_MAX_HEADER = 100_000_000
 
 # What writers align the tensors to.
 _ALIGNMENT = 8
@@ -80,13 +80,13 @@ def read_file(path: Path) -> dict[str, StoredArray]:
 
 def _read_header(path: Path) -> tuple[Mapping[str, Any], int, int]:
     """The header, where the tensors begin, and the size of the file."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, 2)
         require(size >= 8, f"{path} is damaged: it has {size} bytes, fewer than a header's length")
         file.seek(0)
         (length,) = struct.unpack("<Q", file.read(8))
         require(
-            length <= min(size - 8, _MAX_HEADER),
+            length <= min(size - 8, MOST_INDEX_BYTES),
             f"{path} is damaged: its header has {length} bytes, the file {size}",
         )
         return read_json(file.read(length), f"the header of {path}"), 8 + length, size
@@ -96,15 +96,16 @@ def _parse_entry(
     name: str, entry: Any, path: Path, start: int, where: str
 ) -> tuple[StoredArray, int, int]:
     try:
-        dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        valid = all(type(each) is int and each >= 0 for each in (*shape, begin, end))
+        dtype_name, (begin, end) = entry["dtype"], check_counts(entry["data_offsets"])
+        shape = check_shape(entry["shape"])
+        valid = True
     except (TypeError, KeyError, ValueError):
         valid = False
     require(valid, f"{where} lacks a valid dtype, shape or data_offsets")
     dtype = DTYPES.get(str(dtype_name))
     if dtype is None:
         raise ValueError(
-            f'tensor "{name}" of {path} has dtype {dtype_name}, which can not be loaded; '
+            f'tensor "{name}" of {path} has dtype {str(dtype_name)[:40]}, which can not be loaded; '
             f"known are {', '.join(DTYPES)}"
         )
     expected = prod(shape) * np.dtype(dtype).itemsize
@@ -112,7 +113,7 @@ def _parse_entry(
         end - begin == expected,
         f"{where} has {end - begin} bytes; {dtype} {list(shape)} takes {expected}",
     )
-    return StoredArray(name, path, start + begin, tuple(shape), dtype, dtype), begin, end
+    return StoredArray(name, path, start + begin, shape, dtype, dtype), begin, end
 
 
 def read_index(path: Path) -> dict[str, StoredArray]:
@@ -123,7 +124,7 @@ def read_index(path: Path) -> dict[str, StoredArray]:
         ValueError: a file is damaged, has a tensor that another one has too, or has not what the
             index says.
     """
-    index = read_json(path.read_bytes(), str(path))
+    index = read_json(read_bytes(path, MOST_INDEX_BYTES), str(path))
     weight_map: Any = index.get("weight_map")
     require(
         isinstance(weight_map, dict) and all(isinstance(each, str) for each in weight_map.values()),
@@ -141,9 +142,9 @@ def read_index(path: Path) -> dict[str, StoredArray]:
         found = arrays.get(name)
         if found is None or found.path != beside(path, file):
             raise ValueError(f'{path} is damaged: tensor "{name}" is not in {file}')
-    unlisted = sorted(set(arrays) - set(weight_map))
+    unlisted = set(arrays) - set(weight_map)
     if unlisted:
-        raise ValueError(f"{path} is damaged: it lacks {unlisted}, which its files have")
+        raise ValueError(f"{path} is damaged: it lacks {some_of(unlisted)}, which its files have")
     return arrays
 
 

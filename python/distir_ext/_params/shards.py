@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from distir_ext._params import safetensors
-from distir_ext._params.json_file import beside, read_json, require
-from distir_ext._params.stored_array import StoredArray, StoredShards
+from distir_ext._params.json_file import read_json, require
+from distir_ext._params.regular_file import MOST_INDEX_BYTES, beside, read_file
+from distir_ext._params.stored_array import StoredArray, StoredShards, piece_extent
+from distir_ext._runtime.host_array import check_shape
 from distir_ext._signature import TensorSpec
 
 INDEX_NAME = "shards.json"
@@ -84,7 +85,7 @@ def read_index(path: Path) -> dict[str, StoredShards]:
         OSError: a file can not be read.
         ValueError: a file is damaged, or has not what the index says; names it and the weight.
     """
-    index = read_json(path.read_bytes(), str(path))
+    index = read_json(read_file(path, MOST_INDEX_BYTES), str(path))
     require(
         index.get("format") == FORMAT and index.get("version") == VERSION,
         f"{path} is not an index of shards, of version {VERSION}",
@@ -109,13 +110,8 @@ def read_index(path: Path) -> dict[str, StoredShards]:
 def _assemble(
     name: str, path: Path, entry: Mapping[str, Any], pieces: list[StoredArray]
 ) -> StoredShards:
-    shape, parts = tuple(entry["shape"]), tuple(entry["parts"])
-    require(
-        len(parts) == len(shape) and min(parts, default=1) >= 1 and prod(parts) == len(pieces),
-        f'{path} is damaged: weight "{name}" of shape {list(shape)} has {len(pieces)} pieces for '
-        f"parts {list(parts)}",
-    )
-    extent = tuple(-(-size // count) for size, count in zip(shape, parts, strict=True))
+    shape, parts = check_shape(entry["shape"]), check_shape(entry["parts"])
+    extent = piece_extent(shape, parts, len(pieces), f'{path} is damaged: weight "{name}"')
     for piece in pieces:
         require(
             piece.shape == extent and piece.dtype == entry["dtype"],

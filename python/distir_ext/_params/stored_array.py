@@ -7,7 +7,7 @@ opened, which maps the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,8 +15,33 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  (makes its types known to NumPy by name)
 import numpy as np
+import tvm_ffi
 
-from distir_ext._runtime.host_array import HostArray, host_array
+from distir_ext._params.json_file import require
+from distir_ext._params.regular_file import open_file
+from distir_ext._runtime.host_array import (
+    HostArray,
+    check_counts,
+    check_shape,
+    host_array,
+    numpy_view,
+    tensor_bytes,
+)
+
+
+def stored_dtype(name: Any) -> np.dtype[Any]:
+    """The dtype of elements in a file, of TVM's name for it, which the file states.
+
+    Raises:
+        ValueError: NumPy and TVM do not have the same one of this name.
+    """
+    try:
+        found = np.dtype(name) if isinstance(name, str) else None
+        if found is not None and found.itemsize == tensor_bytes((1,), name):
+            return found
+    except TypeError:
+        pass
+    raise ValueError(f"elements of dtype {str(name)[:40]} can not be loaded")
 
 
 class MappedFiles:
@@ -31,9 +56,15 @@ class MappedFiles:
         self._opened: list[HostArray] = []
 
     def bytes(self, path: Path) -> np.ndarray[Any, Any]:
-        """All bytes of a file, which must not be empty."""
+        """All bytes of a file.
+
+        Raises:
+            OSError: it can not be read.
+            ValueError: it is not a regular file, or is empty.
+        """
         if path not in self._bytes:
-            self._bytes[path] = np.memmap(path, np.uint8, "r")
+            with open_file(path) as file:
+                self._bytes[path] = np.memmap(file, np.uint8, "r")
         return self._bytes[path]
 
     def native(self, value: Any) -> Any:
@@ -45,7 +76,8 @@ class MappedFiles:
             return [self.native(each) for each in value]
         if isinstance(value, StoredBox):
             self._opened.append(value.open(self))
-            return self._opened[-1].shard([0] * len(value.extent), value.extent)
+            origin = [0] * len(value.extent)
+            return self._opened[-1].shard(origin, value.extent, str(value.array))
         return value
 
 
@@ -87,8 +119,15 @@ class StoredArray:
             whole = np.zeros(self.shape, self.stored_dtype)
         else:
             mapped = files.bytes(self.path)[self.offset : self.offset + self.num_stored_bytes]
+            require(
+                mapped.size == self.num_stored_bytes,
+                f"{self.path} was cut off since it was opened: {self} ends behind it",
+            )
             whole = mapped.view(self.stored_dtype).reshape(self.shape)
-        return whole[_slices(begin, end)].astype(self.dtype, copy=False)
+        found = whole[_slices(begin, end)]
+        if self.dtype == self.stored_dtype:
+            return found
+        return _copy_of_mapped(found, self.path).astype(self.dtype)
 
     def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
         """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
@@ -146,7 +185,8 @@ class StoredShards:
                 return found
             if result is None:
                 result = np.empty(_minus(end, begin), self.dtype)
-            result[_slices(_minus(low, begin), _minus(high, begin))] = found
+            copied = _copy_of_mapped(found, piece.path)
+            result[_slices(_minus(low, begin), _minus(high, begin))] = copied
         assert result is not None
         return result
 
@@ -189,18 +229,70 @@ def to_plain(value: Stored | StoredBox) -> dict[str, Any]:
     return plain
 
 
-def from_plain(plain: Mapping[str, Any]) -> Stored | StoredBox:
-    """What :func:`to_plain` was given."""
+def from_plain(plain: Any) -> Stored | StoredBox:
+    """What :func:`to_plain` was given.
+
+    Raises:
+        ValueError: it can not have been given that.
+    """
+    try:
+        return _from_plain(plain)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"an array on disk lacks a valid {error}") from error
+
+
+def _from_plain(plain: Any) -> Stored | StoredBox:
     if "array" in plain:
-        array = from_plain(plain["array"])
+        array = _from_plain(plain["array"])
+        begin, extent = check_counts(plain["begin"]), check_shape(plain["extent"])
+        require(
+            not isinstance(array, StoredBox) and len(begin) == len(extent) == len(array.shape),
+            "a box of an array on disk has another number of dimensions",
+        )
         assert not isinstance(array, StoredBox)
-        return StoredBox(array, tuple(plain["begin"]), tuple(plain["extent"]))
-    fields = {**plain, "path": Path(plain["path"]), "shape": tuple(plain["shape"])}
+        return StoredBox(array, begin, extent)
+    name, path, dtype = plain["name"], plain["path"], plain["dtype"]
+    stored_dtype(dtype)
+    require(all(isinstance(each, str) for each in (name, path)), "a name or path is not text")
+    shape = check_shape(plain["shape"])
     if "pieces" in plain:
-        fields["parts"] = tuple(plain["parts"])
-        fields["pieces"] = tuple(from_plain(each) for each in plain["pieces"])
-        return StoredShards(**fields)
-    return StoredArray(**fields)
+        parts = check_shape(plain["parts"])
+        pieces = [_from_plain(each) for each in plain["pieces"]]
+        extent = piece_extent(shape, parts, len(pieces), f'array "{name}" of {path}')
+        stored = [
+            each
+            for each in pieces
+            if isinstance(each, StoredArray) and each.shape == extent and each.dtype == dtype
+        ]
+        require(len(stored) == len(pieces), f'array "{name}" of {path} has another piece')
+        return StoredShards(name, Path(path), shape, dtype, parts, tuple(stored))
+    stored_dtype(plain["stored_dtype"])
+    (offset,) = check_counts([plain["offset"]])
+    return StoredArray(name, Path(path), offset, shape, dtype, plain["stored_dtype"])
+
+
+def piece_extent(
+    shape: Sequence[int], parts: Sequence[int], count: int, what: str
+) -> tuple[int, ...]:
+    """The shape of each of the pieces that an array is cut into.
+
+    Raises:
+        ValueError: so many parts do not make so many pieces; the message begins with ``what``.
+    """
+    require(
+        len(parts) == len(shape) and min(parts, default=1) >= 1 and prod(parts) == count,
+        f"{what} of shape {list(shape)} has {count} pieces for parts {list(parts)}",
+    )
+    return tuple(-(-size // each) for size, each in zip(shape, parts, strict=True))
+
+
+def _copy_of_mapped(array: np.ndarray[Any, Any], path: Path) -> np.ndarray[Any, Any]:
+    """A copy of memory of a file, which may be cut off meanwhile."""
+    shard = host_array(array).shard([0] * array.ndim, array.shape, str(path))
+    copied: np.ndarray[Any, Any] = numpy_view(
+        tvm_ffi.get_global_func("distir.runtime.cut_shard")(shard)
+    )
+    return copied
 
 
 def _slices(begin: Sequence[int], end: Sequence[int]) -> tuple[slice, ...]:

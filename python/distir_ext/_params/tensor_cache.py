@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from distir_ext._params.json_file import beside, read_json, require
-from distir_ext._params.stored_array import StoredArray
+from distir_ext._params.json_file import read_json, require
+from distir_ext._params.regular_file import MOST_INDEX_BYTES, beside, open_file, read_file
+from distir_ext._params.stored_array import StoredArray, stored_dtype
+from distir_ext._runtime.host_array import check_counts, check_shape
 
 INDEX_NAMES = ("tensor-cache.json", "ndarray-cache.json")
 
@@ -31,9 +31,10 @@ def read_index(path: Path) -> dict[str, StoredArray]:
     """
     arrays: dict[str, StoredArray] = {}
     try:
-        for file in read_json(path.read_bytes(), str(path))["records"]:
+        for file in read_json(read_file(path, MOST_INDEX_BYTES), str(path))["records"]:
             data = beside(path, file["dataPath"])
-            size = data.stat().st_size
+            with open_file(data) as opened:
+                size = opened.seek(0, 2)
             require(
                 file["nbytes"] == size,
                 f"{data} is damaged: it has {size} bytes, {path.name} says {file['nbytes']}",
@@ -53,22 +54,25 @@ def _parse_record(record: Mapping[str, Any], path: Path, size: int) -> StoredArr
     where = f'tensor "{name}" of {path}'
     if form not in ("raw", "f32-to-bf16"):
         raise ValueError(f"{where} has the format {form!r}; known are 'raw' and 'f32-to-bf16'")
-    stored_dtype = "bfloat16" if form == "f32-to-bf16" and dtype == "float32" else dtype
+    form_dtype = "bfloat16" if form == "f32-to-bf16" and dtype == "float32" else dtype
     try:
-        element_bytes = np.dtype(stored_dtype).itemsize
-    except TypeError as error:
+        element_bytes = stored_dtype(form_dtype).itemsize
+        stored_dtype(dtype)
+    except ValueError as error:
         raise ValueError(f"{where} has dtype {dtype}, which can not be loaded") from error
-    shape, begin, num_bytes = tuple(record["shape"]), record["byteOffset"], record["nbytes"]
-    require(
-        all(type(each) is int and each >= 0 for each in (*shape, begin, num_bytes)),
-        f"{path} is damaged: {where} lacks a valid shape, byteOffset or nbytes",
-    )
+    try:
+        shape = check_shape(record["shape"])
+        begin, num_bytes = check_counts([record["byteOffset"], record["nbytes"]])
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged: {where} lacks a valid shape, byteOffset or nbytes"
+        ) from error
     require(
         num_bytes == prod(shape) * element_bytes,
-        f"{path} is damaged: {where} has {num_bytes} bytes for {stored_dtype} {list(shape)}",
+        f"{path} is damaged: {where} has {num_bytes} bytes for {form_dtype} {list(shape)}",
     )
     require(
         begin + num_bytes <= size,
         f"{path} is damaged: {where} ends at byte {begin + num_bytes} of {size}",
     )
-    return StoredArray(name, path, begin, shape, dtype, stored_dtype)
+    return StoredArray(name, path, begin, shape, dtype, form_dtype)

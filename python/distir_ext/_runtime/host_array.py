@@ -16,6 +16,12 @@ import ml_dtypes
 import numpy as np
 import tvm_ffi
 
+# NumPy's limit.
+MOST_DIMS = 64
+
+# So that strides, and the bits of all elements, are numbers of 64 bits.
+_MOST_ELEMENTS = 2**52
+
 
 @dataclass(frozen=True)
 class HostArray:
@@ -35,10 +41,11 @@ class HostArray:
     byte_strides: tuple[int, ...]
     dtype: str
 
-    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> Any:
+    def shard(self, begin: Sequence[int], extent: Sequence[int], file: str = "") -> Any:
         """The box of ``extent`` elements at ``begin``, to be cut by the worker that gets it.
 
-        What lies beyond the array is zero.
+        What lies beyond the array is zero. Memory of a file that is mapped may be gone when it is
+        cut, which is an error then that names the ``file``.
 
         Whoever passes it to a step keeps this object, and so the memory, until the step has ended.
         """
@@ -49,6 +56,7 @@ class HostArray:
             tvm_ffi.Shape(tuple(begin)),
             tvm_ffi.Shape(tuple(extent)),
             self.dtype,
+            file,
         )
 
 
@@ -103,10 +111,64 @@ def on_host(tensor: Any) -> Any:
     return tensor.copyto(tvm_ffi.device("cpu"))
 
 
+def check_counts(values: Any) -> tuple[int, ...]:
+    """Numbers of elements or bytes that somebody else has stated.
+
+    Raises:
+        ValueError: it is not a list of numbers from 0 to what 63 bits count.
+    """
+    if not isinstance(values, list | tuple | tvm_ffi.Shape):
+        raise ValueError("there is no list of sizes")
+    counts = tuple(values)
+    if not all(type(each) is int and 0 <= each < 2**63 for each in counts):
+        raise ValueError("a size is not a number of elements")
+    return counts
+
+
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """A shape that somebody else has stated, if a tensor can have it.
+
+    Raises:
+        ValueError: it is not a list of sizes, or has more elements than can be counted.
+    """
+    sizes = check_counts(shape)
+    if len(sizes) > MOST_DIMS:
+        raise ValueError(f"a shape has at most {MOST_DIMS} sizes")
+    if math.prod(max(1, size) for size in sizes) >= _MOST_ELEMENTS:
+        raise ValueError("a shape has more elements than there can be")
+    return sizes
+
+
+def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    """The size of a tensor that somebody else has stated, computed without bounds.
+
+    Args:
+        shape: As :func:`check_shape` returns it.
+        dtype: TVM's name of the element type.
+
+    Raises:
+        ValueError: there is no such type, its elements do not fill whole bytes, or there are more
+            bytes than addresses.
+    """
+    if not isinstance(dtype, str):
+        raise ValueError("a dtype is a name")
+    found = tvm_ffi.dtype(dtype)
+    bits = found.bits * found.lanes
+    if bits == 0 or bits % 8 != 0:
+        raise ValueError(f"elements of {dtype} do not fill whole bytes")
+    size = math.prod(shape) * (bits // 8)
+    if size >= 2**60:
+        raise ValueError(f"{size} bytes are more than there can be")
+    return size
+
+
 def memory_of(tensor: Any) -> memoryview:
-    """The bytes of a dense TVM tensor in host memory, which stays as long as this does."""
-    dtype = tvm_ffi.dtype(tensor.dtype)
-    size = math.prod(int(size) for size in tensor.shape) * max(1, dtype.bits * dtype.lanes // 8)
+    """The bytes of a dense TVM tensor in host memory, which stays as long as this does.
+
+    Raises:
+        ValueError: its elements do not fill whole bytes.
+    """
+    size = tensor_bytes([int(size) for size in tensor.shape], str(tensor.dtype))
     if size == 0:
         return memoryview(b"")
     address = tvm_ffi.get_global_func("distir.runtime.address")(tensor)

@@ -188,6 +188,12 @@ def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tup
     first = next(iter(shards.values()))
     if _decided_by_data(spec, first):
         return tuple(first.shape)
+    if len(first.shape) != len(spec.shape):
+        device = next(iter(shards))
+        raise ValueError(
+            f"{where}: device {device} returned {first.dtype} {list(first.shape)}, expected "
+            f"{len(spec.shape)} dimensions"
+        )
     sizes = zip(spec.shape, first.shape, spec.parts, strict=True)
     shape = tuple(_global_size(dim, local, parts) for dim, local, parts in sizes)
     extent = spec.local_shape(shape)

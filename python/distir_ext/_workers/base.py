@@ -41,7 +41,7 @@ class WorkerError(RuntimeError):
         operator: Name of the operator inside it that failed, empty if none was running.
         kind: Kind of the worker's error, such as ``"ValueError"``; ``"TimeoutError"`` if it took
             too long, ``"ProcessLostError"`` if its process has ended, ``"HostLostError"`` if
-            nothing is heard of its host.
+            nothing is heard of its host, ``"ProtocolError"`` if what it sends is no answer.
         backtrace: Where the worker's error was raised, as text.
     """
 

@@ -16,10 +16,12 @@ a frame is run by whoever reads it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +34,19 @@ from distir_ext._params.stored_array import (
     from_plain,
     to_plain,
 )
-from distir_ext._runtime.host_array import memory_of, on_host
+from distir_ext._runtime.host_array import check_shape, memory_of, on_host, tensor_bytes
 from distir_ext._workers.byte_stream import ByteStream
 
 _PREFIX = struct.Struct("<Q")
 
 # A header describes arrays and does not contain them; what claims more is not one.
-_LONGEST_HEADER = 1 << 30
+_LONGEST_HEADER = 64 << 20
+
+# Of one header: lists, objects and what is in them. Python needs some 100 bytes for each.
+_MOST_VALUES = 1 << 22
+
+# What is received at a time, of bytes.
+_PIECE_BYTES = 1 << 20
 
 # Buffers that one system call gathers; systems allow 1024.
 _MOST_BUFFERS = 512
@@ -75,6 +83,7 @@ class Frame:
 
     Raises:
         TypeError: the message has something else in it.
+        ValueError: it is longer than a reader takes.
     """
 
     def __init__(self, message: Any, cut: dict[int, Any] | None = None) -> None:
@@ -84,6 +93,11 @@ class Frame:
         self._cut = {} if cut is None else cut
         header = {"message": self._encode(message), "buffers": self._descriptions}
         text = json.dumps(header, separators=(",", ":")).encode()
+        if len(text) > _LONGEST_HEADER:
+            raise ValueError(
+                f"a message of {len(text)} bytes, without its arrays, is more than the "
+                f"{_LONGEST_HEADER} that are sent between processes"
+            )
         self._pending = deque([memoryview(_PREFIX.pack(len(text)) + text), *self._memory])
 
     def _encode(self, value: Any) -> Any:
@@ -152,8 +166,42 @@ def _new_tensor(shape: tuple[int, ...], dtype: str) -> Any:
     return tvm.runtime.empty(shape, dtype)
 
 
+class _Bytes:
+    """Bytes that arrive: they take memory as they do, whatever their number is said to be."""
+
+    def __init__(self, size: int) -> None:
+        self.content = bytearray()
+        self.left = size
+
+    def read(self, stream: ByteStream) -> int:
+        piece = memoryview(bytearray(min(self.left, _PIECE_BYTES)))
+        count = stream.recv_into(piece)
+        self.content += piece[:count]
+        self.left -= count
+        return count
+
+
+class _Memory:
+    """The elements of a tensor that arrive."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory = memory
+
+    @property
+    def left(self) -> int:
+        return self._memory.nbytes
+
+    def read(self, stream: ByteStream) -> int:
+        count = stream.recv_into(self._memory)
+        self._memory = self._memory[count:]
+        return count
+
+
 class FrameReader:
     """Reads frames from a stream, as they arrive.
+
+    The other side may be anybody: whatever it sends is a message or a ValueError, and takes no more
+    memory than it has sent bytes, times a constant. Of tensors only the addresses are taken before.
 
     Args:
         new_tensor: Makes the tensors that are received, from shape and dtype.
@@ -165,10 +213,10 @@ class FrameReader:
 
     def _begin(self) -> None:
         self._header: dict[str, Any] | None = None
+        self._text: _Bytes | None = None
         self._buffers: list[Any] = []
-        self._prefix = bytearray(_PREFIX.size)
-        self._text = bytearray()
-        self._targets = deque([memoryview(self._prefix)])
+        self._prefix = _Bytes(_PREFIX.size)
+        self._targets: deque[_Bytes | _Memory] = deque([self._prefix])
 
     def read(self, stream: ByteStream) -> tuple[Any] | None:
         """Reads what there is.
@@ -184,53 +232,63 @@ class FrameReader:
         while True:
             while self._targets:
                 target = self._targets[0]
-                if target.nbytes == 0:
+                if target.left == 0:
                     self._targets.popleft()
                     continue
                 try:
-                    count = stream.recv_into(target)
+                    count = target.read(stream)
                 except BlockingIOError:
                     return None
                 except OSError as error:
                     raise ChannelClosedError(str(error)) from error
                 if count == 0:
                     raise ChannelClosedError("the stream has ended")
-                self._targets[0] = target[count:]
             if self._header is not None:
-                message = self._decode(self._header["message"])
+                with _frame_errors():
+                    message = self._decode(self._header["message"])
                 self._begin()
                 return (message,)
-            if not self._text:
-                (size,) = _PREFIX.unpack(self._prefix)
+            if self._text is None:
+                (size,) = _PREFIX.unpack(self._prefix.content)
                 if not 0 < size <= _LONGEST_HEADER:
                     raise ValueError(f"a frame can not have a header of {size} bytes")
-                self._text = bytearray(size)
-                self._targets.append(memoryview(self._text))
+                self._text = _Bytes(size)
+                self._targets.append(self._text)
                 continue
-            self._header = json.loads(self._text.decode())
-            for description in self._header["buffers"]:
-                self._targets.append(self._allocate(description))
+            with _frame_errors():
+                self._read_header(self._text.content)
 
-    def _allocate(self, description: Any) -> memoryview:
-        if isinstance(description, int):
-            self._buffers.append(bytearray(description))
-            return memoryview(self._buffers[-1])
-        dtype, shape = description
-        self._buffers.append(self._new_tensor(tuple(shape), dtype))
-        return memory_of(self._buffers[-1])
+    def _read_header(self, text: bytearray) -> None:
+        """Takes the header and makes what its buffers are received in."""
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_VALUES:
+            raise ValueError(f"a frame can not have more than {_MOST_VALUES} values")
+        self._header = json.loads(text.decode())
+        sizes = [_buffer_bytes(each) for each in self._header["buffers"]]
+        if sum(sizes) > _most_bytes():
+            raise ValueError(f"a frame can not have {sum(sizes)} bytes of buffers")
+        for description, size in zip(self._header["buffers"], sizes, strict=True):
+            if isinstance(description, int):
+                self._buffers.append(_Bytes(size))
+                self._targets.append(self._buffers[-1])
+            else:
+                dtype, shape = description
+                self._buffers.append(self._new_tensor(tuple(shape), dtype))
+                self._targets.append(_Memory(memory_of(self._buffers[-1])))
 
     def _decode(self, value: Any) -> Any:
         if not isinstance(value, dict):
+            if isinstance(value, list):
+                raise ValueError("a message has a list that is not marked as one")
             return value
         ((kind, content),) = value.items()
         if kind == "tensor":
-            return self._buffers[content]
+            return self._buffer(content, is_bytes=False)
         if kind == "bytes":
-            return bytes(self._buffers[content])
+            return bytes(self._buffer(content, is_bytes=True).content)
         if kind == "shape":
-            return tvm_ffi.Shape(tuple(content))
+            return tvm_ffi.Shape(_integers(content))
         if kind == "held":
-            return Held(content)
+            return Held(_natural(content))
         if kind == "stored":
             return from_plain(content)
         if kind == "dict":
@@ -238,6 +296,47 @@ class FrameReader:
         if kind == "list":
             return [self._decode(each) for each in content]
         raise ValueError(f'a message has a value of unknown kind "{kind}"')
+
+    def _buffer(self, index: Any, is_bytes: bool) -> Any:
+        found = self._buffers[_natural(index)]
+        if isinstance(found, _Bytes) != is_bytes:
+            raise ValueError(f"buffer {index} is of another kind than the message says")
+        return found
+
+
+@contextlib.contextmanager
+def _frame_errors() -> Iterator[None]:
+    """Raises one kind of error for everything that is wrong with what has arrived."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"what arrived is not a frame: {type(error).__name__}: {error}") from error
+
+
+def _natural(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{str(value)[:40]} is not a number of a frame")
+    return value
+
+
+def _integers(values: Any) -> tuple[int, ...]:
+    """Numbers that are sent as a shape: sizes, or others."""
+    if not all(type(each) is int and -(2**63) <= each < 2**63 for each in values):
+        raise ValueError("a list of integers has something else in it")
+    return tuple(values)
+
+
+def _buffer_bytes(description: Any) -> int:
+    """How many bytes a buffer has; raises ValueError if there is no such buffer."""
+    if isinstance(description, int):
+        return _natural(description)
+    dtype, shape = description
+    return tensor_bytes(check_shape(shape), dtype)
+
+
+def _most_bytes() -> int:
+    """What can be received at all: as much as this machine has memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def send(stream: ByteStream, message: Any) -> None:

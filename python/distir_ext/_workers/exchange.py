@@ -27,6 +27,8 @@ class Exchange:
         make_frame: The frame of a rank and index; called once for each, for the first ones here,
             so that what can not be sent is found out before anything is, for others when they are
             sent.
+        check: Returns what a rank has answered to the frame of an index, if it is an answer; raises
+            ValueError if not.
         may_send: Whether a rank may be sent its next frame now; None: as soon as it takes it.
         answered_by: Called with the rank of each answer.
 
@@ -36,6 +38,7 @@ class Exchange:
         answers: Per rank the answers.
         failures: What workers that have failed say of it.
         lost: Ranks of workers whose channels have ended, in the order in which that was noticed.
+        broken: By rank what is wrong with what a worker has sent; it is not listened to after that.
         timed_out: Whether a deadline was over before an answer or a failure.
         deadlock: A rank whose worker can never go on, and why not, if that was found.
     """
@@ -44,6 +47,7 @@ class Exchange:
         self,
         counts: Sequence[int],
         make_frame: Callable[[int, int], Frame],
+        check: Callable[[int, int, Any], dict[str, Any]],
         may_send: Callable[[Exchange, int], bool] | None = None,
         answered_by: Callable[[int], None] | None = None,
     ) -> None:
@@ -52,9 +56,11 @@ class Exchange:
         self.answers: list[list[dict[str, Any]]] = [[] for _ in counts]
         self.failures: list[dict[str, Any]] = []
         self.lost: list[int] = []
+        self.broken: dict[int, str] = {}
         self.timed_out = False
         self.deadlock: tuple[int, str] | None = None
         self._make_frame = make_frame
+        self._check = check
         self._may_send = may_send
         self._answered_by = answered_by
         self._first = [make_frame(rank, 0) if count else None for rank, count in enumerate(counts)]
@@ -76,13 +82,19 @@ class Exchange:
         frame, self._first[rank] = self._first[rank], None
         return frame or self._make_frame(rank, index)
 
-    def record(self, rank: int, answer: dict[str, Any]) -> None:
-        """Takes in an answer."""
+    def record(self, rank: int, message: Any) -> dict[str, Any]:
+        """Takes in an answer.
+
+        Raises:
+            ValueError: it is none.
+        """
+        answer = self._check(rank, len(self.answers[rank]), message)
         self.answers[rank].append(answer)
         if self._answered_by is not None:
             self._answered_by(rank)
         if "failure" in answer:
             self.failures.append(answer["failure"])
+        return answer
 
     @property
     def late(self) -> list[int]:
@@ -98,12 +110,12 @@ class Exchange:
     @property
     def failed(self) -> bool:
         """Whether a worker has failed or is lost."""
-        return bool(self.lost or self.failures)
+        return bool(self.lost or self.failures or self.broken)
 
     @property
     def complete(self) -> bool:
         """Whether all have answered, or the first failure is known."""
-        if any(is_cause(failure) for failure in self.failures):
+        if self.broken or any(is_cause(failure) for failure in self.failures):
             return True
         if self.failed:
             return set(self.late) <= set(self.lost)
@@ -206,8 +218,8 @@ def run_exchange(
                         found = readers[rank].read(stream)
                         if found is None:
                             break
-                        exchange.record(rank, found[0])
-                        if "failure" in found[0]:
+                        answer = exchange.record(rank, found[0])
+                        if "failure" in answer:
                             deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
                             if not exchange.complete:
                                 abort()
@@ -215,6 +227,10 @@ def run_exchange(
                     selector.unregister(stream)
                     lose([rank])
                     continue
+                except ValueError as error:
+                    exchange.broken[rank] = str(error)
+                    abort()
+                    break
                 if len(exchange.answers[rank]) == exchange.counts[rank]:
                     selector.unregister(stream)
             if not exchange.failed and exchange.answered > answered:

@@ -16,6 +16,8 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._workers.libraries import load_library
+
 _LIBRARY = "library"
 _BITCODE = "bitcode"
 
@@ -28,18 +30,17 @@ def executable_module(exe: Any) -> Any:
 
     Raises:
         TypeError: it is none of these.
-        FileNotFoundError: there is no such file.
+        OSError: a library can not be read.
+        ValueError: it is no library, or damaged; names it.
     """
     if hasattr(exe, "jit"):
         return exe.jit()
     if isinstance(exe, tvm_ffi.Module):
         return exe
     if isinstance(exe, str | os.PathLike):
-        import tvm
-
         if not Path(exe).exists():
             raise FileNotFoundError(errno.ENOENT, "no such executable", os.fspath(exe))
-        return tvm.runtime.load_module(os.fspath(exe))
+        return load_library(exe)
     raise TypeError(f"expected an executable from dx.build, got {type(exe).__name__}")
 
 

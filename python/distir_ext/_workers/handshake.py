@@ -27,6 +27,7 @@ import struct
 import time
 from typing import Any
 
+from distir_ext._printable import printable
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connections import endpoint, is_loopback, parse_address
@@ -130,7 +131,7 @@ def receive_answer(stream: Stream) -> Any:
     if not isinstance(answer, dict) or not answer.keys() & {"answer", "refused"}:
         raise RefusedByHostError("what it answers makes no sense")
     if "refused" in answer:
-        raise RefusedByHostError(str(answer["refused"]))
+        raise RefusedByHostError(printable(str(answer["refused"])))
     return answer["answer"]
 
 

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import tvm_ffi
@@ -28,8 +29,13 @@ from distir_ext._workers.tokens import TOKEN_VARIABLE
 # a peer in another one would go on itself.
 #
 # A module without contents stands for the package while its modules are imported (``start``).
+#
+# Python puts the working directory before the standard library, where a json.py of anybody's would
+# be imported; nothing is imported before that is undone, as -P does since Python 3.11.
 _START = """
-import json, os, sys, types
+import sys
+sys.path[:] = [each for each in sys.path if each]
+import json, os, types
 os.setpgid(0, 0)
 arguments = json.loads(sys.argv[1])
 sys.path[:] = arguments.pop("path")
@@ -158,7 +164,7 @@ class LocalProcesses(HostProcesses):
             keys = stack.enter_context(_keys_file(channel, streams))
             descriptors.append(keys.fileno())
             arguments = {
-                "path": sys.path,
+                "path": _worker_path(),
                 "package": list(sys.modules["distir_ext"].__path__),
                 "libraries": native_libraries(),
                 "imports": self._imports,
@@ -225,6 +231,19 @@ def _keys_file(channel: KeyedSocket, peers: Mapping[int, KeyedSocket]) -> Binary
     file.write(json.dumps(keys).encode())
     file.flush()
     return file
+
+
+def _worker_path() -> list[str]:
+    """This process's path of modules, with the working directory behind all others.
+
+    It is the first where Python runs ``-c``, ``-m`` or a prompt; workers need it for modules of the
+    user only.
+    """
+    first, *others = sys.path or [""]
+    here = {""}
+    with contextlib.suppress(FileNotFoundError):  # it has been removed
+        here.add(str(Path.cwd()))
+    return [*others, first] if first in here else list(sys.path)
 
 
 def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[str]) -> None:

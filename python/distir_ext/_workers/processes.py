@@ -20,6 +20,7 @@ from typing import Any
 from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import Stored
+from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import (
     ProgramStep,
     StepOutcome,
@@ -108,12 +109,19 @@ class ProcessWorkers(Workers):
 
         with start_bar(self.num_workers) as started:
             ones = [1] * self.num_workers
-            came = Exchange(ones, make_frame, answered_by=lambda _: started())
+            came = Exchange(
+                ones,
+                make_frame,
+                lambda rank, index, answer: check_greeting(answer),
+                answered_by=lambda _: started(),
+            )
             self._run_exchange(came, _START_LIMIT)
         clocks = set()
         for rank, answers in enumerate(came.answers):
             host = self._started.host_of[rank].name
             worker = f"worker {rank} on host {host}" if host else f"worker {rank}"
+            if rank in came.broken:
+                raise RuntimeError(f"{worker} did not start: {came.broken[rank]}")
             if rank in came.lost:
                 raise RuntimeError(f"{worker} did not start: {self._how_it_ended(rank)}")
             if not answers:
@@ -167,7 +175,15 @@ class ProcessWorkers(Workers):
             messages: list[list[dict[str, Any]]] = [[] for _ in self.device_ids]
             for device, rank in ranks.items():
                 messages[rank] = [{"fetch": tensors[device].number}]
-            answers = self._ask("fetch", messages)
+
+            def check(rank: int, index: int, answer: Any) -> dict[str, Any]:
+                found = check_answer(messages[rank][index], rank, answer)
+                if "failure" not in found:
+                    expected = tensors[self.device_ids[rank]]
+                    check_fetched(found, expected.shape, expected.dtype)
+                return found
+
+            answers = self._ask("fetch", messages, check=check)
             found.update({device: answers[rank][0]["tensor"] for device, rank in ranks.items()})
         return found
 
@@ -241,9 +257,11 @@ class ProcessWorkers(Workers):
         name: str,
         messages: Sequence[Sequence[dict[str, Any]]],
         may_send: Callable[[Exchange, int], bool] | None = None,
+        check: Callable[[int, int, Any], dict[str, Any]] | None = None,
     ) -> list[list[dict[str, Any]]]:
         """Sends each worker its messages, one after the other, and returns the answers."""
         self.check_open()
+        check = check or (lambda rank, index, it: check_answer(messages[rank][index], rank, it))
         with self._mutex:
             self.check_open()
             # Workers share what is cut for a step, until all of them have been sent it.
@@ -260,7 +278,7 @@ class ProcessWorkers(Workers):
                     cuts[index].clear()
                 return frame
 
-            came = Exchange([len(each) for each in messages], make_frame, may_send)
+            came = Exchange([len(each) for each in messages], make_frame, check, may_send)
             try:
                 self._run_exchange(came, self.timeout or math.inf)
             except BaseException as interruption:
@@ -284,6 +302,8 @@ class ProcessWorkers(Workers):
 
     def _failure(self, name: str, came: Exchange) -> dict[str, Any] | None:
         """The failure that came first, or None."""
+        for rank, why in came.broken.items():
+            return self._describe(rank, name, "ProtocolError", why)
         failures = came.failures
         for failure in failures:
             if is_cause(failure):

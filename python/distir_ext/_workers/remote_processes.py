@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import tvm
 
+from distir_ext._printable import printable
 from distir_ext._version import __version__
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, send
@@ -68,6 +69,7 @@ class RemoteProcesses(HostProcesses):
         self.name = address
         self._credentials = credentials
         self._session = session
+        self._num_workers = num_workers
         self._lost_after = lost_after
         self.line: Stream = self._connect(
             "session",
@@ -123,15 +125,19 @@ class RemoteProcesses(HostProcesses):
         self._tell({"request": "kill"})
 
     def status(self, rank: int) -> tuple[str, str]:
-        operator, wait = self._look({"request": "status", "rank": rank}, ["", ""])
-        return operator, wait
+        found = self._look({"request": "status", "rank": rank}, ["", ""])
+        if not isinstance(found, list) or len(found) != 2:
+            return "", ""
+        return printable(str(found[0])), printable(str(found[1]))
 
     def progress(self, rank: int) -> list[int]:
-        return list(self._look({"request": "progress", "rank": rank}, []))
+        found = self._look({"request": "progress", "rank": rank}, [])
+        is_progress = isinstance(found, list) and len(found) == 2 + 2 * self._num_workers
+        return found if is_progress and all(isinstance(each, int) for each in found) else []
 
     def how_it_ended(self, rank: int) -> str:
         request = {"request": "how_it_ended", "rank": rank}
-        return str(self._look(request, f"host {self.name} was lost"))
+        return printable(str(self._look(request, f"host {self.name} was lost")))
 
     def forget(self) -> None:
         self.line.close()

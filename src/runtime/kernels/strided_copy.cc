@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/kernels/format_list.h"
 #include "runtime/kernels/streaming_store.h"
 
 namespace distir::runtime {
 
 int64_t ElementBytes(DLDataType dtype) {
-  int64_t bits = static_cast<int64_t>(dtype.bits) * dtype.lanes;
-  if (dtype.code == kDLBool) bits = 8 * static_cast<int64_t>(dtype.lanes);
-  if (dtype.code == kDLUInt && dtype.bits == 1 && dtype.lanes == 1) bits = 8;
+  // As tensors are allocated: what takes a part of a byte is packed.
+  const int64_t bits = static_cast<int64_t>(dtype.bits) * dtype.lanes;
   if (bits <= 0 || bits % 8 != 0) {
     TVM_FFI_THROW(TypeError) << "dtype " << tvm::ffi::DLDataTypeToString(dtype)
                              << " does not fill whole bytes; the runtime can not move it";
@@ -25,6 +25,21 @@ int64_t NumElements(const std::vector<int64_t>& extents) {
   int64_t count = 1;
   for (int64_t extent : extents) count *= extent;
   return count;
+}
+
+int64_t CheckedBytes(tvm::ffi::ShapeView shape, DLDataType dtype) {
+  constexpr int64_t kMost = int64_t{1} << 59;  // tensors count their bits in 64 bits
+  const int64_t element_bytes = ElementBytes(dtype);
+  int64_t bytes = element_bytes;  // also the strides of an empty tensor have to be numbers
+  bool is_empty = false;
+  for (int64_t size : shape) {
+    is_empty = is_empty || size == 0;
+    if (size < 0 || (size > 0 && bytes > kMost / size)) {
+      TVM_FFI_THROW(ValueError) << "there is no tensor of shape " << FormatList(shape);
+    }
+    bytes *= std::max<int64_t>(size, 1);
+  }
+  return is_empty ? 0 : bytes;
 }
 
 std::vector<int64_t> ShapeOf(const tvm::ffi::TensorView& tensor) {

@@ -29,6 +29,12 @@ int64_t ElementBytes(DLDataType dtype);
 /*! \brief Product of the extents; 1 for a scalar. */
 int64_t NumElements(const std::vector<int64_t>& extents);
 
+/*!
+ * \brief Bytes of a tensor whose shape somebody else has stated.
+ * \throws ValueError for negative sizes, and for more bytes than addresses count.
+ */
+int64_t CheckedBytes(tvm::ffi::ShapeView shape, DLDataType dtype);
+
 /*! \brief The shape of a tensor as a vector. */
 std::vector<int64_t> ShapeOf(const tvm::ffi::TensorView& tensor);
 

@@ -43,9 +43,16 @@ Element StoredAs(double value, DLDataType dtype) {
   if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16)
     return BytesOf(FloatToBFloat16(static_cast<float>(value)));
   if (dtype.lanes == 1 && dtype.code == kDLBool) return BytesOf(static_cast<uint8_t>(value != 0));
-  // The low bytes of an integer are the same in every width.
-  if (dtype.lanes == 1 && (dtype.code == kDLInt || dtype.code == kDLUInt))
-    return BytesOf(static_cast<int64_t>(value));
+  // The low bytes of an integer are the same in every width. The largest ones are no doubles, so
+  // they are stated as the next one.
+  constexpr double kTwoTo63 = 9223372036854775808.0;
+  const bool is_integer = value >= -kTwoTo63 && value <= 2 * kTwoTo63;  // not a NaN
+  if (dtype.lanes == 1 && dtype.code == kDLInt && is_integer)
+    return BytesOf(value < kTwoTo63 ? static_cast<int64_t>(value) : INT64_MAX);
+  if (dtype.lanes == 1 && dtype.code == kDLUInt && is_integer) {
+    if (value < 0) return BytesOf(static_cast<int64_t>(value));
+    return BytesOf(value < 2 * kTwoTo63 ? static_cast<uint64_t>(value) : UINT64_MAX);
+  }
   TVM_FFI_THROW(TypeError) << "no value to fill a tensor of " << tvm::ffi::DLDataTypeToString(dtype)
                            << " with";
   TVM_FFI_UNREACHABLE();

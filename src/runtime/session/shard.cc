@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
@@ -13,6 +14,7 @@
 
 #include "runtime/communicators/result_memory.h"
 #include "runtime/kernels/format_list.h"
+#include "runtime/kernels/mapped_read.h"
 #include "runtime/kernels/strided_copy.h"
 #include "support/error.h"
 
@@ -63,8 +65,15 @@ ffi::Tensor CopyTo(const ffi::Tensor& source, DLDevice device) {
 
 ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
                          const ffi::Shape& byte_strides, const ffi::Shape& begin,
-                         const ffi::Shape& extent, DLDataType dtype) {
-  ElementBytes(dtype);  // here, where a type that can not be cut is the caller's error
+                         const ffi::Shape& extent, DLDataType dtype, const ffi::String& file) {
+  // Here, where what can not be cut is the caller's error.
+  CheckedBytes(extent, dtype);
+  DISTIR_REQUIRE(shape.size() == extent.size() && begin.size() == extent.size() &&
+                     byte_strides.size() == extent.size() &&
+                     std::all_of(begin.begin(), begin.end(), [](int64_t at) { return at >= 0; }),
+                 ValueError)
+      << "there is no shard " << FormatList(extent) << " at " << FormatList(begin)
+      << " of an array of shape " << FormatList(shape);
   auto shard = ffi::make_object<ShardObj>();
   if (auto tensor = source.as<ffi::Tensor>()) {
     shard->owner = *tensor;
@@ -75,6 +84,7 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
   shard->byte_strides.assign(byte_strides.begin(), byte_strides.end());
   shard->extent.assign(extent.begin(), extent.end());
   shard->dtype = dtype;
+  shard->file = file;
   for (size_t i = 0; i < begin.size(); ++i) {
     const int64_t first = std::min(begin[i], shape[i]);
     shard->inside.push_back(std::min(extent[i], shape[i] - first));
@@ -90,7 +100,7 @@ ResultMemory& GatheredResults() {
 
 /*! \brief A tensor for a gathered result; memory of earlier ones is used again. */
 ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
-  ElementBytes(dtype);
+  CheckedBytes(shape, dtype);
   return GatheredResults().NewTensor(shape, dtype);
 }
 
@@ -106,6 +116,14 @@ void ReturnMemory() {
 
 void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
                 const ffi::Shape& begin) {
+  DISTIR_REQUIRE(local.dtype() == global.dtype() && local.ndim() == global.ndim() &&
+                     begin.size() == static_cast<size_t>(global.ndim()) &&
+                     std::all_of(begin.begin(), begin.end(), [](int64_t at) { return at >= 0; }) &&
+                     local.IsContiguous() && global.IsContiguous(),
+                 ValueError)
+      << "a shard of " << ffi::DLDataTypeToString(local.dtype()) << " " << FormatList(local.shape())
+      << " can not be put at " << FormatList(begin) << " of an array of "
+      << ffi::DLDataTypeToString(global.dtype()) << " " << FormatList(global.shape());
   const int64_t element_bytes = ElementBytes(local.dtype());
   const std::vector<int64_t> extent = ShapeOf(local);
   const std::vector<int64_t> shape = ShapeOf(global);
@@ -124,10 +142,9 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
 }  // namespace
 
 ffi::Tensor NewArgument(const ffi::Shape& shape, DLDataType dtype, Communicator* communicator) {
-  int64_t num_bits = int64_t{dtype.bits} * dtype.lanes;
-  for (int64_t size : shape) num_bits *= size;
+  const int64_t num_bytes = CheckedBytes(shape, dtype);
   const bool is_seen = communicator != nullptr && communicator->PrefersNewTensors() &&
-                       num_bits >= 8 * kSmallestSeenBytes;
+                       num_bytes >= kSmallestSeenBytes;
   return is_seen ? communicator->NewTensor(shape, dtype) : AllocateTensor(shape, dtype, kHost);
 }
 
@@ -137,9 +154,23 @@ void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
   const int64_t element_bytes = ElementBytes(shard.dtype);
   if (shard.inside != shard.extent)
     std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
-  BoxCopy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
-          element_bytes)
-      .Run(shard.data, DataOf(result));
+  const BoxCopy copy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
+                     element_bytes);
+  if (shard.file.empty()) {
+    copy.Run(shard.data, DataOf(result));
+    return;
+  }
+  struct Read {
+    const BoxCopy& copy;
+    const char* source;
+    char* target;
+  } read{copy, shard.data, DataOf(result)};
+  const auto run = [](const void* argument) {
+    const Read& it = *static_cast<const Read*>(argument);
+    it.copy.Run(it.source, it.target);
+  };
+  DISTIR_REQUIRE(ReadMapped(run, &read), ValueError)
+      << shard.file << " was cut off while it was read, or can not be read";
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
  * Example: rows 2 and 3 of a row-major float32 array of 4 x 8 at address p:
  * \code
  *   shard = distir.runtime.shard(p, {4, 8}, byte_strides={32, 4}, begin={2, 0}, extent={2, 8},
- *                                "float32")
+ *                                "float32", "")
  * \endcode
  */
 #ifndef DISTIR_RUNTIME_SESSION_SHARD_H_
@@ -20,6 +20,7 @@
 #include <tvm/ffi/object.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
@@ -37,6 +38,7 @@ class ShardObj : public tvm::ffi::Object {
   std::vector<int64_t> extent;
   std::vector<int64_t> inside;  // how much of the extent lies in the array; zeros follow
   DLDataType dtype;
+  std::string file;  // that the memory is mapped from; empty if it is not
 
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);
 };

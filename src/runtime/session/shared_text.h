@@ -19,6 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include "support/utf8.h"
+
 namespace distir::runtime {
 
 class SharedText {
@@ -48,7 +50,7 @@ class SharedText {
       }
       if (version % 2 == 0 && version_.load(std::memory_order_acquire) == version) break;
     }
-    return std::string(bytes, size);
+    return support::ReadableText(std::string_view(bytes, size));  // it may be cut, or anybody's
   }
 
  private:

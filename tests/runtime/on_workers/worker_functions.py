@@ -157,3 +157,11 @@ def reduce_ones(count):
     out = tvm.runtime.empty((count,), "float32")
     tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, "[[0,1]]", "sum", out)
     return float(out.numpy()[0])
+
+
+@tvm_ffi.register_global_func("distir.test.say", override=True)
+def say(content):
+    """Writes to the controller what the worker itself would not."""
+    descriptor = json.loads(sys.argv[1])["channel"]
+    with socket.socket(fileno=os.dup(descriptor)) as stream:
+        stream.sendall(content.encode("latin-1"))

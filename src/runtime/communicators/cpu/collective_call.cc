@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "runtime/kernels/format_list.h"
 
@@ -20,6 +21,12 @@ CollectiveCall::CollectiveCall(const char* operation, int64_t step, DLDataType d
   std::copy(shape, shape + ndim, this->shape);
 }
 
+bool CollectiveCall::IsWellFormed() const {
+  const char* end = std::find(operation, operation + sizeof(operation), '\0');
+  return end != operation + sizeof(operation) && ndim >= 0 && ndim <= kMaxDims &&
+         std::all_of(operation, end, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+}
+
 bool CollectiveCall::Matches(const CollectiveCall& other) const {
   return std::strcmp(operation, other.operation) == 0 && step == other.step &&
          arguments[0] == other.arguments[0] && arguments[1] == other.arguments[1] &&
@@ -27,8 +34,13 @@ bool CollectiveCall::Matches(const CollectiveCall& other) const {
 }
 
 std::string CollectiveCall::Describe() const {
-  return std::string(operation) + " of " + std::string(tvm::ffi::DLDataTypeToString(dtype)) + " " +
-         FormatList(shape, shape + ndim);
+  std::string type;
+  try {
+    type = tvm::ffi::DLDataTypeToString(dtype);
+  } catch (const std::exception&) {  // a peer's; a message about it must not fail
+    type = "an unknown type";
+  }
+  return std::string(operation) + " of " + type + " " + FormatList(shape, shape + ndim);
 }
 
 void ThrowDisagreement(int device, const CollectiveCall& call, int other_device,

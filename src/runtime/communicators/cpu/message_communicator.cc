@@ -78,6 +78,14 @@ uint64_t ScopeOf(uint64_t kind, const std::vector<int64_t>& name) {
   return hash;
 }
 
+// A member that is not what it should be may call the same and send less.
+void CheckSize(const Message& message, int64_t num_bytes, int device) {
+  if (message.header.num_bytes == num_bytes) return;
+  TVM_FFI_THROW(ValueError) << "device " << device << " sent " << message.header.num_bytes
+                            << " bytes of " << message.header.call.Describe() << ", " << num_bytes
+                            << " are expected";
+}
+
 int64_t Offset(const std::vector<int64_t>& begin, const std::vector<int64_t>& strides) {
   int64_t offset = 0;
   for (size_t i = 0; i < begin.size(); ++i) offset += begin[i] * strides[i];
@@ -111,15 +119,17 @@ class MessageCommunicator::Conversation {
   void PostTo(int position) { transport_->Post({group_.ranks[position]}, describe_); }
   void PostToAll() { transport_->Post(group_.other_ranks, describe_); }
 
-  Message Take(int position) {
+  // The next message of a member, which has to have so many bytes.
+  Message Take(int position, int64_t num_bytes) {
     Message message = transport_->Take(group_.ranks[position], group_.scope, describe_);
-    if (!message.header->call.Matches(header_.call)) {
+    const CollectiveCall& call = message.header.call;
+    const int other = device_ids_[group_.ranks[position]];
+    if (!call.Matches(header_.call)) {
       const int mine = device_ids_[group_.ranks[group_.position]];
-      const int other = device_ids_[group_.ranks[position]];
-      if (group_.position < position)
-        ThrowDisagreement(mine, header_.call, other, message.header->call);
-      ThrowDisagreement(other, message.header->call, mine, header_.call);
+      if (group_.position < position) ThrowDisagreement(mine, header_.call, other, call);
+      ThrowDisagreement(other, call, mine, header_.call);
     }
+    CheckSize(message, num_bytes, other);
     return message;
   }
   void Release(const Message& message) { transport_->Release(message); }
@@ -172,7 +182,7 @@ class MessageCommunicator::Round {
         }
       }
       for (const auto& [position, target] : receives_) {
-        const Message message = conversation->Take(position);
+        const Message message = conversation->Take(position, num_bytes);
         unpack.Run(message.bytes, target + Offset(chunk.begin, target_strides_));
         conversation->Release(message);
       }
@@ -198,7 +208,8 @@ bool MessageCommunicator::MeetDirectly(Group* group, const char* operation, Tens
                                        TensorView out, int64_t argument0, int64_t argument1,
                                        bool writes_to_others, MakeWork make_work) {
   const int n = group->size(), position = group->position;
-  const int64_t num_bytes = std::max(x.numel(), out.numel()) * ElementBytes(x.dtype());
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const int64_t num_bytes = std::max(x.numel(), out.numel()) * element_bytes;
   if (n == 1 || num_bytes < kDirectBytes || !transport_->SeeTensors(group->ranks)) return false;
   auto work = make_work();
   static_assert(noexcept(work(nullptr)), "peers rely on this worker until all are done");
@@ -210,20 +221,23 @@ bool MessageCommunicator::MeetDirectly(Group* group, const char* operation, Tens
   std::vector<Buffers> members(n);
   bool all_seen = mine.x >= 0 && mine.out >= 0;
   for (int j : conversation.others()) {
-    const Message message = conversation.Take(j);
+    const Message message = conversation.Take(j, sizeof(Places));
     Places places;
     std::memcpy(&places, message.bytes, sizeof(places));
     conversation.Release(message);
-    all_seen = all_seen && places.x >= 0 && places.out >= 0;
-    members[j].x = transport_->At(group->ranks[j], places.x);
-    if (writes_to_others) members[j].out = transport_->At(group->ranks[j], places.out);
+    const bool is_seen = places.x >= 0 && places.out >= 0;
+    all_seen = all_seen && is_seen;
+    if (!is_seen) continue;
+    members[j].x = transport_->At(group->ranks[j], places.x, x.numel() * element_bytes);
+    if (writes_to_others)
+      members[j].out = transport_->At(group->ranks[j], places.out, out.numel() * element_bytes);
   }
   if (!all_seen) return false;
   members[position] = {DataOf(x), DataOf(out)};
   work(members.data());
   conversation.Reserve(0);
   conversation.PostToAll();
-  for (int j : conversation.others()) conversation.Release(conversation.Take(j));
+  for (int j : conversation.others()) conversation.Release(conversation.Take(j, 0));
   return true;
 }
 
@@ -247,7 +261,7 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
   // Reduces what all have sent and, of this member, what `own` points at.
   auto reduce_taken = [&](const char* own, int64_t size, void* result) {
     for (int j : conversation.others()) {
-      messages[j] = conversation.Take(j);
+      messages[j] = conversation.Take(j, size * element_bytes);
       sources[j] = messages[j].bytes;
     }
     sources[position] = own;
@@ -286,7 +300,7 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
   auto take_results = [&](int64_t step) {
     if (step < 0) return;
     for (int j : conversation.others()) {
-      const Message message = conversation.Take(j);
+      const Message message = conversation.Take(j, parts.bytes(step, j));
       BoxCopy({parts.bytes(step, j)}, {1}, {1}, 1, result_bytes)
           .Run(message.bytes, target + parts.offset(step, j));
       conversation.Release(message);
@@ -353,7 +367,7 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
     pack.Run(source + position * block_bytes, own.data());
     sources[position] = own.data();
     for (int j : conversation.others()) {
-      messages[j] = conversation.Take(j);
+      messages[j] = conversation.Take(j, count * element_bytes);
       sources[j] = messages[j].bytes;
     }
     void* result = target;
@@ -425,13 +439,14 @@ void MessageCommunicator::ReceiveBox(const TransferPlan& plan, int peer, const M
   ForEachChunk(box.extent, kChunkBytes / element_bytes, [&](const Chunk& chunk) {
     const Message message =
         transport_->Take(peer, header.scope, [&] { return "recv on " + name(); });
-    const CollectiveCall& sent = message.header->call;
+    const CollectiveCall& sent = message.header.call;
     if (!sent.Matches(header.call)) {
       TVM_FFI_THROW(ValueError) << "the programs of the workers disagree on " << name() << ": "
                                 << sent.Describe() << " was sent, " << header.call.Describe()
                                 << " is expected"
                                 << (sent.step != box.call ? " of another call" : "");
     }
+    CheckSize(message, NumElements(chunk.extent) * element_bytes, device_ids_[peer]);
     BoxCopy(chunk.extent, RowMajorStrides(chunk.extent, element_bytes), box.byte_strides,
             element_bytes)
         .Run(message.bytes, box.data + Offset(chunk.begin, box.byte_strides));

@@ -31,14 +31,14 @@ void FreeBlock(Block* block) noexcept {
   if (block != nullptr) ::operator delete(block, std::align_val_t(alignof(Block)));
 }
 
-Block* Outbox::Allocate(int64_t num_bytes) {
+Slot Outbox::Allocate(int64_t num_bytes) {
   const int size_class = ClassOf(sizeof(Block) + static_cast<size_t>(num_bytes));
   std::vector<Block*>& free = free_[size_class];
   if (free.empty() || in_flight_.size() >= reclaim_at_) Reclaim();
   if (!free.empty()) {
     Block* block = free.back();
     free.pop_back();
-    return block;
+    return {block, size_class, num_bytes};
   }
   const size_t size = size_t{1} << size_class;
   if (arena_bytes_ - used_bytes_ < size) {
@@ -47,16 +47,15 @@ Block* Outbox::Allocate(int64_t num_bytes) {
   }
   Block* block = new (arena_ + used_bytes_) Block();
   used_bytes_ += size;
-  block->size_class = static_cast<uint32_t>(size_class);
-  return block;
+  return {block, size_class, num_bytes};
 }
 
-void Outbox::Sent(Block* block) { in_flight_.push_back(block); }
+void Outbox::Sent(const Slot& slot) { in_flight_.push_back(slot); }
 
 void Outbox::Reclaim() {
-  auto read = [this](Block* block) {
-    if (block->num_readers.load(std::memory_order_acquire) != 0) return false;
-    free_[block->size_class].push_back(block);
+  auto read = [this](const Slot& slot) {
+    if (slot.block->num_readers.load(std::memory_order_acquire) != 0) return false;
+    free_[slot.size_class].push_back(slot.block);
     return true;
   };
   in_flight_.erase(std::remove_if(in_flight_.begin(), in_flight_.end(), read), in_flight_.end());

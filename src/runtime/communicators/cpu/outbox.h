@@ -19,10 +19,12 @@
 
 namespace distir::runtime::cpu {
 
-/*! \brief A message; its bytes follow. */
+/*!
+ * \brief A message; its bytes follow. Other processes can write to one in shared memory at any
+ * time, so nothing is read of it whose limits are not known otherwise.
+ */
 struct alignas(64) Block {
   std::atomic<uint32_t> num_readers;  // who have not read it yet
-  uint32_t size_class;                // 0 outside of shared memory
   MessageHeader header;
 
   char* bytes() { return reinterpret_cast<char*>(this) + sizeof(Block); }
@@ -33,14 +35,21 @@ Block* NewBlock(int64_t num_bytes);
 /*! \brief Frees a block of NewBlock, or nullptr. */
 void FreeBlock(Block* block) noexcept;
 
+/*! \brief A block of an arena, and what its owner knows of it. */
+struct Slot {
+  Block* block = nullptr;
+  int size_class = 0;
+  int64_t num_bytes = 0;
+};
+
 class Outbox {
  public:
   Outbox(char* arena, size_t arena_bytes) : arena_(arena), arena_bytes_(arena_bytes) {}
 
   /*! \brief A block for so many bytes. \throws RuntimeError if the arena is full. */
-  Block* Allocate(int64_t num_bytes);
+  Slot Allocate(int64_t num_bytes);
   /*! \brief Remembers a block with readers, until all of them have read it. */
-  void Sent(Block* block);
+  void Sent(const Slot& slot);
   /*! \brief Gives much memory that is not in use back to the system. */
   void Trim() noexcept;
 
@@ -53,7 +62,7 @@ class Outbox {
   const size_t arena_bytes_;
   size_t used_bytes_ = 0;  // blocks lie before it
   std::array<std::vector<Block*>, kNumClasses> free_;
-  std::vector<Block*> in_flight_;
+  std::vector<Slot> in_flight_;
   size_t reclaim_at_ = 16;  // number in flight at which to look who have been read
 };
 

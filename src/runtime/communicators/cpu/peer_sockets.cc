@@ -25,8 +25,8 @@ namespace {
 static_assert(std::is_trivially_copyable_v<MessageHeader>);
 static_assert(alignof(Block) <= 64);
 
-// What no sender puts into one message; a header that claims more is not one.
-constexpr int64_t kLongestMessage = int64_t{1} << 30;
+// More than a sender puts into one message; a header that claims more is not one.
+constexpr int64_t kLongestMessage = int64_t{1} << 20;
 
 // The most that one record of TLS has.
 constexpr size_t kRecordBytes = size_t{1} << 14;
@@ -78,8 +78,8 @@ struct PeerSockets::Connection {
   bool ended = false;
   // What is written, oldest first.
   std::mutex mutex;
-  std::deque<Block*> unsent;
-  size_t num_written = 0;  // of the first one
+  std::deque<std::pair<Block*, size_t>> unsent;  // each with the number of its bytes
+  size_t num_written = 0;                        // of the first one
   bool write_waits_to_read = false;
   std::vector<char> staged;  // the begin of a message as one record
   bool broken = false;
@@ -141,27 +141,26 @@ PeerSockets::~PeerSockets() {
   for (const auto& [rank, block] : arrived_) FreeBlock(block);
 }
 
-void PeerSockets::Send(int rank, Block* block) {
+void PeerSockets::Send(int rank, Block* block, int64_t num_bytes) {
   Connection* connection = connections_[rank].get();
   std::lock_guard<std::mutex> lock(connection->mutex);
-  connection->unsent.push_back(block);
+  connection->unsent.emplace_back(block, static_cast<size_t>(num_bytes));
   if (connection->unsent.size() == 1 && !Write(connection)) Ring(event_);
 }
 
 // Writes what the socket takes; whether that is all. The caller holds the connection's mutex.
 bool PeerSockets::Write(Connection* connection) {
-  std::deque<Block*>& unsent = connection->unsent;
+  std::deque<std::pair<Block*, size_t>>& unsent = connection->unsent;
   while (!unsent.empty()) {
-    Block* block = unsent.front();
-    const size_t total = sizeof(MessageHeader) + static_cast<size_t>(block->header.num_bytes);
+    const auto [block, num_bytes] = unsent.front();
+    const size_t total = sizeof(MessageHeader) + num_bytes;
     if (!connection->broken) {
       const size_t done = connection->num_written;
       const size_t body_done = done > sizeof(MessageHeader) ? done - sizeof(MessageHeader) : 0;
       const size_t header_done = done - body_done;
-      iovec parts[2] = {
-          {reinterpret_cast<char*>(&block->header) + header_done,
-           sizeof(MessageHeader) - header_done},
-          {block->bytes() + body_done, static_cast<size_t>(block->header.num_bytes) - body_done}};
+      iovec parts[2] = {{reinterpret_cast<char*>(&block->header) + header_done,
+                         sizeof(MessageHeader) - header_done},
+                        {block->bytes() + body_done, num_bytes - body_done}};
       const ssize_t sent = connection->Send(parts);
       if (sent < 0 && WouldBlock()) return false;
       if (sent < 0) {
@@ -197,9 +196,8 @@ bool PeerSockets::Read(Connection* connection) {
     }
     connection->num_read = 0;
     if (block == nullptr) {
-      const int64_t num_bytes = connection->header.num_bytes;
-      if (num_bytes < 0 || num_bytes > kLongestMessage) return false;
-      block = NewBlock(num_bytes);
+      if (!connection->header.IsValid(kLongestMessage)) return false;
+      block = NewBlock(connection->header.num_bytes);
       block->header = connection->header;
       continue;
     }

@@ -43,7 +43,7 @@ class PeerSockets {
   bool Reaches(int rank) const { return connections_[rank] != nullptr; }
 
   /*! \brief Sends a block, and counts it down when it is written. Does not wait. */
-  void Send(int rank, Block* block);
+  void Send(int rank, Block* block, int64_t num_bytes);
 
   /*! \brief Whether messages have arrived that were not taken. */
   bool AnythingArrived() const { return anything_arrived_.load(std::memory_order_seq_cst); }

@@ -3,6 +3,7 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -16,6 +17,13 @@ namespace {
 
 [[noreturn]] void ThrowStopped(const std::string& what) {
   TVM_FFI_THROW(RuntimeError) << what << " stopped because another worker failed";
+  TVM_FFI_UNREACHABLE();
+}
+
+[[noreturn]] void ThrowDamaged(int device) {
+  TVM_FFI_THROW(ValueError) << "what the worker of device " << device
+                            << " has sent is no message: its process, or another one, has "
+                            << "overwritten the memory that the workers of this host share";
   TVM_FFI_UNREACHABLE();
 }
 
@@ -42,9 +50,9 @@ ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int ran
 }
 
 ProcessTransport::~ProcessTransport() {
-  for (const std::deque<Block*>& queue : arrived_) {
-    for (Block* block : queue) {
-      if (block->size_class == 0) FreeBlock(block);
+  for (const std::deque<Message>& queue : arrived_) {
+    for (const Message& message : queue) {
+      if (!message.is_shared) FreeBlock(static_cast<Block*>(message.owner));
     }
   }
 }
@@ -72,22 +80,23 @@ int64_t ProcessTransport::PlaceOf(const char* data) const {
 
 char* ProcessTransport::Reserve(const MessageHeader& header) {
   reserved_ = outbox_.Allocate(header.num_bytes);
-  reserved_->header = header;
-  return reserved_->bytes();
+  reserved_.block->header = header;
+  return reserved_.block->bytes();
 }
 
 void ProcessTransport::Post(const std::vector<int>& ranks, const Describe& describe) {
   if (memory_->aborted()) ThrowStopped(describe());
-  Block* block = std::exchange(reserved_, nullptr);
+  const Slot slot = std::exchange(reserved_, Slot());
+  Block* block = slot.block;
   block->num_readers.store(static_cast<uint32_t>(ranks.size()), std::memory_order_relaxed);
-  outbox_.Sent(block);
+  outbox_.Sent(slot);
   const uint64_t place =
       static_cast<uint64_t>(reinterpret_cast<char*>(block) - memory_->arena(rank_));
   for (int target : ranks) {
     Ring& ring = memory_->ring(rank_, target);
     if (peers_ != nullptr && peers_->Reaches(target)) {
       ring.num_written.fetch_add(1, std::memory_order_seq_cst);
-      peers_->Send(target, block);
+      peers_->Send(target, block, slot.num_bytes);
       continue;
     }
     if (ring.full()) {
@@ -114,7 +123,7 @@ bool ProcessTransport::AnythingToRead() const {
 void ProcessTransport::Drain() {
   if (peers_ != nullptr && peers_->AnythingArrived()) {
     for (const auto& [source, block] : peers_->TakeArrived()) {
-      arrived_[source].push_back(block);
+      arrived_[source].push_back({block->header, block->bytes(), block, false});
       memory_->ring(source, rank_).num_read.fetch_add(1, std::memory_order_seq_cst);
     }
   }
@@ -123,9 +132,10 @@ void ProcessTransport::Drain() {
     uint64_t index = ring.num_read.load(std::memory_order_relaxed);
     const uint64_t end = ring.num_written.load(std::memory_order_acquire);
     if (index == end) continue;
+    if (end - index > Ring::kCapacity) ThrowDamaged(device_ids_[source]);
     for (; index != end; ++index) {
       const uint64_t place = ring.places[index % Ring::kCapacity].load(std::memory_order_relaxed);
-      arrived_[source].push_back(reinterpret_cast<Block*>(memory_->arena(source) + place));
+      arrived_[source].push_back(MessageAt(source, place));
     }
     ring.num_read.store(end, std::memory_order_seq_cst);
     WorkerStatus& sender = memory_->status(source);
@@ -133,23 +143,43 @@ void ProcessTransport::Drain() {
   }
 }
 
+// A message at a place that its sender has stated, in memory that it can go on writing to.
+Message ProcessTransport::MessageAt(int source, uint64_t place) const {
+  const uint64_t size = memory_->arena_bytes();
+  if (place % alignof(Block) != 0 || place > size - sizeof(Block))
+    ThrowDamaged(device_ids_[source]);
+  Block* block = reinterpret_cast<Block*>(memory_->arena(source) + place);
+  Message message{MessageHeader(), block->bytes(), block, true};
+  std::memcpy(&message.header, &block->header, sizeof(MessageHeader));
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // what is looked at is the copy
+  if (!message.header.IsValid(static_cast<int64_t>(size - sizeof(Block) - place)))
+    ThrowDamaged(device_ids_[source]);
+  return message;
+}
+
+char* ProcessTransport::At(int rank, int64_t place, int64_t num_bytes) const {
+  const int64_t size = static_cast<int64_t>(memory_->arena_bytes());
+  if (place < 0 || num_bytes > size || place > size - num_bytes) ThrowDamaged(device_ids_[rank]);
+  return memory_->tensors(rank) + place;
+}
+
 Message ProcessTransport::Take(int rank, uint64_t scope, const Describe& describe) {
-  std::deque<Block*>& queue = arrived_[rank];
+  std::deque<Message>& queue = arrived_[rank];
   auto found = queue.end();
   auto arrived = [&] {
     found = std::find_if(queue.begin(), queue.end(),
-                         [scope](const Block* block) { return block->header.scope == scope; });
+                         [scope](const Message& each) { return each.header.scope == scope; });
     return found != queue.end();
   };
   if (!arrived()) WaitUntil(kForMessage, -1, describe, arrived);
-  Block* block = *found;
+  const Message message = *found;
   queue.erase(found);
-  return Message{&block->header, block->bytes(), block};
+  return message;
 }
 
 void ProcessTransport::Release(const Message& message) noexcept {
   Block* block = static_cast<Block*>(message.owner);
-  if (block->size_class == 0) {
+  if (!message.is_shared) {
     FreeBlock(block);
   } else {
     block->num_readers.fetch_sub(1, std::memory_order_release);
@@ -200,7 +230,8 @@ bool ProcessTransport::Blocked(int rank, uint64_t* wait) const {
   if (kind == kAwake) return false;
   if (kind == kForSpace) {
     const int target = status.full_ring_to.load(std::memory_order_relaxed);
-    if (target >= 0 && !memory_->ring(rank, target).full()) return false;
+    if (target >= 0 && target < memory_->num_workers() && !memory_->ring(rank, target).full())
+      return false;
   }
   *wait = status.num_waits.load(std::memory_order_seq_cst);
   return true;

@@ -45,7 +45,7 @@ class ProcessTransport : public Transport {
     return tensors_->NewTensor(shape, dtype);
   }
   int64_t PlaceOf(const char* data) const final;
-  char* At(int rank, int64_t place) const final { return memory_->tensors(rank) + place; }
+  char* At(int rank, int64_t place, int64_t num_bytes) const final;
 
   void StepBegins(int64_t step) noexcept;
   void StepEnds(int64_t step) noexcept;
@@ -54,6 +54,7 @@ class ProcessTransport : public Transport {
   bool AnythingToRead() const;
   int LostPeer() const { return peers_ == nullptr ? -1 : peers_->lost(); }
   void Drain();
+  Message MessageAt(int source, uint64_t place) const;
   template <typename Ready>
   void WaitUntil(WaitKind kind, int full_ring_to, const Describe& describe, Ready ready);
   bool Blocked(int rank, uint64_t* wait) const;
@@ -65,10 +66,10 @@ class ProcessTransport : public Transport {
   WorkerStatus& me_;
   Outbox outbox_;
   const std::shared_ptr<ResultMemory> tensors_;
-  Block* reserved_ = nullptr;
-  std::vector<std::deque<Block*>> arrived_;  // by source: seen, not yet taken
-  std::vector<int> neighbours_;              // ranks on this host, this one included
-  std::unique_ptr<PeerSockets> peers_;       // nullptr if all workers are on this host
+  Slot reserved_;
+  std::vector<std::deque<Message>> arrived_;  // by source: seen, not yet taken
+  std::vector<int> neighbours_;               // ranks on this host, this one included
+  std::unique_ptr<PeerSockets> peers_;        // nullptr if all workers are on this host
 };
 
 }  // namespace distir::runtime::cpu

@@ -1,5 +1,6 @@
 #include "runtime/communicators/cpu/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <tvm/ffi/error.h>
@@ -36,29 +37,40 @@ size_t PhysicalMemory() {
 
 SharedMemory::SharedMemory(int num_workers)
     : num_workers_(num_workers), arena_bytes_(RoundUp(PhysicalMemory())) {
-  descriptor_ = memfd_create("distir", MFD_CLOEXEC);
+  descriptor_ = memfd_create("distir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) ThrowSystemError("create");
+  const size_t total = fixed_bytes() + 2 * static_cast<size_t>(num_workers) * arena_bytes_;
+  // A process that could shorten it would end all others at their next access.
+  if (ftruncate(descriptor_, static_cast<off_t>(total)) != 0 ||
+      fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    close(descriptor_);
+    ThrowSystemError("size");
+  }
   Map();
-  header().arena_bytes = arena_bytes_;
 }
 
+// The size says how large an arena is: nobody can change that.
 SharedMemory::SharedMemory(int descriptor, int num_workers)
     : num_workers_(num_workers), descriptor_(descriptor) {
-  void* page = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, descriptor, 0);
-  if (page == MAP_FAILED) ThrowSystemError("map");
-  arena_bytes_ = static_cast<const Header*>(page)->arena_bytes;
-  munmap(page, kPage);
+  struct stat file{};
+  if (fstat(descriptor_, &file) != 0) ThrowSystemError("inspect");
+  const size_t arenas = 2 * static_cast<size_t>(num_workers);
+  const size_t total = static_cast<size_t>(file.st_size);
+  if (total <= fixed_bytes() || (total - fixed_bytes()) % (arenas * kPage) != 0) {
+    TVM_FFI_THROW(ValueError) << "shared memory of " << total << " bytes is not that of "
+                              << num_workers << " workers";
+  }
+  arena_bytes_ = (total - fixed_bytes()) / arenas;
   Map();
+}
+
+size_t SharedMemory::fixed_bytes() const {
+  const size_t n = static_cast<size_t>(num_workers_);
+  return RoundUp(sizeof(Header) + n * sizeof(WorkerStatus) + n * n * sizeof(Ring));
 }
 
 void SharedMemory::Map() {
-  const size_t n = static_cast<size_t>(num_workers_);
-  const size_t fixed = RoundUp(sizeof(Header) + n * sizeof(WorkerStatus) + n * n * sizeof(Ring));
-  total_bytes_ = fixed + 2 * n * arena_bytes_;
-  struct stat file{};
-  if (fstat(descriptor_, &file) != 0) ThrowSystemError("inspect");
-  if (file.st_size == 0 && ftruncate(descriptor_, static_cast<off_t>(total_bytes_)) != 0)
-    ThrowSystemError("size");
+  total_bytes_ = fixed_bytes() + 2 * static_cast<size_t>(num_workers_) * arena_bytes_;
   void* base = mmap(nullptr, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                     descriptor_, 0);
   if (base == MAP_FAILED) {
@@ -66,7 +78,7 @@ void SharedMemory::Map() {
     ThrowSystemError("map");
   }
   base_ = static_cast<char*>(base);
-  arenas_ = base_ + fixed;
+  arenas_ = base_ + fixed_bytes();
 }
 
 SharedMemory::~SharedMemory() {

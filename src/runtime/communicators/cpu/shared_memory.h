@@ -7,7 +7,10 @@
  *
  * It is a file without a name (memfd): a process that has a descriptor maps it, and it is gone with
  * the last of them, however they end. It is sparse, so a size costs nothing until it is written.
- * There are no locks in it: a process may be killed at any time.
+ * There are no locks in it: a process may be killed at any time. Its size is sealed.
+ *
+ * Every process of a session can write to all of it, so what is read here is looked at before it is
+ * used: places, counts and sizes that do not fit are an error, and never lead out of it.
  *
  * A message lies in the arena of its sender (outbox.h); its place is passed on through the ring to
  * each receiver. Tensors that others may read where they lie are behind the arenas
@@ -91,10 +94,10 @@ class SharedMemory {
  private:
   struct alignas(64) Header {
     std::atomic<int32_t> first_failure;  // 0: none; otherwise 2 + rank
-    uint64_t arena_bytes;
   };
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
   void Map();
+  size_t fixed_bytes() const;  // before the arenas
 
   const int num_workers_;
   int descriptor_ = -1;

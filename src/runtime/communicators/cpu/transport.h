@@ -34,13 +34,19 @@ struct MessageHeader {
   uint64_t scope = 0;
   int64_t num_bytes = 0;
   CollectiveCall call;
+
+  /*! \brief Whether a message of at most so many bytes can have it, whoever has sent it. */
+  bool IsValid(int64_t most_bytes) const {
+    return num_bytes >= 0 && num_bytes <= most_bytes && call.IsWellFormed();
+  }
 };
 
 /*! \brief A received message; readable until it is released. */
 struct Message {
-  const MessageHeader* header;
-  const char* bytes;
-  void* owner;  // the transport's
+  MessageHeader header;  // a copy: what a peer can write to may change after it was looked at
+  const char* bytes;     // as many as the header says
+  void* owner;           // the transport's
+  bool is_shared;        // whether the sender's memory has it
 };
 
 /*! \brief What a worker waits for, in words: "all_reduce over devices [0, 1]". */
@@ -76,8 +82,11 @@ class Transport {
   virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) = 0;
   /*! \brief Where memory of this worker is, for others; -1 if it is not that of a NewTensor. */
   virtual int64_t PlaceOf(const char* data) const = 0;
-  /*! \brief The memory at a place of another worker, or of this one. */
-  virtual char* At(int rank, int64_t place) const = 0;
+  /*!
+   * \brief The memory at a place of another worker, or of this one, which it has sent.
+   * \throws ValueError if so many bytes are not there.
+   */
+  virtual char* At(int rank, int64_t place, int64_t num_bytes) const = 0;
 };
 
 }  // namespace distir::runtime::cpu

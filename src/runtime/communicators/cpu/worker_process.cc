@@ -97,6 +97,12 @@ void ExitWithController(int control, int64_t controller) {
   }).detach();
 }
 
+void CheckRank(int rank, const SharedMemory& memory) {
+  if (rank < 0 || rank >= memory.num_workers()) {
+    TVM_FFI_THROW(ValueError) << "there is no worker " << rank << " of " << memory.num_workers();
+  }
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   using BoardPtr = ffi::ObjectPtr<ProcessBoardObj>;
@@ -113,6 +119,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       // (what it runs, what it waits for or "")
       .def("distir.runtime.process_board_status",
            [](const BoardPtr& board, int rank) {
+             CheckRank(rank, board->memory);
              const WorkerStatus& status = board->memory.status(rank);
              const bool waits = status.waiting.load(std::memory_order_seq_cst) != kAwake;
              return ffi::Array<ffi::String>(
@@ -123,6 +130,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.process_board_progress",
            [](const BoardPtr& board, int rank) {
              const SharedMemory& memory = board->memory;
+             CheckRank(rank, memory);
              const WorkerStatus& status = memory.status(rank);
              const uint32_t kind = status.waiting.load(std::memory_order_seq_cst);
              std::vector<int64_t> result{kind == kForMessage || kind == kForSpace ? 1 : 0};

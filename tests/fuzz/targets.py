@@ -1,0 +1,161 @@
+"""What reads what others have written, each as a function of bytes that may raise what it promises.
+
+A new parser gets a function here and a folder of the same name in ``corpus``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import struct
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+from tests.algebra.library import call
+
+from distir_ext._params.checkpoint import open_params
+from distir_ext._params.stored_array import MappedFiles
+from distir_ext._signature import parse_signature
+from distir_ext._workers.answers import check_answer, check_greeting
+from distir_ext._workers.channel import ChannelClosedError, FrameReader
+from distir_ext._workers.libraries import check_library
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+class _Stream(io.BytesIO):
+    """A socket that gives what is in it."""
+
+    def recv(self, size: int) -> bytes:
+        return self.read(size)
+
+    def recv_into(self, buffer: Any) -> int:
+        return self.readinto(buffer)
+
+
+def frames(data: bytes) -> None:
+    """A frame, and it as an answer; what claims more than there is ends the channel."""
+    stream: Any = _Stream(data)
+    try:
+        found = FrameReader().read(stream)
+    except ChannelClosedError:
+        return
+    assert found is not None
+    for check in (
+        check_greeting,
+        lambda answer: check_answer({"step": 1, "keep": "leaves"}, 0, answer),
+        lambda answer: check_answer({"fetch": 1}, 0, answer),
+        lambda answer: check_answer({"params": "p"}, 0, answer),
+    ):
+        try:
+            check(found[0])
+        except ValueError:
+            continue
+
+
+def frame_headers(data: bytes) -> None:
+    """The same, where the header's length is right and bytes follow."""
+    frames(struct.pack("<Q", len(data)) + data + bytes(1000))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def segment_plans(data: bytes) -> None:
+    tvm_ffi.get_global_func("distir.abi.SegmentTraffic")(_text(data))
+    call("SegmentParts", _text(data))
+
+
+def transfer_plans(data: bytes) -> None:
+    tvm_ffi.get_global_func("distir.abi.TransferTraffic")(_text(data))
+    call("TransferParts", _text(data))
+
+
+def signatures(data: bytes) -> None:
+    parse_signature(_text(data))
+
+
+def rules(data: bytes) -> None:
+    """A stated rule; none stays."""
+    name, _, text = _text(data).partition("\n")
+    tvm_ffi.get_global_func("distir.rules.Register")(name, text)
+    tvm_ffi.get_global_func("distir.rules.Unregister")(name)
+
+
+@cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="distir-fuzz-"))
+
+
+def _weights(name: str, data: bytes) -> None:
+    path = _folder() / name
+    path.write_bytes(data)
+    for array in open_params(path).values():
+        if array.num_bytes < 1 << 20:
+            array.shard([0] * len(array.shape), array.shape).open(MappedFiles())
+
+
+def safetensors(data: bytes) -> None:
+    _weights("w.safetensors", data)
+
+
+def safetensors_headers(data: bytes) -> None:
+    """The same, where the header's length is right and bytes follow."""
+    safetensors(struct.pack("<Q", len(data)) + data + bytes(24))
+
+
+def parameter_files(data: bytes) -> None:
+    _weights("w.params", data)
+
+
+def indices(data: bytes) -> None:
+    """An index of any format, beside a file that some of them name."""
+    data_file = _folder() / "data.safetensors"
+    if not data_file.exists():
+        data_file.write_bytes((CORPUS / "safetensors" / "two").read_bytes())
+    with contextlib.suppress(OSError):  # a file that is not there, or a name that is too long
+        _weights("index.json", data)
+
+
+def libraries(data: bytes) -> None:
+    """The look at a library before it is loaded."""
+    path = _folder() / "library.so"
+    path.write_bytes(data)
+    check_library(path)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    each.__name__: each
+    for each in (
+        frames,
+        frame_headers,
+        segment_plans,
+        transfer_plans,
+        signatures,
+        rules,
+        safetensors,
+        safetensors_headers,
+        parameter_files,
+        indices,
+        libraries,
+    )
+}
+
+
+def corpus_of(name: str) -> list[bytes]:
+    """The inputs that are kept for a target, by name."""
+    return [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+
+
+def run(name: str, data: bytes) -> None:
+    """Gives an input to a target; raises what the target must not raise."""
+    try:
+        TARGETS[name](data)
+    except ValueError as error:
+        json.dumps(str(error)).encode()  # a message that can be printed
