@@ -17,6 +17,30 @@ LARGEST = 50_000  # elements: chains of concat grow
 EXAMPLES = (3, 12, 200)  # for each seed, of the small, large and whole sample
 
 
+def for_random_programs(number, examples, check):
+    """Calls ``check(annotated)`` for annotated random programs.
+
+    Args:
+        number: The seed.
+        examples: How many.
+        check: Gets the module.
+    """
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        print_blob=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(programs(branches=True))
+    def run(program):
+        assume(elements(program) <= LARGEST)
+        check(to_module(program, annotated=True))
+
+    run()
+
+
 def check_after_every_pass(number, sample, check):
     """Calls ``check(annotated, after)`` for random programs.
 
@@ -26,17 +50,8 @@ def check_after_every_pass(number, sample, check):
         check: Gets the annotated module, and what it is after each pass in order.
     """
 
-    @seed(number)
-    @settings(
-        max_examples=sample(*EXAMPLES),
-        print_blob=True,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    @given(programs(branches=True))
-    def run(program):
-        assume(elements(program) <= LARGEST)
-        mod = annotated = to_module(program, annotated=True)
+    def run(annotated):
+        mod = annotated
         after = []
         for transform in PASSES:
             mod = transform(mod)
@@ -44,4 +59,4 @@ def check_after_every_pass(number, sample, check):
             after.append(mod)
         check(annotated, after)
 
-    run()
+    for_random_programs(number, sample(*EXAMPLES), run)

@@ -5,8 +5,10 @@
  * It reduces what the devices of the DTensor's mesh hold as their copies, which its type calls
  * replicated:
  *
- *     gv: DTensor((8, 8), "R") = R.dist.call_tir_local_view(matmul_local, (x, w), ..)  # sums of
- * parts lv: DTensor((8, 8), "R") = R.ccl.allreduce(gv, op_type="sum")
+ *     gv: DTensor((8, 8), "R") = R.dist.call_tir_local_view(matmul_local, (x, w), ..)
+ *     lv: DTensor((8, 8), "R") = R.ccl.allreduce(gv, op_type="sum")
+ *
+ * where matmul_local sums a part of what is contracted.
  *
  * `in_group` means nothing here, since there is one program per mesh.
  */

@@ -1,5 +1,7 @@
 #include "dialect/placement.h"
 
+#include <algorithm>
+
 #include "ir/leaves.h"
 
 namespace distir {
@@ -45,6 +47,11 @@ bool SamePlacements(const ir::Type& a, const ir::Type& b) {
 
 bool HasDTensor(const ir::Type& type) {
   return ir::AnyLeaf(type, [](const ir::Type& leaf) { return ir::DTensorType::Is(leaf); });
+}
+
+bool TakesDTensors(const ir::Call& call) {
+  return std::any_of(call.args().begin(), call.args().end(),
+                     [](const ir::Expr& arg) { return HasDTensor(arg.ty()); });
 }
 
 void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out) {

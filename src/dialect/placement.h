@@ -27,6 +27,8 @@ bool SamePlacements(const ir::Type& a, const ir::Type& b);
 
 /*! \brief Whether a type has a DTensor. */
 bool HasDTensor(const ir::Type& type);
+/*! \brief Whether an argument of a call has one. */
+bool TakesDTensors(const ir::Call& call);
 /*! \brief Appends the DTensor types among a type's tensors, in order; null for plain tensors. */
 void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out);
 

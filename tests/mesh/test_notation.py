@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tests.every_pass import PASSES
 from tvm.relax.distributed import DeviceMesh, DTensorType
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -54,16 +55,6 @@ def test_a_part_of_an_axis_is_said_on_the_axis(propagated):
     # A view (2, 2, 2) of the mesh, which has no names of its own.
     assert named(propagated)["u"] == ("tp:(1)2", "tp:(2)2")
     assert len(propagated.global_infos["mesh"]) == 2
-
-
-PASSES = [
-    dx.transform.PropagateSharding(),
-    dx.transform.PadShards(),
-    dx.transform.LegalizeRedistribute(),
-    dx.transform.OptimizeCollectives(),
-    dx.transform.LowerDistIR(),
-    dx.transform.LowerCCL(),
-]
 
 
 def test_names_survive_passes_and_printing(annotated):

@@ -1,9 +1,7 @@
 """The types of a propagated program say how each call was decided to be computed."""
 
 import pytest
-from hypothesis import HealthCheck, assume, given, seed, settings
-from tests.every_pass import LARGEST
-from tests.numerical.random_programs import elements, programs, to_module
+from tests.every_pass import for_random_programs
 
 import distir_ext as dx
 
@@ -18,15 +16,7 @@ def read_otherwise(mod):
 
 @pytest.mark.parametrize("number", range(2))
 def test_calls_of_random_programs_read_back_as_decided(number, sample):
-    @seed(number)
-    @settings(
-        max_examples=sample(15, 100, 2000),
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    @given(programs(branches=True))
-    def run(program):
-        assume(elements(program) <= LARGEST)
-        assert read_otherwise(to_module(program, annotated=True)) == {}
+    def check(annotated):
+        assert read_otherwise(annotated) == {}
 
-    run()
+    for_random_programs(number, sample(15, 100, 2000), check)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "lower/local/stated_cut.h"
@@ -19,15 +20,6 @@ namespace distir {
 namespace lower {
 
 namespace {
-
-/*! \brief The DTensor types of a type's tensors, tuples flattened; null for plain tensors. */
-void CollectPlacements(const ir::Type& type, std::vector<ir::DTensorType>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CollectPlacements(field, out);
-  } else if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
-    out->push_back(ir::DTensorType::Cast(type));
-  }
-}
 
 std::string KernelName(const ir::Call& call) {
   auto name = ir::GlobalVar::Cast(call.args()[0]);
@@ -167,8 +159,8 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
     std::vector<double> elements;
   };
   Side operands, results;
-  for (const ir::Expr& arg : call.args()) CollectPlacements(arg.ty(), &operands.types);
-  CollectPlacements(call.ty(), &results.types);
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &operands.types);
+  dialect::CollectDTensorTypes(call.ty(), &results.types);
   int root = -1;
   for (Side* side : {&operands, &results}) {
     for (size_t i = 0; i < side->types.size(); ++i) {
@@ -201,10 +193,6 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
 
 ir::Expr LocalKernels::Localize(const ir::Call& call) {
   const ir::Expr& callee = call.args()[0];
-  bool any_distributed = dialect::HasDTensor(call.ty());
-  for (const ir::Expr& arg : call.args())
-    any_distributed = any_distributed || dialect::HasDTensor(arg.ty());
-  if (!any_distributed) return callee;
   ir::Type global_ty = rules::StripDistribution(call.ty());
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, &table_));
   rules::CallSharding decision = Decide(call, rule);

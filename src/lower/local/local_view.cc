@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "dialect/local_view.h"
+#include "dialect/placement.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/names.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -34,12 +36,12 @@ std::string SizesText(const std::vector<int64_t>& sizes) {
 }
 
 /*! \brief The tensor types among a type's leaves, in order. */
-void CollectTensors(const ir::Type& type, std::vector<ir::Type>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) CollectTensors(field, out);
-  } else if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
-    out->push_back(type);
-  }
+std::vector<ir::Type> TensorsOf(const ir::Type& type) {
+  std::vector<ir::Type> tensors;
+  ir::ForEachLeaf(type, [&tensors](const ir::Type& leaf) {
+    if (ir::TensorType::Is(leaf) || ir::DTensorType::Is(leaf)) tensors.push_back(leaf);
+  });
+  return tensors;
 }
 
 /*! \brief The sizes of a tensor on a device, -1 where they are not known. */
@@ -74,9 +76,8 @@ std::string MisfitOfLocalView(const ir::Call& local_view, const ir::FunctionMap&
   for (const ir::Var& param : kernel.params()) {
     if (ir::BufferType::Is(param.ty())) buffers.push_back(param);
   }
-  std::vector<ir::Type> operands, results;
-  CollectTensors(local_view.args()[1].ty(), &operands);
-  CollectTensors(local_view.ty(), &results);
+  const std::vector<ir::Type> operands = TensorsOf(local_view.args()[1].ty());
+  const std::vector<ir::Type> results = TensorsOf(local_view.ty());
   const std::vector<size_t> of_results =
       rules::ParamsOfResults(local_view, operands.size(), results.size());
   size_t num_tensors = operands.size();
@@ -108,10 +109,8 @@ namespace {
 
 /*! \brief Whether a call is a kernel on DTensors; one on Tensors is the same on every device. */
 bool IsGlobalView(const ir::Call& call) {
-  if (!rules::KernelTable::IsKernelCall(call.op())) return false;
-  return dialect::HasDTensor(call.ty()) ||
-         std::any_of(call.args().begin(), call.args().end(),
-                     [](const ir::Expr& arg) { return dialect::HasDTensor(arg.ty()); });
+  return rules::KernelTable::IsKernelCall(call.op()) &&
+         (dialect::HasDTensor(call.ty()) || dialect::TakesDTensors(call));
 }
 
 /*! \brief Puts local views in place of kernel calls. No type changes, so everything else stays the

@@ -4,17 +4,13 @@
 #include <utility>
 
 #include "dialect/local_view.h"
+#include "dialect/placement.h"
 #include "rules/registry.h"
 
 namespace distir {
 namespace rules {
 
 namespace {
-
-bool IsOnDTensors(const ir::Call& call) {
-  return std::any_of(call.args().begin(), call.args().end(),
-                     [](const ir::Expr& arg) { return dialect::HasDTensor(arg.ty()); });
-}
 
 bool HasFactor(const FactorRule& rule, FactorKind kind) {
   return std::any_of(rule.factors.begin(), rule.factors.end(),
@@ -24,7 +20,7 @@ bool HasFactor(const FactorRule& rule, FactorKind kind) {
 }  // namespace
 
 std::optional<FactorRule> Decisions::RuleOfPlaced(const ir::Call& call) {
-  if (!HasRule(call) || !IsOnDTensors(call)) return std::nullopt;
+  if (!HasRule(call) || !dialect::TakesDTensors(call)) return std::nullopt;
   return RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_));
 }
 
@@ -46,7 +42,7 @@ std::optional<Decision> Decisions::WithFactor(FactorKind kind, const ir::Call& c
 }
 
 std::optional<Decision> Decisions::OfLocalView(const ir::Call& call) {
-  if (!dialect::IsLocalView(call.op()) || !IsOnDTensors(call)) return std::nullopt;
+  if (!dialect::IsLocalView(call.op()) || !dialect::TakesDTensors(call)) return std::nullopt;
   Decision decision = Read(call, RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_)));
   std::vector<mesh::Sharding>& results = decision.call.sharding.results;
   for (size_t i = 0; i < results.size(); ++i) {
