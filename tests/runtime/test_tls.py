@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import shutil
 import socket
@@ -81,6 +82,32 @@ def test_frames_go_both_ways_at_once():
     one.close()
     with pytest.raises(ChannelClosedError, match="ended"):
         receive(other)
+    other.close()
+
+
+def test_reading_and_writing_wait_for_one_handshake(monkeypatch):
+    """The answer to the handshake is found by whoever reads first, here before the writer waits."""
+    one, other = key_streams()
+    poll = select.poll
+    is_read = threading.Event()
+
+    def slow_poll():
+        if threading.current_thread() is writer:
+            is_read.wait(0.3)
+        return poll()
+
+    monkeypatch.setattr(select, "poll", slow_poll)
+    writer = threading.Thread(target=one.send_all, args=(b"written",), daemon=True)
+    writer.start()
+    answerer = threading.Thread(target=other.send_all, args=(b"read",), daemon=True)
+    answerer.start()
+    assert one.receive(4) == b"read"
+    is_read.set()
+    other.limit(5)
+    assert other.receive(7) == b"written"
+    writer.join()
+    answerer.join()
+    one.close()
     other.close()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -31,7 +32,7 @@ class Stream:
     """A connected socket, as it is or with TLS.
 
     Reading and writing wait until the deadline, which is one for all of them: who sends a byte now
-    and then gains no time.
+    and then gains no time. One thread may read while another writes.
 
     Args:
         raw: A connected socket; belongs to the stream.
@@ -51,6 +52,8 @@ class Stream:
         self.tls = tls
         self.writing_waits_to_read = False
         raw.setblocking(False)
+        self._handshake_lock = threading.Lock()
+        self._handshake_made = False
         self._blocks = True
         self._deadline = math.inf
 
@@ -76,10 +79,12 @@ class Stream:
         return self.raw.fileno()
 
     def recv_into(self, buffer: memoryview) -> int:
+        self._make_handshake()
         receive = self.raw.recv_into if self.tls is None else self.tls.recv_into
         return self._complete(select.POLLIN, lambda: receive(buffer))
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:
+        self._make_handshake()
         send = self.raw.sendmsg if self.tls is None else self.tls.sendmsg
         self.writing_waits_to_read = False
         try:
@@ -115,6 +120,21 @@ class Stream:
 
     def close(self) -> None:
         self.raw.close()
+
+    def _make_handshake(self) -> None:
+        """Makes the handshake in one thread, if reading and writing wait.
+
+        Two threads would both wait for the other side's answer, which only one of them finds: the
+        other would wait on, with the connection made.
+        """
+        if self.tls is None or self._handshake_made or not self._blocks:
+            return
+        with self._handshake_lock:
+            if not self._handshake_made:
+                # Reading and writing say themselves that the other side has hung up.
+                with contextlib.suppress(EOFError):
+                    self._complete(select.POLLIN, self.tls.handshake)
+                self._handshake_made = True
 
     def _complete(self, event: int, attempt: Callable[[], _Result]) -> _Result:
         while True:
