@@ -100,17 +100,15 @@ def check_include(
     target = Path(name).parts
     if target[0] not in allowed:
         return f'{parts[0]} must not include "{name}"; it may include {", ".join(sorted(allowed))}'
-    backends = [backend_of(each) for each in (parts, target)]
-    if None not in backends and backends[0] != backends[1]:
-        return f'runtime backend {backends[0]} must not include "{name}" of another backend'
+    ours, theirs = backend_of(parts), backend_of(target)
+    if ours[: len(theirs)] != theirs[: len(ours)]:
+        return f'runtime backend {"/".join(ours)} must not include "{name}" of another backend'
     return None
 
 
-def backend_of(parts: tuple[str, ...]) -> str | None:
-    """The backend whose folder a file of the runtime is in, or None."""
-    if parts[:2] == ("runtime", "communicators") and len(parts) > 3:
-        return parts[2]
-    return None
+def backend_of(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders below ``runtime/communicators`` that a file is in: of which backend it is."""
+    return parts[2:-1] if parts[:2] == ("runtime", "communicators") else ()
 
 
 def module_name(package: Path, path: Path) -> str:

@@ -46,6 +46,7 @@ GOOD_CXX = {
     "src/mesh/mesh.h": '#include "support/error.h"\n',
     "src/rules/rule.h": '#include "ir/view.h"\n#include "mesh/mesh.h"\n// not GetFieldInfo\n',
     "src/runtime/communicators/communicator.h": '#include "support/error.h"\n',
+    "src/runtime/communicators/cpu/threads/threads.h": "#include <vector>\n",
     "src/runtime/communicators/cpu/cpu.cc": '#include "runtime/communicators/communicator.h"\n',
     "src/runtime/communicators/nccl/nccl.h": '#include "runtime/communicators/communicator.h"\n',
 }
@@ -74,6 +75,11 @@ def test_good_includes_pass(tmp_path):
             "src/runtime/communicators/cpu/b.cc",
             '#include "runtime/communicators/nccl/nccl.h"',
             'backend cpu must not include "runtime/communicators/nccl/nccl.h"',
+        ),
+        (
+            "src/runtime/communicators/cpu/processes/b.cc",
+            '#include "runtime/communicators/cpu/threads/threads.h"',
+            'backend cpu/processes must not include "runtime/communicators/cpu/threads/threads.h"',
         ),
         ("src/rules/b.h", '#include "rule.h"', '"rule.h" is not a file under src'),
         ("src/ir/b.h", "#include <tvm/ir/expr.h>", "<tvm/ir/expr.h> is not a header of tvm-ffi"),

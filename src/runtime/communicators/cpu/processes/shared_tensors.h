@@ -1,12 +1,12 @@
 /*!
- * \file runtime/communicators/cpu/shared_tensors.h
+ * \file runtime/communicators/cpu/processes/shared_tensors.h
  * \brief Tensors of a worker process in the memory that it shares with others of its host.
  *
  * Others see them by their place. Freed memory is given back to the system, its addresses are used
  * again for blocks of the same size.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_TENSORS_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_TENSORS_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_SHARED_TENSORS_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_SHARED_TENSORS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/communicators/cpu/shared_memory.h"
+#include "runtime/communicators/cpu/processes/shared_memory.h"
 #include "runtime/communicators/result_memory.h"
 
 namespace distir::runtime::cpu {
@@ -36,4 +36,4 @@ class SharedTensors : public BlockSource {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_TENSORS_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_SHARED_TENSORS_H_

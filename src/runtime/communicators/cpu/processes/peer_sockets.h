@@ -1,13 +1,13 @@
 /*!
- * \file runtime/communicators/cpu/peer_sockets.h
+ * \file runtime/communicators/cpu/processes/peer_sockets.h
  * \brief Messages to and from workers of other hosts, over connected sockets.
  *
  * Blocks are sent straight from the sender's outbox, which counts a socket as one of their readers.
  * A thread of its own reads whatever arrives, however much that is, and writes what a socket did
  * not take at once: so workers that send to each other need not wait for each other.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PEER_SOCKETS_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PEER_SOCKETS_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEER_SOCKETS_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEER_SOCKETS_H_
 
 #include <atomic>
 #include <functional>
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/communicators/cpu/outbox.h"
+#include "runtime/communicators/cpu/processes/outbox.h"
 
 namespace distir::runtime::cpu {
 
@@ -75,4 +75,4 @@ class PeerSockets {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PEER_SOCKETS_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEER_SOCKETS_H_

@@ -1,5 +1,5 @@
 /*!
- * \file runtime/communicators/cpu/rendezvous.h
+ * \file runtime/communicators/cpu/threads/rendezvous.h
  * \brief Where the threads of a group meet: each shows its buffers, then works on everybody's.
  *
  * A collective is Enter, work, Leave. Between a member's Enter and Leave all members' buffers are
@@ -11,8 +11,8 @@
  * word; a member that gives up marks that word broken in the same way as others arrive, so nobody
  * works on the buffers of a member that is gone.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_RENDEZVOUS_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_RENDEZVOUS_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_RENDEZVOUS_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_RENDEZVOUS_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -23,7 +23,7 @@
 
 #include "runtime/communicators/cpu/collective_call.h"
 #include "runtime/communicators/cpu/direct_work.h"
-#include "runtime/communicators/cpu/progress.h"
+#include "runtime/communicators/cpu/threads/progress.h"
 
 namespace distir::runtime::cpu {
 
@@ -83,4 +83,4 @@ class Rendezvous {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_RENDEZVOUS_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_RENDEZVOUS_H_

@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/shared_memory.h"
+#include "runtime/communicators/cpu/processes/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "runtime/communicators/cpu/futex.h"
+#include "runtime/communicators/cpu/processes/futex.h"
 
 namespace distir::runtime::cpu {
 

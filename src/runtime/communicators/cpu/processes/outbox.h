@@ -1,13 +1,13 @@
 /*!
- * \file runtime/communicators/cpu/outbox.h
+ * \file runtime/communicators/cpu/processes/outbox.h
  * \brief The messages that a worker has sent and others have not read yet, in shared memory.
  *
  * Messages are blocks of the sender's arena. Each receiver counts down when it has read; the sender
  * uses the block again. What is in flight is limited by the machine's memory only, so senders
  * need not wait; the last block that was returned is used first, as it is in the cache.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_OUTBOX_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_OUTBOX_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_OUTBOX_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_OUTBOX_H_
 
 #include <array>
 #include <atomic>
@@ -68,4 +68,4 @@ class Outbox {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_OUTBOX_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_OUTBOX_H_

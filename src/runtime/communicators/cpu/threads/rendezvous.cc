@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/rendezvous.h"
+#include "runtime/communicators/cpu/threads/rendezvous.h"
 
 #include <tvm/ffi/error.h>
 

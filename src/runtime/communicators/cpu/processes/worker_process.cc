@@ -1,5 +1,5 @@
 /*!
- * \file runtime/communicators/cpu/worker_process.cc
+ * \file runtime/communicators/cpu/processes/worker_process.cc
  * \brief What a process that is a worker, and the controller of such processes, call from Python.
  *
  * Both hold the shared memory of the session's workers on their host: the worker as a member, the
@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/communicators/cpu/process_backend.h"
-#include "runtime/communicators/cpu/shared_memory.h"
+#include "runtime/communicators/cpu/processes/process_backend.h"
+#include "runtime/communicators/cpu/processes/shared_memory.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/shard.h"
 #include "runtime/session/step.h"

@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/process_transport.h"
+#include "runtime/communicators/cpu/processes/process_transport.h"
 
 #include <tvm/ffi/error.h>
 
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <utility>
 
-#include "runtime/communicators/cpu/futex.h"
-#include "runtime/communicators/cpu/shared_tensors.h"
+#include "runtime/communicators/cpu/processes/futex.h"
+#include "runtime/communicators/cpu/processes/shared_tensors.h"
 #include "runtime/communicators/cpu/waiting_policy.h"
 
 namespace distir::runtime::cpu {

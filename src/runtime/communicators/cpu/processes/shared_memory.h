@@ -1,5 +1,5 @@
 /*!
- * \file runtime/communicators/cpu/shared_memory.h
+ * \file runtime/communicators/cpu/processes/shared_memory.h
  * \brief The memory that a session's processes on one host share, and what lies where in it.
  *
  *   header | status of each worker | ring of each ordered pair of workers
@@ -16,8 +16,8 @@
  * each receiver. Tensors that others may read where they lie are behind the arenas
  * (shared_tensors.h).
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_MEMORY_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_MEMORY_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_SHARED_MEMORY_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_SHARED_MEMORY_H_
 
 #include <atomic>
 #include <cstddef>
@@ -109,4 +109,4 @@ class SharedMemory {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_MEMORY_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_SHARED_MEMORY_H_

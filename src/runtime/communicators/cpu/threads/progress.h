@@ -1,5 +1,5 @@
 /*!
- * \file runtime/communicators/cpu/progress.h
+ * \file runtime/communicators/cpu/threads/progress.h
  * \brief Knows what every worker of a session is doing, and finds waits that can never end.
  *
  * Programs that disagree (one worker skips a collective, two call them in different orders) would
@@ -9,8 +9,8 @@
  * Invariant: a worker changes between these states only under the lock, so while FindDeadlock
  * looks at the workers one after the other, a running worker can not slip away unseen.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROGRESS_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROGRESS_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_PROGRESS_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_PROGRESS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -64,4 +64,4 @@ class Progress {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROGRESS_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_PROGRESS_H_

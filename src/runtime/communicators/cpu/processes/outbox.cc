@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/outbox.h"
+#include "runtime/communicators/cpu/processes/outbox.h"
 
 #include <sys/mman.h>
 #include <tvm/ffi/error.h>

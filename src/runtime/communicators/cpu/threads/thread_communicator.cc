@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/thread_communicator.h"
+#include "runtime/communicators/cpu/threads/thread_communicator.h"
 
 #include "runtime/communicators/cpu/direct_work.h"
 #include "runtime/kernels/strided_copy.h"

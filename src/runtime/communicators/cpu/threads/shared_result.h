@@ -1,13 +1,13 @@
 /*!
- * \file runtime/communicators/cpu/shared_result.h
+ * \file runtime/communicators/cpu/threads/shared_result.h
  * \brief The one result of a collective between threads.
  *
  * Members ask for it before they meet, in any order; who comes first allocates it. A member asks
  * for the result of its next collective only when all have left the one before, so there is one at
  * a time.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_RESULT_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_RESULT_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_SHARED_RESULT_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_SHARED_RESULT_H_
 
 #include <tvm/ffi/container/tensor.h>
 
@@ -60,4 +60,4 @@ class SharedResult {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_SHARED_RESULT_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_SHARED_RESULT_H_

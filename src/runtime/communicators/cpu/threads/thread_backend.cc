@@ -1,9 +1,9 @@
-#include "runtime/communicators/cpu/thread_backend.h"
+#include "runtime/communicators/cpu/threads/thread_backend.h"
 
 #include <string>
 #include <utility>
 
-#include "runtime/communicators/cpu/thread_communicator.h"
+#include "runtime/communicators/cpu/threads/thread_communicator.h"
 
 namespace distir::runtime::cpu {
 

@@ -1,13 +1,13 @@
 /*!
- * \file runtime/communicators/cpu/mailbox.h
+ * \file runtime/communicators/cpu/threads/mailbox.h
  * \brief Boxes of tensors on their way from one thread to another, first in, first out.
  *
  * Sending never waits. If the receiver already waits, the sender copies straight into the
  * receiver's tensor; otherwise it packs the box into a message of its own, because the sender's
  * program may overwrite its tensor as soon as Send returns.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_MAILBOX_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_MAILBOX_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_MAILBOX_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_MAILBOX_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "runtime/communicators/cpu/memory_box.h"
-#include "runtime/communicators/cpu/progress.h"
+#include "runtime/communicators/cpu/threads/progress.h"
 
 namespace distir::runtime::cpu {
 
@@ -62,4 +62,4 @@ class Mailbox {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_MAILBOX_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_MAILBOX_H_

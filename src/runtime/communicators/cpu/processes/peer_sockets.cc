@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/peer_sockets.h"
+#include "runtime/communicators/cpu/processes/peer_sockets.h"
 
 #include <fcntl.h>
 #include <poll.h>

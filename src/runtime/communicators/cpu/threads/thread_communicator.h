@@ -1,16 +1,16 @@
 /*!
- * \file runtime/communicators/cpu/thread_communicator.h
+ * \file runtime/communicators/cpu/threads/thread_communicator.h
  * \brief One thread's endpoint of the thread backend: the collectives themselves.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREAD_COMMUNICATOR_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREAD_COMMUNICATOR_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_COMMUNICATOR_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_COMMUNICATOR_H_
 
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
-#include "runtime/communicators/cpu/thread_backend.h"
+#include "runtime/communicators/cpu/threads/thread_backend.h"
 
 namespace distir::runtime::cpu {
 
@@ -39,4 +39,4 @@ class ThreadCommunicator : public Communicator {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREAD_COMMUNICATOR_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_COMMUNICATOR_H_

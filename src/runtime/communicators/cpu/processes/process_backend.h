@@ -1,12 +1,12 @@
 /*!
- * \file runtime/communicators/cpu/process_backend.h
+ * \file runtime/communicators/cpu/processes/process_backend.h
  * \brief Collectives between workers that are processes; one worker's end.
  *
  * Steps, failures and their end go through the memory that a host's workers share, whatever the
  * workers compute on. Collectives on GPUs are another backend's.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESS_BACKEND_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESS_BACKEND_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PROCESS_BACKEND_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PROCESS_BACKEND_H_
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 #include "runtime/communicators/communicator.h"
 #include "runtime/communicators/cpu/message_communicator.h"
-#include "runtime/communicators/cpu/process_transport.h"
+#include "runtime/communicators/cpu/processes/process_transport.h"
 
 namespace distir::runtime::cpu {
 
@@ -62,4 +62,4 @@ class ProcessBackend : public Backend {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESS_BACKEND_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PROCESS_BACKEND_H_

@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/progress.h"
+#include "runtime/communicators/cpu/threads/progress.h"
 
 #include <sstream>
 #include <utility>

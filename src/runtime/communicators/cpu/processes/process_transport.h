@@ -1,5 +1,5 @@
 /*!
- * \file runtime/communicators/cpu/process_transport.h
+ * \file runtime/communicators/cpu/processes/process_transport.h
  * \brief Messages between workers that are processes: within a host through shared memory, to
  * other hosts through sockets.
  *
@@ -8,8 +8,8 @@
  * in it at one moment together with all the others; what had been sent by then has been looked at;
  * and when nobody runs, nothing can change any more. Between hosts the controller does this.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESS_TRANSPORT_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESS_TRANSPORT_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PROCESS_TRANSPORT_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PROCESS_TRANSPORT_H_
 
 #include <cstdint>
 #include <deque>
@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/communicators/cpu/outbox.h"
-#include "runtime/communicators/cpu/peer_sockets.h"
-#include "runtime/communicators/cpu/shared_memory.h"
+#include "runtime/communicators/cpu/processes/outbox.h"
+#include "runtime/communicators/cpu/processes/peer_sockets.h"
+#include "runtime/communicators/cpu/processes/shared_memory.h"
 #include "runtime/communicators/cpu/transport.h"
 #include "runtime/communicators/result_memory.h"
 
@@ -74,4 +74,4 @@ class ProcessTransport : public Transport {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESS_TRANSPORT_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PROCESS_TRANSPORT_H_

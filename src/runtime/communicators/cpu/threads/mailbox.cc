@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/mailbox.h"
+#include "runtime/communicators/cpu/threads/mailbox.h"
 
 #include <tvm/ffi/error.h>
 

@@ -1,9 +1,9 @@
 /*!
- * \file runtime/communicators/cpu/futex.h
+ * \file runtime/communicators/cpu/processes/futex.h
  * \brief Sleeping until a word in memory that processes share changes (Linux).
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_FUTEX_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_FUTEX_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_FUTEX_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_FUTEX_H_
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -34,4 +34,4 @@ inline void Wake(std::atomic<uint32_t>* word) noexcept {
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_FUTEX_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_FUTEX_H_

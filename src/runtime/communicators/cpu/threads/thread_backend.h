@@ -1,5 +1,5 @@
 /*!
- * \file runtime/communicators/cpu/thread_backend.h
+ * \file runtime/communicators/cpu/threads/thread_backend.h
  * \brief Collectives between workers that are threads of one process, on host memory.
  *
  * Registered under the name "cpu". Members of a group see each other's buffers (rendezvous.h), so
@@ -10,8 +10,8 @@
  * Every session has its own backend; sessions share nothing. Groups may overlap: each set of
  * members in each order has its own rendezvous.
  */
-#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREAD_BACKEND_H_
-#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREAD_BACKEND_H_
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_BACKEND_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_BACKEND_H_
 
 #include <atomic>
 #include <cstdint>
@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
-#include "runtime/communicators/cpu/mailbox.h"
-#include "runtime/communicators/cpu/progress.h"
-#include "runtime/communicators/cpu/rendezvous.h"
-#include "runtime/communicators/cpu/shared_result.h"
+#include "runtime/communicators/cpu/threads/mailbox.h"
+#include "runtime/communicators/cpu/threads/progress.h"
+#include "runtime/communicators/cpu/threads/rendezvous.h"
+#include "runtime/communicators/cpu/threads/shared_result.h"
 
 namespace distir::runtime::cpu {
 
@@ -65,4 +65,4 @@ class ThreadBackend : public Backend, public std::enable_shared_from_this<Thread
 
 }  // namespace distir::runtime::cpu
 
-#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREAD_BACKEND_H_
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_BACKEND_H_

@@ -1,4 +1,4 @@
-#include "runtime/communicators/cpu/shared_tensors.h"
+#include "runtime/communicators/cpu/processes/shared_tensors.h"
 
 #include <sys/mman.h>
 #include <tvm/ffi/error.h>
