@@ -3,7 +3,7 @@
 ``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
 classes that know how a global array is divided among devices::
 
-    {"version": 2, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
+    {"version": 3, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
      "meshes": [{"shape": [2], "device_ids": [0, 1]}],
      "partitions": [[[0, 1]]],                  groups that communicate; none, if it is absent
      "collectives": [{"kind": "all_reduce", ..}],  see ``analysis.collectives``; may be absent
@@ -16,7 +16,7 @@ classes that know how a global array is divided among devices::
                       "params": [0],              parameters that it takes, in order
                       "results": [0],             leaves of the result that it returns, in order
                       "sizes": [],                see :class:`Program`
-                      "virtual_stage": 0}]}}}             the same
+                      "virtual_stage": 0}]}}}     the same
 
     TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
            "mesh": 0,                             which of the meshes
@@ -38,11 +38,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
+
+from distir_ext._blocks import Blocks, blocks_of, shard_shape
 
 SIGNATURE_VERSION = 3
 
@@ -85,30 +87,26 @@ class TensorSpec:
             )
 
     @cached_property
+    def _cut(self) -> Blocks:
+        return blocks_of(self.mesh_shape, self.device_ids, self.placement, len(self.shape))
+
+    @property
     def parts(self) -> tuple[int, ...]:
         """Into how many parts each dimension is cut."""
-        parts = [1] * len(self.shape)
-        for size, dim in zip(self.mesh_shape, self.placement, strict=True):
-            if dim >= 0:
-                parts[dim] *= size
-        return tuple(parts)
+        return self._cut.parts
 
-    @cached_property
-    def blocks(self) -> dict[int, tuple[int, ...]]:
+    @property
+    def blocks(self) -> Mapping[int, tuple[int, ...]]:
         """Which part of each dimension a device holds, for every device of the mesh."""
-        result = {}
-        for position, device in enumerate(self.device_ids):
-            coordinates = []
-            for size in reversed(self.mesh_shape):
-                coordinates.append(position % size)
-                position //= size
-            block = [0] * len(self.shape)
-            axes = zip(self.mesh_shape, reversed(coordinates), self.placement, strict=True)
-            for size, coordinate, dim in axes:
-                if dim >= 0:  # several axes on one dimension: the earlier one is major
-                    block[dim] = block[dim] * size + coordinate
-            result[device] = tuple(block)
-        return result
+        return self._cut.of_device
+
+    def holders(self, devices: Container[int]) -> dict[tuple[int, ...], int]:
+        """By block, the first device of some that holds it."""
+        found: dict[tuple[int, ...], int] = {}
+        for device, block in self.blocks.items():
+            if device in devices:
+                found.setdefault(block, device)
+        return found
 
     @property
     def placement_text(self) -> str:
@@ -120,7 +118,17 @@ class TensorSpec:
 
         Where the parts do not divide a size, the last of them are padded.
         """
-        return tuple(-(-size // parts) for size, parts in zip(shape, self.parts, strict=True))
+        return shard_shape(shape, self.parts)
+
+    def begin(self, device: int, shape: Sequence[int]) -> tuple[int, ...]:
+        """Where the shard of a device begins in a global array of this shape."""
+        extent = self.local_shape(shape)
+        return tuple(i * size for i, size in zip(self.blocks[device], extent, strict=True))
+
+    def uneven(self, shape: Sequence[int]) -> list[int]:
+        """The dimensions of an array of this shape that the parts do not divide."""
+        sizes = zip(shape, self.local_shape(shape), self.parts, strict=True)
+        return [dim for dim, (size, local, parts) in enumerate(sizes) if local * parts != size]
 
     def __str__(self) -> str:
         shape = ", ".join(str(dim) for dim in self.shape)

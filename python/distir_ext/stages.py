@@ -7,8 +7,7 @@ runs it so that they overlap. What is here needs neither: it is what both are de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+import numpy as np
 
 from distir_ext._runtime.microbatches import JoinedArray
 from distir_ext._runtime.pipeline import Pipeline
@@ -33,7 +32,7 @@ def stage_meshes(mesh: Mesh, axis: str) -> tuple[Mesh, ...]:
     """The meshes that a mesh falls into along one axis.
 
     Args:
-        mesh: The whole mesh.
+        mesh: The mesh of all stages.
         axis: Its axis that numbers the stages.
 
     Returns:
@@ -51,16 +50,7 @@ def stage_meshes(mesh: Mesh, axis: str) -> tuple[Mesh, ...]:
         known = ", ".join(map(repr, mesh.axis_names))
         raise ValueError(f"there is no mesh axis {axis!r}; the axes are {known}")
     index = mesh.axis_names.index(axis)
-    inner = prod(mesh.shape[index + 1 :])
     shape = mesh.shape[:index] + mesh.shape[index + 1 :] or (1,)
     names = mesh.axis_names[:index] + mesh.axis_names[index + 1 :] or (axis,)
-    size = mesh.shape[index]
-    return tuple(Mesh(shape, names, _ids_at(mesh, size, inner, stage)) for stage in range(size))
-
-
-def _ids_at(mesh: Mesh, size: int, inner: int, stage: int) -> Sequence[int]:
-    return [
-        device
-        for position, device in enumerate(mesh.device_ids)
-        if position // inner % size == stage
-    ]
+    by_stage = np.moveaxis(np.reshape(mesh.device_ids, mesh.shape), index, 0)
+    return tuple(Mesh(shape, names, stage.ravel().tolist()) for stage in by_stage)

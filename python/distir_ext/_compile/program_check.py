@@ -156,10 +156,9 @@ def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:
 
 
 def _local_shape(spec: TensorSpec) -> Sequence[int | str]:
-    return [
-        -(-size // parts) if isinstance(size, int) else size
-        for size, parts in zip(spec.shape, spec.parts, strict=True)
-    ]
+    known = spec.local_shape([size if isinstance(size, int) else 0 for size in spec.shape])
+    both = zip(spec.shape, known, strict=True)
+    return [local if isinstance(size, int) else size for size, local in both]
 
 
 def _leaves(ty: tvm.ir.Type) -> Iterator[tvm.ir.Type]:

@@ -57,11 +57,9 @@ def write_shards(directory: Path, weights: Mapping[str, HeldWeight]) -> None:
     entries = {}
     files: dict[int, list[tuple[str, Any]]] = {}
     for name, weight in weights.items():
-        holders: dict[tuple[int, ...], int] = {}
-        for device, block in weight.spec.blocks.items():
-            if device in weight.shards and block not in holders:
-                holders[block] = device
-                files.setdefault(device, []).append((name, weight.shards[device]))
+        holders = weight.spec.holders(weight.shards)
+        for device in holders.values():
+            files.setdefault(device, []).append((name, weight.shards[device]))
         entries[name] = {
             "shape": list(weight.shape),
             "dtype": weight.spec.dtype,

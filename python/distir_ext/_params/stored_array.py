@@ -17,6 +17,7 @@ import ml_dtypes  # noqa: F401  (makes its types known to NumPy by name)
 import numpy as np
 import tvm_ffi
 
+from distir_ext._blocks import shard_shape
 from distir_ext._params.json_file import require
 from distir_ext._params.regular_file import open_file
 from distir_ext._runtime.host_array import (
@@ -283,7 +284,7 @@ def piece_extent(
         len(parts) == len(shape) and min(parts, default=1) >= 1 and prod(parts) == count,
         f"{what} of shape {list(shape)} has {count} pieces for parts {list(parts)}",
     )
-    return tuple(-(-size // each) for size, each in zip(shape, parts, strict=True))
+    return shard_shape(shape, parts)
 
 
 def _copy_of_mapped(array: np.ndarray[Any, Any], path: Path) -> np.ndarray[Any, Any]:

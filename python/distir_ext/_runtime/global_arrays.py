@@ -101,8 +101,7 @@ class ArgumentCutter:
         by_device = {}
         for device, block in spec.blocks.items():
             if block not in by_block:
-                begin = [index * size for index, size in zip(block, extent, strict=True)]
-                by_block[block] = array.shard(begin, extent)
+                by_block[block] = array.shard(spec.begin(device, array.shape), extent)
             by_device[device] = by_block[block]
         return by_device
 
@@ -147,14 +146,14 @@ class ArgumentCutter:
                 f"{where} has {len(array.shape)} dimensions {list(array.shape)}, expected "
                 f"{len(spec.shape)}: {spec}"
             )
-        for index, (dim, size, parts) in enumerate(
-            zip(spec.shape, array.shape, spec.parts, strict=True)
-        ):
+        for index, (dim, size) in enumerate(zip(spec.shape, array.shape, strict=True)):
             self.binding.check(dim, size, f"dimension {index} of {where}")
-            if isinstance(dim, str) and size % parts != 0:
+        for index in spec.uneven(array.shape):
+            if isinstance(spec.shape[index], str):
                 raise ValueError(
-                    f"dimension {index} of {where} has size {dim} = {size}, which does not divide "
-                    f"among the {parts} parts that its placement cuts it into"
+                    f"dimension {index} of {where} has size {spec.shape[index]} = "
+                    f"{array.shape[index]}, which does not divide among the {spec.parts[index]} "
+                    "parts that its placement cuts it into"
                 )
 
 

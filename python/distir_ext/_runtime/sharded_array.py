@@ -11,7 +11,7 @@ import numpy as np
 import tvm_ffi
 
 from distir_ext._runtime.host_array import numpy_dtype, numpy_view
-from distir_ext._signature import Dim, TensorSpec
+from distir_ext._signature import TensorSpec
 from distir_ext._workers.base import Workers
 
 
@@ -83,12 +83,10 @@ class ShardedArray:
             result.copyfrom(self._workers.fetch({device: first})[device])
             return result
         paste = tvm_ffi.get_global_func("distir.runtime.paste")
-        extent = spec.local_shape(self._shape)
-        holders = _one_holder_each(spec, self._shards)
+        holders = spec.holders(self._shards).values()
         found = self._workers.fetch({device: self._shards[device] for device in holders})
         for device, shard in found.items():
-            block = zip(spec.blocks[device], extent, strict=True)
-            paste(shard, result, tvm_ffi.Shape(tuple(i * size for i, size in block)))
+            paste(shard, result, tvm_ffi.Shape(spec.begin(device, self._shape)))
         return result
 
     def numpy(self) -> Any:
@@ -144,8 +142,7 @@ class ShardedArray:
                 f"{where} is on the workers of another session; pass the array's numpy() instead"
             )
         # The padding of a result is anything, that of an argument has to be zero.
-        sizes = zip(self._shape, self._spec.parts, strict=True)
-        if spec.parts != self._spec.parts or any(size % parts != 0 for size, parts in sizes):
+        if spec.parts != self._spec.parts or spec.uneven(self._shape):
             return None
         for device, block in spec.blocks.items():
             if device not in self._shards or self._spec.blocks[device] != block:
@@ -156,22 +153,6 @@ class ShardedArray:
 def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
     """Whether a tensor's type has no shape, as its data decides it; only copies can be so."""
     return not spec.shape and len(shard.shape) > 0
-
-
-def _one_holder_each(spec: TensorSpec, shards: Mapping[int, Any]) -> list[int]:
-    """The first device that holds each block."""
-    holders: dict[tuple[int, ...], int] = {}
-    for device, block in spec.blocks.items():
-        if device in shards:
-            holders.setdefault(block, device)
-    return list(holders.values())
-
-
-def _global_size(dim: Dim, local: int, parts: int) -> int:
-    """The size of a dimension of which a shard has ``local``, without padding."""
-    if isinstance(dim, int) and local == -(-dim // parts):
-        return dim
-    return local * parts
 
 
 def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tuple[int, ...]:
@@ -194,8 +175,13 @@ def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tup
             f"{where}: device {device} returned {first.dtype} {list(first.shape)}, expected "
             f"{len(spec.shape)} dimensions"
         )
-    sizes = zip(spec.shape, first.shape, spec.parts, strict=True)
-    shape = tuple(_global_size(dim, local, parts) for dim, local, parts in sizes)
+    cut = [local * parts for local, parts in zip(first.shape, spec.parts, strict=True)]
+    stated = [
+        dim if isinstance(dim, int) else size for dim, size in zip(spec.shape, cut, strict=True)
+    ]
+    # A stated size may have padding behind it in the shards.
+    kept = zip(stated, cut, spec.local_shape(stated), first.shape, strict=True)
+    shape = tuple(size if want == have else whole for size, whole, want, have in kept)
     extent = spec.local_shape(shape)
     for device, shard in shards.items():
         if tuple(shard.shape) != extent or str(shard.dtype) != spec.dtype:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from tvm.relax.distributed import DeviceMesh, DTensorType
 
+from distir_ext._blocks import blocks_of, shard_shape
 from distir_ext.analysis import Collective
 from distir_ext.demo.case import Case
 from distir_ext.notation import Notation
@@ -116,14 +116,11 @@ def _row(notation: Notation, param: Any) -> PlacementRow:
     dtype = str(tensor.dtype)
     if tensor is type_:
         return PlacementRow(param.name, shape, dtype, "-", "not placed", shape)
-    parts = [1] * len(shape)
-    specs = type_.placement.dim_specs
-    for size, spec in zip(type_.device_mesh.shape, specs, strict=True):
-        if spec.axis >= 0:
-            parts[spec.axis] *= int(size)
-    local = tuple(math.ceil(size / count) for size, count in zip(shape, parts, strict=True))
+    mesh, placed = type_.device_mesh, [int(each.axis) for each in type_.placement.dim_specs]
+    blocks = blocks_of(tuple(mesh.shape), tuple(mesh.device_ids), placed, len(shape))
+    local = shard_shape(shape, blocks.parts)
     return PlacementRow(
-        param.name, shape, dtype, mesh_label(type_.device_mesh), str(notation.dims(type_)), local
+        param.name, shape, dtype, mesh_label(mesh), str(notation.dims(type_)), local
     )
 
 
