@@ -218,10 +218,12 @@ const Operators kAttention(
      "query "
      "where it is masked: by its positions"},
     {Operator("relax.nn.attention", Attention)
+         .Adds(Accumulation::kSums)
          .Operations(CountOperations)
          .Decompose(DecomposeAttention)
          .Pad(Padding::kParallel),
      Operator("relax.nn.attention_bias", Attention)
+         .Adds(Accumulation::kSums)
          .Operations(CountOperations)
          .Decompose(DecomposeAttention)
          .Pad(Padding::kParallel)});

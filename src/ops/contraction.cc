@@ -61,6 +61,7 @@ FactorRule Outer(const OpView& view) {
 const Operators kMatmul("contraction",
                         {"batch, rows, columns", "contracted: sum", "batch dimensions of size 1"},
                         {Operator("relax.matmul", Matmul)
+                             .Adds(Accumulation::kProducts)
                              .Pad(Padding::kAll)
                              .Commutes(Commutation().Sum(In::kOne).Mean(In::kOne))});
 const Operators kOuter("contraction", {"all"}, {Operator("relax.outer", Outer).Pad(Padding::kAll)});

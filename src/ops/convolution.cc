@@ -118,26 +118,32 @@ const Operators kTable(
      "spatial dimensions of one element or unknown extent; channels of blocked layouts",
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.conv1d", ConvRule<&ir::attrs::kConv1d, false>)
+         .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kConv1d>)
          .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kConv1d>),
      Operator("relax.nn.conv2d", ConvRule<&ir::attrs::kConv2d, false>)
+         .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kConv2d>)
          .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kConv2d>),
      Operator("relax.nn.conv3d", ConvRule<&ir::attrs::kConv3d, false>)
+         .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kConv3d>)
          .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kConv3d>),
      Operator("relax.nn.conv1d_transpose", ConvRule<&ir::attrs::kTransposed1d, true>)
+         .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed1d>)
          .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kTransposed1d>),
      Operator("relax.nn.conv2d_transpose", ConvRule<&ir::attrs::kTransposed2d, true>)
+         .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed2d>)
          .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kTransposed2d>),
      Operator("relax.nn.conv3d_transpose", ConvRule<&ir::attrs::kTransposed3d, true>)
+         .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed3d>)
          .Pad(Padding::kDecomposed)
          .LocalAttrs(LocalGroups<&ir::attrs::kTransposed3d>)});

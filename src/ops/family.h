@@ -27,6 +27,7 @@ using decompose::RankOf;
 using decompose::SplitShape;
 using decompose::TensorTypeOf;
 using decompose::Writer;
+using rules::Accumulation;
 using rules::AxisMask;
 using rules::Commutation;
 using rules::DecomposedIfKnown;

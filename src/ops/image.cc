@@ -97,12 +97,14 @@ const Operators kAffine("image", {"batch", "", "the matrix, the grid"},
 const Operators kShuffle("image", {"batch, channels, spatial dimensions", "", "the upscaling"},
                          {Operator("relax.nn.pixel_shuffle", PixelShuffle)});
 const Operators kRegions("vision", {"regions, channels", "", "images"},
-                         {Operator("relax.vision.roi_align", Regions<&ir::attrs::kROIAlignLayout>),
+                         {Operator("relax.vision.roi_align", Regions<&ir::attrs::kROIAlignLayout>)
+                              .Adds(Accumulation::kSums),
                           Operator("relax.vision.roi_pool", Regions<&ir::attrs::kROIPoolLayout>)});
-const Operators kDetection("vision", {"batch", "", "boxes, classes"},
-                           {Operator("relax.vision.get_valid_counts", BatchFirst),
-                            Operator("relax.vision.multibox_transform_loc", BatchFirst),
-                            Operator("relax.vision.non_max_suppression", BatchFirst)});
+const Operators kDetection(
+    "vision", {"batch", "", "boxes, classes"},
+    {Operator("relax.vision.get_valid_counts", BatchFirst),
+     Operator("relax.vision.multibox_transform_loc", BatchFirst).Adds(Accumulation::kSums),
+     Operator("relax.vision.non_max_suppression", BatchFirst)});
 
 }  // namespace
 

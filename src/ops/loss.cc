@@ -170,14 +170,16 @@ const Operators kNll(
     {"all but classes, not reduced", "all but classes: sum", "",
      "classes: the target's is looked up by shards; all for a mean: sums of losses "
      "and weights"},
-    {Operator("relax.nn.nll_loss", NllLoss).Decompose(DecomposeNllLoss)});
+    {Operator("relax.nn.nll_loss", NllLoss).Adds(Accumulation::kSums).Decompose(DecomposeNllLoss)});
 const Operators kNllBackward("loss",
                              {"all but classes", "", "",
                               "classes: by their positions; all for a mean: sums of weights"},
                              {Operator("relax.grad.nll_loss_backward", NllLossBackward)
+                                  .Adds(Accumulation::kSums)
                                   .Decompose(DecomposeNllLossBackward)});
 const Operators kEntropy("loss", {"", "batch: mean", "", "classes: products are summed"},
                          {Operator("relax.nn.cross_entropy_with_logits", CrossEntropy)
+                              .Adds(Accumulation::kSums)
                               .Decompose(DecomposeCrossEntropy)});
 
 }  // namespace

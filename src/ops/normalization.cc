@@ -198,6 +198,10 @@ ir::Expr Moved(const ir::Expr& moving, const ir::Expr& observed, double momentum
 }
 
 // In training, where the statistics are those of the batch.
+bool BatchNormAdds(const OpView& view) {
+  return ir::attrs::kBatchNormTraining.Bool(view.call.attrs());
+}
+
 ir::Expr DecomposeBatchNorm(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   int rank = RankOf(x);
@@ -226,34 +230,41 @@ ir::Expr DecomposeBatchNorm(const DecomposedCall& call, Writer* w) {
 const Operators kSoftmax(
     "normalization", {"others", "", "", "axis: maximum and sum of the shards are reduced"},
     {Operator("relax.nn.softmax", DecomposedAlongAxis<&ir::attrs::kSoftmaxAxis>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposeSoftmax)
          .Pad(Padding::kDecomposed),
      Operator("relax.nn.log_softmax", DecomposedAlongAxis<&ir::attrs::kSoftmaxAxis>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposeLogSoftmax)
          .Pad(Padding::kDecomposed)});
 const Operators kLayerNorm(
     "normalization", {"others", "", "", "axes: means of the shards are reduced"},
     {Operator("relax.nn.layer_norm", DecomposedAlongAxis<&ir::attrs::kLayerNormAxes>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposeLayerNorm)
          .Pad(Padding::kDecomposed),
      Operator("relax.nn.rms_norm", DecomposedAlongAxis<&ir::attrs::kRMSNormAxes>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposeRmsNorm)
          .Pad(Padding::kDecomposed)});
 const Operators kBatch("normalization",
                        {"all; in training the channels", "", "",
                         "others in training: means of the shards are reduced"},
                        {Operator("relax.nn.batch_norm", BatchNorm)
+                            .Adds(Accumulation::kSums, BatchNormAdds)
                             .Decompose(DecomposeBatchNorm)
                             .Pad(Padding::kDecomposed)});
 const Operators kInstance("normalization",
                           {"channels, others", "", "", "axes: means of the shards are reduced"},
                           {Operator("relax.nn.instance_norm", InstanceNorm)
+                               .Adds(Accumulation::kSums)
                                .Decompose(DecomposeInstanceNorm)
                                .Pad(Padding::kDecomposed)});
 const Operators kGroup("normalization",
                        {"groups, others", "", "",
                         "channels of a group, axes: means of the shards are reduced"},
                        {Operator("relax.nn.group_norm", GroupNorm)
+                            .Adds(Accumulation::kSums)
                             .Decompose(DecomposeGroupNorm)
                             .Pad(Padding::kDecomposed)
                             .LocalAttrs(LocalGroups)});

@@ -206,9 +206,11 @@ const Operators kScan(
     {"others", "", "all of a flattened tensor",
      "axis: shards are scanned alone, their totals gathered and added"},
     {Operator("relax.cumprod", Scan)
+         .Adds(Accumulation::kScans)
          .Decompose(DecomposeScan<&ir::make::kCumprod, &ir::make::kProd, &ir::make::kMultiply>)
          .Pad(Padding::kPositions),
      Operator("relax.cumsum", Scan)
+         .Adds(Accumulation::kScans)
          .Decompose(DecomposeScan<&ir::make::kCumsum, &ir::make::kSum, &ir::make::kAdd>)
          .Pad(Padding::kPositions)
          .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll))});

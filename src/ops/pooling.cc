@@ -126,31 +126,40 @@ const Operators kAdaptive(
     {"batch, channels, windows one behind the other", "pixels of such a window: mean",
      "spatial dimensions that the result's size does not divide"},
     {Operator("relax.nn.adaptive_avg_pool1d", Adaptive<&ir::attrs::kAdaptivePool1d>)
+         .Adds(Accumulation::kSums)
          .Pad(Padding::kParallel)
          .LocalAttrs(LocalOutputSize<&ir::attrs::kAdaptivePool1d>),
      Operator("relax.nn.adaptive_avg_pool2d", Adaptive<&ir::attrs::kAdaptivePool2d>)
+         .Adds(Accumulation::kSums)
          .Pad(Padding::kParallel)
          .LocalAttrs(LocalOutputSize<&ir::attrs::kAdaptivePool2d>),
      Operator("relax.nn.adaptive_avg_pool3d", Adaptive<&ir::attrs::kAdaptivePool3d>)
+         .Adds(Accumulation::kSums)
          .Pad(Padding::kParallel)
          .LocalAttrs(LocalOutputSize<&ir::attrs::kAdaptivePool3d>)});
-const Operators kPoolBackward(
-    "pooling",
-    {"batch, channels, windows one behind the other", "",
-     "spatial dimensions whose windows overlap or are padded"},
-    {Operator("relax.grad.avg_pool2d_backward", PoolBackward).Pad(Padding::kParallel),
-     Operator("relax.grad.max_pool2d_backward", PoolBackward).Pad(Padding::kParallel)});
+const Operators kPoolBackward("pooling",
+                              {"batch, channels, windows one behind the other", "",
+                               "spatial dimensions whose windows overlap or are padded"},
+                              {Operator("relax.grad.avg_pool2d_backward", PoolBackward)
+                                   .Adds(Accumulation::kSums)
+                                   .Pad(Padding::kParallel),
+                               Operator("relax.grad.max_pool2d_backward", PoolBackward)
+                                   .Adds(Accumulation::kSums)
+                                   .Pad(Padding::kParallel)});
 const Operators kWindows(
     "pooling",
     {"batch, channels", "", "spatial dimensions of one element or unknown extent",
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.avg_pool1d", Pool<&ir::attrs::kPool1d, WindowKind::kMean>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposePool<&ir::attrs::kPool1d, WindowKind::kMean>)
          .Pad(Padding::kDecomposed),
      Operator("relax.nn.avg_pool2d", Pool<&ir::attrs::kPool2d, WindowKind::kMean>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposePool<&ir::attrs::kPool2d, WindowKind::kMean>)
          .Pad(Padding::kDecomposed),
      Operator("relax.nn.avg_pool3d", Pool<&ir::attrs::kPool3d, WindowKind::kMean>)
+         .Adds(Accumulation::kSums)
          .Decompose(DecomposePool<&ir::attrs::kPool3d, WindowKind::kMean>)
          .Pad(Padding::kDecomposed),
      Operator("relax.nn.max_pool1d", Pool<&ir::attrs::kPool1d, WindowKind::kMaximum>)

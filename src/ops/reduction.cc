@@ -79,11 +79,13 @@ ir::Expr DecomposeMean(const DecomposedCall& call, Writer* w) {
 
 const Operators kSum("reduction", {"others", "axes: sum"},
                      {Operator("relax.sum", Statistical<mesh::Reduction::kSum>)
+                          .Adds(Accumulation::kSums)
                           .Pad(Padding::kAll)
                           .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll))});
-const Operators kProd(
-    "reduction", {"others", "axes: product"},
-    {Operator("relax.prod", Statistical<mesh::Reduction::kProd>).Pad(Padding::kAll)});
+const Operators kProd("reduction", {"others", "axes: product"},
+                      {Operator("relax.prod", Statistical<mesh::Reduction::kProd>)
+                           .Adds(Accumulation::kSums)
+                           .Pad(Padding::kAll)});
 const Operators kMax("reduction", {"others", "axes: maximum"},
                      {Operator("relax.max", Statistical<mesh::Reduction::kMax>)
                           .Pad(Padding::kAll)
@@ -95,16 +97,24 @@ const Operators kMin("reduction", {"others", "axes: minimum"},
 const Operators kMean("reduction",
                       {"others", "axes: mean", "", "axes of integers: sums are divided at the end"},
                       {Operator("relax.mean", Mean)
+                           .Adds(Accumulation::kSums)
                            .Decompose(DecomposeMean)
                            .IsMeanOf("relax.sum")
                            .Pad(Padding::kDecomposed)
                            .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll).If(OnFloats))});
 const Operators kMedian("reduction", {"others", "", "axes: a median is none of those of shards"},
                         {Operator("relax.median", Median)});
-const Operators kVariance(
-    "reduction", {"others", "", "", "axes: means of the shards, then of squared distances"},
-    {Operator("relax.std", Variance).Decompose(DecomposeStd).Pad(Padding::kDecomposed),
-     Operator("relax.variance", Variance).Decompose(DecomposeVariance).Pad(Padding::kDecomposed)});
+const Operators kVariance("reduction",
+                          {"others", "", "",
+                           "axes: means of the shards, then of squared distances"},
+                          {Operator("relax.std", Variance)
+                               .Adds(Accumulation::kSums)
+                               .Decompose(DecomposeStd)
+                               .Pad(Padding::kDecomposed),
+                           Operator("relax.variance", Variance)
+                               .Adds(Accumulation::kSums)
+                               .Decompose(DecomposeVariance)
+                               .Pad(Padding::kDecomposed)});
 
 }  // namespace
 

@@ -443,6 +443,20 @@ ir::Expr DecomposeSliceScatter(const DecomposedCall& call, Writer* w) {
   return w->Write(ir::make::kWhere, Between(is_written, 0, rank - axis - 1, w), taken, data);
 }
 
+// ---- whether anything is added
+
+bool IndexPutAdds(const OpView& view) {
+  return ir::attrs::kIndexPutAccumulate.Bool(view.call.attrs());
+}
+
+bool ScatterElementsAdds(const OpView& view) {
+  return ir::attrs::kScatterElementsReduction.Text(view.call.attrs()) != "update";
+}
+
+bool ScatterNdAdds(const OpView& view) {
+  return ir::attrs::kScatterNDReduction.Text(view.call.attrs()) != "update";
+}
+
 // ---- the records
 
 const Operators kScatter(
@@ -452,14 +466,17 @@ const Operators kScatter(
      "dimensions written to: every shard skips what lies in others; positions of much that is "
      "accumulated: what shards come to is reduced"},
     {Operator("relax.index_put", IndexPut)
+         .Adds(Accumulation::kSums, IndexPutAdds)
          .TakesTuple()
          .Decompose(DecomposeIndexPut)
          .Pad(Padding::kParallel),
      Operator("relax.scatter_elements", ScatterElements)
+         .Adds(Accumulation::kSums, ScatterElementsAdds)
          .Decompose(DecomposeScatterElements)
          .Pad(Padding::kParallel)
          .Tails(OperandTails::kPositions),
      Operator("relax.scatter_nd", ScatterNd)
+         .Adds(Accumulation::kSums, ScatterNdAdds)
          .Decompose(DecomposeScatterNd)
          .Pad(Padding::kParallel)});
 const Operators kSliceScatter("indexing",
@@ -472,6 +489,7 @@ const Operators kTakeBackward("gather",
                               {"others", "positions: sum", "",
                                "the dimension looked up: every shard adds what lies in it"},
                               {Operator("relax.grad.take_backward", TakeBackward)
+                                   .Adds(Accumulation::kSums)
                                    .Decompose(DecomposeTakeBackward)
                                    .Pad(Padding::kPositions)});
 

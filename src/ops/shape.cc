@@ -379,8 +379,11 @@ const Operators kLayout("shape", {"dimensions that stay as they are", "", "other
                         {Operator("relax.layout_transform", LayoutTransform)});
 const Operators kCollapse(
     "shape", {"others", "summed dimensions: sum"},
-    {Operator("relax.collapse_sum_like", CollapseSum).Pad(Padding::kAll),
-     Operator("relax.collapse_sum_to", CollapseSum).Pad(Padding::kAll).ShapeArgument(1)});
+    {Operator("relax.collapse_sum_like", CollapseSum).Adds(Accumulation::kSums).Pad(Padding::kAll),
+     Operator("relax.collapse_sum_to", CollapseSum)
+         .Adds(Accumulation::kSums)
+         .Pad(Padding::kAll)
+         .ShapeArgument(1)});
 const Operators kShapeOf("shape", {"all", "", "", "the global shape, known on every device"},
                          {Operator("relax.shape_of", ShapeOf).Pad(Padding::kParallel)});
 

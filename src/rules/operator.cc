@@ -66,7 +66,41 @@ namespace {
 constexpr std::pair<const char*, const char*> kOfDistribution[] = {
     {"relax.ccl.", "on the worker's part"}, {"relax.dist.", "its type states both placements"}};
 
+/*! \brief The name that Python knows it by; empty: it does not accumulate. */
+const char* AccumulationName(Accumulation kind) {
+  switch (kind) {
+    case Accumulation::kNone:
+      return "";
+    case Accumulation::kProducts:
+      return "products";
+    case Accumulation::kSums:
+      return "sums";
+    case Accumulation::kScans:
+      return "scans";
+  }
+  return "";
+}
+
+/*! \brief The operators of a way to accumulate, ordered by name. */
+ffi::Array<ffi::String> AccumulatingOperators(const ffi::String& kind) {
+  ffi::Array<ffi::String> names;
+  for (const Operator& record : AllOperators()) {
+    if (record.accumulation != Accumulation::kNone && kind == AccumulationName(record.accumulation))
+      names.push_back(record.name);
+  }
+  return names;
+}
+
+bool Accumulates(const ir::Call& call) {
+  const Operator* record = FindOperator(call.op());
+  if (record == nullptr || record->accumulation == Accumulation::kNone) return false;
+  return record->accumulates == nullptr || record->accumulates(ViewCall(call, call.ty()));
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.rules.AccumulatingOperators", AccumulatingOperators)
+      .def("distir.rules.Accumulates", Accumulates);
   // The table: operator, family, parallel, reduced, needs replication, decomposed, replicated.
   ffi::reflection::GlobalDef().def("distir.rules.List", [] {
     std::map<std::string, ffi::Array<ffi::String>> rows;

@@ -86,6 +86,15 @@ enum class In {
   kAny,    // any of them, one or more
 };
 
+/*! \brief How TVM's kernel of an operator adds or multiplies many elements, which `dx.build` has it
+ * do in float32 where they are smaller floats (`_compile/accumulation.py`). */
+enum class Accumulation {
+  kNone,      // it does not, or no more than a few
+  kProducts,  // in the type of the attribute "out_dtype"
+  kSums,      // in the type of its operands
+  kScans,     // in the type of the attribute "dtype"; a pass before LegalizeOps makes the kernel
+};
+
 /*! \brief With which reductions an operator commutes (rules/linearity.h). */
 struct Commutation {
   In sum = In::kNone;
@@ -155,6 +164,9 @@ struct Operator {
   ArgsFunction local_args = nullptr;
   /*! \brief Null: they follow from the factor rule. */
   OperationsFunction operations = nullptr;
+  Accumulation accumulation = Accumulation::kNone;
+  /*! \brief Whether a call accumulates; null: every call does. */
+  Condition accumulates = nullptr;
   /*! \brief Its tensors, or some of them, stand in a tuple. */
   bool takes_tuple = false;
   const char* family = "";
@@ -173,6 +185,9 @@ struct Operator {
   Operator& LocalAttrs(AttrsFunction function) { return Set(&local_attrs, function); }
   Operator& LocalArgs(ArgsFunction function) { return Set(&local_args, function); }
   Operator& Operations(OperationsFunction function) { return Set(&operations, function); }
+  Operator& Adds(Accumulation in, Condition condition = nullptr) {
+    return Set(&accumulation, in).Set(&accumulates, condition);
+  }
 
  private:
   template <typename T, typename U>

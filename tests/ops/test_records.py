@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import tvm
 
 import distir_ext  # noqa: F401  registers the operators of distribution
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+TOP = Path(__file__).resolve().parents[2]
+SOURCE, PACKAGE = TOP / "src", TOP / "python" / "distir_ext"
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 OPERATORS = {str(name) for name in tvm.ir.Op.list_op_names() if str(name).startswith("relax.")}
 # Of these, what is called decides: their rules come from kernels, users or types.
@@ -41,6 +43,19 @@ PATTERNS = {
 }
 
 
+# Kernels for operators, written in Python.
+KERNELS = {
+    "_compile/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
+    "_compile/cpu_math.py": {
+        "relax.exp",
+        "relax.mean",
+        "relax.nn.silu",
+        "relax.nn.softmax",
+        "relax.sigmoid",
+    },
+}
+
+
 def operators_named_in(path: Path) -> set[str]:
     code = COMMENT.sub("", path.read_text(encoding="utf-8"))
     named = set(re.findall(r'"(relax\.[\w.]+)"', code)) & OPERATORS
@@ -58,6 +73,29 @@ FILES = sorted(path for path in SOURCE.rglob("*") if path.suffix in {".cc", ".h"
 def test_no_operator_is_named_outside_of_its_family(path):
     where = str(path.relative_to(SOURCE))
     assert operators_named_in(path) == PATTERNS.get(where, set())
+
+
+REDUCTIONS = {"sum", "max", "min", "prod", "mean"}  # of partial values
+
+
+def operators_listed_in(path: Path) -> set[str]:
+    """Operators in literals of a Python file: all full names, and short ones ("sum") in tables."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    tables = (node for node in ast.walk(tree) if isinstance(node, ast.Tuple | ast.List | ast.Set))
+    short = [
+        {f"relax.{each.value}" for each in table.elts if isinstance(each, ast.Constant)} & OPERATORS
+        for table in tables
+        if {getattr(each, "value", None) for each in table.elts} != REDUCTIONS
+    ]
+    found = (texts & OPERATORS).union(*(names for names in short if len(names) > 1))
+    return {name for name in found if not CALLS.fullmatch(name)}
+
+
+def test_python_has_no_table_of_operators():
+    paths = sorted(PACKAGE.rglob("*.py"))
+    named = {str(path.relative_to(PACKAGE)): operators_listed_in(path) for path in paths}
+    assert {path: names for path, names in named.items() if names} == KERNELS
 
 
 def test_each_operator_is_described_in_one_family():

@@ -6,6 +6,7 @@ positive numbers are wrong altogether. Here operands become float32 inside the k
 stays float32, and the result is rounded once. Memory is read and written in the small type as
 before, and the schedules for tensor cores take these kernels: half floats in, float32 accumulators.
 
+Which operators add, and how their kernels are told what type to add in, stands in their records.
 Kernels that a user has written in TIR (``call_tir``) stay as they are written.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, te, topi
 from tvm.relax.dpl import is_op, rewrite_call, wildcard
 from tvm.relax.utils import gen_call_tir_inputs
@@ -25,58 +27,6 @@ __all__ = ["legalizations", "widen_scans"]
 Legalization = Callable[[Any, relax.Call], Any]
 
 _WIDE = "float32"
-
-# Operators whose kernels TVM makes with another type of the result than that of the operands.
-_PRODUCTS = (
-    "matmul",
-    "nn.conv1d",
-    "nn.conv2d",
-    "nn.conv3d",
-    "nn.conv1d_transpose",
-    "nn.conv2d_transpose",
-    "nn.conv3d_transpose",
-)
-
-# Operators that add, whose kernels are made from float32 operands.
-_SUMS = (
-    "collapse_sum_like",
-    "collapse_sum_to",
-    "einsum",
-    "grad.avg_pool2d_backward",
-    "grad.max_pool2d_backward",
-    "grad.nll_loss_backward",
-    "grad.take_backward",
-    "index_put",
-    "mean",
-    "nn.adaptive_avg_pool1d",
-    "nn.adaptive_avg_pool2d",
-    "nn.adaptive_avg_pool3d",
-    "nn.attention",
-    "nn.attention_bias",
-    "nn.avg_pool1d",
-    "nn.avg_pool2d",
-    "nn.avg_pool3d",
-    "nn.batch_norm",
-    "nn.cross_entropy_with_logits",
-    "nn.group_norm",
-    "nn.instance_norm",
-    "nn.layer_norm",
-    "nn.log_softmax",
-    "nn.nll_loss",
-    "nn.rms_norm",
-    "nn.softmax",
-    "prod",
-    "scatter_elements",
-    "scatter_nd",
-    "std",
-    "sum",
-    "variance",
-    "vision.multibox_transform_loc",
-    "vision.roi_align",
-)
-
-# Operators that a pass before LegalizeOps makes kernels of; they take the type to add in.
-_SCANS = ("cumprod", "cumsum")
 
 _WIDENED_BLOCK = "widened"
 
@@ -88,9 +38,8 @@ def legalizations(others: Mapping[str, Legalization] | None = None) -> dict[str,
         others: Legalisations by operator, of calls that add nothing in a small float.
     """
     made = dict(others or {})
-    for names, make in ((_PRODUCTS, _wide_product), (_SUMS, _wide_sum)):
-        for name in names:
-            operator = f"relax.{name}"
+    for kind, make in (("products", _wide_product), ("sums", _wide_sum)):
+        for operator in _operators(kind):
             original = tvm.ir.Op.get(operator).get_attr("FLegalize")
             made[operator] = _legalize(original, made.get(operator, original), make)
     return made
@@ -102,7 +51,7 @@ def widen_scans() -> tvm.transform.Pass:
     To be run before ``relax.backend.DispatchSortScan``.
     """
     operand = wildcard()
-    patterns = [is_op(f"relax.{name}")(operand) for name in _SCANS]
+    patterns = [is_op(operator)(operand) for operator in _operators("scans")]
 
     def widen(call: relax.Call, _: Any) -> Any:
         if not _is_small(_dtype(call)):
@@ -139,16 +88,15 @@ def _legalize(
     return legalize
 
 
+def _operators(kind: str) -> list[str]:
+    """The operators whose records say that they accumulate so (``src/rules/operator.h``)."""
+    names = tvm_ffi.get_global_func("distir.rules.AccumulatingOperators")(kind)
+    return [str(name) for name in names]
+
+
 def _adds(call: relax.Call) -> bool:
     """Whether a call of one of these operators adds anything."""
-    attrs, name = call.attrs, call.op.name
-    if name == "relax.index_put":
-        return bool(attrs.accumulate)
-    if name == "relax.nn.batch_norm":
-        return bool(attrs.training)
-    if name in ("relax.scatter_elements", "relax.scatter_nd"):
-        return bool(attrs.reduction != "update")
-    return True
+    return bool(tvm_ffi.get_global_func("distir.rules.Accumulates")(call))
 
 
 def _wide_product(builder: relax.BlockBuilder, call: relax.Call, original: Legalization) -> Any:
