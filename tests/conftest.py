@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import tvm
 from hypothesis import settings
+
+import distir_ext as dx
 
 # The first example of a test pays for imports and compilation, so no example has a deadline.
 settings.register_profile("local", deadline=None)
@@ -37,7 +40,17 @@ def stack(context: int = 1) -> list[inspect.FrameInfo]:
     return frames
 
 
-inspect.stack = stack
+class Inspect:
+    """The module ``inspect`` for TVMScript's decorators alone; all others keep their own."""
+
+    stack = staticmethod(stack)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(inspect, name)
+
+
+for language in ("tvm.script.parser.ir", "tvm.relax.script.parser", "tvm.tirx.script.parser"):
+    importlib.import_module(f"{language}.entry").inspect = Inspect()
 
 SAMPLES = ("small", "large", "all")
 T = TypeVar("T")
@@ -83,3 +96,11 @@ def argument_checks(sample: Callable[[bool, bool, bool], bool]) -> Iterator[None
     config = {"tirx.disable_assert": sample(True, False, False)}
     with tvm.transform.PassContext(config=config):
         yield
+
+
+@pytest.fixture
+def rules() -> Iterator[Callable[..., None]]:
+    """Rules registered by a test end with it."""
+    yield dx.register_rule
+    for name in dx.registered_rules():
+        dx.unregister_rule(name)

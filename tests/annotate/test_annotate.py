@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 import tvm
+from tests.annotate.programs import Packed
 from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
@@ -231,29 +231,6 @@ def test_function_without_bindings():
     assert_round_trip(result)
 
 
-@I.ir_module
-class Packed:
-    @R.function
-    def main(
-        x: R.Tensor((4, 8), "float32"),
-        weights: R.Tuple(
-            R.Tensor((8, 8), "float32"),
-            R.Tuple(R.Tensor((8,), "float32"), R.Tensor((8, 8), "float32")),
-        ),
-        n: R.Shape(["m"]),
-    ) -> R.Tensor((4, 8), "float32"):
-        with R.dataflow():
-            a = weights[0]
-            rest = weights[1]
-            b = rest[0]
-            c = rest[1]
-            h = R.matmul(x, a)
-            g = R.add(h, b)
-            y = R.matmul(g, c)
-            R.output(y)
-        return y
-
-
 def test_fields_of_tuple_parameters_have_names():
     plan = {r"weights\.0": (None, "tp"), r"weights\.1\.1": ("tp", None), "x": ("dp", None)}
     result = dx.annotate(Packed, MESH, plan)
@@ -264,34 +241,6 @@ def test_fields_of_tuple_parameters_have_names():
     ]
     assert relax.analysis.check_well_formed(result)
     assert_round_trip(result)
-
-
-def test_annotations_keep_the_numbers():
-    plan = {r"weights\.0": (None, "tp"), r"weights\.1\..*": None, "x": ("dp", None)}
-    result = dx.annotate(Packed, MESH, plan)
-    # What an annotation means to TVM as it is: the tensor itself.
-    stripped = strip_annotations(result)
-    rng = np.random.default_rng(0)
-    x, a, c = (rng.standard_normal(s).astype("float32") for s in [(4, 8), (8, 8), (8, 8)])
-    b = rng.standard_normal(8).astype("float32")
-    vm = relax.VirtualMachine(tvm.compile(stripped, "llvm"), tvm.cpu())
-    args = [tvm.runtime.tensor(v) for v in (x, a, b, c)]
-    shape = tvm.runtime.ShapeTuple([3])
-    y = vm["main"](args[0], (args[1], (args[2], args[3])), shape).numpy()
-    np.testing.assert_allclose(y, (x @ a + b) @ c, rtol=1e-4, atol=1e-4)
-
-
-def strip_annotations(mod):
-    @relax.expr_functor.mutator
-    class Strip(relax.PyExprMutator):
-        def visit_call_(self, call):
-            call = self.visit_expr_post_order(call)
-            name = str(getattr(call.op, "name", ""))
-            return call.args[0] if name.endswith("annotate_sharding") else call
-
-    result = mod.clone()
-    result["main"] = Strip(mod).visit_expr(mod["main"])
-    return result
 
 
 def test_other_parameters_of_a_matching_pattern_are_left_alone():

@@ -6,116 +6,18 @@ import warnings
 
 import numpy as np
 import pytest
-import tvm
+from tests.annotate.values import MESH, Branches, Pair, bound, check
 from tests.meshes import meshes
-from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
 
-MESH = dx.Mesh((2, 3), ("dp", "tp"))
-
-
-@I.ir_module
-class Branches:
-    @R.function
-    def main(
-        x: R.Tensor((6, 8), "float32"),
-        w: R.Tensor((8, 12), "float32"),
-        c: R.Tensor((), "bool"),
-    ) -> R.Tuple(R.Tensor((6, 12), "float32"), R.Tensor((6, 12), "float32")):
-        with R.dataflow():
-            h = R.matmul(x, w)
-            g = R.nn.relu(h)
-            R.output(g)
-        if c:
-            t = R.add(g, g)
-            r = t
-        else:
-            k = R.negative(g)
-            r = k
-        with R.dataflow():
-            y = R.add(r, g)
-            R.output(y)
-        return (y, g)
-
-
-@I.ir_module
-class Pair:
-    @R.function
-    def main(x: R.Tensor((6, 12), "float32")) -> R.Tensor((6, 6), "float32"):
-        with R.dataflow():
-            halves = R.split(x, 2, axis=1)
-            a = halves[0]
-            b = halves[1]
-            y = R.add(a, b)
-            R.output(y)
-        return y
-
-
-def bound(mod, func="main"):
-    """By name of a variable the mesh and placement of what is bound to it."""
-    text = mod[func].script()
-    found = {}
-    for line in text.splitlines():
-        if "annotate_sharding(" in line:
-            name = line.strip().partition(":")[0]
-            found[name] = line.rpartition("placement=")[2].strip(' ")')
-    return found
-
-
-def check(mod):
-    assert relax.analysis.check_well_formed(mod)
-    tvm.ir.assert_structural_equal(tvm.script.from_source(mod.script()), mod)
-
 
 def operands():
     rng = np.random.default_rng(0)
     return (rng.standard_normal(shape).astype("float32") for shape in [(6, 8), (8, 12)])
-
-
-def run(mod, mesh, *arrays):
-    with dx.Session(mesh) as session:
-        result = session.load(dx.build(mod, "llvm"))["main"](*arrays)
-        return (
-            tuple(each.numpy() for each in result) if isinstance(result, tuple) else result.numpy()
-        )
-
-
-def test_variables_and_results_are_named_like_parameters():
-    plan = {
-        "h": ("dp", "tp"),
-        "g": (None, ("tp", "dp")),
-        "k": (("dp", "tp"), None),
-        "return.0": ("tp", "dp"),
-        r"return\.1": None,
-    }
-    mod = dx.annotate(Branches, MESH, plan)
-    check(mod)
-    assert bound(mod) == {
-        "h": "S[0], S[1]",
-        "g": "S[1], S[1]",
-        "k": "S[0], S[0]",
-        "result_0": "S[1], S[0]",
-        "result_1": "R, R",
-    }
-    assert "g_computed: R.Tensor" in mod.script()
-    meshes = [list(mesh.shape) for mesh in mod.global_infos["mesh"]]
-    assert meshes == [
-        [2, 3],
-        [3, 2],
-    ]  # the user's mesh first, also where only ("tp", "dp") is on it
-
-    x, w = (
-        np.random.default_rng(0).standard_normal(s).astype("float32") for s in [(6, 8), (8, 12)]
-    )
-    g = np.maximum(x @ w, 0)
-    for taken, expected in [(True, 3 * g), (False, 0 * g)]:
-        results = run(mod, MESH, x, w, np.array(taken))
-        np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(results[1], g, rtol=1e-5, atol=1e-5)
 
 
 def test_result_is_returned_as_annotated():
@@ -130,14 +32,6 @@ def test_result_is_returned_as_annotated():
 def test_pattern_for_all_fields_of_the_result():
     mod = dx.annotate(Branches, MESH, {r"return\..*": ("dp", None)})
     assert bound(mod) == {"result_0": "S[0], R", "result_1": "S[0], R"}
-
-
-def test_fields_of_a_tuple_variable_have_names():
-    mod = dx.annotate(Pair, MESH, {"halves.1": ("dp", "tp")})
-    check(mod)
-    assert bound(mod) == {"halves_1_1": "S[0], S[1]"}
-    x = np.arange(72, dtype="float32").reshape(6, 12)
-    np.testing.assert_array_equal(run(mod, MESH, x), x[:, :6] + x[:, 6:])
 
 
 def test_patterns_are_for_parameters_before_variables():
@@ -210,11 +104,6 @@ def test_annotating_twice_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dx.annotate(once, MESH, {"w": (None, "tp"), "g": None, "return.0": None})
-    x, w = (
-        np.random.default_rng(0).standard_normal(s).astype("float32") for s in [(6, 8), (8, 12)]
-    )
-    y, _ = run(twice, MESH, x, w, np.array(True))
-    np.testing.assert_allclose(y, 3 * np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
 
 
 def test_annotating_what_was_annotated_by_hand_warns():

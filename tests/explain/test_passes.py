@@ -2,7 +2,7 @@
 
 import pytest
 import tvm
-from tests.lower.test_virtual_stages import There
+from tests.lower.virtual_stage_programs import There
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from safetensors.numpy import save_file
-from tests.lower.test_kv_cache import Served
+from tests.pipelines.test_kv_cache import Served
 from tests.stages.programs import chain, chain_result, chain_values
 from tvm import relax
 from tvm.script import ir as I

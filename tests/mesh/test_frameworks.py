@@ -6,32 +6,15 @@ of PyTorch.
 
 from __future__ import annotations
 
-import enum
-import types
-
 import numpy as np
 import pytest
 import tvm
+from tests.mesh.frameworks import IDS, MESH, PartitionSpec, jax_mesh, torch_mesh
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, Placement
 
 import distir_ext as dx
 from distir_ext.annotations import MeshTable
-
-MESH = dx.Mesh((2, 3), ("dp", "tp"))
-IDS = np.arange(6).reshape(2, 3)
-
-
-class PartitionSpec:
-    """JAX's: iterable, not a tuple; may be shorter than the tensor has dimensions."""
-
-    UNCONSTRAINED = enum.Enum("Marker", ["UNCONSTRAINED"]).UNCONSTRAINED
-
-    def __init__(self, *partitions, unreduced=frozenset(), reduced=frozenset()):
-        self._partitions, self.unreduced, self.reduced = partitions, unreduced, reduced
-
-    def __iter__(self):
-        return iter(self._partitions)
 
 
 class Shard:
@@ -55,17 +38,6 @@ class Replicate:
 
     def is_replicate(self):
         return True
-
-
-def jax_mesh(ids=IDS, names=("dp", "tp")):
-    devices = np.empty(ids.shape, object)
-    for index in np.ndindex(ids.shape):
-        devices[index] = types.SimpleNamespace(id=int(ids[index]))
-    return types.SimpleNamespace(axis_names=names, devices=devices, device_ids=ids)
-
-
-def torch_mesh(ids=IDS, names=("dp", "tp")):
-    return types.SimpleNamespace(mesh=ids, mesh_dim_names=names)
 
 
 MESHES = {
@@ -157,34 +129,6 @@ def test_replicated():
     x = relax.Var("x", relax.TensorType((6, 6), "float32"))
     for dims in (PartitionSpec(), PartitionSpec((), None), [Replicate(), Replicate()], "R, R"):
         assert str(dx.constrain(x, jax_mesh(), dims)) == str(dx.constrain(x, MESH, None))
-
-
-@pytest.mark.parametrize("mesh", [MESH, jax_mesh(), torch_mesh(), IDS, MESH.device_mesh])
-def test_all_ways_to_annotate_take_them(mesh):
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((6, 6), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
-    mod = builder.finalize()
-    names = dx.Mesh(mesh).axis_names
-    spec = PartitionSpec(names[::-1])
-    sharding = types.SimpleNamespace(mesh=mesh, spec=spec)  # jax.sharding.NamedSharding
-
-    class OnAdd(dx.ShardingMutator):
-        def place(self, call):
-            return {0: sharding}
-
-    expected = 'annotate_sharding(x, device_mesh="mesh[1]", placement="S[0], S[0]")'
-    for annotated in (
-        dx.annotate(mod, mesh, {"x": spec}),
-        dx.annotate(mod, dx.Mesh(one=1), {"x": (mesh, spec)}),
-        dx.annotate(mod, dx.Mesh(one=1), {"x": sharding}),
-        OnAdd()(mod),
-    ):
-        assert expected in annotated.script()
-    assert dx.constrain(x, sharding).op.name == "relax.dist.annotate_sharding"
-    with dx.Session(mesh) as session:
-        assert session.num_workers == 6
 
 
 def test_a_mesh_without_names_has_those_that_the_module_knows():

@@ -1,17 +1,17 @@
 """Small collectives of one kind in one."""
 
-import numpy as np
 import pytest
 import tvm
 from tests.bare import bare
 from tests.meshes import meshes
+from tests.optimize.programs import Everything
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
 
-from .checks import assert_keeps_numbers, assert_optimizes, optimized, tally
+from .checks import assert_optimizes, optimized, tally
 
 NAME = "combine_collectives"
 
@@ -157,47 +157,6 @@ def test_a_tuple_needs_one_placement_for_each_field():
         relax.BlockBuilder().normalize(R.dist.all_gather((x, x), mesh, ["R"]))
     with pytest.raises(ValueError, match="all_to_all of a tuple is not known"):
         relax.BlockBuilder().normalize(R.dist.all_to_all((x, x), mesh, ["S[0]", "S[0]"]))
-
-
-@I.ir_module
-class Everything:
-    I.module_global_infos(meshes((2, 2)))
-
-    @R.function
-    def main(
-        x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1], S[0]"),
-        y: R.DTensor((4, 4, 6), "float32", "mesh[0]", "S[1], R"),
-        z: R.DTensor((6, 8), "float32", "mesh[0]", "S[1], R"),
-    ):
-        R.func_attr({"distir.explicit_reductions": True})
-        with R.dataflow():
-            a = R.sum(x, axis=[1])
-            b = R.dist.all_reduce(a, "mesh[0]", "R, S[0]", reduce_axes=[0], reduction="sum")
-            c = R.sum(y, axis=[1])
-            d = R.dist.all_reduce(c, "mesh[0]", "R, R", reduce_axes=[0], reduction="sum")
-            e = R.dist.all_gather(x, "mesh[0]", "R, S[0]")
-            f = R.dist.all_gather(y, "mesh[0]", "R, R")
-            g = R.dist.all_gather(z, "mesh[0]", "R, R")
-            h = R.sum(y, axis=[1])
-            i = R.dist.reduce_scatter(h, "mesh[0]", "S[1], R", reduce_axes=[0], reduction="sum")
-            j = R.sum(z, axis=[1])
-            k = R.dist.reduce_scatter(j, "mesh[0]", "S[0], R", reduce_axes=[0], reduction="sum")
-            R.output(b, d, e, f, g, i, k)
-        return (b, d, e, f, g, i, k)
-
-
-def test_numbers():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((8, 8), "float32")
-    y = rng.standard_normal((4, 4, 6), "float32")
-    z = rng.standard_normal((6, 8), "float32")
-    wanted = (x.sum(1), y.sum(1), x, y, z, y.sum(1), z.sum(1))
-    result = assert_keeps_numbers(Everything, dx.Mesh((2, 2), ("x", "y")), wanted, (x, y, z), NAME)
-    assert tally(result, NAME).matched == 3
-    lowered = dx.transform.LowerDistIR()(result)
-    kinds = {each.kind: each.count for each in dx.analysis.collectives(lowered)}
-    assert kinds == {"all_reduce": 1, "all_gather": 1, "reduce_scatter": 1}
-    tvm.ir.assert_structural_equal(tvm.script.from_source(lowered.script()), lowered)
 
 
 def test_an_optimised_module_goes_through_the_whole_pipeline():

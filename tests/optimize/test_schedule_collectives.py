@@ -1,39 +1,14 @@
 """The order of collectives and of what uses them."""
 
-import numpy as np
 from tests.meshes import meshes
+from tests.optimize.programs import Weights
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
-import distir_ext as dx
-
-from .checks import assert_keeps_numbers, assert_optimizes, optimized, tally
+from .checks import assert_optimizes, optimized, tally
 
 NAME = "schedule_collectives"
-
-
-@I.ir_module
-class Weights:
-    I.module_global_infos(meshes((4,)))
-
-    @R.function
-    def main(
-        x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
-        y: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
-        w1: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
-        w2: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
-    ):
-        R.func_attr({"distir.explicit_reductions": True})
-        with R.dataflow():
-            a = R.dist.all_gather(w1, "mesh[0]", "R")
-            b = R.matmul(x, a)
-            c = R.nn.relu(y)
-            d = R.dist.all_gather(w2, "mesh[0]", "R")
-            e = R.matmul(c, d)
-            f = R.add(b, e)
-            R.output(f)
-        return f
 
 
 def test_collectives_start_early_and_their_users_come_late():
@@ -164,10 +139,3 @@ def test_branches_are_scheduled_by_themselves():
     text = optimized(Before, NAME).script()
     lines = [line.split(":")[0].strip() for line in text.splitlines() if " = R." in line]
     assert lines == ["a", "p", "y_then", "y_else", "b", "z", "r"]
-
-
-def test_numbers():
-    rng = np.random.default_rng(0)
-    x, y, w1, w2 = (rng.standard_normal((8, 8), "float32") for _ in range(4))
-    wanted = x @ w1 + np.maximum(y, 0) @ w2
-    assert_keeps_numbers(Weights, dx.Mesh((4,), ("x",)), wanted, (x, y, w1, w2), NAME)

@@ -1,13 +1,10 @@
 """Equal collectives of one value are shared where the first is visible."""
 
-import numpy as np
 from tests.meshes import meshes
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
-import distir_ext as dx
-
-from .checks import assert_optimizes, assert_same_numbers, tally
+from .checks import assert_optimizes, tally
 
 
 def test_equal_gathers_are_shared():
@@ -119,33 +116,3 @@ def test_what_another_dataflow_block_keeps_to_itself_is_not_shared():
             return d
 
     assert_optimizes(Before, Before, "share_collectives")
-
-
-def test_numbers():
-    @I.ir_module
-    class Program:
-        @R.function
-        def main(
-            x: R.Tensor((8, 8), "float32"),
-            a: R.Tensor((8, 8), "float32"),
-            b: R.Tensor((8, 8), "float32"),
-        ):
-            with R.dataflow():
-                p = R.matmul(x, a)
-                q = R.matmul(x, b)
-                r = R.add(p, q)
-                R.output(r)
-            return r
-
-    rng = np.random.default_rng(0)
-    x, a, b = (rng.standard_normal((8, 8), "float32") for _ in range(3))
-    plan = {"x": ("x", None), "a": (None, "x"), "b": (None, "x"), "r": (None, "x")}
-    plan = {name: dims for name, dims in plan.items() if name != "r"}
-    assert_same_numbers(
-        Program,
-        dx.Mesh((4,), ("x",)),
-        plan,
-        x @ a + x @ b,
-        (x, a, b),
-        "share_collectives",
-    )

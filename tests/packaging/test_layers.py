@@ -1,8 +1,9 @@
-"""The order of C++ includes and of Python imports, and that the checks can fail."""
+"""The order of C++ includes, of Python imports and of tests, and that the checks can fail."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,24 @@ def test_script_fails_on_a_bad_tree_and_passes_on_a_good_one(tmp_path):
     assert result.returncode == 1
     assert result.stdout.count("\n") == 1
     assert result.stdout.startswith("src/mesh/b.h:1: ")
+
+
+# What is tested by reading modules. Programs run in tests/numerical, pipelines, runtime, and so on.
+UNITS = [
+    *("abi", "algebra", "annotate", "cost", "decompose", "dialect", "explain", "lower", "mesh"),
+    *("ops", "optimize", "padding", "phases", "propagation", "redistribute", "rules", "script"),
+    *("stages", "target", "verify"),
+]
+RUNS = re.compile(r"\b(?:Session|VirtualMachine|ThreadWorkers|ProcessWorkers)\(|\bsession_of\b")
+
+
+@pytest.mark.parametrize("folder", UNITS)
+def test_unit_tests_run_no_programs(folder):
+    paths = sorted((ROOT / "tests" / folder).glob("*.py"))
+    assert paths
+    assert [str(path) for path in paths if RUNS.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_programs_that_run_are_found():
+    (path,) = (ROOT / "tests" / "pipelines").glob("test_programs.py")
+    assert RUNS.search(path.read_text(encoding="utf-8"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tests.rules.stated_kernels import MESH, loop_extents, unpacking, with_rule
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -17,96 +17,6 @@ import distir_ext as dx
 
 describe = tvm_ffi.get_global_func("distir.rules.DescribeKernel")
 local_kernel = tvm_ffi.get_global_func("distir.lower.LocalKernel")
-
-UNPACK = "o (g a), o g -> o (g a e)"
-
-
-def unpacking(rows: int, columns: int, rule: str | None) -> tvm.IRModule:
-    """Weights of 4 bits, 8 in a word, 32 with one scale, as MLC-LLM's q4f16_1 has them."""
-
-    @I.ir_module(s_tir=True)
-    class Module:
-        @T.prim_func(private=True, s_tir=True)
-        def unpack(
-            W: T.Buffer((rows, columns // 8), "uint32"),
-            S: T.Buffer((rows, columns // 32), "float16"),
-            D: T.Buffer((rows, columns), "float16"),
-        ):
-            number = T.sblock_alloc_buffer((rows, columns), "float16")
-            for i, j in T.grid(rows, columns):
-                with T.sblock("number"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    number[vi, vj] = T.Cast(
-                        "float16",
-                        T.bitwise_and(
-                            T.shift_right(W[vi, vj // 8], T.Cast("uint32", vj % 8 * 4)),
-                            T.uint32(15),
-                        ),
-                    )
-            for i, j in T.grid(rows, columns):
-                with T.sblock("D"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    D[vi, vj] = (number[vi, vj] - T.float16(7)) * S[vi, vj // 32]
-
-        @R.function
-        def main(
-            down: R.Tensor((rows, columns // 8), "uint32"),
-            scale: R.Tensor((rows, columns // 32), "float16"),
-        ):
-            cls = Module
-            y = R.call_tir(cls.unpack, (down, scale), out_ty=R.Tensor((rows, columns), "float16"))
-            return y
-
-    return with_rule(Module, rule)
-
-
-def with_rule(mod: tvm.IRModule, rule: str | None) -> tvm.IRModule:
-    if rule is None:
-        return mod
-    functions = {
-        gv: f.with_attr("distir.rule", rule) if isinstance(f, tvm.tirx.PrimFunc) else f
-        for gv, f in mod.functions.items()
-    }
-    return tvm.IRModule(functions)
-
-
-def unpacked(words: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    shifts = np.arange(8, dtype="uint32") * 4
-    numbers = (words[..., None] >> shifts & 15).reshape(len(words), -1).astype("float16")
-    return (numbers - np.float16(7)) * np.repeat(scale, 32, axis=1)
-
-
-def loop_extents(function: tvm.tirx.PrimFunc) -> list[int]:
-    """The extents of its loops, as it prints them."""
-    loops = re.findall(r"for .* in T\.grid\((.*)\):", function.script())
-    return [int(extent) for loop in loops for extent in loop.split(", ")]
-
-
-@pytest.mark.parametrize("rule", [UNPACK, None], ids=["stated", "derived"])
-@pytest.mark.parametrize(
-    ("mesh", "columns", "plan", "shape"),
-    [
-        (dx.Mesh((4,), ("tp",)), 256, {"down": (None, "tp")}, (8, 64)),
-        (dx.Mesh((4,), ("tp",)), 256, {"down": ("tp", None)}, (2, 256)),
-        (dx.Mesh((2, 2), ("a", "b")), 192, {"down": ("a", "b")}, (4, 96)),
-        (dx.Mesh((2, 3), ("a", "b")), 192, {"scale": (None, ("a", "b"))}, (8, 32)),
-        (dx.Mesh((2, 2, 2), ("a", "b", "c")), 64, {"down": ("b", ("a", "c"))}, None),
-    ],
-    ids=["columns", "rows", "both", "two axes", "more shards than groups"],
-)
-def test_packed_weights_are_unpacked_on_shards(mesh, columns, plan, shape, rule):
-    mod = dx.annotate(unpacking(8, columns, rule), mesh, plan)
-    lowered = dx.lower(mod)
-    if shape is not None:
-        local = lowered["unpack_local"]
-        assert tuple(map(int, local.params[2].ty.shape)) == shape
-        assert sorted(loop_extents(local)) == sorted([*shape, *shape])
-    rng = np.random.default_rng(0)
-    words = rng.integers(0, 2**32, (8, columns // 8), dtype="uint32")
-    scale = rng.standard_normal((8, columns // 32)).astype("float16")
-    with dx.Session(mesh) as session:
-        got = session.load(dx.build(mod))["main"](words, scale).numpy()
-    np.testing.assert_array_equal(got, unpacked(words, scale))
 
 
 def test_only_the_digits_that_are_used_as_numbers_are_needed_whole():
@@ -133,9 +43,6 @@ class Module:
         y = R.call_tir(cls.kernel, (x,), out_ty=R.Tensor({shapes}, "float32"))
         return y
 """)
-
-
-MESH = dx.Mesh((2, 2), ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -185,32 +92,6 @@ def test_threads_are_not_cut_by_a_stated_rule():
     mod = with_rule(kernel("C[vi, vj] = A[vi, vj]", head=head), "n k -> n k")
     with pytest.raises(ValueError, match="is in 2 parts, but loop `i` is bound to a thread"):
         dx.lower(dx.annotate(mod, MESH, {"x": ("a", None)}))
-
-
-def test_a_loop_that_would_be_cut_in_between_is_refused():
-    source = """
-@I.ir_module(s_tir=True)
-class Module:
-    @T.prim_func(private=True, s_tir=True)
-    def kernel(A: T.Buffer((8, 6), "float32"), C: T.Buffer((8, 6), "float32")):
-        for f in range(48):
-            with T.sblock("C"):
-                v = T.axis.spatial(48, f)
-                C[v // 6, v % 6] = A[v // 6, v % 6] + T.float32(1)
-
-    @R.function
-    def main(x: R.Tensor((8, 6), "float32")):
-        cls = Module
-        y = R.call_tir(cls.kernel, (x,), out_ty=R.Tensor((8, 6), "float32"))
-        return y
-"""
-    mod = with_rule(tvm.script.from_source(source), "n k -> n k")
-    with pytest.raises(ValueError, match="cannot run on shards: loop `f` would be cut in between"):
-        dx.lower(dx.annotate(mod, MESH, {"x": (None, "a")}))
-    x = np.random.default_rng(0).standard_normal((8, 6), "float32")
-    with dx.Session(MESH) as session:
-        exe = dx.build(dx.annotate(mod, MESH, {"x": (("a", "b"), None)}))
-        np.testing.assert_array_equal(session.load(exe)["main"](x).numpy(), x + 1)
 
 
 @I.ir_module(s_tir=True)

@@ -6,11 +6,10 @@
 import copy
 import pickle
 
-import ml_dtypes
-import numpy as np
 import pytest
 import tvm
 from tests.meshes import meshes
+from tests.script.constants import DTYPES, constant_of, constants_of
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -119,36 +118,6 @@ class Packed:
         a = R.call_dps_packed("test.first", (x0,), out_ty=R.Tensor((8, 8), "float32"))
         b = R.call_pure_packed("test.second", a, ty_args=R.Tensor((8, 8), "float32"))
         return b
-
-
-DTYPES = [
-    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
-    *("float8_e8m0fnu", "float4_e2m1fn", "bool"),
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-]
-
-
-def constant_of(dtype):
-    return np.arange(8).reshape(2, 4).astype(getattr(ml_dtypes, dtype, dtype))
-
-
-def constants_of(dtypes):
-    """A tensor that is sharded, and constants that are reshaped."""
-    mesh = dx.Mesh((2,), ("d",))
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
-    with builder.function("main", [x]):
-        placed = relax.op.distributed.annotate_sharding(
-            x, mesh.device_mesh, mesh.placement("d", None)
-        )
-        results = [builder.emit(placed)]
-        for dtype in dtypes:
-            constant = relax.const(constant_of(dtype), dtype)
-            results.append(builder.emit(relax.op.reshape(constant, (4, 2)), dtype))
-        builder.emit_func_output(relax.Tuple(results))
-    mod = builder.get()
-    mod.update_global_info("mesh", [mesh.device_mesh])
-    return mod
 
 
 Constants = constants_of(DTYPES)
@@ -296,17 +265,6 @@ def test_constants_keep_their_elements(name):
     assert sorted(found) == sorted(DTYPES)
     for dtype, data in found.items():
         assert data.numpy().tobytes() == constant_of(dtype).tobytes(), dtype
-
-
-def test_loaded_executable_of_a_saved_module_gives_the_same_numbers():
-    dtypes = [dtype for dtype in DTYPES if dtype != "float4_e2m1fn"]  # sessions move whole bytes
-    saved = tvm.ir.save_json(dx.transform.PropagateSharding()(constants_of(dtypes)))
-    x = np.arange(64, dtype="float32").reshape(8, 8)
-    with dx.Session(2) as session:
-        results = session.load(dx.build(tvm.ir.load_json(saved)))["main"](x)
-        np.testing.assert_array_equal(results[0].numpy(), x)
-        for dtype, result in zip(dtypes, results[1:], strict=True):
-            assert result.numpy().tobytes() == constant_of(dtype).tobytes(), dtype
 
 
 def test_views_are_among_the_global_infos():

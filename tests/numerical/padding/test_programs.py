@@ -3,7 +3,6 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.padding.checks import assert_same_numbers, whole, without_masks
 from tests.padding.programs import FOUR, PAIR, RUNS, SQUARE, TALL, Program
 from tests.targets import QUICK
 from tvm import relax
@@ -13,6 +12,8 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
+
+from .checks import assert_same_numbers, whole, without_masks
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tvm
 from tests.abi.plans import own_segments
+from tests.padding.checks import padded
+from tests.padding.programs import FOUR
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -16,8 +18,7 @@ from tvm.relax.op import nn
 
 import distir_ext as dx
 
-from .checks import assert_same_numbers, padded, without_masks
-from .programs import FOUR
+from .checks import assert_same_numbers, without_masks
 
 CUBE = dx.Mesh((2, 2, 2), ("a", "b", "c"))
 
@@ -128,7 +129,7 @@ def test_shards_get_what_they_lack(name, mesh, session_of):
     # Weights along what is normalised are whole on every device: each cuts its part.
     assert kinds - {"slice"} <= case.kinds
     assert kinds or name == "max_pool2d in blocks"
-    assert_same_numbers(mod, mesh, plan, inputs_of(case), session_of(mesh))
+    assert_same_numbers(mod, mesh, plan, inputs_of(case), session_of(mesh.shape))
 
 
 @mutator
@@ -170,5 +171,5 @@ def test_what_is_left_out_is_noticed(name, change, session_of):
     plan = plan_of(case, FOUR)
     with pytest.raises(AssertionError, match="result 0"):
         assert_same_numbers(
-            program(case), FOUR, plan, inputs_of(case), session_of(FOUR), change=change
+            program(case), FOUR, plan, inputs_of(case), session_of(FOUR.shape), change=change
         )
