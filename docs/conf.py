@@ -1,6 +1,8 @@
 """How Sphinx builds the documentation: ``make docs``. Every warning is an error there."""
 
 import re
+import sys
+from pathlib import Path
 
 from distir_ext import __version__
 
@@ -8,7 +10,14 @@ project = "distir_ext"
 copyright = "the distir_ext contributors"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+sys.path.append(str(Path(__file__).parent))  # command_pages
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "command_pages",
+]
 source_suffix = {".md": "markdown"}
 html_theme = "furo"
 html_title = f"distir_ext {release}"
@@ -28,7 +37,7 @@ napoleon_custom_sections = [("Raises when applied", "params_style")]
 # What other packages document. Their sites are not read: the build works without a network.
 nitpick_ignore_regex = [
     (r"py:.*", r"(tvm|tvm_ffi|relax|np|numpy|jax|torch|rich|tir)\..*"),
-    (r"py:.*", r"(collections\.abc|os|pathlib|typing)\..*"),
+    (r"py:.*", r"(argparse|collections\.abc|os|pathlib|typing)\..*"),
 ]
 
 

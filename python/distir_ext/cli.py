@@ -32,9 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the command's name; by default the process's arguments.
 
     Returns:
-        The exit status: 0 for success.
+        The exit status: 0 for success, 1 for what failed. Arguments that the command does not take
+        end the process with 2.
     """
-    options = _parser().parse_args(arguments)
+    options = command_parser().parse_args(arguments)
     if options.command == "token":
         return _token(options.file)
     _command.load_package()
@@ -47,11 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     raise AssertionError(f"command {options.command!r} has no handler")
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """The parser of the command and its subcommands; ``docs/command.md`` is made from it."""
     parser = argparse.ArgumentParser(
         prog="distir",
         description="Distributed tensor programs for TVM Relax.",
-        epilog="'distir COMMAND --help' describes a command.",
+        epilog="'distir COMMAND --help' describes a command. The exit status is 0 for success, 1 "
+        "if a command failed, with the reason on standard error, and 2 for arguments that it does "
+        "not take.",
     )
     parser.add_argument("--version", action="version", version=f"distir_ext {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -170,11 +174,15 @@ def _rules(operators: Sequence[str], markdown: bool) -> int:
     if markdown and operators:
         print("distir rules: --markdown prints all operators; leave the names out", file=sys.stderr)
         return 2
+    if markdown:
+        sys.stdout.write(rules.markdown())
+        return 0
     try:
-        return rules.main(["--markdown"] if markdown else operators)
+        rules.print_operators(operators)
     except ValueError as error:
         print(f"distir rules: {error}", file=sys.stderr)
         return 1
+    return 0
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -246,19 +246,32 @@ def _failure(
     return ["a failing worker did not end its call"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command ``python -m distir_ext.conformance``."""
+def command_parser() -> argparse.ArgumentParser:
+    """The parser of the command ``python -m distir_ext.conformance``."""
     parser = argparse.ArgumentParser(
-        prog="python -m distir_ext.conformance", description=__doc__.split("\n\n")[0]
+        prog="python -m distir_ext.conformance",
+        description=__doc__.split("\n\n")[0],
+        epilog="The exit status is 0 if all checks passed, 1 if not, and 2 for arguments that the "
+        "command does not take.",
     )
     parser.add_argument(
         "ccl", help="name of the backend: cpu, nccl, or one that --imports registers"
     )
-    parser.add_argument("--workers", choices=("threads", "processes"), default="threads")
+    parser.add_argument(
+        "--workers",
+        choices=("threads", "processes"),
+        default="threads",
+        help="what the workers are (default: threads)",
+    )
     parser.add_argument("--num-workers", type=int, default=4, help="an even number (default 4)")
     parser.add_argument("--target", default=None, help="llvm, or cuda for nccl, unless stated")
     parser.add_argument("--imports", nargs="*", default=[], help="modules that workers import")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command ``python -m distir_ext.conformance``; gives its exit status."""
+    options = command_parser().parse_args(arguments)
     for module in options.imports:
         __import__(module)
     target = options.target or ("cuda" if options.ccl == "nccl" else "llvm")

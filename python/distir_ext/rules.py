@@ -1,9 +1,7 @@
-"""What each operator means for sharding. ``python -m distir_ext.rules`` prints the table."""
+"""What each operator means for sharding, as a table. ``distir rules`` prints it."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,32 +159,16 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=_WIDTH_OF_A_FILE)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
+def print_operators(names: Sequence[str]) -> None:
+    """Prints the rows of the operators that names mean, or the table if there are no names.
 
     Args:
-        arguments: ``--markdown``, names of operators, or nothing; by default the process's
-            arguments.
-
-    Returns:
-        The exit status: 0.
+        names: As :func:`find` takes them; an operator that several of them mean is printed once.
 
     Raises:
         ValueError: There is no operator of a name.
     """
-    parser = argparse.ArgumentParser(prog="python -m distir_ext.rules", description=__doc__)
-    parser.add_argument("--markdown", action="store_true", help="print docs/operators.md")
-    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="print only these")
-    options = parser.parse_args(arguments)
-    if options.markdown:
-        sys.stdout.write(markdown())
-    elif options.operators:
-        found = {row.operator: row for name in options.operators for row in find(name)}
-        print_rows(list(found.values()))
+    if names:
+        print_rows(list({row.operator: row for name in names for row in find(name)}.values()))
     else:
         print_table()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,9 +1,16 @@
 """The command ``distir`` answers without TVM; importing the package loads it."""
 
+import argparse
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from distir_ext import cli, conformance
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def imported(*arguments):
@@ -44,3 +51,38 @@ def test_a_process_with_the_arguments_of_the_command_loads_the_library():
     code = "import sys; sys.argv = ['/bin/distir']; import distir_ext; print(distir_ext.Mesh)"
     _, printed = imported("-c", code)
     assert "Mesh" in printed
+
+
+def actions(parser):
+    """The options and arguments of a command and of its subcommands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                assert each.description, f"{each.prog} has no description"
+                yield from actions(each)
+        else:
+            yield parser.prog, action
+
+
+@pytest.mark.parametrize("module", [cli, conformance])
+def test_the_reference_page_describes_every_option(module):
+    """Pages are made from parsers (docs/command_pages.py), so parsers have to say everything."""
+    parser = module.command_parser()
+    assert "exit status" in parser.epilog
+    assert [(prog, action) for prog, action in actions(parser) if not action.help] == []
+    pages = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")]
+    made = {each for page in pages for each in re.findall(r"\{command\} (\S+)", page)}
+    assert f"{module.__name__}.command_parser" in made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["--version"], 0), (["rules", "matmul"], 0), (["rules", "matmull"], 1), (["rule"], 2)],
+)
+def test_exit_status(arguments, status, capsys):
+    try:
+        found = cli.main(arguments)
+    except SystemExit as end:
+        found = end.code
+    assert found == status
+    assert bool(capsys.readouterr().err) == (status != 0)
