@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import selectors
@@ -22,7 +23,7 @@ from tests.runtime.test_handshake import OPENING
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers import handshake
+from distir_ext._workers import byte_stream, handshake
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connections import parse_address
@@ -109,6 +110,104 @@ def test_reading_and_writing_wait_for_one_handshake(monkeypatch):
     answerer.join()
     one.close()
     other.close()
+
+
+class Between:
+    """Passes on what two sockets say, and counts the records of TLS that tell of a new key."""
+
+    TELLS_OF_A_KEY = 5 + 1 + 16  # type, size and one byte; the type of what it is; its proof
+
+    def __init__(self, ends):
+        self.told = [0, 0]
+        self.threads = [
+            threading.Thread(target=self.pump, args=(index, *pair), daemon=True)
+            for index, pair in enumerate([ends, ends[::-1]])
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def pump(self, index, source, target):
+        seen = bytearray()
+        while part := source.recv(1 << 16):
+            target.sendall(part)
+            seen += part
+            while len(seen) >= 5 and len(seen) >= (size := 5 + int.from_bytes(seen[3:5], "big")):
+                self.told[index] += size == 5 + self.TELLS_OF_A_KEY
+                del seen[:size]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_keys_change_while_both_sides_read_and_write(small):
+    """Much more than sockets take; nobody reads before the sockets are full."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    between = Between((pairs[0][1], pairs[1][1]))
+    streams = []
+    for index, (raw, _) in enumerate(pairs):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        tls = Tls.of_key(raw.fileno(), index == 0, KEY, bytes_of_a_key=20_000)
+        streams.append(Stream(raw, tls))
+        streams[-1].limit(30)
+    given = [np.random.default_rng(n).bytes(3_000_000) for n in range(2)]
+    size = 100 if small else len(given[0])
+    full = threading.Event()
+
+    def write(index):
+        for begin in range(0, 300_000 if small else size, size):
+            streams[index].send_all(given[index][begin : begin + size])
+
+    got = [None, None]
+
+    def read(index):
+        full.wait(0.2)
+        got[index] = streams[index].receive(300_000 if small else size)
+
+    threads = [threading.Thread(target=f, args=(i,)) for f in (write, read) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [each[: len(got[0])] for each in given[::-1]]
+    for raw in (raw for pair in pairs for raw in pair):
+        byte_stream.hang_up(raw)
+    for thread in between.threads:
+        thread.join()
+    # A key ends where a call of 256 kB does, if the socket does not take it at once; a record of
+    # 100 bytes costs 132.
+    least = 300_000 // 100 * 132 // 20_000 - 1 if small else 3_000_000 // (1 << 18) - 1
+    assert min(between.told) >= least
+
+
+def test_new_keys_when_sockets_are_full():
+    """Both sides have one for every byte, and nobody reads until nobody can write."""
+    streams = []
+    for index, raw in enumerate(socket.socketpair()):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        tls = Tls.of_key(raw.fileno(), index == 0, KEY, bytes_of_a_key=1)
+        streams.append(Stream(raw, tls))
+        streams[-1].limit(5)
+    data = bytes(200)
+
+    def write(stream):
+        for byte in data:
+            stream.send_all(bytes([byte]))
+
+    writers = [threading.Thread(target=write, args=(each,)) for each in streams]
+    for thread in writers:
+        thread.start()
+    writers[0].join(0.05)
+    assert all(thread.is_alive() for thread in writers)
+    found = [None, None]
+
+    def read(index):
+        with contextlib.suppress(OSError):
+            found[index] = streams[index].receive(len(data))
+
+    readers = [threading.Thread(target=read, args=(index,)) for index in range(2)]
+    for thread in readers:
+        thread.start()
+    for thread in (*readers, *writers):
+        thread.join()
+    assert found == [data, data]
 
 
 def handshake_of(streams):

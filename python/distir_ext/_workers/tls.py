@@ -79,10 +79,16 @@ class Tls:
         return cls(make(descriptor, connecting, identity, name))
 
     @classmethod
-    def of_key(cls, descriptor: int, connecting: bool, key: bytes) -> Tls:
-        """Proved by a key of 32 bytes that only both ends know."""
+    def of_key(
+        cls, descriptor: int, connecting: bool, key: bytes, bytes_of_a_key: int | None = None
+    ) -> Tls:
+        """Proved by a key of 32 bytes that only both ends know.
+
+        TLS makes its own keys of it. After ``bytes_of_a_key`` another one takes the place of one;
+        None for as many as are safe.
+        """
         make = tvm_ffi.get_global_func("distir.runtime.tls_stream_of_key")
-        return cls(make(descriptor, connecting, key))
+        return cls(make(descriptor, connecting, key, bytes_of_a_key))
 
     def handshake(self) -> None:
         """Goes on with the handshake.

@@ -38,8 +38,8 @@ class StreamObj : public ffi::Object {
  public:
   StreamObj(int descriptor, bool connecting, IdentityPtr own, const std::string& name)
       : identity(std::move(own)), stream(descriptor, connecting, identity->identity, name) {}
-  StreamObj(int descriptor, bool connecting, const std::string& key)
-      : stream(descriptor, connecting, key) {}
+  StreamObj(int descriptor, bool connecting, const std::string& key, int64_t bytes_of_a_key)
+      : stream(descriptor, connecting, key, bytes_of_a_key) {}
 
   const IdentityPtr identity;
   TlsStream stream;
@@ -78,8 +78,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::make_object<StreamObj>(descriptor, connecting, identity, name);
            })
       .def("distir.runtime.tls_stream_of_key",
-           [](int descriptor, bool connecting, const ffi::Bytes& key) {
-             return ffi::make_object<StreamObj>(descriptor, connecting, std::string(key));
+           [](int descriptor, bool connecting, const ffi::Bytes& key,
+              const ffi::Optional<int64_t>& bytes_of_a_key) {
+             return ffi::make_object<StreamObj>(descriptor, connecting, std::string(key),
+                                                bytes_of_a_key.value_or(kBytesOfAKey));
            })
       .def("distir.runtime.tls_handshake",
            [](const StreamPtr& stream) -> int64_t { return stream->stream.Handshake(); })

@@ -1,5 +1,6 @@
 #include "runtime/tls/tls_stream.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <tvm/ffi/error.h>
 
@@ -21,8 +22,8 @@ constexpr char kSecretLabel[] = "EXPORTER-distir";
 constexpr char kNotVerified[] = "certificate verify failed";  // as OpenSSL says it
 constexpr char kKeyName[] = "distir";
 
-// RFC 8446 (5.5) has a key of AES-GCM used for at most 2^24.5 records of 2^14 bytes.
-constexpr int64_t kBytesOfAKey = int64_t{1} << 37;
+// What a record costs a key beside its bytes: a small one has as many blocks of the cipher again.
+constexpr int64_t kBytesOfARecord = 32;
 
 // What one call of SSL_read or SSL_write is given; a record has 2^14 bytes.
 constexpr size_t kMostBytes = size_t{1} << 20;
@@ -167,8 +168,11 @@ TlsStream::TlsStream(int descriptor, bool connecting, const Identity& identity,
   openssl.SSL_set1_host(ssl_, name.c_str());
 }
 
-TlsStream::TlsStream(int descriptor, bool connecting, std::string key)
-    : descriptor_(descriptor), connecting_(connecting), key_(std::move(key)) {
+TlsStream::TlsStream(int descriptor, bool connecting, std::string key, int64_t bytes_of_a_key)
+    : descriptor_(descriptor),
+      connecting_(connecting),
+      bytes_of_a_key_(bytes_of_a_key),
+      key_(std::move(key)) {
   const OpenSslFunctions& openssl = OpenSsl();
   Begin(KeyContext());
   // A certificate instead of the key is not accepted: there is no authority.
@@ -256,18 +260,33 @@ ssize_t TlsStream::Read(char* data, size_t size) {
   return count > 0 ? count : Outcome(count);
 }
 
+// Until the other side is told of the new key OpenSSL reads nothing, either. So it is told when the
+// socket takes that at once: two sides that both wait to be read would wait forever.
+ssize_t TlsStream::TakeNewKey() {
+  const OpenSslFunctions& openssl = OpenSsl();
+  pollfd socket{descriptor_, POLLOUT, 0};
+  if (poll(&socket, 1, 0) <= 0) return kWaitsWrite;
+  openssl.ERR_clear_error();
+  int result = openssl.SSL_key_update(ssl_, kKeyUpdateNotRequested);
+  if (result == 1) {
+    num_written_ = 0;
+    result = openssl.SSL_do_handshake(ssl_);
+  }
+  return result == 1 ? 1 : Outcome(result);
+}
+
 ssize_t TlsStream::Write(const char* data, size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const ssize_t made = HandshakeLocked(); made != 1) return made;
+  if (num_written_ >= bytes_of_a_key_ && !within_record_) {
+    if (const ssize_t taken = TakeNewKey(); taken != 1) return taken;
+  }
   const OpenSslFunctions& openssl = OpenSsl();
   openssl.ERR_clear_error();
   const int count = openssl.SSL_write(ssl_, data, static_cast<int>(std::min(size, kMostBytes)));
+  within_record_ = count <= 0;
   if (count <= 0) return Outcome(count);
-  num_written_ += count;
-  if (num_written_ >= kBytesOfAKey) {
-    openssl.SSL_key_update(ssl_, kKeyUpdateNotRequested);  // with what is written next
-    num_written_ = 0;
-  }
+  num_written_ += count + kBytesOfARecord;
   return count;
 }
 

@@ -26,6 +26,12 @@ constexpr ssize_t kEnded = 0;       // by the other side, or because something i
 constexpr ssize_t kWaitsRead = -1;  // try again when there is something to be read
 constexpr ssize_t kWaitsWrite = -2;
 
+/*!
+ * \brief What is written with one key. RFC 8446 (5.5) has a key of AES-GCM used for at most 2^24.5
+ * records of 2^14 bytes.
+ */
+constexpr int64_t kBytesOfAKey = int64_t{1} << 37;
+
 /*! \brief A certificate with its key, and which certificates it accepts. */
 class Identity {
  public:
@@ -60,8 +66,12 @@ class TlsStream {
    *        certificate has to be for it.
    */
   TlsStream(int descriptor, bool connecting, const Identity& identity, const std::string& name);
-  /*! \param key 32 random bytes, for this connection alone. */
-  TlsStream(int descriptor, bool connecting, std::string key);
+  /*!
+   * \param key 32 random bytes, for this connection alone.
+   * \param bytes_of_a_key After how many bytes another key takes the place of one.
+   */
+  TlsStream(int descriptor, bool connecting, std::string key,
+            int64_t bytes_of_a_key = kBytesOfAKey);
   ~TlsStream();
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
@@ -88,6 +98,7 @@ class TlsStream {
  private:
   void Begin(void* context);
   ssize_t HandshakeLocked();
+  ssize_t TakeNewKey();
   ssize_t Outcome(int result);
   static unsigned TellKey(void* ssl, const char* hint, char* identity, unsigned max_identity,
                           unsigned char* key, unsigned max_key);
@@ -96,12 +107,14 @@ class TlsStream {
 
   const int descriptor_;
   const bool connecting_;
+  const int64_t bytes_of_a_key_ = kBytesOfAKey;
   const std::string key_;
   void* ssl_ = nullptr;
   mutable std::mutex mutex_;
   bool established_ = false;
   bool ended_ = false;
-  int64_t num_written_ = 0;  // with one key
+  int64_t num_written_ = 0;     // with one key
+  bool within_record_ = false;  // which has to be written before anything else
   std::string why_;
 };
 
