@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import random
@@ -36,7 +37,7 @@ def header(
     sizes = [*shape, *[0] * (16 - len(shape))]
     return struct.pack(
         "<Qq16sqqqBBHi16q",
-        scope_of((0, 1)),
+        scope_of((0, 1)) if scope is None else scope,
         num_bytes,
         operation,
         1,
@@ -53,8 +54,9 @@ def header(
 class Board:
     """The shared memory of a host's workers, as their host sees it."""
 
-    def __init__(self, num_workers):
-        self.native = tvm_ffi.get_global_func("distir.runtime.process_board")(num_workers)
+    def __init__(self, num_workers, in_flight=None):
+        make = tvm_ffi.get_global_func("distir.runtime.process_board")
+        self.native = make(num_workers, in_flight)
         descriptor = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")
         self.descriptor = descriptor(self.native)
         self.num_workers = num_workers
@@ -62,8 +64,11 @@ class Board:
     def abort(self):
         tvm_ffi.get_global_func("distir.runtime.process_board_abort")(self.native)
 
-    def all_reduce(self, rank, peers=(), values=None):
-        """What a worker makes of an all-reduce in a thread of its own: its result, or its error."""
+    def all_reduce(self, rank, peers=(), values=None, times=1, patience=20):
+        """What a worker makes of all-reduces in a thread of its own: its result, or its error.
+
+        After so many seconds its session is ended.
+        """
         found = []
 
         def work():
@@ -82,13 +87,14 @@ class Board:
             np.from_dlpack(x)[:] = given
             run = tvm_ffi.get_global_func("distir.runtime.process_worker_run")
             call = tvm_ffi.get_global_func("distir.runtime.all_reduce")
-            run(worker, 1, 1, "test", call, [x, GROUPS, "sum", out])
+            for step in range(1, times + 1):
+                run(worker, step, 1, "test", call, [x, GROUPS, "sum", out])
             failure = tvm_ffi.get_global_func("distir.runtime.process_worker_failure")(worker)
             found.append(np.from_dlpack(out).copy() if failure is None else str(failure["message"]))
 
         thread = threading.Thread(target=work)
         thread.start()
-        thread.join(0.3)
+        thread.join(patience)
         while thread.is_alive():
             self.abort()
             thread.join(0.3)
@@ -141,6 +147,70 @@ def test_message_of_another_host(case):
     found = after(message)
     assert isinstance(found, str)
     assert re.search(error, found)
+
+
+IN_FLIGHT = 1 << 20
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1000, 1 << 18])
+def test_peer_that_never_stops_to_send(num_bytes):
+    """What nobody receives: half of what a host's memory has room for, then the session ends."""
+    ours, theirs = socket.socketpair()
+    message = header(scope=7, num_bytes=num_bytes) + bytes(num_bytes)
+    sent = 0
+
+    def flood():
+        nonlocal sent
+        with theirs, contextlib.suppress(OSError):
+            while sent < 8 * IN_FLIGHT:
+                sent += theirs.send(message[sent % len(message) :])
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    found = Board(2, IN_FLIGHT).all_reduce(0, (-1, ours.detach()))
+    thread.join()
+    assert found == (
+        "all_reduce over devices [0, 1] stopped because workers of other hosts have sent more "
+        f"than the {IN_FLIGHT // 2} bytes that this host keeps for workers that do not receive "
+        "them, most of them here device 1"
+    )
+    assert sent < 2 * IN_FLIGHT
+
+
+def test_peers_that_receive_may_send_any_amount():
+    ends = [each.detach() for each in socket.socketpair()]
+    values = np.ones(IN_FLIGHT // 12, "float32")
+    found = []
+
+    def other():
+        found.append(Board(2, IN_FLIGHT).all_reduce(1, (ends[1], -1), values, times=10))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    found.append(Board(2, IN_FLIGHT).all_reduce(0, (-1, ends[0]), values, times=10))
+    thread.join()
+    for each in found:
+        np.testing.assert_array_equal(each, 2 * values)
+
+
+def test_place_that_is_stated_over_and_over():
+    """A worker of the same host never stops to say where its one message lies."""
+    board = Board(2, IN_FLIGHT)
+    written = 64 + 2 * 640 + 2 * 8320  # behind the header, two workers' status, two rings
+    stop = threading.Event()
+
+    def flood():
+        with mmap.mmap(board.descriptor, written + 8320) as memory:
+            while not stop.is_set():
+                (read,) = struct.unpack_from("<Q", memory, written + 64)
+                struct.pack_into("<Q", memory, written, read + 1000)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    found = board.all_reduce(0)
+    stop.set()
+    thread.join()
+    assert "overwritten the memory" in found
 
 
 def test_size_of_shared_memory_is_sealed():
@@ -200,9 +270,9 @@ def scribble(seed):
 
     writer = threading.Thread(target=write)
     writer.start()
-    others = threading.Thread(target=board.all_reduce, args=(1, (), values))
+    others = threading.Thread(target=board.all_reduce, args=(1, (), values, 1, 0.3))
     others.start()
-    board.all_reduce(0, (), values)
+    board.all_reduce(0, (), values, patience=0.3)
     others.join()
     stop.set()
     writer.join()

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kKeptBytes = size_t{64} << 20;  // not given back after each step
 
 int ClassOf(size_t bytes) {
-  int size_class = 9;  // 512 bytes: a header and a small message
-  while ((size_t{1} << size_class) < bytes) ++size_class;
+  int size_class = 0;
+  while ((size_t{1} << size_class) < std::max(bytes, Outbox::kLeastBytes)) ++size_class;
   return size_class;
 }
 

@@ -44,6 +44,8 @@ struct Slot {
 
 class Outbox {
  public:
+  static constexpr size_t kLeastBytes = 512;  // that a message takes
+
   Outbox(char* arena, size_t arena_bytes) : arena_(arena), arena_bytes_(arena_bytes) {}
 
   /*! \brief A block for so many bytes. \throws RuntimeError if the arena is full. */

@@ -40,6 +40,9 @@ void Ring(int event) {
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
 
+// What a message takes: those without bytes are as many as a peer likes.
+uint64_t RoomOf(int64_t num_bytes) { return sizeof(Block) + static_cast<uint64_t>(num_bytes); }
+
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
@@ -76,6 +79,7 @@ struct PeerSockets::Connection {
   bool unfinished = false;  // there may be more to be read, which poll does not see
   bool read_waits_to_write = false;
   bool ended = false;
+  std::atomic<uint64_t> unread{0};  // room that its messages take
   // What is written, oldest first.
   std::mutex mutex;
   std::deque<std::pair<Block*, size_t>> unsent;  // each with the number of its bytes
@@ -120,8 +124,8 @@ ssize_t PeerSockets::Connection::Send(iovec (&parts)[2]) {
   return -1;
 }
 
-PeerSockets::PeerSockets(const std::vector<Peer>& peers, std::function<void()> wake)
-    : wake_(std::move(wake)), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+PeerSockets::PeerSockets(const std::vector<Peer>& peers, Room room, std::function<void()> wake)
+    : room_(room), wake_(std::move(wake)), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (event_ < 0) TVM_FFI_THROW(RuntimeError) << "can not make an eventfd: " << strerror(errno);
   for (size_t rank = 0; rank < peers.size(); ++rank) {
     connections_.emplace_back();
@@ -197,6 +201,7 @@ bool PeerSockets::Read(Connection* connection) {
     connection->num_read = 0;
     if (block == nullptr) {
       if (!connection->header.IsValid(kLongestMessage)) return false;
+      if (!TakeRoom(connection, connection->header.num_bytes)) return false;
       block = NewBlock(connection->header.num_bytes);
       block->header = connection->header;
       continue;
@@ -211,6 +216,24 @@ bool PeerSockets::Read(Connection* connection) {
   }
   connection->unfinished = true;
   return true;
+}
+
+bool PeerSockets::TakeRoom(Connection* connection, int64_t num_bytes) {
+  const uint64_t size = RoomOf(num_bytes);
+  connection->unread.fetch_add(size, std::memory_order_relaxed);
+  if (room_.used->fetch_add(size, std::memory_order_relaxed) + size <= room_.limit) return true;
+  int most = connection->rank;
+  for (const std::unique_ptr<Connection>& each : connections_) {
+    if (each != nullptr && each->unread > connections_[most]->unread) most = each->rank;
+  }
+  flooding_.store(most, std::memory_order_seq_cst);
+  return false;
+}
+
+void PeerSockets::GiveBack(int rank, int64_t num_bytes) {
+  const uint64_t size = RoomOf(num_bytes);
+  connections_[rank]->unread.fetch_sub(size, std::memory_order_relaxed);
+  room_.used->fetch_sub(size, std::memory_order_relaxed);
 }
 
 std::vector<std::pair<int, Block*>> PeerSockets::TakeArrived() {

@@ -29,13 +29,26 @@ struct Peer {
   bool connecting = false;  // which end it is, of two with one key
 };
 
+/*!
+ * \brief Room for messages that have arrived and were not taken. Workers of one host share it.
+ *
+ * Messages of many scopes come one after the other, and a worker may wait for any of them: to leave
+ * some in the socket may leave the one that is waited for behind them. So all are read at once, and
+ * there is a limit, for who never stops to send.
+ */
+struct Room {
+  std::atomic<uint64_t>* used = nullptr;  // in bytes
+  uint64_t limit = 0;
+};
+
 class PeerSockets {
  public:
   /*!
    * \param peers By rank; sockets are taken over.
+   * \param room Whoever sends more is as one whose connection has ended.
    * \param wake Called by the thread when a message has arrived, or a connection has ended.
    */
-  PeerSockets(const std::vector<Peer>& peers, std::function<void()> wake);
+  PeerSockets(const std::vector<Peer>& peers, Room room, std::function<void()> wake);
   ~PeerSockets();
   PeerSockets(const PeerSockets&) = delete;
   PeerSockets& operator=(const PeerSockets&) = delete;
@@ -49,9 +62,13 @@ class PeerSockets {
   bool AnythingArrived() const { return anything_arrived_.load(std::memory_order_seq_cst); }
   /*! \brief These messages, by rank of the sender: blocks that outbox.h's FreeBlock frees. */
   std::vector<std::pair<int, Block*>> TakeArrived();
+  /*! \brief Gives the room of a message back that is not kept any longer. */
+  void GiveBack(int rank, int64_t num_bytes);
 
   /*! \brief A rank whose connection has ended, or -1. */
   int lost() const { return lost_.load(std::memory_order_seq_cst); }
+  /*! \brief The rank of which the most lay here when there was no room more; -1 if there is. */
+  int flooding() const { return flooding_.load(std::memory_order_seq_cst); }
 
  private:
   struct Connection;
@@ -59,14 +76,17 @@ class PeerSockets {
   void Run();
   void Serve(Connection* connection, bool writable, bool readable);
   bool Read(Connection* connection);
+  bool TakeRoom(Connection* connection, int64_t num_bytes);
   static bool Write(Connection* connection);
   void End(Connection* connection);
 
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank
+  const Room room_;
   const std::function<void()> wake_;
   const int event_;  // tells the thread that there is something to write, or that it ends
   std::atomic<bool> stopping_{false};
   std::atomic<int> lost_{-1};
+  std::atomic<int> flooding_{-1};
   std::atomic<bool> anything_arrived_{false};
   std::mutex mutex_;
   std::vector<std::pair<int, Block*>> arrived_;

@@ -43,10 +43,16 @@ ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int ran
     if (peers.empty() || peers[other].descriptor < 0) neighbours_.push_back(other);
   }
   if (peers.empty()) return;
-  peers_ = std::make_unique<PeerSockets>(peers, [this] {
+  peers_ = std::make_unique<PeerSockets>(peers, RoomForPeers(), [this] {
     // As in Post: either it sees the message before it sleeps, or this sees it asleep.
     if (me_.waiting.load(std::memory_order_seq_cst) != kAwake) Wake(&me_.doorbell);
   });
+}
+
+// Whoever receives all this needs room for the results, too, so half of the memory is never enough
+// for one that does.
+Room ProcessTransport::RoomForPeers() const {
+  return {&memory_->unread_bytes(), memory_->arena_bytes() / 2};
 }
 
 ProcessTransport::~ProcessTransport() {
@@ -133,6 +139,9 @@ void ProcessTransport::Drain() {
     const uint64_t end = ring.num_written.load(std::memory_order_acquire);
     if (index == end) continue;
     if (end - index > Ring::kCapacity) ThrowDamaged(device_ids_[source]);
+    // As many as its memory has room for; one can be stated over and over.
+    if (arrived_[source].size() > memory_->arena_bytes() / Outbox::kLeastBytes)
+      ThrowDamaged(device_ids_[source]);
     for (; index != end; ++index) {
       const uint64_t place = ring.places[index % Ring::kCapacity].load(std::memory_order_relaxed);
       arrived_[source].push_back(MessageAt(source, place));
@@ -174,6 +183,7 @@ Message ProcessTransport::Take(int rank, uint64_t scope, const Describe& describ
   if (!arrived()) WaitUntil(kForMessage, -1, describe, arrived);
   const Message message = *found;
   queue.erase(found);
+  if (!message.is_shared) peers_->GiveBack(rank, message.header.num_bytes);
   return message;
 }
 
@@ -211,6 +221,7 @@ void ProcessTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe
     me_.waiting.store(kAwake, std::memory_order_seq_cst);
     if (progress()) return;
     if (memory_->aborted()) ThrowStopped(what);
+    CheckRoom(what);
     if (const int lost = LostPeer(); lost >= 0) {
       memory_->Abort(-1);  // whatever ended the connection is the failure, and this follows from it
       TVM_FFI_THROW(RuntimeError) << what << " stopped because the connection to device "
@@ -218,6 +229,15 @@ void ProcessTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe
     }
     if (!deadlock.empty()) TVM_FFI_THROW(ValueError) << deadlock;
   }
+}
+
+void ProcessTransport::CheckRoom(const std::string& what) const {
+  const int flooding = peers_ == nullptr ? -1 : peers_->flooding();
+  if (flooding < 0) return;
+  TVM_FFI_THROW(RuntimeError) << what << " stopped because workers of other hosts have sent more "
+                              << "than the " << RoomForPeers().limit << " bytes that this host "
+                              << "keeps for workers that do not receive them, most of them here "
+                              << "device " << device_ids_[flooding];
 }
 
 // Whether a worker waits with nothing to read; `wait` is the number of its wait.

@@ -52,7 +52,9 @@ class ProcessTransport : public Transport {
 
  private:
   bool AnythingToRead() const;
+  Room RoomForPeers() const;
   int LostPeer() const { return peers_ == nullptr ? -1 : peers_->lost(); }
+  void CheckRoom(const std::string& what) const;
   void Drain();
   Message MessageAt(int source, uint64_t place) const;
   template <typename Ready>

@@ -28,15 +28,14 @@ size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
   TVM_FFI_UNREACHABLE();
 }
 
-// More than a worker can have in flight: it is limited by the memory of the machine only.
+}  // namespace
+
 size_t PhysicalMemory() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-}  // namespace
-
-SharedMemory::SharedMemory(int num_workers)
-    : num_workers_(num_workers), arena_bytes_(RoundUp(PhysicalMemory())) {
+SharedMemory::SharedMemory(int num_workers, size_t arena_bytes)
+    : num_workers_(num_workers), arena_bytes_(RoundUp(arena_bytes)) {
   descriptor_ = memfd_create("distir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) ThrowSystemError("create");
   const size_t total = fixed_bytes() + 2 * static_cast<size_t>(num_workers) * arena_bytes_;

@@ -64,10 +64,17 @@ struct alignas(64) Ring {
   }
 };
 
+/*! \brief The memory of the machine, in bytes. */
+size_t PhysicalMemory();
+
 class SharedMemory {
  public:
-  /*! \brief Makes the memory of a session. \throws OSError-like RuntimeError of the system. */
-  explicit SharedMemory(int num_workers);
+  /*!
+   * \brief Makes the memory of a session.
+   * \param arena_bytes What a worker may have in flight, which costs nothing until it has.
+   * \throws OSError-like RuntimeError of the system.
+   */
+  explicit SharedMemory(int num_workers, size_t arena_bytes = PhysicalMemory());
   /*! \brief Maps the memory behind a descriptor, which it takes over. */
   SharedMemory(int descriptor, int num_workers);
   ~SharedMemory();
@@ -80,6 +87,8 @@ class SharedMemory {
   Ring& ring(int source, int target) const;
   char* arena(int rank) const { return arenas_ + static_cast<size_t>(rank) * arena_bytes_; }
   size_t arena_bytes() const { return arena_bytes_; }
+  /*! \brief Of messages from other hosts that workers of this host have not received. */
+  std::atomic<uint64_t>& unread_bytes() const { return header().unread_bytes; }
   /*! \brief Where a worker's tensors are; as large as an arena. */
   char* tensors(int rank) const { return arena(num_workers_ + rank); }
 
@@ -94,6 +103,7 @@ class SharedMemory {
  private:
   struct alignas(64) Header {
     std::atomic<int32_t> first_failure;  // 0: none; otherwise 2 + rank
+    std::atomic<uint64_t> unread_bytes;
   };
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
   void Map();

@@ -17,6 +17,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -39,7 +40,7 @@ namespace {
 // The controller's view of its workers.
 class ProcessBoardObj : public ffi::Object {
  public:
-  explicit ProcessBoardObj(int num_workers) : memory(num_workers) {}
+  ProcessBoardObj(int num_workers, size_t bytes_in_flight) : memory(num_workers, bytes_in_flight) {}
   SharedMemory memory;
 
   static constexpr bool _type_mutable = true;
@@ -111,7 +112,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<ProcessWorkerObj>(refl::init(false));
   refl::GlobalDef()
       .def("distir.runtime.process_board",
-           [](int num_workers) { return ffi::make_object<ProcessBoardObj>(num_workers); })
+           // With what workers may have in flight, if that is less than the machine's memory.
+           [](int num_workers, ffi::Optional<int64_t> bytes_in_flight) {
+             const size_t memory = PhysicalMemory();
+             return ffi::make_object<ProcessBoardObj>(
+                 num_workers,
+                 std::min(memory, static_cast<size_t>(bytes_in_flight.value_or(memory))));
+           })
       .def("distir.runtime.process_board_descriptor",
            [](const BoardPtr& board) { return board->memory.descriptor(); })
       .def("distir.runtime.process_board_abort",
