@@ -125,7 +125,7 @@ def build(
     Raises:
         ValueError: the module has no sharding annotations, a pass refuses it, or one that ran
             behind LowerDistIR has changed what programs take or return; the CUDA compiler that is
-            installed does not know the target's architecture.
+            installed does not know the target's architecture, or TVM is to make CUDA graphs.
     """
     target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
@@ -135,6 +135,7 @@ def build(
             transform.OptimizeCollectives(**cpu.optimize_options()),
         )
     else:
+        gpu.check_options()
         resolved = tvm.target.Target(target)
         tail, optimize = gpu.pipeline(resolved), transform.OptimizeCollectives()
     options.setdefault("relax_pipeline", tail)

@@ -33,6 +33,15 @@ void* SharedLibrary::Open() const {
   TVM_FFI_UNREACHABLE();
 }
 
+void* SharedLibrary::FindOrNull(void* handle, const char* function) {
+  return dlsym(handle, function);
+}
+
+std::string SharedLibrary::FileOf(const void* function) {
+  Dl_info info;
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "?";
+}
+
 void* SharedLibrary::Find(void* handle, const char* function) const {
   void* address = dlsym(handle, function);
   DISTIR_REQUIRE(address != nullptr, RuntimeError)

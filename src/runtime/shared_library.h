@@ -34,6 +34,11 @@ class SharedLibrary {
 
   /*! \brief A function of it. \throws RuntimeError if it has none of this name. */
   void* Find(void* handle, const char* function) const;
+  /*! \brief The same for one that not every version has: null where it has not. */
+  static void* FindOrNull(void* handle, const char* function);
+
+  /*! \brief The file that a function comes from. */
+  static std::string FileOf(const void* function);
 
  private:
   const char* what_;

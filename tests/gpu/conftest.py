@@ -46,7 +46,9 @@ def stand_in() -> ctypes.CDLL | None:
     if path is None:
         return None
     os.environ["DISTIR_EXT_NCCL_LIBRARY"] = os.environ["DISTIR_EXT_CUDART_LIBRARY"] = path
-    return ctypes.CDLL(path)
+    library = ctypes.CDLL(path)
+    library.cuda_on_host_misuse.restype = ctypes.c_char_p
+    return library
 
 
 HOST = stand_in()
@@ -172,6 +174,10 @@ class Runner:
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
 
+    def _padded(self, values: list[Any], other: Any) -> list[Any]:
+        """One for each worker: those that have no part get another one."""
+        return values + [other] * (self.workers.num_workers - len(values))
+
     def __call__(
         self,
         name: str,
@@ -194,41 +200,72 @@ class Runner:
         complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
         function = complete(tvm_ffi.get_global_func(f"distir.runtime.{name}"))
         arguments = [[x, *args, out] for x, out in zip(xs, outs, strict=True)]
-        self.workers.run(name, [function] * len(xs), arguments)
+        self.workers.run(
+            name, self._padded([function] * len(xs), None), self._padded(arguments, [])
+        )
         return outs
 
     def _on_processes(
         self, name: str, xs: Sequence[Any], args: Sequence[Any], shape: tuple[int, ...], dtype: str
     ) -> list[Any]:
-        others = self.workers.num_workers - len(xs)
-        functions = ["distir.test.on_gpu"] * len(xs) + [None] * others
-        arguments = [[name, x, *args, tvm_ffi.Shape(shape)] for x in xs] + [[]] * others
+        functions = self._padded(["distir.test.on_gpu"] * len(xs), None)
+        arguments = self._padded([[name, x, *args, tvm_ffi.Shape(shape)] for x in xs], [])
         return self.workers.run(name, functions, arguments)[: len(xs)]
 
 
-@pytest.fixture(scope="session")
-def shared_workers() -> Iterator[Callable[[str, int], Workers]]:
-    """Workers of a kind, at least so many, shared by tests that do not end their session."""
-    started: dict[Any, Workers] = {}
+class SharedWorkers:
+    """Workers of each kind, as many as there can be, for tests that do not end their session."""
 
-    def find(kind: str, num_workers: int) -> Workers:
+    def __init__(self) -> None:
+        self._started: dict[str, Workers] = {}
+
+    def find(self, kind: str, num_workers: int) -> Workers:
+        """Those of a kind, of which there are at least so many."""
         need_workers(kind, num_workers)
-        count = num_workers if kind == "threads" else PROCESSES
-        if (kind, count) not in started:
-            started[kind, count] = start_workers(kind, count)
-        return started[kind, count]
+        if kind not in self._started:
+            count = NUM_DEVICES if kind == "threads" else PROCESSES
+            self._started[kind] = start_workers(kind, count)
+        return self._started[kind]
 
-    yield find
-    for workers in started.values():
-        workers.close()
+    def leave(self, kind: str) -> None:
+        """Ends those of a kind: two sessions of a process can not have a GPU together."""
+        workers = self._started.pop(kind, None)
+        if workers is not None:
+            workers.close()
+
+
+SHARED = SharedWorkers()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_shared_workers() -> Iterator[None]:
+    """Closes the sessions that tests have shared."""
+    yield
+    for kind in KINDS:
+        SHARED.leave(kind)
+
+
+@pytest.fixture(autouse=True)
+def leave_gpus(request: pytest.FixtureRequest) -> None:
+    """Tests that open sessions of threads have the GPUs for themselves."""
+    if "runner_of" not in request.fixturenames:
+        SHARED.leave("threads")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_misused() -> Iterator[None]:
+    """What stands in for CUDA and NCCL reports what would crash, or hang, with real ones."""
+    yield
+    if HOST is not None:
+        assert HOST.cuda_on_host_misuse().decode() == ""
+        reported = Path(os.environ["CUDA_ON_HOST_FOLDER"]) / "misuse"
+        assert not reported.exists(), reported.read_text()
 
 
 @pytest.fixture
-def runner_of(
-    worker_kind: str, shared_workers: Callable[[str, int], Workers]
-) -> Callable[[int], Runner]:
+def runner_of(worker_kind: str) -> Callable[[int], Runner]:
     """Runners by number of workers."""
-    return lambda num_workers: Runner(shared_workers(worker_kind, num_workers))
+    return lambda num_workers: Runner(SHARED.find(worker_kind, num_workers))
 
 
 @pytest.fixture

@@ -2,23 +2,44 @@
  * \file tests/gpu/cuda_on_host.cc
  * \brief What distir_ext uses of CUDA's runtime and of TVM's CUDA device, on host memory.
  *
- * Every device has one stream, a thread that runs what is enqueued in order, so that results are
- * there only after the stream has been waited for, as on a GPU. NCCL is in nccl_on_host.cc.
+ * Streams are threads that run what is enqueued in order, so that results are there only after the
+ * stream has been waited for, as on a GPU. Copies read their source when it is their turn, also
+ * from memory that is not pinned. Work runs on the current device only, and reads and writes its
+ * memory only: anything else is CUDA's error. After such an error of a kernel nothing works on the
+ * device any more, and TVM's calls throw, also when they free. NCCL is in nccl_on_host.cc.
  *
- * Environment: CUDA_ON_HOST_DEVICES, how many devices there are (8); CUDA_ON_HOST_FAULT and
+ * Environment: CUDA_ON_HOST_DEVICES, how many devices there are (8); CUDA_ON_HOST_MEMORY, how many
+ * bytes each has; CUDA_ON_HOST_DRIVER and CUDA_ON_HOST_RUNTIME, versions; CUDA_ON_HOST_FAULT and
  * CUDA_ON_HOST_BLOCKING, what is set from the start. Besides, tests call
  *  - cuda_on_host_fault(text): "wrong reduction" (results are one too large), "async error" (the
  *    next operations fail on the device), "stall" (they never end), "no connection" (rank 1 of a
- * new communicator fails, the others wait for it), "" (none);
+ *    new communicator fails, the others wait for it), "stuck connection" (ranks but 0 never
+ *    connect for their first operation), "illegal address" (the next operation breaks its device),
+ *    "" (none; broken devices are whole again);
  *  - cuda_on_host_blocking(on): an operation has ended when the call that enqueues it returns,
- *    which kernels on the host need, since they do not wait for streams.
+ *    which kernels on the host need, since they do not wait for streams;
+ *  - cuda_on_host_capture(on): all streams are being captured into a graph;
+ *  - cuda_on_host_count(what), since the last call for the same: "legacy stream", "pageable copy",
+ *    "allocation" and "free" (of TVM, each of which waits for the device), "abort", "revoke",
+ *    "destroy" (of communicators);
+ *  - cuda_on_host_misuse(): what would have crashed or hung, as text; empty if nothing.
+ * What processes misuse is in the file "misuse" of CUDA_ON_HOST_FOLDER as well.
  */
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/device_api.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,25 +51,52 @@
 namespace {
 
 using namespace distir::runtime::nccl;
-using on_host::StreamOf;
+using namespace on_host;
 
-constexpr int kCudaErrorInvalidValue = 1;
-constexpr int kCudaErrorInvalidPitch = 12;
-constexpr int kCudaErrorInvalidDevice = 101;
+constexpr int kErrorInvalidValue = 1;
+constexpr int kErrorInvalidPitch = 12;
+constexpr int kMostDevices = 64;
 
 int NumDevices() {
-  static const int count = std::stoi(on_host::Environment("CUDA_ON_HOST_DEVICES", "8"));
+  static const int count = std::stoi(Environment("CUDA_ON_HOST_DEVICES", "8"));
   return count;
 }
 
-std::mutex fault_mutex;
-std::string fault = on_host::Environment("CUDA_ON_HOST_FAULT", "");
+// All of it is never freed: threads of streams outlive main.
+struct State {
+  std::mutex mutex;
+  std::condition_variable changed;                                        // of any queue
+  std::vector<std::vector<std::unique_ptr<Queue>>> queues{kMostDevices};  // the first is legacy
+  std::map<const char*, std::pair<int, size_t>> memory;                   // device and bytes
+  std::map<const char*, size_t> pinned;
+  int64_t used[kMostDevices] = {};
+  int sticky[kMostDevices] = {};
+  std::string fault = Environment("CUDA_ON_HOST_FAULT", "");
+  std::map<std::string, int> counts;
+  std::string misuse;
+  bool capturing = false;
+};
 
-std::atomic<bool> blocking{on_host::Environment("CUDA_ON_HOST_BLOCKING", "0") == "1"};
+State& Everything() {
+  static auto* state = new State();
+  return *state;
+}
+
+std::atomic<bool> blocking{Environment("CUDA_ON_HOST_BLOCKING", "0") == "1"};
 
 thread_local int current_device = 0;
 
-void Enqueue(std::function<void()> work) { StreamOf(current_device).Enqueue(std::move(work)); }
+Queue* LegacyQueue(int device) {
+  auto& queues = Everything().queues[device];
+  if (queues.empty()) queues.push_back(std::make_unique<Queue>(device, true, true));
+  return queues.front().get();
+}
+
+int64_t Limit() {
+  static const int64_t limit =
+      std::stoll(Environment("CUDA_ON_HOST_MEMORY", std::to_string(int64_t{1} << 40).c_str()));
+  return limit;
+}
 
 }  // namespace
 
@@ -60,56 +108,174 @@ std::string Environment(const char* name, const char* otherwise) {
 }
 
 bool Faulty(const char* kind) {
-  std::lock_guard<std::mutex> lock(fault_mutex);
-  return fault == kind;
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  return Everything().fault == kind;
 }
 
-void DeviceStream::Enqueue(std::function<void()> work) {
-  std::unique_lock<std::mutex> lock(mutex_);
+void Misused(const std::string& what) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  Everything().misuse += what + "\n";
+  const std::string folder = Environment("CUDA_ON_HOST_FOLDER", "");
+  if (!folder.empty()) std::ofstream(folder + "/misuse", std::ios::app) << what << "\n";
+}
+
+void Count(const char* what) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  ++Everything().counts[what];
+}
+
+Queue::Queue(int device, bool is_legacy, bool blocks_legacy)
+    : device(device), is_legacy(is_legacy), blocks_legacy(blocks_legacy) {}
+
+int64_t Queue::Enqueue(std::function<void()> work) {
+  State& all = Everything();
+  std::unique_lock<std::mutex> lock(all.mutex);
   if (!running_) {
     running_ = true;
     std::thread([this] { Run(); }).detach();
   }
-  queue_.push_back(std::move(work));
-  ++num_pending_;
-  changed_.notify_all();
-  if (blocking) changed_.wait(lock, [this] { return num_pending_ == 0; });
+  Item item{std::move(work), {}};
+  if (is_legacy) {
+    ++all.counts["legacy stream"];
+    for (const auto& other : all.queues[device])
+      if (other.get() != this && other->blocks_legacy)
+        item.after.emplace_back(other.get(), other->num_enqueued_);
+  } else if (blocks_legacy) {
+    Queue* legacy = LegacyQueue(device);
+    item.after.emplace_back(legacy, legacy->num_enqueued_);
+  }
+  items_.push_back(std::move(item));
+  const int64_t number = ++num_enqueued_;
+  all.changed.notify_all();
+  if (blocking) all.changed.wait(lock, [&] { return num_done_ >= number; });
+  return number;
 }
 
-bool DeviceStream::Idle() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return num_pending_ == 0;
+bool Queue::Idle() {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  return num_done_ == num_enqueued_;
 }
 
-void DeviceStream::Wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return num_pending_ == 0; });
+void Queue::Wait(int64_t number) {
+  std::unique_lock<std::mutex> lock(Everything().mutex);
+  Everything().changed.wait(lock, [&] { return num_done_ >= number; });
 }
 
-void DeviceStream::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+void Queue::WaitForAll() {
+  std::unique_lock<std::mutex> lock(Everything().mutex);
+  const int64_t number = num_enqueued_;
+  Everything().changed.wait(lock, [&] { return num_done_ >= number; });
+}
+
+void Queue::Run() {
+  State& all = Everything();
+  std::unique_lock<std::mutex> lock(all.mutex);
   while (true) {
-    changed_.wait(lock, [this] { return !queue_.empty(); });
-    std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
+    all.changed.wait(lock, [&] {
+      if (items_.empty()) return false;
+      for (const auto& [other, number] : items_.front().after)
+        if (other->num_done_ < number) return false;
+      return true;
+    });
+    Item item = std::move(items_.front());
+    items_.pop_front();
     lock.unlock();
-    work();
+    item.work();
+    item.work = nullptr;
     lock.lock();
-    --num_pending_;
-    changed_.notify_all();
+    ++num_done_;
+    all.changed.notify_all();
   }
 }
 
-DeviceStream& StreamOf(int device) {
-  static auto* streams = new std::vector<DeviceStream>(64);  // its threads outlive main
-  return (*streams)[device];
+Queue* FindQueue(void* stream) {
+  State& all = Everything();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  if (stream == nullptr) return LegacyQueue(current_device);
+  for (const auto& queue : all.queues[current_device])
+    if (queue.get() == stream && !queue->destroyed) return queue.get();
+  return nullptr;
 }
 
 int CurrentDevice() { return current_device; }
 
+int StickyError(int device) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  return Everything().sticky[device];
+}
+
+void Break(int device) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  Everything().sticky[device] = kErrorIllegalAddress;
+}
+
+bool Reserve(int device, int64_t bytes) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  if (Everything().used[device] + bytes > Limit()) return false;
+  Everything().used[device] += bytes;
+  return true;
+}
+
+void* Allocate(int device, size_t bytes) {
+  const size_t size = (bytes + 255) / 256 * 256 + 256;
+  if (!Reserve(device, static_cast<int64_t>(size))) return nullptr;
+  void* data = std::aligned_alloc(256, size);
+  std::memset(data, 0xA5, size);  // what nobody writes shows
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  Everything().memory[static_cast<char*>(data)] = {device, size};
+  return data;
+}
+
+void Free(void* data) {
+  {
+    std::lock_guard<std::mutex> lock(Everything().mutex);
+    const auto found = Everything().memory.find(static_cast<char*>(data));
+    if (found == Everything().memory.end()) return;
+    const auto [device, size] = found->second;
+    Everything().used[device] -= static_cast<int64_t>(size);
+    Everything().memory.erase(found);
+    std::memset(data, 0x5A, size);  // what is read later shows
+  }
+  std::free(data);
+}
+
+bool IsOn(int device, const void* data, size_t bytes) {
+  if (bytes == 0) return true;
+  const auto* begin = static_cast<const char*>(data);
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  auto found = Everything().memory.upper_bound(begin);
+  if (found == Everything().memory.begin()) return false;
+  --found;
+  return found->second.first == device && begin + bytes <= found->first + found->second.second;
+}
+
 }  // namespace on_host
 
 namespace {
+
+/*! \brief Enqueues work that touches memory of the stream's device. */
+int EnqueueOn(Stream stream, std::vector<std::pair<const void*, size_t>> touched,
+              std::function<void()> work) {
+  if (const int error = StickyError(current_device)) return error;
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  queue->Enqueue([device = queue->device, touched = std::move(touched), work = std::move(work)] {
+    if (StickyError(device) != 0) return;
+    for (const auto& [data, bytes] : touched)
+      if (!IsOn(device, data, bytes)) return Break(device);
+    work();
+  });
+  return kCudaSuccess;
+}
+
+bool IsPinned(const void* data, size_t bytes) {
+  const auto* begin = static_cast<const char*>(data);
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  auto found = Everything().pinned.upper_bound(begin);
+  if (found == Everything().pinned.begin()) return false;
+  --found;
+  return begin + bytes <= found->first + found->second;
+}
 
 class HostCudaDevice : public tvm::runtime::DeviceAPI {
  public:
@@ -117,25 +283,54 @@ class HostCudaDevice : public tvm::runtime::DeviceAPI {
   void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* rv) final {
     *rv = kind == tvm::runtime::kExist && device.device_id < NumDevices() ? 1 : 0;
   }
-  void* AllocDataSpace(tvm::Device, size_t bytes, size_t, DLDataType) final {
-    const size_t size = (bytes + 255) / 256 * 256 + 256;
-    void* data = std::aligned_alloc(256, size);
-    std::memset(data, 0xA5, size);  // what nobody writes shows
+  void* AllocDataSpace(tvm::Device device, size_t bytes, size_t, DLDataType) final {
+    current_device = device.device_id;
+    Check(StickyError(device.device_id));
+    Count("allocation");
+    void* data = Allocate(device.device_id, bytes);
+    Check(data == nullptr ? kErrorMemoryAllocation : kCudaSuccess);
     return data;
   }
   void FreeDataSpace(tvm::Device device, void* data) final {
-    StreamOf(device.device_id).Wait();
-    std::free(data);
+    current_device = device.device_id;
+    Check(StickyError(device.device_id));
+    Count("free");
+    WaitForDevice(device.device_id);
+    Free(data);
   }
-  void StreamSync(tvm::Device device, TVMStreamHandle) final { StreamOf(device.device_id).Wait(); }
+  void StreamSync(tvm::Device device, TVMStreamHandle stream) final {
+    current_device = device.device_id;
+    if (Queue* queue = FindQueue(stream)) queue->WaitForAll();
+    if (stream == nullptr) WaitForDevice(device.device_id);
+    Check(StickyError(device.device_id));
+  }
 
  protected:
   void CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset,
                       size_t bytes, tvm::Device source, tvm::Device target, DLDataType,
-                      TVMStreamHandle) final {
-    StreamOf(source.device_type == kDLCUDA ? source.device_id : target.device_id).Wait();
-    std::memcpy(static_cast<char*>(to) + to_offset, static_cast<const char*>(from) + from_offset,
-                bytes);
+                      TVMStreamHandle stream) final {
+    current_device = source.device_type == kDLCUDA ? source.device_id : target.device_id;
+    Check(StickyError(current_device));
+    Queue* queue = FindQueue(stream);
+    Check(queue == nullptr ? kErrorInvalidHandle : kCudaSuccess);
+    queue->Wait(queue->Enqueue([=] {
+      std::memcpy(static_cast<char*>(to) + to_offset, static_cast<const char*>(from) + from_offset,
+                  bytes);
+    }));
+  }
+
+ private:
+  static void WaitForDevice(int device) {
+    std::vector<Queue*> queues;
+    {
+      std::lock_guard<std::mutex> lock(Everything().mutex);
+      for (const auto& queue : Everything().queues[device]) queues.push_back(queue.get());
+    }
+    for (Queue* queue : queues) queue->WaitForAll();
+  }
+  static void Check(int error) {
+    if (error == kCudaSuccess) return;
+    TVM_FFI_THROW(InternalError) << "CUDA: an error of CUDA on the host, number " << error;
   }
 };
 
@@ -146,40 +341,174 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
+struct Recording {
+  std::atomic<int64_t> recorded{0};
+  std::atomic<int64_t> done{0};
+};
+
 }  // namespace
 
 EXPORT void cuda_on_host_fault(const char* kind) {
-  std::lock_guard<std::mutex> lock(fault_mutex);
-  fault = kind;
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  Everything().fault = kind;
+  if (*kind == '\0') std::fill(std::begin(Everything().sticky), std::end(Everything().sticky), 0);
 }
 
 EXPORT void cuda_on_host_blocking(int on) { blocking = on != 0; }
 
-EXPORT const char* cudaGetErrorString(int) { return "an error of CUDA on the host"; }
+EXPORT void cuda_on_host_capture(int on) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  Everything().capturing = on != 0;
+}
 
-EXPORT int cudaGetDeviceCount(int* count) {
-  *count = NumDevices();
+EXPORT int cuda_on_host_count(const char* what) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  return std::exchange(Everything().counts[what], 0);
+}
+
+EXPORT const char* cuda_on_host_misuse() {
+  static std::string text;
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  text = std::exchange(Everything().misuse, "");
+  return text.c_str();
+}
+
+EXPORT const char* cudaGetErrorString(int error) {
+  switch (error) {
+    case kErrorMemoryAllocation:
+      return "out of memory";
+    case kErrorInvalidHandle:
+      return "invalid resource handle";
+    case kErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    default:
+      return "an error of CUDA on the host";
+  }
+}
+
+EXPORT int cudaRuntimeGetVersion(int* version) {
+  *version = std::stoi(Environment("CUDA_ON_HOST_RUNTIME", "13000"));
   return kCudaSuccess;
 }
 
+EXPORT int cudaDriverGetVersion(int* version) {
+  *version = std::stoi(Environment("CUDA_ON_HOST_DRIVER", "13000"));
+  return kCudaSuccess;
+}
+
+EXPORT int cudaGetDeviceCount(int* count) {
+  *count = NumDevices();
+  if (Environment("CUDA_ON_HOST_DRIVER", "13000") < Environment("CUDA_ON_HOST_RUNTIME", "13000"))
+    return kCudaErrorInsufficientDriver;
+  return *count == 0 ? kCudaErrorNoDevice : kCudaSuccess;
+}
+
 EXPORT int cudaSetDevice(int device) {
-  if (device < 0 || device >= NumDevices()) return kCudaErrorInvalidDevice;
+  if (device < 0 || device >= NumDevices()) return kErrorInvalidDevice;
   current_device = device;
   return kCudaSuccess;
 }
 
-EXPORT int cudaStreamQuery(Stream) {
-  return StreamOf(current_device).Idle() ? kCudaSuccess : kCudaErrorNotReady;
-}
-
-EXPORT int cudaMallocAsync(void** data, size_t bytes, Stream) {
-  *data = std::malloc(bytes);
-  std::memset(*data, 0xA5, bytes);
+EXPORT int cudaGetDevice(int* device) {
+  *device = current_device;
   return kCudaSuccess;
 }
 
-EXPORT int cudaFreeAsync(void* data, Stream) {
-  Enqueue([data] { std::free(data); });
+EXPORT int cudaMemGetInfo(size_t* free, size_t* total) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  *total = static_cast<size_t>(Limit());
+  *free = static_cast<size_t>(Limit() - Everything().used[current_device]);
+  return kCudaSuccess;
+}
+
+EXPORT int cudaStreamCreateWithFlags(Stream* stream, unsigned int flags) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  LegacyQueue(current_device);
+  auto& queues = Everything().queues[current_device];
+  queues.push_back(std::make_unique<Queue>(current_device, false, flags == 0));
+  *stream = queues.back().get();
+  return kCudaSuccess;
+}
+
+EXPORT int cudaStreamDestroy(Stream stream) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  static_cast<Queue*>(stream)->destroyed = true;
+  return kCudaSuccess;
+}
+
+EXPORT int cudaStreamQuery(Stream stream) {
+  if (const int error = StickyError(current_device)) return error;
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  return queue->Idle() ? kCudaSuccess : kCudaErrorNotReady;
+}
+
+EXPORT int cudaStreamSynchronize(Stream stream) {
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  queue->WaitForAll();
+  return StickyError(current_device);
+}
+
+EXPORT int cudaStreamIsCapturing(Stream, int* status) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  *status = Everything().capturing ? 1 : 0;
+  return kCudaSuccess;
+}
+
+EXPORT int cudaEventCreateWithFlags(void** event, unsigned int) {
+  *event = new Recording();  // never freed: a stream may still hold it
+  return kCudaSuccess;
+}
+
+EXPORT int cudaEventDestroy(void*) { return kCudaSuccess; }
+
+EXPORT int cudaEventRecord(void* event, Stream stream) {
+  auto* its = static_cast<Recording*>(event);
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  const int64_t number = ++its->recorded;
+  queue->Enqueue([its, number] { its->done = number; });
+  return StickyError(current_device);
+}
+
+EXPORT int cudaEventQuery(void* event) {
+  if (const int error = StickyError(current_device)) return error;
+  auto* its = static_cast<Recording*>(event);
+  return its->done == its->recorded ? kCudaSuccess : kCudaErrorNotReady;
+}
+
+EXPORT int cudaHostAlloc(void** data, size_t bytes, unsigned int) {
+  *data = std::malloc(bytes);
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  Everything().pinned[static_cast<char*>(*data)] = bytes;
+  return kCudaSuccess;
+}
+
+EXPORT int cudaFreeHost(void* data) {
+  {
+    std::lock_guard<std::mutex> lock(Everything().mutex);
+    Everything().pinned.erase(static_cast<char*>(data));
+  }
+  std::free(data);
+  return kCudaSuccess;
+}
+
+EXPORT int cudaMallocAsync(void** data, size_t bytes, Stream stream) {
+  if (const int error = StickyError(current_device)) return error;
+  if (FindQueue(stream) == nullptr) return kErrorInvalidHandle;
+  *data = Allocate(current_device, bytes);
+  return *data == nullptr ? kErrorMemoryAllocation : kCudaSuccess;
+}
+
+EXPORT int cudaFreeAsync(void* data, Stream stream) {
+  if (const int error = StickyError(current_device)) return error;
+  auto* queue = static_cast<Queue*>(stream == nullptr ? FindQueue(nullptr) : stream);
+  if (queue->destroyed) {
+    Misused("memory is freed on a stream that was destroyed");
+    return kErrorInvalidHandle;
+  }
+  queue->Enqueue([data] { Free(data); });
   return kCudaSuccess;
 }
 
@@ -190,27 +519,28 @@ EXPORT int cudaDeviceGetDefaultMemPool(void** pool, int) {
 
 EXPORT int cudaMemPoolSetAttribute(void*, int, void*) { return kCudaSuccess; }
 
-EXPORT int cudaMemcpyAsync(void* target, const void* source, size_t bytes, int kind, Stream) {
-  if (kind == kCudaMemcpyHostToDevice) {
-    const auto* begin = static_cast<const char*>(source);
-    Enqueue([target, read = std::vector<char>(begin, begin + bytes)] {
-      std::memcpy(target, read.data(), read.size());
-    });
-    return kCudaSuccess;
-  }
-  Enqueue([=] { std::memcpy(target, source, bytes); });
-  return kCudaSuccess;
+EXPORT int cudaMemcpyAsync(void* target, const void* source, size_t bytes, int kind,
+                           Stream stream) {
+  std::vector<std::pair<const void*, size_t>> touched;
+  if (kind != kCudaMemcpyDeviceToHost) touched.emplace_back(target, bytes);
+  if (kind != kCudaMemcpyHostToDevice) touched.emplace_back(source, bytes);
+  const void* host = kind == kCudaMemcpyHostToDevice ? source : target;
+  if (kind != kCudaMemcpyDeviceToDevice && !IsPinned(host, bytes)) Count("pageable copy");
+  return EnqueueOn(stream, std::move(touched), [=] { std::memcpy(target, source, bytes); });
 }
 
 EXPORT int cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source,
-                             size_t source_pitch, size_t width, size_t height, int kind, Stream) {
-  if (target_pitch < width || source_pitch < width) return kCudaErrorInvalidPitch;
-  if (kind != kCudaMemcpyDeviceToDevice) return kCudaErrorInvalidValue;
-  Enqueue([=] {
-    for (size_t row = 0; row < height; ++row) {
-      std::memcpy(static_cast<char*>(target) + row * target_pitch,
-                  static_cast<const char*>(source) + row * source_pitch, width);
-    }
-  });
-  return kCudaSuccess;
+                             size_t source_pitch, size_t width, size_t height, int kind,
+                             Stream stream) {
+  if (target_pitch < width || source_pitch < width) return kErrorInvalidPitch;
+  if (kind != kCudaMemcpyDeviceToDevice) return kErrorInvalidValue;
+  return EnqueueOn(stream,
+                   {{target, (height - 1) * target_pitch + width},
+                    {source, (height - 1) * source_pitch + width}},
+                   [=] {
+                     for (size_t row = 0; row < height; ++row) {
+                       std::memcpy(static_cast<char*>(target) + row * target_pitch,
+                                   static_cast<const char*>(source) + row * source_pitch, width);
+                     }
+                   });
 }

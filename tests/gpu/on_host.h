@@ -1,20 +1,27 @@
 /*!
  * \file tests/gpu/on_host.h
- * \brief What stands in for CUDA (cuda_on_host.cc) and for NCCL (nccl_on_host.cc) share: streams
- * and faults.
+ * \brief What stands in for CUDA (cuda_on_host.cc) and for NCCL (nccl_on_host.cc) share: streams,
+ * device memory, faults, and what was misused.
  */
 #ifndef DISTIR_TESTS_GPU_ON_HOST_H_
 #define DISTIR_TESTS_GPU_ON_HOST_H_
 
-#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace on_host {
+
+constexpr int kErrorMemoryAllocation = 2;
+constexpr int kErrorInvalidDevice = 101;
+constexpr int kErrorInvalidHandle = 400;
+constexpr int kErrorIllegalAddress = 700;
 
 /*! \brief The value of an environment variable. */
 std::string Environment(const char* name, const char* otherwise);
@@ -22,27 +29,69 @@ std::string Environment(const char* name, const char* otherwise);
 /*! \brief Whether a fault of this kind is to happen now. */
 bool Faulty(const char* kind);
 
-/*! \brief A device's only stream: a thread that runs what is enqueued, in order. */
-class DeviceStream {
+/*! \brief Notes what CUDA or NCCL would answer with a crash or a hang; tests look at it. */
+void Misused(const std::string& what);
+
+/*! \brief Counts something that tests ask for by its name. */
+void Count(const char* what);
+
+/*!
+ * \brief A queue of a device, worked off in order by a thread of its own.
+ *
+ * As in CUDA, what is enqueued on the legacy stream comes after all that was enqueued on the
+ * device's other streams before, and before all that is enqueued on them later, except on streams
+ * that were created as non-blocking.
+ */
+class Queue {
  public:
-  void Enqueue(std::function<void()> work);
+  Queue(int device, bool is_legacy, bool blocks_legacy);
+
+  /*! \brief Returns the number of the work in this queue. */
+  int64_t Enqueue(std::function<void()> work);
   bool Idle();
-  void Wait();
+  /*! \brief Waits for the work of this number, and all before it. */
+  void Wait(int64_t number);
+  void WaitForAll();
+
+  const int device;
+  const bool is_legacy;
+  const bool blocks_legacy;
+  bool destroyed = false;
 
  private:
+  struct Item {
+    std::function<void()> work;
+    std::vector<std::pair<Queue*, int64_t>> after;
+  };
   void Run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
-  int num_pending_ = 0;
+  std::deque<Item> items_;
+  int64_t num_enqueued_ = 0;
+  int64_t num_done_ = 0;
   bool running_ = false;
 };
 
-DeviceStream& StreamOf(int device);
+/*!
+ * \brief The queue of a stream, null for the legacy one of the current device. Null, if the handle
+ *        is no stream of the current device: CUDA's error is kErrorInvalidHandle.
+ */
+Queue* FindQueue(void* stream);
 
 /*! \brief The device of the calling thread. */
 int CurrentDevice();
+
+/*! \brief The error after which nothing works on a device; 0 if there is none. */
+int StickyError(int device);
+/*! \brief A kernel of the device has met an error. */
+void Break(int device);
+
+/*! \brief Memory of a device, null if there is not so much of it. */
+void* Allocate(int device, size_t bytes);
+void Free(void* data);
+/*! \brief Whether all of this is memory of the device. */
+bool IsOn(int device, const void* data, size_t bytes);
+/*! \brief Takes memory that has no address, as communicators do; whether there is so much. */
+bool Reserve(int device, int64_t bytes);
 
 }  // namespace on_host
 

@@ -40,9 +40,23 @@ struct Same<R (*)(A...), S (*)(B...)> {
 PARTS = {
     "nccl.h": (
         "DISTIR_NCCL_FUNCTIONS(CHECK)\nstatic_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));"
-        "\nstatic_assert(kNcclSplitNoColor == NCCL_SPLIT_NOCOLOR);",
+        "\nstatic_assert(kNcclSplitNoColor == NCCL_SPLIT_NOCOLOR);"
+        "\nstatic_assert(kNcclUndefined == NCCL_CONFIG_UNDEF_INT);"
+        "\nstatic_assert(kNcclMagic == NCCL_API_MAGIC);"
+        "\nstatic_assert(offsetof(Config, splitShare) == offsetof(ncclConfig_t, splitShare));"
+        "\n#if NCCL_VERSION_CODE >= 22800\nDISTIR_OPTIONAL_NCCL_FUNCTIONS(CHECK)\n#endif",
         [
-            *("Success", "RemoteError", "InProgress", "Sum", "Prod", "Max", "Min", "Avg"),
+            *(
+                "Success",
+                "InternalError",
+                "RemoteError",
+                "InProgress",
+                "Sum",
+                "Prod",
+                "Max",
+                "Min",
+                "Avg",
+            ),
             *("Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64"),
             *("Float16", "Float32", "Float64", "Bfloat16", "Float8e4m3", "Float8e5m2"),
         ],
@@ -51,8 +65,15 @@ PARTS = {
         "DISTIR_CUDA_FUNCTIONS(CHECK)",
         [
             "Success",
+            "ErrorInsufficientDriver",
+            "ErrorNoDevice",
             "ErrorNotReady",
+            "StreamDefault",
+            "EventDisableTiming",
+            "HostAllocDefault",
+            "StreamCaptureStatusNone",
             "MemcpyHostToDevice",
+            "MemcpyDeviceToHost",
             "MemcpyDeviceToDevice",
             "MemPoolAttrReleaseThreshold",
         ],

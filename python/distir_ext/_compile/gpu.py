@@ -17,7 +17,9 @@ from distir_ext._compile.accumulation import legalizations, widen_scans
 from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
-__all__ = ["pipeline"]
+__all__ = ["check_options", "pipeline"]
+
+_CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
@@ -48,6 +50,20 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
             return run(mod)
 
     return tvm.transform.module_pass(apply, opt_level=0, name="distir_gpu")
+
+
+def check_options() -> None:
+    """Refuses options of TVM that programs with collectives can not have.
+
+    Raises:
+        ValueError: TVM is to capture parts of programs into CUDA graphs. A replay would use memory
+            of the call that was captured, and other workers can not allocate during a capture.
+    """
+    if tvm.transform.PassContext.current().config.get(_CUDA_GRAPH):
+        raise ValueError(
+            f"the option {_CUDA_GRAPH} is set in the PassContext; programs of workers can not be "
+            "captured into CUDA graphs, build them without it"
+        )
 
 
 def _default_pipeline(target: tvm.target.Target) -> Any:

@@ -105,10 +105,10 @@ def host_array(value: Any) -> HostArray:
 
 
 def on_host(tensor: Any) -> Any:
-    """A tensor in host memory: itself, or a copy of one that lies on a GPU."""
+    """A tensor in host memory: itself, or a copy of one that lies on a GPU and is complete."""
     if tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU:
         return tensor
-    return tensor.copyto(tvm_ffi.device("cpu"))
+    return tvm_ffi.get_global_func("distir.runtime.copy_to_host")(tensor)
 
 
 def check_counts(values: Any) -> tuple[int, ...]:

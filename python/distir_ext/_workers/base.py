@@ -18,6 +18,9 @@ from distir_ext._params.stored_array import Stored
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
 UNWIND_LIMIT = 1.0
 
+# How long processes may take to give back what they have opened, once their session is closed.
+LEAVE_LIMIT = 5.0
+
 # How long workers that are late are looked at, and how long those that wait may take to end then,
 # in seconds. A timeout shows this much later, twice.
 GRACE = 0.03

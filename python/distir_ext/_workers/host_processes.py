@@ -20,7 +20,7 @@ import tvm_ffi
 
 from distir_ext._library import native_libraries
 from distir_ext._runtime.backends import find_backend
-from distir_ext._workers.base import UNWIND_LIMIT
+from distir_ext._workers.base import LEAVE_LIMIT, UNWIND_LIMIT
 from distir_ext._workers.byte_stream import ByteStream, Stream
 from distir_ext._workers.tokens import TOKEN_VARIABLE
 
@@ -211,7 +211,7 @@ class LocalProcesses(HostProcesses):
         self._board = None  # unmaps the shared memory
 
     def close(self) -> None:
-        deadline = time.monotonic() + UNWIND_LIMIT
+        deadline = time.monotonic() + LEAVE_LIMIT
         for process in self.processes.values():
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))

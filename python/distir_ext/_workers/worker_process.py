@@ -84,6 +84,12 @@ class _Worker:
             frame.write(self._stream)
             del request, frame
 
+    def leave(self) -> None:
+        """Gives back what it has: tensors, and connections to other workers."""
+        self._held.clear()
+        self._kept.clear()
+        tvm_ffi.get_global_func("distir.runtime.process_worker_leave")(self._native)
+
     def _new_argument(self, shape: tuple[int, ...], dtype: str) -> Any:
         new = tvm_ffi.get_global_func("distir.runtime.process_worker_new_argument")
         return new(self._native, tvm_ffi.Shape(shape), dtype)
@@ -146,8 +152,9 @@ class _Worker:
         if isinstance(value, list):
             return [self._find(each) for each in value]
         if not self._on_host and isinstance(value, tvm_ffi.Tensor):
-            of_tvm: Any = value  # workers on GPUs have imported it
-            return of_tvm.copyto(self._device)
+            return tvm_ffi.get_global_func("distir.runtime.process_worker_to_device")(
+                self._native, value
+            )
         return value
 
     def _fail(self, name: str, error: Exception) -> None:
@@ -201,12 +208,15 @@ def main(
     key = bytes.fromhex(found["channel"])
     tls = Tls.of_key(channel, connecting=False, key=key) if key else None
     stream = Stream(socket.socket(fileno=channel), tls)
+    worker = None
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
         worker, answer = _begin(stream, board, peers, found["peers"], imports, hello)
         send(stream, answer)
         if worker is not None:
             worker.serve()
+    if worker is not None:
+        worker.leave()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads still run

@@ -130,6 +130,18 @@ class Communicator {
   /*! \brief Writes the fill value of a plan where no piece of it goes; before its transfer. */
   virtual void FillGaps(const SegmentPlan& plan, TensorView out);
 
+  /*!
+   * \brief A tensor where this worker's tensors lie, with what one of the host has; that one may be
+   *        changed when it returns. On backends of the host, the tensor itself.
+   */
+  virtual tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) { return tensor; }
+
+  /*!
+   * \brief Whether a failure has left the worker's device such that nothing works on it any more,
+   *        not even freeing.
+   */
+  virtual bool DeviceIsLost() const { return false; }
+
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}
 
@@ -173,8 +185,8 @@ class Backend {
    */
   virtual std::string WaitOf(int) const { return ""; }
 
-  /*! \brief Frees memory that is kept for later tensors. Called when the workers have ended. */
-  virtual void FreeKeptMemory() noexcept {}
+  /*! \brief Gives back what was kept for the workers. Called when they have ended. */
+  virtual void WorkersEnded() noexcept {}
 };
 
 /*! \brief The workers of a session, and which of them a backend connects. */

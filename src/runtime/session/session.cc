@@ -94,6 +94,15 @@ void GuardedCall(int64_t session_id, int64_t step) noexcept {
   job->WorkerDone(rank);
 }
 
+// Tells the workers to give back what they have, behind all that they were told before.
+void DismissWorkers(const ffi::Any& disco, const ffi::Any& leave) noexcept {
+  try {
+    static const ffi::Function call = DiscoFunction("runtime.disco.SessionCallPacked");
+    call(disco, 0, 0, leave);
+  } catch (...) {  // their threads then do it when they end
+  }
+}
+
 }  // namespace
 
 SessionObj::SessionObj(const ffi::String& workers, const ffi::Shape& device_ids,
@@ -109,10 +118,12 @@ SessionObj::SessionObj(const ffi::String& workers, const ffi::Shape& device_ids,
   // A worker that looks up a missing function ends the process, so it is looked up here first.
   DiscoFunction("runtime.disco.worker_rank");
   DiscoFunction("distir.runtime.guarded_call");
+  DiscoFunction("distir.runtime.leave");
   state_ = std::make_shared<SessionState>(CheckDeviceIds(device_ids), ccl);
   disco_ = std::make_unique<Disco>();
   disco_->session = make_session(state_->num_workers(), 1);
   disco_->guarded_call = get_function(disco_->session, "distir.runtime.guarded_call");
+  disco_->leave = get_function(disco_->session, "distir.runtime.leave");
   SessionState::Register(state_);
 }
 
@@ -181,8 +192,9 @@ void SessionObj::Close() {
   if (IsFork()) return;
   CheckNotOwnWorker("close");
   std::lock_guard<std::mutex> lock(mutex_);
+  if (disco_ != nullptr) DismissWorkers(disco_->session, disco_->leave);
   disco_.reset();  // the last reference: disco tells its threads to end and joins them
-  state_->backend().FreeKeptMemory();
+  state_->backend().WorkersEnded();
 }
 
 int SessionObj::NumRunning(const JobObj& job) const {
@@ -214,7 +226,11 @@ void SessionObj::Abandon() {
   Disco* disco = disco_.release();
   try {
     // Joins the workers, which takes as long as what they run.
-    std::thread([disco] { std::unique_ptr<Disco>(disco).reset(); }).detach();
+    std::thread([disco, state = state_] {
+      DismissWorkers(disco->session, disco->leave);
+      std::unique_ptr<Disco>(disco).reset();
+      state->backend().WorkersEnded();
+    }).detach();
   } catch (const std::system_error&) {  // there is no thread for it, so they stay
   }
 }
@@ -234,6 +250,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ffi::String& ccl, const ffi::String& builtin) { return Offers(ccl, builtin); })
       .def("distir.runtime.guarded_call",
            [](int64_t session_id, int64_t step) { GuardedCall(session_id, step); })
+      .def("distir.runtime.leave", []() { WorkerContext::Leave(); })
       .def("distir.runtime.session_open",
            [](const ffi::String& workers, const ffi::Shape& device_ids, const ffi::String& ccl) {
              return ffi::make_object<SessionObj>(workers, device_ids, ccl);

@@ -94,6 +94,7 @@ class SessionObj : public tvm::ffi::Object {
   struct Disco {
     tvm::ffi::Any session;
     tvm::ffi::Any guarded_call;
+    tvm::ffi::Any leave;
   };
 
   /*! \brief Whether this process is a fork of the one that has the workers. */

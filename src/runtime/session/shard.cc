@@ -35,11 +35,11 @@ constexpr int64_t kSmallestOwnPages = 64 << 10;
 // What a process keeps of the memory of gathered results that are gone.
 constexpr size_t kMostKeptBytes = size_t{256} << 20;
 
-ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
+ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype) {
   // TVM's allocator, for the alignment that compiled kernels rely on.
   static const ffi::Function allocate =
       ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
-  return allocate(shape, dtype, device, ffi::Optional<ffi::String>()).cast<ffi::Tensor>();
+  return allocate(shape, dtype, kHost, ffi::Optional<ffi::String>()).cast<ffi::Tensor>();
 }
 
 // For large tensors that stay: it goes back to the system with them. What threads allocate
@@ -55,13 +55,6 @@ struct OwnPages {
   }
   void FreeData(DLTensor* tensor) { munmap(tensor->data, BytesOf(*tensor)); }
 };
-
-ffi::Tensor CopyTo(const ffi::Tensor& source, DLDevice device) {
-  static const ffi::Function copy = ffi::Function::GetGlobalRequired("runtime.TVMTensorCopyFromTo");
-  ffi::Tensor result = AllocateTensor(ffi::Shape(source.shape()), source.dtype(), device);
-  if (source.numel() != 0) copy(source, result);
-  return result;
-}
 
 ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
                          const ffi::Shape& byte_strides, const ffi::Shape& begin,
@@ -108,7 +101,12 @@ ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
 void ReturnMemory() {
   GatheredResults().FreeKept();
   // What virtual machines allocate comes from a pool that all of them share.
-  if (auto clear = ffi::Function::GetGlobal("vm.builtin.memory_manager.clear")) (*clear)();
+  if (auto clear = ffi::Function::GetGlobal("vm.builtin.memory_manager.clear")) {
+    try {
+      (*clear)();
+    } catch (const ffi::Error&) {  // the memory of a device on which nothing works stays
+    }
+  }
 #ifdef __GLIBC__
   malloc_trim(0);  // each thread has had an arena of its own, which stays when the thread ends
 #endif
@@ -145,7 +143,7 @@ ffi::Tensor NewArgument(const ffi::Shape& shape, DLDataType dtype, Communicator*
   const int64_t num_bytes = CheckedBytes(shape, dtype);
   const bool is_seen = communicator != nullptr && communicator->PrefersNewTensors() &&
                        num_bytes >= kSmallestSeenBytes;
-  return is_seen ? communicator->NewTensor(shape, dtype) : AllocateTensor(shape, dtype, kHost);
+  return is_seen ? communicator->NewTensor(shape, dtype) : AllocateTensor(shape, dtype);
 }
 
 namespace {
@@ -175,10 +173,10 @@ void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
 
 }  // namespace
 
-ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device) {
+ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device, Communicator* communicator) {
   const int64_t bytes = NumElements(shard.extent) * ElementBytes(shard.dtype);
   if (device.device_type != kDLCPU || bytes < kSmallestOwnPages)
-    return CutShard(shard, device, nullptr);
+    return CutShard(shard, device, device.device_type == kDLCPU ? nullptr : communicator);
   ffi::Tensor result =
       ffi::Tensor::FromNDAlloc(OwnPages(), ffi::Shape(shard.extent), shard.dtype, kHost);
   CopyShard(shard, result);
@@ -188,8 +186,7 @@ ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device) {
 ffi::Tensor CutShard(const ShardObj& shard, DLDevice device, Communicator* communicator) {
   ffi::Tensor result = NewArgument(ffi::Shape(shard.extent), shard.dtype, communicator);
   CopyShard(shard, result);
-  // From memory that is not pinned the copy has left the host's tensor when it returns.
-  return device.device_type == kDLCPU ? result : CopyTo(result, device);
+  return device.device_type == kDLCPU ? result : communicator->ToDevice(result);
 }
 
 ffi::Any CutShards(const ffi::Any& value, DLDevice device, Communicator* communicator) {

@@ -51,7 +51,7 @@ tvm::ffi::Tensor NewArgument(const tvm::ffi::Shape& shape, DLDataType dtype,
                              Communicator* communicator);
 
 /*! \brief The elements of a shard for as long as the tensor lives, on a worker's device. */
-tvm::ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device);
+tvm::ffi::Tensor CutShardToKeep(const ShardObj& shard, DLDevice device, Communicator* communicator);
 /*!
  * \brief Copies the box into a new tensor on a device.
  * \param communicator Of the worker that will use it; nullptr where there is none.

@@ -40,7 +40,7 @@ ffi::Module LoadVirtualMachine(const ffi::Module& executable,
                                const ffi::Optional<ffi::Function>& operator_callback) {
   ffi::Module machine = Entry(executable, "vm_load_executable")().cast<ffi::Module>();
   const ffi::Function initialize = Entry(machine, "vm_initialization");
-  const WorkerContext* worker = WorkerContext::CurrentOrNull();
+  WorkerContext* worker = WorkerContext::CurrentOrNull();
   const int host = static_cast<int>(kDLCPU);
   if (worker == nullptr || worker->memory().device_type == kDLCPU) {
     initialize(host, 0, kPooledAllocator);
@@ -49,6 +49,7 @@ ffi::Module LoadVirtualMachine(const ffi::Module& executable,
     const DLDevice device = worker->memory();
     initialize(static_cast<int>(device.device_type), device.device_id, kPooledAllocator, host, 0,
                kPooledAllocator);
+    worker->Made(machine);
   }
   if (operator_callback.has_value()) {
     Entry(machine, "set_instrument")(operator_callback.value());
@@ -69,11 +70,13 @@ void Keep(ffi::PackedArgs args, ffi::Any* result) {
  */
 ffi::Function KeeperOf(const ffi::Array<ffi::Any>& values) {
   return ffi::Function::FromTyped([values]() {
-    const DLDevice device = WorkerContext::Current().memory();
+    WorkerContext& worker = WorkerContext::Current();
     ffi::Array<ffi::Any> kept;
     for (const ffi::Any& value : values) {
       const auto* shard = value.as<ShardObj>();
-      kept.push_back(shard == nullptr ? value : ffi::Any(CutShardToKeep(*shard, device)));
+      kept.push_back(shard == nullptr ? value
+                                      : ffi::Any(CutShardToKeep(*shard, worker.memory(),
+                                                                &worker.communicator())));
     }
     return kept;
   });

@@ -41,8 +41,20 @@ WorkerContext& WorkerContext::Enter(const std::shared_ptr<SessionState>& session
   return *context;
 }
 
+void WorkerContext::Leave() { ThreadContext().reset(); }
+
 RankOf WorkerContext::MakeRankOf() const {
   return [session = session_.get()](int64_t device_id) { return session->RankOf(device_id); };
+}
+
+void WorkerContext::Made(const tvm::ffi::Module& machine) {
+  machines_.emplace_back(
+      tvm::ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<tvm::ffi::ModuleObj>(machine));
+}
+
+void WorkerContext::KeepMachines() {
+  for (const auto& each : machines_) new tvm::ffi::ObjectPtr<tvm::ffi::ModuleObj>(each.lock());
+  machines_.clear();
 }
 
 void WorkerContext::OpenPartition(const tvm::ffi::String& groups) {

@@ -14,6 +14,7 @@
 #ifndef DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_
 #define DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_
 
+#include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/string.h>
 
 #include <cstdint>
@@ -39,6 +40,12 @@ class WorkerContext {
   /*! \brief Makes this thread the worker `rank` of a session; a no-op if it already is. */
   static WorkerContext& Enter(const std::shared_ptr<SessionState>& session, int rank);
 
+  /*!
+   * \brief The worker of this thread gives back all it has. Not left to the end of the thread, when
+   *        errors can not be thrown any more: TVM's memory for their text is gone by then.
+   */
+  static void Leave();
+
   SessionState& session() { return *session_; }
   Communicator& communicator() { return *communicator_; }
   int rank() const { return rank_; }
@@ -55,6 +62,11 @@ class WorkerContext {
   /*! \brief This worker's part of a segment plan. */
   const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
+  /*! \brief Tells of a virtual machine, which has memory of the device. */
+  void Made(const tvm::ffi::Module& machine);
+  /*! \brief Keeps the machines for ever: freeing their memory would end the process. */
+  void KeepMachines();
+
   /*! \brief When the last value came from another mesh, as WorkTime has it. */
   double received_at = 0;
 
@@ -70,6 +82,7 @@ class WorkerContext {
   std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
   std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
+  std::vector<tvm::ffi::WeakObjectPtr<tvm::ffi::ModuleObj>> machines_;
 };
 
 }  // namespace distir::runtime

@@ -16,13 +16,32 @@ namespace distir::runtime::nccl {
 
 using Comm = void*;    // ncclComm_t
 using Stream = void*;  // cudaStream_t
+using Event = void*;   // cudaEvent_t
 
 /*! \brief ncclUniqueId: passed by value. */
 struct UniqueId {
   char internal[128];
 };
 
+/*! \brief The first fields of ncclConfig_t, as NCCL 2.18 has them; later ones keep defaults. */
+struct Config {
+  std::size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
+};
+
+constexpr unsigned int kNcclMagic = 0xcafebeef;       // NCCL_API_MAGIC
+constexpr unsigned int kNcclVersionOfConfig = 21800;  // what Config is the ncclConfig_t of
+constexpr int kNcclUndefined = -2147483647 - 1;       // NCCL_CONFIG_UNDEF_INT
+
 constexpr int kNcclSuccess = 0;
+constexpr int kNcclInternalError = 3;
 constexpr int kNcclRemoteError = 6;
 constexpr int kNcclInProgress = 7;
 
@@ -48,8 +67,15 @@ constexpr int kNcclMin = 3;
 constexpr int kNcclAvg = 4;
 
 constexpr int kCudaSuccess = 0;
+constexpr int kCudaErrorInsufficientDriver = 35;
+constexpr int kCudaErrorNoDevice = 100;
 constexpr int kCudaErrorNotReady = 600;
+constexpr int kCudaStreamDefault = 0;
+constexpr int kCudaEventDisableTiming = 2;
+constexpr int kCudaHostAllocDefault = 0;
+constexpr int kCudaStreamCaptureStatusNone = 0;
 constexpr int kCudaMemcpyHostToDevice = 1;
+constexpr int kCudaMemcpyDeviceToHost = 2;
 constexpr int kCudaMemcpyDeviceToDevice = 3;
 constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
 
@@ -58,8 +84,9 @@ constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
   FUNCTION(ncclGetErrorString, const char*, (int))                                            \
   FUNCTION(ncclGetLastError, const char*, (Comm))                                             \
   FUNCTION(ncclGetUniqueId, int, (UniqueId*))                                                 \
-  FUNCTION(ncclCommInitRank, int, (Comm*, int, UniqueId, int))                                \
-  FUNCTION(ncclCommSplit, int, (Comm, int, int, Comm*, void*))                                \
+  FUNCTION(ncclGetVersion, int, (int*))                                                       \
+  FUNCTION(ncclCommInitRankConfig, int, (Comm*, int, UniqueId, int, Config*))                 \
+  FUNCTION(ncclCommSplit, int, (Comm, int, int, Comm*, Config*))                              \
   FUNCTION(ncclCommDestroy, int, (Comm))                                                      \
   FUNCTION(ncclCommAbort, int, (Comm))                                                        \
   FUNCTION(ncclCommGetAsyncError, int, (Comm, int*))                                          \
@@ -71,11 +98,27 @@ constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
   FUNCTION(ncclGroupStart, int, ())                                                           \
   FUNCTION(ncclGroupEnd, int, ())
 
+// Those that not every NCCL has; null where it does not.
+#define DISTIR_OPTIONAL_NCCL_FUNCTIONS(FUNCTION) FUNCTION(ncclCommRevoke, int, (Comm, int))
+
 #define DISTIR_CUDA_FUNCTIONS(FUNCTION)                                          \
   FUNCTION(cudaGetErrorString, const char*, (int))                               \
   FUNCTION(cudaGetDeviceCount, int, (int*))                                      \
   FUNCTION(cudaSetDevice, int, (int))                                            \
+  FUNCTION(cudaGetDevice, int, (int*))                                           \
+  FUNCTION(cudaRuntimeGetVersion, int, (int*))                                   \
+  FUNCTION(cudaDriverGetVersion, int, (int*))                                    \
+  FUNCTION(cudaStreamCreateWithFlags, int, (Stream*, unsigned int))              \
+  FUNCTION(cudaStreamDestroy, int, (Stream))                                     \
   FUNCTION(cudaStreamQuery, int, (Stream))                                       \
+  FUNCTION(cudaStreamSynchronize, int, (Stream))                                 \
+  FUNCTION(cudaStreamIsCapturing, int, (Stream, int*))                           \
+  FUNCTION(cudaEventCreateWithFlags, int, (Event*, unsigned int))                \
+  FUNCTION(cudaEventRecord, int, (Event, Stream))                                \
+  FUNCTION(cudaEventQuery, int, (Event))                                         \
+  FUNCTION(cudaEventDestroy, int, (Event))                                       \
+  FUNCTION(cudaHostAlloc, int, (void**, std::size_t, unsigned int))              \
+  FUNCTION(cudaFreeHost, int, (void*))                                           \
   FUNCTION(cudaMallocAsync, int, (void**, std::size_t, Stream))                  \
   FUNCTION(cudaFreeAsync, int, (void*, Stream))                                  \
   FUNCTION(cudaDeviceGetDefaultMemPool, int, (void**, int))                      \
@@ -89,6 +132,7 @@ constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
 /*! \brief Addresses of NCCL's functions. */
 struct NcclFunctions {
   DISTIR_NCCL_FUNCTIONS(DISTIR_DECLARE)
+  DISTIR_OPTIONAL_NCCL_FUNCTIONS(DISTIR_DECLARE)
 };
 
 /*! \brief Addresses of the functions of CUDA's runtime. */

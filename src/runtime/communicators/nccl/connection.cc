@@ -1,7 +1,9 @@
 #include "runtime/communicators/nccl/connection.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,8 +14,9 @@ namespace distir::runtime::nccl {
 
 namespace {
 
-// A call that only enqueues takes microseconds; one that takes longer waits for a peer.
-constexpr std::chrono::milliseconds kAbortPatience{200};
+// How long a worker that frees a connection waits for who has ended it, and how long it takes to
+// find no worker inside. What takes longer waits for something that does not come.
+constexpr std::chrono::seconds kEndPatience{10};
 
 // How often who waits for a communicator looks whether another worker has failed.
 constexpr std::chrono::milliseconds kLook{20};
@@ -77,18 +80,33 @@ Comm MakeComm(int device, const std::string& what, const Patience& patience,
 Connection::Connection(Comm comm, std::string description)
     : comm_(comm), description_(std::move(description)) {}
 
-Connection::~Connection() {
-  if (!aborted_.load()) Nccl().ncclCommDestroy(comm_);
-}
-
 void Connection::CheckHealth(const char* operation) {
-  std::lock_guard<std::timed_mutex> lock(mutex_);
+  CheckNotEnded(operation);
+  const std::lock_guard<std::mutex> lock(inside_);
   Check(operation);
 }
 
-void Connection::Check(const char* operation) const {
-  DISTIR_REQUIRE(!aborted_.load(), RuntimeError)
+std::chrono::steady_clock::duration Connection::TimeInside() const {
+  const auto since = inside_since_.load();
+  if (since == 0) return {};
+  return std::chrono::steady_clock::now().time_since_epoch() -
+         std::chrono::steady_clock::duration(since);
+}
+
+void FailAsTooLong(const std::string& what, std::chrono::milliseconds limit) {
+  TVM_FFI_THROW(RuntimeError) << what << " did not end within "
+                              << static_cast<double>(limit.count()) / 1000
+                              << " s; do all workers call the same collectives in the same order?";
+  TVM_FFI_UNREACHABLE();
+}
+
+void Connection::CheckNotEnded(const char* operation) const {
+  DISTIR_REQUIRE(!ended_.load(), RuntimeError)
       << operation << " over " << description_ << " stopped because another worker failed";
+}
+
+void Connection::Check(const char* operation) const {
+  CheckNotEnded(operation);
   int error = kNcclSuccess;
   const int result = Nccl().ncclCommGetAsyncError(comm_, &error);
   if (result != kNcclSuccess) Fail(operation, result);
@@ -96,15 +114,92 @@ void Connection::Check(const char* operation) const {
 }
 
 void Connection::Fail(const char* operation, int result) const {
-  DISTIR_REQUIRE(!aborted_.load(), RuntimeError)
-      << operation << " over " << description_ << " stopped because another worker failed";
+  if (const int64_t limit = too_long_.load())
+    FailAsTooLong(operation + (" over " + description_), std::chrono::milliseconds(limit));
+  CheckNotEnded(operation);
   CheckNccl(result, operation + (" over " + description_));
   TVM_FFI_UNREACHABLE();
 }
 
-void Connection::Abort() noexcept {
-  std::unique_lock<std::timed_mutex> lock(mutex_, kAbortPatience);
-  if (!aborted_.exchange(true)) Nccl().ncclCommAbort(comm_);
+bool Connection::Leave(State next) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kOpen) return false;
+  state_ = next;
+  return true;
+}
+
+void Connection::SetState(State next) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  state_ = next;
+  changed_.notify_all();
+}
+
+void Connection::Close() noexcept {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, kEndPatience, [this] { return state_ != State::kEnding; });
+  if (state_ == State::kEnding || state_ == State::kFreed) return;
+  state_ = State::kFreed;
+  lock.unlock();
+  // The thread that makes another group of this one may still be inside.
+  const std::unique_lock<std::mutex> inside(inside_, std::try_to_lock);
+  ended_.store(true);
+  if (inside.owns_lock()) Nccl().ncclCommDestroy(comm_);
+}
+
+void RevokeAll(const std::vector<std::shared_ptr<Connection>>& connections) {
+  // Each call tells its communicator; the end of the group waits for all.
+  Nccl().ncclGroupStart();
+  for (const std::shared_ptr<Connection>& each : connections) Nccl().ncclCommRevoke(each->comm_, 0);
+  Nccl().ncclGroupEnd();
+  for (const std::shared_ptr<Connection>& each : connections)
+    each->SetState(Connection::State::kRevoked);
+}
+
+void AbortAll(std::vector<std::shared_ptr<Connection>> connections) {
+  const auto limit = std::chrono::steady_clock::now() + kEndPatience;
+  while (!connections.empty() && std::chrono::steady_clock::now() < limit) {
+    // Of those without a call inside: a call may wait for a kernel that one of them ends.
+    std::vector<std::shared_ptr<Connection>> others;
+    std::vector<std::unique_lock<std::mutex>> locks;
+    Nccl().ncclGroupStart();
+    for (const std::shared_ptr<Connection>& each : connections) {
+      std::unique_lock<std::mutex> inside(each->inside_, std::try_to_lock);
+      if (inside.owns_lock()) {
+        Nccl().ncclCommAbort(each->comm_);
+        locks.push_back(std::move(inside));
+      } else {
+        others.push_back(each);
+      }
+    }
+    Nccl().ncclGroupEnd();
+    locks.clear();
+    for (const std::shared_ptr<Connection>& each : connections)
+      if (std::find(others.begin(), others.end(), each) == others.end())
+        each->SetState(Connection::State::kFreed);
+    connections = std::move(others);
+    if (!connections.empty()) std::this_thread::sleep_for(kLook);
+  }
+}
+
+void EndTogether(std::vector<std::shared_ptr<Connection>> connections) noexcept {
+  std::vector<std::shared_ptr<Connection>> open;
+  for (std::shared_ptr<Connection>& each : connections) {
+    each->ended_.store(true);
+    if (each->Leave(Connection::State::kEnding)) open.push_back(std::move(each));
+  }
+  if (open.empty()) return;
+  auto end = [open = std::move(open)] {
+    if (Nccl().ncclCommRevoke != nullptr) {
+      RevokeAll(open);
+    } else {
+      AbortAll(open);
+    }
+  };
+  try {
+    std::thread(end).detach();
+  } catch (const std::system_error&) {  // there is no thread for it
+    end();
+  }
 }
 
 }  // namespace distir::runtime::nccl

@@ -1,19 +1,28 @@
 /*!
  * \file runtime/communicators/nccl/connection.h
- * \brief One rank's NCCL communicator of one group, which another thread may abort.
+ * \brief One rank's NCCL communicator of one group, which another thread may end.
  *
- * Its worker enqueues operations through it; each is checked and takes the lock, so that an abort
- * does not free the communicator under a call that is about to begin. An abort that finds the
- * worker stuck inside NCCL goes ahead all the same: it is what makes that call return.
+ * Its worker enqueues operations through it, and is the only one that may free it while a call of
+ * NCCL uses it. Who ends several of them tells all before it waits for any, because the kernel of
+ * one may be queued behind that of another:
+ *
+ *  - ncclCommRevoke, which NCCL has from 2.28 on, makes kernels and calls return and frees nothing:
+ *    it may come while the worker is inside NCCL. The worker destroys the communicator.
+ *  - Without it there is ncclCommAbort, which frees. It comes when no call is inside; a call that
+ *    never returns keeps its communicator, and its thread, until the process ends.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_CONNECTION_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_CONNECTION_H_
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/communicators/nccl/abi.h"
 
@@ -41,45 +50,87 @@ Comm MakeComm(int device, const std::string& what, const Patience& patience,
 class Connection {
  public:
   /*!
-   * \param comm It is destroyed here.
+   * \param comm It is destroyed by Close.
    * \param description For messages: "devices [0, 1]".
    */
   Connection(Comm comm, std::string description);
-  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   /*!
    * \brief Runs `enqueue(communicator)`, which returns NCCL's result.
    * \param operation For messages: "all_reduce".
-   * \throws RuntimeError if the connection is aborted or has failed, or NCCL refuses.
+   * \throws RuntimeError if the connection is ended or has failed, or NCCL refuses.
    */
   template <typename Enqueue>
   void Run(const char* operation, Enqueue enqueue) {
-    std::lock_guard<std::timed_mutex> lock(mutex_);
+    CheckNotEnded(operation);
+    const std::lock_guard<std::mutex> lock(inside_);
     Check(operation);
+    inside_since_.store(std::chrono::steady_clock::now().time_since_epoch().count());
     const int result = enqueue(comm_);
+    inside_since_.store(0);
     if (result != kNcclSuccess) Fail(operation, result);
   }
 
-  /*! \brief Throws RuntimeError if the connection is aborted, or NCCL has met an error. */
+  /*!
+   * \brief How long the call of NCCL takes so far that the worker is in; zero if it is in none. A
+   *        call that only enqueues takes microseconds; the first of a group waits for its members.
+   */
+  std::chrono::steady_clock::duration TimeInside() const;
+
+  /*! \brief Makes the call that the worker is in an error that says how long it took. */
+  void TakesTooLong(std::chrono::milliseconds limit) { too_long_.store(limit.count()); }
+
+  /*! \brief As Run, and returns NCCL's result; an error of it if the connection is ended. */
+  template <typename Call>
+  int Use(Call call) {
+    const std::lock_guard<std::mutex> lock(inside_);
+    return ended_.load() ? kNcclInternalError : call(comm_);
+  }
+
+  /*! \brief Throws RuntimeError if the connection is ended, or NCCL has met an error. */
   void CheckHealth(const char* operation);
 
-  /*! \brief Ends what is enqueued, and makes later calls throw. From any thread; idempotent. */
-  void Abort() noexcept;
-
-  /*! \brief For what waits for other workers; an abort ends it. */
-  Comm comm() const { return comm_; }
+  /*!
+   * \brief Frees the communicator. Called once, by its worker; what it has enqueued is done, or
+   *        the connection was ended. One that does not come to its end is kept.
+   */
+  void Close() noexcept;
 
  private:
+  friend void EndTogether(std::vector<std::shared_ptr<Connection>> connections) noexcept;
+  friend void RevokeAll(const std::vector<std::shared_ptr<Connection>>& connections);
+  friend void AbortAll(std::vector<std::shared_ptr<Connection>> connections);
+
+  enum class State { kOpen, kEnding, kRevoked, kFreed };
+
+  void CheckNotEnded(const char* operation) const;
   void Check(const char* operation) const;
   [[noreturn]] void Fail(const char* operation, int result) const;
+  /*! \brief From open to another state; whether it was open. */
+  bool Leave(State next);
+  void SetState(State next);
 
   const Comm comm_;
   const std::string description_;
-  std::timed_mutex mutex_;
-  std::atomic<bool> aborted_{false};
+  std::mutex inside_;  // held during calls of NCCL
+  std::atomic<std::chrono::steady_clock::rep> inside_since_{0};
+  std::atomic<int64_t> too_long_{0};  // milliseconds
+  std::atomic<bool> ended_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  State state_ = State::kOpen;
 };
+
+/*! \brief An error of what has not ended in time, and the likely cause. */
+[[noreturn]] void FailAsTooLong(const std::string& what, std::chrono::milliseconds limit);
+
+/*!
+ * \brief Ends what is enqueued on connections, and makes later calls throw. From any thread; it
+ *        returns at once, also where the end takes time. Those that were ended are left alone.
+ */
+void EndTogether(std::vector<std::shared_ptr<Connection>> connections) noexcept;
 
 }  // namespace distir::runtime::nccl
 

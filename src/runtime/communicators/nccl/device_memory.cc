@@ -48,14 +48,6 @@ void CopyOnDevice(const void* source, void* target, int64_t bytes, Stream stream
             "cudaMemcpyAsync");
 }
 
-void CopyToDevice(const void* source, void* target, int64_t bytes, Stream stream) {
-  if (bytes == 0) return;
-  // Of memory that is not pinned, the bytes have been read when the call returns.
-  CheckCuda(Cuda().cudaMemcpyAsync(target, source, static_cast<size_t>(bytes),
-                                   kCudaMemcpyHostToDevice, stream),
-            "cudaMemcpyAsync");
-}
-
 void CopyBoxOnDevice(const BoxCopy& copy, const char* source, char* target, Stream stream) {
   copy.ForEachPlane(source, target, [stream](const MemoryPlane& plane) {
     if (plane.rows == 1) {

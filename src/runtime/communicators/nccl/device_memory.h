@@ -2,7 +2,7 @@
  * \file runtime/communicators/nccl/device_memory.h
  * \brief Buffers and copies in device memory, in the order of a stream.
  *
- * Nothing here waits for the device, except that CUDA may before it reads host memory.
+ * Nothing here waits for the device.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICE_MEMORY_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICE_MEMORY_H_
@@ -38,9 +38,6 @@ class StreamBuffer {
 void KeepFreedBuffers(int device);
 
 void CopyOnDevice(const void* source, void* target, int64_t bytes, Stream stream);
-
-/*! \brief Copies from host memory that is not pinned, which may change afterwards. */
-void CopyToDevice(const void* source, void* target, int64_t bytes, Stream stream);
 
 /*! \brief Copies a box; strides of any sign, zero repeats. */
 void CopyBoxOnDevice(const BoxCopy& copy, const char* source, char* target, Stream stream);

@@ -14,9 +14,19 @@
 
 namespace distir::runtime::nccl {
 
-/*! \throws RuntimeError, on each call, if the library is not found; says where it was sought. */
+/*!
+ * \throws RuntimeError, on each call, if the library is not found or too old; says where it was
+ *         sought, or which one it is.
+ */
 const NcclFunctions& Nccl();
 const CudaFunctions& Cuda();
+
+/*! \brief NCCL's version and its file: "2.27.3 of /usr/lib/libnccl.so.2". */
+std::string DescribeNccl();
+/*! \brief "2.27.3" of 22703. */
+std::string NcclVersionText(int version);
+/*! \brief "12.4" of 12040. */
+std::string CudaVersionText(int version);
 
 /*!
  * \brief Throws RuntimeError unless `result` is success; ConnectionError if NCCL says that another

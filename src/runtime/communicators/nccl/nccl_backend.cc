@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "runtime/communicators/nccl/cuda_devices.h"
-#include "runtime/communicators/nccl/device_memory.h"
 #include "runtime/communicators/nccl/library.h"
 #include "runtime/communicators/nccl/nccl_communicator.h"
 #include "runtime/kernels/format_list.h"
@@ -17,6 +17,9 @@ namespace {
 
 constexpr const char* kTimeoutVariable = "DISTIR_EXT_NCCL_TIMEOUT";
 constexpr std::chrono::seconds kDefaultTimeout{600};
+
+// How often workers inside NCCL are looked after.
+constexpr std::chrono::milliseconds kLook{20};
 
 std::chrono::milliseconds ReadTimeout() {
   const char* text = std::getenv(kTimeoutVariable);
@@ -44,7 +47,46 @@ NcclBackend::NcclBackend(WorkerSet workers, std::vector<int> cuda_devices,
     : workers_(std::move(workers)),
       cuda_devices_(std::move(cuda_devices)),
       timeout_(timeout),
-      waits_(std::make_unique<std::atomic<bool>[]>(workers_.device_ids.size())) {}
+      claim_(cuda_devices_),
+      waits_(std::make_unique<std::atomic<bool>[]>(workers_.device_ids.size())),
+      inside_(std::make_unique<std::atomic<bool>[]>(workers_.device_ids.size())),
+      watch_([this] { Watch(); }) {}
+
+NcclBackend::~NcclBackend() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  watch_.join();
+}
+
+void NcclBackend::Watch() {
+  std::set<int> inside;  // ranks that are said to wait because of this
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [this] { return stopped_; })) {
+    const std::vector<Opened> opened = connections_;
+    lock.unlock();
+    std::set<int> still_inside;
+    for (const Opened& each : opened) {
+      const std::shared_ptr<Connection> connection = each.connection.lock();
+      if (connection == nullptr) continue;
+      const auto time = connection->TimeInside();
+      if (time < kLook) continue;
+      still_inside.insert(each.rank);
+      if (timeout_.count() == 0 || time < timeout_) continue;
+      connection->TakesTooLong(timeout_);
+      EndTogether({connection});
+    }
+    for (int rank : still_inside)
+      if (inside.count(rank) == 0) SetInside(rank, true);
+    for (int rank : inside)
+      if (still_inside.count(rank) == 0) SetInside(rank, false);
+    inside = std::move(still_inside);
+    if (!inside.empty()) SeesAbort();
+    lock.lock();
+  }
+}
 
 int NcclBackend::CudaDeviceOf(int rank) const {
   const std::vector<int>& here = workers_.ranks_here;
@@ -60,8 +102,6 @@ std::string NcclBackend::Describe(const std::vector<int>& ranks) const {
 }
 
 std::unique_ptr<Communicator> NcclBackend::Connect(int rank) {
-  CheckCuda(Cuda().cudaSetDevice(CudaDeviceOf(rank)), "cudaSetDevice");
-  KeepFreedBuffers(CudaDeviceOf(rank));
   return std::make_unique<NcclCommunicator>(shared_from_this(), rank);
 }
 
@@ -73,18 +113,30 @@ std::shared_ptr<Connection> NcclBackend::Open(int rank, const std::string& descr
   if (comm == nullptr) return nullptr;
   auto connection = std::make_shared<Connection>(comm, description);
   std::lock_guard<std::mutex> lock(mutex_);
-  connections_.push_back(connection);
-  if (aborted_) connection->Abort();
+  connections_.push_back({rank, connection});
+  if (aborted_) EndTogether({connection});
   return connection;
 }
 
 void NcclBackend::SetWaiting(int rank, bool waits) {
   waits_[rank].store(waits, std::memory_order_relaxed);
-  if (workers_.waits_for) workers_.waits_for(WaitOf(rank));
+  TellWait(rank);
+}
+
+void NcclBackend::SetInside(int rank, bool is_inside) {
+  inside_[rank].store(is_inside, std::memory_order_relaxed);
+  TellWait(rank);
+}
+
+void NcclBackend::TellWait(int rank) {
+  if (!workers_.waits_for) return;
+  const std::lock_guard<std::mutex> lock(waits_mutex_);
+  workers_.waits_for(WaitOf(rank));
 }
 
 std::string NcclBackend::WaitOf(int rank) const {
-  return waits_[rank].load(std::memory_order_relaxed) ? "the queue of its GPU" : "";
+  if (waits_[rank].load(std::memory_order_relaxed)) return "the queue of its GPU";
+  return inside_[rank].load(std::memory_order_relaxed) ? "NCCL" : "";
 }
 
 bool NcclBackend::SeesAbort() noexcept {
@@ -93,14 +145,18 @@ bool NcclBackend::SeesAbort() noexcept {
 }
 
 void NcclBackend::Abort() noexcept {
-  std::vector<std::weak_ptr<Connection>> connections;
+  std::vector<Opened> connections;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     aborted_ = true;
     connections.swap(connections_);
   }
-  for (const std::weak_ptr<Connection>& each : connections)
-    if (std::shared_ptr<Connection> connection = each.lock()) connection->Abort();
+  claim_.Ending();
+  std::vector<std::shared_ptr<Connection>> open;
+  for (const Opened& each : connections)
+    if (std::shared_ptr<Connection> connection = each.connection.lock())
+      open.push_back(std::move(connection));
+  EndTogether(std::move(open));
 }
 
 }  // namespace distir::runtime::nccl

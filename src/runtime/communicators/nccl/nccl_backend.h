@@ -8,22 +8,26 @@
  * The workers join one communicator, in which transfers go from worker to worker. Groups are split
  * from it when they are opened, which all workers of the session do together.
  *
- * Operations are enqueued on TVM's current stream of the device. What fails on the device shows
- * in a later call, at the latest in Synchronize.
+ * Operations are enqueued on TVM's current stream of the device, which is one of the worker's own.
+ * What fails on the device shows in a later call, at the latest in Synchronize. No two sessions of
+ * a process have a device together.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_NCCL_BACKEND_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_NCCL_BACKEND_H_
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
 #include "runtime/communicators/nccl/connection.h"
+#include "runtime/communicators/nccl/device_claim.h"
 
 namespace distir::runtime::nccl {
 
@@ -35,6 +39,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
    *        zero waits for ever.
    */
   NcclBackend(WorkerSet workers, std::vector<int> cuda_devices, std::chrono::milliseconds timeout);
+  ~NcclBackend() override;
 
   std::unique_ptr<Communicator> Connect(int rank) final;
   DLDevice DeviceOf(int rank) const final { return {kDLCUDA, CudaDeviceOf(rank)}; }
@@ -42,6 +47,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   void StepBegins(int, int64_t) noexcept final {}
   void StepEnds(int, int64_t) noexcept final {}
   std::string WaitOf(int rank) const final;
+  void WorkersEnded() noexcept final { claim_.Release(); }
 
   /*!
    * \brief Makes a communicator of the calling worker, which `make` does; see MakeComm.
@@ -57,21 +63,38 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   /*! \brief Whether a worker has failed; then this one's connections are aborted. */
   bool SeesAbort() noexcept;
 
+  int CudaDeviceOf(int rank) const;
   int num_workers() const { return static_cast<int>(workers_.device_ids.size()); }
   std::chrono::milliseconds timeout() const { return timeout_; }
   /*! \brief For messages: "devices [0, 1]". */
   std::string Describe(const std::vector<int>& ranks) const;
 
  private:
-  int CudaDeviceOf(int rank) const;
-
   const WorkerSet workers_;
   const std::vector<int> cuda_devices_;
   const std::chrono::milliseconds timeout_;
-  const std::unique_ptr<std::atomic<bool>[]> waits_;  // by rank
+  DeviceClaim claim_;
+  const std::unique_ptr<std::atomic<bool>[]> waits_;   // for its device, by rank
+  const std::unique_ptr<std::atomic<bool>[]> inside_;  // of NCCL for long
   std::atomic<bool> aborted_{false};
+  /*!
+   * \brief Looks after workers that are inside NCCL, and can not look themselves whether another
+   *        one has failed, or the time is over.
+   */
+  void Watch();
+  void SetInside(int rank, bool is_inside);
+  void TellWait(int rank);
+
+  struct Opened {
+    int rank;
+    std::weak_ptr<Connection> connection;
+  };
   std::mutex mutex_;
-  std::vector<std::weak_ptr<Connection>> connections_;
+  std::vector<Opened> connections_;
+  bool stopped_ = false;
+  std::condition_variable changed_;
+  std::mutex waits_mutex_;
+  std::thread watch_;
 };
 
 }  // namespace distir::runtime::nccl

@@ -1,11 +1,10 @@
 #include "runtime/communicators/nccl/nccl_communicator.h"
 
-#include <tvm/ffi/extra/c_env_api.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -20,6 +19,11 @@ namespace distir::runtime::nccl {
 namespace {
 
 using TensorView = Communicator::TensorView;
+
+// Groups use the buffers, threads and connections of the communicator that they are split from.
+// NCCL asks for operations of them to be issued one after the other: a worker has one thread, and
+// one stream. To end one of them ends all, which is what is done here anyway.
+constexpr int kSplitShareBuffers = 1;
 
 class NcclGroup : public Group {
  public:
@@ -134,15 +138,66 @@ struct Box {
 
 }  // namespace
 
+/*! \brief A wait for the device: looks often at first, and gives up when it makes no sense. */
+class NcclCommunicator::Wait {
+ public:
+  explicit Wait(NcclCommunicator* communicator) : communicator_(communicator) {}
+
+  /*! \brief Throws if a worker has failed or NCCL has met an error. */
+  void Check() const {
+    communicator_->backend_->SeesAbort();
+    for (const std::shared_ptr<Connection>& connection : communicator_->connections_)
+      connection->CheckHealth("waiting for collectives");
+  }
+
+  /*! \brief Lets some time pass. \throws RuntimeError if it has taken too long. */
+  void Pass() {
+    // Most steps end soon after the host has enqueued them; then sleeping would only add to them.
+    constexpr int kYields = 10000;
+    constexpr std::chrono::microseconds kSleep{20};
+    const std::chrono::milliseconds timeout = communicator_->backend_->timeout();
+    if (timeout.count() != 0 && std::chrono::steady_clock::now() - begin_ >= timeout) {
+      FailAsTooLong(
+          "what the worker of rank " + std::to_string(communicator_->rank_) + " has enqueued",
+          timeout);
+    }
+    if (++looks_ < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+
+ private:
+  NcclCommunicator* communicator_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  int64_t looks_ = 0;
+};
+
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclBackend> backend, int rank)
-    : backend_(std::move(backend)), rank_(rank), all_ranks_(backend_->num_workers()) {
+    : backend_(std::move(backend)),
+      rank_(rank),
+      stream_(std::make_shared<WorkerStream>(backend_->CudaDeviceOf(rank))),
+      staging_([this, wait = std::optional<Wait>()]() mutable {
+        if (!wait.has_value()) wait.emplace(this);
+        wait->Check();
+        wait->Pass();
+      }),
+      all_ranks_(backend_->num_workers()) {
   std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
 }
 
 NcclCommunicator::~NcclCommunicator() {
+  try {
+    // Not TVM's current stream: the thread may be about to end, and what TVM keeps for it gone.
+    WaitForDevice(stream_->EnterOwn());
+  } catch (...) {  // somebody knows: the step that failed, or whoever has ended the session
+    EndTogether(connections_);
+    staging_.Abandon();
+  }
   // All members destroy their communicators in the same order, because NCCL may wait for them;
   // what they were split from comes last.
-  while (!connections_.empty()) connections_.pop_back();
+  for (; !connections_.empty(); connections_.pop_back()) connections_.back()->Close();
 }
 
 std::string NcclCommunicator::MakeAddress() {
@@ -158,10 +213,13 @@ void NcclCommunicator::Join(const std::string& address) {
   const int size = static_cast<int>(all_ranks_.size());
   connections_.push_back(
       backend_->Open(rank_, backend_->Describe(all_ranks_), [id, size, rank = rank_](Comm* comm) {
-        return Nccl().ncclCommInitRank(comm, size, id, rank);
+        Config config{sizeof(Config), kNcclMagic,     kNcclVersionOfConfig,
+                      kNcclUndefined, kNcclUndefined, kNcclUndefined,
+                      kNcclUndefined, nullptr,        kSplitShareBuffers};
+        return Nccl().ncclCommInitRankConfig(comm, size, id, rank, &config);
       }));
-  everybody_ = connections_.back().get();
-  open_[all_ranks_] = everybody_;
+  everybody_ = connections_.back();
+  open_[all_ranks_] = everybody_.get();
 }
 
 void NcclCommunicator::OpenPartition(const std::vector<std::vector<int>>& groups) {
@@ -181,8 +239,9 @@ void NcclCommunicator::OpenPartition(const std::vector<std::vector<int>>& groups
   const std::string description =
       is_member ? backend_->Describe(groups[color]) : "groups of other devices";
   std::shared_ptr<Connection> connection =
-      backend_->Open(rank_, description, [parent = everybody_->comm(), color, key](Comm* comm) {
-        return Nccl().ncclCommSplit(parent, color, key, comm, nullptr);
+      backend_->Open(rank_, description, [parent = everybody_, color, key](Comm* comm) {
+        return parent->Use(
+            [&](Comm from) { return Nccl().ncclCommSplit(from, color, key, comm, nullptr); });
       });
   if (!is_member) return;
   connections_.push_back(std::move(connection));
@@ -207,15 +266,11 @@ Connection* NcclCommunicator::Find(Group* group) {
   return connection;
 }
 
-Stream NcclCommunicator::CurrentStream() const {
-  const DLDevice device = backend_->DeviceOf(rank_);
-  return TVMFFIEnvGetStream(device.device_type, device.device_id);
-}
-
 void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
   const Reduction reduction = FindReduction(x.dtype(), kind);
   if (x.numel() == 0) return;
-  Find(group)->Run("all_reduce", [&, stream = CurrentStream()](Comm comm) {
+  const Stream stream = stream_->EnterUncaptured("all_reduce");
+  Find(group)->Run("all_reduce", [&](Comm comm) {
     return Nccl().ncclAllReduce(DataOf(x), DataOf(out), static_cast<size_t>(x.numel()),
                                 reduction.dtype, reduction.operation, comm, stream);
   });
@@ -223,7 +278,7 @@ void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, Te
 
 void NcclCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
   if (x.numel() == 0) return;
-  const Stream stream = CurrentStream();
+  const Stream stream = stream_->EnterUncaptured("all_gather");
   const Blocks blocks(out, dim, group->size());
   const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(out), stream);
   char* gathered = blocks.contiguous() ? DataOf(out) : packed.data();
@@ -240,7 +295,7 @@ void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Reduce
                                      TensorView out) {
   const Reduction reduction = FindReduction(x.dtype(), kind);
   if (x.numel() == 0) return;
-  const Stream stream = CurrentStream();
+  const Stream stream = stream_->EnterUncaptured("reduce_scatter");
   const Blocks blocks(x, dim, group->size());
   const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(x), stream);
   if (!blocks.contiguous()) {
@@ -257,7 +312,7 @@ void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Reduce
 void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                 TensorView out) {
   if (x.numel() == 0) return;
-  const Stream stream = CurrentStream();
+  const Stream stream = stream_->EnterUncaptured("all_to_all");
   const Blocks sent(x, split_dim, group->size());
   const Blocks received(out, concat_dim, group->size());
   const StreamBuffer packed(sent.contiguous() ? 0 : BytesOf(x), stream);
@@ -279,13 +334,13 @@ void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int c
 
 void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
   if (out.numel() == 0) return;
-  Blocks(x, dim, group.size()).Pack(group.position, DataOf(out), CurrentStream());
+  Blocks(x, dim, group.size()).Pack(group.position, DataOf(out), stream_->EnterUncaptured("slice"));
 }
 
 void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                 const TensorView* out) {
   TVM_FFI_ICHECK(everybody_ != nullptr) << "transfers come after Join";
-  const Stream stream = CurrentStream();
+  const Stream stream = stream_->EnterUncaptured("transfer");
   std::vector<StreamBuffer> buffers;
   Exchange exchange;
   std::vector<Box> own;  // what this worker sends to itself, in the order of the plan
@@ -328,7 +383,7 @@ void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
     }
     exchange.Receive(target, bytes, piece.peer);
   }
-  exchange.Run(everybody_, "transfer", stream);
+  exchange.Run(everybody_.get(), "transfer", stream);
   for (const auto& [box, packed] : to_unpack)
     CopyBoxOnDevice(box.Unpacking(), packed, box.data, stream);
 }
@@ -342,11 +397,11 @@ void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
   extent[plan.dim] = longest;
   const int64_t bytes = NumElements(extent) * element_bytes;
   if (bytes == 0) return;
-  const Stream stream = CurrentStream();
+  const Stream stream = stream_->EnterUncaptured("segment_exchange");
   const std::array<char, 8> element = StoredFill(plan, out.dtype());
   // One element, then every copy doubles what there is.
   const StreamBuffer filled(bytes, stream);
-  CopyToDevice(element.data(), filled.data(), element_bytes, stream);
+  staging_.Copy(element.data(), filled.data(), element_bytes, stream);
   for (int64_t done = element_bytes; done < bytes; done *= 2)
     CopyOnDevice(filled.data(), filled.data() + done, std::min(done, bytes - done), stream);
   for (const auto& [begin, end] : plan.gaps) {
@@ -359,43 +414,31 @@ void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
 void NcclCommunicator::Synchronize() {
   backend_->SetWaiting(rank_, true);
   try {
-    WaitForDevice();
+    WaitForDevice(stream_->Enter());
     backend_->SetWaiting(rank_, false);
   } catch (...) {
     backend_->SetWaiting(rank_, false);
     // Freeing memory of the GPU waits for what is enqueued, and the error may free some on its way.
-    for (const std::shared_ptr<Connection>& connection : connections_) connection->Abort();
+    EndTogether(connections_);
     throw;
   }
 }
 
-void NcclCommunicator::WaitForDevice() {
-  // Most steps end soon after the host has enqueued them; then sleeping would only add to them.
-  constexpr int kYields = 10000;
-  constexpr std::chrono::microseconds kSleep{20};
-  const Stream stream = CurrentStream();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int64_t looks = 0;; ++looks) {
+void NcclCommunicator::WaitForDevice(Stream stream) {
+  for (Wait wait(this);; wait.Pass()) {
     const int result = Cuda().cudaStreamQuery(stream);
-    backend_->SeesAbort();
-    for (const std::shared_ptr<Connection>& connection : connections_)
-      connection->CheckHealth("waiting for collectives");
-    if (result != kCudaErrorNotReady) {
-      CheckCuda(result, "the device");
-      return;
-    }
-    DISTIR_REQUIRE(backend_->timeout().count() == 0 ||
-                       std::chrono::steady_clock::now() - begin < backend_->timeout(),
-                   RuntimeError)
-        << "what the worker of rank " << rank_ << " has enqueued did not end within "
-        << static_cast<double>(backend_->timeout().count()) / 1000
-        << " s; do all workers call the same collectives in the same order?";
-    if (looks < kYields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kSleep);
-    }
+    wait.Check();
+    if (result == kCudaErrorNotReady) continue;
+    CheckCuda(result, "the device");
+    return;
   }
+}
+
+tvm::ffi::Tensor NcclCommunicator::ToDevice(const tvm::ffi::Tensor& tensor) {
+  tvm::ffi::Tensor result = stream_->NewTensor(tensor.shape(), tensor.dtype());
+  const auto bytes = static_cast<int64_t>(tvm::ffi::GetDataSize(*tensor.GetDLTensorPtr()));
+  staging_.Copy(DataOf(tensor), result.data_ptr(), bytes, stream_->EnterUncaptured("an argument"));
+  return result;
 }
 
 }  // namespace distir::runtime::nccl

@@ -17,6 +17,8 @@
 
 #include "runtime/communicators/communicator.h"
 #include "runtime/communicators/nccl/nccl_backend.h"
+#include "runtime/communicators/nccl/staging.h"
+#include "runtime/communicators/nccl/worker_stream.h"
 
 namespace distir::runtime::nccl {
 
@@ -36,18 +38,24 @@ class NcclCommunicator : public Communicator {
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final;
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
   void FillGaps(const SegmentPlan& plan, TensorView out) final;
+  tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) final;
+  bool DeviceIsLost() const final { return stream_->IsLost(); }
   void Synchronize() final;
 
  private:
   /*! \throws RuntimeError if the group was not opened. */
   Connection* Find(Group* group);
-  Stream CurrentStream() const;
-  void WaitForDevice();
+  /*! \brief Waits for what is enqueued, until it fails or takes too long. */
+  void WaitForDevice(Stream stream);
+  /*! \brief One look of a wait: throws if it is over, otherwise lets some time pass. */
+  class Wait;
 
   const std::shared_ptr<NcclBackend> backend_;
   const int rank_;
+  const std::shared_ptr<const WorkerStream> stream_;
+  Staging staging_;
   std::vector<int> all_ranks_;
-  Connection* everybody_ = nullptr;
+  std::shared_ptr<Connection> everybody_;
   std::set<std::vector<std::vector<int>>> partitions_;
   std::map<std::vector<int>, Connection*> open_;          // groups of this worker
   std::vector<std::shared_ptr<Connection>> connections_;  // in the order in which they were opened

@@ -45,6 +45,9 @@ class ProcessBackend : public Backend {
     if (memory_->Abort(rank_)) aborted_first_.store(true, std::memory_order_release);
     if (collectives_ != nullptr) collectives_->Abort();
   }
+  void WorkersEnded() noexcept final {
+    if (collectives_ != nullptr) collectives_->WorkersEnded();
+  }
   void StepBegins(int, int64_t step) noexcept final { transport_->StepBegins(step); }
   void StepEnds(int, int64_t step) noexcept final { transport_->StepEnds(step); }
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -83,6 +84,14 @@ class ProcessWorkerObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.ProcessWorker", ProcessWorkerObj, ffi::Object);
 };
 
+// Whether this process gives back what it has opened, which may take longer than its controller's
+// end.
+std::atomic<bool> is_leaving{false};
+
+// How long a process that is busy, and one that gives back what it has, outlives its controller.
+constexpr std::chrono::seconds kBusyAfterController{1};
+constexpr std::chrono::seconds kLeavingAfterController{4};
+
 // Ends this process soon after its controller is gone, whatever it is doing: when the other end of
 // the control channel is closed, or the controller's process has ended.
 void ExitWithController(int control, int64_t controller) {
@@ -93,7 +102,8 @@ void ExitWithController(int control, int64_t controller) {
     while (poll(watched, process < 0 ? 1 : 2, -1) <= 0) {
     }
     // The main thread ends the process in order, if it is not busy.
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::this_thread::sleep_for(kBusyAfterController);
+    if (is_leaving) std::this_thread::sleep_for(kLeavingAfterController);
     _exit(1);
   }).detach();
 }
@@ -176,6 +186,16 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.process_worker_new_argument",
            [](const WorkerPtr& worker, const ffi::Shape& shape, DLDataType dtype) {
              return NewArgument(shape, dtype, &worker->worker->communicator());
+           })
+      .def("distir.runtime.process_worker_to_device",
+           [](const WorkerPtr& worker, const ffi::Tensor& tensor) {
+             return worker->worker->communicator().ToDevice(tensor);
+           })
+      .def("distir.runtime.process_worker_leave",
+           [](const WorkerPtr& worker) {
+             is_leaving = true;
+             worker->worker = nullptr;
+             WorkerContext::Leave();
            })
       .def("distir.runtime.process_worker_fail",
            [](const WorkerPtr& worker, const ffi::String& name, const ffi::String& kind,

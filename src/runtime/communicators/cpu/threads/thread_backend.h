@@ -45,7 +45,7 @@ class ThreadBackend : public Backend, public std::enable_shared_from_this<Thread
   void StepBegins(int rank, int64_t step) noexcept final { progress_.StepBegins(rank, step); }
   void StepEnds(int rank, int64_t step) noexcept final { progress_.StepEnds(rank, step); }
   std::string WaitOf(int rank) const final { return progress_.WaitOf(rank); }
-  void FreeKeptMemory() noexcept final { results_->FreeKept(); }
+  void WorkersEnded() noexcept final { results_->FreeKept(); }
 
   /*! \brief The meeting place of a group; the same for all its members. */
   std::shared_ptr<MeetingPlace> FindMeetingPlace(const std::vector<int>& ranks);
