@@ -23,7 +23,7 @@ from tvm.script.ir_builder.base import IRBuilder
 from tvm.script.parser import relax as _parser
 from tvm.script.parser._core import dispatch
 
-_DTENSOR_COLLECTIVES = (
+_COLLECTIVES = (
     "all_gather",
     "all_to_all",
     "all_reduce",
@@ -33,22 +33,9 @@ _DTENSOR_COLLECTIVES = (
     "permute",
     "exchange",
     "transfer",
-    "view",
 )
-_LOCAL_COLLECTIVES = (
-    "all_reduce_add_rms_norm",
-    "all_gather",
-    "all_to_all",
-    "all_reduce",
-    "reduce_scatter",
-    "segment_exchange",
-    "slice",
-    "permute",
-    "exchange",
-    "transfer",
-    "send",
-    "recv",
-)
+_DTENSOR_COLLECTIVES = (*_COLLECTIVES, "view")
+_LOCAL_COLLECTIVES = (*_COLLECTIVES, "all_reduce_add_rms_norm", "send", "recv")
 
 
 def _call(

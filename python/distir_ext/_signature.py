@@ -1,4 +1,4 @@
-"""What an executable says about itself: its functions' global types and per-worker programs.
+"""What an executable says about itself: its functions' global types and SPMD programs.
 
 ``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
 classes that know how a global array is divided among devices::
@@ -148,7 +148,7 @@ class TupleSpec:
 
 @dataclass(frozen=True)
 class ShapeSpec:
-    """A shape value; every worker gets the whole of it.
+    """A shape value; every worker gets all of it.
 
     Attributes:
         values: Sizes or names of symbolic variables; None if even their number is unknown.

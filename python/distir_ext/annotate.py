@@ -71,9 +71,9 @@ def annotate(
             can be made of (of JAX, PyTorch, TVM or NumPy).
         plan: From pattern to dims: a tuple with one entry per tensor dimension, each the name of a
             mesh axis, a tuple of names (major to minor), or None. None instead of dims replicates
-            over the whole mesh. A pair ``(other_mesh, dims)`` places on another mesh. Instead of
-            dims there may be a ``jax.sharding.PartitionSpec`` or ``NamedSharding``, PyTorch's
-            placements (``[Shard(0), Replicate()]``), or TVM's ``Placement`` or its text.
+            over all devices of the mesh. A pair ``(other_mesh, dims)`` places on another mesh.
+            Instead of dims there may be a ``jax.sharding.PartitionSpec`` or ``NamedSharding``,
+            PyTorch's placements (``[Shard(0), Replicate()]``), or TVM's ``Placement`` or its text.
         func: The name of the function.
         inputs: The names of the parameters that every call passes; all others are weights, which
             ``Session.load`` takes. Inputs are the first parameters. By default the function's

@@ -157,7 +157,7 @@ def _cases(count: int) -> Iterator[_Case]:
 
 
 def _placements(mesh: Mesh) -> list[Dims]:
-    """All shardings of a matrix by whole axes."""
+    """All shardings of a matrix along axes, without sub-axes."""
     found: list[Dims] = []
     for dims in itertools.product((None, 0, 1), repeat=len(mesh.axis_names)):
         axes = [

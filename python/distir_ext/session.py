@@ -1,7 +1,7 @@
 """Running an executable on workers: global arrays in, global arrays out.
 
 A :class:`Session` owns workers, one per device id. A :class:`Model` is an executable on these
-workers, with each worker's shards of the weights. Its functions take and return whole arrays::
+workers, with each worker's shards of the weights. Its functions take and return global arrays::
 
     with dx.Session(mesh) as session:
         model = session.load(executable, params={"w": w})

@@ -222,7 +222,7 @@ def LowerGlobalViewToLocalView() -> tvm.transform.Pass:  # noqa: N802
 
 
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
-    """From DTensors to per-worker programs on local tensors, with collectives over device groups.
+    """From DTensors to SPMD programs on local tensors, with collectives over device groups.
 
     A function whose values lie on several device sets becomes one function per stage, named
     ``<name>_stage<i>``. LegalizeRedistribute, what it needs, and LowerGlobalViewToLocalView run

@@ -32,9 +32,9 @@ def register_rule(
     Args:
         name: ``relax.<operator>``, or the name of the packed function.
         rule: The dimensions of the tensor operands, tuples flattened, and of the results. A name in
-            both is sharded freely. One of operands only is needed whole unless ``reduce`` says
-            otherwise; so is ``_``. ``(a b)`` is one dimension made of two, major first; ``()`` is a
-            tensor without dimensions. Clauses may follow: ``; sum h; d=64`` is the same as
+            both is sharded freely. One of operands only needs replication unless ``reduce`` says
+            otherwise; so does ``_``. ``(a b)`` is one dimension made of two, major first; ``()`` is
+            a tensor without dimensions. Clauses may follow: ``; sum h; d=64`` is the same as
             ``reduce={"h": "sum"}, sizes={"d": 64}``.
         reduce: Names that only operands have, whose shards give partial results, with how these
             combine: sum, max, min, prod or mean; one kind per rule.

@@ -89,7 +89,7 @@ class SequenceParallelism {
       why = "would send more bytes";
     } else if (best != nullptr) {
       num_scattered = best->num_seeds();
-      why = "needed whole at once";
+      why = "needs replication at once";
       if (num_scattered > 0) Write(*best);
     }
     tally_.matched += num_scattered;

@@ -120,7 +120,7 @@ def skipped(body, rows):
 
 def test_what_is_used_whole_at_once_stays():
     op = tvm.relax.op
-    assert skipped(lambda emit, x, w: emit(op.matmul(x, w)), 8) == {"needed whole at once": 1}
+    assert skipped(lambda emit, x, w: emit(op.matmul(x, w)), 8) == {"needs replication at once": 1}
 
 
 def test_what_does_not_divide_stays():

@@ -59,6 +59,47 @@ def test_broken_links_are_found(tmp_path):
     ]
 
 
+# Where pages look for a file: `rules/operator.h`, `_compile/cpu.py`, `test_tls.py`.
+FOLDERS = [
+    ROOT,
+    *(ROOT / name for name in ("src", "python/distir_ext", "tests", "tests/packaging", "docs")),
+]
+# Names that are examples, or that are made.
+NOT_OF_THE_SOURCES = {".py", "json.py", "wheels.yml"}
+DUMPED = re.compile(r"\d+_\w+\.(before|after)\.py")
+
+
+def missing_files(page, files):
+    for name in re.findall(r"`([\w./{},]+)`", page.read_text("utf-8")):
+        is_file = re.search(r"\.(?:cc|h|py|md|yml|svg|toml)$|\{h,cc\}$", name)
+        is_folder = re.match(r"(?:src|tests|python|examples|benchmarks)/", name)
+        known = name in NOT_OF_THE_SOURCES or DUMPED.fullmatch(name)
+        if known or not (is_file or is_folder):
+            continue
+        name = name.replace("{h,cc}", "h")
+        in_folders = any((folder / name).exists() for folder in FOLDERS)
+        if not in_folders and not ("/" not in name and name in files):
+            yield name
+
+
+@pytest.fixture(scope="module")
+def files():
+    """The names of all files of the sources."""
+    folders = ("src", "python", "tests", "docs", "examples", "benchmarks")
+    return {path.name for folder in folders for path in (ROOT / folder).rglob("*.*")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_pages_name_exist(page, files):
+    assert list(missing_files(page, files)) == []
+
+
+def test_missing_files_are_found(tmp_path, files):
+    page = tmp_path / "page.md"
+    page.write_text("`src/rules/operator.h` `operator.h` `src/gone/` `gone.cc` `ir/gone.{h,cc}`")
+    assert list(missing_files(page, files)) == ["src/gone/", "gone.cc", "ir/gone.h"]
+
+
 def test_every_page_is_in_the_tables_of_contents():
     listed = {Path("index")}
     for page in DOCS.rglob("index.md"):
@@ -68,6 +109,17 @@ def test_every_page_is_in_the_tables_of_contents():
             entries = [line for line in table.splitlines() if line and not line.startswith(":")]
             listed |= {page.parent.relative_to(DOCS) / entry for entry in entries}
     assert {page.relative_to(DOCS).with_suffix("") for page in DOCS.rglob("*.md")} == listed
+
+
+def test_architecture_names_every_folder_and_module():
+    text = (DOCS / "architecture.md").read_text("utf-8")
+    named = set(re.findall(r"`([\w/]+)(?:\.py)?`", text))
+    folders = [path for path in (ROOT / "src").iterdir() if path.is_dir()]
+    package = ROOT / "python" / "distir_ext"
+    modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
+    packages = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()}
+    sources = {f"{path.name}/" for path in folders} - {"target/"} | {"target/cpu/"}
+    assert (sources | modules | packages) - named <= {"_version"}
 
 
 def test_every_public_name_is_in_the_reference():
@@ -90,3 +142,13 @@ def test_workflow_tests_every_python_of_the_classifiers():
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
     (matrix,) = re.findall(r"^ +python-version: \[(.*)\]$", workflow, re.MULTILINE)
     assert re.findall(r'"(3\.\d+)"', matrix) == re.findall(r"Python :: (3\.\d+)", project)
+
+
+def test_workflows_run_targets_of_the_makefile():
+    targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    run = {
+        target
+        for path in [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".ci" / "run"]
+        for target in re.findall(r"\bmake ([\w-]+)", path.read_text("utf-8"))
+    }
+    assert {"lint", "test", "docs", "test-all"} <= run <= targets

@@ -1,4 +1,4 @@
-"""The steps from annotations to per-worker programs, as the native library lists them."""
+"""The steps from annotations to SPMD programs, as the native library lists them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def steps_until(until: str) -> list[Step]:
 
 
 def phase(mod: tvm.IRModule) -> str | None:
-    """How far a module has come on the way from annotations to per-worker programs.
+    """How far a module has come on the way from annotations to SPMD programs.
 
     ``"annotated"``, ``"propagated"``, ``"legalized"``, ``"lowered"`` or ``"runtime"``; None where
     nothing in it is distributed. It is read off the functions, and the least advanced one counts.

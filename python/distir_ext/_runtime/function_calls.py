@@ -125,7 +125,8 @@ class FunctionCalls:
         """
         spec = self.spec
         names = [param.name for param in spec.inputs]
-        takes = f'"{spec.name}" takes {len(names)} inputs ({", ".join(names)})'
+        count = f"{len(names)} input{'' if len(names) == 1 else 's'}"
+        takes = f'"{spec.name}" takes {count} ({", ".join(names)})'
         if len(inputs) > len(names):
             raise TypeError(f"{takes}, {len(inputs) + len(named)} were given")
         values = dict(zip(names, inputs, strict=False))

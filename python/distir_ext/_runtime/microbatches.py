@@ -41,7 +41,7 @@ class JoinedArray:
         return self.parts[0].dtype
 
     def numpy(self) -> Any:
-        """The whole array as a new NumPy array."""
+        """The global array as a new NumPy array."""
         return np.concatenate([part.numpy() for part in self.parts], axis=self.dim)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

@@ -70,7 +70,7 @@ class ShardedArray:
         return dict(self._shards)
 
     def tensor(self) -> Any:
-        """The whole array as a new ``tvm.runtime.Tensor`` on the host.
+        """The global array as a new ``tvm.runtime.Tensor`` on the host.
 
         Raises:
             RuntimeError: its workers were processes, and their session is closed.
@@ -90,7 +90,7 @@ class ShardedArray:
         return result
 
     def numpy(self) -> Any:
-        """The whole array as a new NumPy array."""
+        """The global array as a new NumPy array."""
         return numpy_view(self.tensor())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -181,7 +181,7 @@ def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tup
     ]
     # A stated size may have padding behind it in the shards.
     kept = zip(stated, cut, spec.local_shape(stated), first.shape, strict=True)
-    shape = tuple(size if want == have else whole for size, whole, want, have in kept)
+    shape = tuple(size if want == have else covered for size, covered, want, have in kept)
     extent = spec.local_shape(shape)
     for device, shard in shards.items():
         if tuple(shard.shape) != extent or str(shard.dtype) != spec.dtype:

@@ -86,7 +86,7 @@ def collectives(mod: Any) -> list[Collective]:
         return _of_executable(mod)
     if not has_signature(mod):
         raise ValueError(
-            "the module has no per-worker programs; run distir_ext.transform.LowerDistIR first"
+            "the module has no SPMD programs; run distir_ext.transform.LowerDistIR first"
         )
     if "distir.partitions" in mod.attrs:
         raise ValueError(
