@@ -19,7 +19,6 @@ from distir_ext._signature import SIGNATURE_VERSION
 
 SIGNATURE_ATTR = "distir.signature"
 
-_VERSION = 4
 _TENSOR = re.compile(
     r"(?P<dtype>\w*)\[(?P<shape>.*?)\] (?:mesh\[(?P<mesh>\d+)\] )?"
     r"(?P<placement>(?:(?:R|S\[\d+\])(?:, )?)*)"
@@ -38,7 +37,8 @@ def read_signature(mod: tvm.IRModule) -> dict[str, Any]:
         ValueError: It was written by another version of this package, or is damaged.
     """
     attr = mod.attrs[SIGNATURE_ATTR]
-    if isinstance(attr, str) or int(attr["version"]) != _VERSION:
+    version = tvm_ffi.get_global_func("distir.lower.SignatureVersion")()
+    if isinstance(attr, str) or int(attr["version"]) != version:
         raise ValueError(
             "the module was lowered by another version of this package; lower it again"
         )

@@ -1,6 +1,7 @@
 #include "lower/signature.h"
 
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <iterator>
@@ -22,6 +23,8 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
+/*! \brief Of the form that modules print; that of executables is in Python, which writes and reads
+ * it. */
 constexpr int kVersion = 4;
 
 std::string DTypeName(const ir::TensorType& type) {
@@ -234,6 +237,15 @@ ffi::Map<ffi::String, ffi::Any> SignatureWriter::Finish() const {
   }
   return {{"version", int64_t{kVersion}}, {"meshes", meshes}, {"functions", functions_}};
 }
+
+namespace {
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  // For the reader, which is in Python.
+  ffi::reflection::GlobalDef().def("distir.lower.SignatureVersion", [] { return kVersion; });
+}
+
+}  // namespace
 
 }  // namespace lower
 }  // namespace distir

@@ -39,7 +39,7 @@ struct WorkerVersion {
  * \brief Writes the signature of a module, short enough to be printed with it. Python reads it
  * (`_signature_attr.py`). Of a layer norm, on one mesh:
  * \code
- *   {"version": 3,
+ *   {"version": 4,
  *    "meshes": [[[2, 2], "0..3"]],
  *    "functions": {"main": {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 
-# What the axes of a mesh without names are called, as the native library does.
-_LETTERS = "xyzw"
-_NAMES_ATTR = "distir.mesh_axes"
+from distir_ext._blocks import blocks_of
+from distir_ext.notation import meshes
 
 
 @dataclass(frozen=True)
 class _Axes:
     shape: tuple[int, ...]
-    position: dict[int, int]  # by device id
+    coordinates: Mapping[int, tuple[int, ...]]  # by device id
     names: tuple[str, ...]
-
-    def coordinates(self, device: int) -> tuple[int, ...]:
-        rest, found = self.position[device], []
-        for extent in reversed(self.shape):
-            rest, coordinate = divmod(rest, extent)
-            found.append(coordinate)
-        return tuple(reversed(found))
 
     def varying(self, devices: Sequence[int]) -> list[int]:
         """The axes along which not all of the devices have the same place."""
-        places = [self.coordinates(device) for device in devices]
+        places = [self.coordinates[device] for device in devices]
         return [axis for axis, here in enumerate(zip(*places, strict=True)) if len(set(here)) > 1]
 
 
@@ -37,18 +29,12 @@ class MeshAxes:
     """The meshes of a module, to name what groups of their devices lie along."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
-        infos = mod.global_infos
-        names = dict(mod.attrs[_NAMES_ATTR]) if mod.attrs and _NAMES_ATTR in mod.attrs else {}
         self._meshes = []
-        for key in infos:
-            named = list(names.get(key, ()))
-            for index, mesh in enumerate(infos[key]):
-                if not isinstance(mesh, tvm.relax.distributed.DeviceMesh):
-                    continue
-                shape = tuple(int(extent) for extent in mesh.shape)
-                given = tuple(str(name) for name in named[index]) if index < len(named) else ()
-                ids = {int(device): place for place, device in enumerate(mesh.device_ids)}
-                self._meshes.append(_Axes(shape, ids, given or _letters(len(shape))))
+        for mesh in meshes(mod):
+            # The coordinates of a device are its block of a tensor sharded along every axis.
+            ndim = len(mesh.shape)
+            places = blocks_of(mesh.shape, mesh.device_ids, range(ndim), ndim).of_device
+            self._meshes.append(_Axes(mesh.shape, places, mesh.axis_names))
 
     def of_group(self, group: Sequence[int]) -> tuple[str, ...]:
         """The names of the axes that a group spans, in the order of their mesh.
@@ -59,7 +45,7 @@ class MeshAxes:
         """
         fallback: tuple[str, ...] = ()
         for mesh in self._meshes:
-            if not all(device in mesh.position for device in group):
+            if not all(device in mesh.coordinates for device in group):
                 continue
             axes = mesh.varying(group)
             names = tuple(mesh.names[axis] for axis in axes)
@@ -76,11 +62,7 @@ class MeshAxes:
                 None if it lacks a device that takes part.
         """
         for mesh in self._meshes:
-            axes = axes_on(mesh.shape, list(mesh.position))
+            axes = axes_on(mesh.shape, list(mesh.coordinates))
             if axes is not None:
                 return tuple(mesh.names[axis] for axis in axes)
         return ()
-
-
-def _letters(count: int) -> tuple[str, ...]:
-    return tuple(_LETTERS[i] if i < len(_LETTERS) else f"a{i}" for i in range(count))
