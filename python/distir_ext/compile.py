@@ -152,7 +152,7 @@ def build(
         workers = _with_signature_function(lowered, signature)
         with _branch_safe_context(workers):
             executable = tvm.compile(workers, target=resolved, **options)
-    executable.distir_signature = signature  # for who can not run it
+    executable.distir_signature = signature  # for who cannot run it
     return executable
 
 

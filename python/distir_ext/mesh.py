@@ -144,7 +144,7 @@ class Mesh:
         """A mesh over the same devices whose axes have the order in which dims name them.
 
         A placement nests the axes of a tensor dimension in the order of its mesh, so on this mesh
-        it can not state ``("tp", "dp")`` if "dp" comes first; on the mesh returned it can.
+        it cannot state ``("tp", "dp")`` if "dp" comes first; on the mesh returned it can.
 
         Args:
             *dims: As for :meth:`placement`, the names of a tuple in any order.

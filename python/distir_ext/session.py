@@ -62,10 +62,10 @@ class Session:
         TypeError: the first argument is neither a mesh nor a number.
         ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
             ``timeout``, no token, or devices that do not fit the hosts.
-        OSError: a file with a token can not be read.
-        RuntimeError: a worker process does not start; a host can not be reached, or refuses; NCCL
-            can not be loaded, or a host has fewer GPUs than workers.
-        WorkerError: workers can not connect.
+        OSError: a file with a token cannot be read.
+        RuntimeError: a worker process does not start; a host cannot be reached, or refuses; NCCL
+            cannot be loaded, or a host has fewer GPUs than workers.
+        WorkerError: workers cannot connect.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Session:
 
         Raises:
             TypeError: not an executable; a weight of a wrong dtype.
-            OSError: a file can not be read.
+            OSError: a file cannot be read.
             ValueError: no signature, built for other devices than the workers', devices that the
                 session lacks, a weight that is missing, not known, or of a wrong shape, or a file
                 that is damaged.

@@ -60,7 +60,7 @@ FILES = {
     ),
     "unknown dtype": (
         lambda path: write_raw(path, {"w": entry(0, 1, dtype="F4")}, b"1"),
-        'tensor "w" of .* has dtype F4, which can not be loaded; known are BOOL',
+        'tensor "w" of .* has dtype F4, which cannot be loaded; known are BOOL',
     ),
     "another size": (
         lambda path: write_raw(path, {"w": entry(0, 9)}, b"123456789"),
@@ -200,7 +200,7 @@ CACHES = {
     ),
     "unknown dtype": (
         lambda root: change_record(root, dtype="int3"),
-        'tensor "w" of .*bin has dtype int3, which can not be loaded',
+        'tensor "w" of .*bin has dtype int3, which cannot be loaded',
     ),
     "sizes that are no numbers": (
         lambda root: change_record(root, shape="ab"),

@@ -193,7 +193,7 @@ def test_dtype_that_is_not_one_of_numbers(dtype, tmp_path):
     index = json.loads((tmp_path / "tensor-cache.json").read_text())
     index["records"][0]["records"][0]["dtype"] = dtype
     (tmp_path / "tensor-cache.json").write_text(json.dumps(index))
-    refuse(tmp_path, "which can not be loaded|is damaged", tmp_path)
+    refuse(tmp_path, "which cannot be loaded|is damaged", tmp_path)
 
 
 @pytest.mark.parametrize("save", [save_safetensors, save_cache, save_param_dict])

@@ -79,7 +79,7 @@ X = np.ones((2, 4), "float32")
         (
             (X, X.astype(">f4")),
             TypeError,
-            r'input "y" of "main" can not be used: its byte order',
+            r'input "y" of "main" cannot be used: its byte order',
         ),
         (
             (np.ones((2, 5), "float32"), X),
@@ -101,9 +101,9 @@ X = np.ones((2, 4), "float32")
             ValueError,
             r'dimension 0 of input "x" of "main" has size n = 3, which does not divide among the',
         ),
-        ((["a"], X), TypeError, r'input "x" of "main" can not be used: it is an array of <U1'),
-        (([[1, 2], [3]], X), TypeError, r'input "x" of "main" can not be used: list is not an'),
-        ((None, X), TypeError, r'input "x" of "main" can not be used: it is an array of object'),
+        ((["a"], X), TypeError, r'input "x" of "main" cannot be used: it is an array of <U1'),
+        (([[1, 2], [3]], X), TypeError, r'input "x" of "main" cannot be used: list is not an'),
+        ((None, X), TypeError, r'input "x" of "main" cannot be used: it is an array of object'),
     ],
 )
 def test_wrong_inputs(build, inputs, error, match):

@@ -53,15 +53,15 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
 
 
 def check_options() -> None:
-    """Refuses options of TVM that programs with collectives can not have.
+    """Refuses options of TVM that programs with collectives cannot have.
 
     Raises:
         ValueError: TVM is to capture parts of programs into CUDA graphs. A replay would use memory
-            of the call that was captured, and other workers can not allocate during a capture.
+            of the call that was captured, and other workers cannot allocate during a capture.
     """
     if tvm.transform.PassContext.current().config.get(_CUDA_GRAPH):
         raise ValueError(
-            f"the option {_CUDA_GRAPH} is set in the PassContext; programs of workers can not be "
+            f"the option {_CUDA_GRAPH} is set in the PassContext; programs of workers cannot be "
             "captured into CUDA graphs, build them without it"
         )
 

@@ -19,7 +19,7 @@ def agreed(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Stored]:
             it is an error of the system}``.
 
     Raises:
-        OSError: a host can not read a file; names host and file.
+        OSError: a host cannot read a file; names host and file.
         ValueError: a file is damaged, or hosts have different ones.
     """
     for host, answer in answers.items():

@@ -23,7 +23,7 @@ def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:
             a file of ``tvm.runtime.save_param_dict_to_file``.
 
     Raises:
-        OSError: a file does not exist or can not be read.
+        OSError: a file does not exist or cannot be read.
         ValueError: none of these formats, or damaged; names the file, and the tensor if it is one.
     """
     try:

@@ -32,7 +32,7 @@ def read_file(path: Path) -> dict[str, StoredArray]:
     """The tensors of a file.
 
     Raises:
-        OSError: the file can not be read.
+        OSError: the file cannot be read.
         ValueError: it is damaged, or has a dtype that NumPy lacks; names the file and the tensor.
     """
     with open_file(path) as file:
@@ -65,7 +65,7 @@ def _skip_tensor(file: BinaryIO, name: str, path: Path, size: int) -> StoredArra
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f'tensor "{name}" of {path} has a dtype (code {code}, {bits} bits, {lanes} lanes) '
-            "that can not be loaded"
+            "that cannot be loaded"
         ) from error
     try:
         shape = check_shape(sizes)

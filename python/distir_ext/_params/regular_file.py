@@ -17,7 +17,7 @@ def open_file(path: Path) -> BinaryIO:
     """Opens a file to be read.
 
     Raises:
-        OSError: it can not be opened.
+        OSError: it cannot be opened.
         ValueError: it is a pipe, a device, a socket or a directory, of which reading may never end.
     """
     # A pipe that nobody writes to would wait here.
@@ -35,7 +35,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
     """All of a file.
 
     Raises:
-        OSError: it can not be read.
+        OSError: it cannot be read.
         ValueError: it is not a regular file, or is larger than ``most_bytes``.
     """
     with open_file(path) as file:

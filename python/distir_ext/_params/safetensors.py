@@ -51,7 +51,7 @@ def read_file(path: Path) -> dict[str, StoredArray]:
     """The tensors of one file.
 
     Raises:
-        OSError: the file can not be read.
+        OSError: the file cannot be read.
         ValueError: it is damaged, or has a dtype that is not in :data:`DTYPES`; names the file and
             the tensor.
     """
@@ -105,7 +105,7 @@ def _parse_entry(
     dtype = DTYPES.get(str(dtype_name))
     if dtype is None:
         raise ValueError(
-            f'tensor "{name}" of {path} has dtype {str(dtype_name)[:40]}, which can not be loaded; '
+            f'tensor "{name}" of {path} has dtype {str(dtype_name)[:40]}, which cannot be loaded; '
             f"known are {', '.join(DTYPES)}"
         )
     expected = prod(shape) * np.dtype(dtype).itemsize
@@ -120,7 +120,7 @@ def read_index(path: Path) -> dict[str, StoredArray]:
     """The tensors of a checkpoint in several files, from its ``*.safetensors.index.json``.
 
     Raises:
-        OSError: a file can not be read.
+        OSError: a file cannot be read.
         ValueError: a file is damaged, has a tensor that another one has too, or has not what the
             index says.
     """

@@ -48,7 +48,7 @@ def write_shards(directory: Path, weights: Mapping[str, HeldWeight]) -> None:
     """Writes weights; files of the same names are replaced.
 
     Raises:
-        OSError: a file can not be written.
+        OSError: a file cannot be written.
         ValueError: a weight has a dtype that safetensors files lack.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def read_index(path: Path) -> dict[str, StoredShards]:
     """The weights that :func:`write_shards` wrote, from their index.
 
     Raises:
-        OSError: a file can not be read.
+        OSError: a file cannot be read.
         ValueError: a file is damaged, or has not what the index says; names it and the weight.
     """
     index = read_json(read_file(path, MOST_INDEX_BYTES), str(path))

@@ -42,7 +42,7 @@ def stored_dtype(name: Any) -> np.dtype[Any]:
             return found
     except TypeError:
         pass
-    raise ValueError(f"elements of dtype {str(name)[:40]} can not be loaded")
+    raise ValueError(f"elements of dtype {str(name)[:40]} cannot be loaded")
 
 
 class MappedFiles:
@@ -60,7 +60,7 @@ class MappedFiles:
         """All bytes of a file.
 
         Raises:
-            OSError: it can not be read.
+            OSError: it cannot be read.
             ValueError: it is not a regular file, or is empty.
         """
         if path not in self._bytes:
@@ -234,7 +234,7 @@ def from_plain(plain: Any) -> Stored | StoredBox:
     """What :func:`to_plain` was given.
 
     Raises:
-        ValueError: it can not have been given that.
+        ValueError: it cannot have been given that.
     """
     try:
         return _from_plain(plain)

@@ -25,7 +25,7 @@ def read_index(path: Path) -> dict[str, StoredArray]:
     """The tensors of a cache, from its index.
 
     Raises:
-        OSError: a file can not be read.
+        OSError: a file cannot be read.
         ValueError: the index is damaged, does not fit its files, or has a format or dtype that is
             not known; names the file and the tensor.
     """
@@ -59,7 +59,7 @@ def _parse_record(record: Mapping[str, Any], path: Path, size: int) -> StoredArr
         element_bytes = stored_dtype(form_dtype).itemsize
         stored_dtype(dtype)
     except ValueError as error:
-        raise ValueError(f"{where} has dtype {dtype}, which can not be loaded") from error
+        raise ValueError(f"{where} has dtype {dtype}, which cannot be loaded") from error
     try:
         shape = check_shape(record["shape"])
         begin, num_bytes = check_counts([record["byteOffset"], record["nbytes"]])

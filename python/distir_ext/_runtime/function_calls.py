@@ -84,7 +84,7 @@ class FunctionCalls:
         workers, spec = function.workers, function.spec
         if spec.virtual_stages > 1 and workers.device_type != HOST:
             raise ValueError(
-                f'devices of "{spec.name}" have several stages each, which GPUs can not run: one '
+                f'devices of "{spec.name}" have several stages each, which GPUs cannot run: one '
                 "that sends waits for the receiver, and then all of them could wait"
             )
         self.workers = workers

@@ -113,7 +113,7 @@ class ArgumentCutter:
         try:
             array = host_array(value)
         except TypeError as error:
-            raise TypeError(f"{where} can not be used: {error}") from error
+            raise TypeError(f"{where} cannot be used: {error}") from error
         self._arrays.append(array)
         return array
 

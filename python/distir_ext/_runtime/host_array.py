@@ -97,7 +97,7 @@ def host_array(value: Any) -> HostArray:
         try:
             return _of_tensor(tvm_ffi.from_dlpack(value))
         except (RuntimeError, BufferError, ValueError) as error:
-            raise TypeError(f"its memory can not be shared: {error}") from error
+            raise TypeError(f"its memory cannot be shared: {error}") from error
     try:
         return _of_numpy(np.asarray(value))
     except ValueError as error:

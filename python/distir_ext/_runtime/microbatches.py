@@ -103,7 +103,7 @@ def check_result_dims(
             continue
         if not isinstance(leaf, TensorSpec) or not 0 <= dim < len(leaf.shape):
             raise ValueError(
-                f'result {index} of "{spec.name}" is {leaf}, which can not be joined along '
+                f'result {index} of "{spec.name}" is {leaf}, which cannot be joined along '
                 f"dimension {dim}; state result_dims, with None for a result per microbatch"
             )
     return dims
@@ -115,7 +115,7 @@ def cut_input(
     """An input's value for each microbatch.
 
     Raises:
-        ValueError: it can not be cut into that many.
+        ValueError: it cannot be cut into that many.
     """
     leaf = param.spec
     if not isinstance(leaf, TensorSpec):

@@ -156,7 +156,7 @@ class Model:
             directory: It is made if it does not exist; files of these names are replaced.
 
         Raises:
-            OSError: a file can not be written.
+            OSError: a file cannot be written.
             ValueError: a weight is not a tensor, or has a dtype that safetensors files lack.
             RuntimeError: the session is closed.
         """

@@ -233,5 +233,5 @@ def test_devices_whose_sends_wait_are_refused(monkeypatch):
         main = session.load(dx.build(acting(stages, interleaved=True)))["main"]
         cuda = int(tvm.cuda().dlpack_device_type())
         monkeypatch.setattr(session._workers, "device_type", cuda)
-        with pytest.raises(ValueError, match="have several stages each, which GPUs can not run"):
+        with pytest.raises(ValueError, match="have several stages each, which GPUs cannot run"):
             FunctionCalls(LoadedFunction(session._workers, main._spec, [], [], {}))

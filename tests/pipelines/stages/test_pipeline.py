@@ -103,7 +103,7 @@ def test_programs_of_one_stage_and_batches_along_another_dimension():
         ({"schedule": "interleaved"}, '"main" have one stage each'),
         ({"batch_dims": {"y": 0}}, 'has no input "y"; it has x'),
         ({"batch_dims": {"x": 2}}, 'input "x" of "main" has no dimension 2'),
-        ({"result_dims": 2}, 'result 0 of "main" is .* can not be joined along dimension 2'),
+        ({"result_dims": 2}, 'result 0 of "main" is .* cannot be joined along dimension 2'),
         ({"result_dims": [0, 0]}, "has 2 entries"),
     ],
 )
