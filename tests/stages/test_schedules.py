@@ -19,13 +19,15 @@ def test_bubble_of_stages_in_order(kind, stages, microbatches):
     assert timeline.bubble == pytest.approx((stages - 1) / (microbatches + stages - 1))
 
 
-@pytest.mark.parametrize("chunks", [1, 2, 3])
-@pytest.mark.parametrize(("devices", "virtual_stages"), [(1, 2), (2, 1), (2, 4), (3, 2), (4, 2)])
-def test_bubble_of_interleaved_stages(devices, virtual_stages, chunks):
-    microbatches = devices * virtual_stages
-    plan = schedule("interleaved", devices * chunks, microbatches, chunks=chunks)
+@pytest.mark.parametrize("virtual_stages", [1, 2, 3])
+@pytest.mark.parametrize(("devices", "groups"), [(1, 2), (2, 1), (2, 4), (3, 2), (4, 2)])
+def test_bubble_of_interleaved_stages(devices, groups, virtual_stages):
+    microbatches = devices * groups
+    plan = schedule(
+        "interleaved", devices * virtual_stages, microbatches, virtual_stages=virtual_stages
+    )
     assert len(plan.devices) == devices
-    expected = (devices - 1) / (chunks * microbatches + devices - 1)
+    expected = (devices - 1) / (virtual_stages * microbatches + devices - 1)
     assert simulate(plan).bubble == pytest.approx(expected)
 
 
@@ -34,8 +36,8 @@ def test_bubble_of_interleaved_stages(devices, virtual_stages, chunks):
     [
         schedule("gpipe", 3, 4),
         schedule("1f1b", 3, 4),
-        schedule("interleaved", 6, 5, chunks=2),
-        schedule("interleaved", 6, 7, chunks=3),
+        schedule("interleaved", 6, 5, virtual_stages=2),
+        schedule("interleaved", 6, 7, virtual_stages=3),
     ],
 )
 def test_every_stage_runs_every_microbatch_once(plan):
@@ -48,7 +50,7 @@ def test_every_stage_runs_every_microbatch_once(plan):
 
 
 def test_interleaved_events_alternate_between_the_stages_of_a_device():
-    plan = schedule("interleaved", 4, 4, chunks=2)
+    plan = schedule("interleaved", 4, 4, virtual_stages=2)
     assert [(event.stage, event.microbatch) for event in plan.devices[1]] == [
         *((1, 0), (1, 1), (3, 0), (3, 1)),
         *((1, 2), (1, 3), (3, 2), (3, 3)),
@@ -71,11 +73,11 @@ def test_1f1b_does_not_run_ahead_of_a_slow_stage():
     assert bounded.seconds == pytest.approx(simulate(schedule("gpipe", 3, 8), seconds).seconds)
 
 
-@pytest.mark.parametrize("chunks", [2, 3])
-def test_interleaved_stages_do_not_run_ahead_of_a_slow_one(chunks):
-    seconds = [1.0] * (3 * chunks - 1) + [9.0]
-    timeline = simulate(schedule("interleaved", 3 * chunks, 12, chunks), seconds)
-    assert in_flight(timeline, 3 * chunks, 0) <= 2 * 3
+@pytest.mark.parametrize("virtual_stages", [2, 3])
+def test_interleaved_stages_do_not_run_ahead_of_a_slow_one(virtual_stages):
+    seconds = [1.0] * (3 * virtual_stages - 1) + [9.0]
+    timeline = simulate(schedule("interleaved", 3 * virtual_stages, 12, virtual_stages), seconds)
+    assert in_flight(timeline, 3 * virtual_stages, 0) <= 2 * 3
 
 
 def test_unequal_stages_and_transfers():
@@ -100,7 +102,7 @@ def test_text_has_a_line_per_device():
         (("gpipe", 0, 2), "stages is 0"),
         (("gpipe", 2, 0), "microbatches is 0"),
         (("gpipe", 2, 2, 2), "one stage per device"),
-        (("interleaved", 3, 2, 2), "3 stages do not divide into chunks=2"),
+        (("interleaved", 3, 2, 2), "3 stages do not divide into virtual_stages=2 per device"),
     ],
 )
 def test_impossible_schedules(arguments, message):

@@ -41,7 +41,7 @@ class Schedule:
     in_flight: tuple[int, ...] | None = None
 
 
-def schedule(kind: str, stages: int, microbatches: int, chunks: int = 1) -> Schedule:
+def schedule(kind: str, stages: int, microbatches: int, virtual_stages: int = 1) -> Schedule:
     """The schedule of a name.
 
     - ``"gpipe"`` (Huang and others, "GPipe", arXiv:1811.06965): each device has one stage and runs
@@ -50,33 +50,39 @@ def schedule(kind: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
       ``s`` of ``p`` begins a microbatch only when at most ``p - s - 1`` earlier ones that it has
       begun are not through the last stage. Without backward passes this bounds what is
       stored between stages, and costs no time where stages are equally fast.
-    - ``"interleaved"`` (Narayanan and others, arXiv:2104.04473): each of ``p = stages / chunks``
-      devices has ``chunks`` stages, device ``d`` the stages ``d``, ``d + p``, ``d + 2 p``, ...; it
-      runs one of them for ``p`` microbatches, then the next. If ``p`` does not divide the
-      microbatches, the last group has fewer, and its stages wait for each other.
+    - ``"interleaved"`` (Narayanan and others, arXiv:2104.04473; Megatron): each of
+      ``p = stages / virtual_stages`` devices has several stages, device ``d`` the stages ``d``,
+      ``d + p``, ``d + 2 p``, ...; it runs one of them for ``p`` microbatches, then the next. If
+      ``p`` does not divide the microbatches, the last group has fewer, and its stages wait for each
+      other.
 
     Args:
         kind: One of these names.
         stages: Number of stages in all.
         microbatches: Number of microbatches.
-        chunks: Stages per device, for ``"interleaved"``; 1 for the others.
+        virtual_stages: Stages per device, for ``"interleaved"``; 1 for the others.
 
     Raises:
-        ValueError: an unknown name, numbers that are not positive, stages that ``chunks`` does
-            not divide, or chunks where each device has one stage.
+        ValueError: an unknown name, numbers that are not positive, stages that
+            ``virtual_stages`` does not divide, or several where each device has one stage.
     """
     if kind not in KINDS:
         raise ValueError(f"there is no schedule {kind!r}; there are {', '.join(KINDS)}")
-    for name, value in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
+    counts = {"stages": stages, "microbatches": microbatches, "virtual_stages": virtual_stages}
+    for name, value in counts.items():
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
-    if kind != "interleaved" and chunks != 1:
-        raise ValueError(f"schedule {kind!r} has one stage per device, not chunks={chunks}")
-    if stages % chunks != 0:
-        raise ValueError(f"{stages} stages do not divide into chunks={chunks} per device")
-    num_devices = stages // chunks
+    if kind != "interleaved" and virtual_stages != 1:
+        raise ValueError(
+            f"schedule {kind!r} has one stage per device, not virtual_stages={virtual_stages}"
+        )
+    if stages % virtual_stages != 0:
+        raise ValueError(
+            f"{stages} stages do not divide into virtual_stages={virtual_stages} per device"
+        )
+    num_devices = stages // virtual_stages
     devices = [
-        {chunk: chunk * num_devices + device for chunk in range(chunks)}
+        {index: index * num_devices + device for index in range(virtual_stages)}
         for device in range(num_devices)
     ]
     return schedule_of(kind, devices, microbatches)

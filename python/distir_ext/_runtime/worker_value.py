@@ -1,4 +1,4 @@
-"""Results of programs that only programs understand."""
+"""Results that are neither tensors nor shapes, such as TVM's caches: they stay on the workers."""
 
 from __future__ import annotations
 
