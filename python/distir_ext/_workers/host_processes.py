@@ -138,7 +138,9 @@ class LocalProcesses(HostProcesses):
 
     def __init__(self, num_workers: int, imports: Sequence[str]) -> None:
         self._imports = list(imports)
-        self._board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(num_workers, None)
+        self._board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(
+            num_workers, None
+        )
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(
