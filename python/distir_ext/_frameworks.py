@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from tvm.relax.distributed import DeviceMesh, Placement
 
+from distir_ext._spelling import counted
+
 
 @dataclass(frozen=True)
 class DeviceGrid:
@@ -129,7 +131,8 @@ def _along_axes(
     """Dims from the tensor dimension that each mesh axis shards."""
     if len(shards) != len(axis_names):
         raise ValueError(
-            f"placement {source} has {len(shards)} entries for a mesh with {len(axis_names)} axes"
+            f"placement {source} has {counted(len(shards), 'entry', 'entries')} for a mesh with "
+            f"{counted(len(axis_names), 'axis', 'axes')}"
         )
     if ndim is None:
         ndim = 1 + max((dim for dim in shards if dim is not None), default=-1)

@@ -49,6 +49,12 @@ def _as_placement(placement: str | Placement) -> Placement:
     return Placement.from_text(placement) if isinstance(placement, str) else placement
 
 
+def _named(function: Any, name: str) -> Any:
+    """The function with the name by which Python's errors call it."""
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
 def _dtensor_function(name: str) -> Any:
     def collective(
         x: relax.Expr | tuple[relax.Expr, ...],
@@ -66,8 +72,7 @@ def _dtensor_function(name: str) -> Any:
         )
         return _call(f"relax.dist.{name}", [x], {"device_mesh": mesh, "placement": target, **attrs})
 
-    collective.__name__ = name
-    return collective
+    return _named(collective, f"R.dist.{name}")
 
 
 def _all_reduce_add_rms_norm(
@@ -89,8 +94,7 @@ def _local_function(name: str) -> Any:
         types = ty_args if isinstance(ty_args, (tuple, list)) else [ty_args]
         return _call(f"relax.ccl.{name}", args, attrs, [_as_type(t) for t in types])
 
-    collective.__name__ = name
-    return collective
+    return _named(collective, f"R.ccl.{name}")
 
 
 def _as_type(annotation: Any) -> Any:
@@ -227,7 +231,9 @@ def install() -> None:
     _dist.call_tir_inplace_local_view = _call_tir_inplace_local_view
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
-    _dist.all_reduce_add_rms_norm = _all_reduce_add_rms_norm
+    _dist.all_reduce_add_rms_norm = _named(
+        _all_reduce_add_rms_norm, "R.dist.all_reduce_add_rms_norm"
+    )
     for name in _LOCAL_COLLECTIVES:
         setattr(_parser.ccl, name, _local_function(name))
     # What a printed module imports as R; TVM leaves out what only DistIR needs.

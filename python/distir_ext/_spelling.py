@@ -1,4 +1,4 @@
-"""Names that are like one that does not exist, for messages."""
+"""Words of messages: names that are like one that does not exist, numbers of things."""
 
 from __future__ import annotations
 
@@ -39,3 +39,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name; empty if no known one is like it."""
     near = nearest(name, known)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "input"), counted(2, "input"), counted(0, "axis", "axes")
+        ('1 input', '2 inputs', '0 axes')
+    """
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext._frameworks import read_dims, read_sharding
+from distir_ext._modules import check_module
 from distir_ext.mesh import DimSharding, Mesh, as_mesh, has_names, is_mesh
 from distir_ext.notation import mesh_axes, with_mesh_axes
 
@@ -145,8 +146,10 @@ def relax_function(mod: tvm.IRModule, func: str) -> relax.Function:
     """The Relax function of this name.
 
     Raises:
+        TypeError: ``mod`` is no module.
         ValueError: There is none; names those that exist.
     """
+    check_module(mod)
     names = sorted(
         var.name_hint for var, base in mod.functions.items() if isinstance(base, relax.Function)
     )

@@ -16,6 +16,7 @@ from distir_ext._compile import cpu, gpu, tvm_log
 from distir_ext._compile.pass_context import pass_context
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.steps import Step, phase, steps_until
+from distir_ext._modules import check_module
 from distir_ext._signature import parse_signature
 from distir_ext._signature_attr import read_signature
 from distir_ext.analysis.collectives import collectives, to_data
@@ -55,8 +56,10 @@ def lower(
     Raises:
         ValueError: the module has no sharding annotations, a pass refuses it, or ``until`` is
             unknown.
+        TypeError: ``mod`` is no module.
         OSError: ``dump_dir`` cannot be written to.
     """
+    check_module(mod)
     steps = steps_until(until)
     with dumped(dump_dir):
         return _lower(mod, cluster, steps, transform.OptimizeCollectives())
@@ -126,7 +129,9 @@ def build(
         ValueError: the module has no sharding annotations, a pass refuses it, or one that ran
             behind LowerDistIR has changed what programs take or return; the CUDA compiler that is
             installed does not know the target's architecture, or TVM is to make CUDA graphs.
+        TypeError: ``mod`` is no module.
     """
+    check_module(mod)
     target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)

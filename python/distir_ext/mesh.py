@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, SupportsIndex
 
 import numpy as np
+import tvm_ffi
 from tvm.ir import Range
 from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
 
@@ -107,8 +108,13 @@ class Mesh:
         range and one with the same ids in a list for structurally different.
         """
         if self._is_consecutive():
-            return DeviceMesh(self._shape, Range(self._device_ids[0], self._device_ids[-1] + 1))
-        return DeviceMesh(self._shape, list(self._device_ids))
+            ids: Any = Range(self._device_ids[0], self._device_ids[-1] + 1)
+        else:
+            ids = list(self._device_ids)
+        device_mesh = DeviceMesh(self._shape, ids)
+        # Errors of type inference, which sees no module, name axes.
+        tvm_ffi.get_global_func("distir.op.RememberNames")(device_mesh, list(self._axis_names))
+        return device_mesh
 
     def placement(self, *dims: DimSharding) -> Placement:
         """TVM's placement of a tensor on this mesh.

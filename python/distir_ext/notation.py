@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType
 
+from distir_ext._modules import check_module
 from distir_ext.mesh import DimSharding, Mesh
 
 MESH_AXES_ATTR = "distir.mesh_axes"
@@ -52,6 +53,7 @@ def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
         >>> meshes(tvm.IRModule({}, global_infos={"mesh": [mesh.device_mesh]}))
         (Mesh((2, 4), ('x', 'y')),)
     """
+    check_module(mod)
     infos = mod.global_infos
     known = list(infos["mesh"]) if "mesh" in infos else []
     default = tvm_ffi.get_global_func("distir.mesh.AxisName")
@@ -99,8 +101,9 @@ def dims(mod: tvm.IRModule, value: relax.Expr | DTensorType) -> tuple[DimShardin
         part of an axis of size 8 is ``"tp:(2)4"``: the axis seen as 2 x 4, the last of these.
 
     Raises:
-        TypeError: It is no DTensor.
+        TypeError: It is no DTensor, or ``mod`` is no module.
     """
+    check_module(mod)
     type_ = value if isinstance(value, tvm.ir.Type) else value.ty
     if not isinstance(type_, DTensorType):
         raise TypeError(f"only a DTensor is sharded; this is {type_}")

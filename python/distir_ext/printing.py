@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
+from distir_ext._modules import check_module
 from distir_ext.notation import Notation
 
 _LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions
@@ -22,8 +24,9 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
     """A module as the text of a Python file, which makes the same module when it is run.
 
     ``mod.script()`` prints for the parser; this prints for people and files: imports are there,
-    every DTensor has a comment with its sharding as plans state it, and long attributes, such as
-    the signature that LowerDistIR leaves, come behind the functions.
+    every DTensor has a comment with its sharding as plans state it, also where it is a worker's
+    shard, and long attributes, such as the signature that LowerDistIR leaves, come behind the
+    functions.
 
     Args:
         mod: A module after any pass.
@@ -33,6 +36,7 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
         Python source. Large constants are in it, as JSON.
 
     Raises:
+        TypeError: ``mod`` is no module.
         ValueError: Names of mesh axes in the module do not fit its meshes.
 
     Example, of a propagated module::
@@ -51,6 +55,7 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
                 y: R.DTensor(...) = R.nn.relu(x)  # ('dp', None)
                 return y
     """
+    check_module(mod)
     behind = _long_attributes(mod)
     for key in behind:
         mod = mod.without_attr(key)
@@ -90,6 +95,7 @@ class _Comments:
     """What is said of the functions of a module."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
+        self._mod = mod
         self._notation = Notation(mod)
         self._functions = {
             gv.name_hint: function
@@ -101,8 +107,9 @@ class _Comments:
         """By binding the sharding of what it binds."""
         texts = {}
         for function in self._functions.values():
+            in_worker = self._in_worker(function)
             for binding in _bindings(function.body):
-                text = self._text(binding.var.ty)
+                text = self._text(binding.var, in_worker)
                 if text is not None:
                     texts[binding] = text
         return texts
@@ -111,21 +118,34 @@ class _Comments:
         """By name of a function a line for each parameter that has a sharding."""
         lines: dict[str, list[str]] = {}
         for name, function in self._functions.items():
+            in_worker = self._in_worker(function)
             for param in function.params:
-                text = self._text(param.ty)
+                text = self._text(param, in_worker)
                 if text is not None:
                     lines.setdefault(name, []).append(f"{param.name}: {text}")
         return lines
 
-    def _text(self, type_: Any) -> str | None:
-        if isinstance(type_, DTensorType):
-            return self._notation.text(type_)
-        if not isinstance(type_, tvm.ir.TupleType):
-            return None
-        texts = [self._text(field) for field in type_.fields]
+    def _in_worker(self, function: relax.Function) -> Mapping[str, str]:
+        """What LowerDistIR noted of the tensors of a worker's program, by name."""
+        noted = tvm_ffi.get_global_func("distir.lower.WorkerShardings")(self._mod, function)
+        return {str(name): str(text) for name, text in noted.items()}
+
+    def _text(self, var: relax.Var, in_worker: Mapping[str, str]) -> str | None:
+        if not isinstance(var.ty, tvm.ir.TupleType):
+            return self._of_tensor(var.ty, var.name, in_worker)
+        texts = [
+            self._of_tensor(field, f"{var.name}.{index}", in_worker)
+            for index, field in enumerate(var.ty.fields)
+        ]
         if all(text is None for text in texts):
             return None
         return "; ".join(text or "-" for text in texts)
+
+    def _of_tensor(self, type_: Any, name: str, in_worker: Mapping[str, str]) -> str | None:
+        # A DTensor's type says its placement itself.
+        if isinstance(type_, DTensorType):
+            return self._notation.text(type_)
+        return in_worker.get(name)
 
 
 def _bindings(body: relax.SeqExpr) -> Iterator[relax.Binding]:

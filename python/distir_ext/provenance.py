@@ -11,6 +11,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._modules import check_module
+
 _NAMES_IN_A_MESSAGE = 20
 _STATED = "distir.stated"
 _SHARDINGS = "distir.shardings"
@@ -68,13 +70,14 @@ def explain(
 
     Raises:
         ValueError: There is no such function or variable, or nothing in the module is sharded.
-        TypeError: ``variable`` is none of these.
+        TypeError: ``variable`` is none of these, or ``mod`` no module.
     """
     several = isinstance(variable, Sequence) and not isinstance(variable, str)
     wanted = list(variable) if isinstance(variable, Sequence) and several else [variable]
     for each in wanted:
         if not isinstance(each, str | relax.Var):
             raise TypeError(f"explain takes names and variables, not a {type(each).__name__}")
+    check_module(mod)
     if not _is_sharded(mod):
         mod = tvm_ffi.get_global_func("distir.transform.PropagateSharding")()(mod)
         if not _is_sharded(mod):

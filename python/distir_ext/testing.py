@@ -5,6 +5,8 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 
+from distir_ext._modules import check_module
+
 PHASES = ("propagated", "legalized", "lowered")
 """After PropagateSharding, LegalizeRedistribute and LowerDistIR."""
 
@@ -23,6 +25,7 @@ def violations(mod: tvm.IRModule, phase: str) -> list[str]:
     Raises:
         ValueError: There is no such phase.
     """
+    check_module(mod)
     if phase not in PHASES:
         raise ValueError(f"there is no phase {phase!r}; the phases are {', '.join(PHASES)}")
     verify = tvm_ffi.get_global_func(f"distir.verify.{phase.capitalize()}")

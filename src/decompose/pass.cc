@@ -110,7 +110,7 @@ class Decomposer : public ir::FunctionRewriter {
 
   /*! \brief What is written from here on computes a call. */
   void CreditCall(const ir::Var& var, const ir::Call& call) {
-    Credit("DecomposeSharded " + ir::CalleeName(call) + " " + static_cast<std::string>(var.name()));
+    Credit("DecomposeSharded", ir::CalleeName(call), var);
   }
 
   bool Takes(const ir::Call& call, const Found& found) const {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "dialect/mesh_names.h"
 #include "dialect/mesh_table.h"
-#include "dialect/parsed_names.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
@@ -177,8 +177,8 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
   DISTIR_REQUIRE(source_ty.defined(), TypeError)
       << "R.dist." << CollectiveName(kind) << " takes a DTensor, got " << ir::Print(type);
   MeshTable table;
-  NameAsParsed(&table, source_ty.device_mesh());
-  NameAsParsed(&table, device_mesh);
+  NameAsKnown(&table, source_ty.device_mesh());
+  NameAsKnown(&table, device_mesh);
   int source_root, target_root;
   Sharding source = table.ShardingOf(source_ty, &source_root);
   Sharding target =
@@ -244,7 +244,7 @@ ir::Type InferRedistribute(const ir::Call& call) {
   ir::Placement placement = TargetPlacement(call);
   int root;  // throws where placement and tensor do not fit
   MeshTable table;
-  NameAsParsed(&table, device_mesh);
+  NameAsKnown(&table, device_mesh);
   table.ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
   return ir::MakeDTensorType(tensor_ty, device_mesh, placement);
 }

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "dialect/mesh_names.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
+#include "support/counted.h"
 #include "support/error.h"
 
 namespace distir {
@@ -74,9 +76,11 @@ MeshTable::MeshTable(const ir::IRModule& mod) : global_infos_(mod.global_infos()
         continue;
       const AxisNames& axes = (*named).second[i];
       DISTIR_REQUIRE(axes.size() == device_mesh.shape().size(), ValueError)
-          << "the module attribute " << kMeshAxesAttr << " has " << axes.size() << " names for "
-          << key << "[" << i << "], a mesh of " << device_mesh.shape().size() << " axes";
+          << "the module attribute " << kMeshAxesAttr << " has "
+          << support::Counted(axes.size(), "name", "names") << " for " << key << "[" << i
+          << "], a mesh of " << support::Counted(device_mesh.shape().size(), "axis", "axes");
       NameView(view, {axes.begin(), axes.end()});
+      RememberNames(device_mesh, axes);
     }
   };
   // The usual place first: roots are numbered in its order, which is the order of pipeline stages.
@@ -231,9 +235,10 @@ const mesh::Sharding& MeshTable::ShardingOf(const ir::DeviceMesh& device_mesh,
   if (it == read_.end()) {
     std::vector<int> dims = PlacementDims(placement);
     if (static_cast<int>(dims.size()) != view.mesh.ndim()) {
-      TVM_FFI_THROW(ValueError) << "placement " << ir::Print(placement) << " has " << dims.size()
-                                << " entries, but its device mesh has " << view.mesh.ndim()
-                                << " axes";
+      TVM_FFI_THROW(ValueError) << "placement " << ir::Print(placement) << " has "
+                                << support::Counted(dims.size(), "entry", "entries")
+                                << ", but its device mesh has "
+                                << support::Counted(view.mesh.ndim(), "axis", "axes");
     }
     mesh::Sharding sharding = mesh::FromPlacement(view.mesh, dims, ndim, roots_[view.root]);
     it = read_.emplace(key, ReadPlacement{placement, std::move(sharding)}).first;

@@ -123,12 +123,13 @@ class Explainer {
     }
     if (is_sharded || is_partial) return;
     const Bound* bound = view_.Find(var_);
+    const std::string replicated = head + "replicated" + PlacementText(fact);
     if (fact.is_stated) {
-      lines_.push_back(head + "replicated, as an annotation or a type states");
+      lines_.push_back(replicated + ", as an annotation or a type states");
     } else if (bound == nullptr || !bound->move) {
-      lines_.push_back(head + "replicated, nothing shards it");
+      lines_.push_back(replicated + ", nothing shards it");
     } else {
-      lines_.push_back(head + "replicated");
+      lines_.push_back(replicated);
     }
   }
 
@@ -145,7 +146,8 @@ class Explainer {
     const propagation::Node& node = view_.graph.nodes[fact.cause.node];
     const std::string& operand = view_.graph.slots[node.operands[fact.cause.operand]].name;
     std::string text = head + "partial " + mesh::ReductionName(fact.sharding.reduction) + " over " +
-                       mesh::ToString(fact.sharding.partial, program_.Root(fact.root));
+                       mesh::ToString(fact.sharding.partial, program_.Root(fact.root)) +
+                       PlacementText(fact, ", which does not say so");
     if (fact.cause.dim >= 0) {
       text += ": " + static_cast<std::string>(node.name) + " combines dimension " +
               std::to_string(fact.cause.dim) + " of " + Quoted(operand) +
@@ -172,16 +174,14 @@ class Explainer {
     }
     for (auto& [axes, lines] : chains) {
       lines_.push_back(head + "dimension " + std::to_string(dim) + " is sharded over mesh axes " +
-                       mesh::ToString(axes, program_.Root(fact.root)) + PlacementText());
+                       mesh::ToString(axes, program_.Root(fact.root)) + PlacementText(fact));
       lines_.insert(lines_.end(), lines.begin(), lines.end());
     }
   }
 
-  /*! \brief What TVM prints for the sharding of all dimensions; empty for a worker's tensor. */
-  std::string PlacementText() const {
-    auto dtensor = ir::DTensorType::Cast(var_.ty());
-    if (!dtensor.defined()) return "";
-    return " (placement \"" + dialect::PlacementText(dtensor.placement()) + "\")";
+  /*! \brief What TVM writes for the sharding of all dimensions. */
+  static std::string PlacementText(const Fact& fact, const char* more = "") {
+    return fact.placement.empty() ? "" : " (placement \"" + fact.placement + "\"" + more + ")";
   }
 
   std::vector<std::string> ChainOf(const Place& from, const mesh::AxisRef& axis) {

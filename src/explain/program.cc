@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "dialect/collective.h"
+#include "dialect/placement.h"
+#include "ir/leaves.h"
 #include "ir/names.h"
 #include "ir/numbered.h"
 #include "ir/rewriter.h"
@@ -225,13 +227,17 @@ FunctionView Program::Read(const std::string& name, const ir::Function& function
       for (int slot : *slots) view.nodes_of_slot[slot].push_back(static_cast<int>(n));
     }
   }
-  using Made = ffi::Map<ffi::String, ffi::Array<ffi::String>>;
-  for (const auto& [cause, names] :
+  using Made = ffi::Map<ffi::String, ffi::Any>;
+  for (const auto& [cause, entries] :
        ir::GetAttr(function.attrs(), ir::kMadeAttr).try_cast<Made>().value_or(Made())) {
     Origin origin;
     std::istringstream words(cause);
-    words >> origin.pass >> origin.op >> origin.variable;
-    for (const ffi::String& made : names) {
+    words >> origin.pass >> origin.op;
+    for (const std::string& entry : ir::UnfoldNames(entries)) {
+      const size_t colon = entry.rfind(": ");
+      if (colon == std::string::npos) continue;
+      origin.variable = entry.substr(0, colon);
+      const std::string made = entry.substr(colon + 2);
       view.made[made] = origin;
       view.made.emplace(ir::PrintedName(made), origin);
     }
@@ -246,12 +252,27 @@ void Program::ReadFacts(FunctionView* view) {
     fact.root = source.root;
     fact.sharding = source.sharding;
   }
+  ReadPlacements(view);
   if (view->is_local) ReadLocalFacts(view);
   for (size_t s = 0; s < view->facts.size(); ++s) {
     Fact& fact = view->facts[s];
     if (fact.root >= 0) fact.sharding.dims.resize(view->graph.slots[s].sizes.size());
   }
   ReadStated(view);
+}
+
+void Program::ReadPlacements(FunctionView* view) {
+  for (const ir::Var& var : view->order) {
+    const SlotList& slots = view->SlotsOf(var);
+    size_t next = 0;
+    ir::ForEachLeaf(var.ty(), [&](const ir::Type& leaf) {
+      auto dtensor = ir::DTensorType::Cast(leaf);
+      if (!dtensor.defined() && !ir::TensorType::Is(leaf)) return;
+      if (next < slots.size() && dtensor.defined())
+        view->facts[slots[next]].placement = dialect::PlacementText(dtensor.placement());
+      ++next;
+    });
+  }
 }
 
 void Program::ReadLocalFacts(FunctionView* view) {
@@ -275,6 +296,7 @@ void Program::ReadLocalFacts(FunctionView* view) {
       if (!fact.is_known) continue;
       fact.root = found->second.root;
       fact.sharding = found->second.sharding;
+      fact.placement = found->second.placement;
     }
   }
   // Our passes keep names. TVM's may give new ones, from lv and gv up, which may be those of other
@@ -293,7 +315,7 @@ void Program::ReadLocalFacts(FunctionView* view) {
 void Program::ReadStated(FunctionView* view) {
   const ffi::Any stated = ir::GetAttr(view->function.attrs(), propagation::kStatedAttr);
   if (stated != nullptr) {
-    for (const std::string& name : ir::UnfoldNumbered(stated)) {
+    for (const std::string& name : ir::UnfoldNames(stated)) {
       auto vars = view->variables.find(name);
       if (vars == view->variables.end()) vars = view->variables.find(ir::PrintedName(name));
       if (vars == view->variables.end() || vars->second.size() > 1) continue;
@@ -416,7 +438,7 @@ void Program::ReadCalls() {
     const bool has_own = !is_lowered_ || HasShardings(caller->function) || IsApart(name);
     is_unchanged_ = is_unchanged_ && has_own && !caller->is_changed;
     for (const std::string& each :
-         ir::UnfoldNumbered(ir::GetAttr(caller->function.attrs(), propagation::kStatedAttr)))
+         ir::UnfoldNames(ir::GetAttr(caller->function.attrs(), propagation::kStatedAttr)))
       stated.insert(each);
     for (const auto& [each, vars] : caller->variables) variables.insert(each);
   }

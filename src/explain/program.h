@@ -34,6 +34,7 @@ struct Fact {
   bool is_known = true;
   int root = -1;            // -1: not distributed
   mesh::Sharding sharding;  // `partial` is what its value is partial over, before it is reduced
+  std::string placement;    // as TVMScript says it, without what is partial
   bool is_stated = false;
   /*! \brief Why it is partial: a node of the function, and a dimension of one of its operands; or,
    * without a dimension, the operand that is partial already. */
@@ -140,6 +141,8 @@ class Program {
  private:
   FunctionView Read(const std::string& name, const ir::Function& function);
   void ReadFacts(FunctionView* view);
+  /*! \brief The placements that the types of variables state. */
+  static void ReadPlacements(FunctionView* view);
   void ReadLocalFacts(FunctionView* view);
   void ReadStated(FunctionView* view);
   void ReadCalls();

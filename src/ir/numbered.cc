@@ -6,14 +6,14 @@
 #include <optional>
 #include <utility>
 
+#include "support/name_set.h"
+
 namespace distir {
 namespace ir {
 
 namespace {
 
 constexpr size_t kMostDigits = 9;
-// No function has more layers; a text that claims more would take all memory.
-constexpr int64_t kLongestRun = 1'000'000;
 
 struct Group {
   std::optional<int64_t> number;
@@ -78,55 +78,30 @@ ffi::Array<ffi::Any> FoldNumbered(const std::vector<std::string>& entries) {
   return folded;
 }
 
-namespace {
-
-/*! \brief The numbers of "3..7"; nullopt for another text. */
-std::optional<std::pair<int64_t, int64_t>> ReadRange(const std::string& text) {
-  const size_t dots = text.find("..");
-  if (dots == std::string::npos) return std::nullopt;
-  const std::string ends[] = {text.substr(0, dots), text.substr(dots + 2)};
-  for (const std::string& end : ends) {
-    if (end.empty() || end.size() > kMostDigits || !std::all_of(end.begin(), end.end(), IsDigit))
-      return std::nullopt;
-  }
-  const int64_t first = std::stoll(ends[0]), last = std::stoll(ends[1]);
-  if (last - first >= kLongestRun) return std::nullopt;
-  return std::make_pair(first, last);
-}
-
-void UnfoldRun(const ffi::Array<ffi::Any>& run, std::vector<std::string>* entries) {
-  std::vector<std::string> texts;
-  for (const ffi::Any& each : run) {
-    auto text = each.try_cast<ffi::String>();
-    if (!text.has_value()) return;
-    texts.push_back(*text);
-  }
-  const auto range = texts.empty() ? std::nullopt : ReadRange(texts[0]);
-  if (!range) return;
-  for (int64_t number = range->first; number <= range->second; ++number) {
-    for (size_t i = 1; i < texts.size(); ++i) {
-      std::string entry = texts[i];
-      const size_t braces = entry.find("{}");
-      if (braces == std::string::npos) return;
-      entries->push_back(entry.replace(braces, 2, std::to_string(number)));
+ffi::Array<ffi::Any> FoldNames(const std::vector<std::string>& names) {
+  ffi::Array<ffi::Any> folded;
+  for (const support::FoldedNames& entry : support::FoldNames(names)) {
+    if (entry.size() == 1) {
+      folded.push_back(ffi::String(entry[0]));
+    } else {
+      folded.push_back(ffi::Array<ffi::Any>(entry.begin(), entry.end()));
     }
   }
+  return folded;
 }
 
-}  // namespace
-
-std::vector<std::string> UnfoldNumbered(const ffi::Any& folded) {
-  std::vector<std::string> entries;
+std::vector<std::string> UnfoldNames(const ffi::Any& folded) {
+  std::vector<std::string> names;
   auto items = folded.try_cast<ffi::Array<ffi::Any>>();
-  if (!items.has_value()) return entries;
+  if (!items.has_value()) return names;
   for (const ffi::Any& item : *items) {
     if (auto text = item.try_cast<ffi::String>(); text.has_value()) {
-      entries.push_back(*text);
-    } else if (auto run = item.try_cast<ffi::Array<ffi::Any>>(); run.has_value()) {
-      UnfoldRun(*run, &entries);
+      names.push_back(*text);
+    } else if (auto entry = item.try_cast<ffi::Array<ffi::String>>(); entry.has_value()) {
+      if (entry->size() > 1) support::UnfoldNames({entry->begin(), entry->end()}, &names);
     }
   }
-  return entries;
+  return names;
 }
 
 }  // namespace ir

@@ -1,10 +1,10 @@
 /*!
  * \file ir/numbered.h
- * \brief Lists of names, of which those that differ by a number are stated once: what passes note
- * in a module is printed with it.
+ * \brief Lists and sets of names, of which those that differ by a number are stated once: what
+ * passes note in a module is printed with it.
  *
  * Worked example: "x: A", "l.0.up: B", "l.0.down: C", "l.1.up: B", "l.1.down: C" is
- * "x: A", ["0..1", "l.{}.up: B", "l.{}.down: C"]; and "lv7", "lv8", "lv9" is ["7..9", "lv{}"].
+ * "x: A", ["0..1", "l.{}.up: B", "l.{}.down: C"].
  */
 #ifndef DISTIR_IR_NUMBERED_H_
 #define DISTIR_IR_NUMBERED_H_
@@ -21,8 +21,11 @@ namespace ir {
  * that differ by the first number of their names. Entries with braces stay as they are. */
 ffi::Array<ffi::Any> FoldNumbered(const std::vector<std::string>& entries);
 
-/*! \brief The inverse; what is no such list, or no part of one, is left out. */
-std::vector<std::string> UnfoldNumbered(const ffi::Any& folded);
+/*! \brief Names whose order says nothing, folded as support/name_set.h says. */
+ffi::Array<ffi::Any> FoldNames(const std::vector<std::string>& names);
+
+/*! \brief The inverse, in another order; what is malformed is left out. */
+std::vector<std::string> UnfoldNames(const ffi::Any& folded);
 
 }  // namespace ir
 }  // namespace distir

@@ -4,6 +4,8 @@
 #include <tvm/ffi/reflection/accessor.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <unordered_set>
+
 namespace distir {
 namespace ir {
 
@@ -59,9 +61,10 @@ void ResolveAll() {
   static bool resolved = false;
   if (resolved) return;
   std::string missing;
+  std::unordered_set<std::string> said;  // several objects may need the same
   for (Resolvable* resolvable : AllResolvables()) {
     std::string what = resolvable->Resolve();
-    if (!what.empty()) missing += (missing.empty() ? "" : "; ") + what;
+    if (!what.empty() && said.insert(what).second) missing += (missing.empty() ? "" : "; ") + what;
   }
   if (!missing.empty()) {
     TVM_FFI_THROW(RuntimeError) << "the loaded TVM lacks: " << missing;

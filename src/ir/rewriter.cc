@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
+#include "ir/numbered.h"
 
 namespace distir {
 namespace ir {
@@ -38,9 +39,14 @@ Function FunctionRewriter::RewriteFunction(const Function& function) {
   SeqExpr body = RewriteSeq(function.body(), Var());
   Node attrs = RewriteAttrs(function.attrs());
   if (!made_.empty()) {
-    using Made = ffi::Map<ffi::String, ffi::Array<ffi::String>>;
+    using Made = ffi::Map<ffi::String, ffi::Any>;
     Made made = GetAttr(attrs, kMadeAttr).try_cast<Made>().value_or(Made());
-    for (const auto& [cause, names] : made_) made.Set(cause, names);
+    for (const auto& [cause, names] : made_) {
+      std::vector<std::string> all;
+      if (made.count(cause) > 0) all = UnfoldNames(made.at(cause));
+      all.insert(all.end(), names.begin(), names.end());
+      made.Set(cause, FoldNames(all));
+    }
     attrs = WithAttr(attrs, kMadeAttr, made);
   }
   return MakeFunction(params, body, body.ty(), RewritePurity(function.is_pure()), attrs);
@@ -64,7 +70,8 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
         RewriteVarBinding(binding.var(), VarBinding::Cast(binding).value());
       }
       if (cause_.empty()) continue;
-      for (const Var& made : emitted_) made_[cause_].push_back(made.name());
+      for (const Var& made : emitted_)
+        made_[cause_].push_back(computed_ + ": " + std::string(made.name()));
     }
     if (is_dataflow) LeaveScope();
     writer.End();

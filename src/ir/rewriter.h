@@ -54,7 +54,8 @@ class BlockWriter {
 
 /*!
  * \brief The function attribute that says which variables a pass made in computing another, and of
- * which operator: {"DecomposeSharded relax.nn.softmax lv3": ["lv3_1", "lv3_2"]}. Read by `explain`.
+ * which operator: {"DecomposeSharded relax.nn.softmax": ["lv3: lv3_1", "lv3: lv3_2"]}, folded as
+ * names are (ir/numbered.h). Read by `explain`.
  */
 constexpr const char* kMadeAttr = "distir.made";
 
@@ -104,9 +105,12 @@ class FunctionRewriter {
   /*! \brief Lets `var` stand for `value`, without a binding where scoping allows. */
   void Alias(const Var& var, const Expr& value);
   void Replace(const Var& var, const Expr& value) { vars_[var.get()] = value; }
-  /*! \brief Until the next binding, the function attribute kMadeAttr names what Emit binds, under
-   * `cause`. */
-  void Credit(std::string cause) { cause_ = std::move(cause); }
+  /*! \brief Until the next binding, the function attribute kMadeAttr says that what Emit binds was
+   * made by `pass` in computing `var`, by the operator `op`. */
+  void Credit(const char* pass, const std::string& op, const Var& var) {
+    cause_ = std::string(pass) + " " + op;
+    computed_ = var.name();
+  }
   /*! \brief The sequence; a dataflow block's emitted variables end with it. */
   SeqExpr RewriteSeq(const SeqExpr& seq, const Var& branch_of);
   BlockWriter& writer() { return *writer_; }
@@ -115,10 +119,11 @@ class FunctionRewriter {
   Var FreshVar(const Var& var, const Type& type);
 
   std::unordered_map<const ffi::Object*, Expr> vars_;
-  Names names_;  // of the function
-  std::string cause_;
-  std::vector<Var> emitted_;                             // in rewriting the current binding
-  std::map<std::string, ffi::Array<ffi::String>> made_;  // names by cause
+  Names names_;                                           // of the function
+  std::string cause_;                                     // "pass op"
+  std::string computed_;                                  // by that, the name of a variable
+  std::vector<Var> emitted_;                              // in rewriting the current binding
+  std::map<std::string, std::vector<std::string>> made_;  // "computed: name", by cause
   BlockWriter* writer_ = nullptr;
 };
 

@@ -8,6 +8,7 @@
 
 #include "mesh/axis_text.h"
 #include "mesh/sharding.h"
+#include "support/counted.h"
 
 namespace distir {
 namespace mesh {
@@ -56,8 +57,9 @@ void CheckValid(const Mesh& mesh) {
   int64_t per_rest = static_cast<int64_t>(mesh.device_ids.size());
   for (int64_t extent : mesh.shape) per_rest = per_rest % extent == 0 ? per_rest / extent : 0;
   if (per_rest != 1) {
-    TVM_FFI_THROW(ValueError) << "the mesh " << ToString(mesh) << " has " << mesh.device_ids.size()
-                              << " device ids, not one for each device of its shape";
+    TVM_FFI_THROW(ValueError) << "the mesh " << ToString(mesh) << " has "
+                              << support::Counted(mesh.device_ids.size(), "device id", "device ids")
+                              << ", not one for each device of its shape";
   }
   std::vector<int64_t> sorted = mesh.device_ids;
   std::sort(sorted.begin(), sorted.end());

@@ -8,6 +8,7 @@
 
 #include "mesh/axis_text.h"
 #include "mesh/sharding.h"
+#include "support/counted.h"
 
 namespace distir {
 namespace mesh {
@@ -140,8 +141,9 @@ std::optional<std::vector<int>> ToPlacementOn(const Mesh& view, const Mesh& root
 Sharding FromPlacement(const Mesh& view, const std::vector<int>& axis_to_dim, int ndim,
                        const Mesh& root) {
   if (axis_to_dim.size() != view.shape.size()) {
-    TVM_FFI_THROW(ValueError) << "a placement with " << axis_to_dim.size()
-                              << " entries does not fit the mesh " << ToString(view);
+    TVM_FFI_THROW(ValueError) << "a placement with "
+                              << support::Counted(axis_to_dim.size(), "entry", "entries")
+                              << " does not fit the mesh " << ToString(view);
   }
   const auto related = Relate(view, root);
   if (!related) {
@@ -154,8 +156,8 @@ Sharding FromPlacement(const Mesh& view, const std::vector<int>& axis_to_dim, in
     if (dim == -1) continue;
     if (dim < 0 || dim >= ndim) {
       TVM_FFI_THROW(ValueError) << AxisText(view, static_cast<int>(axis))
-                                << " is placed on dimension " << dim << " of a tensor of " << ndim
-                                << " dimensions";
+                                << " is placed on dimension " << dim << " of a tensor of "
+                                << support::Counted(ndim, "dimension", "dimensions");
     }
     const AxisList& refs = (*related)[axis];
     sharding.dims[dim].insert(sharding.dims[dim].end(), refs.begin(), refs.end());

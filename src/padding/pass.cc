@@ -137,7 +137,7 @@ class Padder : public TailWriter {
     bool is_uneven = meshes_.IsUneven(var.ty());
     for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || meshes_.IsUneven(arg.ty());
     if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
-    Credit("PadShards " + ir::CalleeName(call) + " " + static_cast<std::string>(var.name()));
+    Credit("PadShards", ir::CalleeName(call), var);
     if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
     if (dialect::IsSegmentExchange(call.op())) return Exchange(var, call);
     if (ir::IsOp(call.op(), "relax.shape_of")) {

@@ -93,13 +93,13 @@ class InstanceEmitter : public PlacementRewriter {
   // ---- functions and sequences
 
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    std::vector<std::string> names = ir::UnfoldNumbered(ir::GetAttr(attrs, kStatedAttr));
+    std::vector<std::string> names = ir::UnfoldNames(ir::GetAttr(attrs, kStatedAttr));
     std::set<std::string> listed(names.begin(), names.end());
     for (const ir::Var& var : stated_) {
       auto now = ir::Var::Cast(Rewrite(var));
       if (now.defined() && listed.insert(now.name()).second) names.push_back(now.name());
     }
-    return names.empty() ? attrs : ir::WithAttr(attrs, kStatedAttr, ir::FoldNumbered(names));
+    return names.empty() ? attrs : ir::WithAttr(attrs, kStatedAttr, ir::FoldNames(names));
   }
 
   /*! \brief From here on, variables have different names (ir/names.h). */

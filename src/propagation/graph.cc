@@ -14,6 +14,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 #include "rules/tir/rule.h"
+#include "support/counted.h"
 #include "support/error.h"
 
 namespace distir {
@@ -310,9 +311,10 @@ class GraphBuilder {
     const ffi::Array<ir::PlacementSpec>& specs = placement.dim_specs();
     if (specs.size() != mesh.shape().size()) {
       TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
-                                << ir::Print(placement) << " has " << specs.size()
-                                << " entries for a device mesh of " << mesh.shape().size()
-                                << " axes";
+                                << ir::Print(placement) << " has "
+                                << support::Counted(specs.size(), "entry", "entries")
+                                << " for a device mesh of "
+                                << support::Counted(mesh.shape().size(), "axis", "axes");
     }
     int rank = rules::ShardableRank(info.type);
     for (const ir::PlacementSpec& spec : specs) {
@@ -320,7 +322,8 @@ class GraphBuilder {
       if (dim < rank && (dim >= 0 || !spec.IsShard())) continue;
       TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
                                 << ir::Print(placement) << " shards dimension " << dim
-                                << " of a tensor of " << rank << " dimensions";
+                                << " of a tensor of "
+                                << support::Counted(rank, "dimension", "dimensions");
     }
   }
 

@@ -96,7 +96,7 @@ def test_other_device_set_needs_a_transfer(kind):
 def test_placement_of_another_rank_or_mesh(kind):
     with pytest.raises(ValueError, match="2 dimensions"):
         infer(kind, tensor("S[0], S[1]"), "S[2], R")
-    with pytest.raises(ValueError, match="1 entries"):
+    with pytest.raises(ValueError, match="1 entry"):
         infer(kind, tensor("S[0], S[1]"), "R")
 
 

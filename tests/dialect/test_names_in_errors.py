@@ -4,6 +4,12 @@ import re
 
 import pytest
 import tvm
+from tvm import relax
+from tvm.ir import Range
+from tvm.relax.distributed import DeviceMesh, DTensorType
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
 
 TEXT = """
 @I.ir_module
@@ -42,7 +48,52 @@ def test_letters_of_a_mesh_without_names_are_explained():
     ) in message(NO_STEP, "pass")
 
 
+def no_step(mesh):
+    """What is said of a collective that BlockBuilder infers, on a mesh that nobody has named."""
+    placed = relax.distributed.Placement.from_text
+    x = relax.Var("x", DTensorType(relax.TensorType((8, 16), "float32"), mesh, placed("S[0], R")))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with pytest.raises(ValueError, match="does not lead") as error:
+            builder.emit(R.dist.all_gather(x, device_mesh=mesh, placement="R, S[1]"))
+        builder.emit_func_output(x)
+    return str(error.value)
+
+
+def test_names_of_a_mesh_in_block_builder():
+    said = no_step(dx.Mesh(dp=2, tp=4).device_mesh)
+    assert "from sharding ('dp', None) to (None, 'tp')" in said
+    assert "names none" not in said
+    assert "from sharding ('x', None) to (None, 'y')" in no_step(DeviceMesh((2, 4), Range(0, 8)))
+
+
+def test_names_of_a_module_that_a_pass_has_read():
+    text = TEXT.format(names=NAMES, call="R.exp(x)")
+    mod = dx.transform.LegalizeRedistribute()(tvm.script.from_source(text))
+    assert "('dp', None) to (None, 'tp')" in no_step(mod.global_infos["mesh"][0])
+
+
+def test_the_last_names_of_a_mesh_count():
+    mesh = dx.Mesh(dp=2, tp=4).device_mesh
+    mod = tvm.IRModule({}, attrs={"distir.mesh_axes": {"mesh": [["a", "b"]]}})
+    mod.update_global_info("mesh", [mesh])
+    dx.transform.PropagateSharding()(mod)
+    assert "('a', None) to (None, 'b')" in no_step(mesh)
+
+
 @pytest.mark.parametrize("names", ['{"mesh": [["dp"]]}', '{"mesh": "dp"}', '{"other": [["a"]]}'])
 def test_names_that_do_not_fit_are_not_used(names):
     said = message(OUTSIDE, f'I.module_attrs({{"distir.mesh_axes": {names}}})')
     assert "axis 0 ('x') of the mesh" in said
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (R.dist.all_gather, "R.dist.all_gather"),
+        (R.dist.all_reduce_add_rms_norm, "R.dist.all_reduce_add_rms_norm"),
+    ],
+)
+def test_a_function_that_lacks_arguments_is_called_by_its_name(function, name):
+    with pytest.raises(TypeError, match=rf"^{re.escape(name)}\(\) missing"):
+        function()

@@ -87,7 +87,7 @@ def test_several_variables_are_explained_at_once(propagated):
 
 def test_what_nothing_shards_is_said_to_be_whole(propagated):
     assert dx.explain(propagated, "small").lines == (
-        "`small` in `main`: replicated, nothing shards it",
+        '`small` in `main`: replicated (placement "R"), nothing shards it',
     )
 
 

@@ -116,7 +116,8 @@ def test_every_variable_is_known_and_survives_printing(program, stage, request, 
 
 def test_a_partial_value_and_its_sum(network):
     (block,) = (gv.name_hint for gv in network["propagated"].functions if "block" in gv.name_hint)
-    partial = "partial sum over 'tp': relax.matmul combines dimension 1 of `wide`, whose shards"
+    placed = """partial sum over 'tp' (placement "S[0], R", which does not say so): """
+    partial = placed + "relax.matmul combines dimension 1 of `wide`, whose shards"
     lines = dx.explain(network["propagated"], "narrow", block).lines
     assert lines[0].startswith(f"`narrow` in `{block}`: {partial}")
     for stage in ("legalized", "lowered", "runtime calls"):
@@ -180,7 +181,7 @@ def test_chains_of_workers_programs_lead_to_annotations(network):
     for stage in ("lowered", "runtime calls"):
         lines = dx.explain(network[stage], "added").lines
         assert lines == (
-            "`added` in `main`: dimension 0 is sharded over mesh axes 'dp'",
+            "`added` in `main`: dimension 0 is sharded over mesh axes 'dp' (placement \"S[0], R\")",
             "  from `x` in `main` dimension 0 through relax.add",
             "  stated by an annotation or a type of `x` in `main`",
         )

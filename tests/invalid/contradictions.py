@@ -104,10 +104,10 @@ BAD_RULES = {
     "negative size": ("n k, k -> n k; k=-6", "is not expected|positive integer"),
     "unknown factor": ("n k, k -> n k; sum m", "`m` is no dimension of any tensor"),
     "size of an unknown factor": ("n k, k -> n k; m=3", "`m` is no dimension of any tensor"),
-    "a rank too small": ("n, k -> n k", "operand 0 has 1 dimensions there, but 2 in the call"),
+    "a rank too small": ("n, k -> n k", "operand 0 has 1 dimension there, but 2 in the call"),
     "a rank too large": ("n k, k k2 -> n k", "operand 1 has 2 dimensions there, but 1"),
-    "a result's rank": ("n k, k -> n", "result 0 has 1 dimensions there, but 2 in the call"),
-    "too few operands": ("n k -> n k", "it has 1 operands, the call 2"),
+    "a result's rank": ("n k, k -> n", "result 0 has 1 dimension there, but 2 in the call"),
+    "too few operands": ("n k -> n k", "it has 1 operand, the call 2"),
     "too many results": ("n k, k -> n k, n", "it has 2 results, the call 1"),
     "sizes of one name": ("n k, n -> n k", "`n` is 8 by dimension 0 of operand 0 and 6"),
     "a stated size": ("n k, k -> n k; n=4", "`n` is 4 by its clause and 8 by dimension 0"),
@@ -339,7 +339,7 @@ def annotated_with(placement: str, shape: tuple[int, ...] = (8, 6)) -> Callable[
 
 CASES |= {
     "annotation: a rank too small": Case(
-        annotated_with("S[0]"), "ValueError", "`y` in `main`: placement .* has 1 entries for a"
+        annotated_with("S[0]"), "ValueError", "`y` in `main`: placement .* has 1 entry for a"
     ),
     "annotation: a rank too large": Case(
         annotated_with("S[0], R, R"), "ValueError", "`y` in `main`: placement .* has 3 entries"

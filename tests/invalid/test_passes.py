@@ -62,8 +62,8 @@ FOUR = DeviceMesh((2, 2), tvm.ir.Range(0, 4))
         ),
         (FOUR, "S[1], S[1]", (8, 3), r"`y` in `main`: dimension 1 of size 3 .* than the 4 shards"),
         (TWO, "S[2]", (8, 8), r"`y` in `main`: placement .*S\[2\].* shards dimension 2 of a ten"),
-        (TWO, "S[0], R", (8, 8), r"`y` in `main`: placement .* has 2 entries for a .* of 1 axes"),
-        (FOUR, "S[0]", (8, 8), r"`y` in `main`: placement .* has 1 entries for a .* of 2 axes"),
+        (TWO, "S[0], R", (8, 8), r"`y` in `main`: placement .* has 2 entries for a .* of 1 axis"),
+        (FOUR, "S[0]", (8, 8), r"`y` in `main`: placement .* has 1 entry for a .* of 2 axes"),
         (TWO, "S[0]", (), r"`y` in `main`: placement .* shards dimension 0 of a tensor of 0"),
     ],
     ids=[

@@ -154,3 +154,17 @@ def test_entities_that_tvm_lacks_become_an_import_error():
     assert last_line(result).startswith("ImportError: distir_ext")
     assert "function ir.Call, field relax.Function.ret_ty" in last_line(result)
     assert ">=0.27,<0.28" in last_line(result)
+
+
+def test_what_tvm_lacks_is_listed_once():
+    code = (
+        "import ctypes, tvm_ffi\n"
+        f"ctypes.CDLL({str(_library.library_path())!r})\n"
+        "tvm_ffi.get_global_func('distir.ir.Resolve')()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    listed = result.stderr.partition("the loaded TVM lacks: ")[2].strip().split("; ")
+    assert len(listed) > 100  # all of TVM, which is not loaded
+    assert len(set(listed)) == len(listed)

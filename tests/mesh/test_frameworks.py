@@ -150,10 +150,10 @@ def test_a_mesh_without_names_has_those_that_the_module_knows():
         (PartitionSpec("dp", unreduced=frozenset({"tp"})), "x: .*has unreduced axes"),
         (PartitionSpec("dp", None, None), "x has 2 dimensions"),
         (PartitionSpec("model"), "x dimension 0: the mesh has no axis 'model'"),
-        ((Shard(0),), "x: placement .* has 1 entries for a mesh with 2 axes"),
+        ((Shard(0),), "x: placement .* has 1 entry for a mesh with 2 axes"),
         ((Shard(0), _StridedShard(0)), "x: .* is neither Shard nor Replicate"),
         ((Shard(2), Replicate()), "x: .* shards dimension 2 of a tensor of 2 dimensions"),
-        (Placement.from_text("S[0]"), "x: placement .* has 1 entries for a mesh with 2 axes"),
+        (Placement.from_text("S[0]"), "x: placement .* has 1 entry for a mesh with 2 axes"),
     ],
 )
 def test_dims_that_can_not_be_stated(dims, message):

@@ -77,7 +77,7 @@ def test_text_of_a_mesh(mesh, text):
         (((2, 0), ()), r"axis 1 \('y'\) of the mesh has size 0; it must be positive"),
         (((-2,), (0, 1)), r"axis 0 \('x'\) of the mesh has size -2; it must be positive"),
         (((2, 2), (0, 1, 2)), r"mesh \(x=2, y=2\) of devices 0\.\.2 has 3 device ids, not one for"),
-        (((2**32, 2**32), (0,)), "has 1 device ids, not one for each device of its shape"),
+        (((2**32, 2**32), (0,)), "has 1 device id, not one for each device of its shape"),
         (((2,), (0, -1)), "device id -1 is negative"),
         (((4,), (0, 1, 2, 1)), "device id 1 occurs twice in a mesh"),
     ],

@@ -129,7 +129,7 @@ def test_stages_have_the_names_of_their_mesh():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"mesh": [["dp"]]}, r"distir.mesh_axes has 1 names for mesh\[0\], a mesh of 2 axes"),
+        ({"mesh": [["dp"]]}, r"distir.mesh_axes has 1 name for mesh\[0\], a mesh of 2 axes"),
         ({"mesh": "dp"}, r"distir.mesh_axes is no map from keys of the global infos to lists"),
     ],
 )

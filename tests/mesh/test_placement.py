@@ -132,7 +132,7 @@ def test_placement_on_a_mesh_that_is_no_view_does_not_exist():
         (
             mesh_of(2, 4),
             (0,),
-            r"a placement with 1 entries does not fit the mesh \(x=2, y=4\) of dev",
+            r"a placement with 1 entry does not fit the mesh \(x=2, y=4\) of dev",
         ),
         (
             mesh_of(2, 4),

@@ -142,9 +142,7 @@ def test_weights_of_a_function_that_has_inputs_only(params, mesh, session):
     with pytest.raises(ValueError, match=expected):
         session.load(exe, params=params)
     one = np.ones(4, "float32")
-    with pytest.raises(
-        TypeError, match=r"takes 2 inputs \(x, w\), 1 were given; it has no weights"
-    ):
+    with pytest.raises(TypeError, match=r"takes 2 inputs \(x, w\), 1 was given; it has no weights"):
         session.load(exe)["main"](one)
     exe = dx.build(dx.annotate(mod, mesh, {"w": ("tp",)}, inputs=["x"]))
     np.testing.assert_array_equal(session.load(exe, params={"w": one})(one).numpy(), one + one)

@@ -103,9 +103,9 @@ def test_a_malformed_rule_is_refused(text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("b h -> b h", "it has 1 operands, the call 2"),
+        ("b h -> b h", "it has 1 operand, the call 2"),
         ("b h, h o -> b o, b", "it has 2 results, the call 1"),
-        ("b h, h -> b h", "operand 1 has 1 dimensions there, but 2 in the call"),
+        ("b h, h -> b h", "operand 1 has 1 dimension there, but 2 in the call"),
         (
             "b h, b o -> b o",
             "`b` is 8 by dimension 0 of operand 0 and 4 by dimension 0 of operand 1",
@@ -173,7 +173,7 @@ def test_without_a_stated_rule_the_same_kernels_are_replicated():
         (
             AnyRows,
             "n k -> n",
-            "kernel `prefix`: result 0 has 1 dimensions there, but 2 in the call",
+            "kernel `prefix`: result 0 has 1 dimension there, but 2 in the call",
         ),
         (AnyRows, "n k => n k", "of kernel `prefix`: `>` is not expected"),
     ],

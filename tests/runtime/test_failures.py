@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 
 import ml_dtypes
@@ -13,6 +10,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tests.abi.plans import layout, transfer_plan
+from tests.runtime.lateness import check_in_time, interrupted_late, reported_late
 
 from distir_ext._workers.base import WorkerError
 from distir_ext._workers.threads import ThreadWorkers
@@ -226,20 +224,6 @@ def test_a_worker_can_not_wait_for_itself():
         workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
 
 
-# How late a timeout or an interruption may be seen, in seconds.
-IN_TIME = 0.3
-
-
-def check_in_time(lateness):
-    """One of three tries is in time: a busy machine is late now and then, a defect always."""
-    seen = []
-    while len(seen) < 3:
-        seen.append(lateness())
-        if seen[-1] < IN_TIME:
-            return
-    raise AssertionError(f"late by {seen} seconds")
-
-
 @pytest.mark.parametrize("first", ["waits", "runs"])
 def test_interrupt_ends_the_step(fresh_runner, first):
     """A KeyboardInterrupt while a worker runs on; the other one waits for it, or runs on, too."""
@@ -249,31 +233,7 @@ def test_interrupt_ends_the_step(fresh_runner, first):
         {"waits": ("distir.test.run_builtin", reduce), "runs": sleep}[first], sleep, strict=True
     )
 
-    def interrupted_late():
-        runner = fresh_runner(2)
-        interrupted = []
-
-        def interrupt():
-            time.sleep(0.3)
-            interrupted.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            runner.workers.run("step", functions, arguments)
-        late = time.monotonic() - interrupted[0]
-        thread.join()
-        with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
-            runner.workers.check_open()
-        return late
-
-    # A process started in the background of a shell ignores the signal.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        check_in_time(interrupted_late)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    check_in_time(lambda: interrupted_late(fresh_runner(2).workers, functions, arguments))
 
 
 def test_step_that_takes_too_long_names_the_worker_that_stalls(fresh_runner):
@@ -292,15 +252,12 @@ def test_step_that_takes_too_long_names_the_worker_that_stalls(fresh_runner):
 def test_a_timeout_is_reported_in_time(fresh_runner):
     """Also where no worker waits for another one."""
 
-    def reported_late():
-        runner = fresh_runner(2, timeout=10.0)
-        runner.workers.timeout = 0.5
-        begin = time.monotonic()
-        with pytest.raises(WorkerError, match=r"within the session's timeout of 0.5 seconds"):
-            runner.workers.run("step", ["distir.test.sleep"] * 2, [[2.0], [2.0]])
-        return time.monotonic() - begin - runner.workers.timeout
+    def late():
+        workers = fresh_runner(2, timeout=10.0).workers
+        workers.timeout = 0.5
+        return reported_late(workers, ["distir.test.sleep"] * 2, [[2.0], [2.0]])
 
-    check_in_time(reported_late)
+    check_in_time(late)
 
 
 def test_a_failure_does_not_wait_for_what_others_run(fresh_runner):

@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from safetensors.numpy import save_file
 from tests.abi.plans import layout, transfer_plan
+from tests.runtime.lateness import check_in_time, interrupted_late, reported_late
 from tests.stages.programs import chain, chain_result, chain_values
 from tests.stages.timelines import check_order
 from tvm.script import ir as I
@@ -222,6 +223,36 @@ def test_failure_ends_the_step_on_all_hosts(agents, how):
         assert (error.worker, error.device, error.host) == (1, 1, agents[1].address)
         assert f"worker 1 (device 1 on host {agents[1].address}) failed" in str(error)
     assert workers.closed_because is not None
+    check_gone(pids)
+
+
+# The second worker runs on; the first one, on another host, waits for it or runs on, too.
+BUSY = {
+    "waits": (["distir.test.run_builtin", "distir.test.sleep"], [REDUCE, [60.0]]),
+    "runs": (["distir.test.sleep"] * 2, [[60.0]] * 2),
+}
+
+
+@pytest.mark.parametrize("first", BUSY)
+def test_a_timeout_is_reported_in_time(agents, first):
+    def late():
+        workers = start(agents, timeout=30.0)
+        workers.timeout = 1.0
+        return reported_late(workers, *BUSY[first])
+
+    check_in_time(late)
+
+
+@pytest.mark.parametrize("first", BUSY)
+def test_an_interrupt_ends_the_step_at_once(agents, first):
+    pids = []
+
+    def late():
+        workers = start(agents, timeout=30.0)
+        pids.extend(pids_of(workers))
+        return interrupted_late(workers, *BUSY[first])
+
+    check_in_time(late)
     check_gone(pids)
 
 

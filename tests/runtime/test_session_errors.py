@@ -89,7 +89,7 @@ X = np.ones((2, 4), "float32")
         (
             (np.ones(4, "float32"), X),
             ValueError,
-            r'input "x" of "main" has 1 dimensions \[4\], expected 2: float32\[n, 4\]',
+            r'input "x" of "main" has 1 dimension \[4\], expected 2: float32\[n, 4\]',
         ),
         (
             (X, np.ones((4, 4), "float32")),
@@ -103,7 +103,11 @@ X = np.ones((2, 4), "float32")
         ),
         ((["a"], X), TypeError, r'input "x" of "main" cannot be used: it is an array of <U1'),
         (([[1, 2], [3]], X), TypeError, r'input "x" of "main" cannot be used: list is not an'),
-        ((None, X), TypeError, r'input "x" of "main" cannot be used: it is an array of object'),
+        (
+            (None, X),
+            TypeError,
+            r'"x" of "main" cannot be used: it is a NoneType, not an array',
+        ),
     ],
 )
 def test_wrong_inputs(build, inputs, error, match):
@@ -147,7 +151,7 @@ def test_inputs_by_name(build):
             main(X, w=W)
         with pytest.raises(TypeError, match='input "x" of "main" was given twice'):
             main(X, x=X)
-        with pytest.raises(TypeError, match=r"takes 2 inputs \(x, y\), 1 were given; x missing"):
+        with pytest.raises(TypeError, match=r"takes 2 inputs \(x, y\), 1 was given; x is missing"):
             main(y=X)
 
 
@@ -162,7 +166,7 @@ def test_too_few_workers(build):
     with Session(1) as session:
         with pytest.raises(
             ValueError,
-            match=r"needs 2 devices \[0, 1\], the session has 1 workers for devices \[0\]",
+            match=r"needs 2 devices \[0, 1\], the session has 1 worker for devices \[0\]",
         ):
             session.load(build(), {"w": W})
         assert not session.closed
@@ -300,7 +304,7 @@ def test_closing_twice_and_using_a_closed_session(build):
     session.close()
     session.close()
     assert session.closed
-    with pytest.raises(RuntimeError, match="the session is closed: it was closed"):
+    with pytest.raises(RuntimeError, match=r"the session is closed$"):
         main(X, X)
-    with pytest.raises(RuntimeError, match="the session is closed: it was closed"):
+    with pytest.raises(RuntimeError, match=r"the session is closed$"):
         session.load(build(), {"w": W})

@@ -59,7 +59,7 @@ PHASES = ["annotated", "propagated", "legalized", "lowered", "called"]
 def test_a_printed_file_makes_the_module(phases, phase, comments, tmp_path):
     text = dx.script(phases[phase], comments=comments)
     tvm.ir.assert_structural_equal(run_file(text, tmp_path / "printed.py"), phases[phase])
-    assert ("# x: ('dp', None)" in text) == (comments and phase in ("propagated", "legalized"))
+    assert ("# x: ('dp', None)" in text) == (comments and phase != "annotated")
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -81,6 +81,20 @@ def test_every_sharded_value_has_a_comment(phases):
     assert re.search(r"y: .* = R.matmul\(.*# \('dp', 'tp'\)", body)
     assert re.search(r"z_then: .* = R.nn.relu\(.*# \('dp', 'tp'\)", body)  # in a branch
     assert re.search(r"u: .* = R.split\(.*# \('dp', None\); \('dp', None\)", body)  # of a tuple
+
+
+def test_values_of_workers_have_comments_with_placements(phases):
+    for phase in ("lowered", "called"):
+        lines = dx.script(phases[phase]).splitlines()
+        start = next(i for i, line in enumerate(lines) if "def main" in line)
+        assert lines[start + 1 : start + 4] == [
+            "        # x: ('dp', None), placement \"S[0], R\"",
+            "        # w: (None, 'tp'), placement \"R, S[1]\"",
+            '        # flag: (), placement "R, R"',
+        ]
+        body = "\n".join(lines[start:])
+        said = r"# \('dp', 'tp'\), placement \"S\[0\], S\[1\]\""
+        assert re.search(r"y: .* = R.matmul\(.*" + said, body)
 
 
 def test_long_attributes_stand_behind_the_functions(phases):

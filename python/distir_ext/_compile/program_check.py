@@ -23,6 +23,7 @@ from distir_ext._signature import (
     TensorSpec,
     TupleSpec,
 )
+from distir_ext._spelling import counted
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "
@@ -62,10 +63,8 @@ def _check_params(function: relax.Function, spec: FunctionSpec, program: Program
     # A later virtual stage also takes what the one before it leaves.
     if len(function.params) < count or (is_first and len(function.params) != count):
         found = ", ".join(f"`{param.name}`" for param in function.params)
-        raise ValueError(
-            f"`{program.name}` has {len(function.params)} parameters ({found}), LowerDistIR left "
-            f"{count}{_ADVICE}"
-        )
+        has = counted(len(function.params), "parameter")
+        raise ValueError(f"`{program.name}` has {has} ({found}), LowerDistIR left {count}{_ADVICE}")
     names = {param.name for param in spec.params}
     for index, (param, of) in enumerate(zip(function.params, wanted, strict=False)):
         here = _present(of.spec, set(program.device_ids))
@@ -86,7 +85,7 @@ def _check_results(function: relax.Function, spec: FunctionSpec, program: Progra
     wanted = [spec.result_leaves[index] for index in program.results]
     if len(returned) != len(wanted):
         raise ValueError(
-            f"`{program.name}` returns {len(returned)} values, LowerDistIR left "
+            f"`{program.name}` returns {counted(len(returned), 'value')}, LowerDistIR left "
             f"{len(wanted)}{_ADVICE}"
         )
     for index, (ty, of) in enumerate(zip(returned, wanted, strict=True)):

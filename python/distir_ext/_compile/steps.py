@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext import _library  # loads the native library  # noqa: F401
+from distir_ext._modules import check_module
 from distir_ext._spelling import did_you_mean
 
 
@@ -75,5 +76,6 @@ def phase(mod: tvm.IRModule) -> str | None:
         >>> phase(tvm.IRModule()) is None
         True
     """
+    check_module(mod)
     found = tvm_ffi.get_global_func("distir.phases.PhaseOf")(mod)
     return None if found is None else str(found)

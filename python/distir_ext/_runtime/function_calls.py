@@ -16,7 +16,7 @@ import tvm_ffi
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join, shard_for
 from distir_ext._runtime.weights import Weights
 from distir_ext._signature import HOST, FunctionSpec
-from distir_ext._spelling import did_you_mean
+from distir_ext._spelling import counted, did_you_mean
 from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
 
 # A virtual stage and the index of a call.
@@ -125,10 +125,10 @@ class FunctionCalls:
         """
         spec = self.spec
         names = [param.name for param in spec.inputs]
-        count = f"{len(names)} input{'' if len(names) == 1 else 's'}"
-        takes = f'"{spec.name}" takes {count} ({", ".join(names)})'
+        listed = f" ({', '.join(names)})" if names else ""
+        takes = f'"{spec.name}" takes {counted(len(names), "input")}{listed}'
         if len(inputs) > len(names):
-            raise TypeError(f"{takes}, {len(inputs) + len(named)} were given")
+            raise TypeError(f"{takes}, {_given(len(inputs) + len(named))}")
         values = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
             if name in values:
@@ -140,9 +140,10 @@ class FunctionCalls:
             values[name] = value
         missing = [name for name in names if name not in values]
         if missing:
+            lacks = f"; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
             raise TypeError(
-                f"{takes}, {len(values)} were given"
-                + (f"; {', '.join(missing)} missing" if named else "")
+                f"{takes}, {_given(len(values))}"
+                + (lacks if named else "")
                 + ("" if spec.weights else _NO_WEIGHTS)
             )
         return [values[name] for name in names]
@@ -240,3 +241,7 @@ class FunctionCalls:
             join(self.workers, leaf, held, f'result {at} of "{spec.name}"', call.cutter.binding)
             for at, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
         ]
+
+
+def _given(number: int) -> str:
+    return f"{number} {'was' if number == 1 else 'were'} given"

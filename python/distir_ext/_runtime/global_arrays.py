@@ -16,6 +16,7 @@ from distir_ext._runtime.host_array import HostArray, host_array
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._signature import Dim, Leaf, ShapeSpec, Spec, TensorSpec, TupleSpec, ValueSpec
+from distir_ext._spelling import counted
 from distir_ext._workers.base import Workers
 
 Sizes = Mapping[str, tuple[int, str]]
@@ -119,8 +120,10 @@ class ArgumentCutter:
 
     def _cut_tuple(self, value: Any, spec: TupleSpec, where: str) -> list[Any]:
         if not isinstance(value, Sequence) or len(value) != len(spec.fields):
-            found = f"{len(value)} fields" if isinstance(value, Sequence) else type(value).__name__
-            raise ValueError(f"{where} is {found}, expected a tuple of {len(spec.fields)} fields")
+            is_sequence = isinstance(value, Sequence)
+            found = counted(len(value), "field") if is_sequence else type(value).__name__
+            wanted = counted(len(spec.fields), "field")
+            raise ValueError(f"{where} is {found}, expected a tuple of {wanted}")
         return [
             self.cut(each, field, f"{where}[{index}]")
             for index, (each, field) in enumerate(zip(value, spec.fields, strict=True))
@@ -133,7 +136,7 @@ class ArgumentCutter:
             raise TypeError(f"{where} is {type(value).__name__}, expected {spec}") from error
         if spec.values is not None:
             if len(values) != len(spec.values):
-                raise ValueError(f"{where} has {len(values)} values, expected {spec}")
+                raise ValueError(f"{where} has {counted(len(values), 'value')}, expected {spec}")
             for index, (dim, size) in enumerate(zip(spec.values, values, strict=True)):
                 self.binding.check(dim, size, f"value {index} of {where}")
         return tvm_ffi.Shape(values)
@@ -142,9 +145,9 @@ class ArgumentCutter:
         if spec.dtype and array.dtype != spec.dtype:
             raise TypeError(f"{where} has dtype {array.dtype}, expected {spec.dtype}")
         if len(array.shape) != len(spec.shape):
+            has = counted(len(array.shape), "dimension")
             raise ValueError(
-                f"{where} has {len(array.shape)} dimensions {list(array.shape)}, expected "
-                f"{len(spec.shape)}: {spec}"
+                f"{where} has {has} {list(array.shape)}, expected {len(spec.shape)}: {spec}"
             )
         for index, (dim, size) in enumerate(zip(spec.shape, array.shape, strict=True)):
             self.binding.check(dim, size, f"dimension {index} of {where}")

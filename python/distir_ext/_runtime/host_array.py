@@ -97,9 +97,14 @@ def host_array(value: Any) -> HostArray:
         try:
             return _of_tensor(tvm_ffi.from_dlpack(value))
         except (RuntimeError, BufferError, ValueError) as error:
-            raise TypeError(f"its memory cannot be shared: {error}") from error
+            # PyTorch adds where in its sources this was said.
+            reason = str(error).partition("\n")[0]
+            raise TypeError(f"its memory cannot be shared: {reason}") from error
     try:
-        return _of_numpy(np.asarray(value))
+        array = np.asarray(value)
+        if array.dtype.hasobject and array.ndim == 0:
+            raise TypeError(f"it is a {type(value).__name__}, not an array")
+        return _of_numpy(array)
     except ValueError as error:
         raise TypeError(f"{type(value).__name__} is not an array: {error}") from error
 

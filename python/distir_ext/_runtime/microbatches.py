@@ -9,6 +9,7 @@ import numpy as np
 
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._signature import FunctionSpec, ParamSpec, TensorSpec
+from distir_ext._spelling import counted
 
 BatchDims = Mapping[str, int | None]
 
@@ -96,7 +97,8 @@ def check_result_dims(
         dims = [result_dims if isinstance(leaf, TensorSpec) else None for leaf in leaves]
     if len(dims) != len(leaves):
         raise ValueError(
-            f'result_dims has {len(dims)} entries, "{spec.name}" has {len(leaves)} results'
+            f'result_dims has {counted(len(dims), "entry", "entries")}, "{spec.name}" has '
+            f"{counted(len(leaves), 'result')}"
         )
     for index, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
         if dim is None:

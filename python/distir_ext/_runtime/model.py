@@ -16,6 +16,7 @@ from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext._runtime.weights import load_weights
 from distir_ext._signature import Signature, TensorSpec, parse_signature, unflatten
+from distir_ext._spelling import counted
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
@@ -195,8 +196,9 @@ def load_model(
     missing = sorted(set(signature.device_ids) - set(workers.device_ids))
     if missing:
         raise ValueError(
-            f"the executable needs {len(signature.device_ids)} devices "
-            f"{list(signature.device_ids)}, the session has {workers.num_workers} workers for "
+            f"the executable needs {counted(len(signature.device_ids), 'device')} "
+            f"{list(signature.device_ids)}, the session has "
+            f"{counted(workers.num_workers, 'worker')} for "
             f"devices {list(workers.device_ids)}"
         )
     workers.open_groups(signature.partitions)

@@ -12,6 +12,7 @@ import tvm_ffi
 
 from distir_ext._runtime.host_array import numpy_dtype, numpy_view
 from distir_ext._signature import TensorSpec
+from distir_ext._spelling import counted
 from distir_ext._workers.base import Workers
 
 
@@ -173,7 +174,7 @@ def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tup
         device = next(iter(shards))
         raise ValueError(
             f"{where}: device {device} returned {first.dtype} {list(first.shape)}, expected "
-            f"{len(spec.shape)} dimensions"
+            f"{counted(len(spec.shape), 'dimension')}"
         )
     cut = [local * parts for local, parts in zip(first.shape, spec.parts, strict=True)]
     stated = [

@@ -155,7 +155,8 @@ class Workers(ABC):
                 "is a fork; open a session in this process"
             )
         if self._closed_because is not None:
-            raise RuntimeError(f"the session is closed: {self._closed_because}")
+            because = f": {self._closed_because}" if self._closed_because else ""
+            raise RuntimeError(f"the session is closed{because}")
 
     def add_holder(self, holder: Holder) -> None:
         """Has a holder, which is not kept, let go when the workers end."""
@@ -292,7 +293,7 @@ class Workers(ABC):
         return open_params(path)
 
     @abstractmethod
-    def close(self, reason: str = "it was closed") -> None:
+    def close(self, reason: str = "") -> None:
         """Ends the workers; the first reason given is kept."""
 
 

@@ -399,7 +399,7 @@ class ProcessWorkers(Workers):
         for host in self._started.hosts:
             host.forget()
 
-    def close(self, reason: str = "it was closed") -> None:
+    def close(self, reason: str = "") -> None:
         first = self._closed_because is None
         if first:
             self._closed_because = reason

@@ -222,7 +222,7 @@ class ThreadWorkers(Workers):
         held = self.run(name, [keeper_of(each) for each in opened], [[]] * self.num_workers)
         return [list(each) for each in held]
 
-    def close(self, reason: str = "it was closed") -> None:
+    def close(self, reason: str = "") -> None:
         first = self._closed_because is None
         if first:
             self._closed_because = reason

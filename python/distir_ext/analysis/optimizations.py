@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import tvm
 
+from distir_ext._modules import check_module
+
 _ATTR = "distir.optimizations"
 
 
@@ -37,6 +39,7 @@ def optimizations(mod: tvm.IRModule) -> list[Optimization]:
     Raises:
         ValueError: OptimizeCollectives has not been run.
     """
+    check_module(mod)
     if not is_optimized(mod):
         raise ValueError(
             "the module says nothing of optimisations; "

@@ -1,5 +1,8 @@
 #include "lower/local/local_shardings.h"
 
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
 #include <algorithm>
 #include <optional>
 #include <sstream>
@@ -102,7 +105,7 @@ LocalShardings::Group* LocalShardings::GroupOf(const ir::DTensorType& type) {
 
 ShardingsAttr LocalShardings::Attr() const {
   ShardingsAttr attr;
-  for (const auto& [text, group] : groups_) attr.Set(text, ir::FoldNumbered(group));
+  for (const auto& [text, group] : groups_) attr.Set(text, ir::FoldNames(group));
   return attr;
 }
 
@@ -127,11 +130,11 @@ ir::Node WithShardingsOf(const ir::Node& attrs, const ffi::Array<ir::Var>& param
   ShardingsAttr kept;
   for (const auto& [placement, names] : *attr) {
     std::vector<std::string> group;
-    for (std::string& name : ir::UnfoldNumbered(names)) {
+    for (std::string& name : ir::UnfoldNames(names)) {
       if (present.count(name) > 0 || present.count(ir::PrintedName(name)) > 0)
         group.push_back(std::move(name));
     }
-    if (!group.empty()) kept.Set(placement, ir::FoldNumbered(group));
+    if (!group.empty()) kept.Set(placement, ir::FoldNames(group));
   }
   return ir::WithAttr(attrs, kShardingsAttr, kept);
 }
@@ -150,7 +153,8 @@ KnownShardings ReadLocalShardings(const ir::Function& function,
   for (const auto& [key, names] : *attr) {
     const std::string text = key;
     if (text == kEverywhere) {
-      for (const std::string& name : ir::UnfoldNumbered(names)) listed.push_back({name, {}});
+      for (const std::string& name : ir::UnfoldNames(names))
+        listed.push_back({name, RootSharding()});
       continue;
     }
     const size_t space = text.find(' ');
@@ -162,14 +166,44 @@ KnownShardings ReadLocalShardings(const ir::Function& function,
     int root;
     const mesh::Sharding& sharding =
         meshes->ShardingOf(mesh->second, ir::MakePlacement(*dims), rank, &root);
-    for (const std::string& name : ir::UnfoldNumbered(names))
-      listed.push_back({name, {root, sharding}});
+    for (const std::string& name : ir::UnfoldNames(names))
+      listed.push_back({name, {root, sharding, text.substr(space + 1)}});
   }
   shardings.num_listed = listed.size();
   for (const auto& [name, sharding] : listed) shardings.by_name.emplace(name, sharding);
   for (const auto& [name, sharding] : listed)
     shardings.by_name.emplace(ir::PrintedName(name), sharding);
   return shardings;
+}
+
+namespace {
+
+/*! \brief By the name of a tensor of a worker's program, what a printed module says of it. */
+ffi::Map<ffi::String, ffi::String> Texts(const ir::IRModule& mod, const ir::Function& function) {
+  dialect::MeshTable meshes(mod);
+  const KnownShardings known = ReadLocalShardings(function, mod.global_infos(), &meshes);
+  ffi::Map<ffi::String, ffi::String> texts;
+  auto add = [&](const ir::Var& var) {
+    VisitTensors(var.name(), var.ty(), [&](const std::string& name, const ir::Type& type) {
+      auto found = known.by_name.find(name);
+      auto tensor = ir::TensorType::Cast(type);
+      if (found == known.by_name.end() || found->second.root < 0 || !tensor.defined()) return;
+      const auto& [root, sharding, placement] = found->second;
+      if (tensor.ndim() >= 0 && static_cast<size_t>(tensor.ndim()) < sharding.dims.size()) return;
+      mesh::Sharding whole = sharding;
+      if (tensor.ndim() >= 0) whole.dims.resize(tensor.ndim());
+      texts.Set(name, meshes.TextAmongMeshes(root, whole) + ", placement \"" + placement + "\"");
+    });
+  };
+  for (const ir::Var& param : function.params()) add(param);
+  ir::VisitBindings(function.body(), [&](const ir::Binding& binding) { add(binding.var()); });
+  return texts;
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.lower.WorkerShardings", Texts);
 }
 
 }  // namespace lower

@@ -72,6 +72,7 @@ ir::Node WithShardingsOf(const ir::Node& attrs, const ffi::Array<ir::Var>& param
 struct RootSharding {
   int root = -1;
   mesh::Sharding sharding;
+  std::string placement;  // the same as TVMScript says it: "S[0], R"
 };
 
 struct KnownShardings {

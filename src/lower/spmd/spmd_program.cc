@@ -448,8 +448,7 @@ class WorkerProgram : public ir::FunctionRewriter {
   }
 
   void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
-    Credit(std::string("LowerDistIR ") + mesh::CollectiveName(kind) + " " +
-           static_cast<std::string>(var.name()));
+    Credit("LowerDistIR", mesh::CollectiveName(kind), var);
     auto source_ty = ir::TupleType::Cast(call.args()[0].ty());
     auto target_ty = ir::TupleType::Cast(call.ty());
     ir::Expr tuple = Rewrite(call.args()[0]);

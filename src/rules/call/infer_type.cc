@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dialect/collective.h"
-#include "dialect/parsed_names.h"
+#include "dialect/mesh_names.h"
 #include "ir/build.h"
 #include "ir/registration.h"
 #include "ir/symbolic.h"
@@ -148,7 +148,7 @@ ir::Type InferDTensorType(const ir::Call& call) {
   std::vector<ir::DTensorType> types;
   for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
   for (const ir::DTensorType& type : types) {
-    if (type.defined()) dialect::NameAsParsed(&table, type.device_mesh());
+    if (type.defined()) dialect::NameAsKnown(&table, type.device_mesh());
   }
   return InferCall(call, global_ty, rule, &table).type;
 }

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <optional>
 
+#include "support/counted.h"
 #include "support/error.h"
 
 namespace distir {
@@ -238,16 +239,17 @@ class SizeReader {
   void Match(const std::vector<TensorFactors>& stated, const std::vector<ir::TensorType>& types,
              const std::string& what) {
     if (stated.size() != types.size()) {
-      Refuse(rule_, "it has " + std::to_string(stated.size()) + " " + what + "s, the call " +
-                        std::to_string(types.size()));
+      Refuse(rule_, "it has " +
+                        support::Counted(stated.size(), what.c_str(), (what + "s").c_str()) +
+                        ", the call " + std::to_string(types.size()));
     }
     for (size_t i = 0; i < types.size(); ++i) {
       Sizes sizes = StaticSizes(types[i]);
       std::string tensor = what + " " + std::to_string(i);
       if (sizes.size() != stated[i].size()) {
-        Refuse(rule_, tensor + " has " + std::to_string(stated[i].size()) +
-                          " dimensions there, but " + std::to_string(sizes.size()) +
-                          " in the call");
+        Refuse(rule_, tensor + " has " +
+                          support::Counted(stated[i].size(), "dimension", "dimensions") +
+                          " there, but " + std::to_string(sizes.size()) + " in the call");
       }
       for (size_t d = 0; d < sizes.size(); ++d) {
         if (stated[i][d].empty()) continue;

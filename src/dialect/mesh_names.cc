@@ -1,8 +1,13 @@
-#include "dialect/parsed_names.h"
+#include "dialect/mesh_names.h"
 
 #include <tvm/ffi/container/map.h>
+#include <tvm/ffi/reflection/registry.h>
 
+#include <deque>
+#include <mutex>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ir/reflection.h"
@@ -30,8 +35,40 @@ ffi::Any NamesIn(const ffi::ObjectRef& frame) {
   return attrs->at(kMeshAxesAttr);
 }
 
-}  // namespace
+/*! \brief By the object of a mesh, which is kept, so that no other one has its address. */
+class Remembered {
+ public:
+  static Remembered& Global() {
+    static Remembered remembered;
+    return remembered;
+  }
 
+  void Set(const ir::DeviceMesh& device_mesh, const AxisNames& names) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto [found, is_new] =
+        names_.insert_or_assign(device_mesh.get(), std::make_pair(device_mesh, names));
+    if (!is_new) return;
+    order_.push_back(device_mesh.get());
+    if (order_.size() <= kMostMeshes) return;
+    names_.erase(order_.front());
+    order_.pop_front();
+  }
+
+  AxisNames Find(const ir::DeviceMesh& device_mesh) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto found = names_.find(device_mesh.get());
+    return found == names_.end() ? AxisNames() : found->second.second;
+  }
+
+ private:
+  static constexpr size_t kMostMeshes = 4096;
+
+  std::mutex mutex_;
+  std::unordered_map<const ffi::Object*, std::pair<ir::DeviceMesh, AxisNames>> names_;
+  std::deque<const ffi::Object*> order_;
+};
+
+/*! \brief Names the axes of a mesh as the module does that is being parsed, if one is. */
 void NameAsParsed(MeshTable* table, const ir::DeviceMesh& device_mesh) {
   if (!kIsParsing().cast<bool>()) return;
   const auto frames =
@@ -51,6 +88,24 @@ void NameAsParsed(MeshTable* table, const ir::DeviceMesh& device_mesh) {
       }
     }
   }
+}
+
+}  // namespace
+
+void RememberNames(const ir::DeviceMesh& device_mesh, const AxisNames& names) {
+  Remembered::Global().Set(device_mesh, names);
+}
+
+void NameAsKnown(MeshTable* table, const ir::DeviceMesh& device_mesh) {
+  NameAsParsed(table, device_mesh);
+  const AxisNames names = Remembered::Global().Find(device_mesh);
+  if (names.size() == device_mesh.shape().size()) table->Name(device_mesh, names);
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.op.RememberNames", [](ir::Node mesh, AxisNames names) {
+    RememberNames(ir::DeviceMesh::Cast(mesh), names);
+  });
 }
 
 }  // namespace dialect

@@ -1,0 +1,21 @@
+"""Modules as users give them: the native library takes a module's fields at their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+
+def check_module(mod: Any) -> None:
+    """Refuses what is no module.
+
+    Raises:
+        TypeError: It is a function or anything else.
+    """
+    if isinstance(mod, tvm.IRModule):
+        return
+    advice = ""
+    if isinstance(mod, tvm.ir.BaseFunc):
+        advice = '; of a function, tvm.IRModule({"main": function}) makes one'
+    raise TypeError(f"expected a tvm.IRModule, got {type(mod).__name__}{advice}")

@@ -1,0 +1,20 @@
+/*!
+ * \file support/counted.h
+ * \brief Numbers of things in messages.
+ */
+#ifndef DISTIR_SUPPORT_COUNTED_H_
+#define DISTIR_SUPPORT_COUNTED_H_
+
+#include <string>
+
+namespace distir {
+namespace support {
+
+/*! \brief "1 axis", "2 axes". */
+inline std::string Counted(size_t number, const char* singular, const char* plural) {
+  return std::to_string(number) + " " + (number == 1 ? singular : plural);
+}
+
+}  // namespace support
+}  // namespace distir
+#endif  // DISTIR_SUPPORT_COUNTED_H_

@@ -1,0 +1,58 @@
+"""How late a session says that it was interrupted, or that its time is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from distir_ext._workers.base import WorkerError
+
+# In seconds.
+IN_TIME = 0.3
+
+
+def check_in_time(lateness):
+    """One of three tries is in time: a busy machine is late now and then, a defect always."""
+    seen = []
+    while len(seen) < 3:
+        seen.append(lateness())
+        if seen[-1] < IN_TIME:
+            return
+    raise AssertionError(f"late by {seen} seconds")
+
+
+def interrupted_late(workers, functions, arguments):
+    """How long after a Ctrl-C a step of these workers ends."""
+    interrupted = []
+
+    def interrupt():
+        time.sleep(0.3)
+        interrupted.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # A process started in the background of a shell ignores the signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            workers.run("step", functions, arguments)
+        late = time.monotonic() - interrupted[0]
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    with pytest.raises(RuntimeError, match='"step" was interrupted by KeyboardInterrupt'):
+        workers.check_open()
+    return late
+
+
+def reported_late(workers, functions, arguments):
+    """How long after the workers' timeout a step of them ends that takes longer."""
+    begin = time.monotonic()
+    with pytest.raises(WorkerError, match=f"timeout of {workers.timeout:g} second"):
+        workers.run("step", functions, arguments)
+    return time.monotonic() - begin - workers.timeout
