@@ -18,6 +18,9 @@ import distir_ext as dx
 # The first example of a test pays for imports and compilation, so no example has a deadline.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# Who reads of a failing test wants to see where in the package it was.
+os.environ["DISTIR_EXT_FULL_TRACEBACKS"] = "1"
+
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

@@ -39,6 +39,7 @@ from distir_ext._annotated_function import (
     with_annotations,
 )
 from distir_ext._spelling import did_you_mean
+from distir_ext._tracebacks import short_tracebacks
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh
 from distir_ext.notation import Notation
@@ -49,6 +50,7 @@ Plan: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
 _NAMES_IN_A_MESSAGE = 12
 
 
+@short_tracebacks
 def annotate(
     mod: tvm.IRModule,
     mesh: Mesh | Any,
@@ -212,7 +214,7 @@ def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site,
             warnings.warn(
                 f"pattern {text!r} has no effect: earlier patterns match the same parameters: "
                 f"{_shorten([repr(name) for name in earlier])}",
-                stacklevel=3,
+                stacklevel=4,
             )
         for site, type_ in tensors.items():
             chosen.setdefault(site, (text, type_))
@@ -240,7 +242,7 @@ def _without_repetitions(
                 "the other. To replace an annotation, annotate the module without it"
             )
         name = f"the {site}" if site.kind == RESULT else str(site)
-        warnings.warn(f"{name} of {func} is annotated already, {consequence}", stacklevel=3)
+        warnings.warn(f"{name} of {func} is annotated already, {consequence}", stacklevel=4)
     return kept
 
 

@@ -19,6 +19,7 @@ from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext._modules import check_module
 from distir_ext._signature import parse_signature
 from distir_ext._signature_attr import read_signature
+from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.collectives import collectives, to_data
 from distir_ext.analysis.optimizations import is_optimized
 from distir_ext.cluster import Cluster
@@ -28,6 +29,7 @@ _PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
 
 
+@short_tracebacks
 def lower(
     mod: tvm.IRModule,
     cluster: Cluster | None = None,
@@ -92,6 +94,7 @@ def _lower(
     return tvm.transform.Sequential(passes)(mod) if passes else mod
 
 
+@short_tracebacks
 @tvm_log.captured()
 def build(
     mod: tvm.IRModule,

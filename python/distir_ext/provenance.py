@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import relax
 
 from distir_ext._modules import check_module
+from distir_ext._tracebacks import short_tracebacks
 
 _NAMES_IN_A_MESSAGE = 20
 _STATED = "distir.stated"
@@ -49,6 +50,7 @@ def explain(
 ) -> list[Explanation]: ...
 
 
+@short_tracebacks
 def explain(
     mod: tvm.IRModule,
     variable: str | relax.Var | Sequence[str | relax.Var],

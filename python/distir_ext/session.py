@@ -24,6 +24,7 @@ from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.model import Model, ModelFunction, load_model
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.worker_value import WorkerValue
+from distir_ext._tracebacks import short_tracebacks
 from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext._workers.base import WorkerError, Workers, check_timeout
 from distir_ext._workers.hosts import Hosts
@@ -110,6 +111,7 @@ class Session:
         """Whether the session has ended, because it was closed or because a worker failed."""
         return self._workers.closed_because is not None
 
+    @short_tracebacks
     def load(
         self, exe: Any, params: Params = None, *, rename: Rename = None, strict: bool = True
     ) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import re
 import subprocess
@@ -16,6 +17,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
+from distir_ext._params.progress import shows_bars
 from distir_ext._workers import processes, start_bar
 
 
@@ -92,6 +94,14 @@ def test_there_is_no_bar_for_short_starts_or_without_a_terminal(monkeypatch, is_
         started()
         time.sleep(0.1)
     assert console.file.getvalue() == ""
+
+
+@pytest.mark.parametrize("has_widgets", [True, False])
+def test_a_notebook_shows_bars_where_it_can(monkeypatch, has_widgets):
+    """Without ipywidgets rich shows a warning in its place."""
+    found = object() if has_widgets else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    assert shows_bars(Console(file=io.StringIO(), force_jupyter=True)) == has_widgets
 
 
 def test_a_session_counts_the_workers_that_have_started(monkeypatch):

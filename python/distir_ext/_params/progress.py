@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +25,13 @@ def bar_console() -> Console:
 
 
 def shows_bars(console: Console) -> bool:
-    """Whether it is a terminal or a notebook, and shows anything."""
-    return not console.quiet and (console.is_terminal or console.is_jupyter)
+    """Whether it is a terminal or a notebook, and shows anything.
+
+    In a notebook without ipywidgets rich shows no bar, but a warning.
+    """
+    has_widgets = importlib.util.find_spec("ipywidgets") is not None
+    shows = has_widgets if console.is_jupyter else console.is_terminal
+    return not console.quiet and shows
 
 
 @contextmanager

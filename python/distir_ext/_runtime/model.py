@@ -17,6 +17,7 @@ from distir_ext._runtime.pipeline import Pipeline
 from distir_ext._runtime.weights import load_weights
 from distir_ext._signature import Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._spelling import counted
+from distir_ext._tracebacks import short_tracebacks
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
@@ -30,6 +31,7 @@ class ModelFunction:
         self._sizes = function.sizes
         self._calls = FunctionCalls(function)
 
+    @short_tracebacks
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Runs the function.
 
@@ -134,6 +136,7 @@ class Model:
             raise KeyError(f'the executable has no function "{name}"; it has {known}')
         return self._functions[name]
 
+    @short_tracebacks
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Runs the function of a model that has one; see :meth:`ModelFunction.__call__`.
 
