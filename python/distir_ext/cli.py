@@ -240,7 +240,7 @@ def _host(options: argparse.Namespace) -> int:
     if options.tls is False:
         print(f"distir host: --insecure: {UNENCRYPTED}", file=sys.stderr)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
-    print(f"listening at {agent.address}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
+        print(f"listening at {agent.address}", flush=True)
         agent.serve()
     return 0

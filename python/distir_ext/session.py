@@ -69,6 +69,7 @@ class Session:
         WorkerError: workers cannot connect.
     """
 
+    @short_tracebacks
     def __init__(
         self,
         mesh_or_num_workers: Any,

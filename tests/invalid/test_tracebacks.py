@@ -57,6 +57,7 @@ MISTAKES = {
     "lower": lambda *_: dx.lower(module()),
     "build": lambda *_: dx.build(module(), target="no such target"),
     "explain": lambda *_: dx.explain(module(), "x"),
+    "Session": lambda *_: dx.Session(MESH, workers="none"),
     "load": lambda built, session: session.load(built, params={"w": np.ones(4)}),
     "call": lambda built, session: session.load(built)(np.ones((2, 2), "float32")),
 }

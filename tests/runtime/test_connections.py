@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 
 import pytest
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers import remote_processes
+from distir_ext._workers import host_agent, remote_processes
 from distir_ext._workers.connections import (
     DEFAULT_PORT,
     format_address,
@@ -119,3 +120,19 @@ def test_modules_that_a_host_lacks(agents):
     match = f"(?s)worker 0 on host {agents[0].address} did not start.*no_such_module"
     with pytest.raises(RuntimeError, match=match):
         Session(1, workers=hosts, imports=["no_such_module"])
+
+
+def test_an_agent_that_is_interrupted_ends_without_a_traceback(monkeypatch, tmp_path):
+    class Interrupted:
+        def __init__(self, *arguments):
+            """Listens."""
+
+        @property
+        def address(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(host_agent, "HostAgent", Interrupted)
+    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+    token = tmp_path / "token"
+    assert cli.main(["token", str(token)]) == 0
+    assert cli.main(["host", "--token-file", str(token)]) == 0
