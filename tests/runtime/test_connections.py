@@ -73,7 +73,7 @@ def test_devices_of_hosts():
 
 
 def test_hosts_listen_on_loopback_unless_told_otherwise():
-    bind = cli._parser().parse_args(["host"]).bind
+    bind = cli.command_parser().parse_args(["host"]).bind
     assert ipaddress.ip_address(parse_address(bind)[0]).is_loopback
     with listen("[::1]:0") as listener:
         assert format_address(listener.getsockname()).startswith("[::1]:")

@@ -181,6 +181,8 @@ class Model:
         return len(self._functions)
 
     def __repr__(self) -> str:
+        # In the words of plans alone: nothing takes TVM's placement of an input, unlike a result's,
+        # which may be compared with a type of the module.
         lines = ["<Model", *(f"  {function._spec}" for function in self._functions.values())]
         return "\n".join(lines) + ">"
 
