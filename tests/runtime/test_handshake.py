@@ -16,7 +16,7 @@ import distir_ext as dx
 from distir_ext._workers import handshake, host_agent, remote_processes, strangers
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, receive, send
-from distir_ext._workers.connections import listen, parse_address
+from distir_ext._workers.connections import format_address, listen, parse_address
 from distir_ext._workers.credentials import Credentials
 from distir_ext._workers.handshake import NotConnectedError, RefusedByHostError, accept, connect
 from distir_ext._workers.strangers import network_of
@@ -178,29 +178,30 @@ def test_a_session_starts_among_five_hundred_strangers(agents):
         for _ in range(500):
             raws.append(socket.create_connection(parse_address(address)))
             raws[-1].setblocking(False)
-        took = []
         credentials = Credentials(b"of tests, and of no use elsewhere")
-        while len(took) < 3 and min(took, default=2) >= 2:  # others may have had the cores
-            begin = time.monotonic()
-            agent = remote_processes.RemoteProcesses(address, credentials, "s", [0], 1, [], 20.0)
-            took.append(time.monotonic() - begin)
-            agent.close()
+        begin = time.monotonic()
+        agent = remote_processes.RemoteProcesses(address, credentials, "s", [0], 1, [], 20.0)
+        took = time.monotonic() - begin
+        agent.close()
     finally:
         stop.set()
         dripping.join()
         for raw in raws:
             raw.close()
-    assert min(took) < 2
+    assert took < 2
 
 
-def test_who_connects_among_strangers_comes_again(monkeypatch):
-    """It is the oldest one, and has to go, twice."""
+@pytest.mark.parametrize("is_proved", [False, True])
+def test_who_connects_among_strangers_comes_again(is_proved):
+    """It is the oldest one, and has to go, twice; once it may be about to send what it asks for."""
     times = []
 
     def serve(stream):
         times.append(time.monotonic())
         if len(times) > 2:
             serve_one(stream)
+        elif is_proved:
+            accept(stream, TOKEN)
 
     with answering(serve) as (address, _):
         connect(address, TOKEN, "session", {}).close()
@@ -347,6 +348,26 @@ def test_what_a_client_sends_is_an_error_for_that_client_alone():
             with pytest.raises(RefusedByHostError, match=match):
                 handshake.receive_answer(line)
         assert list(agent._sessions) == ["s"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_controller_that_vanishes_while_hosts_connect(rank):
+    """The other host never comes, or never answers; a session of the name can begin at once."""
+    with (
+        running_agent() as agent,
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        open_session(agent, ranks=[rank]) as line,
+    ):
+        hosts = [(agent.address, [rank]), (format_address(silent.getsockname()), [1 - rank])]
+        send(line, {"request": "start", "hosts": [list(each) for each in hosts[:: 1 - 2 * rank]]})
+        if rank == 1:
+            silent.accept()[0].recv(1)  # it has begun to connect
+        time.sleep(0.1)
+        line.close()
+        begin = time.monotonic()
+        while agent._sessions and time.monotonic() - begin < 20:
+            time.sleep(0.01)
+        assert time.monotonic() - begin < 2
 
 
 @pytest.mark.parametrize(

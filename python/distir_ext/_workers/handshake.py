@@ -100,7 +100,8 @@ def connect(address: str, credentials: Credentials, purpose: str, opening: Any) 
                     opening = {**opening, "key": stream.key}
                 send(stream, opening)
                 receive_answer(stream)
-            except _EndedError as error:
+            except (_EndedError, ChannelClosedError) as error:
+                # The other side may not have read the proof when it has ended this.
                 stream.close()
                 if wait is None or time.monotonic() + wait > deadline:
                     raise EOFError(str(error)) from error

@@ -16,11 +16,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import os
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from distir_ext._workers.byte_stream import Stream, hang_up
 from distir_ext._workers.channel import ChannelClosedError, receive, send
@@ -50,7 +53,9 @@ from distir_ext._workers.openings import (
     request_of,
 )
 from distir_ext._workers.remote_processes import versions
-from distir_ext._workers.strangers import Strangers
+from distir_ext._workers.strangers import MOST_STRANGERS, Strangers
+
+_Result = TypeVar("_Result")
 
 # How long the connections for a session's workers may take, in seconds.
 _ARRIVAL_LIMIT = 30.0
@@ -106,24 +111,45 @@ class HostAgent:
     def serve(self) -> None:
         """Serves until the process is interrupted, then ends what has been started."""
         try:
-            while True:
-                try:
-                    raw, address = self._listener.accept()
-                except OSError as error:
-                    if error.errno in _CLOSED:
-                        return
-                    if error.errno in _EXHAUSTED:
-                        self._strangers.end_oldest()
-                        time.sleep(_EXHAUSTED_WAIT)
-                    continue
-                self._strangers.enter(raw, address[0])
-                try:
-                    threading.Thread(target=self._receive, args=(raw,), daemon=True).start()
-                except RuntimeError:  # the system has no thread more
-                    self._strangers.leave(raw)
-                    hang_up(raw)
+            while (arrived := self._arrived()) is not None:
+                for raw in arrived:
+                    if not self._strangers.has(raw):
+                        raw.close()
+                        continue
+                    try:
+                        threading.Thread(target=self._receive, args=(raw,), daemon=True).start()
+                    except RuntimeError:  # the system has no thread more
+                        self._strangers.leave(raw)
+                        hang_up(raw)
         finally:
             self.close()
+
+    def _arrived(self) -> list[socket.socket] | None:
+        """Waits for connections and takes all that there are; None when there will be no more.
+
+        Of many strangers most have to go again, which costs little before they have a thread: who
+        has the token waits behind them.
+        """
+        arrived: list[socket.socket] = []
+        try:
+            self._listener.setblocking(True)
+            while len(arrived) < MOST_STRANGERS:
+                raw, address = self._listener.accept()
+                self._strangers.enter(raw, address[0])
+                arrived.append(raw)
+                self._listener.setblocking(False)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno in _CLOSED:
+                for raw in arrived:
+                    self._strangers.leave(raw)
+                    hang_up(raw)
+                return None
+            if error.errno in _EXHAUSTED:
+                self._strangers.end_oldest()
+                time.sleep(_EXHAUSTED_WAIT)
+        return arrived
 
     def close(self) -> None:
         """Ends all sessions and their processes."""
@@ -221,6 +247,9 @@ class _HostedSession:
 
     def _keep(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
         with self._changed:
+            if self._ended:
+                stream.hang_up()
+                raise RefusedError("the session has ended")
             keep_watch(stream.raw, self._opening.lost_after)
             self._streams[opening] = stream
             self._changed.notify_all()
@@ -272,6 +301,7 @@ class _HostedSession:
             for stream in self._streams.values():
                 stream.hang_up()
             self._streams.clear()
+            self._changed.notify_all()
         self._line.hang_up()
         self._processes.close()
 
@@ -279,6 +309,47 @@ class _HostedSession:
         if self._started:
             raise RefusedError("its workers have been started")
         hosts = parse_hosts(request, self._opening.num_workers, self._ranks)
+        streams = self._while_the_controller_is_there(lambda: self._gather(hosts))
+        for rank in self._ranks:
+            peers = {
+                each.source: KeyedSocket(stream.raw, stream.key)
+                for each, stream in streams.items()
+                if isinstance(each, PeerOpening) and each.target == rank
+            }
+            channel = streams[ChannelOpening(self._opening.session, rank)]
+            self._processes.start(rank, KeyedSocket(channel.raw, channel.key), peers)
+
+    def _while_the_controller_is_there(self, work: Callable[[], _Result]) -> _Result:
+        """What something results in that waits for others.
+
+        Raises:
+            ChannelClosedError: the controller is gone; the work goes on alone, and finds out.
+        """
+        outcome: Future[_Result] = Future()
+        done, write = os.pipe()
+
+        def run() -> None:
+            try:
+                outcome.set_result(work())
+            except BaseException as error:
+                outcome.set_exception(error)
+            finally:
+                os.close(write)
+
+        threading.Thread(target=run, daemon=True).start()
+        poll = select.poll()
+        poll.register(done, select.POLLIN)
+        poll.register(self._line, select.POLLRDHUP)
+        poll.poll()
+        os.close(done)
+        if not outcome.done():
+            raise ChannelClosedError("the controller is gone")
+        return outcome.result()
+
+    def _gather(
+        self, hosts: Sequence[tuple[str, Sequence[int]]]
+    ) -> dict[ChannelOpening | PeerOpening, Stream]:
+        """The connections of this host's workers: some are made, others arrive."""
         before = True  # whether hosts are asked by this one; the later ones ask it
         expected: list[ChannelOpening | PeerOpening] = [
             ChannelOpening(self._opening.session, rank) for rank in self._ranks
@@ -292,15 +363,7 @@ class _HostedSession:
                     if before:
                         self._connect(address, mine, theirs)
                     expected.append(PeerOpening(self._opening.session, theirs, mine))
-        streams = self._wait_for(expected)
-        for rank in self._ranks:
-            peers = {
-                each.source: KeyedSocket(stream.raw, stream.key)
-                for each, stream in streams.items()
-                if isinstance(each, PeerOpening) and each.target == rank
-            }
-            channel = streams[ChannelOpening(self._opening.session, rank)]
-            self._processes.start(rank, KeyedSocket(channel.raw, channel.key), peers)
+        return self._wait_for(expected)
 
     def _connect(self, address: str, mine: int, theirs: int) -> None:
         session = self._opening.session

@@ -34,6 +34,11 @@ class Strangers:
                 self._end(next(iter(self._networks)))
             self._networks[raw] = network
 
+    def has(self, raw: socket.socket) -> bool:
+        """Whether it may stay so far."""
+        with self._mutex:
+            return raw in self._networks
+
     def leave(self, raw: socket.socket) -> None:
         """It has proved itself, or ended."""
         with self._mutex:
