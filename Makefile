@@ -46,7 +46,7 @@ help:
 	@echo "make test         install into $(VENV) and run the tests, with a small sample of programs"
 	@echo "make test-all     install torch and transformers too; larger samples, and the tests of models"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
-	@echo "make asan         run the tests with AddressSanitizer in the native library"
+	@echo "make asan         run the tests with AddressSanitizer and UBSan in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
 	@echo "make fuzz         give parsers changed inputs for FUZZ_SECONDS (600)"
 	@echo "make lint         check formatting, types and the order of includes and imports"
@@ -80,7 +80,8 @@ tidy: $(PACKAGE) $(LINT_PACKAGES)
 	  -clang-tidy-binary $(BIN)/clang-tidy '$(CURDIR)/src/.*'
 
 # The sanitizer's library comes first in a Python that is not instrumented itself. A finding ends the
-# process that made it; its report goes to a file, as pytest captures what processes print.
+# process that made it; its report goes to a file, as pytest captures what processes print. What
+# was freed is kept apart for a while, but less than tests allow a process to grow.
 asan: SANITIZER := address
 tsan: SANITIZER := thread
 asan tsan: $(PACKAGE) $(TEST_PACKAGES)
@@ -90,7 +91,7 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 	@$(BIN)/cmake --build build/$@
 	@rm -f build/$@/report.*
 	@status=0; export DISTIR_EXT_LIBRARY=$(CURDIR)/build/$@/libdistir_ext.so; \
-	  export ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/$@/report; \
+	  export ASAN_OPTIONS=detect_leaks=0:handle_sigill=1:quarantine_size_mb=16:log_path=$(CURDIR)/build/$@/report; \
 	  export TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/.ci/tsan_suppressions:log_path=$(CURDIR)/build/$@/report; \
 	  compiler="$${CXX:-c++}"; \
 	  LD_PRELOAD="$$($$compiler -print-file-name=lib$@.so) $$($$compiler -print-file-name=libstdc++.so)" \
