@@ -16,7 +16,7 @@ from .mutation import inputs
 from .targets import TARGETS, corpus_of, run
 
 _FOUND = Path("build/fuzz")
-_INPUTS_PER_SEED = 5000
+_INPUTS_PER_SEED = 300
 
 
 def main(seconds: float, names: list[str]) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import socket
 import struct
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,20 @@ from tests.algebra.library import call
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._signature import parse_signature
+from distir_ext._workers import handshake
 from distir_ext._workers.answers import check_answer, check_greeting
+from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, FrameReader
+from distir_ext._workers.connections import parse_address
+from distir_ext._workers.credentials import Credentials
 from distir_ext._workers.libraries import check_library
+from distir_ext._workers.openings import (
+    RefusedError,
+    parse_hosts,
+    parse_opening,
+    rank_of,
+    request_of,
+)
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -61,6 +73,79 @@ def frames(data: bytes) -> None:
 def frame_headers(data: bytes) -> None:
     """The same, where the header's length is right and bytes follow."""
     frames(struct.pack("<Q", len(data)) + data + bytes(1000))
+
+
+class _Loopback(socket.socket):
+    """One of a pair of sockets, as if it stayed on this machine."""
+
+    def getsockname(self) -> Any:
+        return "127.0.0.1", 1
+
+    def getpeername(self) -> Any:
+        return "127.0.0.1", 2
+
+
+@cache
+def _credentials(tls: bool | None) -> Credentials:
+    return Credentials(b"of the fuzzer, one of sixteen", tls)
+
+
+def _shake_hands(data: bytes, shake: Callable[[Stream], Any]) -> None:
+    """One side of a handshake, whose other side says this and hangs up."""
+    mine, theirs = socket.socketpair()
+    with theirs, _Loopback(fileno=mine.detach()) as raw:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        stream = Stream(raw)
+        stream.limit(1)
+        with contextlib.suppress(
+            handshake.NotConnectedError, handshake._EndedError, EOFError, OSError
+        ):
+            shake(stream)
+            raise AssertionError("nobody can prove the token who does not have it")
+
+
+def handshakes_of_who_listens(data: bytes) -> None:
+    """What the connecting side reads: the answer, of TLS and without, and the proof."""
+    first, _, said = data.partition(b"\n")
+    address = _text(first)
+    parse_address(address)
+    for tls in (False, True):
+        prove = partial(
+            handshake._prove_connecting,
+            address=address,
+            credentials=_credentials(tls),
+            purpose="session",
+        )
+        _shake_hands(said, prove)
+
+
+def handshakes_of_who_connects(data: bytes) -> None:
+    """What the listening side reads."""
+    _shake_hands(data, lambda stream: handshake.accept(stream, _credentials(None)))
+
+
+def openings(data: bytes) -> None:
+    """What is asked for by who has the token, on a first line for what; then of a session."""
+    purpose, _, header = data.partition(b"\n")
+    stream: Any = _Stream(struct.pack("<Q", len(header)) + header + bytes(100))
+    try:
+        message = FrameReader().read(stream)
+    except ChannelClosedError:
+        return
+    assert message is not None
+    asked = message[0]
+    for parse in (
+        partial(parse_opening, _text(purpose), False, asked),
+        partial(parse_opening, _text(purpose), True, asked),
+        partial(parse_hosts, asked, 4, [0, 1]),
+        partial(request_of, asked),
+        partial(rank_of, asked, [0, 1]),
+    ):
+        try:
+            parse()
+        except RefusedError as error:
+            json.dumps(str(error)).encode()
 
 
 def _text(data: bytes) -> str:
@@ -135,6 +220,9 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     for each in (
         frames,
         frame_headers,
+        handshakes_of_who_listens,
+        handshakes_of_who_connects,
+        openings,
         segment_plans,
         transfer_plans,
         signatures,
