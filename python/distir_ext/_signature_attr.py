@@ -19,6 +19,19 @@ from distir_ext._signature import SIGNATURE_VERSION
 
 SIGNATURE_ATTR = "distir.signature"
 
+# Devices, or layers; a list in few characters can state any number of them.
+_MOST_NUMBERS = 1 << 20
+
+# What reading raises of what is not written like this.
+_DAMAGED = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    tvm.error.InternalError,
+)
+
 _TENSOR = re.compile(
     r"(?P<dtype>\w*)\[(?P<shape>.*?)\] (?:mesh\[(?P<mesh>\d+)\] )?"
     r"(?P<placement>(?:(?:R|S\[\d+\])(?:, )?)*)"
@@ -36,6 +49,15 @@ def read_signature(mod: tvm.IRModule) -> dict[str, Any]:
     Raises:
         ValueError: It was written by another version of this package, or is damaged.
     """
+    try:
+        return _read(mod)
+    except _DAMAGED as error:
+        raise ValueError(
+            f"the module's attribute {SIGNATURE_ATTR} is damaged ({error}); lower the module again"
+        ) from error
+
+
+def _read(mod: tvm.IRModule) -> dict[str, Any]:
     attr = mod.attrs[SIGNATURE_ATTR]
     version = tvm_ffi.get_global_func("distir.lower.SignatureVersion")()
     if isinstance(attr, str) or int(attr["version"]) != version:
@@ -85,7 +107,10 @@ def _integers(text: str) -> list[int]:
     found: list[int] = []
     for item in filter(None, str(text).split(", ")):
         first, _, last = item.partition("..")
-        found.extend(range(int(first), int(last or first) + 1))
+        numbers = range(int(first), int(last or first) + 1)
+        if len(found) + len(numbers) > _MOST_NUMBERS:
+            raise ValueError(f"the module's signature has {item} where it lists numbers")
+        found.extend(numbers)
     return found
 
 

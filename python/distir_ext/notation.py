@@ -27,11 +27,20 @@ MESH_AXES_ATTR = "distir.mesh_axes"
 
 
 def mesh_axes(mod: tvm.IRModule) -> list[tuple[str, ...]]:
-    """The names of each mesh in ``mod.global_infos["mesh"]``; none for those without names."""
+    """The names of each mesh in ``mod.global_infos["mesh"]``; none for those without names.
+
+    Raises:
+        ValueError: the attribute has something else.
+    """
     infos = mod.global_infos
     names = mod.attrs[MESH_AXES_ATTR] if mod.attrs and MESH_AXES_ATTR in mod.attrs else {}
-    listed = names.get("mesh", [])
-    found = [tuple(str(name) for name in axes) for axes in listed]
+    try:
+        found = [tuple(str(name) for name in axes) for axes in names.get("mesh", [])]
+    except (TypeError, AttributeError) as error:
+        raise ValueError(
+            f'the module\'s attribute {MESH_AXES_ATTR} is {names}; it must be {{"mesh": a list of '
+            "names for each mesh}"
+        ) from error
     count = len(infos["mesh"]) if "mesh" in infos else 0
     return found[:count] + [()] * (count - len(found))
 

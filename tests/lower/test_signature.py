@@ -84,3 +84,28 @@ def test_a_signature_of_another_version_is_refused():
     for old in ('{"version": 2}', {"version": 2, "functions": {}}):
         with pytest.raises(ValueError, match="lowered by another version of this package"):
             dx.build(mod.with_attr("distir.signature", old))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        1.5,
+        {},
+        {"version": 4},
+        {"meshes": None},
+        {"meshes": []},
+        {"meshes": [[[2**62, 2], "0..1"]]},
+        {"meshes": [[[2], "0..99999999999999"]]},
+        {"functions": []},
+        {"functions": {"main": {"params": True, "programs": []}}},
+        {"functions": {"main": {"params": [], "result": "(" * 9999 + ")" * 9999, "programs": []}}},
+    ],
+    ids=repr,
+)
+def test_a_damaged_signature(changed):
+    mod = lowered(["x"])
+    written = mod.attrs["distir.signature"]
+    if isinstance(changed, dict) and changed.keys() & {"meshes", "functions"}:
+        changed = {**dict(written), **changed}
+    with pytest.raises(ValueError, match=r"signature"):
+        dx.analysis.collectives(mod.with_attr("distir.signature", changed))

@@ -142,3 +142,9 @@ def test_names_that_do_not_fit_are_an_error(annotated, names, message):
 def test_only_dtensors_are_sharded(annotated):
     with pytest.raises(TypeError, match=r"only a DTensor is sharded; this is R.Tensor"):
         dx.dims(annotated, annotated["main"].params[0])
+
+
+@pytest.mark.parametrize("wrong", [1.5, "dp", [["dp"]], {"mesh": 1}, {"mesh": [None]}], ids=str)
+def test_names_that_are_none(annotated, wrong):
+    with pytest.raises(ValueError, match=r"attribute distir.mesh_axes is .*; it must be"):
+        dx.meshes(annotated.with_attr("distir.mesh_axes", wrong))
