@@ -97,6 +97,15 @@ def test_a_signature_of_another_version_is_refused():
         {"meshes": [[[2**62, 2], "0..1"]]},
         {"meshes": [[[2], "0..99999999999999"]]},
         {"functions": []},
+        {
+            "functions": {
+                "main": {
+                    "params": [],
+                    "result": "value",
+                    "programs": [{"name": "other", "devices": "0", "params": "", "results": ""}],
+                }
+            }
+        },
         {"functions": {"main": {"params": True, "programs": []}}},
         {"functions": {"main": {"params": [], "result": "(" * 9999 + ")" * 9999, "programs": []}}},
     ],

@@ -37,7 +37,7 @@ def answering(serve):
         try:
             yield format_address(listener.getsockname()), raised
         finally:
-            byte_stream.hang_up(listener)
+            byte_stream.interrupt(listener)
             thread.join(10)
 
 
@@ -60,12 +60,14 @@ def pass_on(one, other, change=lambda part, forth: part):
         with contextlib.suppress(OSError):
             while part := source.recv(1 << 16):
                 target.sendall(change(part, forth))
-        byte_stream.hang_up(target)
+        byte_stream.interrupt(target)
 
     back = threading.Thread(target=pump, args=(other, one, False), daemon=True)
     back.start()
     pump(one, other, True)
     back.join()
+    one.close()
+    other.close()
 
 
 @contextlib.contextmanager
@@ -89,6 +91,6 @@ def relay(to, change=lambda part, forth: part):
         try:
             yield format_address(listener.getsockname())
         finally:
-            byte_stream.hang_up(listener)
+            byte_stream.interrupt(listener)
             for thread in [accepting, *threads]:
                 thread.join(10)

@@ -167,10 +167,13 @@ def test_keys_change_while_both_sides_read_and_write(small):
     for thread in threads:
         thread.join()
     assert got == [each[: len(got[0])] for each in given[::-1]]
-    for raw in (raw for pair in pairs for raw in pair):
-        byte_stream.hang_up(raw)
+    raws = [raw for pair in pairs for raw in pair]
+    for raw in raws:
+        byte_stream.interrupt(raw)
     for thread in between.threads:
         thread.join()
+    for raw in raws:
+        raw.close()
     # A key ends where a call of 256 kB does, if the socket does not take it at once; a record of
     # 100 bytes costs 132.
     least = 300_000 // 100 * 132 // 20_000 - 1 if small else 3_000_000 // (1 << 18) - 1

@@ -115,7 +115,7 @@ class Stream:
         return bytes(received)
 
     def hang_up(self) -> None:
-        """Ends the connection, also for whoever waits on it."""
+        """Ends a connection that no other thread waits on."""
         hang_up(self.raw)
 
     def close(self) -> None:
@@ -153,7 +153,15 @@ class Stream:
 
 
 def hang_up(raw: socket.socket) -> None:
-    """Ends a connection, or a listener, also for whoever waits on it."""
+    """Ends a connection that no other thread waits on."""
+    interrupt(raw)
+    raw.close()
+
+
+def interrupt(raw: socket.socket) -> None:
+    """Ends a connection, or a listener, for whoever waits on it, who closes it then.
+
+    Another socket may have the number of one that is closed while somebody waits on that.
+    """
     with contextlib.suppress(OSError):
         raw.shutdown(socket.SHUT_RDWR)
-    raw.close()

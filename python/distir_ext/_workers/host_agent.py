@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from distir_ext._workers.byte_stream import Stream, hang_up
+from distir_ext._workers.byte_stream import Stream, hang_up, interrupt
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connections import (
     format_address,
@@ -123,6 +123,7 @@ class HostAgent:
                         hang_up(raw)
         finally:
             self.close()
+            self._listener.close()
 
     def _arrived(self) -> list[socket.socket] | None:
         """Waits for connections and takes all that there are; None when there will be no more.
@@ -152,8 +153,8 @@ class HostAgent:
         return arrived
 
     def close(self) -> None:
-        """Ends all sessions and their processes."""
-        hang_up(self._listener)
+        """Ends all sessions and their processes, and has :meth:`serve` return."""
+        interrupt(self._listener)
         with self._mutex:
             sessions, threads = list(self._sessions.values()), list(self._threads)
         for session in sessions:
@@ -256,8 +257,7 @@ class _HostedSession:
 
     def interrupt(self) -> None:
         """Has :meth:`serve` return."""
-        with contextlib.suppress(OSError):
-            self._line.raw.shutdown(socket.SHUT_RDWR)
+        interrupt(self._line.raw)
 
     def serve(self) -> None:
         """Does what the controller asks for, until it is gone."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import socket
 import threading
+
+from distir_ext._workers.byte_stream import interrupt
 
 # How many there may be, in all and of one network. When there are more, the oldest one goes; so
 # who has the token needs only be faster than that.
@@ -52,8 +53,7 @@ class Strangers:
 
     def _end(self, raw: socket.socket) -> None:
         del self._networks[raw]
-        with contextlib.suppress(OSError):
-            raw.shutdown(socket.SHUT_RDWR)  # whoever serves it closes it
+        interrupt(raw)
 
 
 def network_of(address: str) -> str:

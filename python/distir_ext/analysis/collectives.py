@@ -186,7 +186,11 @@ class _FunctionCollectives:
     def of(self, name: str) -> Mapping[_Key, _Tally]:
         if name not in self._found:
             self._found[name] = {}  # a recursive call counts once
-            function = self._functions[name]
+            function = self._functions.get(name)
+            if function is None:
+                raise ValueError(
+                    f'the module has no function "{name}", which its signature has as a program'
+                )
             if isinstance(function, relax.Function):
                 self._found[name] = self._find(function)
         return self._found[name]
