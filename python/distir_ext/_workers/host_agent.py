@@ -53,7 +53,7 @@ from distir_ext._workers.openings import (
     request_of,
 )
 from distir_ext._workers.remote_processes import versions
-from distir_ext._workers.strangers import MOST_STRANGERS, Strangers
+from distir_ext._workers.strangers import Strangers, most_strangers
 
 _Result = TypeVar("_Result")
 
@@ -65,7 +65,7 @@ _END_LIMIT = 5.0
 
 # Why the system may not accept one connection more for now, and how long to wait then, in seconds.
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_EXHAUSTED_WAIT = 0.05
+_EXHAUSTED_WAIT = 0.01
 
 # What accepting says of a listener that is closed; all else is about one connection.
 _CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
@@ -134,7 +134,7 @@ class HostAgent:
         arrived: list[socket.socket] = []
         try:
             self._listener.setblocking(True)
-            while len(arrived) < MOST_STRANGERS:
+            while len(arrived) < most_strangers():
                 raw, address = self._listener.accept()
                 self._strangers.enter(raw, address[0])
                 arrived.append(raw)
@@ -148,7 +148,7 @@ class HostAgent:
                     hang_up(raw)
                 return None
             if error.errno in _EXHAUSTED:
-                self._strangers.end_oldest()
+                self._strangers.end_older_half()
                 time.sleep(_EXHAUSTED_WAIT)
         return arrived
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
 import threading
 
@@ -15,6 +16,14 @@ MOST_OF_A_NETWORK = 64
 
 # The part of an IPv6 address that its owner may choose freely.
 _NETWORK_BITS = 64
+
+
+def most_strangers() -> int:
+    """As many as leave most of the process's descriptors to sessions."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return MOST_STRANGERS
+    return max(1, min(MOST_STRANGERS, descriptors // 4))
 
 
 class Strangers:
@@ -31,7 +40,7 @@ class Strangers:
             of_network = [each for each, other in self._networks.items() if other == network]
             if len(of_network) >= MOST_OF_A_NETWORK:
                 self._end(of_network[0])
-            elif len(self._networks) >= MOST_STRANGERS:
+            elif len(self._networks) >= most_strangers():
                 self._end(next(iter(self._networks)))
             self._networks[raw] = network
 
@@ -45,11 +54,11 @@ class Strangers:
         with self._mutex:
             self._networks.pop(raw, None)
 
-    def end_oldest(self) -> None:
-        """Ends one, if there is any."""
+    def end_older_half(self) -> None:
+        """Ends those that have been here for longest: who has the token is faster."""
         with self._mutex:
-            if self._networks:
-                self._end(next(iter(self._networks)))
+            for raw in list(self._networks)[: (len(self._networks) + 1) // 2]:
+                self._end(raw)
 
     def _end(self, raw: socket.socket) -> None:
         del self._networks[raw]
