@@ -99,6 +99,18 @@ def check_architecture(arch: str) -> None:
     )
 
 
+def describe_compiler() -> str | None:
+    """The CUDA compiler that is installed, and what it compiles for; None if there is none."""
+    with compiler():
+        mode = os.environ.get(_MODE)
+    ask = {"nvrtc": _nvrtc_architectures, "nvcc": _nvcc_architectures}.get(mode or "")
+    found = ask() if ask else None
+    if found is None:
+        return None
+    name, numbers = found
+    return f"{name} for sm_{numbers[0]} to sm_{numbers[-1]}" if numbers else name
+
+
 def _unknown() -> tuple[str, list[int]] | None:
     return "CUDA 13", []
 
@@ -178,8 +190,8 @@ def prepare_runtime() -> None:
     TVM loads it when it is imported, if the loader finds CUDA's runtime. It does not look in
     packages, so where that failed it is tried again.
     """
-    cudart = _packaged("libcudart.so.*")
-    tvm_ffi.get_global_func("distir.runtime.nccl_library_paths")(_packaged("libnccl.so.2"), cudart)
+    cudart = packaged("libcudart.so.*")
+    tvm_ffi.get_global_func("distir.runtime.nccl_library_paths")(packaged("libnccl.so.2"), cudart)
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
     library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
@@ -204,7 +216,7 @@ def package_roots() -> list[Path]:
     return [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
 
 
-def _packaged(name: str) -> list[str]:
+def packaged(name: str) -> list[str]:
     """Shared libraries of the packages, newest CUDA first."""
     found = [path for root in package_roots() for path in root.glob(f"*/lib/{name}")]
     return [str(path) for path in sorted(found, reverse=True)]

@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _demo(options)
     if options.command == "host":
         return _host(options)
+    if options.command == "gpu-check":
+        return _gpu_check(options)
     if options.command == "rules":
         return _rules(options.operators, options.markdown)
     raise AssertionError(f"command {options.command!r} has no handler")
@@ -117,6 +119,22 @@ def command_parser() -> argparse.ArgumentParser:
         "every host, and to where sessions are opened.",
     )
     token.add_argument("file", metavar="FILE", help="the file, which must not exist yet")
+
+    check = commands.add_parser(
+        "gpu-check",
+        help="check this machine's GPUs: versions, numbers, collectives, speed, how sessions end",
+        description="Runs programs and collectives on this machine's GPUs, compares the numbers "
+        "with float64 and measures times; makes workers fail, be killed and stall. Prints tables, "
+        "what is out of range, and what to send back. Takes some minutes.",
+        epilog="Exit status: 0 if all is in range, 1 if something is not, 2 without a GPU.",
+    )
+    check.add_argument("--json", action="store_true", help="print one JSON object instead")
+    check.add_argument(
+        "--bundle",
+        metavar="DIR",
+        help="only download the wheels that the check needs into this folder, for a machine "
+        "without a network",
+    )
 
     table = commands.add_parser(
         "rules",
@@ -210,6 +228,20 @@ def _demo(options: argparse.Namespace) -> int:
     except (OSError, RuntimeError, ValueError) as error:
         print(f"distir demo: {error}", file=sys.stderr)
         return 1
+
+
+def _gpu_check(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from distir_ext.gpu_check.bundle import make_bundle
+    from distir_ext.gpu_check.run import run_gpu_check
+
+    if options.bundle is not None:
+        return make_bundle(options.bundle)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_A_FILE)
+    return run_gpu_check(console, options.json)
 
 
 def _token(file: str) -> int:

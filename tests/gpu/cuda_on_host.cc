@@ -398,7 +398,8 @@ EXPORT int cudaDriverGetVersion(int* version) {
 
 EXPORT int cudaGetDeviceCount(int* count) {
   *count = NumDevices();
-  if (Environment("CUDA_ON_HOST_DRIVER", "13000") < Environment("CUDA_ON_HOST_RUNTIME", "13000"))
+  if (std::stoi(Environment("CUDA_ON_HOST_DRIVER", "13000")) / 1000 <
+      std::stoi(Environment("CUDA_ON_HOST_RUNTIME", "13000")) / 1000)
     return kCudaErrorInsufficientDriver;
   return *count == 0 ? kCudaErrorNoDevice : kCudaSuccess;
 }
@@ -411,6 +412,12 @@ EXPORT int cudaSetDevice(int device) {
 
 EXPORT int cudaGetDevice(int* device) {
   *device = current_device;
+  return kCudaSuccess;
+}
+
+// Four GPUs each see each other's memory.
+EXPORT int cudaDeviceCanAccessPeer(int* reaches, int device, int other) {
+  *reaches = device != other && device / 4 == other / 4;
   return kCudaSuccess;
 }
 

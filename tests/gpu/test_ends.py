@@ -5,6 +5,7 @@ What stands in for CUDA and NCCL reports as misuse what would crash with real on
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -117,7 +118,7 @@ os._exit(1 if misuse else 0)
 def run_alone(code, **environment):
     """Runs code with four workers in a process of its own."""
     if HOST is None:
-        pytest.skip("NCCL itself can not be made to fail")
+        pytest.skip("NCCL itself cannot be made to fail")
     root = str(Path(__file__).parents[2])
     source = _ALONE.format(root=root, code=textwrap.dedent(code))
     return subprocess.run(
@@ -143,7 +144,7 @@ def test_a_broken_device_is_a_worker_error(fresh_runner, inject):
 
 
 def test_a_model_on_a_broken_device_can_go(inject, target):
-    """Its machines have memory of the device, which can not be freed."""
+    """What its machines have of the device goes back to TVM's pool, which cannot free it."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((4, 2), "float32"))
     with builder.function("main", [x]):
@@ -160,6 +161,7 @@ def test_a_model_on_a_broken_device_can_go(inject, target):
         with pytest.raises(WorkerError):
             model["main"](value)
     del model, session
+    gc.collect()
 
 
 def test_workers_restore_their_device(fresh_runner):
@@ -241,7 +243,7 @@ def test_collectives_in_a_cuda_graph_are_refused(fresh_runner):
     all_reduce(runner)
     HOST.cuda_on_host_capture(1)
     try:
-        with pytest.raises(WorkerError, match="can not be captured into a CUDA graph"):
+        with pytest.raises(WorkerError, match="cannot be captured into a CUDA graph"):
             all_reduce(runner)
     finally:
         HOST.cuda_on_host_capture(0)

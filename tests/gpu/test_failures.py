@@ -337,3 +337,23 @@ def test_processes_without_a_gpu(monkeypatch, devices, message):
     monkeypatch.setenv("DISTIR_EXT_CUDA_DEVICES", devices)
     with pytest.raises(RuntimeError, match=message):
         dx.Session(1, ccl="nccl", workers="processes")
+
+
+def test_processes_with_different_versions_of_nccl(inject):
+    """Ranks of different versions may wait for each other for ever."""
+    from distir_ext._workers import host_processes
+
+    start = host_processes.LocalProcesses.start
+
+    def start_one_older(self, rank, *arguments, **named):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NCCL_ON_HOST_VERSION", "22703" if rank else "23203")
+            start(self, rank, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_processes.LocalProcesses, "start", start_one_older)
+        message = (
+            r"this worker has NCCL 2.27.3 of .*, another one .* has NCCL 2.32.3 of .*; all need"
+        )
+        with pytest.raises(WorkerError, match=message):
+            dx.Session(2, ccl="nccl", workers="processes")

@@ -19,6 +19,7 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import _nvidia
+from distir_ext._compile import gpu
 from distir_ext._runtime.model import _read_signature
 from distir_ext._workers.executables import executable_module, pack
 from distir_ext.demo import llama
@@ -171,6 +172,25 @@ def product(dtype):
 def test_architectures_with_a_suffix_have_tensor_cores(target):
     source = source_of(dx.build(product("float16"), target=target))
     assert "wmma::accumulator, 16, 16, 16, float>" in source
+
+
+@I.ir_module
+class Tuples:
+    @R.function
+    def main(x: R.Tensor((4, 4), "float32")):
+        with R.dataflow():
+            pair = (x, x)
+            nested = (pair, x)
+            first = nested[0]
+            second = first[1]
+            R.output(nested, second)
+        return (nested, second)
+
+
+def test_nested_tuples_are_compiled_unfused():
+    """TVM can not fuse them (tests/packaging/test_tvm_defects.py)."""
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+    assert tvm.compile(Tuples, target=target, relax_pipeline=gpu.pipeline(target)) is not None
 
 
 @pytest.mark.parametrize("arch", ["sm_20", "sm_999", "sm_80a", "sm_90f", "foo", "", "90"])

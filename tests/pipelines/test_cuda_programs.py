@@ -14,11 +14,10 @@ import pytest
 import tvm
 import tvm_ffi
 from tests.pipelines.cuda_source import small_accumulators, source_of
-from tvm import relax
-from tvm.relax import op
 
 import distir_ext as dx
 from distir_ext import _nvidia
+from distir_ext.gpu_check.programs import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,111 +32,6 @@ KERNELS = [
     ),
 ]
 MESH = dx.Mesh((2,), ("tp",))
-
-# Llama 3 8B (arXiv:2407.21783, table 3); rows of a prefill, and what was there before.
-HIDDEN, HEADS, KV_HEADS, FEED_FORWARD = 4096, 32, 8, 14336
-ROWS, PAST = 128, 128
-SIZE = HIDDEN // HEADS
-
-LAYER = {
-    "norm1": (HIDDEN,),
-    "q": (HIDDEN, HIDDEN),
-    "k": (HIDDEN, KV_HEADS * SIZE),
-    "v": (HIDDEN, KV_HEADS * SIZE),
-    "o": (HIDDEN, HIDDEN),
-    "norm2": (HIDDEN,),
-    "gate": (HIDDEN, FEED_FORWARD),
-    "up": (HIDDEN, FEED_FORWARD),
-    "down": (FEED_FORWARD, HIDDEN),
-}
-
-PLAN = {"q|k|v|gate|up|w": (None, "tp"), "o|down": ("tp", None), "image": ("tp", None, None, None)}
-
-
-def product(x, w):
-    """128 x 256 x 128 on each worker."""
-    return op.matmul(x, w)
-
-
-def emit(value):
-    return relax.BlockBuilder.current().emit(value)
-
-
-def rotated(x, cos, sin):
-    halves = emit(op.split(x, 2, axis=-1))
-    left, right = emit(halves[0]), emit(halves[1])
-    first = op.subtract(op.multiply(left, cos), op.multiply(right, sin))
-    second = op.add(op.multiply(right, cos), op.multiply(left, sin))
-    return op.concat([first, second], axis=-1)
-
-
-def layer(x, cos, sin, past_keys, past_values, norm1, q, k, v, o, norm2, gate, up, down):
-    """Of a Llama: grouped-query attention with rotary embedding, SwiGLU."""
-    rows = x.ty.shape.values[0]
-    group = HEADS // KV_HEADS
-    h = emit(op.nn.rms_norm(x, norm1, [-1]))
-    queries = op.reshape(op.matmul(h, q), (rows, KV_HEADS, group, SIZE))
-    keys = op.reshape(op.matmul(h, k), (rows, KV_HEADS, 1, SIZE))
-    values = op.reshape(op.matmul(h, v), (rows, KV_HEADS, 1, SIZE))
-    queries = op.permute_dims(rotated(queries, cos, sin), [1, 2, 0, 3])
-    keys = op.permute_dims(rotated(keys, cos, sin), [1, 2, 3, 0])
-    keys = op.concat([past_keys, keys], axis=-1)
-    values = op.concat([past_values, op.permute_dims(values, [1, 2, 0, 3])], axis=2)
-    scores = op.nn.softmax(op.matmul(queries, keys))
-    mixed = op.matmul(scores, values)
-    mixed = op.reshape(op.permute_dims(mixed, [2, 0, 1, 3]), (rows, HIDDEN))
-    x = emit(op.add(x, op.matmul(mixed, o)))
-    h = emit(op.nn.rms_norm(x, norm2, [-1]))
-    h = op.multiply(op.nn.silu(emit(op.matmul(h, gate))), op.matmul(h, up))
-    return op.add(x, op.matmul(h, down))
-
-
-def convolutions(image, kernel1, kernel2, dense):
-    h = op.nn.relu(op.nn.conv2d(image, kernel1, padding=1))
-    h = op.nn.avg_pool2d(op.nn.relu(op.nn.conv2d(h, kernel2, strides=2, padding=1)), 2, 2)
-    return op.nn.softmax(op.matmul(op.mean(h, [2, 3]), dense))
-
-
-def layer_of(rows):
-    shapes = {"x": (rows, HIDDEN), "cos": (rows, 1, 1, SIZE // 2), "sin": (rows, 1, 1, SIZE // 2)}
-    shapes["past_keys"] = (KV_HEADS, 1, SIZE, PAST)
-    shapes["past_values"] = (KV_HEADS, 1, PAST, SIZE)
-    return layer, {**shapes, **LAYER}
-
-
-PROGRAMS = {
-    "product": (product, {"x": (128, 256), "w": (256, 256)}),
-    "prefill": layer_of(ROWS),
-    "decode": layer_of(1),
-    "convolutions": (
-        convolutions,
-        {
-            "image": (4, 64, 16, 16),
-            "kernel1": (128, 64, 3, 3),
-            "kernel2": (128, 128, 3, 3),
-            "dense": (128, 100),
-        },
-    ),
-}
-
-
-def programs(dtype):
-    """All of them in one module, so that one compilation serves all."""
-    mod = tvm.IRModule()
-    for name, (make, shapes) in PROGRAMS.items():
-        builder = relax.BlockBuilder()
-        params = [relax.Var(each, relax.TensorType(size, dtype)) for each, size in shapes.items()]
-        with builder.function(name, params):
-            with builder.dataflow():
-                result = builder.emit_output(builder.normalize(make(*params)))
-            builder.emit_func_output(result)
-        mod[name] = builder.get()[name]
-    for name, (_, shapes) in PROGRAMS.items():
-        plan = {
-            key: dims for key, dims in PLAN.items() if any(map(re.compile(key).fullmatch, shapes))
-        }
-        mod = dx.annotate(mod, MESH, plan, func=name)
-    return mod
 
 
 def declared_packages():
@@ -184,7 +78,7 @@ def compile_source(packages, monkeypatch):
 
 @pytest.mark.parametrize(("dtype", "arch"), KERNELS)
 def test_kernels_compile_and_add_in_float32(compile_source, dtype, arch):
-    exe = dx.build(programs(dtype), target={"kind": "cuda", "arch": arch})
+    exe = dx.build(programs(dtype, MESH), target={"kind": "cuda", "arch": arch})
     source = source_of(exe)
     assert small_accumulators(source) == []
     # TVM's schedules have tensor cores for half floats.

@@ -13,6 +13,7 @@ from distir_ext._compile import accumulation
 from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.cpu_math import legalizations
+from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library
 
@@ -76,7 +77,7 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         ),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
-        _fuse_kernels(),
+        fuse_kernels(),
         _schedule_kernels(),
     ]
     passes += [
@@ -104,21 +105,6 @@ def _keep_functions() -> tvm.transform.Pass:
         return result
 
     return tvm.transform.module_pass(apply, opt_level=0, name="KeepFunctions")
-
-
-def _fuse_kernels() -> tvm.transform.Pass:
-    fuse = tvm.transform.Sequential([relax.transform.FuseOps(), relax.transform.FuseTIR()])
-
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        try:
-            return fuse(mod)
-        except tvm.error.InternalError:
-            # FuseTIR of TVM 0.27 fails where FuseOps has put nothing but tuples in a function, as
-            # it does with nested ones; such a module is compiled unfused.
-            return mod
-
-    return tvm.transform.module_pass(apply, opt_level=0, name="FuseKernels")
 
 
 def _schedule_kernels() -> tvm.transform.Pass:

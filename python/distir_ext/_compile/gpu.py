@@ -15,6 +15,7 @@ from tvm.relax.backend.rocm import pipeline as rocm
 
 from distir_ext._compile.accumulation import legalizations, widen_scans
 from distir_ext._compile.attention import repeat_shared_heads
+from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
 __all__ = ["check_options", "pipeline"]
@@ -36,6 +37,10 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":
             passes.append(relax.transform.LegalizeOps(repeat_shared_heads(legalizations())))
+        elif each.info.name == "FuseOps":
+            passes.append(fuse_kernels())
+        elif each.info.name == "FuseTIR":
+            continue  # it is in fuse_kernels
         elif each.info.name == "ApplyDefaultSchedule":
             passes += [load_tensor_intrinsics(), each]
         else:

@@ -136,12 +136,6 @@ class Communicator {
    */
   virtual tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) { return tensor; }
 
-  /*!
-   * \brief Whether a failure has left the worker's device such that nothing works on it any more,
-   *        not even freeing.
-   */
-  virtual bool DeviceIsLost() const { return false; }
-
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}
 

@@ -56,7 +56,6 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
     }
   } catch (...) {
     session.Fail(DescribeCurrentException(rank, name, session.operator_name(rank).Get()));
-    if (worker->communicator().DeviceIsLost()) worker->KeepMachines();
   }
   session.backend().StepEnds(rank, number.step);
   time.received = worker->received_at;

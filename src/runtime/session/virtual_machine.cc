@@ -40,7 +40,7 @@ ffi::Module LoadVirtualMachine(const ffi::Module& executable,
                                const ffi::Optional<ffi::Function>& operator_callback) {
   ffi::Module machine = Entry(executable, "vm_load_executable")().cast<ffi::Module>();
   const ffi::Function initialize = Entry(machine, "vm_initialization");
-  WorkerContext* worker = WorkerContext::CurrentOrNull();
+  const WorkerContext* worker = WorkerContext::CurrentOrNull();
   const int host = static_cast<int>(kDLCPU);
   if (worker == nullptr || worker->memory().device_type == kDLCPU) {
     initialize(host, 0, kPooledAllocator);
@@ -49,7 +49,6 @@ ffi::Module LoadVirtualMachine(const ffi::Module& executable,
     const DLDevice device = worker->memory();
     initialize(static_cast<int>(device.device_type), device.device_id, kPooledAllocator, host, 0,
                kPooledAllocator);
-    worker->Made(machine);
   }
   if (operator_callback.has_value()) {
     Entry(machine, "set_instrument")(operator_callback.value());
@@ -93,12 +92,20 @@ ffi::Function Synchronized(const ffi::Function& function) {
   });
 }
 
+/*! \brief A function that calls `function` so many times with the same arguments. */
+ffi::Function Repeated(const ffi::Function& function, int64_t count) {
+  return ffi::Function::FromPacked([function, count](ffi::PackedArgs args, ffi::Any* result) {
+    for (int64_t i = 0; i < count; ++i) function.CallPacked(args, result);
+  });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("distir.runtime.load_virtual_machine", LoadVirtualMachine)
       .def("distir.runtime.keeper_of", KeeperOf)
       .def("distir.runtime.synchronized", Synchronized)
+      .def("distir.runtime.repeated", Repeated)
       .def_packed("distir.runtime.keep", Keep);
 }
 

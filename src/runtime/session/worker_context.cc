@@ -47,16 +47,6 @@ RankOf WorkerContext::MakeRankOf() const {
   return [session = session_.get()](int64_t device_id) { return session->RankOf(device_id); };
 }
 
-void WorkerContext::Made(const tvm::ffi::Module& machine) {
-  machines_.emplace_back(
-      tvm::ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<tvm::ffi::ModuleObj>(machine));
-}
-
-void WorkerContext::KeepMachines() {
-  for (const auto& each : machines_) new tvm::ffi::ObjectPtr<tvm::ffi::ModuleObj>(each.lock());
-  machines_.clear();
-}
-
 void WorkerContext::OpenPartition(const tvm::ffi::String& groups) {
   communicator_->OpenPartition(ParsePartition(groups, MakeRankOf()));
 }

@@ -14,7 +14,6 @@
 #ifndef DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_
 #define DISTIR_RUNTIME_SESSION_WORKER_CONTEXT_H_
 
-#include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/string.h>
 
 #include <cstdint>
@@ -42,7 +41,7 @@ class WorkerContext {
 
   /*!
    * \brief The worker of this thread gives back all it has. Not left to the end of the thread, when
-   *        errors can not be thrown any more: TVM's memory for their text is gone by then.
+   *        errors cannot be thrown any more: TVM's memory for their text is gone by then.
    */
   static void Leave();
 
@@ -62,11 +61,6 @@ class WorkerContext {
   /*! \brief This worker's part of a segment plan. */
   const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
-  /*! \brief Tells of a virtual machine, which has memory of the device. */
-  void Made(const tvm::ffi::Module& machine);
-  /*! \brief Keeps the machines for ever: freeing their memory would end the process. */
-  void KeepMachines();
-
   /*! \brief When the last value came from another mesh, as WorkTime has it. */
   double received_at = 0;
 
@@ -82,7 +76,6 @@ class WorkerContext {
   std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
   std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
-  std::vector<tvm::ffi::WeakObjectPtr<tvm::ffi::ModuleObj>> machines_;
 };
 
 }  // namespace distir::runtime

@@ -1,6 +1,8 @@
 #include "runtime/communicators/nccl/cuda_devices.h"
 
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,10 +44,24 @@ std::string HostOfItsOwn(int rank) {
 
 }  // namespace
 
-std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
+int CountCudaDevices() {
+  int driver = 0, runtime = 0;
+  CheckCuda(Cuda().cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  // Without a driver this is 0.
+  if (Cuda().cudaDriverGetVersion(&driver) != kCudaSuccess) driver = 0;
   int count = 0;
-  // Without a driver the call fails; then there are none.
-  if (Cuda().cudaGetDeviceCount(&count) != kCudaSuccess) count = 0;
+  const int result = Cuda().cudaGetDeviceCount(&count);
+  const bool is_too_old = driver != 0 && driver / 1000 < runtime / 1000;
+  DISTIR_REQUIRE(!is_too_old && result != kCudaErrorInsufficientDriver, RuntimeError)
+      << "the NVIDIA driver is too old: it is for "
+      << (driver == 0 ? "no CUDA" : "CUDA " + CudaVersionText(driver)) << ", and CUDA "
+      << CudaVersionText(runtime) << " of " << CudaLibraryFile() << " needs one for CUDA "
+      << runtime / 1000 << " or later; nvidia-smi shows the driver's version";
+  return result == kCudaSuccess ? count : 0;
+}
+
+std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
+  const int count = CountCudaDevices();
   const size_t num_workers = workers.ranks_here.size();
   const bool are_threads = workers.own_rank < 0;
   std::vector<int> devices(num_workers);
@@ -61,7 +77,10 @@ std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
   for (size_t i = 0; i < num_workers; ++i) {
     DISTIR_REQUIRE(devices[i] < count, RuntimeError)
         << "the worker of rank " << workers.ranks_here[i] << " needs CUDA device " << devices[i]
-        << ", this machine has " << count;
+        << ", this machine has " << count << " (found " << count << ", wanted "
+        << *std::max_element(devices.begin(), devices.end()) + 1
+        << "); nvidia-smi and CUDA_VISIBLE_DEVICES say which there are, " << kDevicesVariable
+        << " which ones workers have";
   }
   DISTIR_REQUIRE(tvm::ffi::Function::GetGlobal("device_api.cuda").has_value(), RuntimeError)
       << "TVM's CUDA runtime is not loaded (libtvm_runtime_cuda needs libcudart.so.13 and the "
@@ -74,6 +93,20 @@ std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
     setenv(kHostVariable, HostOfItsOwn(workers.own_rank).c_str(), 0);
   }
   return devices;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef()
+      .def("distir.runtime.num_gpus", CountCudaDevices)
+      .def("distir.runtime.cuda_library", []() { return tvm::ffi::String(CudaLibraryFile()); })
+      .def("distir.runtime.describe_nccl", []() { return tvm::ffi::String(DescribeNccl()); })
+      .def("distir.runtime.describe_cuda", []() {
+        int driver = 0, runtime = 0;
+        Cuda().cudaDriverGetVersion(&driver);
+        Cuda().cudaRuntimeGetVersion(&runtime);
+        return tvm::ffi::String("runtime " + CudaVersionText(runtime) + " of " + CudaLibraryFile() +
+                                ", driver for CUDA " + CudaVersionText(driver));
+      });
 }
 
 }  // namespace distir::runtime::nccl

@@ -15,6 +15,12 @@
 namespace distir::runtime::nccl {
 
 /*!
+ * \brief How many CUDA devices this machine has.
+ * \throws RuntimeError if the driver is too old for CUDA's runtime; says both versions.
+ */
+int CountCudaDevices();
+
+/*!
  * \brief The CUDA device of each worker of this host, in order.
  *
  * NCCL takes two ranks of one device for a mistake unless they say that they are on different

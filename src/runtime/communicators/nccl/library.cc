@@ -98,6 +98,10 @@ std::string CudaVersionText(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100);
 }
 
+std::string CudaLibraryFile() {
+  return SharedLibrary::FileOf(reinterpret_cast<const void*>(Cuda().cudaGetDeviceCount));
+}
+
 std::string DescribeNccl() {
   int version = 0;
   CheckNccl(Nccl().ncclGetVersion(&version), "ncclGetVersion");

@@ -23,6 +23,8 @@ const CudaFunctions& Cuda();
 
 /*! \brief NCCL's version and its file: "2.27.3 of /usr/lib/libnccl.so.2". */
 std::string DescribeNccl();
+/*! \brief The file of CUDA's runtime. */
+std::string CudaLibraryFile();
 /*! \brief "2.27.3" of 22703. */
 std::string NcclVersionText(int version);
 /*! \brief "12.4" of 12040. */

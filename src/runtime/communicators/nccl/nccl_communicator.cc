@@ -203,13 +203,20 @@ NcclCommunicator::~NcclCommunicator() {
 std::string NcclCommunicator::MakeAddress() {
   UniqueId id;
   CheckNccl(Nccl().ncclGetUniqueId(&id), "ncclGetUniqueId");
-  return std::string(id.internal, sizeof(id.internal));
+  return std::string(id.internal, sizeof(id.internal)) + DescribeNccl();
 }
 
 void NcclCommunicator::Join(const std::string& address) {
   UniqueId id;
-  TVM_FFI_ICHECK_EQ(address.size(), sizeof(id.internal));
-  std::copy(address.begin(), address.end(), id.internal);
+  TVM_FFI_ICHECK_GE(address.size(), sizeof(id.internal));
+  std::copy_n(address.begin(), sizeof(id.internal), id.internal);
+  // Ranks of different versions do not understand each other, and may wait for ever.
+  const std::string theirs = address.substr(sizeof(id.internal));
+  const std::string ours = DescribeNccl();
+  DISTIR_REQUIRE(theirs.substr(0, theirs.find(' ')) == ours.substr(0, ours.find(' ')), RuntimeError)
+      << "this worker has NCCL " << ours << ", another one of the session has NCCL " << theirs
+      << "; all need the same version: install the same distir-ext[cuda] on all hosts, or name the "
+         "file in DISTIR_EXT_NCCL_LIBRARY";
   const int size = static_cast<int>(all_ranks_.size());
   connections_.push_back(
       backend_->Open(rank_, backend_->Describe(all_ranks_), [id, size, rank = rank_](Comm* comm) {

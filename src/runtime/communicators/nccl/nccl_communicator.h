@@ -39,7 +39,6 @@ class NcclCommunicator : public Communicator {
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
   void FillGaps(const SegmentPlan& plan, TensorView out) final;
   tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) final;
-  bool DeviceIsLost() const final { return stream_->IsLost(); }
   void Synchronize() final;
 
  private:

@@ -98,7 +98,7 @@ Stream WorkerStream::EnterUncaptured(const char* operation) const {
   int status = kCudaStreamCaptureStatusNone;
   CheckCuda(Cuda().cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   DISTIR_REQUIRE(status == kCudaStreamCaptureStatusNone, RuntimeError)
-      << operation << " can not be captured into a CUDA graph: a replay would read memory that is "
+      << operation << " cannot be captured into a CUDA graph: a replay would read memory that is "
       << "gone; build the program without relax.backend.use_cuda_graph";
   return stream;
 }
@@ -112,12 +112,6 @@ ffi::Tensor WorkerStream::NewTensor(ffi::ShapeView shape, DLDataType dtype) cons
 Stream WorkerStream::EnterOwn() const {
   CheckCuda(Cuda().cudaSetDevice(device_), "cudaSetDevice");
   return own_;
-}
-
-bool WorkerStream::IsLost() const noexcept {
-  const OnDevice device(device_);
-  const int result = Cuda().cudaStreamQuery(own_);
-  return result != kCudaSuccess && result != kCudaErrorNotReady;
 }
 
 ffi::Tensor CopyToHost(const ffi::Tensor& tensor) {

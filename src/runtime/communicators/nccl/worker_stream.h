@@ -41,16 +41,13 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
   Stream EnterOwn() const;
 
   /*!
-   * \brief As Enter, for what can not be part of a CUDA graph.
+   * \brief As Enter, for what cannot be part of a CUDA graph.
    * \throws RuntimeError if the stream is being captured.
    */
   Stream EnterUncaptured(const char* operation) const;
 
   /*! \brief A tensor, which may outlive the worker. Freeing it never throws. */
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) const;
-
-  /*! \brief Whether nothing works on the device any more, because a kernel has met an error. */
-  bool IsLost() const noexcept;
 
  private:
   const int device_;

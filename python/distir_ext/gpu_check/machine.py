@@ -1,0 +1,122 @@
+"""What the check runs on: the GPUs of this machine, or what stands in for them in tests."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from distir_ext import _nvidia
+from distir_ext.session import Session
+
+# A host has no more in one process group of the check.
+MOST_GPUS = 8
+
+_RUNTIME = "DISTIR_EXT_CUDART_LIBRARY"
+_DEVICES = "DISTIR_EXT_CUDA_DEVICES"
+_BLOCKING = "CUDA_ON_HOST_BLOCKING"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """GPUs, and how programs are built for them."""
+
+    num_gpus: int
+    simulated: bool
+    runtime: Any
+    """CUDA's runtime, by ctypes."""
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """What programs that run here are built for."""
+        if not self.simulated:
+            return {"kind": "cuda"}
+        # Kernels of the host, on tensors of the stand-in.
+        return {"kind": "llvm", "target_device_type": tvm.cuda(0).dlpack_device_type()}
+
+    def pick(self, real: Any, simulated: Any) -> Any:
+        """A size: the one for GPUs, or a small one for the stand-in."""
+        return simulated if self.simulated else real
+
+    @property
+    def workers(self) -> int:
+        """A power of two of GPUs."""
+        count: int = 1 << (min(self.num_gpus, MOST_GPUS).bit_length() - 1)
+        return count
+
+    @contextmanager
+    def programs(self) -> Iterator[None]:
+        """While programs run: kernels of the host do not wait for the stand-in's streams."""
+        if not self.simulated:
+            yield
+            return
+        self.runtime.cuda_on_host_blocking(1)
+        try:
+            yield
+        finally:
+            self.runtime.cuda_on_host_blocking(0)
+
+    @contextmanager
+    def processes(self, count: int) -> Iterator[Session]:
+        """A session of processes, which share GPUs where there are fewer."""
+        devices = ",".join(str(rank % self.num_gpus) for rank in range(count))
+        with changed_environment({_DEVICES: devices, _BLOCKING: "0"}):
+            session = Session(
+                count, ccl="nccl", workers="processes", imports="distir_ext.gpu_check.on_workers"
+            )
+        with session:
+            yield session
+
+    def wait(self) -> None:
+        """Until the first GPU has done all."""
+        tvm.cuda(0).sync()
+
+
+@contextmanager
+def changed_environment(settings: dict[str, str]) -> Iterator[None]:
+    """Sets variables for a while; one that is set already stays."""
+    new = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
+
+
+def find_machine() -> Machine:
+    """This machine.
+
+    Raises:
+        RuntimeError: It has no GPU that CUDA can use, or NCCL or CUDA's runtime are not there.
+    """
+    _nvidia.prepare_runtime()
+    tvm_ffi.get_global_func("distir.runtime.load_nccl")()
+    path = str(tvm_ffi.get_global_func("distir.runtime.cuda_library")())
+    runtime = ctypes.CDLL(path)
+    num_gpus = int(tvm_ffi.get_global_func("distir.runtime.num_gpus")())
+    if num_gpus == 0:
+        raise RuntimeError(
+            "this machine has no GPU that CUDA can use; nvidia-smi and CUDA_VISIBLE_DEVICES say "
+            "which there are"
+        )
+    return Machine(num_gpus, hasattr(runtime, "cuda_on_host_blocking"), runtime)
+
+
+def relative_error(actual: Any, expected: Any) -> float:
+    """In the norm, against float64."""
+    difference = np.asarray(actual, "float64") - expected
+    norm = float(np.linalg.norm(expected))
+    return float(np.linalg.norm(difference)) / (norm or 1.0)
+
+
+def as_json_groups(groups: Sequence[Sequence[int]]) -> str:
+    """Groups as the runtime's functions take them."""
+    return str([list(each) for each in groups]).replace(" ", "")

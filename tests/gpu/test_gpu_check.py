@@ -1,0 +1,116 @@
+"""``distir gpu-check`` runs to its end; on the stand-in it says so, and notices what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from tests.gpu.conftest import HOST
+
+
+def gpu_check(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "distir_ext", "gpu-check", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_all_sections_run():
+    done = gpu_check("--json", CUDA_ON_HOST_DEVICES="4")
+    report = json.loads(done.stdout)
+    assert list(report["sections"]) == [
+        *("versions", "topology", "builds", "numbers", "collectives"),
+        *("products", "attention", "decode", "ends", "memory"),
+    ]
+    assert report["simulated"] == (HOST is not None)
+    failed = [
+        each
+        for section in report["sections"].values()
+        for each in section["findings"]
+        if each["ok"] is False
+    ]
+    assert (failed, report["ok"], done.returncode) == ([], True, 0), done.stderr
+
+
+def test_what_is_wrong_is_out_of_range(monkeypatch, capsys):
+    """A reduction that is wrong, and a section that fails: the others run all the same."""
+    if HOST is None:
+        pytest.skip("NCCL itself cannot be made to fail")
+    from rich.console import Console
+
+    from distir_ext.gpu_check import run
+
+    def fails(machine):
+        yield run.Finding("the first", "found")
+        raise ValueError("boom")
+
+    sections = {"boom": fails, "collectives": run.check_collectives}
+    monkeypatch.setattr(run, "_SECTIONS", sections)
+    HOST.cuda_on_host_fault(b"wrong reduction")
+    try:
+        assert run.run_gpu_check(Console(width=200), False) == 1
+    finally:
+        HOST.cuda_on_host_fault(b"")
+    printed = capsys.readouterr().out
+    assert "SIMULATED" in printed
+    assert "out of range: boom: the section: ValueError: boom" in printed
+    assert "out of range: collectives: all_reduce of float16" in printed
+    assert "out of range: collectives: all_gather" not in printed
+    assert "What to send back: the output of 'distir gpu-check --json'" in printed
+
+
+REFUSALS = {
+    "an old NCCL": (
+        {"NCCL_ON_HOST_VERSION": "22205"},
+        r"NCCL 2.22.5 of .* is too old: 2.24.0 or later is needed, the first that reduces float8",
+    ),
+    "an old driver": (
+        {"CUDA_ON_HOST_DRIVER": "12040"},
+        r"the NVIDIA driver is too old: it is for CUDA 12.4, and CUDA 13.0 of .* needs one for "
+        r"CUDA 13 or later",
+    ),
+    "no GPU": (
+        {"CUDA_ON_HOST_DEVICES": "0"},
+        r"this machine has no GPU that CUDA can use",
+    ),
+}
+
+
+@pytest.mark.parametrize(("environment", "message"), REFUSALS.values(), ids=REFUSALS)
+def test_machine_that_can_not_be_checked(environment, message):
+    if HOST is None:
+        pytest.skip("only the stand-in has other versions")
+    done = gpu_check(**environment)
+    assert done.returncode == 2, done.stdout
+    assert re.search(message, done.stderr), done.stderr
+
+
+def test_bundle_downloads_the_declared_wheels(monkeypatch, tmp_path, capsys):
+    """For this Python and system, with what lies in the folder already taken first."""
+    from types import SimpleNamespace
+
+    from distir_ext.gpu_check import bundle
+
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(bundle.subprocess, "run", run)
+    assert bundle.make_bundle(str(tmp_path / "wheels")) == 0
+    [command] = commands
+    folder = str(tmp_path / "wheels")
+    assert command[1:4] == ["-m", "pip", "download"]
+    assert command[command.index("--dest") + 1] == folder
+    assert command[command.index("--find-links") + 1] == folder
+    assert command[-1].startswith("distir-ext[cuda]==")
+    assert "pip install --no-index --find-links wheels" in capsys.readouterr().out
