@@ -2,7 +2,9 @@
 
 C++: a file includes only from its own folder and from folders above it in LAYERS; the runtime
 includes only support, abi and runtime, and no backend includes another; only src/ir reads objects
-by reflection and names attributes of TVM's operators; the only TVM headers are those of tvm-ffi.
+by reflection and names attributes of TVM's operators; the only TVM headers are those of tvm-ffi;
+every global function that is registered is named by the package or by other sources. What only
+tests call is in tests/native.
 
 Python: no import cycle in the package, and a private module imports only private ones.
 
@@ -51,6 +53,9 @@ REFLECTION = re.compile(
 )
 OPERATOR_ATTRS = re.compile(r'"relax\.(?:attrs|op)\.[^"]*"')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+REGISTRATION = re.compile(r'(?:\.def(?:_packed)?\(|SetGlobal\()\s*"(distir\.[\w.]+)"')
+# How sources name a builtin: by a prefix that is a literal of its own, and the rest.
+RUNTIME_PREFIX = '"distir.runtime."'
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -109,6 +114,30 @@ def check_include(
 def backend_of(parts: tuple[str, ...]) -> tuple[str, ...]:
     """The folders below ``runtime/communicators`` that a file is in: of which backend it is."""
     return parts[2:-1] if parts[:2] == ("runtime", "communicators") else ()
+
+
+def check_global_functions(root: Path) -> Iterator[str]:
+    """Yields one line per global function of ``root``/src that nothing but tests can call."""
+    registered: dict[str, Path] = {}
+    sources = ""
+    for path in sorted(p for p in (root / "src").rglob("*") if p.suffix in {".h", ".cc"}):
+        code = COMMENT.sub("", path.read_text(encoding="utf-8"))
+        registered.update((name, path) for name in REGISTRATION.findall(code))
+        sources += REGISTRATION.sub("", code)
+    package = sorted((root / "python" / "distir_ext").rglob("*.py"))
+    python = "".join(path.read_text(encoding="utf-8") for path in package)
+    # f"distir.verify.{phase}" names every function of that form.
+    formed = [
+        re.compile(r"[\w.]+".join(map(re.escape, re.split(r"\{[^}]*\}", text))))
+        for text in re.findall(r'f"(distir\.[^"]*\{[^"]*)"', python)
+    ]
+    for name, path in registered.items():
+        is_named = f'"{name}"' in python or f'"{name}"' in sources
+        if not is_named and f'"{name.rpartition(".")[0]}."' == RUNTIME_PREFIX:
+            rest = f'"{name.rpartition(".")[2]}"'
+            is_named = RUNTIME_PREFIX in sources and (rest in sources or rest in python)
+        if not is_named and not any(form.fullmatch(name) for form in formed):
+            yield f"{path.relative_to(root)}: neither the package nor other sources name {name}"
 
 
 def module_name(package: Path, path: Path) -> str:
@@ -205,7 +234,7 @@ def is_private(name: str) -> bool:
 def main() -> int:
     """Prints the violations; returns the exit status."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
-    violations = [*check_includes(root), *check_imports(root)]
+    violations = [*check_includes(root), *check_imports(root), *check_global_functions(root)]
     for violation in violations:
         print(violation)
     return 1 if violations else 0

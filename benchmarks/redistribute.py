@@ -66,7 +66,7 @@ class Mesh:
         self.ids = list(range(math.prod(shape)))
         self.cluster = dx.Cluster.uniform().as_data()
         free = dx.Cluster.uniform(dx.Link(0.0, dx.NVLINK.bandwidth), launch=0.0).as_data()
-        planner = tvm_ffi.get_global_func("distir.redistribute.Planner")
+        planner = tvm_ffi.get_global_func("distir.test.Planner")
         self._plan, self._plan_bytes = planner(self.cluster), planner(free)
         # Extents that every sharding divides.
         self._extents = [ROWS * len(self.ids), COLUMNS * len(self.ids)]
@@ -82,7 +82,9 @@ class Mesh:
     def least(self, source: Dims, target: Dims) -> float:
         """Bytes that the worst-off device lacks."""
         ends = (self.shape, self.ids, self.data(source), self.shape, self.ids, self.data(target))
-        return float(tvm_ffi.get_global_func("distir.cost.Exchange")(self.cluster, *ends, SIZE)[1])
+        return float(
+            tvm_ffi.get_global_func("distir.test.ExchangeCost")(self.cluster, *ends, SIZE)[1]
+        )
 
     def planned(self, source: Dims, target: Dims, count_latency: bool) -> tuple[float, float]:
         """Bytes and seconds of a plan."""
@@ -95,7 +97,9 @@ class Mesh:
         """Modelled time of one collective."""
         groups = [list(range(devices))]
         return float(
-            tvm_ffi.get_global_func("distir.cost.Seconds")(self.cluster, kind, groups, local)
+            tvm_ffi.get_global_func("distir.test.CollectiveSeconds")(
+                self.cluster, kind, groups, local
+            )
         )
 
     def greedy(self, source: Dims, target: Dims) -> tuple[float, float]:

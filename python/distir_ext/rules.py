@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tvm
 import tvm_ffi
 from rich.console import Console
 from rich.table import Table
@@ -111,6 +112,18 @@ def find(name: str) -> list[OperatorRule]:
         return found
     names = {part: None for row in rows for part in (row.operator, row.operator.split(".")[-1])}
     raise ValueError(f"TVM's Relax has no operator {name!r}{did_you_mean(name, names)}")
+
+
+def describe_kernel(kernel: tvm.tirx.PrimFunc) -> str:
+    """What a kernel means for sharding, as read off its loops, without a rule that a user states.
+
+    Dimensions of buffers are lists of factors, which are numbered; ``-`` is a dimension that needs
+    replication. For a matrix product: ``A[0][1] B[1][2] C[0][2]; 0: 8 parallel, 1: 16 sum, ..``.
+
+    Args:
+        kernel: A PrimFunc that ``R.call_tir`` calls.
+    """
+    return str(tvm_ffi.get_global_func("distir.rules.DescribeKernel")(kernel))
 
 
 def markdown() -> str:

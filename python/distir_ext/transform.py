@@ -29,6 +29,7 @@ __all__ = [
     "SetCluster",
     "ShareOperands",
     "ShareResults",
+    "collective_optimizations",
 ]
 
 
@@ -173,6 +174,16 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("LegalizeRedistribute")
 
 
+def collective_optimizations() -> dict[str, bool]:
+    """The optimisations of OptimizeCollectives in the order in which they run.
+
+    Returns:
+        By name, as ``enable`` and ``disable`` take it, whether an optimisation is on by default.
+    """
+    listed = tvm_ffi.get_global_func("distir.optimize.List")()
+    return {str(name): bool(is_on) for name, is_on in listed}
+
+
 def OptimizeCollectives(  # noqa: N802
     *,
     enable: str | Sequence[str] = (),
@@ -188,7 +199,8 @@ def OptimizeCollectives(  # noqa: N802
     :func:`distir_ext.analysis.optimizations` tells. Sums may be added in another order.
 
     Args:
-        enable: Names of optimisations to run that are off by default, or one name.
+        enable: Names of optimisations to run that are off by default, or one name
+            (``collective_optimizations`` lists all).
         disable: Names of optimisations to leave out, or one name.
         combine_bytes: Collectives are combined as long as their arguments together have at most
             this many bytes on each device.

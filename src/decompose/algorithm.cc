@@ -7,15 +7,14 @@ namespace decompose {
 
 bool DecomposedCall::IsDecomposed(size_t operand, int dim) const {
   for (int f : rule.operands[operand][dim]) {
-    if (rule.factors[f].kind == rules::FactorKind::kDecomposed && !sharding.factors[f].empty())
-      return true;
+    if (rule.factors[f].Is<rules::DecomposedFactor>() && !sharding.factors[f].empty()) return true;
   }
   return false;
 }
 
 const mesh::AxisList& DecomposedCall::DecomposedAxes() const {
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].kind == rules::FactorKind::kDecomposed && !sharding.factors[f].empty())
+    if (rule.factors[f].Is<rules::DecomposedFactor>() && !sharding.factors[f].empty())
       return sharding.factors[f];
   }
   TVM_FFI_ICHECK(false) << "no decomposed factor is sharded";

@@ -9,7 +9,7 @@
  * per row.
  *
  * Algorithms need a device's shard as a dimension of its own: (n,) sharded k ways is reshaped to
- * (k, n / k), where the first dimension is sharded and the second one whole, so that along the
+ * (k, n / k), where the first dimension is sharded and the second one is not, so that along the
  * second one every operator works alone.
  */
 #ifndef DISTIR_DECOMPOSE_ALGORITHM_H_

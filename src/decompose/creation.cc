@@ -48,12 +48,12 @@ std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& targ
   std::vector<bool> made;
   for (size_t d = 0; d < rule.results[0].size(); ++d) made.push_back(rule.IsMade(0, d));
   if (std::find(made.begin(), made.end(), true) == made.end()) return std::nullopt;
-  int root, have_root;
-  const Sharding& wanted = meshes->ShardingOf(target, &root);
+  const int root = meshes->RootOf(target);
+  const Sharding& wanted = meshes->ShardingOf(target);
   Sharding whole = Sharding::Replicated(static_cast<int>(made.size()));
   if (auto have = ir::DTensorType::Cast(call.ty()); have.defined()) {
-    whole = meshes->ShardingOf(have, &have_root);
-    if (have_root != root) return std::nullopt;
+    if (meshes->RootOf(have) != root) return std::nullopt;
+    whole = meshes->ShardingOf(have);
   }
   std::optional<Sharding> sharding = MadeSharding(made, whole, wanted);
   auto type = ir::TensorType::Cast(rules::StripDistribution(call.ty()));

@@ -1,6 +1,6 @@
 /*!
  * \file decompose/creation.h
- * \brief Values that are made whole although only shards of them are used.
+ * \brief Values that every device would make, of which each uses a shard only.
  *
  * A factor that only results have is nothing that a call can choose: type inference has the result
  * whole there, and a redistribution cuts it. Where an algorithm makes shards of it,

@@ -30,7 +30,7 @@ struct Found {
 std::optional<Found> Find(const ir::Call& call, rules::Decisions* decisions) {
   rules::Decomposition decomposition = FindDecomposition(call.op());
   if (decomposition == nullptr) return std::nullopt;
-  auto decision = decisions->WithFactor(rules::FactorKind::kDecomposed, call);
+  auto decision = decisions->WithFactor<rules::DecomposedFactor>(call);
   if (!decision || !decision->call.sharding.is_decomposed) return std::nullopt;
   return Found{decomposition, std::move(*decision)};
 }
@@ -43,7 +43,7 @@ bool IsUneven(const rules::FactorRule& rule, const std::vector<rules::TensorFact
     const rules::Sizes sizes = rules::StaticSizes(types[i]);
     for (size_t d = 0; d < tensors[i].size(); ++d) {
       for (int f : tensors[i][d]) {
-        if (rule.factors[f].kind == rules::FactorKind::kDecomposed && sizes[d] >= 0 &&
+        if (rule.factors[f].Is<rules::DecomposedFactor>() && sizes[d] >= 0 &&
             sizes[d] % mesh::NumShards(shardings[i].dims[d]) != 0)
           return true;
       }
@@ -133,8 +133,7 @@ class Decomposer : public ir::FunctionRewriter {
     ir::Call call = ir::MakeCall(whole.ty(), whole.op(), RewriteAll(whole.args()), whole.attrs(),
                                  whole.ty_args(), whole.span());
     ir::Expr result = creation.decomposition({call, creation.rule, creation.sharding}, &writer);
-    int root;
-    result = writer.Placed(result, meshes_.ShardingOf(type, &root));
+    result = writer.Placed(result, meshes_.ShardingOf(type));
     if (!ir::StructurallyEqual(result.ty(), type))
       result = Emit(var.name(), dialect::MakeRedistribute(result, type));
     Alias(var, result);

@@ -101,9 +101,8 @@ ir::Expr Writer::Scalar(double value, DLDataType dtype) {
   return Cast(typed, dtype);
 }
 
-mesh::Sharding Writer::ShardingOf(const ir::Expr& x) {
-  int root;
-  return meshes_.ShardingOf(ir::DTensorType::Cast(x.ty()), &root);
+const mesh::Sharding& Writer::ShardingOf(const ir::Expr& x) {
+  return meshes_.ShardingOf(ir::DTensorType::Cast(x.ty()));
 }
 
 ir::DTensorType Writer::TypeOf(const ir::TensorType& type, const mesh::Sharding& sharding) {
@@ -118,25 +117,24 @@ ir::Expr Writer::Placed(const ir::Expr& x, const mesh::Sharding& sharding) {
   return emit_(dialect::MakeRedistribute(x, TypeOf(TensorTypeOf(x), sharding)));
 }
 
-ir::Expr Writer::PlaceArg(const ir::Expr& arg, const std::vector<mesh::Sharding>& operands,
-                          size_t* next) {
-  if (ir::DTensorType::Is(arg.ty())) return Placed(arg, operands[(*next)++]);
+ir::Expr Writer::PlaceArg(const ir::Expr& arg, InOrder<std::vector<mesh::Sharding>>* operands) {
+  if (ir::DTensorType::Is(arg.ty())) return Placed(arg, operands->Take());
   auto type = ir::TupleType::Cast(arg.ty());
   if (!type.defined() || !dialect::HasDTensor(type)) return arg;
   auto tuple = ir::Tuple::Cast(arg);
   ffi::Array<ir::Expr> fields;
   for (size_t i = 0; i < type.fields().size(); ++i) {
     ir::Expr field = tuple.defined() ? tuple.fields()[i] : Field(arg, static_cast<int>(i));
-    fields.push_back(PlaceArg(field, operands, next));
+    fields.push_back(PlaceArg(field, operands));
   }
   return ir::MakeTuple(fields);
 }
 
 ffi::Array<ir::Expr> Writer::PlaceAll(const ffi::Array<ir::Expr>& args,
                                       const std::vector<mesh::Sharding>& operands) {
-  size_t next = 0;
+  InOrder in_order(operands);
   ffi::Array<ir::Expr> placed;
-  for (const ir::Expr& arg : args) placed.push_back(PlaceArg(arg, operands, &next));
+  for (const ir::Expr& arg : args) placed.push_back(PlaceArg(arg, &in_order));
   return placed;
 }
 

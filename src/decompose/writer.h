@@ -24,6 +24,7 @@
 #include "dialect/segment_exchange.h"
 #include "ir/node.h"
 #include "rules/call/projection.h"
+#include "support/in_order.h"
 
 namespace distir {
 namespace decompose {
@@ -72,7 +73,7 @@ class Writer {
   ir::Expr Resized(const ir::Expr& x, int dim, int64_t size);
   /*! \brief The value lengthened so that a dimension divides into its shards. */
   ir::Expr Even(const ir::Expr& x, int dim);
-  /*! \brief 0, 1, .. of int64 up to `size`, made whole, then placed. */
+  /*! \brief 0, 1, .. of int64 up to `size`, made replicated, then placed. */
   ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
   /*! \brief Which of the shards along `axes` a device has, as dimension `dim` of `rank`, the others
    * of size 1: 0, 1, .. of int64 over the devices. */
@@ -81,7 +82,7 @@ class Writer {
    * where the size is known. */
   ir::Expr Positions(const mesh::AxisList& axes, const ir::Expr& size);
 
-  mesh::Sharding ShardingOf(const ir::Expr& x);
+  const mesh::Sharding& ShardingOf(const ir::Expr& x);
 
   /*! \brief A writer that names tensors on a view of the mesh that has all of these lists. */
   Writer OnViewOf(const std::vector<mesh::AxisList>& lists) const;
@@ -89,7 +90,7 @@ class Writer {
   ir::Expr Named(const ir::Expr& x);
 
  private:
-  ir::Expr PlaceArg(const ir::Expr& arg, const std::vector<mesh::Sharding>& operands, size_t* next);
+  ir::Expr PlaceArg(const ir::Expr& arg, InOrder<std::vector<mesh::Sharding>>* operands);
   ir::DTensorType TypeOf(const ir::TensorType& type, const mesh::Sharding& sharding);
 
   dialect::MeshTable& meshes_;

@@ -179,13 +179,13 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
   MeshTable table;
   NameAsKnown(&table, source_ty.device_mesh());
   NameAsKnown(&table, device_mesh);
-  int source_root, target_root;
-  Sharding source = table.ShardingOf(source_ty, &source_root);
-  Sharding target =
-      table.ShardingOf(device_mesh, placement, static_cast<int>(source.dims.size()), &target_root);
+  const int root = table.RootOf(source_ty);
+  const Sharding& source = table.ShardingOf(source_ty);
+  const Sharding& target =
+      table.ShardingOf(device_mesh, placement, static_cast<int>(source.dims.size()));
   ir::DTensorType target_ty = ir::MakeDTensorType(source_ty.tensor_ty(), device_mesh, placement);
   if (kind == CollectiveKind::kTransfer) return target_ty;
-  DISTIR_REQUIRE(source_root == target_root, ValueError)
+  DISTIR_REQUIRE(root == table.RootOf(device_mesh), ValueError)
       << "R.dist." << CollectiveName(kind) << " stays on one device set, got "
       << ir::Print(source_ty) << " and " << ir::Print(target_ty);
   AxisList reduce_axes;
@@ -197,13 +197,12 @@ ir::Type InferOne(const ir::Call& call, CollectiveKind kind, const ir::Type& typ
     reduce_axes.insert(reduce_axes.end(), views[axis].begin(), views[axis].end());
   }
   try {
-    mesh::DescribeStep(kind, table.Root(source_root), source, target, reduce_axes);
+    mesh::DescribeStep(kind, table.Root(root), source, target, reduce_axes);
   } catch (const ffi::Error& error) {
     // The module is printed with TVM's placements, so they are said, too.
     TVM_FFI_THROW(ValueError) << error.message() << "; in TVMScript \""
                               << PlacementText(source_ty.placement()) << "\" to \""
-                              << PlacementText(placement) << "\""
-                              << mesh::Legend(table.Root(source_root));
+                              << PlacementText(placement) << "\"" << mesh::Legend(table.Root(root));
   }
   return target_ty;
 }
@@ -242,10 +241,10 @@ ir::Type InferRedistribute(const ir::Call& call) {
       << "R.dist.redistribute takes a tensor, got " << ir::Print(types[0]);
   ir::DeviceMesh device_mesh = TargetMesh(call);
   ir::Placement placement = TargetPlacement(call);
-  int root;  // throws where placement and tensor do not fit
   MeshTable table;
   NameAsKnown(&table, device_mesh);
-  table.ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0), &root);
+  // Throws where placement and tensor do not fit.
+  table.ShardingOf(device_mesh, placement, std::max(tensor_ty.ndim(), 0));
   return ir::MakeDTensorType(tensor_ty, device_mesh, placement);
 }
 

@@ -94,9 +94,8 @@ ir::Type InferFusedNorm(const ir::Call& call) {
       << name << ": the residual is " << ir::Print(args[1].ty()) << ", the sum is "
       << ir::Print(target);
   MeshTable table;
-  int root;
-  const mesh::Sharding result = table.ShardingOf(ir::DTensorType::Cast(target), &root);
-  const mesh::Sharding weight = table.ShardingOf(ir::DTensorType::Cast(args[2].ty()), &root);
+  const mesh::Sharding& result = table.ShardingOf(ir::DTensorType::Cast(target));
+  const mesh::Sharding& weight = table.ShardingOf(ir::DTensorType::Cast(args[2].ty()));
   DISTIR_REQUIRE(result.dims.back().empty() && weight.IsReplicated(), ValueError)
       << name << " needs the last dimension whole, got " << ir::Print(target) << " and the weight "
       << ir::Print(args[2].ty());

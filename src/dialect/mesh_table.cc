@@ -114,9 +114,8 @@ const mesh::Mesh& MeshTable::NamedMesh(int view) const {
 
 std::string MeshTable::Text(const ir::DTensorType& type) {
   const View& view = views_[ViewOf(type.device_mesh())];
-  int root;
-  const mesh::Sharding& sharding = ShardingOf(type, &root);
-  if (view.mesh.axis_names.empty()) return Text(root, sharding);
+  const mesh::Sharding& sharding = ShardingOf(type);
+  if (view.mesh.axis_names.empty()) return Text(view.root, sharding);
   return mesh::ToString(mesh::FromPlacement(view.mesh, PlacementDims(type.placement()),
                                             static_cast<int>(sharding.dims.size()), view.mesh),
                         view.mesh);
@@ -220,16 +219,14 @@ int MeshTable::RootOf(const ir::DeviceMesh& device_mesh) {
   return views_[ViewOf(device_mesh)].root;
 }
 
-const mesh::Sharding& MeshTable::ShardingOf(const ir::DTensorType& type, int* root) {
-  return ShardingOf(type.device_mesh(), type.placement(), std::max(type.tensor_ty().ndim(), 0),
-                    root);
+const mesh::Sharding& MeshTable::ShardingOf(const ir::DTensorType& type) {
+  return ShardingOf(type.device_mesh(), type.placement(), std::max(type.tensor_ty().ndim(), 0));
 }
 
 const mesh::Sharding& MeshTable::ShardingOf(const ir::DeviceMesh& device_mesh,
-                                            const ir::Placement& placement, int ndim, int* root) {
+                                            const ir::Placement& placement, int ndim) {
   const int index = ViewOf(device_mesh);
   const View& view = views_[index];
-  *root = view.root;
   const PlacementKey key{placement.get(), index, ndim};
   auto it = read_.find(key);
   if (it == read_.end()) {
@@ -329,8 +326,7 @@ bool MeshTable::IsUneven(const ir::Type& type) {
     return ir::AnyLeaf(type, [this](const ir::Type& leaf) { return IsUneven(leaf); });
   auto dtensor = ir::DTensorType::Cast(type);
   if (!dtensor.defined() || !ir::HasKnownShape(dtensor.tensor_ty())) return false;
-  int root;
-  const mesh::Sharding& sharding = ShardingOf(dtensor, &root);
+  const mesh::Sharding& sharding = ShardingOf(dtensor);
   const ffi::Array<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
   for (size_t d = 0; d < sharding.dims.size(); ++d) {
     if (sharding.dims[d].empty()) continue;

@@ -59,6 +59,7 @@ class MeshTable {
 
   /*! \brief The root of a mesh; entered on first sight. */
   int RootOf(const ir::DeviceMesh& device_mesh);
+  int RootOf(const ir::DTensorType& type) { return RootOf(type.device_mesh()); }
   const mesh::Mesh& Root(int root) const { return roots_[root]; }
   /*! \brief The root as the module's object. */
   ir::DeviceMesh RootMesh(int root) const { return views_[root_views_[root]].object; }
@@ -84,15 +85,15 @@ class MeshTable {
   void Name(const ir::DeviceMesh& device_mesh, const AxisNames& names);
 
   /*!
-   * \brief The sharding, on its root, that a type states; `root` receives the root. Read once per
-   * placement object; the reference is valid as long as the table.
+   * \brief The sharding, on its root (RootOf), that a type states. Read once per placement object;
+   * the reference is valid as long as the table.
    * \throws ValueError naming the type when placement and rank do not agree.
    */
-  const mesh::Sharding& ShardingOf(const ir::DTensorType& type, int* root);
+  const mesh::Sharding& ShardingOf(const ir::DTensorType& type);
   /*! \brief Whether a static dimension does not divide into its shards, in a tensor of a type. */
   bool IsUneven(const ir::Type& type);
   const mesh::Sharding& ShardingOf(const ir::DeviceMesh& device_mesh,
-                                   const ir::Placement& placement, int ndim, int* root);
+                                   const ir::Placement& placement, int ndim);
 
   /*! \brief A mesh and placement that state a sharding: the root's own where possible. */
   std::pair<ir::DeviceMesh, ir::Placement> PlacementOf(int root, const mesh::Sharding& sharding);

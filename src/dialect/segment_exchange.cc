@@ -98,11 +98,11 @@ ir::Type InferSegmentExchange(const ir::Call& call) {
   ir::DTensorType target_ty = ir::MakeDTensorType(ir::MakeTensorType(shape, source_ty.tensor_ty()),
                                                   TargetMesh(call), TargetPlacement(call));
   MeshTable table;
-  int source_root, target_root;
-  mesh::Sharding source = table.ShardingOf(source_ty, &source_root);
-  mesh::Sharding target = table.ShardingOf(target_ty, &target_root);
+  mesh::Sharding source = table.ShardingOf(source_ty);
+  const mesh::Sharding& target = table.ShardingOf(target_ty);
   source.dims[move.moved.dim] = target.dims[move.moved.dim];
-  DISTIR_REQUIRE(source_root == target_root && mesh::Canonical(source) == mesh::Canonical(target),
+  DISTIR_REQUIRE(table.RootOf(source_ty) == table.RootOf(target_ty) &&
+                     mesh::Canonical(source) == mesh::Canonical(target),
                  ValueError)
       << ir::Op::Cast(call.op()).name() << " leaves all dimensions but " << move.moved.dim
       << " as they are, got " << ir::Print(source_ty) << " and " << ir::Print(target_ty);

@@ -24,7 +24,7 @@ std::vector<int> LinkedDims(const rules::FactorRule& rule, const rules::TensorFa
   std::vector<int> linked(from.size(), -1);
   for (size_t d = 0; d < from.size(); ++d) {
     for (int f : from[d]) {
-      if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication) continue;
+      if (rule.factors[f].Is<rules::ReplicatedFactor>()) continue;
       for (size_t e = 0; e < to.size() && linked[d] < 0; ++e) {
         if (std::find(to[e].begin(), to[e].end(), f) != to[e].end())
           linked[d] = static_cast<int>(e);

@@ -179,9 +179,9 @@ class Conflict {
       mesh::Sharding from = rules::Compose(*node.rule, node.rule->results[i], factors);
       for (size_t f = 0; f < factors.size(); ++f) {
         const bool is_reduced =
-            node.rule->factors[f].kind == rules::FactorKind::kReduction && node.rule->IsCombined(f);
+            node.rule->factors[f].Is<rules::ReductionFactor>() && node.rule->IsCombined(f);
         if (factors[f].empty() || !is_reduced) continue;
-        from.reduction = node.rule->factors[f].reduction;
+        from.reduction = node.rule->factors[f].reduction();
         from.partial.insert(from.partial.end(), factors[f].begin(), factors[f].end());
       }
       Add(node.results[i], "the result", from, Wanted(node.results[i]), &way);
@@ -210,8 +210,7 @@ class Conflict {
     for (const rules::FactorShardings* each :
          std::initializer_list<const rules::FactorShardings*>{&own, &now}) {
       for (size_t f = 0; f < rule.factors.size(); ++f) {
-        if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication || (*each)[f].empty())
-          continue;
+        if (rule.factors[f].Is<rules::ReplicatedFactor>() || (*each)[f].empty()) continue;
         const bool is_chosen = std::any_of(choices.begin(), choices.end(),
                                            [f](const auto& known) { return known.factor == f; });
         if (!is_chosen) choices.push_back({f, (*each)[f], 0});

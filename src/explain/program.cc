@@ -9,6 +9,7 @@
 
 #include "dialect/collective.h"
 #include "dialect/placement.h"
+#include "ir/call_graph.h"
 #include "ir/leaves.h"
 #include "ir/names.h"
 #include "ir/numbered.h"
@@ -106,7 +107,7 @@ bool HasShardings(const ir::Function& function) {
 }
 
 bool IsReduced(const rules::FactorRule& rule, size_t factor) {
-  return rule.factors[factor].kind == rules::FactorKind::kReduction && rule.IsCombined(factor);
+  return rule.factors[factor].Is<rules::ReductionFactor>() && rule.IsCombined(factor);
 }
 
 void AddAxes(const mesh::AxisList& more, mesh::AxisList* axes) {
@@ -321,7 +322,7 @@ void Program::ReadStated(FunctionView* view) {
       if (vars == view->variables.end() || vars->second.size() > 1) continue;
       for (int slot : view->SlotsOf(vars->second[0])) view->facts[slot].is_stated = true;
     }
-  } else if (!is_propagated_ && ir::GetAttr(view->function.attrs(), "global_symbol") != nullptr) {
+  } else if (!is_propagated_ && ir::IsPublic(view->function)) {
     // A module that was written with types states those of its parameters.
     for (int slot : view->graph.params) view->facts[slot].is_stated = true;
   }
@@ -385,7 +386,7 @@ void Program::ReadPartial(FunctionView* view) {
           rules::Project(*node.rule, node.rule->operands[i], operand.sharding, &factors);
           for (size_t f = 0; f < factors.size(); ++f) {
             if (factors[f].empty() || !IsReduced(*node.rule, f)) continue;
-            fact.sharding.reduction = node.rule->factors[f].reduction;
+            fact.sharding.reduction = node.rule->factors[f].reduction();
             AddAxes(factors[f], &fact.sharding.partial);
             if (fact.cause.dim >= 0) continue;
             const rules::TensorFactors& dims = node.rule->operands[i];

@@ -23,30 +23,33 @@ struct Group {
 
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/*! \brief Replaces the first number of an entry's name by braces; none where it has none. */
-std::optional<int64_t> TakeNumber(std::string* entry) {
-  if (entry->find_first_of("{}") != std::string::npos) return std::nullopt;
-  const size_t name_end = std::min(entry->rfind(": "), entry->size());
+/*! \brief An entry with braces in place of the first number of its name. */
+struct Pattern {
+  std::string text;
+  std::optional<int64_t> number;  // none: the name has none, and the text is the entry itself
+};
+
+Pattern PatternOf(const std::string& entry) {
+  if (entry.find_first_of("{}") != std::string::npos) return {entry, std::nullopt};
+  const size_t name_end = std::min(entry.rfind(": "), entry.size());
   size_t begin = 0;
-  while (begin < name_end && !IsDigit((*entry)[begin])) ++begin;
+  while (begin < name_end && !IsDigit(entry[begin])) ++begin;
   size_t end = begin;
-  while (end < name_end && IsDigit((*entry)[end])) ++end;
-  const std::string digits = entry->substr(begin, end - begin);
+  while (end < name_end && IsDigit(entry[end])) ++end;
+  const std::string digits = entry.substr(begin, end - begin);
   const bool is_padded = digits.size() > 1 && digits[0] == '0';
-  if (digits.empty() || digits.size() > kMostDigits || is_padded) return std::nullopt;
-  entry->replace(begin, end - begin, "{}");
-  return std::stoll(digits);
+  if (digits.empty() || digits.size() > kMostDigits || is_padded) return {entry, std::nullopt};
+  return {entry.substr(0, begin) + "{}" + entry.substr(end), std::stoll(digits)};
 }
 
 /*! \brief Neighbours with one number. */
 std::vector<Group> Groups(const std::vector<std::string>& entries) {
   std::vector<Group> groups;
   for (size_t i = 0; i < entries.size(); ++i) {
-    std::string pattern = entries[i];
-    const std::optional<int64_t> number = TakeNumber(&pattern);
-    if (groups.empty() || !number.has_value() || groups.back().number != number)
-      groups.push_back({number, i, {}});
-    groups.back().patterns.push_back(std::move(pattern));
+    Pattern pattern = PatternOf(entries[i]);
+    if (groups.empty() || !pattern.number.has_value() || groups.back().number != pattern.number)
+      groups.push_back({pattern.number, i, {}});
+    groups.back().patterns.push_back(std::move(pattern.text));
   }
   return groups;
 }

@@ -4,16 +4,16 @@
  *
  * A pass overrides what it changes; everything else is carried over with variables replaced.
  * Variables keep their names, further ones get names of their own (ir/names.h), blocks keep their
- * kinds. Input and output are in A-normal form, and
- * every expression that a pass makes is typed by it.
- *
- *     class DropRelu : public ir::FunctionRewriter {
- *       void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
- *         ir::Call call = ir::Call::Cast(value);
- *         if (call.defined() && ir::IsOp(call.op(), "relax.nn.relu")) return Alias(var,
- * Rewrite(call.args()[0])); FunctionRewriter::RewriteVarBinding(var, value);
- *       }
- *     };
+ * kinds. Input and output are in A-normal form, and every expression that a pass makes is typed by
+ * it. Example, a pass that drops every relu:
+ * \code
+ *   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+ *     ir::Call call = ir::Call::Cast(value);
+ *     const bool is_relu = call.defined() && ir::IsOp(call.op(), "relax.nn.relu");
+ *     if (is_relu) return Alias(var, Rewrite(call.args()[0]));
+ *     FunctionRewriter::RewriteVarBinding(var, value);
+ *   }
+ * \endcode
  */
 #ifndef DISTIR_IR_REWRITER_H_
 #define DISTIR_IR_REWRITER_H_

@@ -10,15 +10,15 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
+#include "ir/call_graph.h"
 #include "ir/names.h"
 #include "ir/renew.h"
 #include "ir/report.h"
-#include "ir/rewriter.h"
 #include "lower/local/local_shardings.h"
 #include "lower/passes.h"
 #include "lower/signature.h"
 #include "lower/spmd/spmd_program.h"
-#include "lower/stages/device_classes.h"
+#include "lower/stages/spmd_groups.h"
 #include "lower/stages/virtual_stage_programs.h"
 #include "lower/stages/virtual_stages.h"
 
@@ -32,7 +32,8 @@ class ModuleLowering {
   explicit ModuleLowering(const ir::IRModule& mod)
       : mod_(mod),
         meshes_(mod),
-        roots_(RootsOfFunctions(mod, &meshes_)),
+        calls_(mod),
+        roots_(RootsOfFunctions(mod, calls_, &meshes_)),
         plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)), &meshes_),
         groups_(&meshes_) {
     for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
@@ -53,19 +54,19 @@ class ModuleLowering {
     SignatureWriter signature(&meshes_);
     for (const auto& [gv, function] : Entries()) {
       const VirtualStages virtual_stages(function, gv.name(), &meshes_);
-      std::vector<DeviceClass> classes = ClassesOf(gv, virtual_stages);
+      std::vector<SpmdGroup> groups = SpmdGroupsOf(gv, virtual_stages);
       std::vector<WorkerVersion> versions;
-      for (size_t i = 0; i < classes.size(); ++i) {
+      for (size_t i = 0; i < groups.size(); ++i) {
         stage_ = i;
-        num_classes_ = classes.size();
-        const Version& version = VersionFor(gv, function, classes[i].roots, &virtual_stages);
+        num_groups_ = groups.size();
+        const Version& version = VersionFor(gv, function, groups[i].roots, &virtual_stages);
         for (const VirtualStageVersion& each : version.virtual_stages) {
           const bool is_last = &each == &version.virtual_stages.back();
-          versions.push_back({each.name.name(), classes[i].device_ids, each.virtual_stage,
+          versions.push_back({each.name.name(), groups[i].device_ids, each.virtual_stage,
                               each.params, is_last ? version.results : std::vector<int>(),
                               each.takes_sizes ? version.sizes : std::vector<std::string>()});
         }
-        device_ids.insert(classes[i].device_ids.begin(), classes[i].device_ids.end());
+        device_ids.insert(groups[i].device_ids.begin(), groups[i].device_ids.end());
       }
       std::stable_sort(versions.begin(), versions.end(),
                        [](const WorkerVersion& a, const WorkerVersion& b) {
@@ -80,7 +81,7 @@ class ModuleLowering {
       auto function = ir::Function::Cast(base);
       if (!function.defined() || index_.count(gv.get()) > 0) continue;
       apart.push_back(gv.name());
-      if (IsPublic(function)) signature.AddReplicated(gv.name(), function, all_ids);
+      if (ir::IsPublic(function)) signature.AddReplicated(gv.name(), function, all_ids);
     }
     ir::Node attrs = ir::WithAttr(mod_.attrs(), kSignatureAttr, signature.Finish());
     if (!apart.empty()) attrs = ir::WithAttr(attrs, kApartAttr, apart);
@@ -90,39 +91,30 @@ class ModuleLowering {
  private:
   using Named = std::pair<ir::GlobalVar, ir::Function>;
 
-  /*! \brief The classes of an entry's devices, in the order of its pipeline where that is stated.
+  /*! \brief The SPMD groups of an entry's devices, in the order of its pipeline where that is
+   * stated.
    */
-  std::vector<DeviceClass> ClassesOf(const ir::GlobalVar& gv, const VirtualStages& virtual_stages) {
-    std::vector<DeviceClass> classes = DeviceClasses(roots_[gv.get()], meshes_);
-    std::stable_sort(classes.begin(), classes.end(),
-                     [&](const DeviceClass& a, const DeviceClass& b) {
-                       return virtual_stages.PositionOf(a.device_ids[0]) <
-                              virtual_stages.PositionOf(b.device_ids[0]);
-                     });
-    return classes;
-  }
-
-  static bool IsPublic(const ir::Function& function) {
-    return ir::GetAttr(function.attrs(), "global_symbol") != nullptr;
+  std::vector<SpmdGroup> SpmdGroupsOf(const ir::GlobalVar& gv,
+                                      const VirtualStages& virtual_stages) {
+    std::vector<SpmdGroup> groups = SpmdGroups(roots_[gv.get()], meshes_);
+    std::stable_sort(groups.begin(), groups.end(), [&](const SpmdGroup& a, const SpmdGroup& b) {
+      return virtual_stages.PositionOf(a.device_ids[0]) <
+             virtual_stages.PositionOf(b.device_ids[0]);
+    });
+    return groups;
   }
 
   // Functions that something outside may call: public ones, and those that nothing inside calls.
   std::vector<Named> Entries() {
-    std::set<const ffi::Object*> called;
-    for (const auto& [gv, function] : distributed_) {
-      ir::VisitBindings(function.body(), [&called](const ir::Binding& binding) {
-        if (ir::Call call = ir::BoundCall(binding); call.defined()) called.insert(call.op().get());
-      });
-    }
     std::vector<Named> entries;
     for (const Named& named : distributed_) {
-      const bool is_called = called.count(named.first.get()) > 0;
+      const bool is_called = !calls_[*calls_.Find(named.first)].callers.empty();
       if (is_called && ir::GetAttr(named.second.attrs(), kInterleavedAttr) != nullptr) {
         TVM_FFI_THROW(ValueError) << "`" << named.first.name() << "` has interleaved stages and is "
                                   << "called in the module; only a function that nothing calls may "
                                   << "have them";
       }
-      if (IsPublic(named.second) || !is_called) entries.push_back(named);
+      if (ir::IsPublic(named.second) || !is_called) entries.push_back(named);
     }
     return entries;
   }
@@ -140,21 +132,21 @@ class ModuleLowering {
     std::vector<VirtualStageVersion> virtual_stages;
   };
 
-  /*! \brief The worker's version of a function for a class of these meshes; one version per set of
-   * its meshes present.
+  /*! \brief The worker's version of a function for an SPMD group of these meshes; one version per
+   * set of its meshes present.
    * \param virtual_stages Of an entry, or null. */
   const Version& VersionFor(const ir::GlobalVar& gv, const ir::Function& function,
-                            const std::set<int>& class_roots, const VirtualStages* virtual_stages) {
+                            const std::set<int>& group_roots, const VirtualStages* virtual_stages) {
     const std::set<int>& all = roots_[gv.get()];
     std::set<int> present;
-    for (int root : class_roots) {
+    for (int root : group_roots) {
       if (all.count(root) > 0) present.insert(root);
     }
     auto key = std::make_pair(gv.get(), present);
     auto found = versions_.find(key);
     if (found != versions_.end()) return found->second;
 
-    bool is_whole = present == all && DeviceClasses(all, meshes_).size() == 1;
+    bool is_whole = present == all && SpmdGroups(all, meshes_).size() == 1;
     std::string name =
         names_.Fresh(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
     ir::GlobalVar version = ir::MakeGlobalVar(name);
@@ -165,7 +157,7 @@ class ModuleLowering {
         &groups_,
         is_whole ? nullptr : &present,
         is_whole ? nullptr : &IndexOf(gv, function),
-        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, class_roots); },
+        [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, group_roots); },
         is_whole ? nullptr : virtual_stages};
     WorkerFunction worker = MakeSpmdProgram(function, gv.name(), context);
     for (const VirtualStageProgram& program : CutIntoVirtualStages(worker)) {
@@ -173,10 +165,11 @@ class ModuleLowering {
       if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);
       if (!entry.virtual_stages.empty()) {
         name = names_.Fresh(gv.name() + "_stage" +
-                            std::to_string(program.virtual_stage * num_classes_ + stage_));
+                            std::to_string(program.virtual_stage * num_groups_ + stage_));
         version = ir::MakeGlobalVar(name);
       }
-      if (ir::GetAttr(lowered.attrs(), "global_symbol") != nullptr) {
+      const ffi::Any symbol = ir::GetAttr(lowered.attrs(), "global_symbol");
+      if (symbol != nullptr && symbol.cast<ffi::String>() != name) {
         ir::Node attrs = ir::WithAttr(lowered.attrs(), "global_symbol", ffi::String(name));
         lowered = ir::MakeFunction(lowered.params(), lowered.body(), lowered.ret_ty(),
                                    lowered.is_pure(), attrs);
@@ -195,14 +188,14 @@ class ModuleLowering {
   }
 
   std::optional<ir::GlobalVar> CalleeVersion(const ir::GlobalVar& callee,
-                                             const std::set<int>& class_roots) {
+                                             const std::set<int>& group_roots) {
     auto it = index_.find(callee.get());
     if (it == index_.end()) return ir::GlobalVar();
     const auto& [gv, function] = distributed_[it->second];
     const std::set<int>& all = roots_[gv.get()];
-    for (int root : class_roots) {
+    for (int root : group_roots) {
       if (all.count(root) == 0) continue;
-      const Version& version = VersionFor(gv, function, class_roots, nullptr);
+      const Version& version = VersionFor(gv, function, group_roots, nullptr);
       if (!version.sizes.empty()) {
         TVM_FFI_THROW(ValueError) << "`" << gv.name() << "` spans several meshes, and symbolic "
                                   << "dimension `" << version.sizes[0] << "` is not a size of its "
@@ -221,6 +214,7 @@ class ModuleLowering {
 
   ir::IRModule mod_;
   dialect::MeshTable meshes_;
+  ir::CallGraph calls_;
   FunctionRoots roots_;
   std::vector<Named> distributed_;
   std::map<const ffi::Object*, size_t> index_;  // in distributed_, by global variable
@@ -231,8 +225,8 @@ class ModuleLowering {
   std::set<const ffi::Object*> lowered_;  // functions that have a version
   TransferPlans plans_;
   DeviceGroups groups_;
-  size_t stage_ = 0;  // the class of the entry being lowered, for names
-  size_t num_classes_ = 0;
+  size_t stage_ = 0;  // the SPMD group of the entry being lowered, for names
+  size_t num_groups_ = 0;
 };
 
 }  // namespace

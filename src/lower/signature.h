@@ -25,7 +25,7 @@ constexpr const char* kPartitionsAttr = "distir.partitions";
  */
 constexpr const char* kSignatureAttr = "distir.signature";
 
-/*! \brief What the devices of a class run of an entry function, in one virtual stage. */
+/*! \brief What an SPMD group of devices runs of an entry function, in one virtual stage. */
 struct WorkerVersion {
   std::string name;
   std::vector<int64_t> device_ids;

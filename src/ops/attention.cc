@@ -58,7 +58,7 @@ void AddHeads(const OpView& view, RuleBuilder* builder) {
 void AddSequences(const OpView& view, RuleBuilder* builder) {
   const ir::Node& attrs = view.call.attrs();
   if (ir::attrs::kAttentionWindowSize(attrs) != nullptr) return;
-  auto add = [&](FactorKind kind, size_t operand, int bias_dim) {
+  auto add = [&](const FactorKind& kind, size_t operand, int bias_dim) {
     const ir::TensorType& type = view.operands[operand];
     int sequence = builder->Add({StaticSizes(type)[kSequence], kind});
     builder->Operand(operand, kSequence, sequence);
@@ -68,11 +68,10 @@ void AddSequences(const OpView& view, RuleBuilder* builder) {
     return sequence;
   };
   bool is_masked = ir::attrs::kAttentionCausalMask(attrs) != nullptr;
-  FactorKind looked_along =
-      CanDecompose(view) ? FactorKind::kDecomposed : FactorKind::kNeedsReplication;
-  builder->Result(0, kSequence,
-                  add(is_masked ? looked_along : FactorKind::kParallel, 0, kBiasQueries));
-  builder->Operand(2, kSequence, add(looked_along, 1, kBiasKeys));
+  const FactorKind keys = DecomposedIf(CanDecompose(view));
+  const FactorKind queries = is_masked ? keys : ParallelFactor();
+  builder->Result(0, kSequence, add(queries, 0, kBiasQueries));
+  builder->Operand(2, kSequence, add(keys, 1, kBiasKeys));
 }
 
 FactorRule Attention(const OpView& view) {

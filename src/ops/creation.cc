@@ -18,7 +18,7 @@ namespace {
 
 /*! \brief All dimensions of the result, and those of operands of its rank, in one kind of factor.
  */
-FactorRule AllOf(const OpView& view, FactorKind kind) {
+FactorRule AllOf(const OpView& view, const FactorKind& kind) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.results[0]);
   for (int d = 0; d < static_cast<int>(sizes.size()); ++d) {
@@ -43,11 +43,9 @@ bool IsKnown(const OpView& view) {
   return true;
 }
 
-FactorRule Filled(const OpView& view) { return AllOf(view, FactorKind::kParallel); }
+FactorRule Filled(const OpView& view) { return AllOf(view, ParallelFactor()); }
 
-FactorRule ByPosition(const OpView& view) {
-  return AllOf(view, IsKnown(view) ? FactorKind::kDecomposed : FactorKind::kNeedsReplication);
-}
+FactorRule ByPosition(const OpView& view) { return AllOf(view, DecomposedIf(IsKnown(view))); }
 
 // The two values are numbers.
 FactorRule OneHot(const OpView& view) {
@@ -68,8 +66,7 @@ FactorRule OneHot(const OpView& view) {
 FactorRule Triangle(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
-  FactorKind kind =
-      IsNumber(view.call.args()[1]) ? FactorKind::kDecomposed : FactorKind::kNeedsReplication;
+  const FactorKind kind = DecomposedIf(IsNumber(view.call.args()[1]));
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
     int factor = d < rank - 2 ? builder.Parallel(sizes[d]) : builder.Add({sizes[d], kind});

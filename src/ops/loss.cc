@@ -77,8 +77,7 @@ FactorRule CrossEntropy(const OpView& view) {
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
     if (!SameSize(view.operands[0], d, view.operands[1], d)) return ReplicateAll(view);
-    int factor = d > 0 ? builder.Add({sizes[d], sizes[0] < 0 ? FactorKind::kNeedsReplication
-                                                             : FactorKind::kDecomposed})
+    int factor = d > 0 ? builder.Add({sizes[d], DecomposedIf(sizes[0] >= 0)})
                        : builder.Reduce(sizes[d],
                                         rank == 1 ? mesh::Reduction::kSum : mesh::Reduction::kMean);
     builder.Operand(0, d, factor);

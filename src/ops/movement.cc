@@ -1,4 +1,4 @@
-// Operators that cut, join or look up along one dimension: that dimension is kept whole, the others
+// Operators that cut, join or look up along one dimension: that dimension is replicated, the others
 // pass through.
 // Operators that only move elements along a dimension: every device gets those of its shard of the
 // result that it lacks, in one exchange.
@@ -179,7 +179,7 @@ ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
   return w->Move(x, axis, size, {{size - 1, 0, -1, size}});
 }
 
-// What is cut along whole dimensions is cut first: it need not be moved.
+// What is cut along replicated dimensions is cut first: it need not be moved.
 ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   const ffi::Array<ir::Expr>& args = call.call.args();

@@ -47,15 +47,15 @@ FactorRule BatchNorm(const OpView& view) {
   int channel = NormalizeAxis(ir::attrs::kBatchNormAxis.Int(attrs, 1), rank);
   std::vector<bool> along(rank, ir::attrs::kBatchNormTraining.Bool(attrs));
   along[channel] = false;
-  return rules::PerChannel(view, channel, along, FactorKind::kDecomposed);
+  return rules::PerChannel(view, channel, along, DecomposedFactor());
 }
 
 FactorRule InstanceNorm(const OpView& view) {
   const ir::Node& attrs = view.call.attrs();
   int rank = ShardableRank(view.operands[0]);
-  return rules::PerChannel(
-      view, NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(attrs, 1), rank),
-      AxisMask(ir::attrs::kInstanceNormAxes(attrs), rank), FactorKind::kDecomposed);
+  return rules::PerChannel(view,
+                           NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(attrs, 1), rank),
+                           AxisMask(ir::attrs::kInstanceNormAxes(attrs), rank), DecomposedFactor());
 }
 
 FactorRule GroupNorm(const OpView& view) {
@@ -67,9 +67,7 @@ FactorRule GroupNorm(const OpView& view) {
   // How many groups a worker has is only known where the number of channels is.
   bool is_known = StaticSizes(view.operands[0])[channel] >= 0;
   if (!is_known) along[channel] = true;
-  return rules::PerChannel(view, channel, along,
-                           is_known ? FactorKind::kDecomposed : FactorKind::kNeedsReplication,
-                           groups);
+  return rules::PerChannel(view, channel, along, DecomposedIf(is_known), groups);
 }
 
 ir::Node LocalGroups(const OpView& global, const OpView& local) {

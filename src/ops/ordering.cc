@@ -107,7 +107,7 @@ ir::Expr Offset(const DecomposedCall& call, int64_t length, int axis, int rank, 
   return w->Write(ir::make::kMultiply, index, w->Scalar(static_cast<double>(length), dtype));
 }
 
-/*! \brief The value whole along dimension `dim`. */
+/*! \brief The value replicated along dimension `dim`. */
 ir::Expr Gathered(const ir::Expr& x, int dim, Writer* w) {
   mesh::Sharding sharding = w->ShardingOf(x);
   sharding.dims[dim].clear();

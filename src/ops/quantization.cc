@@ -11,7 +11,7 @@ template <const ir::AttrField* axis>
 FactorRule Elementwise(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
   return rules::PerChannel(view, NormalizeAxis((*axis)(view.call.attrs()).cast<int64_t>(), rank),
-                           std::vector<bool>(rank, false), FactorKind::kParallel);
+                           std::vector<bool>(rank, false), rules::ParallelFactor());
 }
 
 const Operators kQuantization(

@@ -102,7 +102,7 @@ class ReshapeWalk {
         builder_.Result(0, static_cast<int>(o_++), factor);
         continue;
       }
-      if (!StepSymbolic() && !StepStatic()) break;  // the rest is kept whole
+      if (!StepSymbolic() && !StepStatic()) break;  // the rest needs replication
     }
     return builder_.Finish();
   }
@@ -153,7 +153,7 @@ class ReshapeWalk {
     return true;
   }
 
-  // Sizes such as 2 and 3: no block of one is a block of the other; whole until the products agree
+  // Sizes such as 2 and 3: no block of one is a block of the other; replicated until products agree
   // again.
   bool Realign() {
     int64_t in_product = in_rest_;

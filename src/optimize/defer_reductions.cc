@@ -5,14 +5,14 @@
 //     d = R.dist.all_reduce(c, ..)                    s = R.add(a, c)
 //     s = R.add(b, d)                            ->   e = R.dist.all_reduce(s, ..)
 //
-// A sum that has whole terms too is regrouped: (x + reduce(a)) + reduce(b) becomes
+// A sum that has terms which are not partial is regrouped: (x + reduce(a)) + reduce(b) becomes
 // x + reduce(a + b). What commutes is stated in rules/linearity.h.
 //
 // Method: a value that exactly one binding uses can stay partial up to that binding, so the
 // reductions form trees whose edges are these uses. For every node there is the traffic of having
-// its value partial (its operands' traffic, partial) and whole (the less of: its operands whole;
-// itself partial and reduced here). Choices are then written from the roots. Each binding is looked
-// at once.
+// its value partial (its operands' traffic, partial) and reduced (the less of: its operands
+// reduced; itself partial and reduced here). Choices are then written from the roots. Each binding
+// is looked at once.
 #include <deque>
 #include <functional>
 #include <unordered_map>
@@ -39,7 +39,7 @@ struct Node {
   std::vector<Node*> operands;  // whose reductions move behind this binding
   PartialAxes axes;             // over which the value is partial then
   ir::Var form;                 // stands for the partial value, with its type
-  std::vector<ir::Expr> terms;  // whole terms to be added behind the reduction
+  std::vector<ir::Expr> terms;  // reduced terms, to be added behind the reduction
   bool is_reduction = false;
   bool has_own = false;   // the operator leaves its result partial whatever its operands are
   bool is_taken = false;  // a later node has it as an operand
@@ -121,22 +121,22 @@ class Deferral {
     return node;
   }
 
-  /*! \brief The way from a node's partial value to its binding's type. */
-  const redistribute::Plan& PlanOf(const Node& node, mesh::Sharding* source) {
-    int root;
-    *source = meshes_.ShardingOf(ir::DTensorType::Cast(node.form.ty()), &root);
-    source->partial = node.axes.axes;
-    source->reduction = node.axes.reduction;
-    *source = mesh::Canonical(*source);
-    auto type = ir::DTensorType::Cast(node.binding->var.ty());
-    mesh::Sharding target = meshes_.ShardingOf(type, &root);
-    return costs_.Plan(meshes_.Root(root), *source, target, type.tensor_ty());
+  /*! \brief How a node's value is sharded and partial. */
+  mesh::Sharding ShardingOf(const Node& node) {
+    mesh::Sharding sharding = meshes_.ShardingOf(ir::DTensorType::Cast(node.form.ty()));
+    sharding.partial = node.axes.axes;
+    sharding.reduction = node.axes.reduction;
+    return mesh::Canonical(sharding);
   }
 
-  Traffic ReductionOf(const Node& node) {
-    mesh::Sharding source;
-    return Costs::Of(PlanOf(node, &source));
+  /*! \brief The way from a node's partial value to its binding's type. */
+  const redistribute::Plan& PlanOf(const Node& node, const mesh::Sharding& source) {
+    auto type = ir::DTensorType::Cast(node.binding->var.ty());
+    return costs_.Plan(meshes_.Root(meshes_.RootOf(type)), source, meshes_.ShardingOf(type),
+                       type.tensor_ty());
   }
+
+  Traffic ReductionOf(const Node& node) { return Costs::Of(PlanOf(node, ShardingOf(node))); }
 
   void VisitReduction(EditableBinding* binding, const ir::Call& call, const Resharding& step) {
     PartialAxes axes{step.root, step.source.partial, step.source.reduction};
@@ -158,7 +158,7 @@ class Deferral {
     Choose(node, node->whole + inner->whole);
   }
 
-  /*! \brief Sets what having the node's value whole costs. */
+  /*! \brief Sets what having the node's value reduced costs. */
   void Choose(Node* node, const Traffic& operands_whole) {
     node->whole = operands_whole;
     if (node->has_own) return;
@@ -189,7 +189,7 @@ class Deferral {
         if (!operand->terms.empty()) return;
       }
     }
-    // With whole terms the sum of the partial ones is what has to commute.
+    // Beside reduced terms, the sum of the partial ones is what has to commute.
     bool is_sum = !terms.empty();
     ir::Call candidate = WithOperands(call, form_ty, forms);
     if (is_sum && operands.size() == 1) {
@@ -258,7 +258,7 @@ class Deferral {
     return ir::MakeDTensorType(type.tensor_ty(), first.device_mesh(), first.placement());
   }
 
-  /*! \brief The whole terms of a sum with partial ones; false where regrouping changes shapes. */
+  /*! \brief The reduced terms of a sum with partial ones; false where regrouping changes shapes. */
   bool CollectTerms(const ir::Call& call, const std::vector<Node*>& operands,
                     std::vector<ir::Expr>* terms) {
     bool mixed = operands.size() == 1 && operands[0]->axes.reduction == mesh::Reduction::kSum;
@@ -282,7 +282,7 @@ class Deferral {
 
   // ---- writing
 
-  /*! \brief Writes the node's value as partial; its whole terms are left to the caller. */
+  /*! \brief Writes the node's value as partial; its reduced terms are left to the caller. */
   ir::Expr MakePartial(Node* node) {
     auto call = ir::Call::Cast(node->binding->value);
     auto form_ty = ir::DTensorType::Cast(node->form.ty());
@@ -312,8 +312,8 @@ class Deferral {
     }
     ++tally_.matched;
     ir::Expr value = MakePartial(node);
-    mesh::Sharding source;
-    const redistribute::Plan& plan = PlanOf(*node, &source);
+    const mesh::Sharding source = ShardingOf(*node);
+    const redistribute::Plan& plan = PlanOf(*node, source);
     auto target = ir::DTensorType::Cast(node->binding->var.ty());
     value = WritePlan(&editable_, node->binding, value, node->axes.root, source, plan, target,
                       &meshes_);

@@ -12,13 +12,14 @@
 // The function has to be private and the gather unconditional. A recursive call that passes the
 // parameter on passes the gathered value. Callees come first, so a gather rises through several
 // calls. The gathered value lives as long as the calls that use it.
+#include <functional>
 #include <map>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "dialect/collective.h"
 #include "ir/build.h"
+#include "ir/call_graph.h"
 #include "optimize/optimization.h"
 
 namespace distir {
@@ -36,10 +37,24 @@ class GatherHoisting {
   GatherHoisting(Program* program, Tally* tally) : program_(*program), tally_(*tally) {}
 
   void Run() {
-    for (NamedFunction& function : program_.functions) by_name_[function.name.get()] = &function;
-    for (NamedFunction& function : program_.functions) CollectSites(&function);
-    for (NamedFunction& function : program_.functions) CollectCalleesFirst(&function);
-    for (NamedFunction* function : callees_first_) Visit(function);
+    ir::CallGraph calls;
+    for (NamedFunction& function : program_.functions) {
+      by_name_[function.name.get()] = &function;
+      calls.Add(function.name);
+    }
+    for (size_t i = 0; i < calls.size(); ++i) {
+      NamedFunction& caller = program_.functions[i];
+      calls.Read(i, [&](const std::function<void(const ir::Expr&)>& visit) {
+        for (EditableBinding* binding : caller.editable->Bindings()) {
+          visit(binding->value);
+          if (NamedFunction* callee = CalleeOf(binding->value))
+            sites_[callee].push_back({&caller, binding});
+        }
+      });
+    }
+    for (size_t i : calls.CalleesFirst()) {
+      if (!calls[i].is_value) Visit(&program_.functions[i]);
+    }
   }
 
  private:
@@ -49,31 +64,8 @@ class GatherHoisting {
     return found == by_name_.end() ? nullptr : found->second;
   }
 
-  void CollectSites(NamedFunction* caller) {
-    for (EditableBinding* binding : caller->editable->Bindings()) {
-      if (NamedFunction* callee = CalleeOf(binding->value)) {
-        sites_[callee].push_back({caller, binding});
-        callees_[caller].push_back(callee);
-      }
-      auto call = ir::Call::Cast(binding->value);
-      if (!call.defined()) continue;
-      for (const ir::Expr& arg : call.args()) {
-        if (by_name_.count(arg.get()) > 0) escaped_.insert(by_name_[arg.get()]);
-      }
-    }
-  }
-
-  void CollectCalleesFirst(NamedFunction* function) {
-    if (!seen_.insert(function).second) return;
-    for (NamedFunction* callee : callees_[function]) CollectCalleesFirst(callee);
-    callees_first_.push_back(function);
-  }
-
   void Visit(NamedFunction* function) {
-    const ir::Node& attrs = function->editable->function().attrs();
-    if (ir::GetAttr(attrs, "global_symbol") != nullptr || escaped_.count(function) > 0 ||
-        sites_[function].empty())
-      return;
+    if (ir::IsPublic(function->editable->function()) || sites_[function].empty()) return;
     bool changed = false;
     for (size_t i = 0; i < function->editable->params().size(); ++i)
       changed = HoistParam(function, static_cast<int>(i)) || changed;
@@ -173,9 +165,6 @@ class GatherHoisting {
   Tally& tally_;
   std::unordered_map<const ffi::Object*, NamedFunction*> by_name_;
   std::unordered_map<const NamedFunction*, std::vector<CallSite>> sites_;
-  std::unordered_map<const NamedFunction*, std::vector<NamedFunction*>> callees_;
-  std::unordered_set<const NamedFunction*> escaped_, seen_;
-  std::vector<NamedFunction*> callees_first_;
 };
 
 }  // namespace

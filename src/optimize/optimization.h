@@ -28,7 +28,7 @@ struct Options {
    * bytes on each device. At 100 GB/s and 10 microseconds of latency, figures of current
    * interconnects, 1 MiB is where a ring spends as long waiting as sending. */
   int64_t combine_bytes = int64_t{1} << 20;
-  /*! \brief Reductions that send fewer bytes from each device are left whole by sequence
+  /*! \brief Reductions that send fewer bytes from each device are left as they are by sequence
    * parallelism, which makes two collectives of one. */
   int64_t sequence_bytes = 0;
   /*! \brief Results of gathers that may be in flight before their first use, in bytes per device:

@@ -25,9 +25,9 @@ std::optional<Resharding> ReadResharding(const ir::Expr& value, dialect::MeshTab
   if (!source_ty.defined() || !target_ty.defined()) return std::nullopt;
   Resharding step;
   step.kind = *kind;
-  step.source = meshes->ShardingOf(source_ty, &step.root);
-  int root;
-  step.target = meshes->ShardingOf(target_ty, &root);
+  step.root = meshes->RootOf(source_ty);
+  step.source = meshes->ShardingOf(source_ty);
+  step.target = meshes->ShardingOf(target_ty);
   std::vector<int> axes = dialect::ReduceAxes(call);
   if (!axes.empty()) {
     const std::vector<AxisList>& views = meshes->AxesOf(target_ty.device_mesh());

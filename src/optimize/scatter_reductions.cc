@@ -109,17 +109,16 @@ class SliceHoisting {
     ir::Type global_ty = rules::StripDistribution(call.ty());
     rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, &kernels_));
     if (rule.results.size() != 1) return std::nullopt;
-    int root;
-    Sharding wanted = meshes_.ShardingOf(target, &root);
+    const int root = meshes_.RootOf(target);
+    const Sharding& wanted = meshes_.ShardingOf(target);
     std::vector<Sharding> shardings;
     std::vector<size_t> positions;
     std::vector<double> elements;
     for (size_t i = 0; i < call.args().size(); ++i) {
       auto type = ir::DTensorType::Cast(call.args()[i].ty());
       if (!type.defined()) continue;
-      int of_operand;
-      shardings.push_back(meshes_.ShardingOf(type, &of_operand));
-      if (of_operand != root) return std::nullopt;
+      if (meshes_.RootOf(type) != root) return std::nullopt;
+      shardings.push_back(meshes_.ShardingOf(type));
       positions.push_back(i);
       elements.push_back(rules::NumElements(rules::StaticSizes(type.tensor_ty())));
     }
@@ -177,9 +176,9 @@ class SliceHoisting {
     for (size_t i = 0; i < args.size(); ++i) {
       const ir::DTensorType& operand_ty = sliced->operands[i];
       if (!operand_ty.defined()) continue;
-      int root;
-      Sharding from = meshes_.ShardingOf(ir::DTensorType::Cast(args[i].ty()), &root);
-      Sharding to = meshes_.ShardingOf(operand_ty, &root);
+      const int root = meshes_.RootOf(operand_ty);
+      const Sharding& from = meshes_.ShardingOf(ir::DTensorType::Cast(args[i].ty()));
+      const Sharding& to = meshes_.ShardingOf(operand_ty);
       const redistribute::Plan& plan =
           costs_.Plan(meshes_.Root(root), from, to, operand_ty.tensor_ty());
       ir::Expr value =

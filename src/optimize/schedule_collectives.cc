@@ -100,8 +100,7 @@ class Schedule {
     ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       auto dtensor = ir::DTensorType::Cast(leaf);
       if (!dtensor.defined()) return;
-      int root;
-      bytes += LocalBytes(dtensor.tensor_ty(), program_.meshes->ShardingOf(dtensor, &root));
+      bytes += LocalBytes(dtensor.tensor_ty(), program_.meshes->ShardingOf(dtensor));
     });
     return bytes;
   }

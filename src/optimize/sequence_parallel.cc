@@ -126,7 +126,7 @@ class SequenceParallelism {
     }
   }
 
-  /*! \brief Lets a binding be its sharded value made whole again. */
+  /*! \brief Lets a binding be its sharded value, gathered again. */
   void Lead(int root, EditableBinding* binding, const ir::Expr& sharded, const Sharding& from,
             const Sharding& to) {
     auto type = ir::DTensorType::Cast(binding->value.ty());
@@ -158,14 +158,13 @@ class SequenceParallelism {
     return ir::MakeCall(value.form, call.op(), args, call.attrs(), call.ty_args(), call.span());
   }
 
-  /*! \brief The slice of a whole value; a region makes it once. */
+  /*! \brief The slice of a replicated value; a region makes it once. */
   ir::Expr Slice(const ShardRegion& region, EditableBinding* binding, const ir::Expr& whole,
                  const ir::DTensorType& type) {
     ir::Expr& slice = slices_[{whole.get(), dialect::PlacementDims(type.placement())}];
     if (slice.defined()) return slice;
-    int root;
-    Sharding from = meshes_.ShardingOf(ir::DTensorType::Cast(whole.ty()), &root);
-    Sharding to = meshes_.ShardingOf(type, &root);
+    const Sharding& from = meshes_.ShardingOf(ir::DTensorType::Cast(whole.ty()));
+    const Sharding& to = meshes_.ShardingOf(type);
     const redistribute::Plan& plan =
         program_.costs->Plan(meshes_.Root(region.root()), from, to, type.tensor_ty());
     slice = WritePlan(&editable_, binding, whole, region.root(), from, plan, type, &meshes_);

@@ -144,8 +144,7 @@ bool ShardRegion::AddCall(EditableBinding* binding) {
     auto operand_ty = ir::DTensorType::Cast(arg.ty());
     if (!operand_ty.defined()) continue;
     if (!operand_ty.device_mesh().same_as(view_)) return false;
-    int root;
-    given.push_back(meshes_.ShardingOf(operand_ty, &root));
+    given.push_back(meshes_.ShardingOf(operand_ty));
     positions.push_back(i);
     elements.push_back(rules::NumElements(rules::StaticSizes(operand_ty.tensor_ty())));
     auto found = index_of_.find(arg.get());
@@ -179,8 +178,7 @@ bool ShardRegion::AddCall(EditableBinding* binding) {
   rules::CallSharding inferred = decide(decided.operands);
   value.sharded = inferred.results[0];
   if (!inferred.partial.empty() || inferred.operands != decided.operands) return false;
-  int root;
-  value.whole = meshes_.ShardingOf(type, &root);
+  value.whole = meshes_.ShardingOf(type);
   if (!IsFurtherSharded(value.whole, value.sharded, type.tensor_ty())) return false;
   ir::Placement placement = meshes_.PlacementOn(view_, root_, value.sharded);
   if (!placement.defined()) return false;

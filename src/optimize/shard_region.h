@@ -1,6 +1,6 @@
 /*!
  * \file optimize/shard_region.h
- * \brief The operators between reductions and the uses that need whole values, computed on shards.
+ * \brief What lies between reductions and the uses that need replicated values, computed on shards.
  *
  * All-reduces over the same axes, the *seeds*, become reduce-scatters along one dimension, and
  * every operator that their values reach stays sharded over these axes as long as its factor rule
@@ -36,9 +36,9 @@ struct RegionValue {
   std::vector<ir::DTensorType> operands;
   std::vector<int> inputs;  // values of the region that are arguments, each as often as it is
   double gather_bytes = 0;  // what gathering the sharded value sends
-  int outer_uses = 0;       // uses that need it whole
+  int outer_uses = 0;       // uses that need it as its type states
   bool is_seed = false;
-  bool is_in = true;  // false once it is cheaper to leave it whole
+  bool is_in = true;  // false once it is cheaper to leave it as it is
 };
 
 class ShardRegion {

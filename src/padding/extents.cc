@@ -8,8 +8,7 @@ namespace padding {
 
 rules::Sizes PaddedTypes::Extents(const ir::DTensorType& type) {
   rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
-  int root;
-  const mesh::Sharding& sharding = meshes_.ShardingOf(type, &root);
+  const mesh::Sharding& sharding = meshes_.ShardingOf(type);
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] < 0 || sharding.dims[d].empty()) continue;
     sizes[d] = mesh::EvenExtent(sizes[d], mesh::NumShards(sharding.dims[d]));

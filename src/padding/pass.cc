@@ -12,6 +12,7 @@
 #include "dialect/collective.h"
 #include "dialect/segment_exchange.h"
 #include "ir/build.h"
+#include "ir/call_graph.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
 #include "padding/extents.h"
@@ -28,7 +29,7 @@ namespace padding {
 
 namespace {
 
-using rules::FactorKind;
+using rules::ReductionFactor;
 using rules::Sizes;
 using rules::Tail;
 
@@ -175,7 +176,7 @@ class Padder : public TailWriter {
 
   // ---- redistributions
 
-  // Between two paddings the dimension is whole for a moment.
+  // Between two paddings the dimension is replicated for a moment.
   void Redistribute(const ir::Var& var, const ir::Call& call) {
     auto target = ir::DTensorType::Cast(call.ty());
     if (ir::Var made = MadeLonger(call.args()[0], types_.Extents(target)); made.defined())
@@ -231,12 +232,11 @@ class Padder : public TailWriter {
     return ir::DTensorType::Cast(types_.Padded(type));
   }
 
-  /*! \brief The value with every dimension whole whose extent changes. */
+  /*! \brief The value, replicated along every dimension whose extent changes. */
   ir::Expr Gathered(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& source,
                     const Sizes& want) {
     Sizes have = types_.Extents(source);
-    int root;
-    mesh::Sharding sharding = meshes_.ShardingOf(source, &root);
+    mesh::Sharding sharding = meshes_.ShardingOf(source);
     bool moves = false;
     for (size_t d = 0; d < have.size(); ++d) {
       if (have[d] == want[d] || sharding.dims[d].empty()) continue;
@@ -245,8 +245,9 @@ class Padder : public TailWriter {
     }
     if (!moves) return value;
     auto padded = ir::DTensorType::Cast(types_.Padded(source));
-    return Emit(var.name(), dialect::MakeRedistribute(
-                                value, meshes_.TypeOf(padded.tensor_ty(), root, sharding)));
+    return Emit(var.name(),
+                dialect::MakeRedistribute(
+                    value, meshes_.TypeOf(padded.tensor_ty(), meshes_.RootOf(source), sharding)));
   }
 
   // ---- segment exchanges
@@ -307,7 +308,7 @@ class Padder : public TailWriter {
         record != nullptr && record->sum != nullptr) {
       int64_t count = 1;
       for (const rules::Factor& factor : rule.factors) {
-        if (factor.kind == FactorKind::kReduction) count *= factor.size;
+        if (factor.Is<ReductionFactor>()) count *= factor.size;
       }
       if (IsReducedUneven(rule, operands[0])) return BindMean(var, padded, record->sum, count);
     }
@@ -400,7 +401,7 @@ class Padder : public TailWriter {
 
   bool IsReducedUneven(const rules::FactorRule& rule, const ir::DTensorType& operand) {
     for (int d : types_.UnevenDims(operand)) {
-      if (rule.factors[rule.operands[0][d][0]].kind == FactorKind::kReduction) return true;
+      if (rule.factors[rule.operands[0][d][0]].Is<ReductionFactor>()) return true;
     }
     return false;
   }
@@ -485,7 +486,7 @@ NewNames NamePadded(const ir::IRModule& mod, PaddedTypes* types, dialect::MeshTa
 
 ir::IRModule PadShards(const ir::IRModule& mod) {
   if (dialect::HasExplicitReductions(mod)) return mod;
-  std::unordered_set<const ffi::Object*> uneven, called;
+  std::unordered_set<const ffi::Object*> uneven;
   {
     dialect::MeshTable meshes(mod);
     for (const auto& [gv, base] : mod.functions()) {
@@ -496,13 +497,7 @@ ir::IRModule PadShards(const ir::IRModule& mod) {
   if (uneven.empty()) return mod;
   dialect::MeshTable meshes(mod);
   PaddedTypes types(&meshes);
-  for (const auto& [gv, base] : mod.functions()) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined()) continue;
-    ir::VisitBindings(function.body(), [&called](const ir::Binding& binding) {
-      if (ir::Call call = ir::BoundCall(binding); call.defined()) called.insert(call.op().get());
-    });
-  }
+  const ir::CallGraph calls(mod);
   ir::Count("functions", static_cast<int64_t>(uneven.size()));
   rules::KernelTable kernels(mod.functions());
   PaddedKernels padded_kernels(mod.functions());
@@ -513,8 +508,8 @@ ir::IRModule PadShards(const ir::IRModule& mod) {
       functions.Set(gv, base);
       continue;
     }
-    Padder padder(gv.name(), called.count(gv.get()) > 0, &meshes, &types, &kernels, &padded_kernels,
-                  names);
+    const bool is_called = !calls[*calls.Find(gv)].callers.empty();
+    Padder padder(gv.name(), is_called, &meshes, &types, &kernels, &padded_kernels, names);
     auto name = names.find(gv.get());
     functions.Set(name == names.end() ? gv : name->second, padder.Run(ir::Function::Cast(base)));
   }

@@ -61,33 +61,33 @@ class InstanceEmitter : public PlacementRewriter {
 
   ffi::Array<ir::Type> ParamTypes() {
     ffi::Array<ir::Type> types;
-    size_t next = 0;
+    InOrder slots(graph_.params);
     for (const ir::Var& param : graph_.function.params())
-      types.push_back(SolvedType(param.ty(), graph_.params, &next));
+      types.push_back(SolvedType(param.ty(), &slots));
     return types;
   }
 
   /*! \brief The type whose tensors are placed as the slots are solved; non-tensors stay. */
-  ir::Type SolvedType(const ir::Type& type, const SlotList& slots, size_t* next) {
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      ffi::Array<ir::Type> fields;
-      for (const ir::Type& field : tuple.fields()) fields.push_back(SolvedType(field, slots, next));
-      return ir::MakeTupleType(fields);
-    }
-    if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
-      const SlotState& slot = State(slots[(*next)++]);
-      return meshes_.TypeOf(ir::TensorType::Cast(rules::StripDistribution(type)), slot.root,
-                            slot.sharding);
-    }
-    return type;
+  ir::Type SolvedType(const ir::Type& type, const SlotList& slots) {
+    InOrder in_order(slots);
+    return SolvedType(type, &in_order);
   }
 
  private:
   const SlotState& State(int local) const { return program_.slots[instance_.Slot(local)]; }
 
-  ir::Type SolvedType(const ir::Type& type, const SlotList& slots) {
-    size_t next = 0;
-    return SolvedType(type, slots, &next);
+  ir::Type SolvedType(const ir::Type& type, InOrder<SlotList>* slots) {
+    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+      ffi::Array<ir::Type> fields;
+      for (const ir::Type& field : tuple.fields()) fields.push_back(SolvedType(field, slots));
+      return ir::MakeTupleType(fields);
+    }
+    if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
+      const SlotState& slot = State(slots->Take());
+      return meshes_.TypeOf(ir::TensorType::Cast(rules::StripDistribution(type)), slot.root,
+                            slot.sharding);
+    }
+    return type;
   }
 
   // ---- functions and sequences
@@ -243,24 +243,23 @@ class InstanceEmitter : public PlacementRewriter {
   // Its types state how it is computed. What is a Tensor so far is placed as solved.
   void EmitLocalView(const ir::Var& var, const ir::Call& call, const Node& node) {
     ffi::Array<ir::Expr> args;
-    size_t next = 0;
+    InOrder slots(node.operands);
     for (const ir::Expr& arg : call.args()) {
-      const ir::Type wanted = StatedOrSolved(arg.ty(), node.operands, &next);
+      const ir::Type wanted = StatedOrSolved(arg.ty(), &slots);
       args.push_back(dialect::HasDTensor(wanted) ? Placed(arg, wanted, true) : Rewrite(arg));
     }
     BindSolved(var,
                ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span()));
   }
 
-  ir::Type StatedOrSolved(const ir::Type& type, const SlotList& slots, size_t* next) {
+  ir::Type StatedOrSolved(const ir::Type& type, InOrder<SlotList>* slots) {
     if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
       ffi::Array<ir::Type> fields;
-      for (const ir::Type& field : tuple.fields())
-        fields.push_back(StatedOrSolved(field, slots, next));
+      for (const ir::Type& field : tuple.fields()) fields.push_back(StatedOrSolved(field, slots));
       return ir::MakeTupleType(fields);
     }
-    if (!ir::DTensorType::Is(type)) return SolvedType(type, slots, next);
-    ++*next;
+    if (!ir::DTensorType::Is(type)) return SolvedType(type, slots);
+    slots->Take();
     return type;
   }
 
@@ -288,9 +287,7 @@ class InstanceEmitter : public PlacementRewriter {
       if (root == kNoRoot) root = state.root;
       elements[i] = state.info->elements;
       if (state.info->is_constant || !types[i].defined()) continue;
-      int have_root;
-      const mesh::Sharding& have = meshes_.ShardingOf(types[i], &have_root);
-      if (have_root == root) operands[i] = &have;
+      if (meshes_.RootOf(types[i]) == root) operands[i] = &meshes_.ShardingOf(types[i]);
     }
     if (node.operands.empty()) {
       // R.zeros: a Tensor, made by every device alike; each use places it as it needs.
@@ -312,9 +309,8 @@ class InstanceEmitter : public PlacementRewriter {
     // afterwards.
     ir::DeviceMesh view = ViewFor(root, decision.operands, decision.results);
     ffi::Array<ir::Expr> args;
-    size_t next = 0;
-    for (const ir::Expr& arg : call.args())
-      args.push_back(PlacedOn(arg, view, root, decision.operands, &next));
+    Decided decided(decision.operands);
+    for (const ir::Expr& arg : call.args()) args.push_back(PlacedOn(arg, view, root, &decided));
     ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
     const rules::InferredCall read = rules::InferCall(placed, global_ty, *node.rule, &meshes_);
@@ -358,9 +354,8 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   bool HasLayout(const ir::DTensorType& type, const SlotState& state) {
-    int root;
-    const mesh::Sharding& sharding = meshes_.ShardingOf(type, &root);
-    return root == state.root && mesh::SameLayout(meshes_.Root(root), sharding, state.sharding);
+    return meshes_.RootOf(type) == state.root &&
+           mesh::SameLayout(meshes_.Root(state.root), meshes_.ShardingOf(type), state.sharding);
   }
 
   static bool HasPlainTensor(const ir::Type& type) {
@@ -419,9 +414,8 @@ Emitter::Specialization Emitter::Specialize(const Program& program, int index,
   ir::GlobalVar gv = ir::MakeGlobalVar(name);
   if (instance.is_recursive) {
     // Calls inside the body need the signature before the body is written.
-    size_t next = 0;
     exact_ret_ty = emitter.SolvedType(rules::StripDistribution(graph.function.body().body().ty()),
-                                      graph.results, &next);
+                                      graph.results);
     specializations_[key] = {gv, exact_ret_ty};
     ir::SetType(gv, ir::MakeFuncType(emitter.ParamTypes(), exact_ret_ty, graph.function.is_pure()));
   }

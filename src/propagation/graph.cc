@@ -8,6 +8,7 @@
 #include "dialect/copies_reduction.h"
 #include "dialect/kv_cache.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"
@@ -16,6 +17,7 @@
 #include "rules/tir/rule.h"
 #include "support/counted.h"
 #include "support/error.h"
+#include "support/in_order.h"
 
 namespace distir {
 namespace propagation {
@@ -190,8 +192,7 @@ class GraphBuilder {
     const rules::Sizes& sizes = graph_.slots[slot].sizes;
     rules::TensorFactors factors(sizes.size());
     for (size_t d = 1; d < sizes.size(); ++d) {
-      if (rule->factors.size() < d)
-        rule->factors.push_back({sizes[d], rules::FactorKind::kParallel});
+      if (rule->factors.size() < d) rule->factors.push_back({sizes[d], rules::ParallelFactor()});
       factors[d] = {static_cast<int>(d) - 1};
     }
     return factors;
@@ -301,8 +302,8 @@ class GraphBuilder {
     CheckFits(info, mesh, placement);
     Source source;
     source.slot = slot;
-    source.sharding =
-        meshes_.ShardingOf(mesh, placement, rules::ShardableRank(info.type), &source.root);
+    source.root = meshes_.RootOf(mesh);
+    source.sharding = meshes_.ShardingOf(mesh, placement, rules::ShardableRank(info.type));
     CheckHasElements(info, source);
     graph_.sources.push_back(std::move(source));
   }
@@ -343,17 +344,13 @@ class GraphBuilder {
 
   // DTensor types in a type are sources for the slots of its tensors.
   void StateTypes(const ir::Type& type, const SlotList& slots) {
-    size_t next = 0;
-    StateTypes(type, slots, &next);
-  }
-  void StateTypes(const ir::Type& type, const SlotList& slots, size_t* next) {
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      for (const ir::Type& field : tuple.fields()) StateTypes(field, slots, next);
-    } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-      State(dtensor.device_mesh(), dtensor.placement(), slots[(*next)++]);
-    } else if (ir::TensorType::Is(type)) {
-      ++*next;
-    }
+    InOrder next(slots);
+    ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
+      auto dtensor = ir::DTensorType::Cast(leaf);
+      if (!dtensor.defined() && !ir::TensorType::Is(leaf)) return;
+      const int slot = next.Take();
+      if (dtensor.defined()) State(dtensor.device_mesh(), dtensor.placement(), slot);
+    });
   }
 
   static void Append(const SlotList& from, SlotList* to) {

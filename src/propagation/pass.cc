@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <set>
+#include <utility>
+#include <vector>
 
 #include "dialect/collective.h"
 #include "ir/build.h"
+#include "ir/call_graph.h"
 #include "ir/names.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -33,44 +35,31 @@ AxesOfDims AxesOn(const mesh::Mesh& view, const mesh::Mesh& root, const mesh::Sh
   return axes;
 }
 
-/*! \brief Relax functions of a module, which of them state shardings, and who calls whom. */
-class CallGraph {
+/*!
+ * \brief Which Relax functions of a module propagation looks at.
+ *
+ * A function *takes part* if it, or one that it calls, states shardings.
+ */
+class Participants {
  public:
-  explicit CallGraph(const ir::IRModule& mod) {
-    for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-      ir::Function function = ir::Function::Cast(base);
-      if (function.defined()) functions_[gv.get()] = Entry{gv, function};
+  explicit Participants(const ir::IRModule& mod) : calls_(mod) {
+    std::vector<bool> states(calls_.size());
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      functions_.push_back(ir::Function::Cast(mod.functions().at(calls_[i].name)));
+      states[i] = StatesShardings(functions_[i]);
     }
-    for (auto& [key, entry] : functions_) Scan(key, entry);
-    // A function that calls one that states shardings takes part too.
-    std::vector<const ffi::Object*> pending;
-    for (const auto& [key, entry] : functions_) {
-      if (entry.takes_part) pending.push_back(key);
-    }
-    Spread(pending, &Entry::callers, &Entry::takes_part);
-    for (const auto& [key, entry] : functions_) {
-      if (!entry.takes_part) continue;
-      for (const ffi::Object* callee : entry.callees) called_.insert(callee);
-    }
-    pending.clear();
-    for (const auto& [key, entry] : functions_) {
-      if (entry.takes_part) pending.push_back(key);
-    }
-    Spread(pending, &Entry::callees, &Entry::is_reached);
+    takes_part_ = calls_.WithCallers(std::move(states));
     // A function that takes no part stays as it is when something else can call it.
-    pending.clear();
-    for (auto& [key, entry] : functions_) {
-      if (!entry.takes_part && (IsPublic(entry.function) || entry.is_value || !entry.is_reached)) {
-        entry.stays = true;
-        pending.push_back(key);
-      }
-    }
-    Spread(pending, &Entry::callees, &Entry::stays);
+    const std::vector<bool> is_reached = calls_.WithCallees(takes_part_);
+    std::vector<bool> stays(calls_.size());
+    for (size_t i = 0; i < calls_.size(); ++i)
+      stays[i] = !takes_part_[i] && (IsOpen(i) || !is_reached[i]);
+    stays_ = calls_.WithCallees(std::move(stays));
   }
 
-  bool IsRelaxFunction(const ir::GlobalVar& gv) const { return functions_.count(gv.get()) > 0; }
+  bool IsRelaxFunction(const ir::GlobalVar& gv) const { return calls_.Find(gv).has_value(); }
   const ir::Function& FunctionOf(const ir::GlobalVar& gv) const {
-    return functions_.at(gv.get()).function;
+    return functions_[*calls_.Find(gv)];
   }
 
   /*!
@@ -80,56 +69,31 @@ class CallGraph {
    */
   std::vector<ir::GlobalVar> Roots() const {
     RequirePublicPart();
-    std::map<std::string, ir::GlobalVar> roots;
-    for (const auto& [key, entry] : functions_) {
-      if (entry.takes_part && (IsPublic(entry.function) || called_.count(key) == 0)) {
-        roots.emplace(entry.gv.name(), entry.gv);
-      }
+    std::vector<ir::GlobalVar> roots;
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      const std::vector<size_t>& callers = calls_[i].callers;
+      const bool is_called = std::any_of(callers.begin(), callers.end(),
+                                         [this](size_t caller) { return takes_part_[caller]; });
+      if (takes_part_[i] && (ir::IsPublic(functions_[i]) || !is_called))
+        roots.push_back(calls_[i].name);
     }
-    std::vector<ir::GlobalVar> ordered;
-    for (const auto& [name, gv] : roots) ordered.push_back(gv);
-    return ordered;
+    return roots;
   }
 
   /*! \brief Whether the function is kept as it is; others are replaced by what propagation makes of
    * them. */
-  bool Stays(const ir::GlobalVar& gv) const { return functions_.at(gv.get()).stays; }
+  bool Stays(const ir::GlobalVar& gv) const { return stays_[*calls_.Find(gv)]; }
 
  private:
-  struct Entry {
-    ir::GlobalVar gv;
-    ir::Function function;
-    std::set<const ffi::Object*> callees = {};
-    std::set<const ffi::Object*> callers = {};
-    bool takes_part = false;
-    bool is_reached = false;  // from a function that takes part, by calls
-    bool is_value = false;    // used otherwise than by a call
-    bool stays = false;
-  };
-
-  /*! \brief Sets a mark on everything reachable from the pending functions. */
-  void Spread(std::vector<const ffi::Object*> pending, std::set<const ffi::Object*> Entry::* next,
-              bool Entry::* mark) {
-    while (!pending.empty()) {
-      const Entry& entry = functions_.at(pending.back());
-      pending.pop_back();
-      for (const ffi::Object* key : entry.*next) {
-        Entry& reached = functions_.at(key);
-        if (reached.*mark) continue;
-        reached.*mark = true;
-        pending.push_back(key);
-      }
-    }
-  }
+  /*! \brief Whether more may call a function than calls of the module show. */
+  bool IsOpen(size_t i) const { return ir::IsPublic(functions_[i]) || calls_[i].is_value; }
 
   void RequirePublicPart() const {
-    std::string annotated, outside;
-    for (const auto& [key, entry] : functions_) {
-      if (entry.takes_part && (IsPublic(entry.function) || entry.is_value)) return;
-      if (entry.takes_part)
-        annotated = std::min(annotated.empty() ? entry.gv.name() : annotated, entry.gv.name());
-      if (IsPublic(entry.function))
-        outside = std::min(outside.empty() ? entry.gv.name() : outside, entry.gv.name());
+    std::string annotated, outside;  // the first of each by name
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      if (takes_part_[i] && IsOpen(i)) return;
+      if (takes_part_[i] && annotated.empty()) annotated = calls_[i].name.name();
+      if (ir::IsPublic(functions_[i]) && outside.empty()) outside = calls_[i].name.name();
     }
     DISTIR_REQUIRE(annotated.empty() || outside.empty(), ValueError)
         << "the sharding annotations are in `" << annotated
@@ -137,66 +101,41 @@ class CallGraph {
         << "`, call `" << annotated << "` from it, or make `" << annotated << "` public";
   }
 
-  static bool IsPublic(const ir::Function& function) {
-    return ir::GetAttr(function.attrs(), "global_symbol") != nullptr;
+  static bool StatesShardings(const ir::Function& function) {
+    bool states = false;
+    for (const ir::Var& param : function.params())
+      states = states || dialect::HasDTensor(param.ty());
+    ir::VisitBindings(function.body(), [&states](const ir::Binding& binding) {
+      if (states) return;
+      const ir::Call call = ir::BoundCall(binding);
+      states = dialect::HasDTensor(binding.var().ty()) ||
+               (call.defined() && ir::IsOp(call.op(), "relax.dist.annotate_sharding"));
+    });
+    return states;
   }
 
-  void Scan(const ffi::Object* key, Entry& entry) {
-    for (const ir::Var& param : entry.function.params()) ScanType(param.ty(), entry);
-    ir::VisitBindings(entry.function.body(),
-                      [&](const ir::Binding& binding) { ScanBinding(binding, entry); });
-    ScanValue(entry.function.body().body());
-    for (const ffi::Object* callee : entry.callees) functions_.at(callee).callers.insert(key);
-  }
-
-  void ScanBinding(const ir::Binding& binding, Entry& entry) {
-    ScanType(binding.var().ty(), entry);
-    ir::VarBinding var_binding = ir::VarBinding::Cast(binding);
-    if (!var_binding.defined()) return;
-    if (auto call = ir::Call::Cast(var_binding.value()); call.defined()) {
-      if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) entry.takes_part = true;
-      if (functions_.count(call.op().get()) > 0) entry.callees.insert(call.op().get());
-      for (const ir::Expr& arg : call.args()) ScanValue(arg);
-    } else if (auto branch = ir::If::Cast(var_binding.value()); branch.defined()) {
-      ScanValue(branch.true_branch().body());
-      ScanValue(branch.false_branch().body());
-    } else {
-      ScanValue(var_binding.value());
-    }
-  }
-
-  void ScanValue(const ir::Expr& value) {
-    if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) {
-      for (const ir::Expr& field : tuple.fields()) ScanValue(field);
-    }
-    auto function = functions_.find(value.get());
-    if (function != functions_.end()) function->second.is_value = true;
-  }
-
-  void ScanType(const ir::Type& type, Entry& entry) {
-    entry.takes_part = entry.takes_part || dialect::HasDTensor(type);
-  }
-
-  std::map<const ffi::Object*, Entry> functions_;
-  std::set<const ffi::Object*> called_;
+  ir::CallGraph calls_;
+  // By number in calls_.
+  std::vector<ir::Function> functions_;
+  std::vector<bool> takes_part_, stays_;
 };
 
 class Propagation {
  public:
   explicit Propagation(const ir::IRModule& mod)
       : mod_(mod),
-        calls_(mod),
+        participants_(mod),
         meshes_(mod),
         kernels_(mod.functions()),
         cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))) {}
 
   ir::IRModule Run() {
-    std::vector<ir::GlobalVar> roots = calls_.Roots();
+    std::vector<ir::GlobalVar> roots = participants_.Roots();
     if (roots.empty()) return mod_;
     for (const ir::GlobalVar& root : roots) names_.Add(root.name());
     ir::FunctionMap functions;
     for (const auto& [gv, base] : mod_.functions()) {
-      if (calls_.IsRelaxFunction(gv) && !calls_.Stays(gv)) continue;
+      if (participants_.IsRelaxFunction(gv) && !participants_.Stays(gv)) continue;
       functions.Set(gv, base);
       names_.Add(gv.name());
     }
@@ -249,15 +188,15 @@ class Propagation {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
       auto graph = std::make_unique<FunctionGraph>(BuildGraph(
-          gv.name(), SeparateBatchDims(calls_.FunctionOf(gv)), &meshes_, &kernels_,
-          [this](const ir::GlobalVar& callee) { return calls_.IsRelaxFunction(callee); }));
+          gv.name(), SeparateBatchDims(participants_.FunctionOf(gv)), &meshes_, &kernels_,
+          [this](const ir::GlobalVar& callee) { return participants_.IsRelaxFunction(callee); }));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }
     return *it->second;
   }
 
   ir::IRModule mod_;
-  CallGraph calls_;
+  Participants participants_;
   dialect::MeshTable meshes_;
   rules::KernelTable kernels_;
   const cost::Cluster cluster_;

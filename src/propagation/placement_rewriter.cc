@@ -51,37 +51,37 @@ ir::Expr PlacementRewriter::PlacedValue(const ir::Expr& value, const ir::Type& w
 }
 
 ir::Expr PlacementRewriter::PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& view, int root,
-                                     const std::vector<mesh::Sharding>& decided, size_t* next) {
+                                     Decided* decided) {
   if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
     ffi::Array<ir::Expr> fields;
     for (const ir::Expr& field : tuple.fields())
-      fields.push_back(PlacedOn(field, view, root, decided, next));
+      fields.push_back(PlacedOn(field, view, root, decided));
     return ir::MakeTuple(fields);
   }
   ir::Expr value = ir::Constant::Is(arg) ? arg : Rewrite(arg);
   // Most arguments are where they should be; that is seen without making a type.
   if (auto have = ir::DTensorType::Cast(value.ty());
       have.defined() && have.device_mesh().same_as(view)) {
-    ir::Placement wanted = meshes_.PlacementOn(view, root, decided[*next]);
+    ir::Placement wanted = meshes_.PlacementOn(view, root, decided->Peek());
     if (wanted.defined() && dialect::SamePlacement(have.placement(), wanted)) {
-      ++*next;
+      decided->Take();
       return value;
     }
   }
-  return PlacedValue(value, TypeOn(arg.ty(), view, root, decided, next), true);
+  return PlacedValue(value, TypeOn(arg.ty(), view, root, decided), true);
 }
 
 ir::Type PlacementRewriter::TypeOn(const ir::Type& type, const ir::DeviceMesh& view, int root,
-                                   const std::vector<mesh::Sharding>& decided, size_t* next) {
+                                   Decided* decided) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     ffi::Array<ir::Type> fields;
     for (const ir::Type& field : tuple.fields())
-      fields.push_back(TypeOn(field, view, root, decided, next));
+      fields.push_back(TypeOn(field, view, root, decided));
     return ir::MakeTupleType(fields);
   }
   if (!ir::TensorType::Is(type) && !ir::DTensorType::Is(type)) return type;
   auto tensor = ir::TensorType::Cast(rules::StripDistribution(type));
-  const mesh::Sharding& sharding = decided[(*next)++];
+  const mesh::Sharding& sharding = decided->Take();
   ir::Placement placement = meshes_.PlacementOn(view, root, sharding);
   if (!placement.defined()) return meshes_.TypeOf(tensor, root, sharding);
   return ir::MakeDTensorType(tensor, view, placement);
@@ -147,11 +147,10 @@ bool PlacementRewriter::Fits(const ir::Type& have, const ir::DTensorType& wanted
   if (!dtensor.defined()) return false;
   if (dialect::SamePlacement(dtensor, wanted)) return true;
   if (exact) return false;
-  int have_root, wanted_root;
-  const mesh::Sharding& have_sharding = meshes_.ShardingOf(dtensor, &have_root);
-  const mesh::Sharding& wanted_sharding = meshes_.ShardingOf(wanted, &wanted_root);
-  return have_root == wanted_root &&
-         mesh::SameLayout(meshes_.Root(have_root), have_sharding, wanted_sharding);
+  const int root = meshes_.RootOf(dtensor);
+  return root == meshes_.RootOf(wanted) &&
+         mesh::SameLayout(meshes_.Root(root), meshes_.ShardingOf(dtensor),
+                          meshes_.ShardingOf(wanted));
 }
 
 bool PlacementRewriter::FitsAll(const ir::Type& have, const ir::TupleType& wanted, bool exact) {

@@ -19,6 +19,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/rewriter.h"
+#include "support/in_order.h"
 
 namespace distir {
 namespace propagation {
@@ -37,10 +38,10 @@ class PlacementRewriter : public ir::FunctionRewriter {
   ir::Expr Placed(const ir::Expr& expr, const ir::Type& wanted, bool exact);
   /*! \brief The same for an expression that is already rewritten. */
   ir::Expr PlacedValue(const ir::Expr& value, const ir::Type& wanted, bool exact);
-  /*! \brief An original argument of a call with each of its tensors placed on `view` as decided;
-   * `next` counts the tensors of the call. */
-  ir::Expr PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& view, int root,
-                    const std::vector<mesh::Sharding>& decided, size_t* next);
+  using Decided = InOrder<std::vector<mesh::Sharding>>;
+  /*! \brief An original argument of a call with each of its tensors placed on `view` as decided:
+   * `decided` has the tensors of all arguments. */
+  ir::Expr PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& view, int root, Decided* decided);
   ir::Expr PlacedConstant(const ir::Expr& constant, const ir::DeviceMesh& view);
 
   /*! \brief Lets `var` stand for a rewritten tensor placed as `wanted`, without a binding where it
@@ -63,8 +64,7 @@ class PlacementRewriter : public ir::FunctionRewriter {
   void EnterScope() override { scopes_.push_back(log_.size()); }
   void LeaveScope() override;
 
-  ir::Type TypeOn(const ir::Type& type, const ir::DeviceMesh& view, int root,
-                  const std::vector<mesh::Sharding>& decided, size_t* next);
+  ir::Type TypeOn(const ir::Type& type, const ir::DeviceMesh& view, int root, Decided* decided);
   bool Fits(const ir::Type& have, const ir::DTensorType& wanted, bool exact);
   bool FitsAll(const ir::Type& have, const ir::TupleType& wanted, bool exact);
   /*! \brief A field of a tuple, bound: only variables may stand in tuples and calls. */

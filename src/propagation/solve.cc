@@ -223,7 +223,7 @@ class AxisSolver {
     } else {
       waits_[index] = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
     }
-    ClearWhatStays(*link.rule, &merged);
+    ClearBlocked(*link.rule, &merged);
     // What the call cannot compute on shards is not spread: it would only have to be moved.
     rules::DropUnnestable(*link.rule, &merged.factors);
     rules::DropUnnestable(*link.rule, &merged.of_results);
@@ -232,9 +232,9 @@ class AxisSolver {
     }
   }
 
-  void ClearWhatStays(const rules::FactorRule& rule, Merged* merged) const {
+  void ClearBlocked(const rules::FactorRule& rule, Merged* merged) const {
     for (size_t f = 0; f < rule.factors.size(); ++f) {
-      if (!rule.factors[f].stays) continue;
+      if (!rule.factors[f].is_blocked()) continue;
       bool has[2] = {false, false};  // operands, results
       for (const View& view : views_) {
         if (!view.factors.empty() && !view.factors[f].empty()) has[view.is_result] = true;
@@ -250,7 +250,7 @@ class AxisSolver {
   bool MergeWhereAgreed(const rules::FactorRule& rule, Stage stage, Merged* merged) const {
     bool agreed = true;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
-      if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication) continue;
+      if (rule.factors[f].Is<rules::ReplicatedFactor>()) continue;
       const AxisList* longest = nullptr;
       for (const View& view : views_) {
         if (view.factors.empty() || view.factors[f].empty()) continue;
@@ -259,7 +259,7 @@ class AxisSolver {
         }
       }
       if (longest == nullptr) continue;
-      if (stage == Stage::kParallel && rule.factors[f].kind != rules::FactorKind::kParallel) {
+      if (stage == Stage::kParallel && !rule.factors[f].Is<rules::ParallelFactor>()) {
         agreed = false;
         continue;
       }
@@ -276,7 +276,7 @@ class AxisSolver {
         for (size_t g = 0; g < rule.factors.size(); ++g) {
           if (g == f || view.factors[g].empty()) continue;
           axes = mesh::PrefixDisjointFrom(axes, view.factors[g]);
-          if (rule.factors[g].kind == rules::FactorKind::kParallel) {
+          if (rule.factors[g].Is<rules::ParallelFactor>()) {
             of_results = mesh::PrefixDisjointFrom(of_results, view.factors[g]);
           }
         }
@@ -292,7 +292,7 @@ class AxisSolver {
     const rules::FactorRule& rule = *link.rule;
     std::vector<rules::FactorChoice> choices;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
-      if (rule.factors[f].kind == rules::FactorKind::kNeedsReplication) continue;
+      if (rule.factors[f].Is<rules::ReplicatedFactor>()) continue;
       const View* best = nullptr;
       for (const View& view : views_) {
         if (view.factors.empty() || view.factors[f].empty()) continue;
@@ -346,7 +346,7 @@ class AxisSolver {
           used.insert(used.end(), slot.sharding.dims[other].begin(),
                       slot.sharding.dims[other].end());
       }
-      rules::Factor whole = {slot.info->sizes[d], rules::FactorKind::kParallel};
+      rules::Factor whole = {slot.info->sizes[d], rules::ParallelFactor()};
       const rules::FactorList& factors = (*view.tensor)[d];
       if (factors.size() == 1) {
         const rules::Factor& factor = rule.factors[factors[0]];

@@ -30,7 +30,7 @@ std::optional<rules::Decision> OfLocalView(const ir::Call& call, rules::Decision
 std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions) {
   auto decision = dialect::IsLocalView(call.op())
                       ? OfLocalView(call, decisions)
-                      : decisions->WithFactor(rules::FactorKind::kReduction, call);
+                      : decisions->WithFactor<rules::ReductionFactor>(call);
   if (!decision || decision->call.sharding.partial.empty()) return std::nullopt;
   const rules::CallSharding& sharding = decision->call.sharding;
   PartialValue value{decision->call.root, sharding.results[0]};
@@ -55,9 +55,8 @@ bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, dialect::Me
   return ir::AnyLeaf(type, [&](const ir::Type& leaf) {
     auto dtensor = ir::DTensorType::Cast(leaf);
     if (!dtensor.defined()) return false;
-    int root;
-    const mesh::Sharding& sharding = meshes->ShardingOf(dtensor, &root);
-    if (root != partial.root) return true;
+    if (meshes->RootOf(dtensor) != partial.root) return true;
+    const mesh::Sharding& sharding = meshes->ShardingOf(dtensor);
     return std::any_of(sharding.dims.begin(), sharding.dims.end(), [&](const mesh::AxisList& axes) {
       return mesh::Overlaps(axes, partial.axes);
     });
@@ -108,7 +107,7 @@ PartialFlow FlowThrough(const ir::Call& call,
   }
   if (partial == nullptr) return {true, own_axes};
   if (dialect::IsFusedNorm(call.op())) {
-    // It reduces its first operand, and norms whole sums only.
+    // It reduces its first operand, and norms finished sums only.
     bool is_only_x = mask[0] && std::count(mask.begin(), mask.end(), true) == 1;
     bool is_whole = partial->reduction == mesh::Reduction::kSum && !Reduced(*partial, call, meshes);
     return {is_only_x && is_whole, std::nullopt};

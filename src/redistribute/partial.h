@@ -24,7 +24,7 @@ struct PartialValue {
   mesh::Sharding sharding;  // with partial axes
 };
 
-/*! \brief The partial value that a call computes; nullopt when its result is whole. Of a local view
+/*! \brief The partial value that a call computes; nullopt when it is not partial. Of a local view
  * it is what its kernel leaves: the program has to reduce it. */
 std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions);
 
@@ -39,7 +39,7 @@ struct PartialAxes {
 struct PartialFlow {
   /*! \brief Whether the reduction may come behind the call; true if no operand is partial. */
   bool is_allowed;
-  /*! \brief What the call's result is partial over, its own reduction included; null: whole. */
+  /*! \brief What the call's result is partial over, its own reduction included, or null. */
   std::optional<PartialAxes> result;
 };
 
@@ -50,10 +50,10 @@ struct PartialFlow {
  * where no operand and no result is sharded over the same axes (devices would combine different
  * blocks). Collectives that move data let them pass on the same condition; reductions take off
  * what they reduce. Worked example: with a and b partial=sum{x}, add(a, b) is partial=sum{x};
- * all_reduce(a) over x is whole; add(a, c) with c whole is not allowed.
+ * all_reduce(a) over x is not partial; add(a, c) is refused if only a is.
  *
- * \param partial_of What an argument, or a field of a tuple argument, is partial over; null: whole.
- * \param own What the call leaves to be reduced with whole operands.
+ * \param partial_of What an argument, or a field of a tuple argument, is partial over, or null.
+ * \param own What the call leaves to be reduced if no operand is partial.
  */
 PartialFlow FlowThrough(const ir::Call& call,
                         const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,

@@ -106,7 +106,8 @@ class Legalizer : public ir::FunctionRewriter {
       source.value = Emit(var.name(), dialect::MakeRedistribute(source.value, replicated));
       source_ty = replicated;
     }
-    source.sharding = meshes_.ShardingOf(source_ty, &source.root);
+    source.root = meshes_.RootOf(source_ty);
+    source.sharding = meshes_.ShardingOf(source_ty);
     Lead(var, source, target);
   }
 
@@ -119,8 +120,8 @@ class Legalizer : public ir::FunctionRewriter {
   /*! \brief Writes the collectives that lead from `source` to exactly the target type, bound to
    * `var`. */
   void Lead(const ir::Var& var, const Pending& source, const ir::DTensorType& target_ty) {
-    int target_root;
-    mesh::Sharding target = meshes_.ShardingOf(target_ty, &target_root);
+    const int target_root = meshes_.RootOf(target_ty);
+    const mesh::Sharding& target = meshes_.ShardingOf(target_ty);
     const ir::TensorType& tensor_ty = target_ty.tensor_ty();
     ir::Expr value = source.value;
     mesh::Sharding now = source.sharding;

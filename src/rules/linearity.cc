@@ -1,7 +1,5 @@
 #include "rules/linearity.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 
 #include "rules/operator.h"
@@ -63,27 +61,6 @@ bool CommutesWith(const ir::Call& call, const std::vector<bool>& partial, Reduct
   if (!fits || commutation.condition == nullptr) return fits;
   return commutation.condition(ViewCall(call, call.ty()));
 }
-
-namespace {
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
-      .def("distir.rules.CommutingOperators",
-           [] {
-             ffi::Array<ffi::String> names;
-             for (const Operator& record : AllOperators()) {
-               if (record.commutation.any()) names.push_back(record.name);
-             }
-             return names;
-           })
-      .def("distir.rules.CommutesWith",
-           [](ir::Call call, ffi::Array<bool> partial, ffi::String reduction) {
-             return CommutesWith(call, {partial.begin(), partial.end()},
-                                 mesh::ReductionFromName(reduction));
-           });
-}
-
-}  // namespace
 
 }  // namespace rules
 }  // namespace distir

@@ -3,10 +3,10 @@
  * \brief Which operators commute with the reduction of a partial operand.
  *
  * A partial value x stands for reduce(x_i) over the x_i of the devices. An operator f commutes with
- * the reduction in some of its operands if f(reduce(x_i), y) = reduce(f(x_i, y)) with the other
- * operands whole: then the reduction can come behind it. Worked examples: add commutes with sums in
- * both operands together, not in one of them (the other would be added once per device), but with
- * the maximum in one of them, not in both. Multiplication commutes with a sum in one operand. What
+ * the reduction in some of its operands if f(reduce(x_i), y) = reduce(f(x_i, y)), where y is not
+ * partial: then the reduction can come behind it. Worked examples: add commutes with a sum if both
+ * operands are partial (a replicated one would be added once per device), and with a maximum if
+ * exactly one of them is. Multiplication commutes with a sum in one operand. What
  * only moves elements commutes with everything.
  *
  * Equality is that of real numbers: floating-point sums are added in another order.

@@ -77,7 +77,7 @@ enum class OperandTails {
   kPositions,  // zeros in all but the first: a position outside would be read, or written to
 };
 
-/*! \brief The operands in which an operator commutes with a reduction, the others being whole. */
+/*! \brief The operands in which an operator commutes with a reduction; no other one is partial. */
 enum class In {
   kNone,   // it does not commute
   kAll,    // all of them together
@@ -124,8 +124,8 @@ struct Commutation {
   }
 };
 
-/*! \brief Of what only moves elements. A whole value is also the mean, maximum or minimum of equal
- * ones, so what moves several operands to one result may have whole ones among them where the
+/*! \brief Of what only moves elements. Any value is also the mean, maximum or minimum of equal
+ * ones, so what moves several operands to one result may have such among them where the
  * reduction is one of these. */
 inline constexpr Commutation kMoving =
     Commutation().Sum(In::kAll).Mean(In::kAny).Max(In::kAny).Min(In::kAny).Prod(In::kAll);
@@ -203,7 +203,7 @@ class Operators {
   Operators(const char* family, const Summary& summary, std::initializer_list<Operator> operators);
 };
 
-/*! \brief Operators that are kept whole, because of `reason`. */
+/*! \brief Operators that need replication, because of `reason`. */
 class ReplicatedOperators {
  public:
   ReplicatedOperators(const char* family, const char* reason,

@@ -8,8 +8,8 @@ namespace rules {
 
 namespace {
 
-bool MayReduce(const Factor& factor, const FactorRule& rule) {
-  switch (factor.reduction) {
+bool MayReduce(mesh::Reduction reduction, const FactorRule& rule) {
+  switch (reduction) {
     case mesh::Reduction::kSum:
     case mesh::Reduction::kProd:
     case mesh::Reduction::kMax:
@@ -18,7 +18,7 @@ bool MayReduce(const Factor& factor, const FactorRule& rule) {
     case mesh::Reduction::kMean:
       // The mean of what is there is its sum over their number.
       for (const Factor& other : rule.factors) {
-        if (other.kind == FactorKind::kReduction && other.size < 0) return false;
+        if (other.Is<ReductionFactor>() && other.size < 0) return false;
       }
       return true;
     default:
@@ -29,17 +29,10 @@ bool MayReduce(const Factor& factor, const FactorRule& rule) {
 /*! \brief Whether operators padded so may be padded along a factor. */
 bool Covers(Padding padding, const Factor& factor, const FactorRule& rule) {
   const bool is_decomposed = padding == Padding::kDecomposed;
-  switch (factor.kind) {
-    case FactorKind::kParallel:
-      return padding != Padding::kNone;
-    case FactorKind::kReduction:
-      return (is_decomposed || padding == Padding::kAll) && MayReduce(factor, rule);
-    case FactorKind::kDecomposed:
-      return is_decomposed || padding == Padding::kPositions;
-    case FactorKind::kNeedsReplication:
-      return false;
-  }
-  return false;
+  if (factor.Is<ParallelFactor>()) return padding != Padding::kNone;
+  if (factor.Is<DecomposedFactor>()) return is_decomposed || padding == Padding::kPositions;
+  if (!factor.Is<ReductionFactor>()) return false;
+  return (is_decomposed || padding == Padding::kAll) && MayReduce(factor.reduction(), rule);
 }
 
 bool IsInteger(const ir::TensorType& type) {
@@ -65,7 +58,7 @@ void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
       record.may_pad_decomposed == nullptr || record.may_pad_decomposed(view);
   for (Factor& factor : rule->factors) {
     factor.may_be_uneven = factor.size > 1 && Covers(record.padding, factor, *rule) &&
-                           (factor.kind != FactorKind::kDecomposed || may_pad_decomposed);
+                           (!factor.Is<DecomposedFactor>() || may_pad_decomposed);
   }
   RequireWholeDims(view, rule);
 }
@@ -83,7 +76,7 @@ void RequireWholeDims(const OpView& view, FactorRule* rule) {
           Factor& factor = rule->factors[f];
           if (!factor.may_be_uneven) continue;
           bool is_whole = tensors[i][d].size() == 1 && (factor.moves() || sizes[d] == factor.size);
-          bool is_writable = factor.kind != FactorKind::kReduction || HasNeutralElements(types[i]);
+          bool is_writable = !factor.Is<ReductionFactor>() || HasNeutralElements(types[i]);
           factor.may_be_uneven = is_whole && is_writable;
         }
       }
@@ -94,7 +87,7 @@ void RequireWholeDims(const OpView& view, FactorRule* rule) {
 }
 
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor) {
-  switch (rule.factors[factor].reduction) {
+  switch (rule.factors[factor].reduction()) {
     case mesh::Reduction::kSum:
     case mesh::Reduction::kMean:
       return Tail::kZero;

@@ -3,6 +3,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "dialect/collective.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
+#include "ir/call_graph.h"
 #include "ir/pass.h"
 #include "ir/rewriter.h"
 #include "lower/stages/virtual_stages.h"
@@ -20,6 +22,7 @@
 #include "stages/stage_plan.h"
 #include "stages/work.h"
 #include "support/error.h"
+#include "support/in_order.h"
 
 namespace distir {
 namespace stages {
@@ -28,6 +31,14 @@ namespace {
 
 bool IsAnnotation(const ir::Call& call) {
   return call.defined() && ir::IsOp(call.op(), "relax.dist.annotate_sharding");
+}
+
+bool HasAnnotations(const ir::Function& function) {
+  bool found = false;
+  ir::VisitBindings(function.body(), [&found](const ir::Binding& binding) {
+    found = found || IsAnnotation(ir::BoundCall(binding));
+  });
+  return found;
 }
 
 /*! \brief Puts a function's annotations on the mesh of a stage. */
@@ -60,9 +71,13 @@ class AnnotationMover : public ir::FunctionRewriter {
 /*! \brief The functions that the assigned one calls, as each stage calls them. */
 class Callees {
  public:
-  Callees(const ir::IRModule& mod, StageMeshes* meshes)
-      : functions_(mod.functions()), meshes_(*meshes) {
+  Callees(const ir::IRModule& mod, const ir::CallGraph& calls, StageMeshes* meshes)
+      : functions_(mod.functions()), calls_(calls), meshes_(*meshes) {
     for (const auto& [gv, base] : ir::OrderedFunctions(mod)) names_[gv.name()] = 0;
+    std::vector<bool> has_annotations(calls.size());
+    for (size_t i = 0; i < calls.size(); ++i)
+      has_annotations[i] = HasAnnotations(FunctionOf(calls[i].name));
+    states_shardings_ = calls.WithCallers(std::move(has_annotations));
   }
 
   /*! \brief What a stage calls: a copy where the function states shardings, on stages after the
@@ -86,20 +101,10 @@ class Callees {
     return version;
   }
 
-  bool StatesShardings(const ir::GlobalVar& gv) {
-    auto [known, is_new] = states_.emplace(gv.get(), false);
-    if (!is_new) return known->second;
-    ir::Function function = FunctionOf(gv);
-    bool states = false;
-    if (function.defined()) {
-      ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
-        ir::Call call = ir::BoundCall(binding);
-        if (!call.defined()) return;
-        ir::GlobalVar callee = ir::GlobalVar::Cast(call.op());
-        states = states || IsAnnotation(call) || (callee.defined() && StatesShardings(callee));
-      });
-    }
-    return states_[gv.get()] = states;
+  /*! \brief Whether a function, or one that it calls, states shardings. */
+  bool StatesShardings(const ir::GlobalVar& gv) const {
+    const std::optional<size_t> function = calls_.Find(gv);
+    return function.has_value() && states_shardings_[*function];
   }
 
   /*! \brief The functions written since the last call. */
@@ -112,10 +117,11 @@ class Callees {
   }
 
   const ir::FunctionMap functions_;
+  const ir::CallGraph& calls_;
   StageMeshes& meshes_;
   std::map<std::string, int> names_;
   std::map<std::pair<const ffi::Object*, int>, ir::GlobalVar> versions_;
-  std::map<const ffi::Object*, bool> states_;
+  std::vector<bool> states_shardings_;  // by number in calls_
   std::vector<std::pair<ir::GlobalVar, ir::Function>> written_;
 };
 
@@ -271,20 +277,24 @@ class StageWriter : public ir::FunctionRewriter {
 
   /*! \brief A value with the mesh of a stage on its tensors. */
   ir::Expr Moved(const ir::Expr& value, const ir::Var& var, int stage) {
-    size_t next = 0;
-    return Moved(value, var, stage, &next);
+    static const std::vector<Dims> kUnknown;
+    auto known = shardings_.find(var.get());
+    InOrder dims(known == shardings_.end() ? kUnknown : known->second);
+    return Moved(value, var, stage, &dims);
   }
 
-  ir::Expr Moved(const ir::Expr& value, const ir::Var& var, int stage, size_t* next) {
+  /*! \param dims Of the tensors in the value. */
+  ir::Expr Moved(const ir::Expr& value, const ir::Var& var, int stage,
+                 InOrder<std::vector<Dims>>* dims) {
     const ir::Type& type = value.ty();
     if (ir::TensorType::Is(type)) {
-      return Emit(var.name(), meshes_.Annotate(value, stage, DimsOf(var, (*next)++)));
+      return Emit(var.name(), meshes_.Annotate(value, stage, dims->done() ? Dims() : dims->Take()));
     }
     if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
       ffi::Array<ir::Expr> fields;
       for (size_t i = 0; i < tuple.fields().size(); ++i) {
         ir::Expr field = Emit(var.name(), ir::MakeTupleGetItem(value, static_cast<int>(i)));
-        fields.push_back(Moved(field, var, stage, next));
+        fields.push_back(Moved(field, var, stage, dims));
       }
       return Emit(var.name(), ir::MakeTuple(fields));
     }
@@ -292,12 +302,6 @@ class StageWriter : public ir::FunctionRewriter {
         << "`" << var.name()
         << "` is used in two stages, and what is no tensor can not move: " << ir::Print(type);
     return value;
-  }
-
-  Dims DimsOf(const ir::Var& var, size_t tensor) const {
-    auto known = shardings_.find(var.get());
-    if (known != shardings_.end() && tensor < known->second.size()) return known->second[tensor];
-    return Dims();
   }
 
   const ir::Function& function_;
@@ -324,21 +328,17 @@ struct Options {
   double slack;
 };
 
-ir::GlobalVar FindFunction(const ir::IRModule& mod, const std::string& name) {
+/*! \brief The function of a name, which nothing may call. */
+ir::GlobalVar FindFunction(const ir::CallGraph& calls, const std::string& name) {
   std::vector<std::string> names;
   ir::GlobalVar found;
-  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined()) continue;
-    names.push_back(gv.name());
-    if (gv.name() == name) found = gv;
-    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
-      ir::Call call = ir::BoundCall(binding);
-      ir::GlobalVar callee = call.defined() ? ir::GlobalVar::Cast(call.op()) : ir::GlobalVar();
-      DISTIR_REQUIRE(!callee.defined() || callee.name() != name, ValueError)
-          << "`" << name << "` is called by `" << gv.name()
-          << "`; only a function that nothing calls is cut into stages";
-    });
+  for (size_t i = 0; i < calls.size(); ++i) {
+    names.push_back(calls[i].name.name());
+    if (names.back() != name) continue;
+    found = calls[i].name;
+    DISTIR_REQUIRE(calls[i].callers.empty(), ValueError)
+        << "`" << name << "` is called by `" << calls[calls[i].callers.front()].name.name()
+        << "`; only a function that nothing calls is cut into stages";
   }
   DISTIR_REQUIRE(found.defined(), ValueError)
       << "the module has no Relax function \"" << name << "\"; it has " << support::Listed(names);
@@ -346,7 +346,8 @@ ir::GlobalVar FindFunction(const ir::IRModule& mod, const std::string& name) {
 }
 
 ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
-  const ir::GlobalVar gv = FindFunction(mod, options.function);
+  const ir::CallGraph calls(mod);
+  const ir::GlobalVar gv = FindFunction(calls, options.function);
   ir::Function original = ir::Function::Cast(mod.functions().at(gv));
   DISTIR_REQUIRE(!dialect::IsDistributed(original), ValueError)
       << "`" << options.function << "` has DTensors; assign stages before PropagateSharding";
@@ -357,7 +358,7 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   if (options.whole.defined()) table.Name(options.whole, options.names_of_whole);
 
   // All of it on the mesh of the first stage, to see how propagation shards it.
-  Callees callees(mod, &meshes);
+  Callees callees(mod, calls, &meshes);
   ir::FunctionMap functions = mod.functions();
   auto write = [&] {
     for (const auto& [name, function] : callees.TakeWritten()) functions.Set(name, function);

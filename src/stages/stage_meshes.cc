@@ -95,10 +95,9 @@ Dims StageMeshes::DimsOf(const ir::Call& annotation, const std::string& name) {
   } else {
     // A view of one of them, on which axes have another order.
     auto type = ir::TensorType::Cast(annotation.args()[0].ty());
-    int root;
     const mesh::Sharding& sharding =
-        table_.ShardingOf(mesh, placement, type.defined() ? std::max(type.ndim(), 0) : 0, &root);
-    const ir::DeviceMesh root_mesh = table_.RootMesh(root);
+        table_.ShardingOf(mesh, placement, type.defined() ? std::max(type.ndim(), 0) : 0);
+    const ir::DeviceMesh root_mesh = table_.RootMesh(table_.RootOf(mesh));
     if (is_known(root_mesh)) stated = propagation::WholeAxes(dialect::ToMesh(root_mesh), sharding);
     if (stated.has_value()) mesh = root_mesh;
   }
@@ -148,15 +147,12 @@ double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,
   const int ndim = rules::ShardableRank(type);
   auto [known, is_new] = transfers_.try_emplace({stage, {ndim, dims}});
   if (is_new) {
-    int source_root, target_root;
     const auto [source_mesh, source_placement] = Placed(stage - 1, dims);
     const auto [target_mesh, target_placement] = Placed(stage, dims);
-    const mesh::Sharding source =
-        table_.ShardingOf(source_mesh, source_placement, ndim, &source_root);
-    const mesh::Sharding target =
-        table_.ShardingOf(target_mesh, target_placement, ndim, &target_root);
-    const cost::Layout from(table_.Root(source_root), source);
-    const cost::Layout to(table_.Root(target_root), target);
+    const mesh::Sharding source = table_.ShardingOf(source_mesh, source_placement, ndim);
+    const mesh::Sharding target = table_.ShardingOf(target_mesh, target_placement, ndim);
+    const cost::Layout from(table_.Root(table_.RootOf(source_mesh)), source);
+    const cost::Layout to(table_.Root(table_.RootOf(target_mesh)), target);
     constexpr double kProbe = 1 << 30;
     const double fixed = cost::CostOfExchange(cluster, from, to, 0).seconds;
     const double probe = cost::CostOfExchange(cluster, from, to, kProbe).seconds;

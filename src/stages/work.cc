@@ -36,7 +36,7 @@ double Summed(const rules::FactorRule& rule, const std::vector<ir::TensorType>& 
   for (const rules::TensorFactors& result : rule.results) {
     for (const rules::FactorList& dim : result) kept.insert(dim.begin(), dim.end());
   }
-  // Of a convolution, the window is whole: no factor says that it is summed over.
+  // A convolution sums over its window, which needs replication: no factor says that.
   const bool counts_whole = IsProduct(rule, kept);
   for (size_t i = rule.operands.size(); i-- > 0;) {
     if (rule.operands[i].empty()) continue;

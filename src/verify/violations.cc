@@ -192,8 +192,8 @@ class DistributedVerifier {
       ir::ForEachLeaf(i == 0 ? a : b, [&, i](const ir::Type& leaf) {
         auto dtensor = ir::DTensorType::Cast(leaf);
         if (!dtensor.defined()) return;
-        roots[i].emplace_back();
-        shardings[i].push_back(mesh::Canonical(meshes_.ShardingOf(dtensor, &roots[i].back())));
+        roots[i].push_back(meshes_.RootOf(dtensor));
+        shardings[i].push_back(mesh::Canonical(meshes_.ShardingOf(dtensor)));
       });
     }
     return roots[0] == roots[1] && shardings[0] == shardings[1];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.algebra.library import call
+from tests.native.library import call
 
 from .plans import layout
 

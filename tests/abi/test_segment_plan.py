@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
 from tests.mesh.model import cells, mesh_of, meshes, num_shards, sharding_of, shardings, shards
+from tests.native.library import call
 
 SHAPES = [(1,), (4,), (3, 2), (2, 4), (2, 2, 2)]
 NOTHING = -1

@@ -11,7 +11,6 @@ import pytest
 import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call, plain
 from tests.mesh.model import (
     blocks,
     cells,
@@ -22,6 +21,7 @@ from tests.mesh.model import (
     shardings,
     shards,
 )
+from tests.native.library import call, plain
 
 SHAPES = [(1,), (4,), (6,), (3, 2), (2, 4), (2, 2, 2, 2), (2, 3, 5)]
 

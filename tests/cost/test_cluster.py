@@ -18,7 +18,7 @@ MESH = dx.Mesh((2, 4), ("host", "device"))
 
 def seconds(cluster, kind, groups, local_bytes):
     data = cluster.as_data() if cluster else None
-    return tvm_ffi.get_global_func("distir.cost.Seconds")(data, kind, groups, local_bytes)
+    return tvm_ffi.get_global_func("distir.test.CollectiveSeconds")(data, kind, groups, local_bytes)
 
 
 def message(link, size):
@@ -77,7 +77,7 @@ def test_an_all_reduce_takes_the_better_of_two_algorithms():
 
 
 def test_an_exchange_takes_the_nearest_holder():
-    exchange = tvm_ffi.get_global_func("distir.cost.Exchange")
+    exchange = tvm_ffi.get_global_func("distir.test.ExchangeCost")
     data = dx.Cluster.of_hosts(2, 2).as_data()
     shape, ids = [2, 2], [0, 1, 2, 3]
     device, host = [[1, 1, 2]], [[0, 1, 2]]
@@ -90,7 +90,7 @@ def test_an_exchange_takes_the_nearest_holder():
 
 
 def test_an_exchange_between_device_sets():
-    exchange = tvm_ffi.get_global_func("distir.cost.Exchange")
+    exchange = tvm_ffi.get_global_func("distir.test.ExchangeCost")
     halves, whole = [[[[0, 1, 2]]], [], "none"], [[[]], [], "none"]
     cost = exchange(None, [2], [0, 1], halves, [2], [1, 2], whole, 1e6)
     assert list(cost)[1:] == [1e6, 2]  # device 2 holds nothing, device 1 a half

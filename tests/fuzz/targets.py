@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm_ffi
-from tests.algebra.library import call
+from tests.native.library import call
 
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles

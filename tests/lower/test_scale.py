@@ -6,7 +6,7 @@ import time
 
 import pytest
 import tvm
-from tests.algebra.library import call, load
+from tests.native.library import call
 from tvm import relax
 from tvm.relax import op
 
@@ -150,7 +150,6 @@ def timed_transfer(count):
 def test_one_device_reads_its_part_of_a_large_plan_at_once():
     """Device 0 sends a piece to each of 4,096 others; all pieces are 16 million."""
     plan = str(calls_of(rows_to_columns(4096), "send")[0].attrs["plan"])
-    load()
     begin = time.thread_time()
     _, sends, receives = call("TransferPart", plan, 0)
     assert time.thread_time() - begin < 1

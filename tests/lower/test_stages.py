@@ -1,4 +1,4 @@
-"""Programs on several meshes: one function per group of devices, with sends and receives."""
+"""Programs on several meshes: one function per SPMD group of devices, with sends and receives."""
 
 import tvm
 from tests.bare import bare

@@ -1,7 +1,7 @@
 """A brute-force NumPy model of meshes and shardings, and hypothesis strategies over them.
 
 A mesh is (shape, device ids), an axis reference (axis, pre_size, size), an axis list a tuple of
-them, a sharding (dims, partial, reduction), all as nested tuples, as ``tests.algebra.library.call``
+them, a sharding (dims, partial, reduction), all as nested tuples, as ``tests.native.library.call``
 takes and returns them.
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
+from tests.native.library import call
 
 from .model import axis_lists, digits, mesh_of, sharding_of, splits
 

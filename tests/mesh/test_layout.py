@@ -7,7 +7,7 @@ import json
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
+from tests.native.library import call
 
 from .model import cells, mesh_of, meshes, num_shards, sharding_of, shardings, shards
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
+from tests.native.library import call
 
 from .model import axis_lists, merged, mesh_of, meshes, num_shards, shard_indices
 

@@ -10,7 +10,7 @@ import pytest
 import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
+from tests.native.library import call
 from tvm.relax.distributed import DeviceMesh, Placement
 
 from distir_ext.mesh import Mesh

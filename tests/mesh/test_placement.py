@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
+from tests.native.library import call
 
 from .model import blocks, merged, mesh_of, meshes, sharding_of, shardings, views
 

@@ -9,7 +9,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algebra.library import call
+from tests.native.library import call
 
 from .model import (
     all_axis_lists,

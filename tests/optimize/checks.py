@@ -1,13 +1,12 @@
 """What holds for every output of OptimizeCollectives, and how tests state programs."""
 
 import tvm
-import tvm_ffi
 from tvm import relax
 
 import distir_ext as dx
 from distir_ext.testing import verify
 
-NAMES = [str(name) for name, _ in tvm_ffi.get_global_func("distir.optimize.List")()]
+NAMES = list(dx.transform.collective_optimizations())
 
 
 def optimized(mod, *names, **options):

@@ -6,6 +6,8 @@ from tests.optimize.programs import Shared
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
+import distir_ext as dx
+
 from .checks import assert_optimizes, optimized, tally
 
 NAME = "hoist_gathers"
@@ -119,3 +121,38 @@ def test_a_gather_that_only_one_branch_needs_stays_there():
             return b
 
     assert_optimizes(Before, Before, NAME)
+
+
+def test_a_function_that_somebody_may_call_unseen_keeps_its_parameters():
+    @I.ir_module
+    class Given:
+        I.module_global_infos(meshes((4,)))
+
+        @R.function(private=True)
+        def layer(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ) -> R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                v = R.dist.all_gather(w, "mesh[0]", "R")
+                y = R.matmul(x, v)
+                R.output(y)
+            return y
+
+        @R.function
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            weight: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            cls = Given
+            with R.dataflow():
+                a = cls.layer(x, weight)
+                b = cls.layer(a, weight)
+                R.output(b)
+            return (b, cls.layer)
+
+    result = dx.transform.OptimizeCollectives(enable=NAME)(Given)
+    assert tally(result, NAME).matched == 0
+    tvm.ir.assert_structural_equal(result["layer"], Given["layer"])

@@ -35,6 +35,39 @@ def test_package_follows_the_order_of_imports():
     assert list(check_layers.check_imports(ROOT)) == []
 
 
+def test_every_global_function_is_called_by_more_than_tests():
+    assert list(check_layers.check_global_functions(ROOT)) == []
+
+
+NAMED_FUNCTIONS = {
+    "src/rules/list.cc": 'GlobalDef().def("distir.rules.List", [] {});\n',
+    "src/verify/lowered.cc": 'GlobalDef()\n  .def("distir.verify.Lowered", Run);\n',
+    "src/runtime/builtins.cc": 'GlobalDef().def_packed(\n    "distir.runtime.slice", Run);\n',
+    "src/lower/ccl.cc": 'const char* kRuntime = "distir.runtime.";\nCall(kRuntime + "slice");\n',
+    "python/distir_ext/rules.py": 'get("distir.rules.List")\nget(f"distir.verify.{phase}")\n',
+}
+
+
+def test_functions_that_the_package_or_other_sources_name_pass(tmp_path):
+    write_tree(tmp_path, NAMED_FUNCTIONS)
+    assert list(check_layers.check_global_functions(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "name"),
+    [
+        ("python/distir_ext/rules.py", 'get(f"distir.verify.{phase}")', "distir.rules.List"),
+        ("python/distir_ext/rules.py", 'get("distir.rules.List")', "distir.verify.Lowered"),
+        ("src/lower/ccl.cc", 'const char* kRuntime = "distir.runtime.";', "distir.runtime.slice"),
+        ("src/lower/ccl.cc", '// "distir.runtime.slice"', "distir.runtime.slice"),
+    ],
+)
+def test_a_function_that_nothing_names_is_found(tmp_path, changed, text, name):
+    write_tree(tmp_path, {**NAMED_FUNCTIONS, changed: text})
+    (violation,) = check_layers.check_global_functions(tmp_path)
+    assert violation.endswith(f"neither the package nor other sources name {name}")
+
+
 def test_checks_see_the_sources():
     folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
     assert folders <= {*check_layers.LAYERS, "runtime"}
@@ -181,9 +214,9 @@ def test_script_fails_on_a_bad_tree_and_passes_on_a_good_one(tmp_path):
 
 # What is tested by reading modules. Programs run in tests/numerical, pipelines, runtime, and so on.
 UNITS = [
-    *("abi", "algebra", "annotate", "cost", "decompose", "dialect", "explain", "lower", "mesh"),
-    *("ops", "optimize", "padding", "phases", "propagation", "redistribute", "rules", "script"),
-    *("stages", "target", "verify"),
+    *("abi", "annotate", "cost", "decompose", "dialect", "explain", "ir", "lower", "mesh"),
+    *("native", "ops", "optimize", "padding", "phases", "propagation", "redistribute", "rules"),
+    *("script", "stages", "target", "verify"),
 ]
 RUNS = re.compile(r"\b(?:Session|VirtualMachine|ThreadWorkers|ProcessWorkers)\(|\bsession_of\b")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -87,6 +88,12 @@ def test_native_library_records_no_path_of_the_machine_that_built_it(library):
 def test_native_library_keeps_its_symbols_to_itself(library):
     exported = output_of("nm", "--dynamic", "--defined-only", "--demangle", library)
     assert not [line for line in exported.splitlines() if "distir::" in line]
+
+
+def test_only_a_checkout_has_the_functions_that_tests_call(library):
+    origin = json.loads(DISTRIBUTION.read_text("direct_url.json") or "{}")
+    is_editable = origin.get("dir_info", {}).get("editable", False)
+    assert (b"distir.test." in library.read_bytes()) == is_editable
 
 
 def test_another_library_can_be_named(monkeypatch, tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import tvm
-from tests.algebra.library import call
+from tests.native.library import call
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement, PlacementSpec
 

@@ -106,12 +106,12 @@ class Mesh:
             after = self.sharding(result)
             if kind == "permute":
                 ends = (self.shape, ids, [*now, "none"], self.shape, ids, [*after, "none"])
-                exchange = tvm_ffi.get_global_func("distir.cost.Exchange")
+                exchange = tvm_ffi.get_global_func("distir.test.ExchangeCost")
                 total += float(exchange(UNIFORM, *ends, size)[0])
             elif kind != "slice":
                 group = range(math.prod(ref[2] for ref in self.axes(moved)))
                 local = size / math.prod(ref[2] for axes in now[0] for ref in axes)
-                total += tvm_ffi.get_global_func("distir.cost.Seconds")(
+                total += tvm_ffi.get_global_func("distir.test.CollectiveSeconds")(
                     UNIFORM, kind, [list(group)], local
                 )
             now = after

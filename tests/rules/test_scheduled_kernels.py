@@ -1,10 +1,11 @@
 """Kernels that are already scheduled for a GPU: shards have fewer blocks of the grid."""
 
 import pytest
-import tvm_ffi
 from tests.rules.scheduled_kernels import module
 
-describe = tvm_ffi.get_global_func("distir.rules.DescribeKernel")
+from distir_ext import rules
+
+describe = rules.describe_kernel
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import tvm
-import tvm_ffi
+from tests.native.library import call
 from tests.rules.stated_kernels import MESH, loop_extents, unpacking, with_rule
 from tvm import relax
 from tvm.script.parser import ir as I
@@ -14,9 +14,9 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
+from distir_ext import rules
 
-describe = tvm_ffi.get_global_func("distir.rules.DescribeKernel")
-local_kernel = tvm_ffi.get_global_func("distir.lower.LocalKernel")
+describe = rules.describe_kernel
 
 
 def test_only_the_digits_that_are_used_as_numbers_are_needed_whole():
@@ -132,7 +132,7 @@ def cut(statement: str) -> list[str]:
     outcomes = []
     for parts in ([2, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1], [1, 1, 1, 2]):
         try:
-            outcomes.append(str(loop_extents(local_kernel("kernel `k`", function, parts))))
+            outcomes.append(str(loop_extents(call("LocalKernel", "kernel `k`", function, parts))))
         except ValueError as error:
             outcomes.append(str(error))
     return outcomes

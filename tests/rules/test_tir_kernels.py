@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import tvm_ffi
 from tests.rules.tir_kernels import NAMES, RULES
 
-describe = tvm_ffi.get_global_func("distir.rules.DescribeKernel")
+from distir_ext.rules import describe_kernel
 
 
 @pytest.mark.parametrize(("kernel", "rule"), RULES, ids=NAMES)
 def test_rule(kernel, rule):
-    assert describe(kernel) == rule
+    assert describe_kernel(kernel) == rule

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 import tvm
-import tvm_ffi
 from tests.rules.lowering import LOWERING, collectives
 from tvm import relax
 from tvm.script.parser import ir as I
@@ -12,6 +11,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
+from distir_ext import rules
 
 MESH = dx.Mesh((2, 2), ("a", "b"))
 
@@ -123,7 +123,7 @@ def test_reshape_of_symbolic_batches():
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.reshape(x, (2, n, 4, 8))))
     kernel = relax.transform.LegalizeOps()(builder.get())["reshape"]
-    assert tvm_ffi.get_global_func("distir.rules.DescribeKernel")(kernel) == (
+    assert rules.describe_kernel(kernel) == (
         "x[0][1][2 3] T_reshape[0][1][2][3]; "
         "0: 2 parallel, 1: ? parallel, 2: 4 parallel, 3: 8 parallel"
     )

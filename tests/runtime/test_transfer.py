@@ -11,8 +11,8 @@ import pytest
 import tvm
 import tvm_ffi
 from tests.abi.plans import layout, transfer_plan
-from tests.algebra.library import call
 from tests.mesh.model import num_shards, shards
+from tests.native.library import call
 
 
 def local(array, parts, device_ids, device):

@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from tests.algebra.library import call
+from tests.native.library import call
 
 
 def partition(work, operators, devices, transfer, slack):

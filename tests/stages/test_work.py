@@ -1,12 +1,10 @@
 """What operators are estimated to take."""
 
 import pytest
-import tvm_ffi
+from tests.native.library import call
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
-
-import distir_ext  # noqa: F401  (loads the native library)
 
 
 @I.ir_module
@@ -45,8 +43,7 @@ class Operators:
 
 
 def seconds(operations, memory_bandwidth):
-    work = tvm_ffi.get_global_func("distir.stages.Work")
-    return list(work(Operators, Operators["main"], operations, memory_bandwidth))[:7]
+    return list(call("Work", Operators, Operators["main"], operations, memory_bandwidth))[:7]
 
 
 def test_operations():
@@ -88,6 +85,5 @@ def test_attention_counts_both_products_over_all_keys():
         ):
             return R.nn.attention(q, k, v)
 
-    work = tvm_ffi.get_global_func("distir.stages.Work")
-    (operations,) = work(Attention, Attention["main"], 1.0, 1e30)
+    (operations,) = call("Work", Attention, Attention["main"], 1.0, 1e30)
     assert operations == pytest.approx(2 * (2 * 4 * 5 * 7) * (8 + 6))

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.algebra.library import call
+from tests.native.library import call
 
 
 def folded(*names):

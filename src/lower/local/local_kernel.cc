@@ -1,7 +1,6 @@
 #include "lower/local/local_kernel.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -153,35 +152,26 @@ PartsOfDims PartsOf(const ir::Call& call, const rules::FactorRule& rule,
 }  // namespace
 
 rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::FactorRule& rule) {
-  struct Side {
-    std::vector<ir::DTensorType> types;
-    std::vector<const mesh::Sharding*> known;
-    std::vector<double> elements;
-  };
-  Side operands, results;
-  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &operands.types);
-  dialect::CollectDTensorTypes(call.ty(), &results.types);
-  int root = -1;
-  for (Side* side : {&operands, &results}) {
-    for (size_t i = 0; i < side->types.size(); ++i) {
-      side->known.push_back(nullptr);
-      side->elements.push_back(0);
-      if (!side->types[i].defined()) continue;
-      side->known[i] = &meshes_.ShardingOf(side->types[i], &root);
-      side->elements[i] = rules::NumElements(rules::StaticSizes(side->types[i].tensor_ty()));
+  // Results count, too: a kernel that fills its output has no operand that would say anything.
+  const rules::PlacedTensors operands = rules::PlacedArguments(call, &meshes_);
+  const rules::PlacedTensors results = rules::PlacedResults(call, &meshes_);
+  rules::CallSharding decision =
+      rules::DecideCall(rule, operands.shardings, results.shardings, operands.elements);
+  mesh::Mesh mesh;  // of the last one that is placed
+  for (const rules::PlacedTensors* tensors : {&operands, &results}) {
+    for (const ir::DTensorType& type : tensors->types) {
+      if (type.defined()) mesh = meshes_.Root(meshes_.RootOf(type));
     }
   }
-  rules::CallSharding decision =
-      rules::DecideCall(rule, operands.known, results.known, operands.elements);
-  auto check = [&](const Side& side, const std::vector<mesh::Sharding>& wanted, const char* what) {
+  auto check = [&](const rules::PlacedTensors& tensors, const std::vector<mesh::Sharding>& wanted,
+                   const char* what) {
     for (size_t i = 0; i < wanted.size(); ++i) {
-      bool agrees = side.known[i] == nullptr
-                        ? wanted[i].IsReplicated()
-                        : mesh::Canonical(wanted[i]) == mesh::Canonical(*side.known[i]);
-      const mesh::Mesh mesh = root < 0 ? mesh::Mesh() : meshes_.Root(root);
+      const mesh::Sharding* known = tensors.shardings[i];
+      bool agrees = known == nullptr ? wanted[i].IsReplicated()
+                                     : mesh::Canonical(wanted[i]) == mesh::Canonical(*known);
       DISTIR_REQUIRE(agrees, ValueError)
           << "kernel `" << KernelName(call) << "`: " << what << " " << i << " is placed as "
-          << (side.known[i] == nullptr ? "a plain tensor" : mesh::ToString(*side.known[i], mesh))
+          << (known == nullptr ? "a plain tensor" : mesh::ToString(*known, mesh))
           << ", but its index maps need " << mesh::ToString(wanted[i], mesh)
           << "; redistribute it, or let PropagateSharding place the call";
     }
@@ -219,24 +209,6 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
   }
   return found->second;
 }
-
-namespace {
-
-// For tests: the cut that a rule may ask for, or one that none should.
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def(
-      "distir.lower.LocalKernel",
-      [](const ffi::String& what, const ir::PrimFunc& function, const ffi::Array<int64_t>& shards) {
-        const rules::KernelRule kernel = rules::DeriveKernelRule(function);
-        DISTIR_REQUIRE(kernel.failure.empty(), ValueError)
-            << std::string(what) << ": " << kernel.failure;
-        std::vector<int64_t> parts(kernel.factors.size(), 1);
-        for (size_t f = 0; f < parts.size() && f < shards.size(); ++f) parts[f] = shards[f];
-        return MakeLocalKernel(what, kernel, parts);
-      });
-}
-
-}  // namespace
 
 }  // namespace lower
 }  // namespace distir

@@ -163,9 +163,9 @@ KnownShardings ReadLocalShardings(const ir::Function& function,
     auto dims = ParsePlacement(text.substr(space + 1));
     if (!dims || dims->size() != mesh->second.shape().size()) continue;
     const int rank = 1 + *std::max_element(dims->begin(), dims->end());
-    int root;
+    const int root = meshes->RootOf(mesh->second);
     const mesh::Sharding& sharding =
-        meshes->ShardingOf(mesh->second, ir::MakePlacement(*dims), rank, &root);
+        meshes->ShardingOf(mesh->second, ir::MakePlacement(*dims), rank);
     for (const std::string& name : ir::UnfoldNames(names))
       listed.push_back({name, {root, sharding, text.substr(space + 1)}});
   }

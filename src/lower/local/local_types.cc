@@ -36,9 +36,8 @@ void Collect(const ir::Type& type, dialect::MeshTable* meshes, std::vector<Occur
     auto dtensor = ir::DTensorType::Cast(type);
     ir::TensorType tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type);
     if (!tensor.defined() || !ir::HasKnownShape(tensor)) return;
-    int root;
     sharding = mesh::Sharding::Replicated(rules::ShardableRank(tensor));
-    if (dtensor.defined()) sharding = meshes->ShardingOf(dtensor, &root);
+    if (dtensor.defined()) sharding = meshes->ShardingOf(dtensor);
     dims = ir::ShapeOf(tensor);
   }
   for (size_t d = 0; d < dims.size(); ++d) {
@@ -128,8 +127,7 @@ ir::Type LocalTypes::Local(const ir::Type& type) {
   if (!dtensor.defined())
     return ir::MapDims(type, [this](const ir::Expr& dim) { return LocalValue(dim); });
   if (!ir::HasKnownShape(dtensor.tensor_ty())) return dtensor.tensor_ty();
-  int root;
-  const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor, &root);
+  const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor);
   return ir::MakeTensorType(LocalShape(dtensor.tensor_ty(), sharding), dtensor.tensor_ty());
 }
 

@@ -51,8 +51,7 @@ std::vector<int64_t> SizesOnDevice(const ir::Type& type, dialect::MeshTable* mes
       rules::StaticSizes(dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(type));
   std::vector<int64_t> sizes(whole.begin(), whole.end());
   if (!dtensor.defined()) return sizes;
-  int root;
-  const mesh::Sharding& sharding = meshes->ShardingOf(dtensor, &root);
+  const mesh::Sharding& sharding = meshes->ShardingOf(dtensor);
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] >= 0) sizes[d] /= mesh::NumShards(sharding.dims[d]);
   }

@@ -377,8 +377,7 @@ class WorkerProgram : public ir::FunctionRewriter {
                                                                               : var.ty());
     auto shape = args.size() > 1 ? ir::ShapeExpr::Cast(call.args()[1]) : ir::ShapeExpr();
     if (like.defined() && shape.defined()) {
-      int root;
-      mesh::Sharding sharding = context_.meshes->ShardingOf(like, &root);
+      const mesh::Sharding& sharding = context_.meshes->ShardingOf(like);
       auto whole = ir::MakeTensorType(shape.values(), like.tensor_ty());
       args.Set(1, ir::MakeShape(types_.LocalShape(whole, sharding)));
     }
@@ -429,9 +428,8 @@ class WorkerProgram : public ir::FunctionRewriter {
   mesh::CollectiveStep StepOf(const ir::Call& call, CollectiveKind kind, const ir::Type& source_ty,
                               const ir::DTensorType& target_ty) {
     dialect::MeshTable& meshes = *context_.meshes;
-    int root;
-    mesh::Sharding source = meshes.ShardingOf(ir::DTensorType::Cast(source_ty), &root);
-    mesh::Sharding target = meshes.ShardingOf(target_ty, &root);
+    const mesh::Sharding& source = meshes.ShardingOf(ir::DTensorType::Cast(source_ty));
+    const mesh::Sharding& target = meshes.ShardingOf(target_ty);
     mesh::AxisList reduce_axes;
     std::vector<int> axes_of_target = dialect::ReduceAxes(call);
     if (!axes_of_target.empty()) {
@@ -439,7 +437,8 @@ class WorkerProgram : public ir::FunctionRewriter {
       for (int axis : axes_of_target)
         reduce_axes.insert(reduce_axes.end(), axes[axis].begin(), axes[axis].end());
     }
-    return mesh::DescribeStep(kind, meshes.Root(root), source, target, reduce_axes);
+    return mesh::DescribeStep(kind, meshes.Root(meshes.RootOf(target_ty)), source, target,
+                              reduce_axes);
   }
 
   const DeviceGroups::Groups& GroupsOf(const mesh::CollectiveStep& step,

@@ -1,9 +1,9 @@
 /*!
  * \file lower/spmd/spmd_program.h
- * \brief Rewrites one function to what the devices of one class run.
+ * \brief Rewrites one function to what the devices of one SPMD group run.
  *
  * DTensors become local Tensors, collectives get device groups, what lies on other meshes is left
- * out: parameters, bindings, tuple fields and results of other classes. A transfer becomes a send,
+ * out: parameters, bindings, tuple fields and results of other groups. A transfer becomes a send,
  * a receive, or both.
  */
 #ifndef DISTIR_LOWER_SPMD_SPMD_PROGRAM_H_
@@ -30,9 +30,9 @@ struct WorkerContext {
   dialect::MeshTable* meshes;
   TransferPlans* plans;
   DeviceGroups* groups;
-  /*! \brief The meshes of the class, or null when there is one class and everything is present. */
+  /*! \brief The meshes of the group, or null when there is one group and everything is present. */
   const std::set<int>* roots;
-  /*! \brief Of the function, where there are several classes. */
+  /*! \brief Of the function, where there are several groups. */
   const MeshIndex* index = nullptr;
   /*! \brief The worker's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
@@ -45,7 +45,7 @@ struct WorkerContext {
  */
 bool IsPresent(const ir::Type& type, const WorkerContext& context);
 
-/*! \brief What one worker of a class runs. */
+/*! \brief What each worker of an SPMD group runs. */
 struct WorkerFunction {
   ir::Function function;
   /*! \brief Symbolic dimensions that no parameter on the class's meshes defines: the function takes
@@ -58,8 +58,8 @@ struct WorkerFunction {
 };
 
 /*!
- * \brief The function as one worker of the class runs it.
- * \throws ValueError naming a value that this class needs but that no transfer brings.
+ * \brief The function as one worker of the group runs it.
+ * \throws ValueError naming a value that this group needs but that no transfer brings.
  */
 WorkerFunction MakeSpmdProgram(const ir::Function& function, const std::string& name,
                                const WorkerContext& context);

@@ -17,7 +17,7 @@
 namespace distir {
 namespace lower {
 
-/*! \brief One plan per call, the same for every class of devices; channels are numbered in order of
+/*! \brief One plan per call, the same for every SPMD group; channels are numbered in order of
  * first sight. */
 class TransferPlans {
  public:

@@ -1,11 +1,11 @@
 /*!
  * \file lower/stages/mesh_index.h
- * \brief What of a function concerns which meshes, so that the program of each class of devices is
- * made from its own part.
+ * \brief What of a function concerns which meshes, so that the program of each SPMD group of
+ * devices is made from its own part.
  *
- * A pipeline of n stages has n classes and n stages' worth of bindings; a walk over all bindings
- * for each class would take n * n steps. The index is made in one walk; the parts of all classes
- * together are as long as what they say.
+ * A pipeline of n stages has n SPMD groups and n stages' worth of bindings; a walk over all
+ * bindings for each group would take n * n steps. The index is made in one walk; the parts of all
+ * groups together are as long as what they say.
  *
  * Worked example, meshes 0 and 1: in
  *

@@ -69,7 +69,7 @@ double LocalBytesWith(size_t factor, const std::vector<TensorFactors>& tensors,
 bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
              const mesh::AxisRef& more) {
   const Factor& info = rule.factors[factor];
-  return info.kind == FactorKind::kParallel && info.size > 0 &&
+  return info.Is<ParallelFactor>() && info.size > 0 &&
          info.size % (mesh::NumShards(axes) * more.size) == 0;
 }
 
@@ -84,16 +84,17 @@ double CallCost::SecondsToMove(const Sharding& from, const Sharding& to, double 
 double CallCost::SecondsBetweenShards(const FactorShardings& factors) const {
   double seconds = 0;
   for (size_t f = 0; f < factors.size(); ++f) {
-    const Factor& factor = rule_.factors[f];
-    if (factor.exchanged == Exchanged::kNothing || factors[f].empty()) continue;
+    const DecomposedFactor* factor = rule_.factors[f].decomposed();
+    if (factor == nullptr || factor->exchanged == Exchanged::kNothing || factors[f].empty())
+      continue;
     const int64_t shards = mesh::NumShards(factors[f]);
     const cost::Link& link = cluster_.links()[cluster_.Along(mesh_, factors[f])];
-    const bool moves = factor.exchanged == Exchanged::kMoved;
+    const bool moves = factor->exchanged == Exchanged::kMoved;
     const double shard_bytes =
         moves ? LocalBytesWith(f, rule_.results, rule_, factors, result_bytes_)
               : LocalBytesWith(f, rule_.operands, rule_, factors, operand_bytes_);
-    const double part = factor.exchanged_part * static_cast<double>(shards);  // of a shard
-    if (factor.exchanged == Exchanged::kStatistics) {
+    const double part = factor->part * static_cast<double>(shards);  // of a shard
+    if (factor->exchanged == Exchanged::kStatistics) {
       seconds += cost::Seconds(mesh::CollectiveKind::kAllReduce, cluster_.launch(), link, shards,
                                part * shard_bytes);
     } else {

@@ -70,7 +70,7 @@ class CallCost {
   std::vector<int> Rehome(FactorShardings* factors) const;
 
  private:
-  /*! \brief The axes that operands have on dimensions that the call needs whole, if no factor has
+  /*! \brief The axes that operands have on dimensions that need replication, if no factor has
    * them. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
   /*! \brief Of what the shards of decomposed factors get from each other. */

@@ -1,6 +1,5 @@
 #include "rules/call/decision.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dialect/local_view.h"
@@ -9,15 +8,6 @@
 
 namespace distir {
 namespace rules {
-
-namespace {
-
-bool HasFactor(const FactorRule& rule, FactorKind kind) {
-  return std::any_of(rule.factors.begin(), rule.factors.end(),
-                     [kind](const Factor& factor) { return factor.kind == kind; });
-}
-
-}  // namespace
 
 std::optional<FactorRule> Decisions::RuleOfPlaced(const ir::Call& call) {
   if (!HasRule(call) || !dialect::TakesDTensors(call)) return std::nullopt;
@@ -35,12 +25,6 @@ std::optional<Decision> Decisions::Of(const ir::Call& call) {
   return Read(call, std::move(*rule));
 }
 
-std::optional<Decision> Decisions::WithFactor(FactorKind kind, const ir::Call& call) {
-  std::optional<FactorRule> rule = RuleOfPlaced(call);
-  if (!rule || !HasFactor(*rule, kind)) return std::nullopt;
-  return Read(call, std::move(*rule));
-}
-
 std::optional<Decision> Decisions::OfLocalView(const ir::Call& call) {
   if (!dialect::IsLocalView(call.op()) || !dialect::TakesDTensors(call)) return std::nullopt;
   Decision decision = Read(call, RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_)));
@@ -48,9 +32,8 @@ std::optional<Decision> Decisions::OfLocalView(const ir::Call& call) {
   for (size_t i = 0; i < results.size(); ++i) {
     auto tuple = ir::TupleType::Cast(call.ty());
     auto stated = ir::DTensorType::Cast(tuple.defined() ? tuple.fields()[i] : call.ty());
-    int root = -1;
-    if (stated.defined()) results[i] = meshes_.ShardingOf(stated, &root);
-    if (root != decision.call.root) return std::nullopt;
+    if (!stated.defined() || meshes_.RootOf(stated) != decision.call.root) return std::nullopt;
+    results[i] = meshes_.ShardingOf(stated);
   }
   return decision;
 }

@@ -19,7 +19,9 @@
 #ifndef DISTIR_RULES_CALL_DECISION_H_
 #define DISTIR_RULES_CALL_DECISION_H_
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
@@ -43,9 +45,17 @@ class Decisions {
   /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
    */
   std::optional<Decision> Of(const ir::Call& call);
-  /*! \brief The same, but nullopt also where no factor of the rule is of a kind: most calls are
-   * passed over so without reading their types. */
-  std::optional<Decision> WithFactor(FactorKind kind, const ir::Call& call);
+  /*! \brief The same, but nullopt also where no factor of the rule is of a kind
+   * (ReductionFactor, ..): most calls are passed over so without reading their types. */
+  template <typename Kind>
+  std::optional<Decision> WithFactor(const ir::Call& call) {
+    std::optional<FactorRule> rule = RuleOfPlaced(call);
+    const bool has_factor =
+        rule && std::any_of(rule->factors.begin(), rule->factors.end(),
+                            [](const Factor& factor) { return factor.Is<Kind>(); });
+    if (!has_factor) return std::nullopt;
+    return Read(call, std::move(*rule));
+  }
   /*! \brief Of a local view, about which its kernel's index maps decide; the results are as its
    * type states them. nullopt for other calls. */
   std::optional<Decision> OfLocalView(const ir::Call& call);

@@ -14,6 +14,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 #include "support/error.h"
+#include "support/in_order.h"
 
 namespace distir {
 namespace rules {
@@ -28,9 +29,9 @@ constexpr const char* kTyped[] = {"relax.call_tir",           "relax.call_tir_in
 /*! \brief Types the leaves of `global_ty` on `view`, the mesh that everything of this call is named
  * on. */
 ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialect::MeshTable& table,
-                     size_t* next) {
+                     InOrder<std::vector<mesh::Sharding>>* results) {
   if (auto tensor = ir::TensorType::Cast(global_ty); tensor.defined()) {
-    const mesh::Sharding& sharding = call.sharding.results[(*next)++];
+    const mesh::Sharding& sharding = results->Take();
     ir::Placement placement = table.PlacementOn(call.device_mesh, call.root, sharding);
     DISTIR_REQUIRE(placement.defined(), ValueError)
         << "the device mesh " << ir::Print(call.device_mesh)
@@ -42,7 +43,7 @@ ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialec
   if (auto tuple = ir::TupleType::Cast(global_ty); tuple.defined()) {
     ffi::Array<ir::Type> fields;
     for (const ir::Type& field : tuple.fields())
-      fields.push_back(TypeResults(field, call, table, next));
+      fields.push_back(TypeResults(field, call, table, results));
     return ir::MakeTupleType(fields);
   }
   return global_ty;
@@ -98,35 +99,51 @@ ir::Type InferGlobalType(const ir::Call& call) {
       ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span()));
 }
 
+PlacedTensors::PlacedTensors(std::vector<ir::DTensorType> all, dialect::MeshTable* table)
+    : types(std::move(all)), shardings(types.size()), elements(types.size()) {
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!types[i].defined()) continue;
+    shardings[i] = &table->ShardingOf(types[i]);
+    elements[i] = NumElements(StaticSizes(types[i].tensor_ty()));
+  }
+}
+
+PlacedTensors PlacedArguments(const ir::Call& call, dialect::MeshTable* table) {
+  std::vector<ir::DTensorType> types;
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
+  return PlacedTensors(std::move(types), table);
+}
+
+PlacedTensors PlacedResults(const ir::Call& call, dialect::MeshTable* table) {
+  std::vector<ir::DTensorType> types;
+  dialect::CollectDTensorTypes(call.ty(), &types);
+  return PlacedTensors(std::move(types), table);
+}
+
 InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const FactorRule& rule,
                        dialect::MeshTable* table) {
-  std::vector<ir::DTensorType> types;
-  std::vector<double> elements;
-  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &types);
+  const PlacedTensors operands = PlacedArguments(call, table);
   InferredCall inferred;
-  std::vector<const mesh::Sharding*> operands(types.size(), nullptr);
   const ir::DTensorType* first = nullptr;
-  for (size_t i = 0; i < types.size(); ++i) {
-    elements.push_back(0);
-    if (!types[i].defined()) continue;
-    int root;
-    operands[i] = &table->ShardingOf(types[i], &root);
+  for (const ir::DTensorType& type : operands.types) {
+    if (!type.defined()) continue;
+    const int root = table->RootOf(type);
     if (first == nullptr) {
-      first = &types[i];
-      inferred.device_mesh = types[i].device_mesh();
+      first = &type;
+      inferred.device_mesh = type.device_mesh();
       inferred.root = root;
     } else if (root != inferred.root) {
       TVM_FFI_THROW(ValueError) << "the arguments of " << ir::CalleeName(call)
                                 << " lie on different device sets: " << ir::Print(*first) << " and "
-                                << ir::Print(types[i]) << "; redistribute one of them first";
+                                << ir::Print(type) << "; redistribute one of them first";
     }
-    elements[i] = NumElements(StaticSizes(types[i].tensor_ty()));
   }
   TVM_FFI_ICHECK(first != nullptr) << "InferCall needs a DTensor argument";
-  inferred.sharding = DecideCall(
-      rule, operands, std::vector<const mesh::Sharding*>(rule.results.size(), nullptr), elements);
-  size_t next = 0;
-  inferred.type = TypeResults(global_ty, inferred, *table, &next);
+  inferred.sharding = DecideCall(rule, operands.shardings,
+                                 std::vector<const mesh::Sharding*>(rule.results.size(), nullptr),
+                                 operands.elements);
+  InOrder results(inferred.sharding.results);
+  inferred.type = TypeResults(global_ty, inferred, *table, &results);
   return inferred;
 }
 

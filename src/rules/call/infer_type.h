@@ -10,6 +10,8 @@
 #ifndef DISTIR_RULES_CALL_INFER_TYPE_H_
 #define DISTIR_RULES_CALL_INFER_TYPE_H_
 
+#include <vector>
+
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "rules/call/projection.h"
@@ -20,6 +22,20 @@ namespace rules {
 /*! \brief Replaces DTensor by its tensor type throughout; shapes that are variables are written out
  * where they are known. */
 ir::Type StripDistribution(const ir::Type& type);
+
+/*! \brief What the types of several tensors state; in place of a plain tensor stand null, null and
+ * 0. */
+struct PlacedTensors {
+  PlacedTensors(std::vector<ir::DTensorType> all, dialect::MeshTable* table);
+
+  std::vector<ir::DTensorType> types;
+  std::vector<const mesh::Sharding*> shardings;  // of the table given
+  std::vector<double> elements;
+};
+/*! \brief The tensors among a call's arguments, tuples flattened. */
+PlacedTensors PlacedArguments(const ir::Call& call, dialect::MeshTable* table);
+/*! \brief The tensors of a call's value. */
+PlacedTensors PlacedResults(const ir::Call& call, dialect::MeshTable* table);
 
 /*! \brief How a call on DTensors is computed, on the mesh of its first DTensor argument. */
 struct InferredCall {

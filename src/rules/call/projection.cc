@@ -222,11 +222,12 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
 
   std::vector<FactorChoice> choices;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].kind == FactorKind::kNeedsReplication) continue;
+    if (rule.factors[f].Is<ReplicatedFactor>()) continue;
     const AxisList* axes = FirstOf(candidates.results, f);
     const int source = LargestOperandOf(candidates, f, operand_elements);
-    // What is wanted whole, or is there whole, need not be exchanged.
-    if (rule.factors[f].stays && cost != nullptr && (axes == nullptr || source < 0)) continue;
+    // Where only one side has the sharding, nothing is exchanged along a blocked factor.
+    if (rule.factors[f].is_blocked() && cost != nullptr && (axes == nullptr || source < 0))
+      continue;
     if (axes != nullptr) {
       // Results come before all operands.
       choices.push_back(
@@ -238,8 +239,8 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   }
   std::stable_sort(choices.begin(), choices.end(),
                    [&rule](const FactorChoice& a, const FactorChoice& b) {
-                     bool a_waits = rule.factors[a.factor].kind == FactorKind::kDecomposed;
-                     bool b_waits = rule.factors[b.factor].kind == FactorKind::kDecomposed;
+                     bool a_waits = rule.factors[a.factor].Is<DecomposedFactor>();
+                     bool b_waits = rule.factors[b.factor].Is<DecomposedFactor>();
                      return a_waits != b_waits ? b_waits : a.priority > b.priority;
                    });
   if (cost != nullptr) cost->Order(&choices);
@@ -266,9 +267,9 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   }
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (decision.factors[f].empty()) continue;
-    if (rule.factors[f].kind == FactorKind::kDecomposed) decision.is_decomposed = true;
-    if (rule.factors[f].kind != FactorKind::kReduction) continue;
-    decision.reduction = rule.factors[f].reduction;
+    if (rule.factors[f].Is<DecomposedFactor>()) decision.is_decomposed = true;
+    if (!rule.factors[f].Is<ReductionFactor>()) continue;
+    decision.reduction = rule.factors[f].reduction();
     decision.partial.insert(decision.partial.end(), decision.factors[f].begin(),
                             decision.factors[f].end());
   }

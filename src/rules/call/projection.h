@@ -60,8 +60,8 @@ struct CallSharding {
  * cheapest. Otherwise those that results name, then by the size of the operand they come from;
  * decomposed factors last.
  * 3. Where two dimensions would nest the same factors in opposite orders, the factor that chose
- * last stays whole: no mesh names both.
- * 4. With `cost`, axes of a dimension that the call needs whole may serve a parallel factor instead
+ * last is replicated: no mesh names both.
+ * 4. With `cost`, axes of a dimension that needs replication may serve a parallel factor instead
  * (CallCost::Rehome).
  *
  * \param operands, results Known shardings; null where a tensor has none (a constant, a result to

@@ -15,8 +15,8 @@ namespace distir {
 namespace rules {
 
 /*! \brief A new factor for dimension `dim` of a tensor: decomposed where a position tells its shard
- * and shards can be combined, that is where the size is known and elements are numbers; else needed
- * whole. */
+ * and shards can be combined, that is where the size is known and elements are numbers; else it
+ * needs replication. */
 inline int DecomposedIfKnown(const ir::TensorType& type, int dim, RuleBuilder* builder) {
   int64_t size = StaticSizes(type)[dim];
   DLDataType dtype = type.has_dtype() ? type.dtype() : DLDataType{kDLBool, 8, 1};
@@ -27,11 +27,12 @@ inline int DecomposedIfKnown(const ir::TensorType& type, int dim, RuleBuilder* b
 
 /*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
  * they are shared out alike, each tensor's own extent as evenly as can be; its size is the least
- * extent. No factor where an extent is unknown or 1. `stays` is the factor's. The operator is
+ * extent. No factor where an extent is unknown or 1. `is_blocked` is the factor's. The operator is
  * decomposed where it is uneven (rules/tails.h).
  * \param elements The most that a shard of the (only) result gets from others; not more than it
  * has. */
-inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays, RuleBuilder* builder,
+inline std::optional<int> MovedAlong(const OpView& view, int dim, bool is_blocked,
+                                     RuleBuilder* builder,
                                      double elements = std::numeric_limits<double>::infinity()) {
   int64_t size = std::numeric_limits<int64_t>::max();
   for (const auto* tensors : {&view.operands, &view.results}) {
@@ -43,11 +44,8 @@ inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays, Ru
   }
   if (size <= 1) return std::nullopt;
   const double extent = static_cast<double>(StaticSizes(view.results[0])[dim]);
-  Factor moved = {size, FactorKind::kDecomposed};
-  moved.stays = stays;
-  moved.exchanged = Exchanged::kMoved;
-  moved.exchanged_part = std::min(1.0, elements / extent);
-  const int factor = builder->Add(moved);
+  const double part = std::min(1.0, elements / extent);
+  const int factor = builder->Add({size, DecomposedFactor{Exchanged::kMoved, part, is_blocked}});
   for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
   for (size_t r = 0; r < view.results.size(); ++r) builder->Result(r, dim, factor);
   return factor;
@@ -59,7 +57,7 @@ inline std::optional<int> MovedAlong(const OpView& view, int dim, bool stays, Ru
 inline FactorRule WithStatistics(FactorRule rule) {
   constexpr double kNumbers = 2;
   auto is_normed = [&rule](size_t f) {
-    return rule.factors[f].kind == FactorKind::kDecomposed && !rule.IsCombined(f);
+    return rule.factors[f].Is<DecomposedFactor>() && !rule.IsCombined(f);
   };
   Sizes sizes;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
@@ -67,8 +65,8 @@ inline FactorRule WithStatistics(FactorRule rule) {
   }
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (!is_normed(f)) continue;
-    rule.factors[f].exchanged = Exchanged::kStatistics;
-    rule.factors[f].exchanged_part = std::min(1.0, kNumbers / NumElements(sizes));
+    rule.factors[f].kind =
+        DecomposedFactor{Exchanged::kStatistics, std::min(1.0, kNumbers / NumElements(sizes))};
   }
   return rule;
 }

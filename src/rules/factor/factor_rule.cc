@@ -52,9 +52,8 @@ bool HasFactor(const std::vector<TensorFactors>& tensors, int factor) {
 }  // namespace
 
 bool FactorRule::IsCombined(size_t factor) const {
-  if (factors[factor].kind == FactorKind::kReduction) return true;
-  return factors[factor].kind == FactorKind::kDecomposed &&
-         !HasFactor(results, static_cast<int>(factor));
+  if (factors[factor].Is<ReductionFactor>()) return true;
+  return factors[factor].Is<DecomposedFactor>() && !HasFactor(results, static_cast<int>(factor));
 }
 
 bool FactorRule::IsOnlyInResults(size_t factor) const {
@@ -63,8 +62,7 @@ bool FactorRule::IsOnlyInResults(size_t factor) const {
 
 bool FactorRule::IsMade(size_t result, size_t dim) const {
   const FactorList& list = results[result][dim];
-  return list.size() == 1 && factors[list[0]].kind != FactorKind::kNeedsReplication &&
-         IsOnlyInResults(list[0]);
+  return list.size() == 1 && !factors[list[0]].Is<ReplicatedFactor>() && IsOnlyInResults(list[0]);
 }
 
 bool FactorRule::operator==(const FactorRule& other) const {
@@ -77,7 +75,7 @@ size_t RuleSet::Hash::operator()(const FactorRule& rule) const {
   auto add = [&hash](size_t value) { hash = (hash ^ value) * 1099511628211u; };  // FNV-1a
   for (const Factor& factor : rule.factors) {
     add(static_cast<size_t>(factor.size));
-    add(static_cast<size_t>(factor.kind));
+    add(factor.kind.index());
   }
   for (const auto* tensors : {&rule.operands, &rule.results}) {
     for (const TensorFactors& tensor : *tensors) {
@@ -119,7 +117,7 @@ FactorRule RuleBuilder::Finish() {
   }
   rule_.is_pass_through = true;
   for (const Factor& factor : rule_.factors) {
-    if (factor.kind != FactorKind::kParallel) rule_.is_pass_through = false;
+    if (!factor.Is<ParallelFactor>()) rule_.is_pass_through = false;
   }
   return std::move(rule_);
 }
@@ -134,8 +132,7 @@ FactorRule IdentityRule(const Sizes& sizes) {
   rule.is_pass_through = true;
   TensorFactors dims;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    rule.factors.push_back(
-        {sizes[i], FactorKind::kParallel, mesh::Reduction::kNone, /*may_be_uneven=*/sizes[i] > 0});
+    rule.factors.push_back({sizes[i], ParallelFactor(), /*may_be_uneven=*/sizes[i] > 0});
     dims.push_back({static_cast<int>(i)});
   }
   rule.operands = {dims};

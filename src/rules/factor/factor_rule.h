@@ -15,6 +15,7 @@
 
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "ir/node.h"
@@ -26,15 +27,6 @@ namespace rules {
 
 namespace ffi = tvm::ffi;
 
-enum class FactorKind {
-  kParallel,          // every shard computes its part alone
-  kReduction,         // sharding it makes the results partial, to be combined by `reduction`
-  kNeedsReplication,  // the operator needs all of it on every device
-  // May be sharded although the operator looks along it: decompose/ then computes the call by
-  // parts. Its results are whole.
-  kDecomposed,
-};
-
 /*! \brief What the shards of a decomposed factor get from each other. */
 enum class Exchanged {
   kNothing,     // or partial results only: those of factors that no result has
@@ -43,30 +35,79 @@ enum class Exchanged {
   kNeighbours,  // elements beyond the ends of a shard
 };
 
-struct Factor {
-  int64_t size;  // -1: symbolic
-  FactorKind kind;
-  mesh::Reduction reduction = mesh::Reduction::kNone;
-  /*! \brief Its shards need not divide it: its dimensions are padded (rules/tails.h). */
-  bool may_be_uneven = false;
-  /*! \brief Propagation does not carry it from one side of the call to the other, but keeps what
-   * operands and results both have by what else they are used for. */
-  bool stays = false;
+/*! \brief Every shard computes its part alone: the rows of a matmul. */
+struct ParallelFactor {
+  bool operator==(const ParallelFactor&) const { return true; }
+};
+
+/*! \brief Sharding it makes the results partial, to be combined: the contracted dimension of a
+ * matmul. */
+struct ReductionFactor {
+  mesh::Reduction reduction;
+  bool operator==(const ReductionFactor& other) const { return reduction == other.reduction; }
+};
+
+/*! \brief The operator needs all of it on every device: what is sorted. */
+struct ReplicatedFactor {
+  bool operator==(const ReplicatedFactor&) const { return true; }
+};
+
+/*! \brief May be sharded although the operator needs all of it, since the call can be written as
+ * operators on shards (decompose/): the dimension that a softmax normalises. The results of these
+ * are not partial. */
+struct DecomposedFactor {
   Exchanged exchanged = Exchanged::kNothing;
   /*! \brief How much of it a shard gets, as a part of all shards: of the results where elements
    * move, else of the operands. */
-  double exchanged_part = 0;
+  double part = 0;
+  /*! \brief Blocked: propagation does not carry a sharding through the call along it. Where operand
+   * and result both have the sharding for other reasons, the call is computed so. Example: the
+   * dimension that a split cuts into queries, keys and values. Other factors are pass-through. */
+  bool is_blocked = false;
 
+  bool operator==(const DecomposedFactor& other) const {
+    return exchanged == other.exchanged && part == other.part && is_blocked == other.is_blocked;
+  }
+};
+
+using FactorKind =
+    std::variant<ParallelFactor, ReductionFactor, ReplicatedFactor, DecomposedFactor>;
+
+/*! \brief A decomposed factor where the call can be written on shards of it, else one that needs
+ * replication. */
+inline FactorKind DecomposedIf(bool can_decompose) {
+  if (can_decompose) return DecomposedFactor();
+  return ReplicatedFactor();
+}
+
+struct Factor {
+  int64_t size;  // -1: symbolic
+  FactorKind kind;
+  /*! \brief Its shards need not divide it: its dimensions are padded (rules/tails.h). A factor that
+   * needs replication never says so. */
+  bool may_be_uneven = false;
+
+  template <typename Kind>
+  bool Is() const {
+    return std::holds_alternative<Kind>(kind);
+  }
+  /*! \brief What combines its shards; kNone for factors of other kinds. */
+  mesh::Reduction reduction() const {
+    auto reduced = std::get_if<ReductionFactor>(&kind);
+    return reduced == nullptr ? mesh::Reduction::kNone : reduced->reduction;
+  }
+  /*! \brief Null for factors of other kinds. */
+  const DecomposedFactor* decomposed() const { return std::get_if<DecomposedFactor>(&kind); }
+  bool is_blocked() const { return decomposed() != nullptr && decomposed()->is_blocked; }
   /*! \brief Whether the dimensions that it makes up may have other extents than its size: elements
    * move between its shards, whatever each of them has. */
   bool moves() const {
-    return exchanged == Exchanged::kMoved || exchanged == Exchanged::kNeighbours;
+    return decomposed() != nullptr && (decomposed()->exchanged == Exchanged::kMoved ||
+                                       decomposed()->exchanged == Exchanged::kNeighbours);
   }
 
   bool operator==(const Factor& other) const {
-    return size == other.size && kind == other.kind && reduction == other.reduction &&
-           may_be_uneven == other.may_be_uneven && stays == other.stays &&
-           exchanged == other.exchanged && exchanged_part == other.exchanged_part;
+    return size == other.size && kind == other.kind && may_be_uneven == other.may_be_uneven;
   }
 };
 
@@ -84,7 +125,7 @@ struct FactorRule {
   bool IsCombined(size_t factor) const;
   /*! \brief Whether a dimension of these factors is not computed by shards. */
   bool NeedsReplication(const FactorList& dimension) const {
-    return dimension.empty() || factors[dimension[0]].kind == FactorKind::kNeedsReplication;
+    return dimension.empty() || factors[dimension[0]].Is<ReplicatedFactor>();
   }
   /*! \brief Whether no operand has a factor. */
   bool IsOnlyInResults(size_t factor) const;
@@ -147,29 +188,27 @@ class RuleBuilder {
   explicit RuleBuilder(const OpView& view);
   /*! \brief A new factor; returns its index. */
   int Add(Factor factor);
-  int Parallel(int64_t size) { return Add({size, FactorKind::kParallel}); }
-  int Reduce(int64_t size, mesh::Reduction kind) {
-    return Add({size, FactorKind::kReduction, kind});
+  int Parallel(int64_t size) { return Add({size, ParallelFactor()}); }
+  int Reduce(int64_t size, mesh::Reduction reduction) {
+    return Add({size, ReductionFactor{reduction}});
   }
   int Decomposed(int64_t size, Exchanged exchanged = Exchanged::kNothing, double part = 0) {
-    return Add(
-        {size, FactorKind::kDecomposed, mesh::Reduction::kNone, false, false, exchanged, part});
+    return Add({size, DecomposedFactor{exchanged, part}});
   }
-  int NeedsReplication(int64_t size) { return Add({size, FactorKind::kNeedsReplication}); }
+  int NeedsReplication(int64_t size) { return Add({size, ReplicatedFactor()}); }
   /*! \brief Appends a factor to a dimension. */
   void Operand(size_t tensor, int dim, int factor) {
     rule_.operands[tensor][dim].push_back(factor);
   }
   void Result(size_t tensor, int dim, int factor) { rule_.results[tensor][dim].push_back(factor); }
-  /*! \brief Sets the kind of a factor to kNeedsReplication. */
-  void ForceReplicate(int factor) { rule_.factors[factor].kind = FactorKind::kNeedsReplication; }
+  void ForceReplicate(int factor) { rule_.factors[factor].kind = ReplicatedFactor(); }
   FactorRule Finish();
 
  private:
   FactorRule rule_;
 };
 
-/*! \brief The rule that keeps every operand and result whole. */
+/*! \brief The rule of a call whose operands and results all need replication. */
 FactorRule ReplicateAll(const OpView& view);
 /*! \brief The rule of a value passed on unchanged: one operand, one result, the same factor per
  * dimension. */

@@ -6,7 +6,7 @@ namespace distir {
 namespace rules {
 
 FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& along,
-                      FactorKind kind, int64_t groups) {
+                      const FactorKind& kind, int64_t groups) {
   const ir::TensorType& data = view.operands[0];
   Sizes sizes = StaticSizes(data);
   RuleBuilder builder(view);

@@ -18,11 +18,11 @@ namespace rules {
  * \brief Operand 0 and result 0 are the data; every other tensor of rank 1 and as long as the
  * channels has one value per channel, the rest are scalars.
  * \param along Dimensions that are normalised together.
- * \param kind Of their factors: decomposed, or needed whole.
+ * \param kind Of their factors: decomposed, or needing replication.
  * \param groups Channels that must stay together lie side by side, this many groups of them.
  */
 FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& along,
-                      FactorKind kind, int64_t groups = 0);
+                      const FactorKind& kind, int64_t groups = 0);
 
 }  // namespace rules
 }  // namespace distir

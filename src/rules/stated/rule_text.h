@@ -9,7 +9,7 @@
  *     clause = ("sum" | "max" | "min" | "prod" | "mean") name { name } | name "=" integer
  *
  * A name that operands and results have is parallel. One that only operands have is reduced as a
- * clause says, else kept whole, as is "_" and what only results have. "(a b)" is one dimension made
+ * clause says, else replicated, as is "_" and what only results have. "(a b)" is one dimension made
  * of two factors, major first, whose sizes are known from elsewhere or stated.
  *
  * Worked example: "b s h, h o -> b s o; sum h" is a matrix product, "b (h d) -> b h d; d=64" splits

@@ -13,7 +13,7 @@
  *
  * A range of symbolic size is one piece above its largest constant cut; kUnbounded is its end.
  *
- * A *pinned* piece has to be whole on every device, for instance since its number is used as a
+ * A *pinned* piece needs replication, for instance since its number is used as a
  * value. Of a *broken* one it is not known which pieces of other ranges are the same, so it is
  * pinned and in no class with them.
  */

@@ -297,12 +297,11 @@ class RuleDeriver {
     const PartialState no_state;
     const PartialState& state = outputs_.size() == 1 ? partial_[outputs_[0]] : no_state;
     for (int index = 0; index < digits_.num_classes(); ++index) {
-      Factor factor{digits_.ClassSize(index), FactorKind::kParallel};
+      Factor factor{digits_.ClassSize(index), ParallelFactor()};
       if (digits_.IsPinned(index)) {
-        factor.kind = FactorKind::kNeedsReplication;
+        factor.kind = ReplicatedFactor();
       } else if (auto partial = state.find(index); partial != state.end()) {
-        factor.kind = FactorKind::kReduction;
-        factor.reduction = partial->second;
+        factor.kind = ReductionFactor{partial->second};
       }
       rule->factors.push_back(factor);
       rule->uncuttable.push_back(digits_.WhyBroken(index));
@@ -323,10 +322,9 @@ class RuleDeriver {
   void MarkUneven(KernelRule* rule) const {
     for (int index = 0; index < digits_.num_classes(); ++index) {
       Factor& factor = rule->factors[index];
-      factor.may_be_uneven =
-          factor.kind != FactorKind::kNeedsReplication && factor.size > 1 &&
-          IsStatedByExtents(index) &&
-          (factor.kind == FactorKind::kParallel || IsNeutral(index, factor.reduction));
+      factor.may_be_uneven = !factor.Is<ReplicatedFactor>() && factor.size > 1 &&
+                             IsStatedByExtents(index) &&
+                             (factor.Is<ParallelFactor>() || IsNeutral(index, factor.reduction()));
     }
   }
 
@@ -475,7 +473,7 @@ FactorRule RuleOfKernelCall(const OpView& view) {
     }
   }
   rule.is_pass_through = std::all_of(seen.begin(), seen.end(), [&rule](int factor) {
-    return rule.factors[factor].kind == FactorKind::kParallel;
+    return rule.factors[factor].Is<ParallelFactor>();
   });
   RequireWholeDims(view, &rule);
   return rule;
@@ -570,7 +568,7 @@ std::string Describe(const KernelRule& rule) {
       for (size_t i = 0; i < list.size(); ++i) {
         const Factor& factor = rule.factors[list[i]];
         text << (i > 0 ? " " : "");
-        if (factor.kind == FactorKind::kNeedsReplication) {
+        if (factor.Is<ReplicatedFactor>()) {
           text << "-";
           continue;
         }
@@ -579,8 +577,8 @@ std::string Describe(const KernelRule& rule) {
         if (!inserted) continue;
         factors << (factors.tellp() > 0 ? ", " : "; ") << number->second << ": "
                 << (factor.size < 0 ? "?" : std::to_string(factor.size)) << " "
-                << (factor.kind == FactorKind::kParallel ? "parallel"
-                                                         : mesh::ReductionName(factor.reduction));
+                << (factor.Is<ParallelFactor>() ? "parallel"
+                                                : mesh::ReductionName(factor.reduction()));
       }
       text << "]";
     }

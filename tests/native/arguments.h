@@ -1,6 +1,7 @@
 /*!
- * \file tests/algebra/arguments.h
- * \brief Functions of the algebra as global functions of tests, over plain data (plain_data.h).
+ * \file tests/native/arguments.h
+ * \brief Functions that only tests call, as global functions over plain data (mesh/plain_data.h) and
+ * TVM's objects.
  *
  * A mesh is the two arguments (shape, device_ids). What is absent is None. Arguments are read one
  * after the other, each in a statement of its own. Example:
@@ -12,8 +13,8 @@
  * \endcode
  * All functions have one C++ type: as many types would take twice as long to compile.
  */
-#ifndef TESTS_ALGEBRA_ARGUMENTS_H_
-#define TESTS_ALGEBRA_ARGUMENTS_H_
+#ifndef TESTS_NATIVE_ARGUMENTS_H_
+#define TESTS_NATIVE_ARGUMENTS_H_
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/container/array.h>
@@ -41,6 +42,7 @@ class Arguments {
   T Next() {
     return args_[next_++].template cast<T>();
   }
+  Any NextAny() { return Any(args_[next_++]); }
   mesh::Ints Integers() { return Next<mesh::Ints>(); }
   mesh::Mesh Mesh() {
     const mesh::Ints shape = Integers(), ids = Integers();
@@ -71,8 +73,7 @@ inline bool Register(std::initializer_list<std::pair<const char*, TestFunction>>
         ffi::Function::FromPacked([function = function](ffi::PackedArgs args, Any* result) {
           Arguments arguments(args);
           *result = function(arguments);
-        }),
-        /*override=*/true);
+        }));
   }
   return true;
 }
@@ -87,4 +88,4 @@ ffi::Array<Any> ArrayOf(const Items& items, const Convert& convert) {
 
 }  // namespace distir::test
 
-#endif  // TESTS_ALGEBRA_ARGUMENTS_H_
+#endif  // TESTS_NATIVE_ARGUMENTS_H_

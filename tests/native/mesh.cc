@@ -1,9 +1,9 @@
 // The algebra of src/mesh.
 #include <optional>
 
+#include "arguments.h"
 #include "mesh/common_view.h"
 #include "mesh/sharding.h"
-#include "tests/algebra/arguments.h"
 
 namespace distir::test {
 

@@ -1,7 +1,7 @@
 // How stages of a pipeline are cut.
 #include "stages/partition.h"
 
-#include "tests/algebra/arguments.h"
+#include "arguments.h"
 
 namespace distir::test {
 

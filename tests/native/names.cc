@@ -1,6 +1,6 @@
 // Sets of names (src/support/name_set.h).
+#include "arguments.h"
 #include "support/name_set.h"
-#include "tests/algebra/arguments.h"
 
 namespace distir::test {
 

@@ -3,9 +3,9 @@
 
 #include "abi/segment_plan.h"
 #include "abi/transfer_plan.h"
+#include "arguments.h"
 #include "mesh/layout.h"
 #include "mesh/segments.h"
-#include "tests/algebra/arguments.h"
 
 namespace distir::test {
 
