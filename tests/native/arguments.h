@@ -1,7 +1,7 @@
 /*!
  * \file tests/native/arguments.h
- * \brief Functions that only tests call, as global functions over plain data (mesh/plain_data.h) and
- * TVM's objects.
+ * \brief Functions that only tests call, as global functions over plain data (mesh/plain_data.h)
+ * and TVM's objects.
  *
  * A mesh is the two arguments (shape, device_ids). What is absent is None. Arguments are read one
  * after the other, each in a statement of its own. Example:
