@@ -37,6 +37,7 @@ LAYERS = (
     "optimize",
     "stages",
     "target",
+    "analysis",
     "verify",
     "explain",
     "phases",

@@ -24,7 +24,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext._compile.steps import phase
     from distir_ext._runtime.backends import Backend, register_backend, unregister_backend
     from distir_ext.annotate import annotate
-    from distir_ext.cluster import INFINIBAND, NVLINK, Cluster, Link
+    from distir_ext.cluster import DEVICES, INFINIBAND, NVLINK, Cluster, Device, Link
     from distir_ext.compile import build, lower
     from distir_ext.constrain import constrain
     from distir_ext.dump import DumpPasses
@@ -43,10 +43,12 @@ if TYPE_CHECKING or not _command.waits:
     reports.install()
 
 __all__ = [
+    "DEVICES",
     "INFINIBAND",
     "NVLINK",
     "Backend",
     "Cluster",
+    "Device",
     "DumpPasses",
     "Hosts",
     "Link",

@@ -1,17 +1,15 @@
-"""What the devices are joined by: the numbers that redistribution is planned with."""
+"""Devices, and what joins them: the numbers that plans and estimates are made with."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-import tvm
-
+from distir_ext._spelling import did_you_mean
+from distir_ext.measurement import measure_device, measure_link
 from distir_ext.mesh import Mesh, as_mesh
-
-CLUSTER_ATTR = "distir.cluster"
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,143 @@ LAUNCH = 8.4e-6
 """Seconds that starting a collective takes, whatever its size: the base latency of NCCL's model."""
 
 
+@dataclass(frozen=True)
+class Device:
+    """What one device computes and holds.
+
+    Raises:
+        ValueError: A rate or size is not positive and finite.
+
+    Example:
+        >>> Device("mine", {"float32": 1e12}, memory=16 * 10**9, bandwidth=100e9, launch=5e-6).name
+        'mine'
+    """
+
+    name: str
+    """What reports call it."""
+
+    flops: Mapping[str, float]
+    """Floating-point operations per second, by element type. A type that is not listed is computed
+    as the next wider one that is."""
+
+    memory: float
+    """Bytes."""
+
+    bandwidth: float
+    """Bytes per second between memory and the device."""
+
+    launch: float
+    """Seconds that a kernel takes at least, however little it does."""
+
+    target: str = "cuda"
+    """``"cuda"`` or ``"llvm"``: whose kernels and fusion a program gets, as ``dx.build`` would."""
+
+    def __post_init__(self) -> None:
+        rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
+        rates |= {"bytes of memory": self.memory, "memory bandwidth": self.bandwidth}
+        for what, value in rates.items():
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"the {what} of device {self.name!r} are positive, not {value}")
+        if not self.flops:
+            raise ValueError(f"device {self.name!r} states no operations per second")
+        if not (math.isfinite(self.launch) and self.launch >= 0):
+            raise ValueError(
+                f"a kernel of device {self.name!r} takes at least 0 seconds, not {self.launch}"
+            )
+        if self.target not in ("cuda", "llvm"):
+            raise ValueError(
+                f"the target of device {self.name!r} is 'cuda' or 'llvm', not {self.target!r}"
+            )
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(sorted(self.flops.items())), self.memory, self.bandwidth))
+
+    def rate(self, dtype: str) -> float:
+        """Operations per second on numbers of an element type.
+
+        Raises:
+            ValueError: Neither it nor a wider one is listed.
+        """
+        for known in (dtype, *_WIDER.get(dtype, _WIDER["float8"])):
+            if known in self.flops:
+                return self.flops[known]
+        raise ValueError(
+            f"device {self.name!r} states no operations per second for {dtype}; it states "
+            f"{', '.join(self.flops)}"
+        )
+
+
+_WIDER = {
+    "float64": (),
+    "float32": ("float64",),
+    "float16": ("bfloat16", "float32", "float64"),
+    "bfloat16": ("float16", "float32", "float64"),
+    "float8": ("float16", "bfloat16", "float32", "float64"),
+}
+
+_GPU_LAUNCH = 4e-6
+"""An assumption: what a small kernel takes from its launch to the next one on a stream."""
+
+_HOPPER = {"float64": 34e12, "float32": 67e12, "float16": 989e12, "bfloat16": 989e12}
+
+DEVICES: Mapping[str, Device] = {
+    device.name: device
+    for device in (
+        # NVIDIA A100 data sheet, 80GB SXM: float16 by tensor cores without sparsity, others without
+        # tensor cores.
+        Device(
+            "A100",
+            {"float64": 9.7e12, "float32": 19.5e12, "float16": 312e12, "bfloat16": 312e12},
+            memory=80e9,
+            bandwidth=2039e9,
+            launch=_GPU_LAUNCH,
+        ),
+        # NVIDIA H100 data sheet, SXM5; its tensor figures are with sparsity, halved here.
+        Device("H100", _HOPPER, memory=80e9, bandwidth=3.35e12, launch=_GPU_LAUNCH),
+        # NVIDIA H200 data sheet, SXM: the same chip with other memory.
+        Device("H200", _HOPPER, memory=141e9, bandwidth=4.8e12, launch=_GPU_LAUNCH),
+        # NVIDIA DGX B200 data sheet, an eighth of the system, sparsity halved; FP32 and FP64: HGX
+        # B200.
+        Device(
+            "B200",
+            {"float64": 37e12, "float32": 75e12, "float16": 2.25e15, "bfloat16": 2.25e15},
+            memory=180e9,
+            bandwidth=8e12,
+            launch=_GPU_LAUNCH,
+        ),
+        # AMD Instinct MI300X data sheet: matrix rates without sparsity, vector FP32 and FP64.
+        Device(
+            "MI300X",
+            {"float64": 81.7e12, "float32": 163.4e12, "float16": 1307.4e12, "bfloat16": 1307.4e12},
+            memory=192e9,
+            bandwidth=5.3e12,
+            launch=_GPU_LAUNCH,
+        ),
+        # Google Cloud documentation, TPU v5p, per chip. TVM has no code for it: its programs are
+        # taken to be those of a GPU. The float32 rate is an assumption: three bfloat16 passes.
+        Device(
+            "TPU v5p",
+            {"float32": 153e12, "bfloat16": 459e12},
+            memory=95 * 2**30,
+            bandwidth=2765e9,
+            launch=_GPU_LAUNCH,
+        ),
+    )
+}
+"""Devices by name: peak rates of their makers' data sheets, which no program reaches."""
+
+_NEAR_LINKS: Mapping[str, Link] = {
+    # Per direction: NVLink 3 and 5 (the same data sheets), 7 Infinity Fabric links of 64 GB/s, ICI
+    # of 1,200 GB/s in both directions. Latencies and gaps as of NVLink 4.
+    "A100": Link(latency=3.4e-6, bandwidth=300e9, gap=0.5e-6),
+    "H100": NVLINK,
+    "H200": NVLINK,
+    "B200": Link(latency=3.4e-6, bandwidth=900e9, gap=0.5e-6),
+    "MI300X": Link(latency=3.4e-6, bandwidth=448e9, gap=0.5e-6),
+    "TPU v5p": Link(latency=3.4e-6, bandwidth=600e9, gap=0.5e-6),
+}
+
+
 class Cluster:
     """Devices and the links between them. Immutable.
 
@@ -63,9 +198,12 @@ class Cluster:
         mesh: The devices.
         links: A link for each axis of the mesh, by name.
         launch: Seconds that starting a collective takes.
+        device: What each of the devices is: a :class:`Device`, the name of one in
+            :data:`DEVICES`, or its fields as a dict. Only analysis asks for it.
 
     Raises:
-        ValueError: An axis has no link, or a name is no axis of the mesh.
+        ValueError: An axis has no link, or a name is no axis of the mesh; there is no such device,
+            or no such field of one.
 
     Example:
         >>> mesh = Mesh((2, 8), ("host", "device"))
@@ -73,26 +211,97 @@ class Cluster:
         Cluster(Mesh((2, 8), ('host', 'device')), host=14 us + 50 GB/s, device=3.4 us + 450 GB/s)
     """
 
-    def __init__(self, mesh: Mesh | Any, links: Mapping[str, Link], launch: float = LAUNCH) -> None:
+    def __init__(
+        self,
+        mesh: Mesh | Any,
+        links: Mapping[str, Link],
+        launch: float = LAUNCH,
+        *,
+        device: Device | str | Mapping[str, Any] | None = None,
+    ) -> None:
         mesh = as_mesh(mesh, "the cluster's mesh")
         for name in links:
             if name not in mesh.axis_names:
-                raise ValueError(f"there is no mesh axis {name!r}; the axes are {mesh.axis_names}")
+                near = did_you_mean(name, mesh.axis_names)
+                raise ValueError(
+                    f"there is no mesh axis {name!r}; the axes are {mesh.axis_names}{near}"
+                )
         for name in mesh.axis_names:
             if name not in links:
                 raise ValueError(f"mesh axis {name!r} has no link")
         self._mesh: Mesh | None = mesh
         self._links = tuple(links[name] for name in mesh.axis_names)
         self._launch = _checked_launch(launch)
+        self._device = as_device(device)
 
     @classmethod
-    def uniform(cls, link: Link = NVLINK, launch: float = LAUNCH) -> Cluster:
+    def uniform(
+        cls,
+        link: Link = NVLINK,
+        launch: float = LAUNCH,
+        *,
+        device: Device | str | Mapping[str, Any] | None = None,
+    ) -> Cluster:
         """All devices joined alike; what is assumed where nothing is stated."""
         cluster = cls.__new__(cls)
         cluster._mesh = None
         cluster._links = (link,)
         cluster._launch = _checked_launch(launch)
+        cluster._device = as_device(device)
         return cluster
+
+    @classmethod
+    def preset(cls, name: str, hosts: int = 1, devices_per_host: int = 8) -> Cluster:
+        """Hosts of a known device, its own links within a host, and InfiniBand between hosts.
+
+        Args:
+            name: ``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``, ``"MI300X"`` or ``"TPU v5p"``.
+            hosts: Their number.
+            devices_per_host: Devices of each.
+
+        Raises:
+            ValueError: There is no such device.
+
+        Example:
+            >>> Cluster.preset("H100").device.memory
+            80000000000.0
+        """
+        device = as_device(name)
+        assert device is not None
+        link = _NEAR_LINKS[device.name]
+        if hosts == 1:
+            return cls.uniform(link, device=device)
+        return cls.of_hosts(hosts, devices_per_host, within=link, device=device)
+
+    @classmethod
+    def measure(cls, num_workers: int = 2) -> Cluster:
+        """This host's CPU, as each of several workers has it that run at the same time.
+
+        Small programs are built and timed on worker threads, which takes some seconds: products of
+        float32 matrices for the operations, products with vectors for the bandwidth of memory, tiny
+        ones for the launch of a kernel, and sums over the workers for the link. Smaller floats and
+        float64 are taken to be computed at the same rate as float32, and at half of it.
+
+        Args:
+            num_workers: Workers that share the host, at least 2.
+
+        Raises:
+            ValueError: There are fewer.
+        """
+        if num_workers < 2:
+            raise ValueError(f"links are measured between at least 2 workers, not {num_workers}")
+        speed = measure_device(num_workers)
+        device = Device(
+            "CPU",
+            {"float64": speed.flops / 2, "float32": speed.flops},
+            memory=speed.memory,
+            bandwidth=speed.bandwidth,
+            launch=speed.launch,
+            target="llvm",
+        )
+        seconds, bandwidth = measure_link(num_workers)
+        # What a small collective takes is not told apart into its launch and its messages.
+        return cls.uniform(Link(latency=0.0, bandwidth=bandwidth), launch=seconds, device=device)
 
     @classmethod
     def of_hosts(
@@ -102,6 +311,8 @@ class Cluster:
         within: Link = NVLINK,
         between: Link = INFINIBAND,
         launch: float = LAUNCH,
+        *,
+        device: Device | str | Mapping[str, Any] | None = None,
     ) -> Cluster:
         """Hosts with devices 0, 1, ... in a row.
 
@@ -111,9 +322,15 @@ class Cluster:
             within: The link between devices of a host.
             between: The link between devices of different hosts.
             launch: Seconds that starting a collective takes.
+            device: What each of the devices is.
         """
         mesh = Mesh((hosts, devices_per_host), ("host", "device"))
-        return cls(mesh, {"host": between, "device": within}, launch)
+        return cls(mesh, {"host": between, "device": within}, launch, device=device)
+
+    @property
+    def device(self) -> Device | None:
+        """What each of the devices is; None where that is not stated."""
+        return self._device
 
     def as_data(self) -> dict[str, Any]:
         """The form in which a module carries it, as the attribute ``distir.cluster``."""
@@ -129,19 +346,57 @@ class Cluster:
         return data
 
     def __eq__(self, other: object) -> bool:
-        return self.as_data() == other.as_data() if isinstance(other, Cluster) else NotImplemented
+        if not isinstance(other, Cluster):
+            return NotImplemented
+        return self.as_data() == other.as_data() and self._device == other._device
 
     def __hash__(self) -> int:
         return hash((self._mesh, self._links, self._launch))
 
     def __repr__(self) -> str:
         if self._mesh is None:
-            return f"Cluster.uniform({_described(self._links[0])})"
+            return f"Cluster.uniform({_described(self._links[0])}{self._device_text})"
         links = ", ".join(
             f"{name}={_described(link)}"
             for name, link in zip(self._mesh.axis_names, self._links, strict=True)
         )
-        return f"Cluster({self._mesh!r}, {links})"
+        return f"Cluster({self._mesh!r}, {links}{self._device_text})"
+
+    @property
+    def _device_text(self) -> str:
+        return "" if self._device is None else f", device={self._device.name!r}"
+
+
+def as_device(device: Device | str | Mapping[str, Any] | None) -> Device | None:
+    """A device from what users state.
+
+    Raises:
+        ValueError: There is no device of this name, or no such field, or a field lacks.
+        TypeError: It is something else.
+    """
+    if device is None or isinstance(device, Device):
+        return device
+    if isinstance(device, str):
+        by_name = {name.lower(): each for name, each in DEVICES.items()}
+        if device.lower() not in by_name:
+            raise ValueError(
+                f"there is no device {device!r}{did_you_mean(device, DEVICES)}; there are "
+                f"{', '.join(DEVICES)}"
+            )
+        return by_name[device.lower()]
+    if not isinstance(device, Mapping):
+        raise TypeError(f"a device is a distir_ext.Device, not a {type(device).__name__}")
+    known = {field.name: field for field in fields(Device)}
+    for name in device:
+        if name not in known:
+            raise ValueError(
+                f"a device has no field {name!r}{did_you_mean(str(name), known)}; its fields are "
+                f"{', '.join(known)}"
+            )
+    for name, field in known.items():
+        if name not in device and field.default is MISSING:
+            raise ValueError(f"a device needs the field {name!r}")
+    return Device(**device)
 
 
 def _checked_launch(launch: float) -> float:
@@ -152,18 +407,3 @@ def _checked_launch(launch: float) -> float:
 
 def _described(link: Link) -> str:
     return f"{link.latency * 1e6:g} us + {link.bandwidth / 1e9:g} GB/s"
-
-
-def SetCluster(cluster: Cluster) -> tvm.transform.Pass:  # noqa: N802 - passes are named as TVM's
-    """States the cluster that a module runs on, for the passes that come after.
-
-    Redistributions are planned, and senders chosen, by the module's cluster; without one, all
-    devices are taken to be joined by NVLink.
-    """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"a cluster is a distir_ext.Cluster, not a {type(cluster).__name__}")
-
-    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        return mod.with_attr(CLUSTER_ATTR, cluster.as_data())
-
-    return tvm.transform.module_pass(run, opt_level=0, name="SetCluster")

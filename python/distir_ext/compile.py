@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
 
 from distir_ext import _nvidia, transform
+from distir_ext._analysis.optimizations import is_optimized
 from distir_ext._compile import cpu, gpu, tvm_log
-from distir_ext._compile.pass_context import pass_context
+from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext._modules import check_module
 from distir_ext._signature import parse_signature
 from distir_ext._signature_attr import read_signature
 from distir_ext._tracebacks import short_tracebacks
-from distir_ext.analysis.collectives import collectives, to_data
-from distir_ext.analysis.optimizations import is_optimized
-from distir_ext.cluster import Cluster
+from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
+
+if TYPE_CHECKING:
+    from distir_ext.cluster import Cluster
 
 _PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
@@ -65,6 +66,24 @@ def lower(
     steps = steps_until(until)
     with dumped(dump_dir):
         return _lower(mod, cluster, steps, transform.OptimizeCollectives())
+
+
+def lower_for(
+    mod: tvm.IRModule, cluster: Cluster | None, target: tvm.target.Target
+) -> tvm.IRModule:
+    """The per-worker programs that :func:`build` compiles for a target.
+
+    Args:
+        mod: A module in any phase.
+        cluster: What the devices are joined by, as for :func:`lower`.
+        target: What each worker runs on.
+
+    Raises:
+        ValueError: as :func:`lower`.
+    """
+    options = cpu.optimize_options() if cpu.is_cpu(target) else {}
+    optimize = transform.OptimizeCollectives(**options)
+    return _lower(mod, cluster, steps_until("lowered"), optimize)
 
 
 def _lower(
@@ -138,17 +157,14 @@ def build(
     target = _nvidia.resolve_target(target)
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
-        tail, optimize = (
-            cpu.pipeline(resolved, blas),
-            transform.OptimizeCollectives(**cpu.optimize_options()),
-        )
+        tail = cpu.pipeline(resolved, blas)
     else:
         gpu.check_options()
         resolved = tvm.target.Target(target)
-        tail, optimize = gpu.pipeline(resolved), transform.OptimizeCollectives()
+        tail = gpu.pipeline(resolved)
     options.setdefault("relax_pipeline", tail)
     with dumped(dump_dir):
-        program = _lower(mod, cluster, steps_until("lowered"), optimize)
+        program = lower_for(mod, cluster, resolved)
         lowered = transform.LowerCCL()(program)
         described = read_signature(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
@@ -158,32 +174,10 @@ def build(
         }
         signature = json.dumps(described, separators=(",", ":"))
         workers = _with_signature_function(lowered, signature)
-        with _branch_safe_context(workers):
+        with memory_plan_context(workers):
             executable = tvm.compile(workers, target=resolved, **options)
     executable.distir_signature = signature  # for who cannot run it
     return executable
-
-
-def _branch_safe_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager[Any]:
-    """Switches off TVM's static memory plan for modules with branches.
-
-    The plan of TVM 0.27 lets the branches of an ``If`` share storage that only one of them
-    allocates; the other then crashes the process.
-    """
-    if not any(isinstance(f, relax.Function) and _has_if(f.body) for f in mod.functions.values()):
-        return contextlib.nullcontext()
-    context: contextlib.AbstractContextManager[Any] = pass_context(
-        disabled=["StaticPlanBlockMemory"]
-    )
-    return context
-
-
-def _has_if(body: relax.SeqExpr) -> bool:
-    return any(
-        isinstance(getattr(binding, "value", None), relax.If)
-        for block in body.blocks
-        for binding in block.bindings
-    )
 
 
 def _listed(program: tvm.IRModule) -> dict[str, Any]:
@@ -198,9 +192,6 @@ def _with_signature_function(mod: tvm.IRModule, text: str) -> tvm.IRModule:
     with builder.function(_SIGNATURE_FUNCTION, []):
         builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))
     function = builder.get()[_SIGNATURE_FUNCTION]
-    # Stages have no dataflow blocks, since they send; what lies between sends gets them for fusion.
-    # ConvertToDataflow alone looks through tuples after it has chosen what leaves a block.
-    convert = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
-    result = tvm.transform.Sequential(convert)(mod)
+    result = in_dataflow(mod)
     result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), function)
     return result

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import tvm
 import tvm_ffi
 
+from distir_ext._cluster_attr import SetCluster
 from distir_ext._compile.steps import native_pass
 from distir_ext.annotate import AnnotateSharding
-from distir_ext.cluster import SetCluster
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.stages import stage_meshes
 

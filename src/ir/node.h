@@ -177,6 +177,11 @@ class IntImm : public Expr {
   int64_t value() const;
 };
 
+class StringImm : public Expr {
+  DISTIR_VIEW(StringImm, Expr)
+  std::string value() const;
+};
+
 // ---- bindings
 
 class Binding : public Node {

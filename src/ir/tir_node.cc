@@ -1,5 +1,7 @@
 #include "ir/tir_node.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "ir/build.h"
@@ -47,6 +49,8 @@ DISTIR_KIND(IterVar, "tirx.IterVar")
 DISTIR_KIND(TensorRegion, "ir.TensorRegion")
 DISTIR_KIND(SBlock, "s_tir.SBlock")
 DISTIR_KIND(SBlockRealize, "s_tir.SBlockRealize")
+DISTIR_KIND(MatchBuffer, "s_tir.MatchBufferRegion")
+DISTIR_KIND(AttrStmt, "tirx.AttrStmt")
 DISTIR_KIND(SeqStmt, "tirx.SeqStmt")
 DISTIR_KIND(IfThenElse, "tirx.IfThenElse")
 DISTIR_KIND(BufferStore, "tirx.BufferStore")
@@ -79,6 +83,9 @@ DISTIR_FIELD(SBlock, Stmt, body, "s_tir.SBlock", "body")
 DISTIR_FIELD(SBlockRealize, ffi::Array<Expr>, iter_values, "s_tir.SBlockRealize", "iter_values")
 DISTIR_FIELD(SBlockRealize, Expr, predicate, "s_tir.SBlockRealize", "predicate")
 DISTIR_FIELD(SBlockRealize, SBlock, block, "s_tir.SBlockRealize", "block")
+DISTIR_FIELD(MatchBuffer, Var, buffer, "s_tir.MatchBufferRegion", "buffer")
+DISTIR_FIELD(MatchBuffer, TensorRegion, source, "s_tir.MatchBufferRegion", "source")
+DISTIR_FIELD(AttrStmt, Stmt, body, "tirx.AttrStmt", "body")
 DISTIR_FIELD(SeqStmt, ffi::Array<Stmt>, seq, "tirx.SeqStmt", "seq")
 DISTIR_FIELD(IfThenElse, Expr, condition, "tirx.IfThenElse", "condition")
 DISTIR_FIELD(IfThenElse, Stmt, then_case, "tirx.IfThenElse", "then_case")
@@ -142,6 +149,9 @@ struct UnaryNode {
 const UnaryNode kUnaryNodes[] = {
     {"prim.Not", "a"}, {"prim.BitwiseNot", "a"}, {"prim.Cast", "value"}};
 
+const Kind kAllocBuffer("tirx.AllocBuffer");
+const Kind kDeclBuffer("tirx.DeclBuffer");
+const Kind kAssertStmt("tirx.AssertStmt");
 const Kind kSelect("prim.Select");
 const Field<Expr> kSelectCondition("prim.Select", "condition");
 const Field<Expr> kSelectTrue("prim.Select", "true_value");
@@ -149,7 +159,6 @@ const Field<Expr> kSelectFalse("prim.Select", "false_value");
 const Kind kLet("prim.Let");
 const Field<Expr> kLetValue("prim.Let", "value");
 const Field<Expr> kLetBody("prim.Let", "body");
-const Kind kStringImm("ir.StringImm");
 
 bool IsPureOp(const Expr& op) {
   if (!Op::Is(op)) return false;
@@ -164,6 +173,14 @@ bool IsPureOp(const Expr& op) {
 }
 
 }  // namespace
+
+DLDataType BufferType::element_type() const { return kElementType(*this).dtype(); }
+
+bool IsDeclaration(const Stmt& stmt) {
+  static const std::array kinds = {&kAllocBuffer, &kDeclBuffer, &kAssertStmt};
+  return std::any_of(kinds.begin(), kinds.end(),
+                     [&](const Kind* kind) { return kind->Matches(stmt.get()); });
+}
 
 bool BufferType::IsCompact() const {
   const Expr& offset = kElemOffset(*this);
@@ -212,8 +229,7 @@ const Expr& BinaryExpr::a() const { return kBinaryNodes[kind_index_].a(expr_); }
 const Expr& BinaryExpr::b() const { return kBinaryNodes[kind_index_].b(expr_); }
 
 bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& visit) {
-  if (Var::Is(expr) || IntImm::Is(expr) || FloatImm::Is(expr) || kStringImm.Matches(expr.get()))
-    return true;
+  if (Var::Is(expr) || IntImm::Is(expr) || FloatImm::Is(expr) || StringImm::Is(expr)) return true;
   if (BinaryExpr binary = BinaryExpr::Cast(expr); binary.defined()) {
     visit(binary.a());
     visit(binary.b());

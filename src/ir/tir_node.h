@@ -23,6 +23,7 @@ namespace ir {
 class BufferType : public Type {
   DISTIR_VIEW(BufferType, Type)
   const ffi::Array<Expr>& shape() const;
+  DLDataType element_type() const;
   /*! \brief Row-major from offset 0, without a layout: what every Relax tensor is. */
   bool IsCompact() const;
 };
@@ -91,6 +92,21 @@ class SBlockRealize : public Stmt {
   const Expr& predicate() const;
   const SBlock& block() const;
 };
+
+/*! \brief A buffer that is a region of another one, within a block. */
+class MatchBuffer : public Node {
+  DISTIR_VIEW(MatchBuffer, Node)
+  const Var& buffer() const;
+  const TensorRegion& source() const;
+};
+
+class AttrStmt : public Stmt {
+  DISTIR_VIEW(AttrStmt, Stmt)
+  const Stmt& body() const;
+};
+
+/*! \brief Whether a statement only declares a buffer, or states what holds. */
+bool IsDeclaration(const Stmt& stmt);
 
 class SeqStmt : public Stmt {
   DISTIR_VIEW(SeqStmt, Stmt)

@@ -125,3 +125,26 @@ def shards(value):
     if not isinstance(value.ty, DTensorType):
         return 0
     return sum(int(spec.axis) >= 0 for spec in value.ty.placement.dim_specs)
+
+
+RATES = {"float64": 5e8, "float32": 1e9}
+DEVICES = {
+    target: dx.Device(target, RATES, memory=1e9, bandwidth=1e9, launch=0.0, target=target)
+    for target in ("cuda", "llvm")
+}
+
+
+@pytest.mark.parametrize("target", DEVICES)
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral", "mamba2", "vision", "encoder"])
+def test_an_estimate_counts_what_is_sent_and_loses_no_operation(exported, name, target):
+    model = exported(name)
+    cluster = dx.Cluster.uniform(device=DEVICES[target])
+    for partition in model.partitions.values():
+        mod = dx.annotate(model.module, partition.mesh, partition.patterns)
+        (program,) = dx.analysis.estimate(mod, cluster).programs
+        if target == "cuda":  # for CPUs other collectives are chosen
+            listed = dx.analysis.collectives(dx.lower(mod, cluster))
+            sent = sum(each.bytes_per_device * each.count for each in listed)
+            assert program.bytes_sent == sent
+        operators = sum(each.cost.flops * each.count for each in program.operators)
+        assert operators == program.cost.flops > 0

@@ -27,6 +27,15 @@ PATTERNS = {
         "relax.vm.kill_object",
     },
     "target/cpu/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
+    # What programs of the virtual machine allocate and call.
+    "analysis/program_steps.cc": {
+        "relax.builtin.alloc_tensor",
+        "relax.invoke_closure",
+        "relax.invoke_pure_closure",
+        "relax.memory.alloc_storage",
+        "relax.memory.alloc_tensor",
+        "relax.vm.call_tir_dyn",
+    },
     "target/cpu/share_operands.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
     "target/cpu/share_results.cc": {"relax.reshape"},
     "lower/spmd/spmd_program.cc": {"relax.permute_dims", "relax.shape_of"},

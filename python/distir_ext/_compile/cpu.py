@@ -17,7 +17,7 @@ from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library
 
-__all__ = ["host_target", "is_cpu", "optimize_options", "pipeline"]
+__all__ = ["host_target", "is_cpu", "optimize_options", "passes", "pipeline"]
 
 # What the cores of a CPU share: a collective between its workers begins within microseconds and
 # moves some 10 GB/s, so that laying tensors side by side pays up to as many bytes only, and work on
@@ -66,6 +66,11 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         target: What to compile for.
         blas: Whether products are left to a BLAS library, where one is installed.
     """
+    return tvm.transform.Sequential(passes(target, blas), name="distir_cpu")
+
+
+def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.Pass]:
+    """The passes of :func:`pipeline`."""
     passes: list[tvm.transform.Pass] = [_keep_functions()]
     if blas and blas_library.LIBRARY is not None:
         passes.append(native_pass("DispatchMatmul"))
@@ -89,7 +94,7 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
         native_pass("ShareOperands"),
     ]
     passes += cpu_generic.finalize_passes(target)
-    return tvm.transform.Sequential(passes, name="distir_cpu")
+    return passes
 
 
 def _keep_functions() -> tvm.transform.Pass:

@@ -8,9 +8,14 @@ from tvm import relax
 __all__ = ["fuse_kernels"]
 
 
-def fuse_kernels() -> tvm.transform.Pass:
-    """Fuses operators into kernels; a module that TVM cannot fuse is compiled unfused."""
-    fuse = tvm.transform.Sequential([relax.transform.FuseOps(), relax.transform.FuseTIR()])
+def fuse_kernels(fuse_operators: tvm.transform.Pass | None = None) -> tvm.transform.Pass:
+    """Fuses operators into kernels; a module that TVM cannot fuse is compiled unfused.
+
+    Args:
+        fuse_operators: In place of TVM's FuseOps.
+    """
+    operators = fuse_operators or relax.transform.FuseOps()
+    fuse = tvm.transform.Sequential([operators, relax.transform.FuseTIR()])
 
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context

@@ -18,7 +18,7 @@ from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
-__all__ = ["check_options", "pipeline"]
+__all__ = ["check_options", "passes", "pipeline"]
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
@@ -31,6 +31,18 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     Args:
         target: What to compile for.
     """
+    run = tvm.transform.Sequential(passes(target), name="distir_gpu")
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        with _scheduled_target(target):
+            return run(mod)
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="distir_gpu")
+
+
+def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+    """The passes of :func:`pipeline`."""
     default = _default_pipeline(target)
     passes: list[tvm.transform.Pass] = [widen_scans()]
     passes += default.library_dispatch_passes(target)
@@ -47,14 +59,7 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
             passes.append(each)
     passes += default.dataflow_lower_passes(target)
     passes += default.finalize_passes(target)
-    run = tvm.transform.Sequential(passes, name="distir_gpu")
-
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        with _scheduled_target(target):
-            return run(mod)
-
-    return tvm.transform.module_pass(apply, opt_level=0, name="distir_gpu")
+    return passes
 
 
 def check_options() -> None:

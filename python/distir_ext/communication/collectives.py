@@ -15,7 +15,7 @@ from tvm import relax
 
 from distir_ext._signature_attr import has_signature, read_signature
 from distir_ext._workers.executables import executable_module
-from distir_ext.analysis.groups import MeshAxes
+from distir_ext.communication.groups import MeshAxes
 
 _PREFIX = "relax.ccl."
 # What a fused operator sends.
@@ -175,6 +175,30 @@ class _Tally:
         self.operators.update(dict.fromkeys(operators))
 
 
+@dataclass(frozen=True)
+class CollectiveCall:
+    """One collective of a function."""
+
+    kind: str
+    key: _Key | None
+    """None where nothing is sent."""
+    tensors: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
+    """The collectives of each function of a lowered module, in program order.
+
+    Those of branches stand behind what comes before the ``If``; slices are left out.
+    """
+    found = _FunctionCollectives(mod)
+    return {
+        name.name_hint: [each for each in found.calls(function) if isinstance(each, CollectiveCall)]
+        for name, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+    }
+
+
 class _FunctionCollectives:
     """Collectives per function, found once per function however often it is called."""
 
@@ -197,6 +221,16 @@ class _FunctionCollectives:
 
     def _find(self, function: relax.Function) -> dict[_Key, _Tally]:
         found: dict[_Key, _Tally] = {}
+        for each in self.calls(function):
+            if isinstance(each, str):
+                for key, tally in self.of(each).items():
+                    found.setdefault(key, _Tally()).add(tally.count, tally.tensors, tally.operators)
+            elif each.key is not None:
+                found.setdefault(each.key, _Tally()).add(1, each.tensors, each.operators)
+        return found
+
+    def calls(self, function: relax.Function) -> Iterator[CollectiveCall | str]:
+        """In program order, collectives and the names of functions that are called."""
         bindings = list(_bindings(function.body))
         context = _Context(function, bindings)
         for binding in bindings:
@@ -204,23 +238,18 @@ class _FunctionCollectives:
             if not isinstance(call, relax.Call):
                 continue
             if isinstance(call.op, tvm.ir.GlobalVar):
-                for key, tally in self.of(call.op.name_hint).items():
-                    found.setdefault(key, _Tally()).add(tally.count, tally.tensors, tally.operators)
-            elif isinstance(call.op, tvm.ir.Op) and call.op.name.startswith(_PREFIX):
+                yield str(call.op.name_hint)
+            elif _is_collective(call) and call.op.name != f"{_PREFIX}slice":
                 kind = call.op.name.removeprefix(_PREFIX)
-                key_of_call = self._key(kind, call)
-                if key_of_call is not None:
-                    moved = binding.var if kind == "recv" else call.args[0]
-                    asks_before = kind in (*_REDUCES, "send")
-                    operators = (
-                        context.makers(moved) if asks_before else context.readers(binding.var)
-                    )
-                    found.setdefault(key_of_call, _Tally()).add(1, _names(moved), operators)
-        return found
+                moved = binding.var if kind == "recv" else call.args[0]
+                asks_before = kind in (*_REDUCES, "send")
+                operators = context.makers(moved) if asks_before else context.readers(binding.var)
+                key = self._key(kind, call)
+                yield CollectiveCall(
+                    kind, key, tuple(_names(moved)), tuple(dict.fromkeys(operators))
+                )
 
     def _key(self, kind: str, call: relax.Call) -> _Key | None:
-        if kind == "slice":
-            return None  # sends nothing
         if kind in _PLANNED:
             return self._planned(kind, call)
         groups = [[int(device) for device in group] for group in call.attrs["groups"]]

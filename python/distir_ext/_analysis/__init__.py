@@ -1,0 +1,1 @@
+"""Behind ``distir_ext.analysis``: the planned program, its steps and layers."""

@@ -1,0 +1,77 @@
+"""A worker's program as TVM's virtual machine gets it, but for the schedules of its kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from distir_ext._compile import cpu, gpu
+from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
+
+# What changes neither arithmetic nor memory, and takes time for every kernel.
+_SCHEDULES = ("ScheduleKernels", "ApplyDefaultSchedule", "LoadTensorIntrinsics")
+
+
+@dataclass(frozen=True)
+class PlannedProgram:
+    """Two states of one module."""
+
+    operators: tvm.IRModule
+    """Every call of an operator is a call of a function with the attribute ``distir.operator``,
+    which computes it by kernels."""
+
+    kernels: tvm.IRModule
+    """Kernels are fused and write to tensors in planned storages."""
+
+
+def resolve_target(name: str) -> tvm.target.Target:
+    """The target of a device of a cluster: this host's CPU, or a GPU with tensor cores."""
+    return cpu.host_target() if name == "llvm" else tvm.target.Target("nvidia/nvidia-h100")
+
+
+def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
+    """Runs the passes of ``dx.build`` up to TVM's memory plan.
+
+    Equal calls of operators are legalised once, which gives the same kernels.
+
+    Args:
+        mod: A module after LowerCCL.
+        target: What ``dx.build`` would compile for.
+    """
+    fuse = fuse_kernels(_fuse_with_names())
+    passes = cpu.passes(target) if cpu.is_cpu(target) else gpu.passes(target)
+    mod = in_dataflow(mod)
+    operators = mod
+    with memory_plan_context(mod), target:
+        for each in passes:
+            name = each.info.name
+            if name in _SCHEDULES:
+                continue
+            if name == "LegalizeOps":
+                operators = each(_native("OutlineOperators")(mod))
+                mod = _native("InlineOperators")(operators)
+            else:
+                mod = fuse(mod) if name == "FuseKernels" else each(mod)
+            if name == "StaticPlanBlockMemory":
+                break
+    return PlannedProgram(operators, mod)
+
+
+def _fuse_with_names() -> tvm.transform.Pass:
+    """FuseOps, behind which variables have their names of before."""
+    with_names_of = tvm_ffi.get_global_func("distir.analysis.WithNamesOf")
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        return with_names_of(mod, relax.transform.FuseOps()(mod))
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="FuseWithNames")
+
+
+def _native(name: str) -> Any:
+    return tvm_ffi.get_global_func(f"distir.analysis.{name}")()

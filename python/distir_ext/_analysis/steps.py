@@ -1,0 +1,114 @@
+"""The steps of a program, as the native library lists them (``src/analysis/program_steps.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a function."""
+
+    kind: str
+    """``"kernel"``, ``"packed"``, ``"collective"``, ``"call"`` or ``"branch"``."""
+    name: str
+    callee: str
+    flops: Mapping[str, float]
+    transcendentals: float
+    bytes_read: float
+    bytes_written: float
+    unknown: str
+    reads: tuple[str, ...]
+    shapes: tuple[str, ...]
+    groups: str
+    plan: str
+    seconds: float
+    live_bytes: float
+    branches: tuple[Body, ...] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """The steps of a function, or of one side of a branch, and its memory in bytes."""
+
+    steps: tuple[Step, ...]
+    peak_bytes: float
+    peak_step: int
+    alive: tuple[tuple[str, float], ...]
+    constant_bytes: float
+    allocations: tuple[float, ...]
+
+    def flat(self) -> Iterator[Step]:
+        """All steps in program order, those of branches behind the branch."""
+        for step in self.steps:
+            yield step
+            for branch in step.branches:
+                yield from branch.flat()
+
+
+@dataclass(frozen=True)
+class FunctionSteps:
+    """A Relax function."""
+
+    name: str
+    operator: str
+    """The operator that it stands for, or empty."""
+    params: tuple[tuple[str, float], ...]
+    body: Body
+
+
+def read_steps(mod: tvm.IRModule, cluster: Mapping[str, Any]) -> dict[str, FunctionSteps]:
+    """The steps of every Relax function, callees before callers.
+
+    Raises:
+        ValueError: Functions call each other in a circle.
+    """
+    rows = tvm_ffi.get_global_func("distir.analysis.Steps")(mod, cluster)
+    return {
+        str(row["name"]): FunctionSteps(
+            str(row["name"]), str(row["operator"]), _pairs(row["params"]), _body(row)
+        )
+        for row in rows
+    }
+
+
+def _body(data: Any) -> Body:
+    return Body(
+        tuple(_step(row) for row in data["steps"]),
+        float(data["peak_bytes"]),
+        int(data["peak_step"]),
+        _pairs(data["alive"]),
+        float(data["constant_bytes"]),
+        tuple(map(float, data["allocations"])),
+    )
+
+
+def _step(row: Sequence[Any]) -> Step:
+    kind, name, callee, flops, transcendentals, read, written, unknown, reads, shapes = row[:10]
+    groups, plan, seconds, live = row[10:14]
+    return Step(
+        str(kind),
+        str(name),
+        str(callee),
+        {str(dtype): float(count) for dtype, count in flops.items()},
+        float(transcendentals),
+        float(read),
+        float(written),
+        str(unknown),
+        tuple(map(str, reads)),
+        tuple(map(str, shapes)),
+        str(groups),
+        str(plan),
+        float(seconds),
+        float(live),
+        tuple(_body(branch) for branch in row[14:]),
+    )
+
+
+def _pairs(rows: Any) -> tuple[tuple[str, float], ...]:
+    return tuple((str(name), float(size)) for name, size in rows)

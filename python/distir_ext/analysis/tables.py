@@ -1,0 +1,233 @@
+"""Estimates as tables, in terminals and as HTML."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from distir_ext.analysis.costs import Cost, Estimate, ProgramEstimate
+
+# Rows of kernels and tensors that a table shows.
+_MOST = 10
+_WIDTH = 120
+
+
+def amount(value: float, unit: str) -> str:
+    """A number with a decimal prefix.
+
+    Example:
+        >>> amount(2_113_929_216, "B")
+        '2.11 GB'
+        >>> amount(0.0000052, "s")
+        '5.2 us'
+    """
+    if value == 0:
+        return f"0 {unit}"
+    steps = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+    small = ((1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
+    for scale, prefix in (*steps, *small):
+        if abs(value) >= scale * 0.9995:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def estimate_tables(estimate: Estimate) -> list[Table]:
+    """What an estimate prints: totals, then layers, kernels and collectives of each program."""
+    tables = [_summary(estimate)]
+    for program in estimate.programs:
+        layers = program.by_layer()
+        if len(layers) > 1:
+            tables.append(_layers(program, layers))
+        tables.append(_kernels(program))
+        if program.collectives:
+            tables.append(_collectives(program))
+        if program.memory.alive:
+            tables.append(_memory(program))
+    return tables
+
+
+def as_text(tables: Iterable[Table]) -> str:
+    """Tables as plain text."""
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+    for table in tables:
+        title, notes = table.title, table.caption
+        table.title = table.caption = None  # they would be as narrow as the table
+        console.print(title, highlight=False)
+        console.print(table)
+        if notes:
+            console.print(notes, highlight=False)
+            console.print()
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def as_html(tables: Iterable[Table]) -> str:
+    """Tables as HTML that follows the colours of the page."""
+    return "".join(_html(table) for table in tables)
+
+
+def _html(table: Table) -> str:
+    columns = [list(column.cells) for column in table.columns]
+    head = "".join(f"<th>{escape(str(column.header))}</th>" for column in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+        for row in zip(*columns, strict=True)
+    )
+    notes = f"<p>{escape(str(table.caption))}</p>" if table.caption else ""
+    return (
+        f"<table><caption>{escape(str(table.title))}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{notes}"
+    )
+
+
+def _table(title: str, *columns: str, texts: int = 1) -> Table:
+    table = Table(
+        *columns,
+        title=title,
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for column in table.columns[texts:]:
+        column.justify = "right"
+    return table
+
+
+def _summary(estimate: Estimate) -> Table:
+    table = _table(
+        f"per device, on {estimate.device.name}",
+        *("program", "devices", "flops", "bytes accessed", "kernels", "sent", "collectives"),
+        *("weights", "peak memory"),
+    )
+    for program in estimate.programs:
+        cost, memory = program.cost, program.memory
+        table.add_row(
+            program.name,
+            str(len(program.device_ids)),
+            amount(cost.flops, "FLOP"),
+            amount(cost.bytes_accessed, "B"),
+            amount(cost.seconds, "s"),
+            amount(program.bytes_sent, "B"),
+            amount(program.collective_seconds, "s"),
+            amount(memory.weights, "B"),
+            amount(memory.peak_memory, "B"),
+        )
+    notes = list(estimate.notes)
+    if not estimate.fits:
+        held, there = (
+            amount(value, "B") for value in (estimate.peak_memory, estimate.device.memory)
+        )
+        notes.insert(0, f"needs {held} of memory, but a device has {there}")
+    table.caption = "\n".join(notes) or None
+    return table
+
+
+def _layers(program: ProgramEstimate, layers: dict[str, Cost]) -> Table:
+    sent: dict[str, tuple[float, float]] = {}
+    for each in program.collectives:
+        size, seconds = sent.get(each.layer, (0.0, 0.0))
+        sent[each.layer] = (
+            size + each.count * each.bytes_per_device,
+            seconds + each.count * each.seconds,
+        )
+    columns = ("layer", "flops", "bytes accessed", "kernels", "sent", "collectives")
+    table = _table(f"{program.name}: layers", *columns)
+    rows = [
+        (
+            name or "(outside)",
+            (
+                amount(cost.flops, "FLOP"),
+                amount(cost.bytes_accessed, "B"),
+                amount(cost.seconds, "s"),
+                amount(sent.get(name, (0.0, 0.0))[0], "B"),
+                amount(sent.get(name, (0.0, 0.0))[1], "s"),
+            ),
+        )
+        for name, cost in layers.items()
+    ]
+    for names, cells in _folded(rows):
+        table.add_row(names, *cells)
+    return table
+
+
+def _folded(rows: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...]]]:
+    """Rows that follow each other and say the same, as one."""
+    found: list[tuple[str, str, tuple[str, ...]]] = []
+    for name, cells in rows:
+        if found and found[-1][2] == cells:
+            found[-1] = (found[-1][0], name, cells)
+        else:
+            found.append((name, name, cells))
+    return [
+        (first if first == last else f"{first} .. {last}", cells) for first, last, cells in found
+    ]
+
+
+def _kernels(program: ProgramEstimate) -> Table:
+    by_kernel: dict[tuple[str, str], list[Any]] = {}
+    for each in program.kernels:
+        known = by_kernel.setdefault((each.kernel, each.bound), [0, 0.0, 0.0, 0.0, each.shapes])
+        known[0] += each.count
+        known[1] += each.count * each.cost.flops
+        known[2] += each.count * each.cost.bytes_accessed
+        known[3] += each.count * each.cost.seconds
+    ranked = sorted(by_kernel.items(), key=lambda item: -item[1][3])
+    title = f"{program.name}: kernels by time"
+    if len(ranked) > _MOST:
+        title += f" (first {_MOST} of {len(ranked)})"
+    columns = ("kernel", "bound by", "count", "flops", "bytes accessed", "seconds")
+    table = _table(title, *columns, texts=2)
+    table.columns[0].overflow = "fold"
+    for (kernel, bound), (count, flops, accessed, seconds, _) in ranked[:_MOST]:
+        table.add_row(
+            kernel,
+            bound,
+            str(count),
+            amount(flops, "FLOP"),
+            amount(accessed, "B"),
+            amount(seconds, "s"),
+        )
+    return table
+
+
+def _collectives(program: ProgramEstimate) -> Table:
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for each in program.collectives:
+        key = (", ".join(each.axes), each.kind, ", ".join(each.operators))
+        known = found.setdefault(key, [0, 0.0, 0.0])
+        known[0] += each.count
+        known[1] += each.count * each.bytes_per_device
+        known[2] += each.count * each.seconds
+    columns = ("axes", "collective", "because of", "count", "sent by a device", "seconds")
+    table = _table(f"{program.name}: collectives", *columns, texts=3)
+    for (axes, kind, operators), (count, sent, seconds) in found.items():
+        table.add_row(axes, kind, operators, str(count), amount(sent, "B"), amount(seconds, "s"))
+    return table
+
+
+def _memory(program: ProgramEstimate) -> Table:
+    memory = program.memory
+    title = f"{program.name}: memory at the peak"
+    if memory.at:
+        title += f", in computing {memory.at}"
+    table = _table(title, "what", "bytes")
+    for what, size in (
+        ("weights", memory.weights),
+        ("inputs", memory.inputs),
+        ("constants", memory.constants),
+    ):
+        if size:
+            table.add_row(what, amount(size, "B"))
+    for name, size in memory.alive[:_MOST]:
+        table.add_row(name, amount(size, "B"))
+    if len(memory.alive) > _MOST:
+        rest = memory.alive[_MOST:]
+        table.add_row(f"{len(rest)} others", amount(sum(size for _, size in rest), "B"))
+    return table

@@ -1,0 +1,134 @@
+// The steps of programs as plain data, and the passes that legalise equal calls once.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/fused_names.h"
+#include "analysis/operator_calls.h"
+#include "analysis/program_steps.h"
+#include "ir/pass.h"
+
+namespace distir {
+namespace analysis {
+
+namespace {
+
+using Data = ffi::Map<ffi::String, ffi::Any>;
+
+ffi::Array<ffi::Any> ToData(const std::vector<Allocation>& allocations) {
+  ffi::Array<ffi::Any> rows;
+  for (const Allocation& each : allocations)
+    rows.push_back(ffi::Array<ffi::Any>{ffi::String(each.name), each.bytes});
+  return rows;
+}
+
+ffi::Array<double> ToData(const std::vector<double>& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+
+ffi::Array<ffi::String> ToData(const std::vector<std::string>& texts) {
+  ffi::Array<ffi::String> result;
+  for (const std::string& text : texts) result.push_back(ffi::String(text));
+  return result;
+}
+
+ffi::Map<ffi::String, double> ToData(const Operations& operations) {
+  ffi::Map<ffi::String, double> result;
+  for (const auto& [dtype, number] : operations) {
+    const DLDataType type{static_cast<uint8_t>(dtype.first), static_cast<uint8_t>(dtype.second), 1};
+    result.Set(ffi::DLDataTypeToString(type), number);
+  }
+  return result;
+}
+
+const char* NameOf(StepKind kind) {
+  switch (kind) {
+    case StepKind::kKernel:
+      return "kernel";
+    case StepKind::kPacked:
+      return "packed";
+    case StepKind::kCollective:
+      return "collective";
+    case StepKind::kCall:
+      return "call";
+    case StepKind::kBranch:
+      return "branch";
+  }
+  return "";
+}
+
+double Sum(const std::vector<double>& numbers) {
+  double sum = 0;
+  for (double number : numbers) sum += number;
+  return sum;
+}
+
+Data ToData(const Body& body);
+
+/*! \brief A row, whose order `_analysis/steps.py` knows, too. */
+ffi::Array<ffi::Any> ToData(const Step& step) {
+  ffi::Array<ffi::Any> row = {ffi::String(NameOf(step.kind)),
+                              ffi::String(step.name),
+                              ffi::String(step.callee),
+                              ToData(step.count.operations),
+                              step.count.transcendentals,
+                              Sum(step.count.bytes_read),
+                              Sum(step.count.bytes_written),
+                              ffi::String(step.count.unknown),
+                              ToData(step.reads),
+                              ToData(step.shapes),
+                              ffi::String(step.groups),
+                              ffi::String(step.plan),
+                              step.seconds,
+                              step.live_bytes};
+  if (step.on_true != nullptr) {
+    row.push_back(ToData(*step.on_true));
+    row.push_back(ToData(*step.on_false));
+  }
+  return row;
+}
+
+Data ToData(const Body& body) {
+  ffi::Array<ffi::Any> steps;
+  for (const Step& step : body.steps) steps.push_back(ToData(step));
+  Data data;
+  data.Set("steps", steps);
+  data.Set("peak_bytes", body.peak_bytes);
+  data.Set("peak_step", body.peak_step);
+  data.Set("alive", ToData(body.alive));
+  data.Set("constant_bytes", body.constant_bytes);
+  data.Set("allocations", ToData(body.allocations));
+  return data;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.analysis.Steps",
+           [](ir::IRModule mod, ffi::Any cluster) {
+             const cost::Cluster known = cost::ToCluster(cluster);
+             ffi::Array<ffi::Any> functions;
+             for (const FunctionSteps& function : ReadSteps(mod, known)) {
+               Data data = ToData(function.body);
+               data.Set("name", ffi::String(function.name));
+               data.Set("operator", ffi::String(function.op));
+               data.Set("params", ToData(function.params));
+               functions.push_back(data);
+             }
+             return functions;
+           })
+      .def("distir.analysis.WithNamesOf", WithNamesOf)
+      .def("distir.analysis.OutlineOperators",
+           []() { return ir::MakeModulePass("OutlineOperators", OutlineOperators); })
+      .def("distir.analysis.InlineOperators",
+           []() { return ir::MakeModulePass("InlineOperators", InlineOperators); });
+}
+
+}  // namespace
+
+}  // namespace analysis
+}  // namespace distir

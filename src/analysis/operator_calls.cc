@@ -1,0 +1,229 @@
+#include "analysis/operator_calls.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/build.h"
+#include "ir/leaves.h"
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace analysis {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+const ir::GlobalFunction kOpGetAttr("ir.OpGetAttr");
+const ir::GlobalFunction kStructuralHash("ffi.StructuralHash");
+
+bool IsLegalized(const ir::Expr& op) {
+  if (!ir::Op::Is(op)) return false;
+  // Operators are unique objects, never freed, so the pointer is a key.
+  static thread_local std::unordered_map<const ffi::Object*, bool> cache;
+  auto [known, is_new] = cache.emplace(op.get(), false);
+  if (is_new) known->second = kOpGetAttr(op, "FLegalize") != nullptr;
+  return known->second;
+}
+
+/*! \brief Whether a type is one or several tensors whose sizes are all numbers. */
+bool IsStatic(const ir::Type& type) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    return std::all_of(tuple.fields().begin(), tuple.fields().end(), IsStatic);
+  }
+  const ir::TensorType tensor = ir::TensorType::Cast(type);
+  if (!tensor.defined() || !tensor.has_dtype() || !ir::ShapeExpr::Is(tensor.shape())) return false;
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(tensor);
+  return std::all_of(shape.begin(), shape.end(),
+                     [](const ir::Expr& size) { return ir::StaticDim(size) >= 0; });
+}
+
+/*! \brief Writes one call as a function of the variables in it. */
+class Outliner {
+ public:
+  explicit Outliner(const ir::Call& call) {
+    is_possible_ = IsLegalized(call.op()) && IsStatic(call.ty());
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) {
+      if (!is_possible_) return;
+      args.push_back(Param(arg));
+    }
+    if (!is_possible_) return;
+    const ir::Var result = ir::MakeVar("result", call.ty(), false);
+    const ir::Call inner = ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args());
+    const ir::SeqExpr body =
+        ir::MakeSeq({ir::MakeBlock({ir::MakeBinding(result, inner)}, false)}, result, call.ty());
+    const std::string name = ir::Op::Cast(call.op()).name();
+    function_ = ir::MakeFunction(params_, body, call.ty(), true,
+                                 ir::WithAttr(ir::Node(), kOperatorAttr, ffi::String(name)));
+  }
+
+  /*! \brief The function, or null where the call has to stay. */
+  const ir::Function& function() const { return function_; }
+  /*! \brief What it is called with. */
+  const ffi::Array<ir::Expr>& arguments() const { return arguments_; }
+
+ private:
+  ir::Expr Param(const ir::Expr& expr) {
+    if (ir::Var::Is(expr)) {
+      is_possible_ = is_possible_ && IsStatic(expr.ty());
+      auto [known, is_new] = param_of_.emplace(expr.get(), ir::Var());
+      if (is_new) {
+        known->second = ir::MakeVar("p" + std::to_string(params_.size()), expr.ty(), false);
+        params_.push_back(known->second);
+        arguments_.push_back(expr);
+      }
+      return known->second;
+    }
+    if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
+      ffi::Array<ir::Expr> fields;
+      for (const ir::Expr& field : tuple.fields()) fields.push_back(Param(field));
+      return ir::MakeTuple(fields);
+    }
+    // Comparing large constants would take longer than legalising them again.
+    if (auto constant = ir::Constant::Cast(expr); constant.defined()) {
+      is_possible_ = is_possible_ && IsScalar(expr.ty());
+    } else if (auto shape = ir::ShapeExpr::Cast(expr); shape.defined()) {
+      for (const ir::Expr& size : shape.values()) is_possible_ &= ir::StaticDim(size) >= 0;
+    } else {
+      bool has_variables = false;
+      ir::VisitUses(expr, [&](const ir::Var&) { has_variables = true; });
+      if (auto type = ir::PrimType::Cast(expr.ty()); type.defined())
+        has_variables = has_variables || ir::StaticDim(expr) < 0;
+      is_possible_ = is_possible_ && !has_variables;
+    }
+    return expr;
+  }
+
+  static bool IsScalar(const ir::Type& type) {
+    const ir::TensorType tensor = ir::TensorType::Cast(type);
+    return !tensor.defined() || (IsStatic(type) && ir::ShapeOf(tensor).empty());
+  }
+
+  bool is_possible_ = true;
+  std::unordered_map<const ffi::Object*, ir::Var> param_of_;
+  ffi::Array<ir::Var> params_;
+  ffi::Array<ir::Expr> arguments_;
+  ir::Function function_;
+};
+
+/*! \brief Functions that are different from each other. */
+class DistinctFunctions {
+ public:
+  explicit DistinctFunctions(const ir::IRModule& mod) {
+    for (const auto& [name, function] : mod.functions()) names_.Add(name.name());
+  }
+
+  const ir::GlobalVar& Find(const ir::Function& function) {
+    const auto hash = kStructuralHash(function, false, false).cast<int64_t>();
+    for (const Entry& entry : by_hash_[hash]) {
+      if (ir::StructurallyEqual(entry.function, function)) return entry.name;
+    }
+    const ir::GlobalVar name = ir::MakeGlobalVar(names_.Fresh("operator"));
+    ffi::Array<ir::Type> params;
+    for (const ir::Var& param : function.params()) params.push_back(param.ty());
+    ir::SetType(name, ir::MakeFuncType(params, function.ret_ty(), true));
+    by_hash_[hash].push_back({name, function});
+    all_.Set(name, function);
+    return by_hash_[hash].back().name;
+  }
+
+  const ir::FunctionMap& all() const { return all_; }
+
+ private:
+  struct Entry {
+    ir::GlobalVar name;
+    ir::Function function;
+  };
+  ir::FunctionNames names_;
+  std::unordered_map<int64_t, std::vector<Entry>> by_hash_;
+  ir::FunctionMap all_;
+};
+
+class OutliningRewriter : public ir::FunctionRewriter {
+ public:
+  explicit OutliningRewriter(DistinctFunctions* distinct) : distinct_(*distinct) {}
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (const ir::Call call = ir::Call::Cast(value); call.defined() && ir::Op::Is(call.op())) {
+      const Outliner outliner(call);
+      if (outliner.function().defined()) {
+        const ir::GlobalVar& name = distinct_.Find(outliner.function());
+        Bind(var, ir::MakeCall(call.ty(), name, RewriteAll(outliner.arguments())));
+        return;
+      }
+    }
+    FunctionRewriter::RewriteVarBinding(var, value);
+  }
+
+  DistinctFunctions& distinct_;
+};
+
+using Outlined = std::unordered_map<const ffi::Object*, ir::Function>;
+
+class InliningRewriter : public ir::FunctionRewriter {
+ public:
+  explicit InliningRewriter(const Outlined& outlined) : outlined_(outlined) {}
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    const ir::Call call = ir::Call::Cast(value);
+    auto found = call.defined() ? outlined_.find(call.op().get()) : outlined_.end();
+    if (found == outlined_.end()) return FunctionRewriter::RewriteVarBinding(var, value);
+    const ir::Function& function = found->second;
+    for (size_t i = 0; i < function.params().size(); ++i)
+      Replace(function.params()[i], Rewrite(call.args()[i]));
+    const ir::Expr result = function.body().body();
+    bool is_bound = false;
+    for (const ir::BindingBlock& block : function.body().blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        const ir::Expr inner = Rewrite(ir::VarBinding::Cast(binding).value());
+        if (binding.var().same_as(result)) {
+          is_bound = true;
+          Bind(var, inner);
+        } else {
+          Replace(binding.var(), Emit(var.name(), inner));
+        }
+      }
+    }
+    if (!is_bound) Bind(var, Rewrite(result));
+  }
+
+  const Outlined& outlined_;
+};
+
+}  // namespace
+
+ir::IRModule OutlineOperators(const ir::IRModule& mod) {
+  DistinctFunctions distinct(mod);
+  const ir::IRModule outlined = ir::RewriteFunctions(mod, [&](const ir::Function& function) {
+    return OutliningRewriter(&distinct).RewriteFunction(function);
+  });
+  ir::FunctionMap functions = outlined.functions();
+  for (const auto& [name, function] : distinct.all()) functions.Set(name, function);
+  return ir::MakeModule(functions, mod.attrs(), mod.global_infos());
+}
+
+ir::IRModule InlineOperators(const ir::IRModule& mod) {
+  Outlined outlined;
+  ir::FunctionMap others;
+  for (const auto& [name, function] : mod.functions()) {
+    if (ir::GetAttr(function.attrs(), kOperatorAttr) != nullptr) {
+      outlined.emplace(name.get(), ir::Function::Cast(function));
+    } else {
+      others.Set(name, function);
+    }
+  }
+  return ir::RewriteFunctions(ir::MakeModule(others, mod.attrs(), mod.global_infos()),
+                              [&](const ir::Function& function) {
+                                return InliningRewriter(outlined).RewriteFunction(function);
+                              });
+}
+
+}  // namespace analysis
+}  // namespace distir

@@ -1,0 +1,547 @@
+#include "analysis/program_steps.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "analysis/collective_time.h"
+#include "analysis/operator_calls.h"
+#include "dialect/fused_norm.h"
+#include "ir/build.h"
+#include "ir/leaves.h"
+#include "ir/rewriter.h"
+#include "ir/symbolic.h"
+#include "rules/tir/rule.h"
+
+namespace distir {
+namespace analysis {
+
+namespace {
+
+const std::string kRuntime = "distir.runtime.";
+const std::string kShared = "shared_";
+
+/*! \brief Bytes of the tensors in a type; symbolic sizes count as 1, and make it inexact. */
+double BytesOf(const ir::Type& type, bool* is_exact = nullptr) {
+  double bytes = 0;
+  ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
+    const ir::TensorType tensor = ir::TensorType::Cast(leaf);
+    if (!tensor.defined()) return;
+    double size = ir::BytesPerElement(tensor);
+    if (is_exact != nullptr && !ir::HasKnownShape(tensor)) *is_exact = false;
+    if (ir::HasKnownShape(tensor)) {
+      for (const ir::Expr& dim : ir::ShapeOf(tensor)) {
+        const int64_t extent = ir::StaticDim(dim);
+        if (extent < 0 && is_exact != nullptr) *is_exact = false;
+        size *= static_cast<double>(std::max<int64_t>(extent, extent < 0 ? 1 : 0));
+      }
+    }
+    bytes += size;
+  });
+  return bytes;
+}
+
+std::string TextOf(const ir::TensorType& type) {
+  std::string text =
+      type.has_dtype() ? std::string(ffi::DLDataTypeToString(type.dtype())) : std::string("?");
+  text += "[";
+  bool is_first = true;
+  for (const ir::Expr& dim : ir::ShapeOf(type)) {
+    if (!is_first) text += ", ";
+    is_first = false;
+    const int64_t size = ir::StaticDim(dim);
+    text += size < 0 ? ir::Print(dim) : std::to_string(size);
+  }
+  return text + "]";
+}
+
+std::string StringArgument(const ir::Expr& expr) {
+  auto text = ir::StringImm::Cast(expr);
+  return text.defined() ? text.value() : std::string();
+}
+
+/*! \brief Walks the functions of a module. */
+class Reader {
+ public:
+  Reader(const ir::IRModule& mod, const cost::Cluster& cluster)
+      : functions_(mod.functions()), times_(cluster) {}
+
+  void Read(const ir::GlobalVar& name) {
+    auto [known, is_new] = states_.emplace(name.get(), State{});
+    if (!is_new) {
+      if (!known->second.is_read) {
+        TVM_FFI_THROW(ValueError) << "`" << name.name()
+                                  << "` calls itself, so how often it runs is not known";
+      }
+      return;
+    }
+    const ir::Function function = ir::Function::Cast(functions_.at(name));
+    FunctionSteps steps;
+    steps.name = name.name();
+    if (auto op = ir::GetAttr(function.attrs(), kOperatorAttr).as<ffi::String>())
+      steps.op = std::string(*op);
+    for (const ir::Var& param : function.params())
+      steps.params.push_back({std::string(param.name()), BytesOf(param.ty())});
+    steps.body = ReadBody(function, !steps.op.empty());
+    State& state = states_[name.get()];
+    state.is_read = true;
+    state.peak_bytes = steps.body.peak_bytes;
+    done_.push_back(std::move(steps));
+  }
+
+  std::vector<FunctionSteps> Done() && { return std::move(done_); }
+
+ private:
+  struct State {
+    bool is_read = false;
+    double peak_bytes = 0;
+  };
+
+  // What is held in one body.
+  struct Root {
+    std::string name;
+    double bytes;
+    int64_t first, last;
+  };
+
+  class BodyReader;
+  Body ReadBody(const ir::Function& function, bool is_operator);
+
+  const ir::FunctionMap functions_;
+  CollectiveTimes times_;
+  std::unordered_map<const ffi::Object*, State> states_;
+  std::unordered_map<const ffi::Object*, KernelCount> kernels_;  // of static sizes
+  std::vector<FunctionSteps> done_;
+};
+
+class Reader::BodyReader {
+ public:
+  explicit BodyReader(Reader* reader) : reader_(*reader) {}
+
+  /*! \brief Leaves out the bytes of what a function keeps between its kernels. */
+  void CountOnly(const ir::Function& function) {
+    keeps_between_ = true;
+    for (const ir::Var& param : function.params()) outside_.insert(param.get());
+    ir::VisitUses(function.body().body(),
+                  [&](const ir::Var& result) { outside_.insert(result.get()); });
+  }
+
+  Body Read(const ir::SeqExpr& seq) {
+    for (const ir::BindingBlock& block : seq.blocks()) {
+      for (const ir::Binding& binding : block.bindings()) {
+        ir::Expr value;
+        if (auto bound = ir::VarBinding::Cast(binding); bound.defined()) value = bound.value();
+        if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) value = cast.value();
+        Visit(binding.var(), value);
+        ++at_;
+      }
+    }
+    Use(seq.body());
+    Finish();
+    return std::move(body_);
+  }
+
+ private:
+  void Visit(const ir::Var& var, const ir::Expr& value) {
+    if (IsOtherName(var, value)) return;
+    Use(value);
+    registers_.push_back(var);
+    if (auto branch = ir::If::Cast(value); branch.defined()) return VisitBranch(var, branch);
+    const ir::Call call = ir::Call::Cast(value);
+    if (!call.defined()) return VisitAlias(var, value);
+    if (ir::GlobalVar::Is(call.op())) return VisitFunction(var, call);
+    if (auto packed = ir::ExternFunc::Cast(call.op()); packed.defined())
+      return VisitExtern(var, packed.name(), call.args());
+    // Of calls of packed functions, the function's.
+    const std::string name = ir::CalleeName(call);
+    if (name == "relax.memory.alloc_storage") {
+      const ir::ShapeExpr size = ir::ShapeExpr::Cast(call.args()[0]);
+      NewRoot(var, static_cast<double>(std::max<int64_t>(ir::StaticDim(size.values()[0]), 0)));
+    } else if (name == "relax.memory.alloc_tensor") {
+      Alias(var, call.args()[0]);
+      for (int root : RootsOf(call.args()[0])) tenants_[root].push_back({at_, var});
+    } else if (name == "relax.builtin.alloc_tensor") {
+      NewRoot(var, BytesOf(var.ty()));
+    } else if (ir::IsOp(call.op(), "relax.call_pure_packed") ||
+               ir::IsOp(call.op(), "relax.call_inplace_packed")) {
+      VisitExtern(var, name, {call.args().begin() + 1, call.args().end()});
+    } else if (name == "relax.vm.call_tir_dyn") {
+      VisitKernelWithSizes(var, call);
+    } else if (ir::IsOp(call.op(), "relax.call_dps_packed")) {
+      VisitExtern(var, name, ir::Tuple::Cast(call.args()[1]).fields());
+    } else if (rules::KernelTable::IsKernelCall(call.op())) {
+      VisitKernelCall(var, call);
+    } else if (name == "relax.invoke_pure_closure" || name == "relax.invoke_closure") {
+      AddStep(StepKind::kPacked, var, name, call.args()).count.unknown = "a closure";
+      NewRoot(var, BytesOf(var.ty()));
+    } else {
+      // What else the virtual machine does is a view of its argument, or about shapes.
+      for (const ir::Expr& arg : call.args()) Alias(var, arg);
+    }
+  }
+
+  /*! \brief Whether a variable is only another name of one; TVM drops it. */
+  bool IsOtherName(const ir::Var& var, const ir::Expr& value) {
+    ir::Expr source = value;
+    if (auto item = ir::TupleGetItem::Cast(value); item.defined()) {
+      auto tuple = tuples_.find(Original(item.tuple()).get());
+      if (tuple == tuples_.end()) return false;
+      source = tuple->second.fields()[item.index()];
+    }
+    if (!ir::Var::Is(source)) return false;
+    original_[var.get()] = Original(source);
+    Alias(var, source);
+    // A kernel's result is called as the variable that stands for the tensor it has written to.
+    names_[source.get()] = var.name();
+    return true;
+  }
+
+  ir::Expr Original(const ir::Expr& var) const {
+    auto found = original_.find(var.get());
+    return found == original_.end() ? var : found->second;
+  }
+
+  void VisitAlias(const ir::Var& var, const ir::Expr& value) {
+    Alias(var, value);
+    if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) tuples_.emplace(var.get(), tuple);
+  }
+
+  void VisitFunction(const ir::Var& var, const ir::Call& call) {
+    const ir::GlobalVar callee = ir::GlobalVar::Cast(call.op());
+    const ir::BaseFunc function = reader_.functions_.at(callee);
+    if (auto kernel = ir::PrimFunc::Cast(function); kernel.defined())
+      return VisitKernel(var, callee.name(), kernel, call.args());
+    reader_.Read(callee);
+    AddStep(StepKind::kCall, var, callee.name(), call.args());
+    held_in_calls_.back() = reader_.states_.at(callee.get()).peak_bytes;
+    NewRoot(var, BytesOf(var.ty()));
+  }
+
+  void VisitKernel(const ir::Var& var, const std::string& name, const ir::PrimFunc& kernel,
+                   const ffi::Array<ir::Expr>& args) {
+    Step& step = AddStep(StepKind::kKernel, var, name, args);
+    if (HasSymbolicSizes(kernel)) {
+      step.count = CountKernel(kernel, args);
+    } else {
+      auto [known, is_new] = reader_.kernels_.emplace(kernel.get(), KernelCount());
+      if (is_new) known->second = CountKernel(kernel, args);
+      step.count = known->second;
+    }
+    for (size_t i = 0; i < args.size() && i < step.count.bytes_written.size(); ++i) {
+      if (keeps_between_ && ir::Var::Is(args[i]) && outside_.count(args[i].get()) == 0)
+        step.count.bytes_read[i] = step.count.bytes_written[i] = 0;
+      if (step.count.bytes_written[i] > 0) Writes(args[i]);
+    }
+  }
+
+  void VisitKernelWithSizes(const ir::Var& var, const ir::Call& call) {
+    const ir::GlobalVar callee = ir::GlobalVar::Cast(call.args()[0]);
+    const ir::Tuple tuple = ir::Tuple::Cast(call.args()[1]);
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& field : tuple.fields()) {
+      if (auto sizes = ir::ShapeExpr::Cast(field); sizes.defined()) {
+        for (const ir::Expr& size : sizes.values()) args.push_back(size);
+      } else {
+        args.push_back(field);
+      }
+    }
+    VisitKernel(var, callee.name(), ir::PrimFunc::Cast(reader_.functions_.at(callee)), args);
+  }
+
+  /*! \brief R.call_tir, before it is given a tensor to write to. */
+  void VisitKernelCall(const ir::Var& var, const ir::Call& call) {
+    const ir::GlobalVar callee = ir::GlobalVar::Cast(call.args()[0]);
+    ffi::Array<ir::Expr> args = ir::Tuple::Cast(call.args()[1]).fields();
+    if (ir::TensorType::Is(var.ty())) args.push_back(var);
+    if (call.args().size() > 2) {
+      if (auto sizes = ir::ShapeExpr::Cast(call.args()[2]); sizes.defined()) {
+        for (const ir::Expr& size : sizes.values()) args.push_back(size);
+      }
+    }
+    VisitKernel(var, callee.name(), ir::PrimFunc::Cast(reader_.functions_.at(callee)), args);
+    if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
+  }
+
+  void VisitExtern(const ir::Var& var, const std::string& name, const ffi::Array<ir::Expr>& args) {
+    const bool is_ours = name.compare(0, kRuntime.size(), kRuntime) == 0;
+    std::string kind = is_ours ? name.substr(kRuntime.size()) : std::string();
+    if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
+    if (name == "vm.builtin.reshape") return Alias(var, args[0]);
+    if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
+    if (kind == "einsum") return VisitEinsum(var, args);
+    if (kind == "slice") return VisitSlice(var, args);
+    if (!is_ours) {
+      Step& step = AddStep(StepKind::kPacked, var, name, args);
+      for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
+      step.count.unknown = "the packed function " + name;
+      return;
+    }
+    if (kind.compare(0, kShared.size(), kShared) == 0) kind = kind.substr(kShared.size());
+    Step& step = AddStep(StepKind::kCollective, var, kind, args);
+    for (const ir::Expr& arg : args) {
+      const std::string text = StringArgument(arg);
+      if (text.empty()) continue;
+      if (text[0] == '{') step.plan = text;
+      if (text[0] == '[' && step.groups.empty()) step.groups = text;
+    }
+    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
+    Writes(result);
+    const double in = args.empty() ? 0 : BytesOf(args[0].ty()), out = BytesOf(result.ty());
+    if (kind == "segment_exchange") {
+      step.seconds = reader_.times_.OfSegments(step.plan, out);
+    } else if (!step.plan.empty()) {
+      // What is sent from here is received elsewhere: that side says how long it takes.
+      step.seconds = kind == "send" ? 0 : reader_.times_.OfTransfer(step.plan, out);
+    } else if (!step.groups.empty()) {
+      step.seconds = reader_.times_.InGroups(kind, step.groups, in);
+    }
+    if (kind == dialect::kFusedNorm) CountFusedNorm(args, &step.count);
+  }
+
+  /*! \brief The residual sum and the norm: s = x + residual, s * rsqrt(mean(s * s) + e) * weight.
+   */
+  static void CountFusedNorm(const ffi::Array<ir::Expr>& args, KernelCount* count) {
+    const ir::TensorType type = ir::TensorType::Cast(args[0].ty());
+    const double bytes = BytesOf(type), elements = bytes / ir::BytesPerElement(type);
+    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+    const double columns = static_cast<double>(ir::StaticDim(shape[shape.size() - 1]));
+    const double rows = elements / columns;
+    count->operations[{type.dtype().code, type.dtype().bits}] = 5 * elements + 2 * rows;
+    count->transcendentals = rows;
+    count->bytes_read = {bytes, bytes, bytes / rows};
+    count->bytes_written = {bytes, bytes};
+  }
+
+  void VisitSlice(const ir::Var& var, const ffi::Array<ir::Expr>& args) {
+    Step& step = AddStep(StepKind::kPacked, var, "slice", args);
+    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
+    step.count.bytes_read = {BytesOf(result.ty())};
+    step.count.bytes_written = {BytesOf(result.ty())};
+    Writes(result);
+  }
+
+  /*! \brief Products and sums over all labels: einsum(a, b, "ik,kj->ij", out). */
+  void VisitEinsum(const ir::Var& var, const ffi::Array<ir::Expr>& args) {
+    Step& step = AddStep(StepKind::kPacked, var, "einsum", args);
+    std::string subscripts;
+    for (const ir::Expr& arg : args) {
+      if (subscripts.empty()) subscripts = StringArgument(arg);
+    }
+    std::unordered_map<char, double> sizes;
+    size_t operand = 0, dim = 0;
+    for (char label : subscripts.substr(0, subscripts.find('-'))) {
+      if (label == ',') {
+        ++operand;
+        dim = 0;
+        continue;
+      }
+      const ir::TensorType type = ir::TensorType::Cast(args[operand].ty());
+      const int64_t size = ir::StaticDim(ir::ShapeOf(type)[dim++]);
+      if (size < 0) step.count.unknown = "a size that depends on data";
+      sizes[label] = std::max(sizes[label], static_cast<double>(size));
+    }
+    double products = 2;
+    for (const auto& [label, size] : sizes) products *= size;
+    const DLDataType dtype = ir::TensorType::Cast(args[0].ty()).dtype();
+    step.count.operations[{dtype.code, dtype.bits}] = products;
+    step.count.bytes_read = {BytesOf(args[0].ty()), BytesOf(args[1].ty())};
+    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
+    step.count.bytes_written = {BytesOf(result.ty())};
+    Writes(result);
+  }
+
+  void VisitBranch(const ir::Var& var, const ir::If& branch) {
+    Body on_true = BodyReader(&reader_).Read(branch.true_branch());
+    Body on_false = BodyReader(&reader_).Read(branch.false_branch());
+    Step& step = AddStep(StepKind::kBranch, var, "if", {branch.cond()});
+    held_in_calls_.back() = std::max(on_true.peak_bytes, on_false.peak_bytes);
+    step.on_true = std::make_unique<Body>(std::move(on_true));
+    step.on_false = std::make_unique<Body>(std::move(on_false));
+    NewRoot(var, BytesOf(var.ty()));
+  }
+
+  Step& AddStep(StepKind kind, const ir::Var& var, const std::string& callee,
+                const ffi::Array<ir::Expr>& args) {
+    Step step;
+    step.kind = kind;
+    step.callee = callee;
+    for (const ir::Expr& arg : args) {
+      ir::ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {
+        if (auto tensor = ir::TensorType::Cast(leaf); tensor.defined())
+          step.shapes.push_back(TextOf(tensor));
+      });
+    }
+    body_.steps.push_back(std::move(step));
+    inputs_.push_back(args);
+    outputs_.push_back({});
+    results_.push_back(var);
+    step_at_.push_back(at_);
+    held_in_calls_.push_back(0);
+    return body_.steps.back();
+  }
+
+  /*! \brief Notes what the last step writes to. */
+  void Writes(const ir::Expr& expr) {
+    if (ir::Var::Is(expr)) outputs_.back().push_back(ir::Var::Cast(expr));
+  }
+
+  void NewRoot(const ir::Var& var, double bytes) {
+    if (bytes <= 0) return;
+    body_.allocations.push_back(bytes);
+    roots_of_[var.get()].push_back(static_cast<int>(roots_.size()));
+    roots_.push_back({std::string(), bytes, at_, at_});
+    tenants_.push_back({{at_, var}});
+  }
+
+  const std::vector<int>& RootsOf(const ir::Expr& expr) {
+    static const std::vector<int> none;
+    auto found = roots_of_.find(expr.get());
+    return found == roots_of_.end() ? none : found->second;
+  }
+
+  void Alias(const ir::Var& var, const ir::Expr& value) {
+    ir::VisitUses(value, [&](const ir::Var& used) {
+      const std::vector<int> roots = RootsOf(used);
+      std::vector<int>& own = roots_of_[var.get()];
+      for (int root : roots) {
+        if (std::find(own.begin(), own.end(), root) == own.end()) own.push_back(root);
+      }
+    });
+  }
+
+  /*! \brief Tensors that are part of the program, each once. */
+  void AddConstants(const ir::Expr& value) {
+    if (ir::Constant::Is(value)) {
+      if (constants_.insert(value.get()).second) body_.constant_bytes += BytesOf(value.ty());
+    } else if (auto call = ir::Call::Cast(value); call.defined()) {
+      for (const ir::Expr& arg : call.args()) AddConstants(arg);
+    } else if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) AddConstants(field);
+    }
+  }
+
+  void Use(const ir::Expr& value) {
+    AddConstants(value);
+    ir::VisitUses(value, [&](const ir::Var& used) {
+      used_.insert(Original(used).get());
+      for (int root : RootsOf(used)) roots_[root].last = at_;
+    });
+  }
+
+  std::string NameOf(const ir::Var& var) const {
+    auto found = names_.find(var.get());
+    return found == names_.end() ? std::string(var.name()) : found->second;
+  }
+
+  /*! \brief The variable that lies in a root at a time. */
+  std::string TenantOf(int root, int64_t at) const {
+    const auto& tenants = tenants_[root];
+    // First comes the storage itself.
+    if (tenants.size() == 1) return NameOf(tenants[0].second);
+    std::string name;
+    for (size_t i = 1; i < tenants.size(); ++i) {
+      if (name.empty() || tenants[i].first <= at) name = NameOf(tenants[i].second);
+    }
+    return name;
+  }
+
+  void Finish() {
+    // Names, which come behind the steps that give them.
+    for (size_t i = 0; i < body_.steps.size(); ++i) {
+      Step& step = body_.steps[i];
+      const std::vector<ir::Var>& outputs = outputs_[i];
+      step.name = NameOf(outputs.empty() ? results_[i] : outputs[0]);
+      for (const ir::Expr& arg : inputs_[i]) {
+        ir::VisitUses(arg, [&](const ir::Var& used) {
+          for (const ir::Var& output : outputs) {
+            if (output.same_as(used)) return;
+          }
+          step.reads.push_back(NameOf(used));
+        });
+      }
+    }
+    // The virtual machine forgets a variable behind its last use; where there is none, at the end.
+    for (const ir::Var& var : registers_) {
+      if (used_.count(var.get()) > 0) continue;
+      for (int root : RootsOf(var)) roots_[root].last = at_;
+    }
+    // Bytes that begin and end to be held, by time.
+    std::vector<double> change(at_ + 2, 0);
+    for (const Root& root : roots_) {
+      change[root.first] += root.bytes;
+      change[root.last + 1] -= root.bytes;
+    }
+    double live = 0;
+    size_t step = 0;
+    int64_t peak_at = -1;
+    for (int64_t at = 0; at <= at_; ++at) {
+      live += change[at];
+      double within = 0;
+      for (; step < step_at_.size() && step_at_[step] == at; ++step) {
+        body_.steps[step].live_bytes = live;
+        within = std::max(within, held_in_calls_[step] - ResultOf(step));
+      }
+      if (live + within > body_.peak_bytes) {
+        body_.peak_bytes = live + within;
+        peak_at = at;
+        body_.peak_step = static_cast<int64_t>(step) - 1;
+      }
+    }
+    for (size_t root = 0; root < roots_.size(); ++root) {
+      if (roots_[root].first > peak_at || roots_[root].last < peak_at) continue;
+      body_.alive.push_back({TenantOf(static_cast<int>(root), peak_at), roots_[root].bytes});
+    }
+    for (size_t i = 0; i < step_at_.size(); ++i) {
+      if (step_at_[i] == peak_at && held_in_calls_[i] > ResultOf(i))
+        body_.alive.push_back({"in " + body_.steps[i].callee, held_in_calls_[i] - ResultOf(i)});
+    }
+  }
+
+  /*! \brief What of the memory of a call is its result, which the caller holds from there on. */
+  double ResultOf(size_t step) const {
+    return held_in_calls_[step] > 0 ? std::min(held_in_calls_[step], BytesOf(results_[step].ty()))
+                                    : 0;
+  }
+
+  Reader& reader_;
+  std::unordered_set<const ffi::Object*> constants_;
+  bool keeps_between_ = false;
+  std::unordered_set<const ffi::Object*> outside_;  // parameters and results
+  Body body_;
+  int64_t at_ = 0;
+  std::vector<Root> roots_;
+  std::vector<std::vector<std::pair<int64_t, ir::Var>>> tenants_;  // by root, since when
+  std::unordered_map<const ffi::Object*, std::vector<int>> roots_of_;
+  std::unordered_map<const ffi::Object*, std::string> names_;
+  std::unordered_map<const ffi::Object*, ir::Expr> original_;  // of other names
+  std::unordered_map<const ffi::Object*, ir::Tuple> tuples_;
+  std::vector<ir::Var> registers_;  // all variables but other names
+  std::unordered_set<const ffi::Object*> used_;
+  // By step.
+  std::vector<ffi::Array<ir::Expr>> inputs_;
+  std::vector<std::vector<ir::Var>> outputs_;
+  std::vector<ir::Var> results_;
+  std::vector<int64_t> step_at_;
+  std::vector<double> held_in_calls_;
+};
+
+Body Reader::ReadBody(const ir::Function& function, bool is_operator) {
+  BodyReader reader(this);
+  if (is_operator) reader.CountOnly(function);
+  return reader.Read(function.body());
+}
+
+}  // namespace
+
+std::vector<FunctionSteps> ReadSteps(const ir::IRModule& mod, const cost::Cluster& cluster) {
+  Reader reader(mod, cluster);
+  for (const auto& [name, function] : ir::OrderedFunctions(mod)) {
+    if (ir::Function::Is(function)) reader.Read(name);
+  }
+  return std::move(reader).Done();
+}
+
+}  // namespace analysis
+}  // namespace distir

@@ -1,0 +1,79 @@
+/*!
+ * \file analysis/program_steps.h
+ * \brief What a worker runs, step by step, and what memory it holds meanwhile, read off the program
+ * that TVM's virtual machine gets: kernels write to tensors in storages that
+ * StaticPlanBlockMemory has planned.
+ *
+ * Memory: a storage, a tensor that is allocated alone, or the result of a packed function or a call
+ * is held from where it is made to the last use of anything that lies in it: tensors of a storage,
+ * views, tuples. So does the virtual machine, which counts references and forgets variables behind
+ * their last use (KillAfterLastUse). A call holds what its function holds at most, besides.
+ *
+ * Worked example: y = f(x), z = g(y), return z, with 4 bytes each: after f 4 bytes, in g 8, which
+ * is the peak, with y and z alive.
+ */
+#ifndef DISTIR_ANALYSIS_PROGRAM_STEPS_H_
+#define DISTIR_ANALYSIS_PROGRAM_STEPS_H_
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "analysis/kernel_count.h"
+#include "cost/cluster.h"
+#include "ir/node.h"
+
+namespace distir {
+namespace analysis {
+
+enum class StepKind { kKernel, kPacked, kCollective, kCall, kBranch };
+
+struct Body;
+
+struct Step {
+  StepKind kind;
+  std::string name;    // the variable that it gives, as the program names it
+  std::string callee;  // kernel, packed function, function of the module; kind of a collective
+  /*! \brief Work on the device; of collectives and calls, nothing. */
+  KernelCount count;
+  std::vector<std::string> reads;           // variables
+  std::vector<std::string> shapes;          // of the tensors that it reads and writes, as f32[8,16]
+  std::string groups, plan;                 // of a collective, as the runtime gets them
+  double seconds = 0;                       // of a collective
+  double live_bytes = 0;                    // held while it runs, without what a call holds
+  std::unique_ptr<Body> on_true, on_false;  // of a branch
+};
+
+struct Allocation {
+  std::string name;
+  double bytes;
+};
+
+struct Body {
+  std::vector<Step> steps;
+  double peak_bytes = 0;
+  int64_t peak_step = -1;
+  std::vector<Allocation> alive;  // at the peak; what a call holds is one entry
+  double constant_bytes = 0;
+  /*! \brief Of every storage and tensor that is allocated, in order. */
+  std::vector<double> allocations;
+};
+
+struct FunctionSteps {
+  std::string name;
+  std::string op;  // the operator that it stands for (analysis/operator_calls.h), or empty
+  std::vector<Allocation> params;
+  Body body;
+};
+
+/*!
+ * \brief The Relax functions of a module, callees before callers.
+ * \param cluster What collectives take their time from.
+ * \throws ValueError where functions call each other in a circle.
+ */
+std::vector<FunctionSteps> ReadSteps(const ir::IRModule& mod, const cost::Cluster& cluster);
+
+}  // namespace analysis
+}  // namespace distir
+#endif  // DISTIR_ANALYSIS_PROGRAM_STEPS_H_

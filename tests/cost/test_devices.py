@@ -1,0 +1,77 @@
+"""Devices of clusters: presets, and what users state."""
+
+import pickle
+
+import pytest
+
+import distir_ext as dx
+
+FIELDS = {"name": "mine", "flops": {"float32": 1e12}, "memory": 1e9, "bandwidth": 1e11, "launch": 0}
+
+
+@pytest.mark.parametrize("name", dx.DEVICES)
+def test_presets(name):
+    cluster = dx.Cluster.preset(name.lower(), hosts=2)
+    assert cluster.device == dx.DEVICES[name]
+    assert cluster.device.rate("bfloat16") > cluster.device.rate("float32")
+    assert f"device={name!r}" in repr(cluster)
+    assert pickle.loads(pickle.dumps(cluster)) == cluster
+
+
+def test_a_type_that_is_not_stated_is_computed_as_a_wider_one():
+    device = dx.Device("mine", {"float32": 1e12, "float16": 2e12}, 1e9, 1e11, 0.0)
+    assert device.rate("bfloat16") == device.rate("float8_e4m3fn") == 2e12
+    with pytest.raises(ValueError, match="states no operations per second for float64"):
+        device.rate("float64")
+
+
+def test_devices_are_part_of_clusters():
+    mesh = dx.Mesh(tp=2)
+    stated = dx.Cluster(mesh, {"tp": dx.NVLINK}, device=FIELDS)
+    assert stated.device == dx.Device(**FIELDS)
+    assert stated != dx.Cluster(mesh, {"tp": dx.NVLINK})
+    assert dx.Cluster(mesh, {"tp": dx.NVLINK}).device is None
+    # What a module carries is for plans, which know no devices.
+    assert stated.as_data() == dx.Cluster(mesh, {"tp": dx.NVLINK}).as_data()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"flops": {}}, "states no operations per second"),
+        ({"flops": {"float32": -1.0}}, "operations per second of device 'mine' are positive"),
+        ({"bandwidth": 0.0}, "memory bandwidth of device 'mine' are positive, not 0"),
+        ({"memory": float("nan")}, "bytes of memory"),
+        ({"launch": -1.0}, "at least 0 seconds"),
+        ({"target": "tpu"}, "is 'cuda' or 'llvm', not 'tpu'"),
+        ({"bandwith": 1e11}, "no field 'bandwith'; did you mean 'bandwidth'"),
+    ],
+)
+def test_bad_devices_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        dx.Cluster.uniform(device=FIELDS | change)
+
+
+def test_bad_names_are_named():
+    with pytest.raises(ValueError, match="no device 'H10'; did you mean 'H100'"):
+        dx.Cluster.preset("H10")
+    with pytest.raises(ValueError, match="needs the field 'memory'"):
+        dx.Cluster.uniform(device={"name": "mine", "flops": {"float32": 1.0}})
+    with pytest.raises(TypeError, match=r"a device is a distir_ext\.Device, not a int"):
+        dx.Cluster.uniform(device=3)
+    with pytest.raises(ValueError, match=r"no mesh axis 'rak'.*did you mean 'rack'"):
+        dx.Cluster(dx.Mesh(rack=2), {"rak": dx.NVLINK})
+
+
+def test_one_worker_has_no_link():
+    with pytest.raises(ValueError, match="at least 2 workers, not 1"):
+        dx.Cluster.measure(1)
+
+
+@pytest.mark.slow
+def test_this_host_is_measured():
+    cluster = dx.Cluster.measure(2)
+    assert 1e8 < cluster.device.rate("float32") < 1e13
+    assert 1e8 < cluster.device.bandwidth < 1e13
+    assert 0 < cluster.device.launch < 1e-2
+    assert 0 < cluster.as_data()["launch"] < 1
