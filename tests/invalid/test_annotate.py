@@ -143,7 +143,7 @@ class PlaceMatmul(dx.ShardingMutator):
             {"out": (MESH, ("x", None))},
             r"result of a call to relax\.matmul in main .*x",
         ),
-        (ValueError, {0: (DeviceMesh([2, 2], [0, 1, 2, 3]), "R")}, r"1 entries for a mesh with 2"),
+        (ValueError, {0: (DeviceMesh([2, 2], [0, 1, 2, 3]), "R")}, r"1 entry for a mesh with 2"),
         (TypeError, {0: (DeviceMesh([2], [0, 1]), "nonsense")}, r"dims are 'nonsense', not"),
         (ValueError, {0: (DeviceMesh([2], [0, 1]), "S[2]")}, r"S\[2\]. shards dimension 2 of a"),
         (TypeError, {0: MESH}, r"is not a pair of a mesh and dims"),

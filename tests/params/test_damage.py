@@ -280,7 +280,7 @@ def test_mismatch_names_the_weight_and_the_file(two_weights, session, tmp_path):
     with pytest.raises(ValueError, match=expected):
         session.load(exe, params=path)
     save_safetensors({**values, "w": values["w"][0]}, path)
-    with pytest.raises(ValueError, match=rf"{path}\) has 1 dimensions \[6\], expected 2"):
+    with pytest.raises(ValueError, match=rf"{path}\) has 1 dimension \[6\], expected 2"):
         session.load(exe, params=path)
     check_usable(session, two_weights)
 
