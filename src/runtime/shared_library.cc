@@ -28,7 +28,7 @@ void* SharedLibrary::Open() const {
   }
   std::ostringstream tried;
   for (const std::string& failure : failures) tried << "\n  " << failure;
-  TVM_FFI_THROW(RuntimeError) << what_ << " can not be loaded; " << remedy_ << ", or let "
+  TVM_FFI_THROW(RuntimeError) << what_ << " cannot be loaded; " << remedy_ << ", or let "
                               << variable_ << " name its file. Tried:" << tried.str();
   TVM_FFI_UNREACHABLE();
 }

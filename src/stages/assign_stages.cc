@@ -300,7 +300,7 @@ class StageWriter : public ir::FunctionRewriter {
     }
     DISTIR_REQUIRE(ir::ShapeType::Is(type) || ir::PrimType::Is(type), ValueError)
         << "`" << var.name()
-        << "` is used in two stages, and what is no tensor can not move: " << ir::Print(type);
+        << "` is used in two stages, and what is no tensor cannot move: " << ir::Print(type);
     return value;
   }
 

@@ -215,7 +215,7 @@ StagePlan PlanStages(const std::string& name, const ir::Function& function,
   const PartitionProblem problem = planner.Problem(slack);
   const size_t operators = std::count(problem.is_operator.begin(), problem.is_operator.end(), true);
   DISTIR_REQUIRE(operators >= meshes->size(), ValueError)
-      << "`" << name << "` has " << operators << " operators, which can not be cut into "
+      << "`" << name << "` has " << operators << " operators, which cannot be cut into "
       << meshes->size() << " stages";
   return planner.Assigned(Partition(problem));
 }

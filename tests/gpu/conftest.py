@@ -103,7 +103,7 @@ def pytest_runtest_setup() -> None:
 
 
 def need_workers(kind: str, count: int) -> None:
-    """Skips the test if there can not be so many workers."""
+    """Skips the test if there cannot be so many workers."""
     if kind == "threads" and count > NUM_DEVICES:
         pytest.skip(f"it needs {count} GPUs, this machine has {NUM_DEVICES}")
     assert kind == "threads" or count <= PROCESSES, "tests share fewer processes"
@@ -131,7 +131,7 @@ def groups(request: pytest.FixtureRequest) -> list[list[int]]:
 def inject() -> Iterator[Callable[[str], None]]:
     """Makes what stands in for NCCL fail, for workers that are threads."""
     if HOST is None:
-        pytest.skip("NCCL itself can not be made to fail")
+        pytest.skip("NCCL itself cannot be made to fail")
     yield lambda fault: HOST.cuda_on_host_fault(fault.encode())
     HOST.cuda_on_host_fault(b"")
 
@@ -228,7 +228,7 @@ class SharedWorkers:
         return self._started[kind]
 
     def leave(self, kind: str) -> None:
-        """Ends those of a kind: two sessions of a process can not have a GPU together."""
+        """Ends those of a kind: two sessions of a process cannot have a GPU together."""
         workers = self._started.pop(kind, None)
         if workers is not None:
             workers.close()

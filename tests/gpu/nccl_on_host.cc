@@ -15,7 +15,7 @@
  *
  * Collectives meet in the order in which they are enqueued on their communicator; sends and
  * receives are matched per pair of ranks, and those of a group make progress together. As with
- * NCCL, two ranks can not have one GPU of one host (NCCL_HOSTID says which host a process is).
+ * NCCL, two ranks cannot have one GPU of one host (NCCL_HOSTID says which host a process is).
  *
  * What NCCL does to those who call it wrongly, or too early, is here as well:
  *  - the first operation of a communicator, and the first message of a pair, connects: the call
@@ -375,7 +375,7 @@ class Inside {
   Communicator* comm_;
 };
 
-/*! \brief Enqueues work of a communicator; NCCL's error if it can not be. */
+/*! \brief Enqueues work of a communicator; NCCL's error if it cannot be. */
 int Enqueue(Communicator* comm, Stream stream, std::function<void()> work) {
   if (on_host::CurrentDevice() != comm->device) {
     on_host::Misused("a communicator is called with another current device than its own");

@@ -117,7 +117,7 @@ def test_stall(fresh_runner, inject, monkeypatch):
 
 
 def test_limit_of_a_session_of_threads(fresh_runner, inject):
-    """Both wait for their GPUs, and it can not be said which one the other waits for."""
+    """Both wait for their GPUs, and it cannot be said which one the other waits for."""
     runner = fresh_runner(2, timeout=1)
     inject("stall")
     message = r"worker 0 .* timeout of 1 seconds; it waits in the queue of its GPU"
@@ -150,7 +150,7 @@ def test_new_session_after_a_failure(fresh_runner, inject, need):
 
 def test_dtype_that_nccl_lacks(fresh_runner):
     x = X.astype("int16")
-    with pytest.raises(WorkerError, match="TypeError: NCCL can not reduce tensors of dtype int16"):
+    with pytest.raises(WorkerError, match="TypeError: NCCL cannot reduce tensors of dtype int16"):
         all_reduce(fresh_runner(1), [x], groups="[[0]]")
 
 

@@ -188,7 +188,7 @@ class Tuples:
 
 
 def test_nested_tuples_are_compiled_unfused():
-    """TVM can not fuse them (tests/packaging/test_tvm_defects.py)."""
+    """TVM cannot fuse them (tests/packaging/test_tvm_defects.py)."""
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
     assert tvm.compile(Tuples, target=target, relax_pipeline=gpu.pipeline(target)) is not None
 

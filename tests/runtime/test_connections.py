@@ -1,4 +1,4 @@
-"""Addresses, hosts as users state them, and hosts that can not be reached."""
+"""Addresses, hosts as users state them, and hosts that cannot be reached."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_hosts_listen_on_loopback_unless_told_otherwise():
     assert ipaddress.ip_address(parse_address(bind)[0]).is_loopback
     with listen("[::1]:0") as listener:
         assert format_address(listener.getsockname()).startswith("[::1]:")
-        with pytest.raises(OSError, match=r"can not listen at \[::1\]:\d+: .*in use"):
+        with pytest.raises(OSError, match=r"cannot listen at \[::1\]:\d+: .*in use"):
             listen(format_address(listener.getsockname()))
 
 
@@ -97,7 +97,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     closed.close()
     port = parse_address(address)[1]
     unreachable = (
-        rf"no session on host {address}: 127\.0\.0\.1, port {port}, can not be reached: .*refused; "
+        rf"no session on host {address}: 127\.0\.0\.1, port {port}, cannot be reached: .*refused; "
         f"on that host, start: distir host --bind {address}"
     )
     with pytest.raises(RuntimeError, match=unreachable):

@@ -51,7 +51,7 @@ class Worker:
 
 
 def run(seed):
-    """A random run; whether it was said that it can not go on, and whether it then did."""
+    """A random run; whether it was said that it cannot go on, and whether it then did."""
     chance = random.Random(seed)
     count = chance.choice([2, 3, 4])
     actions = [[] for _ in range(count)]

@@ -175,7 +175,7 @@ def plan_with(source=None, target=None):
         (("all_reduce", (X > 1, "[[0,1]]", "mean"), SHAPE), "mean of bool"),
         (
             ("all_reduce", (X.astype(ml_dtypes.float8_e3m4), "[[0,1]]", "sum"), SHAPE),
-            "float8_e3m4 can not be reduced",
+            "float8_e3m4 cannot be reduced",
         ),
         (("all_gather", (X, "[[0,1]]", 2), (4, 3)), r"dim 2 is not a dimension of x"),
         (("all_gather", (X, "[[0,1]]", -1), (4, 3)), r"dim -1 is not a dimension of x"),
@@ -220,7 +220,7 @@ def test_a_worker_can_not_wait_for_itself():
     def reenter():
         workers.run("inner", [None, None], [[], []])
 
-    with pytest.raises(WorkerError, match="worker 0 can not start a step of its own session"):
+    with pytest.raises(WorkerError, match="worker 0 cannot start a step of its own session"):
         workers.run("outer", [tvm_ffi.convert(reenter), None], [[], []])
 
 

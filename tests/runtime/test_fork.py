@@ -1,4 +1,4 @@
-"""A session belongs to the process that opened it; in a fork of that it can not be used."""
+"""A session belongs to the process that opened it; in a fork of that it cannot be used."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_what_is_no_frame_is_an_error(case):
 
 @pytest.mark.parametrize("length", [0, (64 << 20) + 1, 2**63, 2**64 - 1])
 def test_header_of_a_length_that_no_header_has(length):
-    with pytest.raises(ValueError, match=f"can not have a header of {length} bytes"):
+    with pytest.raises(ValueError, match=f"cannot have a header of {length} bytes"):
         read(b"{}", prefix=length)
 
 
@@ -195,7 +195,7 @@ def test_shard_of_another_kind_is_not_pasted():
         (np.ones((2, 4), "float32"), (0,)),
         (np.ones((2, 4), "float32"), (-2, 0)),
     ]:
-        with pytest.raises(ValueError, match=r"a shard of .* can not be put at"):
+        with pytest.raises(ValueError, match=r"a shard of .* cannot be put at"):
             paste(tvm_ffi.from_dlpack(shard), whole, tvm_ffi.Shape(begin))
     assert not np.from_dlpack(whole).any()
 

@@ -89,7 +89,7 @@ def test_an_unknown_listener_learns_nothing_of_the_token(said):
     [
         (b"HTTP/1.1 400 Bad Request\r\n" + bytes(40), "not this version's distir host"),
         (b"distir\x00\x01" + bytes(32), "not this version's distir host"),
-        (b"", "can not be reached: "),
+        (b"", "cannot be reached: "),
     ],
 )
 def test_what_is_no_host(said, match):
@@ -308,7 +308,7 @@ MALFORMED = [
     ("session", {**OPENING, "session": 7}, '"session" of the message is wrong'),
     ("session", {**OPENING, "session": "s" * 65}, '"session" of the message is wrong'),
     ("session", {**OPENING, "num_workers": 1 << 40}, '"num_workers" of the message is wrong'),
-    ("session", {**OPENING, "num_workers": 0}, "can not have 0 workers"),
+    ("session", {**OPENING, "num_workers": 0}, "cannot have 0 workers"),
     ("session", {**OPENING, "num_workers": True}, '"num_workers" of the message is wrong'),
     ("session", {**OPENING, "ranks": [2]}, '"ranks" of the message is wrong'),
     ("session", {**OPENING, "ranks": [-1]}, '"ranks" of the message is wrong'),

@@ -78,7 +78,7 @@ def test_library_that_is_no_file(session, tmp_path):
         with pytest.raises(ValueError, match="is not a regular file"):
             session.load(path)
     (tmp_path / "library.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"library.txt can not be loaded"):
+    with pytest.raises(ValueError, match=r"library.txt cannot be loaded"):
         session.load(tmp_path / "library.txt")
     with pytest.raises(FileNotFoundError, match=r"nowhere.so"):
         session.load(tmp_path / "nowhere.so")

@@ -121,7 +121,7 @@ def test_library_that_was_loaded_before_must_be_named(process_session, tmp_path)
 def test_what_users_get_wrong_leaves_the_session_open(process_session):
     with pytest.raises(TypeError, match="expected an executable"):
         process_session.load(3)
-    with pytest.raises(TypeError, match="can not be sent between processes"):
+    with pytest.raises(TypeError, match="cannot be sent between processes"):
         process_session._workers.run("test", ["x"] * 4, [[object()]] * 4)
     with pytest.raises(TypeError, match="run global functions by name"):
         process_session._workers.run("test", [tvm_ffi.convert(print)] * 4, [[]] * 4)
@@ -359,7 +359,7 @@ def check_leaks(sessions, collectives):
 def test_without_nccl(monkeypatch):
     monkeypatch.setenv("DISTIR_EXT_NCCL_LIBRARY", "/no/such/library.so")
     monkeypatch.setattr(subprocess, "Popen", None)  # before a worker is started
-    with pytest.raises(RuntimeError, match=r"^NCCL can not be loaded; install it with"):
+    with pytest.raises(RuntimeError, match=r"^NCCL cannot be loaded; install it with"):
         Session(1, ccl="nccl", workers="processes")
 
 

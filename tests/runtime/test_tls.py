@@ -1,4 +1,4 @@
-"""Encrypted connections between hosts: what somebody between sees, and can not do."""
+"""Encrypted connections between hosts: what somebody between sees, and cannot do."""
 
 from __future__ import annotations
 

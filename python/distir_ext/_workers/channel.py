@@ -127,7 +127,7 @@ class Frame:
                 tensor = tvm_ffi.get_global_func("distir.runtime.cut_shard")(value)
                 self._cut[key] = (tensor, value)  # keeps the identity in use
             return self._encode(self._cut[key][0])
-        raise TypeError(f"{type(value).__name__} can not be sent between processes")
+        raise TypeError(f"{type(value).__name__} cannot be sent between processes")
 
     def _buffer(self, description: Any, memory: memoryview, owner: Any) -> int:
         self._descriptions.append(description)
@@ -251,7 +251,7 @@ class FrameReader:
             if self._text is None:
                 (size,) = _PREFIX.unpack(self._prefix.content)
                 if not 0 < size <= _LONGEST_HEADER:
-                    raise ValueError(f"a frame can not have a header of {size} bytes")
+                    raise ValueError(f"a frame cannot have a header of {size} bytes")
                 self._text = _Bytes(size)
                 self._targets.append(self._text)
                 continue
@@ -261,11 +261,11 @@ class FrameReader:
     def _read_header(self, text: bytearray) -> None:
         """Takes the header and makes what its buffers are received in."""
         if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_VALUES:
-            raise ValueError(f"a frame can not have more than {_MOST_VALUES} values")
+            raise ValueError(f"a frame cannot have more than {_MOST_VALUES} values")
         self._header = json.loads(text.decode())
         sizes = [_buffer_bytes(each) for each in self._header["buffers"]]
         if sum(sizes) > _most_bytes():
-            raise ValueError(f"a frame can not have {sum(sizes)} bytes of buffers")
+            raise ValueError(f"a frame cannot have {sum(sizes)} bytes of buffers")
         for description, size in zip(self._header["buffers"], sizes, strict=True):
             if isinstance(description, int):
                 self._buffers.append(_Bytes(size))

@@ -43,7 +43,7 @@ def listen(address: str) -> socket.socket:
     """A socket that listens at an address.
 
     Raises:
-        OSError: it can not; names the address.
+        OSError: it cannot; names the address.
     """
     host, port = parse_address(address)
     try:
@@ -58,7 +58,7 @@ def listen(address: str) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise OSError(f"can not listen at {address}: {error}") from error
+        raise OSError(f"cannot listen at {address}: {error}") from error
     return listener
 
 

@@ -40,7 +40,7 @@ class Credentials:
         """The certificate.
 
         Raises:
-            RuntimeError: OpenSSL can not be loaded.
+            RuntimeError: OpenSSL cannot be loaded.
             ValueError: a file is of no use; names it.
         """
         files = (self.certificate, self.key, self.authority)

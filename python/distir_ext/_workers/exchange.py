@@ -25,7 +25,7 @@ class Exchange:
     Args:
         counts: Per rank the number of frames.
         make_frame: The frame of a rank and index; called once for each, for the first ones here,
-            so that what can not be sent is found out before anything is, for others when they are
+            so that what cannot be sent is found out before anything is, for others when they are
             sent.
         check: Returns what a rank has answered to the frame of an index, if it is an answer; raises
             ValueError if not.

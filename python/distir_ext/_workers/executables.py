@@ -30,7 +30,7 @@ def executable_module(exe: Any) -> Any:
 
     Raises:
         TypeError: it is none of these.
-        OSError: a library can not be read.
+        OSError: a library cannot be read.
         ValueError: it is no library, or damaged; names it.
     """
     if hasattr(exe, "jit"):

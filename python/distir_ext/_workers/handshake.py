@@ -13,7 +13,7 @@ The listening side proves first: whoever can be dialled, by a wrong name or at a
 else has taken, learns nothing that depends on the token. The proofs cover the connection itself,
 too: with TLS the fingerprints of both certificates and a secret that TLS has agreed on; without
 it, on a connection that stays on this machine, the addresses of both its ends. So whoever sits
-between two connections can not pass the proofs of one to the other. One deadline holds for all of
+between two connections cannot pass the proofs of one to the other. One deadline holds for all of
 it, on both sides.
 """
 
@@ -55,7 +55,7 @@ _WAITS = (0.05, 0.1, 0.2, 0.4)
 
 _DISAGREEMENTS = {
     _WANTS_TLS: "{} takes connections with TLS only, and this side was told to do without",
-    _LACKS_TLS: "{} can not load OpenSSL, so that it has no TLS",
+    _LACKS_TLS: "{} cannot load OpenSSL, so that it has no TLS",
 }
 
 
@@ -114,7 +114,7 @@ def connect(address: str, credentials: Credentials, purpose: str, opening: Any) 
             return stream
     except (OSError, EOFError, ValueError, ChannelClosedError) as error:
         raise NotConnectedError(
-            f"{name}, port {port}, can not be reached: {error}; on that host, start: distir host "
+            f"{name}, port {port}, cannot be reached: {error}; on that host, start: distir host "
             f"--bind {address}"
         ) from error
     raise AssertionError("the last attempt returns or raises")

@@ -82,8 +82,8 @@ class HostAgent:
         address: Where it listens, with the port that was found if none was asked for (port 0).
 
     Raises:
-        OSError: it can not listen there.
-        RuntimeError: OpenSSL can not be loaded.
+        OSError: it cannot listen there.
+        RuntimeError: OpenSSL cannot be loaded.
         ValueError: a certificate, or the file of a key or an authority, is of no use.
     """
 

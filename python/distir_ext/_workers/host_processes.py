@@ -252,7 +252,7 @@ def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[s
     """Starts the workers of a session on this host.
 
     Raises:
-        RuntimeError: The communication library can not be loaded, or there is no interpreter.
+        RuntimeError: The communication library cannot be loaded, or there is no interpreter.
     """
     find_backend(ccl).check()
     host = LocalProcesses(num_workers, imports)

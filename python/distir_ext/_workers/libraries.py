@@ -30,7 +30,7 @@ def check_library(path: Path) -> None:
     """Looks whether a file is a whole library, as far as its headers say.
 
     Raises:
-        OSError: it can not be read.
+        OSError: it cannot be read.
         ValueError: it is none, or is cut off; names it.
     """
     with open_file(path) as file:
@@ -65,7 +65,7 @@ def load_library(path: str | os.PathLike[str]) -> Any:
     """The module of an exported library.
 
     Raises:
-        OSError: there is no such file, or it can not be read.
+        OSError: there is no such file, or it cannot be read.
         ValueError: it is not a library that TVM has exported, or it is damaged; names it.
     """
     import tvm
@@ -78,6 +78,4 @@ def load_library(path: str | os.PathLike[str]) -> Any:
         return tvm.runtime.load_module(os.fspath(path))
     except Exception as error:
         reason = str(error).strip().splitlines()
-        raise ValueError(
-            f"{path} can not be loaded: {reason[-1] if reason else error!r}"
-        ) from error
+        raise ValueError(f"{path} cannot be loaded: {reason[-1] if reason else error!r}") from error

@@ -87,7 +87,7 @@ def parse_opening(
         return PeerOpening(session, source, target, key)
     num_workers = _field(message, "num_workers", whole)
     if not 1 <= num_workers <= _MOST_WORKERS:
-        raise RefusedError(f"a session can not have {num_workers} workers")
+        raise RefusedError(f"a session cannot have {num_workers} workers")
     ranks = _field(message, "ranks", lambda value: ranks_of(value, num_workers))
     return SessionOpening(
         session,

@@ -60,9 +60,9 @@ class ProcessWorkers(Workers):
         hosts: Where they are; None: on this host.
 
     Raises:
-        OSError: a file with a token can not be read.
+        OSError: a file with a token cannot be read.
         ValueError: bad device ids, or hosts that do not fit.
-        RuntimeError: a worker can not be started, or a host can not be reached.
+        RuntimeError: a worker cannot be started, or a host cannot be reached.
     """
 
     def __init__(

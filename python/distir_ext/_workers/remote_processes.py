@@ -192,7 +192,7 @@ def start_on_hosts(
 
     Raises:
         OSError, ValueError: there is no token, or the devices do not fit the hosts.
-        RuntimeError: a host is not there, refuses, or can not reach another one; names it.
+        RuntimeError: a host is not there, refuses, or cannot reach another one; names it.
     """
     by_host = list(zip(hosts.addresses, hosts.ranks(num_workers), strict=True))
     credentials = Credentials(

@@ -183,7 +183,7 @@ class ThreadWorkers(Workers):
     def _end(self, done: bool, reason: str) -> None:
         """Closes a session whose workers are done, or leaves those that are not alone."""
         if not done:
-            # A thread can not be stopped; it stays until what it runs ends.
+            # A thread cannot be stopped; it stays until what it runs ends.
             self._finalizer.detach()
             tvm_ffi.get_global_func("distir.runtime.session_abandon")(self._native)
         self.close(reason)

@@ -1,7 +1,7 @@
 """TLS on sockets that do not block, by OpenSSL through the native library.
 
-Python's own ``ssl`` can not be used: it has no keys that both sides know (before 3.13), asks no
-client for a certificate that nobody has signed, and what it has begun can not be given to the C++
+Python's own ``ssl`` cannot be used: it has no keys that both sides know (before 3.13), asks no
+client for a certificate that nobody has signed, and what it has begun cannot be given to the C++
 streams between workers.
 """
 
@@ -53,7 +53,7 @@ def make_identity(certificate: str = "", key: str = "", authority: str = "") -> 
             the address that is dialled. Empty if any certificate will do.
 
     Raises:
-        RuntimeError: OpenSSL can not be loaded.
+        RuntimeError: OpenSSL cannot be loaded.
         ValueError: a file is of no use; names it.
     """
     return tvm_ffi.get_global_func("distir.runtime.tls_identity")(certificate, key, authority)

@@ -35,7 +35,7 @@ def make_token(path: str | os.PathLike[str]) -> None:
     """Writes a new token of 256 random bits into a file that only its owner may read.
 
     Raises:
-        OSError: the file exists, or can not be written.
+        OSError: the file exists, or cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(Path(path).expanduser(), flags, 0o600)
@@ -47,7 +47,7 @@ def read_token(token_file: str | os.PathLike[str] | None) -> bytes:
     """The token of a file, without white space around it, or of the environment.
 
     Raises:
-        OSError: the file can not be read.
+        OSError: the file cannot be read.
         ValueError: there is no token, others than the owner may read or write the file, or the
             token has fewer than 128 bits; says which command makes a good one.
     """
@@ -77,7 +77,7 @@ def _read_file(path: str | os.PathLike[str]) -> str:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"the token can not be read: {path} is not a file")
+            raise ValueError(f"the token cannot be read: {path} is not a file")
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise ValueError(
                 f"others than its owner may read or write the file of the token, {path} (mode "

@@ -4,7 +4,7 @@ What the controller can ask for, each answered with a frame:
 
 - first ``{"rank", "device_ids", "neighbours", "ccl"}``, where neighbours are the ranks on this
   host; the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
-  times, or ``{"refused"}`` with the reason why it can not be a worker;
+  times, or ``{"refused"}`` with the reason why it cannot be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
   The answer is ``{"step", "result", "times"}``; with ``"keep"`` the results stay here: one object,
@@ -235,7 +235,7 @@ def _begin(
     imports: Sequence[str],
     hello: dict[str, Any],
 ) -> tuple[_Worker | None, dict[str, Any]]:
-    """The worker, unless it can not be one, and what the controller is told."""
+    """The worker, unless it cannot be one, and what the controller is told."""
     try:
         _prepare(imports, hello)
     except Exception as error:

@@ -55,7 +55,7 @@ AddRmsNormFunction FindAddRmsNorm(DLDataType dtype) {
   if (dtype.lanes == 1 && dtype.code == kDLFloat && dtype.bits == 16) return AddRmsNorm<Float16>;
   if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16) return AddRmsNorm<BFloat16>;
   TVM_FFI_THROW(TypeError) << "tensors of dtype " << tvm::ffi::DLDataTypeToString(dtype)
-                           << " can not be normed; cast to float32, float16 or bfloat16 first";
+                           << " cannot be normed; cast to float32, float16 or bfloat16 first";
   TVM_FFI_UNREACHABLE();
 }
 

@@ -258,7 +258,7 @@ ReduceFunction FindReduceFunction(DLDataType dtype, ReduceKind kind, ResultSize 
                              << " tensors is not defined; reduce with sum, or cast to float first";
   }
   TVM_FFI_THROW(TypeError) << "tensors of dtype " << tvm::ffi::DLDataTypeToString(dtype)
-                           << " can not be reduced; cast to a float, integer or bool type first";
+                           << " cannot be reduced; cast to a float, integer or bool type first";
   TVM_FFI_UNREACHABLE();
 }
 

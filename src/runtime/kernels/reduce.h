@@ -47,7 +47,7 @@ ResultSize ResultSizeOf(int64_t num_bytes);
 
 /*!
  * \brief The kernel for a dtype and a kind.
- * \throws TypeError for a dtype that can not be reduced, and for the mean of integers or bools.
+ * \throws TypeError for a dtype that cannot be reduced, and for the mean of integers or bools.
  */
 ReduceFunction FindReduceFunction(DLDataType dtype, ReduceKind kind,
                                   ResultSize size = ResultSize::kCached);

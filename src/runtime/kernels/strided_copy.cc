@@ -16,7 +16,7 @@ int64_t ElementBytes(DLDataType dtype) {
   const int64_t bits = static_cast<int64_t>(dtype.bits) * dtype.lanes;
   if (bits <= 0 || bits % 8 != 0) {
     TVM_FFI_THROW(TypeError) << "dtype " << tvm::ffi::DLDataTypeToString(dtype)
-                             << " does not fill whole bytes; the runtime can not move it";
+                             << " does not fill whole bytes; the runtime cannot move it";
   }
   return bits / 8;
 }

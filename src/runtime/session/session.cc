@@ -133,7 +133,7 @@ SessionObj::~SessionObj() {
     [[maybe_unused]] Disco* kept = disco_.release();
     [[maybe_unused]] auto* kept_state = new std::shared_ptr<SessionState>(std::move(state_));
   } else if (IsOwnWorker()) {
-    // A thread can not join itself; the workers stay until the process ends.
+    // A thread cannot join itself; the workers stay until the process ends.
     [[maybe_unused]] Disco* kept = disco_.release();
   } else {
     Close();
@@ -183,7 +183,7 @@ bool SessionObj::IsOwnWorker() const {
 
 void SessionObj::CheckNotOwnWorker(const char* action) const {
   if (IsOwnWorker()) {
-    TVM_FFI_THROW(RuntimeError) << "worker " << WorkerContext::Current().rank() << " can not "
+    TVM_FFI_THROW(RuntimeError) << "worker " << WorkerContext::Current().rank() << " cannot "
                                 << action << " its own session; it would wait for itself";
   }
 }

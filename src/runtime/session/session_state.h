@@ -25,7 +25,7 @@
 
 namespace distir::runtime {
 
-/*! \brief Why a session can not go on. */
+/*! \brief Why a session cannot go on. */
 struct Failure {
   int rank;               // -1 if the controller ended the session
   std::string function;   // what the controller asked for

@@ -59,7 +59,7 @@ struct OwnPages {
 ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
                          const ffi::Shape& byte_strides, const ffi::Shape& begin,
                          const ffi::Shape& extent, DLDataType dtype, const ffi::String& file) {
-  // Here, where what can not be cut is the caller's error.
+  // Here, where what cannot be cut is the caller's error.
   CheckedBytes(extent, dtype);
   DISTIR_REQUIRE(shape.size() == extent.size() && begin.size() == extent.size() &&
                      byte_strides.size() == extent.size() &&
@@ -120,7 +120,7 @@ void PasteShard(const ffi::TensorView& local, const ffi::TensorView& global,
                      local.IsContiguous() && global.IsContiguous(),
                  ValueError)
       << "a shard of " << ffi::DLDataTypeToString(local.dtype()) << " " << FormatList(local.shape())
-      << " can not be put at " << FormatList(begin) << " of an array of "
+      << " cannot be put at " << FormatList(begin) << " of an array of "
       << ffi::DLDataTypeToString(global.dtype()) << " " << FormatList(global.shape());
   const int64_t element_bytes = ElementBytes(local.dtype());
   const std::vector<int64_t> extent = ShapeOf(local);
@@ -168,7 +168,7 @@ void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
     it.copy.Run(it.source, it.target);
   };
   DISTIR_REQUIRE(ReadMapped(run, &read), ValueError)
-      << shard.file << " was cut off while it was read, or can not be read";
+      << shard.file << " was cut off while it was read, or cannot be read";
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ void* NewContext(const char* ciphers) {
                     openssl.SSL_CTX_ctrl(context, kCtrlMinVersion, kTls13, nullptr) == 1 &&
                     openssl.SSL_CTX_set_ciphersuites(context, ciphers) == 1 &&
                     openssl.SSL_CTX_set_num_tickets(context, 0) == 1;
-  if (!good) TVM_FFI_THROW(RuntimeError) << "OpenSSL can not be used for TLS 1.3: " << TakeError();
+  if (!good) TVM_FFI_THROW(RuntimeError) << "OpenSSL cannot be used for TLS 1.3: " << TakeError();
   openssl.SSL_CTX_ctrl(context, kCtrlMode, kModePartialWrite | kModeMovingBuffer, nullptr);
   return context;
 }
@@ -135,7 +135,7 @@ Identity::Identity(const std::string& certificate, const std::string& key,
   const OpenSslFunctions& openssl = OpenSsl();
   std::string wrong;
   if (certificate.empty()) {
-    if (!UseNewCertificate(context_)) wrong = "OpenSSL can not make a certificate";
+    if (!UseNewCertificate(context_)) wrong = "OpenSSL cannot make a certificate";
   } else if (openssl.SSL_CTX_use_certificate_chain_file(context_, certificate.c_str()) != 1) {
     wrong = certificate + " has no certificate that can be used";
   } else if (openssl.SSL_CTX_use_PrivateKey_file(context_, key.c_str(), kFileTypePem) != 1 ||
@@ -187,7 +187,7 @@ void TlsStream::Begin(void* context) {
   ssl_ = openssl.SSL_new(context);
   void* bio = openssl.BIO_new(SocketMethod());
   DISTIR_REQUIRE(ssl_ != nullptr && bio != nullptr, RuntimeError)
-      << "OpenSSL can not be used: " << TakeError();
+      << "OpenSSL cannot be used: " << TakeError();
   openssl.BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor_)));
   openssl.BIO_set_init(bio, 1);
   openssl.SSL_set_bio(ssl_, bio, bio);

@@ -41,7 +41,7 @@ class Identity {
    * \param key A PEM file of its private key.
    * \param authority A PEM file of the authorities that have to have signed the other side's
    *        certificate; empty if any certificate will do.
-   * \throws RuntimeError if OpenSSL can not be loaded, ValueError that names a file of no use.
+   * \throws RuntimeError if OpenSSL cannot be loaded, ValueError that names a file of no use.
    */
   Identity(const std::string& certificate, const std::string& key, const std::string& authority);
   ~Identity();

@@ -33,7 +33,7 @@ using PeerAndBox = std::function<void(int peer, const MemoryBox& box)>;
 
 /*!
  * \brief A worker's part of a transfer: all sends, then all receives; what it sends to itself is
- * copied, in the order of the plan. As sends must not wait for receives, this can not deadlock.
+ * copied, in the order of the plan. As sends must not wait for receives, this cannot deadlock.
  * \throws ValueError if what a worker sends to itself is not what it expects.
  */
 void MoveBoxes(const TransferPlan& plan, int64_t call, int rank, const tvm::ffi::TensorView* x,

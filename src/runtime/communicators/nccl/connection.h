@@ -37,7 +37,7 @@ struct Patience {
 };
 
 /*!
- * \brief A communicator that `make` has made, by a call of NCCL that waits for others and can not
+ * \brief A communicator that `make` has made, by a call of NCCL that waits for others and cannot
  * be interrupted: a thread of its own calls it, and keeps what comes of it after the wait was given
  * up. Null if the worker is in no group.
  * \param device The CUDA device of the worker.

@@ -61,7 +61,7 @@ Reduction FindReduction(DLDataType dtype, ReduceKind kind) {
     if (is_bool && kind == ReduceKind::kProd) return {row.nccl, kNcclMin};
     return {row.nccl, FindOperation(kind)};
   }
-  TVM_FFI_THROW(TypeError) << "NCCL can not reduce tensors of dtype "
+  TVM_FFI_THROW(TypeError) << "NCCL cannot reduce tensors of dtype "
                            << tvm::ffi::DLDataTypeToString(dtype)
                            << "; cast to one that it has, such as int32 or float32";
   TVM_FFI_UNREACHABLE();

@@ -32,7 +32,7 @@ std::chrono::milliseconds ReadTimeout() {
 }
 
 std::shared_ptr<Backend> MakeNcclBackend(WorkerSet workers) {
-  Nccl();  // if it can not be loaded, the session does not begin
+  Nccl();  // if it cannot be loaded, the session does not begin
   const std::chrono::milliseconds timeout = ReadTimeout();
   std::vector<int> devices = ChooseCudaDevices(workers);
   return std::make_shared<NcclBackend>(std::move(workers), std::move(devices), timeout);

@@ -78,7 +78,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   const std::unique_ptr<std::atomic<bool>[]> inside_;  // of NCCL for long
   std::atomic<bool> aborted_{false};
   /*!
-   * \brief Looks after workers that are inside NCCL, and can not look themselves whether another
+   * \brief Looks after workers that are inside NCCL, and cannot look themselves whether another
    *        one has failed, or the time is over.
    */
   void Watch();

@@ -126,7 +126,7 @@ ssize_t PeerSockets::Connection::Send(iovec (&parts)[2]) {
 
 PeerSockets::PeerSockets(const std::vector<Peer>& peers, Room room, std::function<void()> wake)
     : room_(room), wake_(std::move(wake)), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (event_ < 0) TVM_FFI_THROW(RuntimeError) << "can not make an eventfd: " << strerror(errno);
+  if (event_ < 0) TVM_FFI_THROW(RuntimeError) << "cannot make an eventfd: " << strerror(errno);
   for (size_t rank = 0; rank < peers.size(); ++rank) {
     connections_.emplace_back();
     const int descriptor = peers[rank].descriptor;

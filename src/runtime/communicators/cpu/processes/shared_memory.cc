@@ -23,7 +23,7 @@ size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 [[noreturn]] void ThrowSystemError(const char* action) {
   const int error = errno;
-  TVM_FFI_THROW(RuntimeError) << "can not " << action
+  TVM_FFI_THROW(RuntimeError) << "cannot " << action
                               << " shared memory for worker processes: " << std::strerror(error);
   TVM_FFI_UNREACHABLE();
 }

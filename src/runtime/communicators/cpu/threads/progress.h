@@ -7,7 +7,7 @@
  * worker is running and no wait is satisfied, nothing can change any more.
  *
  * Invariant: a worker changes between these states only under the lock, so while FindDeadlock
- * looks at the workers one after the other, a running worker can not slip away unseen.
+ * looks at the workers one after the other, a running worker cannot slip away unseen.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_PROGRESS_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_PROGRESS_H_
