@@ -206,7 +206,8 @@ def OptimizeCollectives(  # noqa: N802
             this many bytes on each device.
         sequence_bytes: ``sequence_parallel`` leaves all-reduces alone that send fewer bytes from
             each device.
-        prefetch_bytes: Results of gathers that may wait for their first use, in bytes per device.
+        prefetch_bytes: Results of gathers that may wait for their first use, in bytes per device;
+            as much again may be computed early, while collectives are under way.
         ccl: The communication library of the session that will run the program; operators that
             only some libraries have are made where this one has them.
 

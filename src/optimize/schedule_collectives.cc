@@ -9,10 +9,11 @@
 //
 // A list schedule, in the order of the bindings wherever there is a choice: first a collective
 // whose operands are there; else a binding that uses no value in flight; else the oldest collective
-// in flight counts as done, which frees its users. Values in flight together have at most
-// Options::prefetch_bytes, and at most kRunAhead bindings run while one is in flight, since both
-// take memory. Nothing moves past calls that may have an effect or write in place, nor out of its
-// block.
+// in flight counts as done, which frees its users. Values in flight take memory, and so does what
+// is computed meanwhile and waits for its users, such as the transposed weights of all later
+// layers: bindings come earlier only as long as each of the two has at most
+// Options::prefetch_bytes, and at most kRunAhead bindings run while one collective is in flight.
+// Nothing moves past calls that may have an effect or write in place, nor out of its block.
 #include <deque>
 #include <set>
 #include <unordered_map>
@@ -46,7 +47,7 @@ class Schedule {
         bytes_in_flight_ += nodes_[next].bytes;
         nodes_[next].in_flight = true;
         Place(next);
-      } else if (!free_.empty() && (in_flight_.empty() || run_ahead_ < kRunAhead)) {
+      } else if (!free_.empty() && (in_flight_.empty() || MayRunAhead(*free_.begin()))) {
         int next = *free_.begin();
         free_.erase(free_.begin());
         ++run_ahead_;
@@ -66,13 +67,16 @@ class Schedule {
 
  private:
   struct Node {
-    std::vector<int> users;  // each as often as it uses
-    int missing = 0;         // operands that have no place yet
-    int waiting = 0;         // operands in flight
+    std::vector<int> users;     // each as often as it uses
+    std::vector<int> operands;  // each as often as it is used
+    int missing = 0;            // operands that have no place yet
+    size_t num_placed_users = 0;
+    int waiting = 0;  // operands in flight
     bool sends = false;
     bool in_flight = false;
     bool is_placed = false;
-    double bytes = 0;
+    double bytes = 0;  // of a collective's result
+    double early_bytes = 0;
   };
 
   void Prepare() {
@@ -87,6 +91,7 @@ class Schedule {
         auto found = index.find(editable_.DefinitionOf(var));
         if (found == index.end()) return;
         nodes_[found->second].users.push_back(static_cast<int>(i));
+        nodes_[i].operands.push_back(found->second);
         ++nodes_[i].missing;
       });
     }
@@ -95,7 +100,7 @@ class Schedule {
     }
   }
 
-  double BytesOf(const ir::Type& type) {
+  double BytesOf(const ir::Type& type) const {
     double bytes = 0;
     ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       auto dtensor = ir::DTensorType::Cast(leaf);
@@ -115,11 +120,28 @@ class Schedule {
                                      static_cast<double>(program_.options.prefetch_bytes);
   }
 
+  // Whether a binding may come while a collective is in flight.
+  bool MayRunAhead(int i) const {
+    if (run_ahead_ >= kRunAhead) return false;
+    return i == oldest_ || early_bytes_ + BytesOf(bindings_[i]->var.ty()) <=
+                               static_cast<double>(program_.options.prefetch_bytes);
+  }
+
   void Place(int i) {
-    nodes_[i].is_placed = true;
+    Node& node = nodes_[i];
+    if (!in_flight_.empty() && !node.sends && !node.users.empty()) {
+      node.early_bytes = BytesOf(bindings_[i]->var.ty());
+      early_bytes_ += node.early_bytes;
+    }
+    node.is_placed = true;
     order_.push_back(bindings_[i]);
-    for (int user : nodes_[i].users) {
-      nodes_[user].waiting += nodes_[i].in_flight;
+    while (oldest_ < static_cast<int>(nodes_.size()) && nodes_[oldest_].is_placed) ++oldest_;
+    for (int operand : node.operands) {
+      Node& used = nodes_[operand];
+      if (++used.num_placed_users == used.users.size()) early_bytes_ -= used.early_bytes;
+    }
+    for (int user : node.users) {
+      nodes_[user].waiting += node.in_flight;
       if (--nodes_[user].missing == 0) MakeReady(user);
     }
   }
@@ -143,7 +165,9 @@ class Schedule {
   std::set<int> free_;     // other bindings whose operands are there and not in flight
   std::deque<int> in_flight_;
   double bytes_in_flight_ = 0;
-  int run_ahead_ = 0;  // bindings since the oldest in flight became the oldest
+  double early_bytes_ = 0;  // of values that were computed beside a collective and wait for users
+  int oldest_ = 0;          // binding that has no place
+  int run_ahead_ = 0;       // bindings since the oldest in flight became the oldest
   std::vector<EditableBinding*> order_;
 };
 

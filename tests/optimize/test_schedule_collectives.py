@@ -1,5 +1,6 @@
 """The order of collectives and of what uses them."""
 
+import pytest
 from tests.meshes import meshes
 from tests.optimize.programs import Weights
 from tvm.script.parser import ir as I
@@ -63,6 +64,40 @@ def test_gathers_wait_where_their_results_would_take_too_much_memory():
 
     # Each gives 256 bytes.
     assert_optimizes(Weights, Expected, NAME, prefetch_bytes=511)
+
+
+@pytest.mark.parametrize(
+    ("prefetch_bytes", "expected"),
+    [(255, "a b t1 c t2 d"), (256, "a t1 b c t2 d"), (512, "a t1 t2 b c d")],
+)
+def test_what_comes_early_takes_little_memory(prefetch_bytes, expected):
+    """Each transposed weight takes 256 bytes until it is used."""
+
+    @I.ir_module
+    class Before:
+        I.module_global_infos(meshes((4,)))
+
+        @R.function
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+            w1: R.DTensor((8, 8), "float32", "mesh[0]", "R"),
+            w2: R.DTensor((8, 8), "float32", "mesh[0]", "R"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                a = R.dist.all_gather(w, "mesh[0]", "R")
+                b = R.matmul(x, a)
+                t1 = R.permute_dims(w1)
+                c = R.matmul(b, t1)
+                t2 = R.permute_dims(w2)
+                d = R.matmul(c, t2)
+                R.output(d)
+            return d
+
+    text = optimized(Before, NAME, prefetch_bytes=prefetch_bytes).script()
+    names = [line.split(":")[0].strip() for line in text.splitlines() if " = R." in line]
+    assert names == expected.split()
 
 
 def test_calls_with_effects_keep_their_place():
