@@ -18,8 +18,8 @@ class Cost:
     """What kernels do on one device."""
 
     flops: float = 0.0
-    """Floating-point operations: additions, multiplications, divisions, minima, maxima, roundings.
-    A product of (m, k) and (k, n) is 2 m n k."""
+    """Floating-point operations, which are additions, multiplications, divisions, minima, maxima
+    and roundings. A product of (m, k) and (k, n) is 2 m n k."""
 
     transcendentals: float = 0.0
     """Calls of exp, log, sqrt, tanh and their like, which :attr:`flops` leaves out."""
@@ -31,7 +31,7 @@ class Cost:
     """Bytes that go to memory at least once."""
 
     seconds: float = 0.0
-    """The roofline's bound: of computing, of memory and of the launch, what takes longest."""
+    """The roofline's bound, which is the longest of computing, memory and the launch."""
 
     @property
     def bytes_accessed(self) -> float:
@@ -150,7 +150,7 @@ class CollectiveCost:
     """Bytes that a device sends by the ring algorithms; for plans, the one that sends most."""
 
     seconds: float
-    """By the model that redistributions are planned with. A send takes none: the side that
+    """By the model that redistributions are planned with. A send takes none, since the side that
     receives says how long the transfer takes."""
 
     count: int
@@ -174,10 +174,10 @@ class Memory:
     """Tensors that are part of the program."""
 
     activations: float
-    """At the peak: what TVM's memory plan has allocated and is still used, results included."""
+    """What TVM's memory plan has allocated and is still used at the peak, results included."""
 
     alive: tuple[tuple[str, float], ...]
-    """At the peak: storages by the variable that lies in them, with their bytes, largest first."""
+    """Storages at the peak by the variable that lies in them, with their bytes, largest first."""
 
     at: str
     """The variable that is computed at the peak."""
@@ -225,7 +225,7 @@ class ProgramEstimate:
 
     @property
     def seconds(self) -> float:
-        """Kernels and collectives one after the other: nothing overlaps."""
+        """Kernels and collectives one after the other, where nothing overlaps."""
         return self.cost.seconds + self.collective_seconds
 
     @property

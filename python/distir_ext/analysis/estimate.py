@@ -55,7 +55,7 @@ def estimate(
         sizes: Values for symbolic sizes, by name.
 
     Returns:
-        Costs per device: of operators, kernels, collectives and memory.
+        What operators, kernels and collectives cost on each device, and its memory.
 
     Raises:
         ValueError: The module has nothing distributed in it, or cannot be lowered; the cluster says
