@@ -20,7 +20,7 @@ GPU_TESTS = ROOT / "tests" / "gpu"
 
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory):
-    """The library made of cuda_on_host.cc and nccl_on_host.cc."""
+    """The library made of the C++ files of tests/gpu."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
@@ -31,7 +31,7 @@ def stand_in(tmp_path_factory):
         *(f"-I{path}" for path in tvm_ffi.libinfo.include_paths()),
     ]
     command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"]
-    sources = [str(GPU_TESTS / name) for name in ("cuda_on_host.cc", "nccl_on_host.cc")]
+    sources = [str(path) for path in sorted(GPU_TESTS.glob("*.cc"))]
     subprocess.run([*command, *includes, *sources, "-o", str(library)], check=True)
     return library
 
