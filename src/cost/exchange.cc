@@ -90,8 +90,9 @@ class Receiver {
       last_[d] = ((wanted_[d] + 1) * of_source - 1) / of_target;
       blocks *= last_[d] - first_[d] + 1;
     }
-    own_block_ = own < 0 ? nullptr : source_.BlockOf(own);
-    double held = own_block_ == nullptr ? 0 : SharedWith(own_block_);
+    owns_block_ = own >= 0;
+    if (owns_block_) own_block_ = source_.BlockOf(own);
+    double held = owns_block_ ? SharedWith(own_block_) : 0;
     ExchangeCost cost;
     cost.messages = blocks - (held > 0 ? 1 : 0);
     if (cost.messages == 0) return cost;
@@ -113,7 +114,7 @@ class Receiver {
     double seconds = 0, latency = 0;
     std::vector<int64_t> block = first_;
     for (bool more = true; more;) {
-      if (own_block_ == nullptr || !std::equal(block.begin(), block.end(), own_block_)) {
+      if (!owns_block_ || !std::equal(block.begin(), block.end(), own_block_)) {
         int64_t index = 0;
         for (size_t d = 0; d < block.size(); ++d) index = index * source_.counts()[d] + block[d];
         int nearest = static_cast<int>(cluster_.links().size());
@@ -143,8 +144,9 @@ class Receiver {
   double bytes_;
   int64_t device_ = -1;
   const int64_t* wanted_ = nullptr;
-  const int64_t* own_block_ = nullptr;
-  std::vector<int64_t> first_, last_;  // of the source's blocks that the wanted one overlaps
+  bool owns_block_ = false;
+  const int64_t* own_block_ = nullptr;  // of a scalar too, which has no index
+  std::vector<int64_t> first_, last_;   // of the source's blocks that the wanted one overlaps
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ class Layout {
   int64_t num_devices() const { return static_cast<int64_t>(device_ids_->size()); }
   const std::vector<int64_t>& counts() const { return counts_; }
   /*! \brief The device's block index in each dimension. */
-  const int64_t* BlockOf(int64_t position) const { return &block_of_[position * ndim()]; }
+  const int64_t* BlockOf(int64_t position) const { return block_of_.data() + position * ndim(); }
   const std::vector<int64_t>& device_ids() const { return *device_ids_; }
   int64_t DeviceAt(int64_t position) const { return (*device_ids_)[position]; }
   /*! \brief Part of the tensor in one block, 0 to 1. */

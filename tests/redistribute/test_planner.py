@@ -131,6 +131,15 @@ def test_without_latency_no_device_receives_more_than_it_lacks(shape, rank, pair
 MANY_AXES = (2, 2, 2, 2, 2)
 
 
+def test_a_scalar_that_all_devices_have_is_not_sent():
+    """It has no index in any dimension, on either side."""
+    exchange = tvm_ffi.get_global_func("distir.test.ExchangeCost")
+    replicated = ((4,), [0, 1, 2, 3], [[], [], "none"])
+    assert list(exchange(UNIFORM, *replicated, *replicated, 4.0)) == [0, 0, 0]
+    elsewhere = ((4,), [4, 5, 6, 7], [[], [], "none"])
+    assert list(exchange(UNIFORM, *replicated, *elsewhere, 4.0))[1:] == [4, 1]
+
+
 @pytest.mark.parametrize(("shape", "rank"), [(MANY_AXES, 2), (MANY_AXES, 4), ((8, 8), 2)], ids=str)
 def test_many_axes_arrive_with_the_fewest_bytes(shape, rank):
     # A reduction and an exchange bound every plan; an exchange moves the fewest bytes there are.

@@ -11,8 +11,10 @@ import pytest
 
 from distir_ext._workers.base import WorkerError
 
+SANITIZED = "san.so" in os.environ.get("LD_PRELOAD", "")
+
 # In seconds. What a sanitizer watches is slower; a defect is as late as workers run.
-IN_TIME = 1.0 if "san.so" in os.environ.get("LD_PRELOAD", "") else 0.3
+IN_TIME = 1.0 if SANITIZED else 0.3
 
 
 def check_in_time(lateness):
