@@ -23,19 +23,17 @@ namespace {
 const std::string kRuntime = "distir.runtime.";
 const std::string kShared = "shared_";
 
-/*! \brief Bytes of the tensors in a type; symbolic sizes count as 1, and make it inexact. */
-double BytesOf(const ir::Type& type, bool* is_exact = nullptr) {
+/*! \brief Bytes of the tensors in a type; sizes that are not known count as 1. */
+double BytesOf(const ir::Type& type) {
   double bytes = 0;
   ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
     const ir::TensorType tensor = ir::TensorType::Cast(leaf);
     if (!tensor.defined()) return;
     double size = ir::BytesPerElement(tensor);
-    if (is_exact != nullptr && !ir::HasKnownShape(tensor)) *is_exact = false;
     if (ir::HasKnownShape(tensor)) {
       for (const ir::Expr& dim : ir::ShapeOf(tensor)) {
         const int64_t extent = ir::StaticDim(dim);
-        if (extent < 0 && is_exact != nullptr) *is_exact = false;
-        size *= static_cast<double>(std::max<int64_t>(extent, extent < 0 ? 1 : 0));
+        if (extent >= 0) size *= static_cast<double>(extent);
       }
     }
     bytes += size;

@@ -1,7 +1,6 @@
 #include "ir/numbered.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -13,15 +12,11 @@ namespace ir {
 
 namespace {
 
-constexpr size_t kMostDigits = 9;
-
 struct Group {
   std::optional<int64_t> number;
   size_t begin = 0;  // in the entries
   std::vector<std::string> patterns;
 };
-
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 /*! \brief An entry with braces in place of the first number of its name. */
 struct Pattern {
@@ -31,15 +26,11 @@ struct Pattern {
 
 Pattern PatternOf(const std::string& entry) {
   if (entry.find_first_of("{}") != std::string::npos) return {entry, std::nullopt};
-  const size_t name_end = std::min(entry.rfind(": "), entry.size());
-  size_t begin = 0;
-  while (begin < name_end && !IsDigit(entry[begin])) ++begin;
-  size_t end = begin;
-  while (end < name_end && IsDigit(entry[end])) ++end;
-  const std::string digits = entry.substr(begin, end - begin);
-  const bool is_padded = digits.size() > 1 && digits[0] == '0';
-  if (digits.empty() || digits.size() > kMostDigits || is_padded) return {entry, std::nullopt};
-  return {entry.substr(0, begin) + "{}" + entry.substr(end), std::stoll(digits)};
+  const size_t first = entry.find_first_of("0123456789");
+  if (first >= std::min(entry.rfind(": "), entry.size())) return {entry, std::nullopt};
+  const support::Digits digits = support::DigitsAt(entry, first);
+  if (!digits.number) return {entry, std::nullopt};
+  return {entry.substr(0, first) + "{}" + entry.substr(digits.end), digits.number};
 }
 
 /*! \brief Neighbours with one number. */

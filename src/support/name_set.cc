@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -33,18 +32,16 @@ Numbers Difference(const Numbers& to, const Numbers& from) {
   return difference;
 }
 
-/*! \brief A name with braces for its numbers. Numbers with leading zeros stay. */
+/*! \brief A name with braces for its numbers. */
 std::string Pattern(const std::string& name, Numbers* numbers) {
   std::string pattern;
   for (size_t i = 0; i < name.size();) {
-    size_t end = i;
-    while (end < name.size() && IsDigit(name[end])) ++end;
-    const bool is_number = end > i && end - i <= kMostDigits && (name[i] != '0' || end == i + 1);
-    if (is_number) {
+    const Digits digits = DigitsAt(name, i);
+    const size_t end = std::max(digits.end, i + 1);
+    if (digits.number) {
       pattern += "{}";
-      numbers->push_back(std::stoll(name.substr(i, end - i)));
+      numbers->push_back(*digits.number);
     } else {
-      end = std::max(end, i + 1);
       pattern.append(name, i, end - i);
     }
     i = end;
@@ -244,6 +241,15 @@ std::optional<std::string> Fill(const std::string& pattern, const Numbers& numbe
 }
 
 }  // namespace
+
+Digits DigitsAt(const std::string& name, size_t begin) {
+  size_t end = begin;
+  while (end < name.size() && IsDigit(name[end])) ++end;
+  const size_t count = end - begin;
+  const bool is_padded = count > 1 && name[begin] == '0';
+  if (count == 0 || count > kMostDigits || is_padded) return {end, std::nullopt};
+  return {end, std::stoll(name.substr(begin, count))};
+}
 
 std::vector<FoldedNames> FoldNames(const std::vector<std::string>& names) {
   struct Group {

@@ -15,11 +15,22 @@
 #ifndef DISTIR_SUPPORT_NAME_SET_H_
 #define DISTIR_SUPPORT_NAME_SET_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace distir {
 namespace support {
+
+/*! \brief Digits in a name, and the number that can stand for them. */
+struct Digits {
+  size_t end;
+  std::optional<int64_t> number;  // none for leading zeros, and for more than nine digits
+};
+
+/*! \brief The digits from a place on; there may be none. */
+Digits DigitsAt(const std::string& name, size_t begin);
 
 /*! \brief A name; or numbers and patterns. */
 using FoldedNames = std::vector<std::string>;

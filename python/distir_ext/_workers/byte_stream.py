@@ -74,6 +74,7 @@ class Stream:
         """
         self._complete(select.POLLIN, tls.handshake)
         self.tls = tls
+        self._handshake_made = True
 
     def fileno(self) -> int:
         return self.raw.fileno()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from distir_ext.analysis.tables import as_html, as_text, estimate_tables
 from distir_ext.cluster import Cluster, Device
 
-_Row = TypeVar("_Row")
+_Row = TypeVar("_Row", bound="KernelCost | OperatorCost")
 
 
 @dataclass(frozen=True)
@@ -449,6 +449,5 @@ def _total(rows: Iterable[KernelCost | OperatorCost]) -> Cost:
 def _totals(rows: Sequence[_Row], key: Callable[[_Row], str]) -> dict[str, Cost]:
     found: dict[str, Cost] = {}
     for row in rows:
-        cost: Cost = row.cost * row.count  # type: ignore[attr-defined]
-        found[key(row)] = found.get(key(row), Cost()) + cost
+        found[key(row)] = found.get(key(row), Cost()) + row.cost * row.count
     return found

@@ -87,9 +87,7 @@ class _Bench:
             expected = {
                 "all_reduce": total,
                 "all_gather": np.concatenate(values).astype("float64"),
-                "reduce_scatter": total[24 * rank : 24 * (rank + 1)]
-                if name == "reduce_scatter"
-                else total,
+                "reduce_scatter": total[24 * rank : 24 * (rank + 1)],
             }[name]
             found = _numpy(actual, dtype)
             wrong += int((found != expected).sum())
