@@ -16,6 +16,16 @@ from tvm.script.parser import relax as R
 import distir_ext as dx
 from distir_ext._signature_attr import read_signature
 
+# On such a device only operations count, so that small programs behave as large ones do.
+COMPUTE_BOUND = {"operations": 1e6, "memory_bandwidth": 1e15}
+
+PP_TP = dx.Mesh((2, 2), ("pp", "tp"))
+
+
+def staged(mod: tvm.IRModule, *arguments: Any, **options: Any) -> tvm.IRModule:
+    """The module after AssignStages, for a device that is bound by operations."""
+    return dx.transform.AssignStages(*arguments, **{**COMPUTE_BOUND, **options})(mod)
+
 
 def chain(widths: list[int], rows: int | str = 4) -> tvm.IRModule:
     """x @ w0, then tanh, @ w1, tanh, ...: one weight for each neighbouring pair of widths."""

@@ -2,23 +2,11 @@
 
 import pytest
 import tvm
-from tests.stages.programs import (
-    Layers,
-    chain,
-    programs,
-)
+from tests.stages.programs import PP_TP, Layers, chain, programs, staged
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-
-PP_TP = dx.Mesh((2, 2), ("pp", "tp"))
-# On such a device only operations count, so that small programs behave as large ones do.
-COMPUTE_BOUND = {"operations": 1e6, "memory_bandwidth": 1e15}
-
-
-def staged(mod, *arguments, **options):
-    return dx.transform.AssignStages(*arguments, **{**COMPUTE_BOUND, **options})(mod)
 
 
 def weights_of_stages(mod):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.meshes import meshes
 from tests.stages.programs import (
+    PP_TP,
     Layers,
     chain,
     chain_result,
@@ -11,21 +12,12 @@ from tests.stages.programs import (
     layers_result,
     layers_values,
     programs,
+    staged,
 )
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-
-PP_TP = dx.Mesh((2, 2), ("pp", "tp"))
-
-
-# On such a device only operations count, so that small programs behave as large ones do.
-COMPUTE_BOUND = {"operations": 1e6, "memory_bandwidth": 1e15}
-
-
-def staged(mod, *arguments, **options):
-    return dx.transform.AssignStages(*arguments, **{**COMPUTE_BOUND, **options})(mod)
 
 
 def check(actual, expected):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tvm
 from tests.stages.programs import (
+    PP_TP,
     Layers,
     chain,
     chain_result,
@@ -15,6 +16,7 @@ from tests.stages.programs import (
     layers_values,
     programs,
     skips,
+    staged,
 )
 from tests.stages.timelines import ON_WORKERS, acting, check_order
 from tvm.script.parser import ir as I
@@ -24,9 +26,6 @@ import distir_ext as dx
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
 from distir_ext.session import WorkerError
 from distir_ext.stages import simulate
-
-PP_TP = dx.Mesh((2, 2), ("pp", "tp"))
-COMPUTE_BOUND = {"operations": 1e6, "memory_bandwidth": 1e15}
 
 
 @pytest.fixture(scope="module", params=["threads", "processes"])
@@ -39,10 +38,6 @@ def session(request):
 
 def check(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
-
-
-def staged(mod, *arguments, **options):
-    return dx.transform.AssignStages(*arguments, **{**COMPUTE_BOUND, **options})(mod)
 
 
 def test_stages_follow_each_other_around_the_devices():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.stages.programs import (
+    PP_TP,
     Layers,
     chain,
     chain_result,
@@ -15,8 +16,6 @@ from tvm.script.parser import relax as R
 
 import distir_ext as dx
 from distir_ext.stages import simulate
-
-PP_TP = dx.Mesh((2, 2), ("pp", "tp"))
 
 
 def check(actual, expected):

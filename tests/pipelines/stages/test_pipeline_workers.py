@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.stages.programs import chain, chain_result, chain_values
+from tests.stages.programs import PP_TP, chain, chain_result, chain_values
 from tests.stages.timelines import (
     ON_WORKERS,
     acting,
@@ -20,7 +20,6 @@ import distir_ext as dx
 from distir_ext.session import WorkerError
 from distir_ext.stages import Timeline, simulate
 
-PP_TP = dx.Mesh((2, 2), ("pp", "tp"))
 KINDS = ("threads", "processes")
 
 
