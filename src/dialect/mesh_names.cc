@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/reflection.h"
+#include "ir/registration.h"
 
 namespace distir {
 namespace dialect {
@@ -33,6 +34,23 @@ ffi::Any NamesIn(const ffi::ObjectRef& frame) {
   const auto attrs = FieldOf(frame, "attrs").as<ffi::Map<ffi::String, ffi::Any>>();
   if (!attrs.has_value() || attrs->count(kMeshAxesAttr) == 0) return nullptr;
   return attrs->at(kMeshAxesAttr);
+}
+
+/*! \brief What an attribute of names calls the axes of a mesh of the global infos; empty if
+ * nothing, or if it is no such attribute, which passes refuse. */
+AxisNames NamesAmong(const ffi::Any& attribute, const ir::GlobalInfoMap& infos,
+                     const ir::DeviceMesh& device_mesh) {
+  const auto names = attribute.try_cast<ffi::Map<ffi::String, ffi::Array<AxisNames>>>();
+  if (!names.has_value()) return {};
+  for (const auto& [key, lists] : *names) {
+    if (infos.count(key) == 0) continue;
+    const ffi::Array<ir::GlobalInfo> meshes = infos.at(key);
+    for (size_t i = 0; i < meshes.size() && i < lists.size(); ++i) {
+      if (meshes[i].same_as(device_mesh) && lists[i].size() == device_mesh.shape().size())
+        return lists[i];
+    }
+  }
+  return {};
 }
 
 /*! \brief By the object of a mesh, which is kept, so that no other one has its address. */
@@ -75,18 +93,9 @@ void NameAsParsed(MeshTable* table, const ir::DeviceMesh& device_mesh) {
       FieldOf(kBuilder().cast<ffi::ObjectRef>(), "frames").as<ffi::Array<ffi::ObjectRef>>();
   if (!frames.has_value()) return;
   for (const ffi::ObjectRef& frame : *frames) {
-    // Passes refuse what is not a table of names.
-    const auto names = NamesIn(frame).try_cast<ffi::Map<ffi::String, ffi::Array<AxisNames>>>();
     const auto infos = FieldOf(frame, "global_infos").as<ir::GlobalInfoMap>();
-    if (!names.has_value() || !infos.has_value()) continue;
-    for (const auto& [key, lists] : *names) {
-      if (infos->count(key) == 0) continue;
-      const ffi::Array<ir::GlobalInfo> meshes = infos->at(key);
-      for (size_t i = 0; i < meshes.size() && i < lists.size(); ++i) {
-        if (meshes[i].same_as(device_mesh) && lists[i].size() == device_mesh.shape().size())
-          table->Name(device_mesh, lists[i]);
-      }
-    }
+    if (infos.has_value())
+      table->Name(device_mesh, NamesAmong(NamesIn(frame), *infos, device_mesh));
   }
 }
 
@@ -98,7 +107,13 @@ void RememberNames(const ir::DeviceMesh& device_mesh, const AxisNames& names) {
 
 void NameAsKnown(MeshTable* table, const ir::DeviceMesh& device_mesh) {
   NameAsParsed(table, device_mesh);
-  const AxisNames names = Remembered::Global().Find(device_mesh);
+  AxisNames names = Remembered::Global().Find(device_mesh);
+  if (names.empty()) {
+    const ir::IRModule mod = ir::ModuleOfInference();
+    if (mod.defined()) {
+      names = NamesAmong(ir::GetAttr(mod.attrs(), kMeshAxesAttr), mod.global_infos(), device_mesh);
+    }
+  }
   if (names.size() == device_mesh.shape().size()) table->Name(device_mesh, names);
 }
 

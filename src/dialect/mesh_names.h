@@ -3,8 +3,8 @@
  * \brief Names of mesh axes for whoever sees a mesh but no module, as type inference does.
  *
  * A module says them in an attribute. While one is parsed, TVM's builder knows what stands above
- * a call. Otherwise the mesh's object is known from where it was named last: a `dx.Mesh`, or a
- * module that a pass has read.
+ * a call. Otherwise the mesh's object is known from where it was named last (a `dx.Mesh`, or a
+ * module that a pass has read), or it is one of the module that a BlockBuilder was made for.
  */
 #ifndef DISTIR_DIALECT_MESH_NAMES_H_
 #define DISTIR_DIALECT_MESH_NAMES_H_

@@ -16,19 +16,44 @@ const GlobalFunction kSetAttr("ir.OpSetAttr");
 const GlobalFunction kGetAttr("ir.OpGetAttr");
 const GlobalFunction kListOpNames("ir.ListOpNames");
 const GlobalFunction kBlockBuilder("relax.BlockBuilderCreate");
+const GlobalFunction kContextModule("relax.BlockBuilderGetContextIRModule");
 
 constexpr const char* kInferType = "FInferType";
 constexpr const char* kInferDTensorType = "dist.FInferType";
 constexpr int kDefaultLevel = 10;
 constexpr int kOverUpstream = 15;  // upstream registers at the default level
 
+/*! \brief Who asks for the type that this thread infers. */
+thread_local const ffi::ObjectRef* asking_builder = nullptr;
+
+class InferenceFor {
+ public:
+  explicit InferenceFor(const ffi::ObjectRef& builder) : outer_(asking_builder) {
+    asking_builder = &builder;
+  }
+  ~InferenceFor() { asking_builder = outer_; }
+  InferenceFor(const InferenceFor&) = delete;
+  InferenceFor& operator=(const InferenceFor&) = delete;
+
+ private:
+  const ffi::ObjectRef* outer_;
+};
+
 void SetInfer(const std::string& op, const char* attr, InferType infer, int level) {
   ffi::Function function =
-      ffi::Function::FromTyped([infer](Call call, ffi::ObjectRef) -> Type { return infer(call); });
+      ffi::Function::FromTyped([infer](Call call, ffi::ObjectRef builder) -> Type {
+        InferenceFor inference(builder);
+        return infer(call);
+      });
   kSetAttr(GetOp(op), attr, function, level);
 }
 
 }  // namespace
+
+IRModule ModuleOfInference() {
+  if (asking_builder == nullptr || !asking_builder->defined()) return IRModule();
+  return IRModule::Cast(kContextModule(*asking_builder).cast<ffi::ObjectRef>());
+}
 
 void RegisterOp(const std::string& name, const std::string& description,
                 const std::vector<const char*>& arguments, bool is_pure) {
@@ -64,6 +89,7 @@ void SetInferDTensorTupleType(const std::string& op, InferType infer) {
   ffi::Function own = kGetAttr(GetOp(op), kInferType).cast<ffi::Function>();
   ffi::Function function =
       ffi::Function::FromTyped([infer, own](Call call, ffi::ObjectRef builder) -> Type {
+        InferenceFor inference(builder);
         for (const Expr& arg : call.args()) {
           if (HasDTensor(arg.ty())) return infer(call);
         }

@@ -16,6 +16,10 @@ namespace ir {
 
 using InferType = std::function<Type(const Call& call)>;
 
+/*! \brief While this thread infers a type: the module of the BlockBuilder that asks for it.
+ * Otherwise null. */
+IRModule ModuleOfInference();
+
 /*! \brief Registers a new operator with one tensor argument per name in `arguments`. */
 void RegisterOp(const std::string& name, const std::string& description,
                 const std::vector<const char*>& arguments, bool is_pure);

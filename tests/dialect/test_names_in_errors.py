@@ -1,5 +1,6 @@
 """What type inference calls the axes of meshes in its errors."""
 
+import pickle
 import re
 
 import pytest
@@ -48,12 +49,12 @@ def test_letters_of_a_mesh_without_names_are_explained():
     ) in message(NO_STEP, "pass")
 
 
-def no_step(mesh):
-    """What is said of a collective that BlockBuilder infers, on a mesh that nobody has named."""
+def no_step(mesh, mod=None):
+    """What is said of a collective that BlockBuilder, for a module or none, infers on a mesh."""
     placed = relax.distributed.Placement.from_text
     x = relax.Var("x", DTensorType(relax.TensorType((8, 16), "float32"), mesh, placed("S[0], R")))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
+    builder = relax.BlockBuilder(mod)
+    with builder.function("no_step", [x]):
         with pytest.raises(ValueError, match="does not lead") as error:
             builder.emit(R.dist.all_gather(x, device_mesh=mesh, placement="R, S[1]"))
         builder.emit_func_output(x)
@@ -71,6 +72,17 @@ def test_names_of_a_module_that_a_pass_has_read():
     text = TEXT.format(names=NAMES, call="R.exp(x)")
     mod = dx.transform.LegalizeRedistribute()(tvm.script.from_source(text))
     assert "('dp', None) to (None, 'tp')" in no_step(mod.global_infos["mesh"][0])
+
+
+def test_names_of_a_module_that_was_loaded():
+    text = TEXT.format(names=NAMES, call="R.exp(x)")
+    for copied in (
+        tvm.ir.load_json(tvm.ir.save_json(tvm.script.from_source(text))),
+        pickle.loads(pickle.dumps(tvm.script.from_source(text))),
+    ):
+        mesh = copied.global_infos["mesh"][0]
+        assert "('x', None) to (None, 'y')" in no_step(mesh)  # nothing leads from it to its names
+        assert "('dp', None) to (None, 'tp')" in no_step(mesh, copied)
 
 
 def test_the_last_names_of_a_mesh_count():
