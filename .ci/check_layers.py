@@ -27,6 +27,7 @@ LAYERS = (
     "mesh",
     "cost",
     "dialect",
+    "outline",
     "rules",
     "propagation",
     "decompose",

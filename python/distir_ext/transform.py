@@ -24,6 +24,7 @@ __all__ = [
     "LowerDistIR",
     "LowerGlobalViewToLocalView",
     "OptimizeCollectives",
+    "OutlineRepeats",
     "PadShards",
     "PropagateSharding",
     "SetCluster",
@@ -118,6 +119,37 @@ def _checked_stages(meshes: Sequence[Mesh], axis: str | None) -> tuple[Mesh, ...
                 f"{stages[0].axis_names}; they must be the same"
             )
     return stages
+
+
+def OutlineRepeats(min_operators: int = 8) -> tvm.transform.Pass:  # noqa: N802
+    """Operators that repeat themselves, as the layers of a model do, become calls of one function.
+
+    Exporters write 80 layers one after the other. As calls of one function they are partitioned,
+    compiled and estimated once, and what they compute is the same. Run it first, before sharding is
+    propagated. Layers are the same if their operators, attributes, types and small constants are,
+    and nothing stands between them; weights, and constants that differ, become arguments. The
+    function is private, called ``layer``, and its parameters are called as in the first layer
+    without the layer's number: ``model.layers.q_proj.weight``.
+
+    What crosses layers stays in the program that calls them: nothing of one layer is optimised
+    together with the next, and memory that a call holds is not planned with that of its caller.
+
+    Args:
+        min_operators: The smallest number of bindings that become a function.
+
+    Raises:
+        ValueError: ``min_operators`` is less than 1.
+
+    Example:
+        >>> from distir_ext.demo.llama import llama_case
+        >>> mod = OutlineRepeats()(llama_case().module)
+        >>> sorted(name.name_hint for name in mod.get_global_vars())
+        ['forward', 'layer']
+    """
+    if min_operators < 1:
+        raise ValueError(f"min_operators is {min_operators}; it must be at least 1")
+    make = tvm_ffi.get_global_func("distir.transform.OutlineRepeats")
+    return make(min_operators)
 
 
 def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes so

@@ -138,6 +138,8 @@ def test_held_objects_are_let_go(process_session):
 
     # So large that its memory goes back to the system when it is let go.
     array = tvm.runtime.tensor(np.zeros(10_000_000, "float32"))
+    for _ in range(5):
+        workers.hold("test", [[array], [], [], []])  # a sanitizer keeps what it notes of these
     before = held_bytes()
     for _ in range(5):
         workers.hold("test", [[array], [], [], []])

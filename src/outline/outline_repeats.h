@@ -1,0 +1,33 @@
+/*!
+ * \file outline/outline_repeats.h
+ * \brief Bindings that repeat themselves, as the layers of a model do, become calls of one
+ * function.
+ *
+ *     a = matmul(x, w0)               y = layer(x, w0)
+ *     y = relu(a)                     z = layer(y, w1)
+ *     b = matmul(y, w1)       ->
+ *     z = relu(b)                     def layer(x, w): a = matmul(x, w); return relu(a)
+ *
+ * Segments compute the same of other variables and constants, and follow each other without
+ * anything between. Where they may begin, they begin where the fewest values go from one to the
+ * next. A segment that gives several values returns a tuple. Variables outside of the segments keep
+ * their names; the parameters of a function are called as in the first segment, without the number
+ * in which names differ.
+ */
+#ifndef DISTIR_OUTLINE_OUTLINE_REPEATS_H_
+#define DISTIR_OUTLINE_OUTLINE_REPEATS_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace outline {
+
+/*!
+ * \brief The module with repeats of every Relax function outlined; the same where there are none.
+ * \param min_operators How many bindings a function is worth.
+ */
+ir::IRModule OutlineRepeats(const ir::IRModule& mod, int64_t min_operators);
+
+}  // namespace outline
+}  // namespace distir
+#endif  // DISTIR_OUTLINE_OUTLINE_REPEATS_H_
