@@ -21,6 +21,7 @@
 #include "optimize/chain.h"
 #include "optimize/resharding.h"
 #include "redistribute/partial.h"
+#include "rules/call/call_sharding.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"
 #include "rules/operator.h"
@@ -125,7 +126,7 @@ class SliceHoisting {
     std::vector<const Sharding*> operands;
     for (const Sharding& sharding : shardings) operands.push_back(&sharding);
     if (operands.size() != rule.operands.size()) return std::nullopt;
-    rules::CallSharding decided = rules::DecideCall(rule, operands, {&wanted}, elements);
+    rules::CallSharding decided = rules::ImpliedSharding(rule, operands, {&wanted}, elements);
     if (decided.is_decomposed || !decided.partial.empty() ||
         mesh::Canonical(decided.results[0]) != mesh::Canonical(wanted))
       return std::nullopt;

@@ -6,6 +6,7 @@
 
 #include "dialect/collective.h"
 #include "ir/build.h"
+#include "rules/call/call_sharding.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"
 #include "rules/operator.h"
@@ -158,7 +159,7 @@ bool ShardRegion::AddCall(EditableBinding* binding) {
   auto decide = [&](const std::vector<Sharding>& operands) {
     std::vector<const Sharding*> known;
     for (const Sharding& operand : operands) known.push_back(&operand);
-    return rules::DecideCall(rule, known, {nullptr}, elements);
+    return rules::ImpliedSharding(rule, known, {nullptr}, elements);
   };
   rules::CallSharding decided = decide(given);
   if (decided.is_decomposed || !decided.partial.empty()) return false;

@@ -303,8 +303,7 @@ class InstanceEmitter : public PlacementRewriter {
     for (int slot : node.operands) operand_bytes.push_back(State(slot).info->bytes());
     const rules::CallCost cost(emitter_.cluster_, meshes_.Root(root), *node.rule, operands, results,
                                operand_bytes, result_bytes);
-    rules::CallSharding decision =
-        rules::DecideCall(*node.rule, operands, results, elements, &cost);
+    rules::CallSharding decision = rules::DecideCall(*node.rule, operands, results, elements, cost);
     // Factors that only results have cannot be chosen by a call: they come by redistribution
     // afterwards.
     ir::DeviceMesh view = ViewFor(root, decision.operands, decision.results);

@@ -68,6 +68,17 @@ def test_a_function_that_nothing_names_is_found(tmp_path, changed, text, name):
     assert violation.endswith(f"neither the package nor other sources name {name}")
 
 
+def test_only_propagation_decides_how_calls_are_computed():
+    """What it decided stands in the types, which all others read (rules/call/call_sharding.h)."""
+    source = ROOT / "src"
+    found = {
+        path.relative_to(source).parts[0]
+        for path in [*source.rglob("*.cc"), *source.rglob("*.h")]
+        if re.search(r"\bDecideCall\(", check_layers.COMMENT.sub("", path.read_text("utf-8")))
+    }
+    assert found == {"propagation", "rules"}
+
+
 def test_checks_see_the_sources():
     folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
     assert folders <= {*check_layers.LAYERS, "runtime"}

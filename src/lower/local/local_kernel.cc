@@ -151,18 +151,8 @@ PartsOfDims PartsOf(const ir::Call& call, const rules::FactorRule& rule,
 
 }  // namespace
 
-rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::FactorRule& rule) {
-  // Results count, too: a kernel that fills its output has no operand that would say anything.
-  const rules::PlacedTensors operands = rules::PlacedArguments(call, &meshes_);
-  const rules::PlacedTensors results = rules::PlacedResults(call, &meshes_);
-  rules::CallSharding decision =
-      rules::DecideCall(rule, operands.shardings, results.shardings, operands.elements);
-  mesh::Mesh mesh;  // of the last one that is placed
-  for (const rules::PlacedTensors* tensors : {&operands, &results}) {
-    for (const ir::DTensorType& type : tensors->types) {
-      if (type.defined()) mesh = meshes_.Root(meshes_.RootOf(type));
-    }
-  }
+void LocalKernels::CheckTypes(const ir::Call& call, const rules::Decision& decision) {
+  const mesh::Mesh& mesh = meshes_.Root(decision.call.root);
   auto check = [&](const rules::PlacedTensors& tensors, const std::vector<mesh::Sharding>& wanted,
                    const char* what) {
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -176,18 +166,17 @@ rules::CallSharding LocalKernels::Decide(const ir::Call& call, const rules::Fact
           << "; redistribute it, or let PropagateSharding place the call";
     }
   };
-  check(operands, decision.operands, "operand");
-  check(results, decision.results, "result");
-  return decision;
+  check(rules::PlacedArguments(call, &meshes_), decision.call.sharding.operands, "operand");
+  check(rules::PlacedResults(call, &meshes_), decision.call.sharding.results, "result");
 }
 
 ir::Expr LocalKernels::Localize(const ir::Call& call) {
   const ir::Expr& callee = call.args()[0];
-  ir::Type global_ty = rules::StripDistribution(call.ty());
-  rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, global_ty, &table_));
-  rules::CallSharding decision = Decide(call, rule);
+  const rules::Decision decision = decisions_.OfKernel(call);
+  CheckTypes(call, decision);
   std::vector<int64_t> shards;
-  for (const mesh::AxisList& axes : decision.factors) shards.push_back(mesh::NumShards(axes));
+  for (const mesh::AxisList& axes : decision.call.sharding.factors)
+    shards.push_back(mesh::NumShards(axes));
   bool is_whole =
       std::all_of(shards.begin(), shards.end(), [](int64_t count) { return count == 1; });
   if (is_whole) return callee;
@@ -196,7 +185,7 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
   std::string what = "kernel `" + name + "` by its rule ";
   if (auto stated = rules::StatedRule(name, kernel.function)) {
     what += "\"" + stated->text + "\"";
-    shards = CutByStatedRule(what, kernel, PartsOf(call, rule, shards));
+    shards = CutByStatedRule(what, kernel, PartsOf(call, decision.rule, shards));
     if (shards.empty()) return callee;
   } else {
     what += rules::Describe(kernel);

@@ -23,7 +23,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "rules/call/projection.h"
+#include "rules/call/decision.h"
 #include "rules/tir/rule.h"
 
 namespace distir {
@@ -37,7 +37,7 @@ class LocalKernels {
   using AddFunction = std::function<ir::GlobalVar(const std::string&, const ir::BaseFunc&)>;
 
   LocalKernels(const ir::FunctionMap& functions, dialect::MeshTable* meshes, AddFunction add)
-      : table_(functions), meshes_(*meshes), add_(std::move(add)) {}
+      : table_(functions), meshes_(*meshes), decisions_(meshes, &table_), add_(std::move(add)) {}
 
   /*!
    * \brief What a worker calls for an R.call_tir on DTensors: the kernel itself where nothing is
@@ -48,11 +48,12 @@ class LocalKernels {
   ir::Expr Localize(const ir::Call& call);
 
  private:
-  /*! \brief How the call is computed; checks that its types state the same. */
-  rules::CallSharding Decide(const ir::Call& call, const rules::FactorRule& rule);
+  /*! \throws ValueError where the call's types state what its index maps do not allow. */
+  void CheckTypes(const ir::Call& call, const rules::Decision& decision);
 
   rules::KernelTable table_;
   dialect::MeshTable& meshes_;
+  rules::Decisions decisions_;
   AddFunction add_;
   /*! \brief By kernel and number of shards of each factor. */
   std::map<std::pair<const ffi::Object*, std::vector<int64_t>>, ir::GlobalVar> made_;

@@ -25,6 +25,23 @@ std::optional<Decision> Decisions::Of(const ir::Call& call) {
   return Read(call, std::move(*rule));
 }
 
+Decision Decisions::OfKernel(const ir::Call& call) {
+  Decision decision{RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_)), {}};
+  const PlacedTensors operands = PlacedArguments(call, &meshes_);
+  const PlacedTensors results = PlacedResults(call, &meshes_);
+  decision.call.sharding =
+      ImpliedSharding(decision.rule, operands.shardings, results.shardings, operands.elements);
+  decision.call.type = call.ty();
+  for (const PlacedTensors* tensors : {&operands, &results}) {
+    for (const ir::DTensorType& type : tensors->types) {
+      if (!type.defined()) continue;
+      decision.call.device_mesh = type.device_mesh();
+      decision.call.root = meshes_.RootOf(type);
+    }
+  }
+  return decision;
+}
+
 std::optional<Decision> Decisions::OfLocalView(const ir::Call& call) {
   if (!dialect::IsLocalView(call.op()) || !dialect::TakesDTensors(call)) return std::nullopt;
   Decision decision = Read(call, RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_)));

@@ -2,9 +2,9 @@
  * \file rules/call/decision.h
  * \brief How a placed call is computed, as it was decided when the call was placed.
  *
- * Whoever writes a call on DTensors decides how it is computed (DecideCall) and redistributes its
- * operands to what that way needs. So the decision stands in the program, as the types of the
- * arguments: they leave one way. Passes read it here. Nothing else is kept, since a table beside
+ * PropagateSharding decides how a call is computed (DecideCall) and redistributes its operands to
+ * what that way needs. So the decision stands in the program, as the types of the arguments: they
+ * leave one way. Passes read it here. Nothing else is kept, since a table beside
  * the calls would be lost, or wrong, as soon as another pass renames, copies or rewrites one of
  * them, and programs that are written by hand have none.
  *
@@ -56,6 +56,9 @@ class Decisions {
     if (!has_factor) return std::nullopt;
     return Read(call, std::move(*rule));
   }
+  /*! \brief Of a kernel on DTensors. Its results count, too: a kernel that fills its output has no
+   * operand that would say anything. What its index maps do not allow differs from its types. */
+  Decision OfKernel(const ir::Call& call);
   /*! \brief Of a local view, about which its kernel's index maps decide; the results are as its
    * type states them. nullopt for other calls. */
   std::optional<Decision> OfLocalView(const ir::Call& call);

@@ -139,9 +139,9 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
     }
   }
   TVM_FFI_ICHECK(first != nullptr) << "InferCall needs a DTensor argument";
-  inferred.sharding = DecideCall(rule, operands.shardings,
-                                 std::vector<const mesh::Sharding*>(rule.results.size(), nullptr),
-                                 operands.elements);
+  inferred.sharding = ImpliedSharding(
+      rule, operands.shardings, std::vector<const mesh::Sharding*>(rule.results.size(), nullptr),
+      operands.elements);
   InOrder results(inferred.sharding.results);
   inferred.type = TypeResults(global_ty, inferred, *table, &results);
   return inferred;

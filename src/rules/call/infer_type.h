@@ -14,7 +14,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "rules/call/projection.h"
+#include "rules/call/call_sharding.h"
 
 namespace distir {
 namespace rules {

@@ -1,12 +1,6 @@
 #include "rules/call/projection.h"
 
-#include <algorithm>
-#include <limits>
-#include <map>
 #include <numeric>
-#include <set>
-
-#include "rules/call/call_cost.h"
 
 namespace distir {
 namespace rules {
@@ -80,58 +74,6 @@ Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
   return sharding;
 }
 
-namespace {
-
-/*! \brief What every tensor says about every factor. */
-struct Candidates {
-  std::vector<FactorShardings> operands;
-  std::vector<FactorShardings> results;
-};
-
-std::vector<FactorShardings> ProjectAll(const FactorRule& rule,
-                                        const std::vector<TensorFactors>& tensors,
-                                        const std::vector<const Sharding*>& shardings) {
-  std::vector<FactorShardings> all(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (shardings[i] == nullptr) continue;
-    all[i].resize(rule.factors.size());
-    Project(rule, tensors[i], *shardings[i], &all[i]);
-  }
-  return all;
-}
-
-const AxisList* FirstOf(const std::vector<FactorShardings>& tensors, size_t factor) {
-  for (const FactorShardings& tensor : tensors) {
-    if (!tensor.empty() && !tensor[factor].empty()) return &tensor[factor];
-  }
-  return nullptr;
-}
-
-int LargestOperandOf(const Candidates& candidates, size_t factor,
-                     const std::vector<double>& elements) {
-  int best = -1;
-  for (size_t i = 0; i < candidates.operands.size(); ++i) {
-    const FactorShardings& tensor = candidates.operands[i];
-    if (tensor.empty() || tensor[factor].empty()) continue;
-    if (best < 0 || elements[i] > elements[best]) best = static_cast<int>(i);
-  }
-  return best;
-}
-
-AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t factor) {
-  for (const auto* tensors : {&candidates.results, &candidates.operands}) {
-    for (const FactorShardings& tensor : *tensors) {
-      if (tensor.empty()) continue;
-      const AxisList& other = tensor[factor];
-      if (mesh::NumShards(other) > mesh::NumShards(base) && mesh::IsPrefix(base, other))
-        base = other;
-    }
-  }
-  return base;
-}
-
-}  // namespace
-
 void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
   bool changed = true;
   while (changed) {
@@ -152,128 +94,6 @@ void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
       }
     }
   }
-}
-
-namespace {
-
-/*! \brief The sharded factors of every dimension that has several, major to minor. */
-std::vector<FactorList> NestedFactors(const FactorRule& rule, const FactorShardings& factors) {
-  std::vector<FactorList> nested;
-  for (const auto* tensors : {&rule.operands, &rule.results}) {
-    for (const TensorFactors& tensor : *tensors) {
-      for (const FactorList& dim : tensor) {
-        if (dim.size() < 2) continue;
-        FactorList sharded;
-        for (int f : dim) {
-          if (!factors[f].empty()) sharded.push_back(f);
-        }
-        if (sharded.size() > 1) nested.push_back(std::move(sharded));
-      }
-    }
-  }
-  return nested;
-}
-
-/*! \brief Factors that no order of all factors can serve; empty if one does. */
-std::set<int> Disordered(const std::vector<FactorList>& nested) {
-  std::map<int, std::set<int>> before;
-  for (const FactorList& dim : nested) {
-    for (size_t i = 0; i < dim.size(); ++i) {
-      std::set<int>& earlier = before[dim[i]];
-      if (i > 0) earlier.insert(dim[i - 1]);
-    }
-  }
-  while (true) {
-    auto next = std::find_if(before.begin(), before.end(),
-                             [](const auto& entry) { return entry.second.empty(); });
-    if (next == before.end()) break;
-    int factor = next->first;
-    before.erase(next);
-    for (auto& [other, earlier] : before) earlier.erase(factor);
-  }
-  std::set<int> rest;
-  for (const auto& [factor, earlier] : before) rest.insert(factor);
-  return rest;
-}
-
-// Two dimensions that nest the same factors in opposite orders have no placement on one mesh, so
-// what was chosen last gives way.
-void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
-                    FactorShardings* factors) {
-  while (true) {
-    std::vector<FactorList> nested = NestedFactors(rule, *factors);
-    if (nested.size() < 2) return;
-    std::set<int> disordered = Disordered(nested);
-    if (disordered.empty()) return;
-    auto last = std::find_if(chosen.rbegin(), chosen.rend(),
-                             [&](int factor) { return disordered.count(factor) > 0; });
-    (*factors)[*last].clear();
-    DropUnnestable(rule, factors);
-  }
-}
-
-}  // namespace
-
-CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding*>& operands,
-                        const std::vector<const Sharding*>& results,
-                        const std::vector<double>& operand_elements, const CallCost* cost) {
-  Candidates candidates{ProjectAll(rule, rule.operands, operands),
-                        ProjectAll(rule, rule.results, results)};
-
-  std::vector<FactorChoice> choices;
-  for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].Is<ReplicatedFactor>()) continue;
-    const AxisList* axes = FirstOf(candidates.results, f);
-    const int source = LargestOperandOf(candidates, f, operand_elements);
-    // Where only one side has the sharding, nothing is exchanged along a blocked factor.
-    if (rule.factors[f].is_blocked() && cost != nullptr && (axes == nullptr || source < 0))
-      continue;
-    if (axes != nullptr) {
-      // Results come before all operands.
-      choices.push_back(
-          {f, ExtendByOthers(*axes, candidates, f), std::numeric_limits<double>::infinity()});
-    } else if (source >= 0) {
-      choices.push_back({f, ExtendByOthers(candidates.operands[source][f], candidates, f),
-                         operand_elements[source]});
-    }
-  }
-  std::stable_sort(choices.begin(), choices.end(),
-                   [&rule](const FactorChoice& a, const FactorChoice& b) {
-                     bool a_waits = rule.factors[a.factor].Is<DecomposedFactor>();
-                     bool b_waits = rule.factors[b.factor].Is<DecomposedFactor>();
-                     return a_waits != b_waits ? b_waits : a.priority > b.priority;
-                   });
-  if (cost != nullptr) cost->Order(&choices);
-
-  CallSharding decision;
-  decision.factors = Assign(rule, choices);
-  std::vector<int> chosen;
-  for (const FactorChoice& choice : choices) chosen.push_back(static_cast<int>(choice.factor));
-  DropUnnestable(rule, &decision.factors);
-  DropDisordered(rule, chosen, &decision.factors);
-  if (cost != nullptr) {
-    const std::vector<int> extended = cost->Rehome(&decision.factors);
-    if (!extended.empty()) {
-      chosen.insert(chosen.end(), extended.begin(), extended.end());
-      DropDisordered(rule, chosen, &decision.factors);
-    }
-  }
-
-  for (const TensorFactors& tensor : rule.operands) {
-    decision.operands.push_back(Compose(rule, tensor, decision.factors));
-  }
-  for (const TensorFactors& tensor : rule.results) {
-    decision.results.push_back(Compose(rule, tensor, decision.factors));
-  }
-  for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (decision.factors[f].empty()) continue;
-    if (rule.factors[f].Is<DecomposedFactor>()) decision.is_decomposed = true;
-    if (!rule.factors[f].Is<ReductionFactor>()) continue;
-    decision.reduction = rule.factors[f].reduction();
-    decision.partial.insert(decision.partial.end(), decision.factors[f].begin(),
-                            decision.factors[f].end());
-  }
-  return decision;
 }
 
 double NumElements(const Sizes& sizes) {
