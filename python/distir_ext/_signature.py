@@ -1,29 +1,8 @@
 """What an executable says about itself: its functions' global types and SPMD programs.
 
-``dx.build`` adds a function ``distir_signature`` that returns JSON; this module reads it into
-classes that know how a global array is divided among devices::
-
-    {"version": 3, "device_ids": [0, 1], "device_type": 1,   the host, if it is absent
-     "meshes": [{"shape": [2], "device_ids": [0, 1]}],
-     "partitions": [[[0, 1]]],                  groups that communicate; none, if it is absent
-     "collectives": [{"kind": "all_reduce", ..}],  see ``analysis.collectives``; may be absent
-     "functions": {"main": {
-        "num_input": 1,                           parameters from here on are weights
-        "params": [{"name": "x", "type": TYPE}, ...],
-        "result": TYPE,
-        "programs": [{"name": "main",             a function of the executable
-                      "device_ids": [0, 1],       who runs it
-                      "params": [0],              parameters that it takes, in order
-                      "results": [0],             leaves of the result that it returns, in order
-                      "sizes": [],                see :class:`Program`
-                      "virtual_stage": 0}]}}}     the same
-
-    TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32", "placement": [0],
-           "mesh": 0,                             which of the meshes
-           "sharding": "('dp', None)"}
-        | {"kind": "tuple", "fields": [TYPE, ...]}
-        | {"kind": "shape", "shape": [8, "n"]}    "shape" may be absent
-        | {"kind": "value"}                       anything else, such as a cache
+``dx.build`` adds a function ``distir_signature`` that returns JSON
+(:mod:`distir_ext._signature_form`); this module reads it into classes that know how a global array
+is divided among devices.
 
 A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
 rounded up: the last of them end in padding. A placement has, per mesh axis, the tensor
@@ -44,9 +23,8 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from distir_ext import _signature_form
 from distir_ext._blocks import Blocks, blocks_of, shard_shape
-
-SIGNATURE_VERSION = 3
 
 HOST = 1  # DLPack's kDLCPU
 
@@ -148,18 +126,10 @@ class TupleSpec:
 
 @dataclass(frozen=True)
 class ShapeSpec:
-    """A shape value; every worker gets all of it.
-
-    Attributes:
-        values: Sizes or names of symbolic variables; None if even their number is unknown.
-    """
-
-    values: tuple[Dim, ...] | None
+    """A shape value; every worker gets all of it."""
 
     def __str__(self) -> str:
-        if self.values is None:
-            return "shape"
-        return f"shape({', '.join(str(value) for value in self.values)})"
+        return "shape"
 
 
 @dataclass(frozen=True)
@@ -351,16 +321,13 @@ def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
             mesh_shape,
             device_ids,
             tuple(value["placement"]),
-            value.get("sharding", ""),
+            value["sharding"],
         )
     if kind == "tuple":
         return TupleSpec(tuple(_parse_spec(each, meshes) for each in value["fields"]))
     if kind == "shape":
-        values = value.get("shape")
-        return ShapeSpec(None if values is None else tuple(values))
-    if kind == "value":
-        return ValueSpec()
-    raise ValueError(f'the signature has a value of unknown kind "{kind}"')
+        return ShapeSpec()
+    return ValueSpec()
 
 
 def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> FunctionSpec:
@@ -373,8 +340,8 @@ def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]
             tuple(each["device_ids"]),
             tuple(each["params"]),
             tuple(each["results"]),
-            tuple(each.get("sizes", ())),
-            each.get("virtual_stage", 0),
+            tuple(each["sizes"]),
+            each["virtual_stage"],
         )
         for each in value["programs"]
     )
@@ -394,30 +361,27 @@ def parse_signature(text: str) -> Signature:
             itself.
     """
     try:
-        value = json.loads(text)
-        version = value["version"]
-        if version != SIGNATURE_VERSION:
+        written = json.loads(text)
+        version = written["version"]
+        if version != _signature_form.version():
             raise ValueError(
                 f"the executable has a signature of version {version}, this package reads version "
-                f"{SIGNATURE_VERSION}; build it again"
+                f"{_signature_form.version()}; build it again"
             )
+        found = _signature_form.read(written)
+        for type_text, sharding in written.get("shardings", {}).items():
+            found.tensors[type_text]["sharding"] = sharding
         meshes = [
-            (tuple(mesh["shape"]), tuple(mesh["device_ids"])) for mesh in value.get("meshes", ())
+            (tuple(mesh["shape"]), tuple(mesh["device_ids"])) for mesh in found.signature["meshes"]
         ]
         functions = {
-            name: _parse_function(name, each, meshes) for name, each in value["functions"].items()
+            name: _parse_function(name, each, meshes)
+            for name, each in found.signature["functions"].items()
         }
-        devices = tuple(value["device_ids"])
-        for function in functions.values():
-            unknown = sorted(set(function.programs_of) - set(devices))
-            if unknown:
-                raise ValueError(
-                    f'function "{function.name}" runs on devices {unknown}, which the executable '
-                    f"does not list; it lists {list(devices)}"
-                )
-        partitions = tuple(json.dumps(groups) for groups in value.get("partitions", ()))
-        return Signature(devices, int(value.get("device_type", HOST)), functions, partitions)
+        partitions = tuple(json.dumps(groups) for groups in written.get("partitions", ()))
+        devices = tuple(found.signature["device_ids"])
+        return Signature(devices, int(written.get("device_type", HOST)), functions, partitions)
     except json.JSONDecodeError as error:
         raise ValueError(f"the executable's distir_signature is no JSON: {error}") from error
-    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except _signature_form.DAMAGED as error:
         raise ValueError(f"the executable's distir_signature is malformed: {error!r}") from error

@@ -18,7 +18,7 @@ from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext._modules import check_module
 from distir_ext._signature import parse_signature
-from distir_ext._signature_attr import read_signature
+from distir_ext._signature_attr import signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
@@ -166,7 +166,7 @@ def build(
     with dumped(dump_dir):
         program = lower_for(mod, cluster, resolved)
         lowered = transform.LowerCCL()(program)
-        described = read_signature(lowered)
+        described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
         described |= _listed(program) | {
             "device_type": resolved.get_target_device_type(),

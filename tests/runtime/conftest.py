@@ -257,29 +257,58 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("worker_kind", "groups"), cases, indirect=True)
 
 
+class SignatureWriter:
+    """Writes types and functions as a signature has them (``src/lower/signature.h``)."""
+
+    def __init__(self) -> None:
+        self.meshes: list[Any] = []
+        self.shardings: dict[str, str] = {}
+
+    def type_text(self, value: dict[str, Any]) -> str:
+        if value["kind"] == "tuple":
+            return "(" + "; ".join(self.type_text(each) for each in value["fields"]) + ")"
+        if value["kind"] != "tensor":
+            return str(value["kind"])
+        mesh = [value["mesh"]["shape"], ", ".join(map(str, value["mesh"]["device_ids"]))]
+        if mesh not in self.meshes:
+            self.meshes.append(mesh)
+        number = self.meshes.index(mesh)
+        text = f"{value['dtype']}[{', '.join(map(str, value['shape']))}] "
+        text += f"mesh[{number}] " if number > 0 else ""
+        text += ", ".join("R" if dim < 0 else f"S[{dim}]" for dim in value["placement"])
+        self.shardings[text] = value["sharding"]
+        return text
+
+    def function(self, value: dict[str, Any]) -> dict[str, Any]:
+        params = [f"{each['name']}: {self.type_text(each['type'])}" for each in value["params"]]
+        programs = [
+            {
+                "name": program["name"],
+                "devices": ", ".join(map(str, program["device_ids"])),
+                "params": ", ".join(map(str, program["params"])),
+                "results": ", ".join(map(str, program["results"])),
+            }
+            for program in value["programs"]
+        ]
+        result = self.type_text(value["result"])
+        return {**value, "params": params, "result": result, "programs": programs}
+
+
 @pytest.fixture
 def signature() -> Callable[..., str]:
     """Writes a ``distir_signature``."""
 
-    def write(device_ids: Sequence[int], **functions: dict[str, Any]) -> str:
-        meshes: list[Any] = []
-
-        def with_numbers(value: Any) -> Any:
-            """With the number of each mesh in its place."""
-            if isinstance(value, list):
-                return [with_numbers(each) for each in value]
-            if not isinstance(value, dict):
-                return value
-            numbered = {key: with_numbers(each) for key, each in value.items()}
-            if "mesh" in value:
-                if value["mesh"] not in meshes:
-                    meshes.append(value["mesh"])
-                numbered["mesh"] = meshes.index(value["mesh"])
-            return numbered
-
-        content = {"version": 3, "device_ids": list(device_ids)}
-        content |= {"functions": with_numbers(functions), "meshes": meshes}
-        return json.dumps(content)
+    def write(**functions: dict[str, Any]) -> str:
+        writer = SignatureWriter()
+        written = {name: writer.function(each) for name, each in functions.items()}
+        return json.dumps(
+            {
+                "version": 4,
+                "meshes": writer.meshes,
+                "functions": written,
+                "shardings": writer.shardings,
+            }
+        )
 
     return write
 

@@ -252,7 +252,7 @@ def test_failures_a_hundred_times(how):
 def test_killed_worker_is_named_with_its_operator(signature, tensor_type, function_type):
     """Also between steps: the next one finds out."""
     rows = tensor_type([4, 4], "float32", (2,), [0])
-    text = signature([0, 1], main=function_type({"x": rows}, rows, [("main", [0, 1], [0], [0])]))
+    text = signature(main=function_type({"x": rows}, rows, [("main", [0, 1], [0], [0])]))
 
     @I.ir_module
     class Module:

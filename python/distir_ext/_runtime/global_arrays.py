@@ -81,7 +81,7 @@ class ArgumentCutter:
         if isinstance(spec, TupleSpec):
             return self._cut_tuple(value, spec, where)
         if isinstance(spec, ShapeSpec):
-            return self._check_shape(value, spec, where)
+            return _shape(value, where)
         if isinstance(spec, ValueSpec):
             if not isinstance(value, WorkerValue):
                 raise TypeError(
@@ -129,18 +129,6 @@ class ArgumentCutter:
             for index, (each, field) in enumerate(zip(value, spec.fields, strict=True))
         ]
 
-    def _check_shape(self, value: Any, spec: ShapeSpec, where: str) -> Any:
-        try:
-            values = tuple(int(each) for each in value)
-        except TypeError as error:
-            raise TypeError(f"{where} is {type(value).__name__}, expected {spec}") from error
-        if spec.values is not None:
-            if len(values) != len(spec.values):
-                raise ValueError(f"{where} has {counted(len(values), 'value')}, expected {spec}")
-            for index, (dim, size) in enumerate(zip(spec.values, values, strict=True)):
-                self.binding.check(dim, size, f"value {index} of {where}")
-        return tvm_ffi.Shape(values)
-
     def _check_array(self, array: Any, spec: TensorSpec, where: str) -> None:
         if spec.dtype and array.dtype != spec.dtype:
             raise TypeError(f"{where} has dtype {array.dtype}, expected {spec.dtype}")
@@ -158,6 +146,13 @@ class ArgumentCutter:
                     f"{array.shape[index]}, which does not divide among the {spec.parts[index]} "
                     "parts that its placement cuts it into"
                 )
+
+
+def _shape(value: Any, where: str) -> tvm_ffi.Shape:
+    try:
+        return tvm_ffi.Shape(tuple(int(each) for each in value))
+    except TypeError as error:
+        raise TypeError(f"{where} is {type(value).__name__}, expected shape") from error
 
 
 def _is_on(device: int, cut: Any) -> bool:

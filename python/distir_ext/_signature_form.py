@@ -1,0 +1,190 @@
+"""The form in which a signature is written, and its one reader.
+
+LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): short, since it is
+printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module
+says elsewhere::
+
+    {"version": 4, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
+     "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
+     "device_type": 1,                             the host, if it is absent
+     "partitions": [[[0, 1]]],                     groups that communicate; none, if it is absent
+     "collectives": [{"kind": "all_reduce", ..}]}  see ``analysis.collectives``; may be absent
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+# Devices, or layers; a list in few characters can state any number of them.
+_MOST_NUMBERS = 1 << 20
+
+# What reading raises of what is not written like this.
+DAMAGED = (LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+
+_TENSOR = re.compile(
+    r"(?P<dtype>\w*)\[(?P<shape>.*?)\] (?:mesh\[(?P<mesh>\d+)\] )?"
+    r"(?P<placement>(?:(?:R|S\[\d+\])(?:, )?)*)"
+)
+
+
+def version() -> int:
+    """The version of the form; the native library has it."""
+    return int(tvm_ffi.get_global_func("distir.lower.SignatureVersion")())
+
+
+@dataclass(frozen=True)
+class Read:
+    """A signature in full.
+
+    Attributes:
+        signature: Plain data::
+
+                {"device_ids": [0, 1],
+                 "meshes": [{"shape": [2], "device_ids": [0, 1]}],
+                 "functions": {"main": {
+                    "num_input": 1,                     all parameters are inputs, if it is absent
+                    "params": [{"name": "x", "type": TYPE}, ...],
+                    "result": TYPE,
+                    "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
+                                  "results": [0], "sizes": [], "virtual_stage": 0}]}}}
+
+                TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32",
+                       "mesh": 0, "placement": [0], "sharding": ""}
+                    | {"kind": "tuple", "fields": [TYPE, ...]}
+                    | {"kind": "shape"}
+                    | {"kind": "value"}         anything else, such as a cache
+
+        tensors: The types of its tensors by their texts. Whoever reads a signature states their
+            ``"sharding"``, in the words of users.
+    """
+
+    signature: dict[str, Any]
+    tensors: dict[str, dict[str, Any]]
+
+
+def read(written: Mapping[str, Any]) -> Read:
+    """A signature of this :func:`version` in full.
+
+    Raises:
+        ValueError: It is not written so, or one of :data:`DAMAGED`.
+    """
+    types = _Types()
+    functions = {
+        name: _function(each, types) for name, each in sorted(written["functions"].items())
+    }
+    devices = {
+        device
+        for function in functions.values()
+        for program in function["programs"]
+        for device in program["device_ids"]
+    }
+    signature = {
+        "device_ids": sorted(devices),
+        "meshes": [
+            {"shape": [int(size) for size in shape], "device_ids": _integers(ids)}
+            for shape, ids in written["meshes"]
+        ],
+        "functions": functions,
+    }
+    return Read(signature, types.tensors)
+
+
+def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
+    function: dict[str, Any] = {}
+    if "num_input" in written:
+        function["num_input"] = int(written["num_input"])
+    function["params"] = []
+    for entry in _unfolded(written["params"]):
+        name, separator, text = entry.rpartition(": ")
+        if not separator:
+            raise ValueError(f"the signature has a parameter without a type: {entry!r}")
+        function["params"].append({"name": name, "type": types.read(text)})
+    function["result"] = types.read(str(written["result"]))
+    function["programs"] = [
+        {
+            "name": str(program["name"]),
+            "device_ids": _integers(program["devices"]),
+            "params": _integers(program["params"]),
+            "results": _integers(program["results"]),
+            "sizes": [str(size) for size in program.get("sizes", ())],
+            "virtual_stage": int(program.get("virtual_stage", 0)),
+        }
+        for program in written["programs"]
+    ]
+    return function
+
+
+def _integers(text: str) -> list[int]:
+    """``"0..3, 7"`` as integers."""
+    found: list[int] = []
+    for item in filter(None, str(text).split(", ")):
+        first, _, last = item.partition("..")
+        numbers = range(int(first), int(last or first) + 1)
+        if len(found) + len(numbers) > _MOST_NUMBERS:
+            raise ValueError(f"the signature has {item} where it lists numbers")
+        found.extend(numbers)
+    return found
+
+
+def _unfolded(entries: Sequence[Any]) -> Iterator[str]:
+    """Every entry, with those of layers one by one."""
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+            continue
+        numbers, *patterns = (str(each) for each in entry)
+        for number in _integers(numbers):
+            for pattern in patterns:
+                yield pattern.replace("{}", str(number))
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts of a text, which is not cut inside of brackets."""
+    parts, depth, begin = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char in "([") - (char in ")]")
+        if depth == 0 and text.startswith(separator, at):
+            parts.append(text[begin:at])
+            begin = at + len(separator)
+    return [*parts, text[begin:]] if text else []
+
+
+class _Types:
+    """Reads types, each text once."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, dict[str, Any]] = {}
+        self._read: dict[str, dict[str, Any]] = {}
+
+    def read(self, text: str) -> dict[str, Any]:
+        if text not in self._read:
+            self._read[text] = self._parse(text)
+        return self._read[text]
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        if text in ("shape", "value"):
+            return {"kind": text}
+        if text.startswith("("):
+            fields = [self.read(each) for each in _split(text[1:-1], "; ")]
+            return {"kind": "tuple", "fields": fields}
+        found = _TENSOR.fullmatch(text)
+        if found is None:
+            raise ValueError(f"the signature has a type that is none: {text!r}")
+        entries = found["placement"].split(", ") if found["placement"] else []
+        self.tensors[text] = {
+            "kind": "tensor",
+            "shape": [
+                int(dim) if dim.lstrip("-").isdigit() else dim
+                for dim in _split(found["shape"], ", ")
+            ],
+            "dtype": found["dtype"],
+            "mesh": int(found["mesh"] or 0),
+            "placement": [-1 if each == "R" else int(each[2:-1]) for each in entries],
+            "sharding": "",
+        }
+        return self.tensors[text]
