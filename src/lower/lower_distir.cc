@@ -55,7 +55,7 @@ class ModuleLowering {
     for (const auto& [gv, function] : Entries()) {
       const VirtualStages virtual_stages(function, gv.name(), &meshes_);
       std::vector<SpmdGroup> groups = SpmdGroupsOf(gv, virtual_stages);
-      std::vector<WorkerVersion> versions;
+      std::vector<EntryProgram> versions;
       for (size_t i = 0; i < groups.size(); ++i) {
         stage_ = i;
         num_groups_ = groups.size();
@@ -69,7 +69,7 @@ class ModuleLowering {
         device_ids.insert(groups[i].device_ids.begin(), groups[i].device_ids.end());
       }
       std::stable_sort(versions.begin(), versions.end(),
-                       [](const WorkerVersion& a, const WorkerVersion& b) {
+                       [](const EntryProgram& a, const EntryProgram& b) {
                          return a.virtual_stage < b.virtual_stage;
                        });
       signature.Add(gv.name(), function, versions);
@@ -127,8 +127,8 @@ class ModuleLowering {
   };
   struct Version {
     ir::GlobalVar name;              // of its first virtual stage
-    std::vector<std::string> sizes;  // as in WorkerFunction
-    std::vector<int> results;        // as in WorkerFunction
+    std::vector<std::string> sizes;  // as in SpmdProgram
+    std::vector<int> results;        // as in SpmdProgram
     std::vector<VirtualStageVersion> virtual_stages;
   };
 
@@ -151,7 +151,7 @@ class ModuleLowering {
         names_.Fresh(is_whole ? gv.name() : gv.name() + "_stage" + std::to_string(stage_));
     ir::GlobalVar version = ir::MakeGlobalVar(name);
     Version& entry = versions_.emplace(key, Version{version, {}, {}, {}}).first->second;
-    WorkerContext context{
+    SpmdContext context{
         &meshes_,
         &plans_,
         &groups_,
@@ -159,7 +159,7 @@ class ModuleLowering {
         is_whole ? nullptr : &IndexOf(gv, function),
         [&](const ir::GlobalVar& callee) { return CalleeVersion(callee, group_roots); },
         is_whole ? nullptr : virtual_stages};
-    WorkerFunction worker = MakeSpmdProgram(function, gv.name(), context);
+    SpmdProgram worker = MakeSpmdProgram(function, gv.name(), context);
     for (const VirtualStageProgram& program : CutIntoVirtualStages(worker)) {
       ir::Function lowered = program.function;
       if (!lowered_.insert(gv.get()).second) lowered = ir::RenewVars(lowered);

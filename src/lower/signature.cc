@@ -23,8 +23,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-/*! \brief Of the form that modules print; that of executables is in Python, which writes and reads
- * it. */
+/*! \brief Of the form, in modules and in executables. */
 constexpr int kVersion = 4;
 
 std::string DTypeName(const ir::TensorType& type) {
@@ -173,7 +172,7 @@ std::string SignatureWriter::TypeText(const ir::Type& type, TrueExtents* extents
 
 void SignatureWriter::Write(const std::string& name, const ir::Function& function,
                             const std::vector<ir::Type>& params, const ir::Type& result,
-                            TrueExtents* extents, const std::vector<WorkerVersion>& versions) {
+                            TrueExtents* extents, const std::vector<EntryProgram>& versions) {
   ffi::Map<ffi::String, ffi::Any> written;
   std::vector<std::string> entries;
   for (size_t i = 0; i < params.size(); ++i)
@@ -184,7 +183,7 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>())
     written.Set("num_input", *num_input);
   ffi::Array<ffi::Any> programs;
-  for (const WorkerVersion& version : versions) {
+  for (const EntryProgram& version : versions) {
     ffi::Array<ffi::String> sizes;
     for (const std::string& size : version.sizes) sizes.push_back(size);
     ffi::Map<ffi::String, ffi::Any> program{{"name", ffi::String(version.name)},
@@ -200,7 +199,7 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
 }
 
 void SignatureWriter::Add(const std::string& name, const ir::Function& function,
-                          const std::vector<WorkerVersion>& versions) {
+                          const std::vector<EntryProgram>& versions) {
   TrueExtents extents(function, name, meshes_);
   std::vector<ir::Type> params;
   for (const ir::Var& param : function.params()) params.push_back(param.ty());
@@ -215,7 +214,7 @@ void SignatureWriter::AddReplicated(const std::string& name, const ir::Function&
     all_devices_ = ir::MakeDeviceMesh({static_cast<int64_t>(device_ids.size())}, device_ids);
   const ir::Placement replica = ir::MakePlacement({-1});
   TrueExtents extents(function, name, meshes_);
-  WorkerVersion version{name, device_ids, 0, {}, {}, {}};
+  EntryProgram version{name, device_ids, 0, {}, {}, {}};
   std::vector<ir::Type> params;
   for (const ir::Var& param : function.params()) {
     version.params.push_back(static_cast<int>(params.size()));

@@ -26,18 +26,18 @@ constexpr const char* kPartitionsAttr = "distir.partitions";
 constexpr const char* kSignatureAttr = "distir.signature";
 
 /*! \brief What an SPMD group of devices runs of an entry function, in one virtual stage. */
-struct WorkerVersion {
+struct EntryProgram {
   std::string name;
   std::vector<int64_t> device_ids;
   int virtual_stage;
   std::vector<int> params;         // positions
   std::vector<int> results;        // positions of leaves; none but of the last virtual stage
-  std::vector<std::string> sizes;  // as in WorkerFunction
+  std::vector<std::string> sizes;  // as in SpmdProgram
 };
 
 /*!
- * \brief Writes the signature of a module, short enough to be printed with it. Python reads it
- * (`_signature_attr.py`). Of a layer norm, on one mesh:
+ * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
+ * the same. One reader, in Python, reads both (`_signature_form.py`). Of a layer norm, on one mesh:
  * \code
  *   {"version": 4,
  *    "meshes": [[[2, 2], "0..3"]],
@@ -57,7 +57,7 @@ class SignatureWriter {
 
   /*! \throws ValueError where parameters or results are not those that were padded. */
   void Add(const std::string& name, const ir::Function& function,
-           const std::vector<WorkerVersion>& versions);
+           const std::vector<EntryProgram>& versions);
   /*! \brief A function without DTensors, which each of these devices runs on all of its arguments.
    */
   void AddReplicated(const std::string& name, const ir::Function& function,
@@ -69,7 +69,7 @@ class SignatureWriter {
   std::string TypeText(const ir::Type& type, TrueExtents* extents);
   void Write(const std::string& name, const ir::Function& function,
              const std::vector<ir::Type>& params, const ir::Type& result, TrueExtents* extents,
-             const std::vector<WorkerVersion>& versions);
+             const std::vector<EntryProgram>& versions);
   int NumberOf(const ir::DeviceMesh& device_mesh);
 
   dialect::MeshTable* meshes_;

@@ -3,8 +3,8 @@
  * \brief TIR kernels of padded extents.
  *
  * A kernel of which factors are padded is copied with the extents of its loops, and the shapes of
- * its buffers, along them; nothing else in it says their size (rules/tir/rule.h). Example, C[i] =
- * sum over j of A[i, j], rows in 2 shards:
+ * its buffers, along them; nothing else in it says their size (rules/tir/kernel_rule.h). Example,
+ * C[i] = sum over j of A[i, j], rows in 2 shards:
  *
  *     row_sum: A (7, 5), C (7), loops 7, 5
  *  -> row_sum_padded: A (8, 5), C (8), loops 8, 5
@@ -20,7 +20,7 @@
 
 #include "ir/names.h"
 #include "ir/node.h"
-#include "rules/tir/rule.h"
+#include "rules/tir/kernel_rule.h"
 
 namespace distir {
 namespace padding {

@@ -20,11 +20,6 @@ namespace lower {
 
 namespace {
 
-std::string KernelName(const ir::Call& call) {
-  auto name = ir::GlobalVar::Cast(call.args()[0]);
-  return name.defined() ? name.name() : ir::Print(call.args()[0]);
-}
-
 class KernelLocalizer {
  public:
   KernelLocalizer(const std::string& what, const rules::KernelRule& kernel,
@@ -160,7 +155,7 @@ void LocalKernels::CheckTypes(const ir::Call& call, const rules::Decision& decis
       bool agrees = known == nullptr ? wanted[i].IsReplicated()
                                      : mesh::Canonical(wanted[i]) == mesh::Canonical(*known);
       DISTIR_REQUIRE(agrees, ValueError)
-          << "kernel `" << KernelName(call) << "`: " << what << " " << i << " is placed as "
+          << "kernel `" << rules::KernelName(call) << "`: " << what << " " << i << " is placed as "
           << (known == nullptr ? "a plain tensor" : mesh::ToString(*known, mesh))
           << ", but its index maps need " << mesh::ToString(wanted[i], mesh)
           << "; redistribute it, or let PropagateSharding place the call";
@@ -181,7 +176,7 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
       std::all_of(shards.begin(), shards.end(), [](int64_t count) { return count == 1; });
   if (is_whole) return callee;
   const rules::KernelRule& kernel = *table_.Find(call);
-  const std::string name = KernelName(call);
+  const std::string name = rules::KernelName(call);
   std::string what = "kernel `" + name + "` by its rule ";
   if (auto stated = rules::StatedRule(name, kernel.function)) {
     what += "\"" + stated->text + "\"";

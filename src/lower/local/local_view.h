@@ -1,6 +1,9 @@
 /*!
  * \file lower/local/local_view.h
  * \brief Whether the kernel of a local view takes the shards that a device has.
+ *
+ * Worked example: x is R.DTensor((8, 16), "S[0]") on 4 devices, of which each has (2, 16). A local
+ * view whose kernel has a buffer (4, 16) for it does not fit.
  */
 #ifndef DISTIR_LOWER_LOCAL_LOCAL_VIEW_H_
 #define DISTIR_LOWER_LOCAL_LOCAL_VIEW_H_

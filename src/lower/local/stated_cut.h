@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "rules/tir/rule.h"
+#include "rules/tir/kernel_rule.h"
 
 namespace distir {
 namespace lower {

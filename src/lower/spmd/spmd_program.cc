@@ -16,16 +16,12 @@
 #include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "ir/make_operators.h"
-#include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
-#include "lower/spmd/combined_collective.h"
+#include "lower/spmd/local_collective.h"
+#include "lower/spmd/local_operator.h"
 #include "rules/call/infer_type.h"
-#include "rules/factor/axes.h"
-#include "rules/operator.h"
-#include "rules/registry.h"
 #include "rules/tir/rule.h"
 
 namespace distir {
@@ -39,7 +35,7 @@ constexpr const char* kNumInput = "num_input";
 
 }  // namespace
 
-bool IsPresent(const ir::Type& type, const WorkerContext& context) {
+bool IsPresent(const ir::Type& type, const SpmdContext& context) {
   if (context.roots == nullptr) return true;
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     for (const ir::Type& field : tuple.fields()) {
@@ -54,35 +50,18 @@ bool IsPresent(const ir::Type& type, const WorkerContext& context) {
 
 namespace {
 
-/*! \brief Whether a permutation only moves dimensions of size 1, as those of a worker's shards are:
- * then it copies nothing. */
-bool KeepsOrder(const ir::Call& permute) {
-  auto type = ir::TensorType::Cast(permute.args()[0].ty());
-  if (!ir::HasKnownShape(type)) return false;
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
-  auto axes =
-      rules::ReadAxes(ir::attrs::kPermuteDimsAxes(permute.attrs()), static_cast<int>(shape.size()));
-  if (!axes) return false;
-  int last = -1;
-  for (int axis : *axes) {
-    if (ir::StaticDim(shape[axis]) == 1) continue;
-    if (axis < last) return false;
-    last = axis;
-  }
-  return true;
-}
-
-class WorkerProgram : public ir::FunctionRewriter {
+class SpmdRewriter : public ir::FunctionRewriter {
  public:
-  WorkerProgram(MeshPart part, const std::string& name, const WorkerContext& context)
+  SpmdRewriter(MeshPart part, const std::string& name, const SpmdContext& context)
       : part_(std::move(part)),
         name_(name),
         context_(context),
         types_(part_.function, name, context.meshes, PresenceIn(context)),
+        collectives_(context.meshes, context.groups, &types_),
         shardings_(context.meshes) {}
 
-  WorkerFunction Run() {
-    WorkerFunction worker{RewriteFunction(part_.function), {}, {}, {}, {}};
+  SpmdProgram Run() {
+    SpmdProgram worker{RewriteFunction(part_.function), {}, {}, {}, {}};
     worker.params = std::move(part_.params);
     worker.results = std::move(part_.results);
     worker.virtual_stages = std::move(virtual_stages_);
@@ -91,15 +70,16 @@ class WorkerProgram : public ir::FunctionRewriter {
   }
 
  private:
-  bool HasOneClass() const { return context_.roots == nullptr; }
+  bool HasOneGroup() const { return context_.roots == nullptr; }
 
-  static std::function<bool(const ir::Type&)> PresenceIn(const WorkerContext& context) {
+  static std::function<bool(const ir::Type&)> PresenceIn(const SpmdContext& context) {
     if (context.roots == nullptr) return nullptr;
     return [&context](const ir::Type& type) { return IsPresent(type, context); };
   }
 
-  /*! \brief Adds a last parameter for the sizes that only parameters of other classes define. */
-  void TakeSizes(WorkerFunction* worker) {
+  /*! \brief Adds a last parameter for the sizes that only parameters on meshes of other groups
+   * define. */
+  void TakeSizes(SpmdProgram* worker) {
     ffi::Array<ir::Expr> sizes;
     for (const ir::Var& var : types_.undefined()) {
       if (!context_.index->IsOfParams(var)) {
@@ -120,7 +100,7 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   /*! \brief The type on this worker, without the fields of tuples that lie elsewhere. */
   ir::Type LocalPart(const ir::Type& type) {
-    if (HasOneClass()) return types_.Local(type);
+    if (HasOneGroup()) return types_.Local(type);
     if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
       ffi::Array<ir::Type> fields;
       for (const ir::Type& field : tuple.fields()) {
@@ -132,7 +112,7 @@ class WorkerProgram : public ir::FunctionRewriter {
   }
 
   bool IsAbsent(const ir::Expr& expr) const {
-    if (HasOneClass()) return false;
+    if (HasOneGroup()) return false;
     if (auto var = ir::Var::Cast(expr); var.defined())
       return absent_.count(var.get()) > 0 ||
              (context_.index->Defines(var) && part_.vars.count(var.get()) == 0);
@@ -170,13 +150,13 @@ class WorkerProgram : public ir::FunctionRewriter {
   }
 
   // A send has an effect, which dataflow blocks must not have.
-  bool KeepsDataflow() const override { return HasOneClass(); }
-  bool RewritePurity(bool is_pure) override { return is_pure && HasOneClass(); }
+  bool KeepsDataflow() const override { return HasOneGroup(); }
+  bool RewritePurity(bool is_pure) override { return is_pure && HasOneGroup(); }
 
   ir::Node RewriteAttrs(const ir::Node& given) override {
     const ir::Node attrs = ir::WithAttr(given, kShardingsAttr, shardings_.Attr());
     auto num_input = ir::GetAttr(attrs, kNumInput).as<int64_t>();
-    if (HasOneClass() || !num_input.has_value()) return attrs;
+    if (HasOneGroup() || !num_input.has_value()) return attrs;
     int64_t present = 0;
     for (int place : part_.params) present += place < *num_input;
     return ir::WithAttr(attrs, kNumInput, present);
@@ -208,7 +188,7 @@ class WorkerProgram : public ir::FunctionRewriter {
       ir::Expr local = types_.LocalValue(expr);
       if (!local.same_as(expr)) return local;
     }
-    if (!HasOneClass()) {
+    if (!HasOneGroup()) {
       if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
         ffi::Array<ir::Expr> fields;
         for (const ir::Expr& field : tuple.fields()) {
@@ -240,7 +220,7 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   /*! \brief Notes how the variable that stands for one is sharded, if it has the same tensors. */
   void NoteSharding(const ir::Var& var) {
-    if (absent_.count(var.get()) > 0 || (!HasOneClass() && ir::TupleType::Is(var.ty()))) return;
+    if (absent_.count(var.get()) > 0 || (!HasOneGroup() && ir::TupleType::Is(var.ty()))) return;
     if (auto local = ir::Var::Cast(Rewrite(var)); local.defined()) shardings_.Add(local, var.ty());
   }
 
@@ -257,7 +237,7 @@ class WorkerProgram : public ir::FunctionRewriter {
 
   void LowerBinding(const ir::Var& var, const ir::Expr& value) {
     if (auto call = ir::Call::Cast(value); call.defined()) return LowerCall(var, call);
-    if (auto branch = ir::If::Cast(value); branch.defined() && !HasOneClass()) {
+    if (auto branch = ir::If::Cast(value); branch.defined() && !HasOneGroup()) {
       if (!IsAnyPresent(branch.true_branch()) && !IsAnyPresent(branch.false_branch())) {
         absent_.insert(var.get());
         return;
@@ -286,7 +266,7 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
   }
 
-  /*! \brief Whether a branch has a DTensor of this class: one that it makes, sends or returns. */
+  /*! \brief Whether a branch has a DTensor of this group: one that it makes, sends or returns. */
   bool IsAnyPresent(const ir::SeqExpr& branch) const {
     auto is_here = [this](const ir::Type& type) {
       return dialect::HasDTensor(type) && IsPresent(type, context_);
@@ -313,7 +293,8 @@ class WorkerProgram : public ir::FunctionRewriter {
       return;
     }
     if (collective.has_value()) return LowerCollective(var, call, *collective);
-    if (dialect::IsFusedNorm(call.op())) return LowerFusedNorm(var, call);
+    if (dialect::IsFusedNorm(call.op()))
+      return void(Bind(var, collectives_.OfFusedNorm(call, RewriteAll(call.args()))));
     if (dialect::IsSegmentExchange(call.op())) {
       Bind(var, dialect::MakeLocalSegmentExchange(Rewrite(call.args()[0]), types_.Local(var.ty()),
                                                   context_.plans->SegmentPlanOf(call)));
@@ -335,56 +316,15 @@ class WorkerProgram : public ir::FunctionRewriter {
         return;
       }
     }
-    if (auto cache = dialect::CacheCall(call)) return LowerCacheCall(var, call, *cache);
-    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    if (auto cache = dialect::CacheCall(call)) {
+      const ffi::Array<ir::Expr> args = RewriteAll(call.args());
+      return void(
+          Bind(var, LocalCacheCall(call, *cache, var.ty(), args, &types_, context_.meshes)));
+    }
     TVM_FFI_ICHECK(!rules::KernelTable::IsKernelCall(call.op()) || !dialect::HasDTensor(call.ty()))
         << "`" << var.name() << "` in `" << name_
         << "`: LowerGlobalViewToLocalView has not been run";
-    const ir::Expr op =
-        dialect::IsLocalView(call.op()) ? ir::Expr(dialect::KernelCallOf(call)) : call.op();
-    const rules::Operator* record = rules::FindOperator(call.op());
-    if (auto result = ir::DTensorType::Cast(var.ty());
-        record != nullptr && record->shape_argument >= 0 && result.defined() &&
-        ir::HasKnownShape(result.tensor_ty())) {
-      args.Set(record->shape_argument, ir::TensorType::Cast(types_.Local(result)).shape());
-    }
-    ffi::Array<ir::Type> ty_args;
-    for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
-    ir::Type type = types_.Local(call.ty());
-    ir::Call local = ir::MakeCall(type, op, args, call.attrs(), ty_args, call.span());
-    if (ir::IsOp(call.op(), "relax.permute_dims") && KeepsOrder(local)) {
-      ir::Expr reshaped =
-          ir::make::kReshape(args[0], ir::TensorType::Cast(type).shape()).cast<ir::Expr>();
-      ir::SetType(reshaped, type);
-      Bind(var, reshaped);
-      return;
-    }
-    if (record != nullptr && (record->local_attrs != nullptr || record->local_args != nullptr)) {
-      rules::OpView whole = rules::ViewCall(call, rules::StripDistribution(call.ty()));
-      rules::OpView part = rules::ViewCall(local, type);
-      if (record->local_args != nullptr) args = record->local_args(whole, part);
-      ir::Node attrs =
-          record->local_attrs != nullptr ? record->local_attrs(whole, part) : call.attrs();
-      local = ir::MakeCall(type, op, args, attrs, ty_args, call.span());
-    }
-    Bind(var, local);
-  }
-
-  void LowerCacheCall(const ir::Var& var, const ir::Call& call, dialect::CacheCallKind kind) {
-    ffi::Array<ir::Expr> args = RewriteAll(call.args());
-    // The shape of a cache, and of a view of it, is divided as its tensors are.
-    auto like = ir::DTensorType::Cast(kind == dialect::CacheCallKind::kCreate ? call.args()[0].ty()
-                                                                              : var.ty());
-    auto shape = args.size() > 1 ? ir::ShapeExpr::Cast(call.args()[1]) : ir::ShapeExpr();
-    if (like.defined() && shape.defined()) {
-      const mesh::Sharding& sharding = context_.meshes->ShardingOf(like);
-      auto whole = ir::MakeTensorType(shape.values(), like.tensor_ty());
-      args.Set(1, ir::MakeShape(types_.LocalShape(whole, sharding)));
-    }
-    ffi::Array<ir::Type> ty_args;
-    for (const ir::Type& type : call.ty_args()) ty_args.push_back(types_.Local(type));
-    Bind(var, ir::MakeCall(types_.Local(call.ty()), dialect::LocalCacheCallee(kind), args,
-                           call.attrs(), ty_args, call.span()));
+    Bind(var, LocalOperatorCall(call, var.ty(), RewriteAll(call.args()), &types_));
   }
 
   void LowerFunctionCall(const ir::Var& var, const ir::Call& call, const ir::GlobalVar& callee) {
@@ -424,84 +364,22 @@ class WorkerProgram : public ir::FunctionRewriter {
     }
   }
 
-  /*! \brief What a collective does to a value of one type. */
-  mesh::CollectiveStep StepOf(const ir::Call& call, CollectiveKind kind, const ir::Type& source_ty,
-                              const ir::DTensorType& target_ty) {
-    dialect::MeshTable& meshes = *context_.meshes;
-    const mesh::Sharding& source = meshes.ShardingOf(ir::DTensorType::Cast(source_ty));
-    const mesh::Sharding& target = meshes.ShardingOf(target_ty);
-    mesh::AxisList reduce_axes;
-    std::vector<int> axes_of_target = dialect::ReduceAxes(call);
-    if (!axes_of_target.empty()) {
-      const auto& axes = meshes.AxesOf(target_ty.device_mesh());
-      for (int axis : axes_of_target)
-        reduce_axes.insert(reduce_axes.end(), axes[axis].begin(), axes[axis].end());
-    }
-    return mesh::DescribeStep(kind, meshes.Root(meshes.RootOf(target_ty)), source, target,
-                              reduce_axes);
-  }
-
-  const DeviceGroups::Groups& GroupsOf(const mesh::CollectiveStep& step,
-                                       const ir::DTensorType& target_ty) {
-    return context_.groups->Along(context_.meshes->RootOf(target_ty.device_mesh()), step.axes);
-  }
-
-  void LowerCombined(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
-    Credit("LowerDistIR", mesh::CollectiveName(kind), var);
-    auto source_ty = ir::TupleType::Cast(call.args()[0].ty());
-    auto target_ty = ir::TupleType::Cast(call.ty());
-    ir::Expr tuple = Rewrite(call.args()[0]);
-    std::vector<CombinedPart> parts;
-    mesh::CollectiveStep step;
-    ir::DTensorType to;
-    for (size_t i = 0; i < target_ty.fields().size(); ++i) {
-      to = ir::DTensorType::Cast(target_ty.fields()[i]);
-      step = StepOf(call, kind, source_ty.fields()[i], to);
-      ir::Expr value = ir::Tuple::Is(tuple)
-                           ? ir::Tuple::Cast(tuple).fields()[i]
-                           : Emit(var.name(), ir::MakeTupleGetItem(tuple, static_cast<int>(i)));
-      parts.push_back({value, ir::TensorType::Cast(types_.Local(to)), step.dim});
-    }
-    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, to)}};
-    if (kind != CollectiveKind::kAllGather)
-      attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
-    auto emit = [&](const ir::Expr& value) { return Emit(var.name(), value); };
-    Bind(var, ir::MakeTuple(EmitCombined(kind, parts, mesh::NumShards(step.axes), attrs, emit)));
-  }
-
   void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {
-    if (ir::TupleType::Is(call.ty())) return LowerCombined(var, call, kind);
-    auto target_ty = ir::DTensorType::Cast(call.ty());
-    mesh::CollectiveStep step = StepOf(call, kind, call.args()[0].ty(), target_ty);
-    ir::Expr value = Rewrite(call.args()[0]);
-    if (kind == CollectiveKind::kView || mesh::NumShards(step.axes) == 1) return Alias(var, value);
-
-    std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, target_ty)}};
-    if (kind == CollectiveKind::kAllToAll) {
-      attrs.emplace_back("split_dim", step.to_dim);
-      attrs.emplace_back("concat_dim", step.dim);
-    } else if (kind != CollectiveKind::kAllReduce) {
-      attrs.emplace_back("dim", step.dim);
+    const ir::Expr value = Rewrite(call.args()[0]);
+    if (!ir::TupleType::Is(call.ty())) {
+      const ir::Expr lowered = collectives_.Of(call, kind, value);
+      return lowered.same_as(value) ? Alias(var, value) : void(Bind(var, lowered));
     }
-    if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter) {
-      attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
-    }
-    std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
-    Bind(var, ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs));
-  }
-
-  void LowerFusedNorm(const ir::Var& var, const ir::Call& call) {
-    auto target_ty = ir::DTensorType::Cast(ir::TupleType::Cast(call.ty()).fields()[0]);
-    mesh::CollectiveStep step =
-        StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty);
-    Bind(var, dialect::MakeLocalFusedNorm(RewriteAll(call.args()), types_.Local(call.ty()),
-                                          GroupsOf(step, target_ty), dialect::EpsilonOf(call)));
+    Credit("LowerDistIR", mesh::CollectiveName(kind), var);
+    auto emit = [&](const ir::Expr& part) { return Emit(var.name(), part); };
+    Bind(var, ir::MakeTuple(collectives_.OfCombined(call, kind, value, emit)));
   }
 
   MeshPart part_;
   const std::string& name_;
-  const WorkerContext& context_;
+  const SpmdContext& context_;
   LocalTypes types_;
+  LocalCollectives collectives_;
   LocalShardings shardings_;
   std::unordered_set<const ffi::Object*> absent_;
   int virtual_stage_ = 0;            // of the binding of the body that is being written
@@ -521,11 +399,11 @@ MeshPart Whole(const ir::Function& function) {
 
 }  // namespace
 
-WorkerFunction MakeSpmdProgram(const ir::Function& function, const std::string& name,
-                               const WorkerContext& context) {
+SpmdProgram MakeSpmdProgram(const ir::Function& function, const std::string& name,
+                            const SpmdContext& context) {
   if (context.roots != nullptr)
-    return WorkerProgram(context.index->PartOf(*context.roots), name, context).Run();
-  return WorkerProgram(Whole(function), name, context).Run();
+    return SpmdRewriter(context.index->PartOf(*context.roots), name, context).Run();
+  return SpmdRewriter(Whole(function), name, context).Run();
 }
 
 }  // namespace lower

@@ -5,6 +5,12 @@
  * DTensors become local Tensors, collectives get device groups, what lies on other meshes is left
  * out: parameters, bindings, tuple fields and results of other groups. A transfer becomes a send,
  * a receive, or both.
+ *
+ * Worked example, mesh[0] of devices 0, 1 and mesh[1] of devices 2, 3; the programs of both groups:
+ *
+ *     h = R.matmul(x, v)           # mesh[0]      h = R.matmul(x, v); R.ccl.send(h, plan=..)
+ *     g = R.dist.transfer(h, ..)   # mesh[1]      g = R.ccl.recv(plan=..); y = R.nn.relu(g)
+ *     y = R.nn.relu(g)             # mesh[1]
  */
 #ifndef DISTIR_LOWER_SPMD_SPMD_PROGRAM_H_
 #define DISTIR_LOWER_SPMD_SPMD_PROGRAM_H_
@@ -26,7 +32,7 @@
 namespace distir {
 namespace lower {
 
-struct WorkerContext {
+struct SpmdContext {
   dialect::MeshTable* meshes;
   TransferPlans* plans;
   DeviceGroups* groups;
@@ -34,21 +40,21 @@ struct WorkerContext {
   const std::set<int>* roots;
   /*! \brief Of the function, where there are several groups. */
   const MeshIndex* index = nullptr;
-  /*! \brief The worker's version of a callee: null GlobalVar when it is no distributed function,
+  /*! \brief The group's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
   /*! \brief Of an entry on several meshes; otherwise null. */
   const VirtualStages* virtual_stages = nullptr;
 };
 
-/*! \brief Whether any tensor of a type lies on the class's meshes; true for types without DTensors.
+/*! \brief Whether any tensor of a type lies on the group's meshes; true for types without DTensors.
  */
-bool IsPresent(const ir::Type& type, const WorkerContext& context);
+bool IsPresent(const ir::Type& type, const SpmdContext& context);
 
 /*! \brief What each worker of an SPMD group runs. */
-struct WorkerFunction {
+struct SpmdProgram {
   ir::Function function;
-  /*! \brief Symbolic dimensions that no parameter on the class's meshes defines: the function takes
+  /*! \brief Symbolic dimensions that no parameter on the group's meshes defines: the function takes
    * their global values as a last parameter, a shape. */
   std::vector<std::string> sizes;
   /*! \brief What of the function's parameters, and of the leaves of its result, the worker has. */
@@ -61,8 +67,8 @@ struct WorkerFunction {
  * \brief The function as one worker of the group runs it.
  * \throws ValueError naming a value that this group needs but that no transfer brings.
  */
-WorkerFunction MakeSpmdProgram(const ir::Function& function, const std::string& name,
-                               const WorkerContext& context);
+SpmdProgram MakeSpmdProgram(const ir::Function& function, const std::string& name,
+                            const SpmdContext& context);
 
 }  // namespace lower
 }  // namespace distir

@@ -87,7 +87,7 @@ struct Part {
 
 class Cutter {
  public:
-  explicit Cutter(const WorkerFunction& worker)
+  explicit Cutter(const SpmdProgram& worker)
       : function_(worker.function),
         num_own_params_(function_.params().size() - (worker.sizes.empty() ? 0 : 1)) {
     for (const ir::Var& param : function_.params()) params_.Add(param);
@@ -247,7 +247,7 @@ class Cutter {
 
 }  // namespace
 
-std::vector<VirtualStageProgram> CutIntoVirtualStages(const WorkerFunction& worker) {
+std::vector<VirtualStageProgram> CutIntoVirtualStages(const SpmdProgram& worker) {
   return Cutter(worker).Run();
 }
 

@@ -28,15 +28,15 @@ namespace lower {
 struct VirtualStageProgram {
   int virtual_stage;
   ir::Function function;
-  /*! \brief Positions of its parameters among the worker function's, without that of sizes. */
+  /*! \brief Positions of its parameters among the SPMD program's, without that of sizes. */
   std::vector<int> params;
   bool takes_sizes;
 };
 
 /*! \brief The programs of the virtual stages in which the worker has something to do, at least one;
  * the function itself where that is all. */
-std::vector<VirtualStageProgram> CutIntoVirtualStages(const WorkerFunction& worker);
+std::vector<VirtualStageProgram> CutIntoVirtualStages(const SpmdProgram& worker);
 
 }  // namespace lower
 }  // namespace distir
-#endif  // DISTIR_LOWER_ROUND_PROGRAMS_H_
+#endif  // DISTIR_LOWER_STAGES_VIRTUAL_STAGE_PROGRAMS_H_

@@ -58,4 +58,4 @@ class VirtualStages {
 
 }  // namespace lower
 }  // namespace distir
-#endif  // DISTIR_LOWER_ROUNDS_H_
+#endif  // DISTIR_LOWER_STAGES_VIRTUAL_STAGES_H_

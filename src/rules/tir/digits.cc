@@ -163,5 +163,14 @@ void DigitTable::Solve() {
   }
 }
 
+std::vector<int> DigitTable::ClassesOf(const std::vector<int>& ranges) const {
+  std::vector<int> classes;
+  for (int range : ranges) {
+    const std::vector<int>& own = ClassesOf(range);
+    classes.insert(classes.end(), own.begin(), own.end());
+  }
+  return classes;
+}
+
 }  // namespace rules
 }  // namespace distir

@@ -13,9 +13,9 @@
  *
  * A range of symbolic size is one piece above its largest constant cut; kUnbounded is its end.
  *
- * A *pinned* piece needs replication, for instance since its number is used as a
- * value. Of a *broken* one it is not known which pieces of other ranges are the same, so it is
- * pinned and in no class with them.
+ * A *pinned* piece needs replication, for instance since its number is used as a value. Of a
+ * *broken* one it is not known which pieces of other ranges are the same, so it is pinned and in no
+ * class with them.
  */
 #ifndef DISTIR_RULES_TIR_DIGITS_H_
 #define DISTIR_RULES_TIR_DIGITS_H_
@@ -53,6 +53,8 @@ class DigitTable {
   void Solve();
   /*! \brief The classes of a range, major to minor; no class for a range of size 1. */
   const std::vector<int>& ClassesOf(int range) const { return ranges_[range].classes; }
+  /*! \brief Those of several ranges, one after the other. */
+  std::vector<int> ClassesOf(const std::vector<int>& ranges) const;
   int num_classes() const { return static_cast<int>(class_sizes_.size()); }
   /*! \brief Size of a class, -1 if symbolic. */
   int64_t ClassSize(int index) const { return class_sizes_[index]; }

@@ -1,14 +1,14 @@
 /*!
  * \file rules/tir/rule.h
- * \brief Factor rules of TIR kernels, derived from their index maps.
+ * \brief The factor rules of calls of TIR kernels: R.call_tir and local views.
  *
- * A dimension that is indexed by an iterator takes the iterator's factor, through any number of
- * blocks and intermediate buffers. A spatial iterator is a parallel factor; a reduction iterator is
- * a reduction factor where the partial result reaches the one output unchanged or scaled (a mean is
- * a sum times a constant), else it is replicated. Whatever cannot be proven is replicated.
+ * The rule of a kernel (rules/tir/kernel_rule.h) knows its parameters; a call says which of them
+ * are operands and which are results. A rule that a user states for the kernel comes before the
+ * derived one.
  *
- * Worked example: C[i, j] = sum over k of A[i, k] * B[k, j] gives the factors of a matrix product;
- * softmax(A)[i, j] gives i parallel, j replicated.
+ * Worked example: R.call_tir_inplace(add, (x, y), inplace_indices=[0], ..) of a kernel with the
+ * parameters x and y, of which it writes x: ParamsOfResults is [0], and the dimensions of the
+ * result have the factors of x.
  */
 #ifndef DISTIR_RULES_TIR_RULE_H_
 #define DISTIR_RULES_TIR_RULE_H_
@@ -18,39 +18,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ir/tir_node.h"
+#include "ir/node.h"
 #include "rules/factor/factor_rule.h"
+#include "rules/tir/kernel_rule.h"
 
 namespace distir {
 namespace rules {
-
-struct KernelRule {
-  ir::PrimFunc function;
-  std::vector<Factor> factors;
-  /*! \brief Of each factor, why its loops and dimensions cannot be cut together even where the user
-   * states that the kernel may run on shards; empty where they can. */
-  std::vector<std::string> uncuttable;
-  /*! \brief Of every loop and block iterator, by its variable: the factors it runs over. */
-  std::unordered_map<const ffi::Object*, FactorList> iterators;
-  std::unordered_map<const ffi::Object*, ir::Expr> extents;  // of the same
-  std::vector<ir::Var> iterator_order;                       // the same, as they stand there
-  /*! \brief Of every buffer, parameters and intermediate ones. */
-  std::unordered_map<const ffi::Object*, TensorFactors> buffers;
-  /*! \brief Every intermediate buffer. */
-  std::vector<ir::Var> intermediates;
-  std::vector<bool> is_written;  // by parameter
-  /*! \brief Why nothing can be said about the kernel; empty when a rule was derived. */
-  std::string failure;
-};
-
-/*! \brief The rule of a kernel; its parameters follow call_tir's order only once a call is known.
- */
-KernelRule DeriveKernelRule(const ir::PrimFunc& function);
-
-/*! \brief A rule as text: "x[0][1] w[1][2] y[0][2]; 0: 8 parallel, 1: 16 sum, 2: ? parallel".
- * Factors are numbered in order of appearance; "-" is one that is replicated, "?" a symbolic size.
- */
-std::string Describe(const KernelRule& rule);
 
 /*! \brief The kernels of a module: the rule of each is derived once, on first use. */
 class KernelTable {
@@ -66,6 +39,9 @@ class KernelTable {
   ir::FunctionMap functions_;
   std::unordered_map<const ffi::Object*, std::unique_ptr<KernelRule>> rules_;
 };
+
+/*! \brief How messages call the kernel of a kernel call. */
+std::string KernelName(const ir::Call& call);
 
 /*!
  * \brief Which parameter is each result of a kernel call, counted among its tensors: one of the

@@ -1,0 +1,87 @@
+#include "lower/spmd/local_collective.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dialect/collective.h"
+#include "dialect/fused_norm.h"
+#include "ir/build.h"
+#include "lower/spmd/combined_collective.h"
+
+namespace distir {
+namespace lower {
+
+using mesh::CollectiveKind;
+
+mesh::CollectiveStep LocalCollectives::StepOf(const ir::Call& call, CollectiveKind kind,
+                                              const ir::Type& source_ty,
+                                              const ir::DTensorType& target_ty) {
+  const mesh::Sharding& source = meshes_.ShardingOf(ir::DTensorType::Cast(source_ty));
+  const mesh::Sharding& target = meshes_.ShardingOf(target_ty);
+  mesh::AxisList reduce_axes;
+  std::vector<int> axes_of_target = dialect::ReduceAxes(call);
+  if (!axes_of_target.empty()) {
+    const auto& axes = meshes_.AxesOf(target_ty.device_mesh());
+    for (int axis : axes_of_target)
+      reduce_axes.insert(reduce_axes.end(), axes[axis].begin(), axes[axis].end());
+  }
+  return mesh::DescribeStep(kind, meshes_.Root(meshes_.RootOf(target_ty)), source, target,
+                            reduce_axes);
+}
+
+const DeviceGroups::Groups& LocalCollectives::GroupsOf(const mesh::CollectiveStep& step,
+                                                       const ir::DTensorType& target_ty) {
+  return groups_.Along(meshes_.RootOf(target_ty.device_mesh()), step.axes);
+}
+
+ffi::Array<ir::Expr> LocalCollectives::OfCombined(
+    const ir::Call& call, CollectiveKind kind, const ir::Expr& tuple,
+    const std::function<ir::Expr(const ir::Expr&)>& emit) {
+  auto source_ty = ir::TupleType::Cast(call.args()[0].ty());
+  auto target_ty = ir::TupleType::Cast(call.ty());
+  std::vector<CombinedPart> parts;
+  mesh::CollectiveStep step;
+  ir::DTensorType to;
+  for (size_t i = 0; i < target_ty.fields().size(); ++i) {
+    to = ir::DTensorType::Cast(target_ty.fields()[i]);
+    step = StepOf(call, kind, source_ty.fields()[i], to);
+    ir::Expr value = ir::Tuple::Is(tuple) ? ir::Tuple::Cast(tuple).fields()[i]
+                                          : emit(ir::MakeTupleGetItem(tuple, static_cast<int>(i)));
+    parts.push_back({value, ir::TensorType::Cast(types_.Local(to)), step.dim});
+  }
+  std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, to)}};
+  if (kind != CollectiveKind::kAllGather)
+    attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
+  return EmitCombined(kind, parts, mesh::NumShards(step.axes), attrs, emit);
+}
+
+ir::Expr LocalCollectives::Of(const ir::Call& call, CollectiveKind kind, const ir::Expr& value) {
+  auto target_ty = ir::DTensorType::Cast(call.ty());
+  mesh::CollectiveStep step = StepOf(call, kind, call.args()[0].ty(), target_ty);
+  if (kind == CollectiveKind::kView || mesh::NumShards(step.axes) == 1) return value;
+
+  std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", GroupsOf(step, target_ty)}};
+  if (kind == CollectiveKind::kAllToAll) {
+    attrs.emplace_back("split_dim", step.to_dim);
+    attrs.emplace_back("concat_dim", step.dim);
+  } else if (kind != CollectiveKind::kAllReduce) {
+    attrs.emplace_back("dim", step.dim);
+  }
+  if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter) {
+    attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
+  }
+  std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+  return ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs);
+}
+
+ir::Expr LocalCollectives::OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args) {
+  auto target_ty = ir::DTensorType::Cast(ir::TupleType::Cast(call.ty()).fields()[0]);
+  mesh::CollectiveStep step =
+      StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty);
+  return dialect::MakeLocalFusedNorm(args, types_.Local(call.ty()), GroupsOf(step, target_ty),
+                                     dialect::EpsilonOf(call));
+}
+
+}  // namespace lower
+}  // namespace distir

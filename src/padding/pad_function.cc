@@ -1,0 +1,401 @@
+#include "padding/pad_function.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "dialect/collective.h"
+#include "dialect/segment_exchange.h"
+#include "ir/build.h"
+#include "ir/report.h"
+#include "ir/symbolic.h"
+#include "padding/padded_call.h"
+#include "padding/tail_writer.h"
+#include "rules/call/infer_type.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace padding {
+
+namespace {
+
+using rules::ReductionFactor;
+using rules::Sizes;
+using rules::Tail;
+
+class Padder : public TailWriter {
+ public:
+  Padder(const std::string& name, bool is_called, const PaddedModule& module)
+      : function_name_(name),
+        is_called_(is_called),
+        meshes_(*module.meshes),
+        types_(*module.types),
+        kernels_(*module.kernels),
+        padded_kernels_(*module.padded_kernels),
+        names_(*module.names) {}
+
+  ir::Function Run(const ir::Function& function) {
+    function_ = function;
+    return RewriteFunction(function);
+  }
+
+ private:
+  // ---- functions
+
+  ir::Var RewriteParam(const ir::Var& param) override {
+    ir::Var padded = param;
+    if (meshes_.IsUneven(param.ty()))
+      padded = ir::MakeVar(param.name(), types_.Padded(param.ty()), false);
+    has_zero_tail_.insert(padded.get());
+    return padded;
+  }
+
+  ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
+    // What leaves the program is cropped, whatever its tail.
+    return branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
+  }
+
+  ir::Type RewriteType(const ir::Type& type) override { return types_.Padded(type); }
+
+  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+    std::vector<ir::DTensorType> tensors;
+    for (const ir::Var& param : function_.params())
+      dialect::CollectDTensorTypes(param.ty(), &tensors);
+    dialect::CollectDTensorTypes(function_.body().body().ty(), &tensors);
+    ffi::Array<ffi::Any> all;
+    bool any = false;
+    for (const ir::DTensorType& tensor : tensors) {
+      ffi::Array<int64_t> extents;
+      if (tensor.defined()) extents = TrueExtents(tensor);
+      for (int64_t extent : extents) any = any || extent >= 0;
+      all.push_back(extents);
+    }
+    if (!any) return attrs;
+    ir::Node with_extents = ir::WithAttr(attrs, kTrueExtentsAttr, all);
+    if (!HasParamsThatLookAlike()) return with_extents;
+    ffi::Array<ffi::String> names;
+    for (const ir::Var& param : function_.params()) names.push_back(param.name());
+    return ir::WithAttr(with_extents, kPaddedParamsAttr, names);
+  }
+
+  /*! \brief Whether two parameters of different extents are padded to the same type. */
+  bool HasParamsThatLookAlike() {
+    std::map<std::string, Sizes> by_type;
+    for (const ir::Var& param : function_.params()) {
+      auto type = ir::DTensorType::Cast(param.ty());
+      if (!type.defined() || types_.UnevenDims(type).empty()) continue;
+      const Sizes extents = rules::StaticSizes(type.tensor_ty());
+      const auto [found, is_new] = by_type.emplace(ir::Print(types_.Padded(type)), extents);
+      if (!is_new && found->second != extents) return true;
+    }
+    return false;
+  }
+
+  /*! \brief Per dimension its true extent, -1 where it is not padded. */
+  ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type) {
+    Sizes sizes = rules::StaticSizes(type.tensor_ty());
+    std::vector<int64_t> extents(sizes.size(), -1);
+    for (int d : types_.UnevenDims(type)) extents[d] = sizes[d];
+    return {extents.begin(), extents.end()};
+  }
+
+  // ---- bindings
+
+  void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
+    std::vector<ir::DTensorType> from, to;
+    dialect::CollectDTensorTypes(cast.value().ty(), &from);
+    dialect::CollectDTensorTypes(cast.ty(), &to);
+    for (size_t i = 0; i < to.size(); ++i) {
+      for (int d : types_.UnevenDims(to[i])) {
+        bool is_same = i < from.size() && from[i].defined() &&
+                       rules::SameSize(from[i].tensor_ty(), d, to[i].tensor_ty(), d);
+        if (!is_same) RefuseUneven(var, "match_cast", to[i], d);
+      }
+    }
+    ir::FunctionRewriter::RewriteMatchCast(var, cast);
+  }
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    auto call = ir::Call::Cast(value);
+    if (!call.defined()) return Rename(var, value);
+    if (const rules::Operator* record = rules::FindOperator(call.op());
+        record != nullptr && StatesSizes(*record))
+      sized_calls_.emplace(var.get(), call);
+    bool is_uneven = meshes_.IsUneven(var.ty());
+    for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || meshes_.IsUneven(arg.ty());
+    if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
+    Credit("PadShards", ir::CalleeName(call), var);
+    if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
+    if (dialect::IsSegmentExchange(call.op())) return Exchange(var, call);
+    if (ir::IsOp(call.op(), "relax.shape_of")) {
+      Bind(var, ir::DTensorType::Cast(call.args()[0].ty()).tensor_ty().shape());
+      return;
+    }
+    if (ir::GlobalVar::Is(call.op())) return CallFunction(var, call);
+    CallOperator(var, call);
+  }
+
+  void Rename(const ir::Var& var, const ir::Expr& value) {
+    FunctionRewriter::RewriteVarBinding(var, value);
+    if (!ir::If::Is(value) && HasZeroTail(Rewrite(value)))
+      has_zero_tail_.insert(Rewrite(var).get());
+  }
+
+  /*! \brief Binds `var` to the value, placed as in its padded type. */
+  void BindPlaced(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& type) {
+    if (ir::StructurallyEqual(value.ty(), type)) {
+      Alias(var, value);
+    } else {
+      Bind(var, dialect::MakeRedistribute(value, type), type);
+    }
+  }
+
+  void CallFunction(const ir::Var& var, const ir::Call& call) {
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) args.push_back(WithZeroTails(arg));
+    auto name = names_.find(call.op().get());
+    ir::Expr callee = name == names_.end() ? call.op() : ir::Expr(name->second);
+    ir::Type type = types_.Padded(var.ty());
+    ir::Var result = Bind(var, ir::MakeCall(type, callee, args, call.attrs(), {}, call.span()));
+    has_zero_tail_.insert(result.get());
+  }
+
+  // ---- redistributions
+
+  // Between two paddings the dimension is replicated for a moment.
+  void Redistribute(const ir::Var& var, const ir::Call& call) {
+    auto target = ir::DTensorType::Cast(call.ty());
+    if (ir::Var made = MadeLonger(call.args()[0], types_.Extents(target)); made.defined())
+      return void(Bind(var, dialect::MakeRedistribute(made, Padded(target)), Padded(target)));
+    auto source = ir::DTensorType::Cast(call.args()[0].ty());
+    ir::Expr value = Rewrite(call.args()[0]);
+    bool is_zero = true;
+    if (!source.defined()) {
+      // A Tensor that every device has made alike.
+      std::vector<int> replica(target.device_mesh().shape().size(), -1);
+      source =
+          ir::MakeDTensorType(target.tensor_ty(), target.device_mesh(), ir::MakePlacement(replica));
+      value = Emit(var.name(), dialect::MakeRedistribute(value, source));
+    } else if (meshes_.IsUneven(source)) {
+      is_zero = HasZeroTail(value);
+    }
+    Sizes have = types_.Extents(source), want = types_.Extents(target);
+    if (!(have == want)) value = Resized(Gathered(var, value, source, want), want);
+    BindPlaced(var, value, Padded(target));
+    if (is_zero) has_zero_tail_.insert(Rewrite(var).get());
+  }
+
+  /*! \brief A value with more elements along dimensions that its call makes of nothing, as R.zeros
+   * does; null where there is none to add, or the call cannot be written so. */
+  ir::Var MadeLonger(const ir::Expr& value, const Sizes& want) {
+    auto found = sized_calls_.find(value.get());
+    if (found == sized_calls_.end()) return ir::Var();
+    const ir::Call& call = found->second;
+    auto like = ir::DTensorType::Cast(call.ty());
+    rules::OpView view = rules::ViewCall(call, call.ty());
+    Sizes have = like.defined() ? types_.Extents(like) : rules::StaticSizes(view.results[0]);
+    if (view.results.size() != 1 || have == want) return ir::Var();
+    rules::FactorRule rule = rules::RuleOf(view);
+    ffi::Array<ir::Expr> shape = ir::ShapeOf(view.results[0]);
+    for (size_t d = 0; d < want.size(); ++d) {
+      if (have[d] == want[d]) continue;
+      if (!rule.IsMade(0, d) || !rule.factors[rule.results[0][d][0]].may_be_uneven)
+        return ir::Var();
+      shape.Set(d, ir::MakeInt(want[d]));
+    }
+    ir::Type type = like.defined() ? ir::Type(WithExtents(like, want))
+                                   : ir::Type(ir::MakeTensorType(shape, view.results[0]));
+    return Emit(ir::Var::Cast(value).name(), PaddedCall(call, type, RewriteAll(call.args())));
+  }
+
+  ir::DTensorType Padded(const ir::DTensorType& type) {
+    return ir::DTensorType::Cast(types_.Padded(type));
+  }
+
+  /*! \brief The value, replicated along every dimension whose extent changes. */
+  ir::Expr Gathered(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& source,
+                    const Sizes& want) {
+    Sizes have = types_.Extents(source);
+    mesh::Sharding sharding = meshes_.ShardingOf(source);
+    bool moves = false;
+    for (size_t d = 0; d < have.size(); ++d) {
+      if (have[d] == want[d] || sharding.dims[d].empty()) continue;
+      sharding.dims[d].clear();
+      moves = true;
+    }
+    if (!moves) return value;
+    auto padded = ir::DTensorType::Cast(types_.Padded(source));
+    return Emit(var.name(),
+                dialect::MakeRedistribute(
+                    value, meshes_.TypeOf(padded.tensor_ty(), meshes_.RootOf(source), sharding)));
+  }
+
+  // ---- segment exchanges
+
+  // Padding is behind all elements, so segments lead from and to the places that they did.
+  void Exchange(const ir::Var& var, const ir::Call& call) {
+    dialect::SegmentMove move = dialect::MoveOf(call);
+    const int dim = move.moved.dim;
+    auto source = ir::DTensorType::Cast(call.args()[0].ty());
+    auto target = ir::DTensorType::Cast(var.ty());
+    const bool gives_all =
+        move.fill == dialect::kAnyFill ||
+        (move.segments.size() == 1 && move.segments[0].count == move.moved.target_size);
+    move.moved.source_size = types_.Extents(source)[dim];
+    move.moved.target_size = types_.Extents(target)[dim];
+    ir::Expr value = Rewrite(call.args()[0]);
+    if (gives_all && StaysInPlace(move)) return BindPlaced(var, value, Padded(target));
+    ir::Var result = Bind(var, dialect::MakeSegmentExchange(value, Padded(target), move));
+    const std::vector<int> uneven = types_.UnevenDims(source);
+    const bool others_are_zero =
+        HasZeroTail(value) ||
+        std::all_of(uneven.begin(), uneven.end(), [dim](int d) { return d == dim; });
+    if (move.fill == "0" && others_are_zero) has_zero_tail_.insert(result.get());
+  }
+
+  /*! \brief Whether every element has the place in the result that it had. */
+  static bool StaysInPlace(const dialect::SegmentMove& move) {
+    if (move.segments.size() != 1 || move.moved.source_size != move.moved.target_size) return false;
+    const mesh::Segment& segment = move.segments[0];
+    return segment.source == 0 && segment.target == 0 && segment.step == 1;
+  }
+
+  // ---- operators
+
+  void CallOperator(const ir::Var& var, const ir::Call& call) {
+    rules::OpView view = rules::ViewCall(call, rules::StripDistribution(var.ty()), &kernels_);
+    rules::FactorRule rule = rules::RuleOf(view);
+    std::vector<ir::DTensorType> operands, results;
+    for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &operands);
+    dialect::CollectDTensorTypes(var.ty(), &results);
+    const FactorExtents extents =
+        PaddedExtents(rule, operands, results, &types_, [&](const ir::DTensorType& type, int dim) {
+          RefuseUneven(var, ir::CalleeName(call), type, dim);
+        });
+
+    size_t next = 0;
+    bool all_zero = true;
+    ffi::Array<ir::Expr> args;
+    for (const ir::Expr& arg : call.args()) {
+      args.push_back(MapTensors(Rewrite(arg), arg.ty(),
+                                [&](const ir::Expr& value, const ir::DTensorType& type) {
+                                  all_zero = all_zero && HasZeroTail(value);
+                                  return WithNeededTails(value, type, view, rule, next++);
+                                }));
+    }
+    ir::Call padded =
+        rules::KernelTable::IsKernelCall(call.op())
+            ? PaddedKernelCall(call, *view.kernel, types_.Padded(var.ty()), args, extents)
+            : PaddedCall(call, types_.Padded(var.ty()), args);
+    if (const rules::Operator* record = rules::FindOperator(call.op());
+        record != nullptr && record->sum != nullptr) {
+      int64_t count = 1;
+      for (const rules::Factor& factor : rule.factors) {
+        if (factor.Is<ReductionFactor>()) count *= factor.size;
+      }
+      if (IsReducedUneven(rule, operands[0])) return BindMean(var, padded, record->sum, count);
+    }
+    ir::Var result = Bind(var, padded);
+    if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
+  }
+
+  [[noreturn]] void RefuseUneven(const ir::Var& var, const std::string& what,
+                                 const ir::DTensorType& type, int dim) {
+    TVM_FFI_THROW(ValueError) << "`" << var.name() << "` in `" << function_name_ << "`: " << what
+                              << " cannot be padded along dimension " << dim << " of "
+                              << ir::Print(type)
+                              << ", which does not divide into its shards; redistribute it first";
+  }
+
+  ir::Expr WithNeededTails(const ir::Expr& value, const ir::DTensorType& type,
+                           const rules::OpView& view, const rules::FactorRule& rule,
+                           size_t operand) {
+    ir::Expr filled = value;
+    for (Tail tail : {Tail::kZero, Tail::kOne, Tail::kLowest, Tail::kHighest}) {
+      if (tail == Tail::kZero && HasZeroTail(value)) continue;
+      std::vector<int> dims;
+      for (int d : types_.UnevenDims(type)) {
+        if (rules::NeededTail(view, rule, operand, rule.operands[operand][d][0]) == tail)
+          dims.push_back(d);
+      }
+      if (dims.empty()) continue;
+      ir::Count("masks");
+      filled = Filled(filled, type, dims, tail);
+    }
+    return filled;
+  }
+
+  ir::Call PaddedKernelCall(const ir::Call& call, const rules::KernelRule& kernel,
+                            const ir::Type& type, ffi::Array<ir::Expr> args,
+                            const FactorExtents& extents) {
+    args.Set(0, padded_kernels_.Padded(ir::GlobalVar::Cast(args[0]), kernel, extents));
+    ffi::Array<ir::Type> ty_args;
+    for (const ir::Type& each : call.ty_args()) ty_args.push_back(types_.Padded(each));
+    return ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
+  }
+
+  bool IsReducedUneven(const rules::FactorRule& rule, const ir::DTensorType& operand) {
+    for (int d : types_.UnevenDims(operand)) {
+      if (rule.factors[rule.operands[0][d][0]].Is<ReductionFactor>()) return true;
+    }
+    return false;
+  }
+
+  void BindMean(const ir::Var& var, const ir::Call& mean, const char* sum_op, int64_t count) {
+    ir::Expr sum = Emit(var.name(), ir::MakeCall(mean.ty(), ir::GetOp(sum_op), mean.args(),
+                                                 mean.attrs(), {}, mean.span()));
+    ir::Expr number = Number(count, ir::DTensorType::Cast(mean.ty()));
+    Bind(var, ir::MakeCall(mean.ty(), ir::GetOp("relax.divide"), {sum, number}));
+  }
+
+  // ---- tails
+
+  /*! \brief An original expression, rewritten, with zeros in all tails. */
+  ir::Expr WithZeroTails(const ir::Expr& expr) {
+    ir::Expr value = Rewrite(expr);
+    if (!meshes_.IsUneven(expr.ty())) return value;
+    return MapTensors(value, expr.ty(), [&](const ir::Expr& tensor, const ir::DTensorType& type) {
+      std::vector<int> dims = types_.UnevenDims(type);
+      bool is_zero = dims.empty() || HasZeroTail(tensor);
+      return is_zero ? tensor : Filled(tensor, type, dims, Tail::kZero);
+    });
+  }
+
+  bool HasZeroTail(const ir::Expr& value) const {
+    if (auto item = ir::TupleGetItem::Cast(value); item.defined()) return HasZeroTail(item.tuple());
+    if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) {
+      for (const ir::Expr& field : tuple.fields()) {
+        if (!HasZeroTail(field)) return false;
+      }
+      return true;
+    }
+    return has_zero_tail_.count(value.get()) > 0;
+  }
+
+  const std::string function_name_;
+  const bool is_called_;  // by a function of the module
+  dialect::MeshTable& meshes_;
+  PaddedTypes& types_;
+  rules::KernelTable& kernels_;
+  PaddedKernels& padded_kernels_;
+  const NewNames& names_;
+  ir::Function function_;
+  /*! \brief Original calls that can be written for other sizes, by their variables. */
+  std::unordered_map<const ffi::Object*, ir::Call> sized_calls_;
+  /*! \brief Variables of the new function, tensors or tuples of them, whose tails are zeros. */
+  std::unordered_set<const ffi::Object*> has_zero_tail_;
+};
+
+}  // namespace
+
+ir::Function PadFunction(const ir::Function& function, const std::string& name, bool is_called,
+                         const PaddedModule& module) {
+  return Padder(name, is_called, module).Run(function);
+}
+
+}  // namespace padding
+}  // namespace distir

@@ -1,0 +1,50 @@
+/*!
+ * \file padding/pad_function.h
+ * \brief One function, with every dimension padded that its shards do not divide.
+ *
+ * Worked example, rows of x on 4 devices:
+ *
+ *     x: R.DTensor((10, 8), "S[0]")                x: R.DTensor((12, 8), "S[0]")
+ *     m = R.mean(x, axis=[0])                  ->  x_1 = R.where(..inside.., x, 0)
+ *                                                  m_1 = R.sum(x_1, axis=[0])
+ *                                                  m = R.divide(m_1, 10)
+ *
+ * Fills are left out where the tail is known to be zeros already: of parameters of functions that
+ * others of the module call, and of what moves such a value.
+ */
+#ifndef DISTIR_PADDING_PAD_FUNCTION_H_
+#define DISTIR_PADDING_PAD_FUNCTION_H_
+
+#include <string>
+#include <unordered_map>
+
+#include "ir/node.h"
+#include "padding/extents.h"
+#include "padding/padded_kernel.h"
+#include "rules/tir/rule.h"
+
+namespace distir {
+namespace padding {
+
+/*! \brief The names of padded functions, which need a new type, by the old ones. */
+using NewNames = std::unordered_map<const ffi::Object*, ir::GlobalVar>;
+
+/*! \brief What the functions of a module share. */
+struct PaddedModule {
+  dialect::MeshTable* meshes;
+  PaddedTypes* types;
+  rules::KernelTable* kernels;
+  PaddedKernels* padded_kernels;
+  const NewNames* names;
+};
+
+/*!
+ * \param is_called Whether a function of the module calls it: then its results have tails of zeros.
+ * \throws ValueError naming a variable whose operator cannot be padded along an uneven dimension.
+ */
+ir::Function PadFunction(const ir::Function& function, const std::string& name, bool is_called,
+                         const PaddedModule& module);
+
+}  // namespace padding
+}  // namespace distir
+#endif  // DISTIR_PADDING_PAD_FUNCTION_H_

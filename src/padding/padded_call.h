@@ -1,0 +1,46 @@
+/*!
+ * \file padding/padded_call.h
+ * \brief Calls of operators on padded tensors.
+ *
+ * Worked example: R.reshape of x (10, 6) "S[0]" on 4 devices to (10, 2, 3). The first dimension is
+ * padded to 12, so the shape argument is (12, 2, 3).
+ */
+#ifndef DISTIR_PADDING_PADDED_CALL_H_
+#define DISTIR_PADDING_PADDED_CALL_H_
+
+#include <functional>
+#include <vector>
+
+#include "ir/node.h"
+#include "padding/extents.h"
+#include "padding/padded_kernel.h"
+#include "rules/factor/factor_rule.h"
+#include "rules/operator.h"
+
+namespace distir {
+namespace padding {
+
+/*! \brief Whether the call of an operator can be written for other sizes. */
+bool StatesSizes(const rules::Operator& record);
+
+/*!
+ * \brief The call of an operator with another result type.
+ * \param type Of the result, padded.
+ * \param args Padded.
+ */
+ir::Call PaddedCall(const ir::Call& call, const ir::Type& type, ffi::Array<ir::Expr> args);
+
+/*!
+ * \brief The padded extents of a call's factors that may be uneven. Every uneven dimension has to
+ * be one such factor, with the same extent in all tensors.
+ * \param operands, results Their types before they are padded; null for plain tensors.
+ * \param refuse Called with the type and the dimension where that is not so; throws.
+ */
+FactorExtents PaddedExtents(const rules::FactorRule& rule,
+                            const std::vector<ir::DTensorType>& operands,
+                            const std::vector<ir::DTensorType>& results, PaddedTypes* types,
+                            const std::function<void(const ir::DTensorType&, int)>& refuse);
+
+}  // namespace padding
+}  // namespace distir
+#endif  // DISTIR_PADDING_PADDED_CALL_H_

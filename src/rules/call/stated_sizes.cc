@@ -1,0 +1,25 @@
+#include "rules/call/stated_sizes.h"
+
+#include "ir/build.h"
+#include "rules/call/infer_type.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
+
+namespace distir {
+namespace rules {
+
+ir::Call WithStatedSizes(const ir::Call& call, const ir::Call& whole) {
+  const Operator* record = FindOperator(whole.op());
+  if (record == nullptr || (record->local_attrs == nullptr && record->local_args == nullptr))
+    return call;
+  const OpView of_whole = ViewCall(whole, StripDistribution(whole.ty()));
+  const OpView part = ViewCall(call, StripDistribution(call.ty()));
+  const ffi::Array<ir::Expr> args =
+      record->local_args != nullptr ? record->local_args(of_whole, part) : call.args();
+  const ir::Node attrs =
+      record->local_attrs != nullptr ? record->local_attrs(of_whole, part) : call.attrs();
+  return ir::MakeCall(call.ty(), call.op(), args, attrs, call.ty_args(), call.span());
+}
+
+}  // namespace rules
+}  // namespace distir
