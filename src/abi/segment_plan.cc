@@ -93,16 +93,34 @@ SegmentPlan ReadSegmentPlan(const std::string& json) {
   return plan;
 }
 
+namespace {
+
+int64_t LastSource(const Segment& segment) {
+  return segment.source + (segment.count - 1) * segment.step;
+}
+int64_t LowestSource(const Segment& segment) {
+  return std::min(segment.source, LastSource(segment));
+}
+
+}  // namespace
+
 SegmentPlanner::SegmentPlanner(const SegmentPlan& plan)
     : plan_(plan),
       source_(plan.source),
       target_(plan.target),
       neighbours_(plan.closeness),
-      ordered_(plan.segments),
+      by_target_(plan.segments),
+      by_source_(plan.segments),
       source_extent_(plan.source_size / source_.counts()[plan.dim]),
       target_extent_(plan.target_size / target_.counts()[plan.dim]) {
-  std::sort(ordered_.begin(), ordered_.end(),
+  std::sort(by_target_.begin(), by_target_.end(),
             [](const Segment& a, const Segment& b) { return a.target < b.target; });
+  std::sort(by_source_.begin(), by_source_.end(),
+            [](const Segment& a, const Segment& b) { return LowestSource(a) < LowestSource(b); });
+  for (const Segment& each : by_source_) {
+    const int64_t highest = std::max(each.source, LastSource(each));
+    reach_.push_back(reach_.empty() ? highest : std::max(reach_.back(), highest));
+  }
 }
 
 namespace {
@@ -154,9 +172,9 @@ void SegmentPlanner::Receive(int64_t device, int64_t position,
   const int64_t own = own_position < 0 ? -1 : source_.NumberAt(own_position);
   const int64_t begin = block[plan_.dim] * target_extent_, end = begin + target_extent_;
   auto segment = std::lower_bound(
-      ordered_.begin(), ordered_.end(), begin,
+      by_target_.begin(), by_target_.end(), begin,
       [](const Segment& each, int64_t place) { return each.target + each.count <= place; });
-  for (; segment != ordered_.end() && segment->target < end; ++segment) {
+  for (; segment != by_target_.end() && segment->target < end; ++segment) {
     const int64_t skipped = std::max<int64_t>(0, begin - segment->target);
     Segment rest = Part(*segment, skipped, end - segment->target - skipped);
     while (rest.count > 0) {
@@ -181,8 +199,10 @@ void SegmentPlanner::Send(int64_t device, int64_t position,
   const Holders holders(neighbours_, source_.HoldersOf(own));
   std::vector<int64_t> block = own_block;
   const int64_t begin = block[plan_.dim] * source_extent_, end = begin + source_extent_;
-  for (const Segment& segment : ordered_) {
-    for (Segment rest = WithSourceIn(segment, begin, end); rest.count > 0;) {
+  auto segment =
+      by_source_.begin() + (std::lower_bound(reach_.begin(), reach_.end(), begin) - reach_.begin());
+  for (; segment != by_source_.end() && LowestSource(*segment) < end; ++segment) {
+    for (Segment rest = WithSourceIn(*segment, begin, end); rest.count > 0;) {
       block[plan_.dim] = rest.target / target_extent_;
       const int64_t place = rest.target % target_extent_;
       const int64_t count = std::min(rest.count, target_extent_ - place);

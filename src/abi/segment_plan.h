@@ -87,7 +87,9 @@ class SegmentPlanner {
   const SegmentPlan& plan_;
   Blocks source_, target_;
   Neighbours neighbours_;
-  std::vector<Segment> ordered_;  // by target
+  std::vector<Segment> by_target_;
+  std::vector<Segment> by_source_;  // by the lowest element that they take
+  std::vector<int64_t> reach_;      // the highest that one of by_source_, or one before it, takes
   int64_t source_extent_, target_extent_;
 };
 
