@@ -8,7 +8,7 @@ import tvm_ffi
 
 
 def install() -> None:
-    """Registers the sinks that the native library looks up."""
+    """Registers the sink that the native library looks up."""
     logger = logging.getLogger("distir_ext")
 
     # Without a handler, Python prints the message alone, among those of other libraries.
@@ -16,4 +16,3 @@ def install() -> None:
         logger.warning("distir_ext: %s", message)
 
     tvm_ffi.register_global_func("distir.warn", warn)
-    tvm_ffi.register_global_func("distir.inform", logger.info)

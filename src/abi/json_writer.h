@@ -1,6 +1,8 @@
 /*!
  * \file abi/json_writer.h
  * \brief Writes the JSON that the compiled program carries for the runtime.
+ *
+ * Example: JsonObject({{"dim", "1"}, {"sizes", JsonIntegers(sizes)}}) is {"dim":1,"sizes":[2,4]}.
  */
 #ifndef DISTIR_ABI_JSON_WRITER_H_
 #define DISTIR_ABI_JSON_WRITER_H_

@@ -1,14 +1,15 @@
 /*!
  * \file decompose/algorithm.h
- * \brief Algorithms that compute an operator by parts although it looks along a sharded dimension.
+ * \brief Decompositions: operators that need all of a dimension, written as operators on its
+ * shards.
  *
- * A rule marks such a dimension by a factor of kind kDecomposed. Where one is sharded, the
- * algorithm of the operator writes the call anew, in ordinary operators. Worked example, softmax
+ * A rule gives such a dimension a DecomposedFactor. Where one is sharded, the decomposition of the
+ * operator writes the call anew, in ordinary operators. Worked example, softmax
  * over a sharded axis: the maximum of each shard (partial), exp of the difference, its sum
  * (partial), divide; LegalizeRedistribute makes the two partial values all-reduces of one number
  * per row.
  *
- * Algorithms need a device's shard as a dimension of its own: (n,) sharded k ways is reshaped to
+ * Decompositions need a device's shard as a dimension of its own: (n,) sharded k ways is reshaped to
  * (k, n / k), where the first dimension is sharded and the second one is not, so that along the
  * second one every operator works alone.
  */
@@ -24,7 +25,7 @@
 namespace distir {
 namespace decompose {
 
-/*! \brief A call some decomposed factor of which is sharded. */
+/*! \brief A call of which a decomposed factor is sharded. */
 struct DecomposedCall {
   ir::Call call;  // its operands placed as decided
   const rules::FactorRule& rule;

@@ -1,6 +1,7 @@
 /*!
  * \file decompose/pass.h
- * \brief DecomposeSharded: calls that are sharded along what they look along are computed by parts.
+ * \brief DecomposeSharded: calls that are sharded along a dimension of which they need all become
+ * operators on shards.
  */
 #ifndef DISTIR_DECOMPOSE_PASS_H_
 #define DISTIR_DECOMPOSE_PASS_H_
@@ -16,7 +17,7 @@ namespace decompose {
  */
 ir::IRModule DecomposeSharded(const ir::IRModule& mod);
 /*! \brief Rewrites only the calls of which a decomposed factor is uneven, before they are padded,
- * where their algorithm takes that (rules/tails.h); the module itself where there are none. */
+ * where their decomposition takes that (rules/tails.h); the module itself where there are none. */
 ir::IRModule DecomposeUneven(const ir::IRModule& mod);
 /*! \brief Whether a call on DTensors has to be decomposed. */
 bool IsSharded(const ir::Call& call, rules::Decisions* decisions);

@@ -5,13 +5,14 @@
  * On DTensors a collective states the mesh and placement it leads to; the placement it comes from
  * is its argument's type. Both together say which axes move where:
  *
- *     lv1: DTensor(.., "S[0], R") = R.dist.all_gather(lv0, device_mesh="mesh[0]", placement="S[0],
- * R")  # lv0: "S[0], S[1]"
+ *     # lv0: DTensor(.., "S[0], S[1]")
+ *     lv1: DTensor(.., "S[0], R") = R.dist.all_gather(lv0, "mesh[0]", "S[0], R")
  *
  * Reductions also name `reduce_axes` (axes of the target's mesh over which the argument is partial)
  * and `reduction`. On local tensors a collective names device groups and tensor dimensions:
  *
- *     lv1: Tensor((4, 8)) = R.ccl.all_gather(lv0, groups=[[0, 1], [2, 3]], dim=1) # lv0: (4, 4)
+ *     # lv0: Tensor((4, 4))
+ *     lv1: Tensor((4, 8)) = R.ccl.all_gather(lv0, groups=[[0, 1], [2, 3]], dim=1)
  */
 #ifndef DISTIR_DIALECT_COLLECTIVE_H_
 #define DISTIR_DIALECT_COLLECTIVE_H_

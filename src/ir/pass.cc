@@ -41,10 +41,5 @@ void Warn(const std::string& message) {
   }
 }
 
-void Inform(const std::string& message) {
-  auto sink = ffi::Function::GetGlobal("distir.inform");
-  if (sink.has_value()) (*sink)(message);
-}
-
 }  // namespace ir
 }  // namespace distir

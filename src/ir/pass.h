@@ -19,8 +19,6 @@ ffi::ObjectRef MakeModulePass(const std::string& name, std::function<IRModule(IR
 /*! \brief Writes one line at warning level to TVM's Python logging, once per distinct message and
  * pass. */
 void Warn(const std::string& message);
-/*! \brief Writes one line at info level to TVM's Python logging. */
-void Inform(const std::string& message);
 
 }  // namespace ir
 }  // namespace distir

@@ -263,11 +263,6 @@ ir::Var EditableFunction::InsertBefore(EditableBinding* at, const std::string& l
   return Insert(at->block, at->body, at->place, like, value);
 }
 
-ir::Var EditableFunction::InsertAfter(EditableBinding* at, const std::string& like,
-                                      const ir::Expr& value) {
-  return Insert(at->block, at->body, std::next(at->place), like, value);
-}
-
 void EditableFunction::ReplaceUses(const ir::Var& var, const ir::Expr& by) {
   auto found = users_.find(var.get());
   if (found == users_.end()) return;

@@ -90,8 +90,6 @@ class EditableFunction {
   void SetValue(EditableBinding* binding, const ir::Expr& value);
   /*! \brief Binds a new variable in front of a binding of a block; its name is made from `like`. */
   ir::Var InsertBefore(EditableBinding* at, const std::string& like, const ir::Expr& value);
-  /*! \brief Binds a new variable behind a binding of a block. */
-  ir::Var InsertAfter(EditableBinding* at, const std::string& like, const ir::Expr& value);
   /*! \brief Lets `value`, of the same type and visible there, stand for the binding's variable. */
   void Alias(EditableBinding* binding, const ir::Expr& value);
   /*! \brief Removes a pure binding whose variable nothing uses, and then what only it used. Removed

@@ -15,8 +15,8 @@ namespace redistribute {
  * imply explicit.
  *
  * Precondition: arguments of every call lie on one device set (PropagateSharding sees to it), every
- * static dimension divides (PadShards), and no call is sharded along a dimension that its operator
- * looks along (DecomposeSharded).
+ * static dimension divides (PadShards), and no call has a decomposed factor that is sharded
+ * (DecomposeSharded).
  * Postcondition: no R.dist.redistribute between DTensors; functions are marked, so that a second
  * run changes nothing.
  */

@@ -5,9 +5,9 @@
  * A dimension whose shards do not divide it is padded behind its last element; what stands there is
  * its *tail*. A call may be padded along a factor that makes up whole dimensions by itself: along a
  * parallel factor every element is computed from its own, so that a tail gives nothing but a tail;
- * along a reduction the tail must hold the neutral element. Operators that look along a
- * dimension, or move its elements, may be *decomposed* by their algorithms (decompose/) before
- * anything is padded: these take uneven shards, and what they write may be padded.
+ * along a reduction the tail must hold the neutral element. Operators that need all of a dimension,
+ * or move its elements, may be *decomposed* (decompose/) before anything is padded: decompositions
+ * take uneven shards, and what they write may be padded.
  *
  * Worked example: matmul of (6, 7) and (7, 5), contracted dimension in 2 shards. Both operands are
  * padded to 8 along it, their tails must be zero; the result is exact. Reshape of (3, 4) to (12):

@@ -21,9 +21,12 @@
 #include <type_traits>
 
 /*!
- * \brief Throws unless the condition holds: DISTIR_REQUIRE(size > 0, ValueError) << "size is " <<
- * size; Unlike TVM_FFI_CHECK it does not put the condition's text, which means nothing to a user,
- * before the message.
+ * \brief Throws unless the condition holds:
+ * \code
+ *   DISTIR_REQUIRE(size > 0, ValueError) << "size is " << size;
+ * \endcode
+ * Unlike TVM_FFI_CHECK it does not put the condition's text, which means nothing to a user, before
+ * the message.
  */
 #define DISTIR_REQUIRE(condition, ErrorKind) \
   if (condition) {                           \

@@ -1,9 +1,9 @@
 /*!
  * \file verify/violations.h
- * \brief The postconditions of the passes as code: what holds between two stages.
+ * \brief The postconditions of the passes as code: what holds in each phase.
  *
  * Each function returns all violations, one line each that names function and variable; none: the
- * module is at that stage. Functions without DTensors take no part and are not looked at, except
+ * module is in that phase. Functions without DTensors take no part and are not looked at, except
  * for their calls.
  */
 #ifndef DISTIR_VERIFY_VIOLATIONS_H_
@@ -33,7 +33,7 @@ std::vector<std::string> VerifyPropagated(const ir::IRModule& mod);
  * - every static dimension divides into its shards;
  * - no redistribute, except of a Tensor to a replicated DTensor, and no R.ccl.allreduce;
  * - the kernel of a local view takes the shards that a device has;
- * - no call is sharded along a dimension that its operator looks along (DecomposeSharded);
+ * - no call has a decomposed factor that is sharded (DecomposeSharded);
  * - a value that is partial is used by reductions, and by what commutes with its reduction.
  */
 std::vector<std::string> VerifyLegalized(const ir::IRModule& mod);

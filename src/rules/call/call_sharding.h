@@ -8,9 +8,9 @@
  * verifier read it so. Who changes a placed call, such as an optimisation that slices its operands,
  * asks what the new shardings imply, and writes them.
  *
- * Worked example: R.matmul of x (64, 64) [tp | -] and w (64, 64) [tp | -] wants tp for the rows and
- * for the contracted dimension. DecideCall prices both ways; if the rows win, w is gathered. x [tp
- * | -] and w [- | -] then imply the rows, whatever anything costs.
+ * Worked example: R.matmul of x (64, 64) and w (64, 64), rows of both over tp. x wants tp for the
+ * rows of the product, w for the contracted dimension. DecideCall prices both ways; if the rows
+ * win, w is gathered. A replicated w and rows of x over tp imply the rows, whatever anything costs.
  */
 #ifndef DISTIR_RULES_CALL_CALL_SHARDING_H_
 #define DISTIR_RULES_CALL_CALL_SHARDING_H_

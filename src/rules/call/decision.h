@@ -4,9 +4,9 @@
  *
  * PropagateSharding decides how a call is computed (DecideCall) and redistributes its operands to
  * what that way needs. So the decision stands in the program, as the types of the arguments: they
- * leave one way. Passes read it here. Nothing else is kept, since a table beside
- * the calls would be lost, or wrong, as soon as another pass renames, copies or rewrites one of
- * them, and programs that are written by hand have none.
+ * leave one way. Passes read it here. Nothing else is kept, since a table beside the calls would be
+ * lost, or wrong, as soon as another pass renames, copies or rewrites one of them, and programs
+ * that are written by hand have none.
  *
  * Worked example: R.matmul(x: (8, 16) "S[1]", w: (16, 32) "S[0]") on one axis tp: the contracted
  * dimension is sharded over tp, so the result is replicated and partial=sum{tp}. With w "R" the
