@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ir/registration.h"
+#include "ir/rewriter.h"
 
 namespace distir {
 namespace rules {
@@ -91,6 +92,19 @@ ffi::Array<ffi::String> AccumulatingOperators(const ffi::String& kind) {
   return names;
 }
 
+/*! \brief Whether a function calls an operator of a way to accumulate. Matching patterns takes much
+ * longer. */
+bool CallsAccumulating(const ir::Function& function, const ffi::String& kind) {
+  bool found = false;
+  ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
+    const ir::Call call = ir::BoundCall(binding);
+    const Operator* record = call.defined() ? FindOperator(call.op()) : nullptr;
+    found = found || (record != nullptr && record->accumulation != Accumulation::kNone &&
+                      kind == AccumulationName(record->accumulation));
+  });
+  return found;
+}
+
 bool Accumulates(const ir::Call& call) {
   const Operator* record = FindOperator(call.op());
   if (record == nullptr || record->accumulation == Accumulation::kNone) return false;
@@ -100,6 +114,7 @@ bool Accumulates(const ir::Call& call) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("distir.rules.AccumulatingOperators", AccumulatingOperators)
+      .def("distir.rules.CallsAccumulating", CallsAccumulating)
       .def("distir.rules.Accumulates", Accumulates);
   // The table: operator, family, parallel, reduced, needs replication, decomposed, replicated.
   ffi::reflection::GlobalDef().def("distir.rules.List", [] {

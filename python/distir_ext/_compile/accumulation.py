@@ -52,6 +52,7 @@ def widen_scans() -> tvm.transform.Pass:
     """
     operand = wildcard()
     patterns = [is_op(operator)(operand) for operator in _operators("scans")]
+    calls = tvm_ffi.get_global_func("distir.rules.CallsAccumulating")
 
     def widen(call: relax.Call, _: Any) -> Any:
         if not _is_small(_dtype(call)):
@@ -63,7 +64,7 @@ def widen_scans() -> tvm.transform.Pass:
         del context
         result = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
         for name, function in mod.functions_items():
-            if isinstance(function, relax.Function):
+            if isinstance(function, relax.Function) and calls(function, "scans"):
                 for pattern in patterns:
                     function = rewrite_call(pattern, widen, function)
                 result.update_func(name, function)
