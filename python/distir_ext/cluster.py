@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from distir_ext._spelling import did_you_mean
@@ -81,8 +81,13 @@ class Device:
     target: str = "cuda"
     """``"cuda"`` or ``"llvm"``: whose kernels and fusion a program gets, as ``dx.build`` would."""
 
+    caches: Mapping[float, float] = field(default_factory=dict)
+    """Bytes per second of kernels that access at most so many bytes, by these: faster than
+    :attr:`bandwidth` where caches still hold what was accessed before. May be empty."""
+
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
+        rates |= {f"bytes per second of {size:g} bytes": rate for size, rate in self.caches.items()}
         rates |= {"bytes of memory": self.memory, "memory bandwidth": self.bandwidth}
         for what, value in rates.items():
             if not (math.isfinite(value) and value > 0):
@@ -100,6 +105,18 @@ class Device:
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.flops.items())), self.memory, self.bandwidth))
+
+    def bandwidth_of(self, num_bytes: float) -> float:
+        """Bytes per second of a kernel that accesses so many bytes.
+
+        Example:
+            >>> caches = {1e6: 4e11, 1e5: 8e11}
+            >>> device = Device("mine", {"float32": 1e12}, 16e9, 100e9, 5e-6, caches=caches)
+            >>> [device.bandwidth_of(size) for size in (1e5, 2e5, 2e6)]
+            [800000000000.0, 400000000000.0, 100000000000.0]
+        """
+        sizes = [size for size in self.caches if num_bytes <= size]
+        return self.caches[min(sizes)] if sizes else self.bandwidth
 
     def rate(self, dtype: str) -> float:
         """Operations per second on numbers of an element type.
@@ -278,9 +295,10 @@ class Cluster:
         """This host's CPU, as each of several workers has it that run at the same time.
 
         Small programs are built and timed on worker threads, which takes some seconds: products of
-        float32 matrices for the operations, products with vectors for the bandwidth of memory, tiny
-        ones for the launch of a kernel, and sums over the workers for the link. Smaller floats and
-        float64 are taken to be computed at the same rate as float32, and at half of it.
+        float32 matrices for the operations, products with vectors for the bandwidth of memory and
+        of caches, tiny ones for the launch of a kernel, and sums over the workers for the link.
+        Smaller floats and float64 are taken to be computed at the same rate as float32, and at
+        half of it.
 
         Args:
             num_workers: Workers that share the host, at least 2.
@@ -297,6 +315,7 @@ class Cluster:
             memory=speed.memory,
             bandwidth=speed.bandwidth,
             launch=speed.launch,
+            caches=speed.caches,
             target="llvm",
         )
         seconds, bandwidth = measure_link(num_workers)
@@ -386,15 +405,15 @@ def as_device(device: Device | str | Mapping[str, Any] | None) -> Device | None:
         return by_name[device.lower()]
     if not isinstance(device, Mapping):
         raise TypeError(f"a device is a distir_ext.Device, not a {type(device).__name__}")
-    known = {field.name: field for field in fields(Device)}
+    known = {each.name: each for each in fields(Device)}
     for name in device:
         if name not in known:
             raise ValueError(
                 f"a device has no field {name!r}{did_you_mean(str(name), known)}; its fields are "
                 f"{', '.join(known)}"
             )
-    for name, field in known.items():
-        if name not in device and field.default is MISSING:
+    for name, each in known.items():
+        if name not in device and each.default is MISSING and each.default_factory is MISSING:
             raise ValueError(f"a device needs the field {name!r}")
     return Device(**device)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import psutil
@@ -12,15 +13,18 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
+from distir_ext._runtime.pipeline import Pipeline
 from distir_ext.annotate import annotate
 from distir_ext.compile import build
 from distir_ext.mesh import Mesh
 from distir_ext.session import Session
 
-_REPEATS = 5
+_REPEATS = 9
 # Rows of a square product that BLAS computes at full speed; of a matrix that no cache holds; of
 # what takes no time.
 _PRODUCT, _STREAM, _TINY = 512, 4096, 4
+# Rows of matrices of 256 KiB and 4 MiB, which caches of different sizes hold.
+_CACHED = (256, 1024)
 # Columns of what workers add up: a message of a few bytes, and one of many.
 _SHORT, _LONG = 8, 1 << 20
 
@@ -33,6 +37,8 @@ class DeviceSpeed:
     """Operations per second on float32."""
     bandwidth: float
     """Bytes per second."""
+    caches: dict[float, float]
+    """Bytes per second of kernels that access at most so many bytes."""
     launch: float
     """Seconds of a kernel that does next to nothing."""
     memory: float
@@ -41,12 +47,18 @@ class DeviceSpeed:
 
 def measure_device(num_workers: int) -> DeviceSpeed:
     """The speed of each worker while all of them do the same."""
-    launch = _per_step(num_workers, _products((_TINY, _TINY)), 64)
-    product = _per_step(num_workers, _products((_PRODUCT, _PRODUCT)), 4)
-    stream = _per_step(num_workers, _products((1, _STREAM)), 4)
+    (launch,) = _per_step(num_workers, [_products((_TINY, _TINY))], 64)
+    (product,) = _per_step(num_workers, [_products((_PRODUCT, _PRODUCT))], 4)
+    (stream,) = _per_step(num_workers, [_products((1, _STREAM))], 4)
+    cached = [_per_step(num_workers, [_products((1, rows))], 32)[0] for rows in _CACHED]
+    bandwidth = 4 * _STREAM**2 / stream
     return DeviceSpeed(
         2 * _PRODUCT**3 / product,
-        4 * _STREAM**2 / stream,
+        bandwidth,
+        {
+            4.0 * rows**2: max(4 * rows**2 / seconds, bandwidth)
+            for rows, seconds in zip(_CACHED, cached, strict=True)
+        },
         launch,
         psutil.virtual_memory().total / num_workers,
     )
@@ -54,15 +66,21 @@ def measure_device(num_workers: int) -> DeviceSpeed:
 
 def measure_link(num_workers: int) -> tuple[float, float]:
     """Seconds of a small all-reduce, and bytes per second that a worker sends in a large one."""
-    found = []
-    for columns in (_SHORT, _LONG):
-        both = (_sums(columns, sharded) for sharded in (True, False))
-        with_sum, without = (_per_step(num_workers, each, 4) for each in both)
-        found.append(max(with_sum - without, 1e-7))
-    short, long = found
+    short = _seconds_of_sum(num_workers, _SHORT, 64)
+    long = _seconds_of_sum(num_workers, _LONG, 4)
     sent = 2 * (num_workers - 1) / num_workers * 4 * _LONG
-    return short, sent / max(long - short, 1e-7)
+    # Other work on the host may make the small one look as slow.
+    return short, sent / max(long - short, _LEAST * long)
 
+
+def _seconds_of_sum(num_workers: int, columns: int, steps: int) -> float:
+    programs = [_sums(columns, sharded) for sharded in (True, False)]
+    with_sum, without = _per_step(num_workers, programs, steps)
+    return max(with_sum - without, _LEAST * with_sum)
+
+
+# Part of a time that a difference of times is taken to be at least, where noise hides it.
+_LEAST = 0.1
 
 _Program = Callable[[int, Mesh], tuple[tvm.IRModule, list[np.ndarray]]]
 
@@ -113,23 +131,32 @@ def _chain(
     return builder.get()
 
 
-def _per_step(num_workers: int, program: _Program, steps: int) -> float:
-    """Seconds of a step: what a program of twice as many takes more."""
+def _per_step(num_workers: int, programs: Sequence[_Program], steps: int) -> list[float]:
+    """Seconds of a step of each program: what twice as many steps take more.
+
+    Programs run in turns, so that all of them meet the same other work on the host.
+    """
     mesh = Mesh((num_workers,), ("worker",))
-    taken = []
-    for count in (steps, 2 * steps):
-        mod, values = program(count, mesh)
-        with Session(mesh) as session:
-            model = session.load(build(mod), params=values[1:])
-            run = model["main"]
-            run(values[0])
-            times = []
-            for _ in range(_REPEATS):
-                begin = time.perf_counter()
-                run(values[0])
-                times.append(time.perf_counter() - begin)
-            taken.append(min(times))
-    return max(taken[1] - taken[0], 1e-9) / steps
+    with contextlib.ExitStack() as sessions:
+        runs: list[Callable[[], float]] = []
+        for program in programs:
+            for count in (steps, 2 * steps):
+                mod, values = program(count, mesh)
+                session = sessions.enter_context(Session(mesh))
+                model = session.load(build(mod), params=values[1:])
+                runs.append(partial(_seconds_of_run, model["main"].pipeline(1), values[0]))
+        rounds = [[run() for run in runs] for _ in range(_REPEATS + 1)][1:]
+    best = [min(times) for times in zip(*rounds, strict=True)]
+    return [
+        max(twice - once, _LEAST * once) / steps
+        for once, twice in zip(best[::2], best[1::2], strict=True)
+    ]
+
+
+def _seconds_of_run(pipeline: Pipeline, x: np.ndarray) -> float:
+    """From the first worker's begin to the last one's end."""
+    pipeline(x)
+    return pipeline.timeline.seconds
 
 
 def _values(shape: Sequence[int]) -> np.ndarray:

@@ -42,6 +42,7 @@ def test_devices_are_part_of_clusters():
         ({"flops": {"float32": -1.0}}, "operations per second of device 'mine' are positive"),
         ({"bandwidth": 0.0}, "memory bandwidth of device 'mine' are positive, not 0"),
         ({"memory": float("nan")}, "bytes of memory"),
+        ({"caches": {1e3: 0.0}}, "bytes per second of 1000 bytes of device 'mine' are positive"),
         ({"launch": -1.0}, "at least 0 seconds"),
         ({"target": "tpu"}, "is 'cuda' or 'llvm', not 'tpu'"),
         ({"bandwith": 1e11}, "no field 'bandwith'; did you mean 'bandwidth'"),
@@ -74,4 +75,5 @@ def test_this_host_is_measured():
     assert 1e8 < cluster.device.rate("float32") < 1e13
     assert 1e8 < cluster.device.bandwidth < 1e13
     assert 0 < cluster.device.launch < 1e-2
+    assert cluster.device.bandwidth_of(1e5) >= cluster.device.bandwidth_of(1e9)
     assert 0 < cluster.as_data()["launch"] < 1
