@@ -31,6 +31,8 @@ ffi::Array<double> ToData(const std::vector<double>& numbers) {
   return {numbers.begin(), numbers.end()};
 }
 
+ffi::Array<int> ToData(const std::vector<int>& numbers) { return {numbers.begin(), numbers.end()}; }
+
 ffi::Array<ffi::String> ToData(const std::vector<std::string>& texts) {
   ffi::Array<ffi::String> result;
   for (const std::string& text : texts) result.push_back(ffi::String(text));
@@ -85,7 +87,8 @@ ffi::Array<ffi::Any> ToData(const Step& step) {
                               ffi::String(step.groups),
                               ffi::String(step.plan),
                               step.seconds,
-                              step.live_bytes};
+                              step.live_bytes,
+                              ToData(step.after)};
   if (step.on_true != nullptr) {
     row.push_back(ToData(*step.on_true));
     row.push_back(ToData(*step.on_false));
@@ -98,6 +101,7 @@ Data ToData(const Body& body) {
   for (const Step& step : body.steps) steps.push_back(ToData(step));
   Data data;
   data.Set("steps", steps);
+  data.Set("result_after", ToData(body.result_after));
   data.Set("peak_bytes", body.peak_bytes);
   data.Set("peak_step", body.peak_step);
   data.Set("alive", ToData(body.alive));

@@ -3,6 +3,7 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -132,11 +133,14 @@ class Reader::BodyReader {
         ir::Expr value;
         if (auto bound = ir::VarBinding::Cast(binding); bound.defined()) value = bound.value();
         if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) value = cast.value();
+        sources_.emplace(binding.var().get(), std::set<int>());
         Visit(binding.var(), value);
         ++at_;
       }
     }
     Use(seq.body());
+    const std::set<int> sources = SourcesOf(seq.body());
+    body_.result_after.assign(sources.begin(), sources.end());
     Finish();
     return std::move(body_);
   }
@@ -274,6 +278,10 @@ class Reader::BodyReader {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
       for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
       step.count.unknown = "the packed function " + name;
+      // It may write to any of them.
+      for (const ir::Expr& arg : args) {
+        if (ir::Var::Is(arg)) GivenByLastStep(arg);
+      }
       return;
     }
     if (kind.compare(0, kShared.size(), kShared) == 0) kind = kind.substr(kShared.size());
@@ -354,6 +362,8 @@ class Reader::BodyReader {
     Body on_true = BodyReader(&reader_).Read(branch.true_branch());
     Body on_false = BodyReader(&reader_).Read(branch.false_branch());
     Step& step = AddStep(StepKind::kBranch, var, "if", {branch.cond()});
+    const std::set<int> sources = SourcesOf(branch);
+    step.after.assign(sources.begin(), sources.end());
     held_in_calls_.back() = std::max(on_true.peak_bytes, on_false.peak_bytes);
     step.on_true = std::make_unique<Body>(std::move(on_true));
     step.on_false = std::make_unique<Body>(std::move(on_false));
@@ -365,12 +375,17 @@ class Reader::BodyReader {
     Step step;
     step.kind = kind;
     step.callee = callee;
+    std::set<int> sources;
     for (const ir::Expr& arg : args) {
+      const std::set<int> more = SourcesOf(arg);
+      sources.insert(more.begin(), more.end());
       ir::ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {
         if (auto tensor = ir::TensorType::Cast(leaf); tensor.defined())
           step.shapes.push_back(TextOf(tensor));
       });
     }
+    step.after.assign(sources.begin(), sources.end());
+    sources_[var.get()] = {static_cast<int>(body_.steps.size())};
     body_.steps.push_back(std::move(step));
     inputs_.push_back(args);
     outputs_.push_back({});
@@ -382,7 +397,27 @@ class Reader::BodyReader {
 
   /*! \brief Notes what the last step writes to. */
   void Writes(const ir::Expr& expr) {
-    if (ir::Var::Is(expr)) outputs_.back().push_back(ir::Var::Cast(expr));
+    if (!ir::Var::Is(expr)) return;
+    outputs_.back().push_back(ir::Var::Cast(expr));
+    GivenByLastStep(expr);
+  }
+
+  void GivenByLastStep(const ir::Expr& var) {
+    sources_[var.get()] = {static_cast<int>(body_.steps.size()) - 1};
+  }
+
+  /*! \brief The steps that give the variables in an expression, and kEntry. */
+  std::set<int> SourcesOf(const ir::Expr& expr) const {
+    std::set<int> sources;
+    ir::VisitUses(expr, [&](const ir::Var& used) {
+      auto found = sources_.find(used.get());
+      if (found == sources_.end()) {
+        sources.insert(kEntry);
+      } else {
+        sources.insert(found->second.begin(), found->second.end());
+      }
+    });
+    return sources;
   }
 
   void NewRoot(const ir::Var& var, double bytes) {
@@ -400,6 +435,8 @@ class Reader::BodyReader {
   }
 
   void Alias(const ir::Var& var, const ir::Expr& value) {
+    const std::set<int> sources = SourcesOf(value);
+    sources_[var.get()].insert(sources.begin(), sources.end());
     ir::VisitUses(value, [&](const ir::Var& used) {
       const std::vector<int> roots = RootsOf(used);
       std::vector<int>& own = roots_of_[var.get()];
@@ -515,7 +552,8 @@ class Reader::BodyReader {
   std::unordered_map<const ffi::Object*, std::string> names_;
   std::unordered_map<const ffi::Object*, ir::Expr> original_;  // of other names
   std::unordered_map<const ffi::Object*, ir::Tuple> tuples_;
-  std::vector<ir::Var> registers_;  // all variables but other names
+  std::unordered_map<const ffi::Object*, std::set<int>> sources_;  // steps, of what is defined here
+  std::vector<ir::Var> registers_;                                 // all variables but other names
   std::unordered_set<const ffi::Object*> used_;
   // By step.
   std::vector<ffi::Array<ir::Expr>> inputs_;

@@ -37,13 +37,21 @@ struct Step {
   std::string callee;  // kernel, packed function, function of the module; kind of a collective
   /*! \brief Work on the device; of collectives and calls, nothing. */
   KernelCount count;
-  std::vector<std::string> reads;           // variables
+  std::vector<std::string> reads;  // variables
+  /*! \brief Earlier steps of the same body that give what it reads, ascending; first comes
+   * kEntry if it reads what comes from outside of the body. */
+  std::vector<int> after;
   std::vector<std::string> shapes;          // of the tensors that it reads and writes, as f32[8,16]
   std::string groups, plan;                 // of a collective, as the runtime gets them
   double seconds = 0;                       // of a collective
   double live_bytes = 0;                    // held while it runs, without what a call holds
   std::unique_ptr<Body> on_true, on_false;  // of a branch
 };
+
+/*! \brief In place of a step: what a function gets from its caller, a side of a branch from
+ * outside.
+ */
+constexpr int kEntry = -1;
 
 struct Allocation {
   std::string name;
@@ -52,6 +60,7 @@ struct Allocation {
 
 struct Body {
   std::vector<Step> steps;
+  std::vector<int> result_after;  // steps that give the result, as `Step::after`
   double peak_bytes = 0;
   int64_t peak_step = -1;
   std::vector<Allocation> alive;  // at the peak; what a call holds is one entry

@@ -29,6 +29,8 @@ class Step:
     plan: str
     seconds: float
     live_bytes: float
+    after: tuple[int, ...] = ()
+    """Earlier steps of the same body that give what it reads; -1 where that comes from outside."""
     branches: tuple[Body, ...] = ()
 
 
@@ -37,6 +39,8 @@ class Body:
     """The steps of a function, or of one side of a branch, and its memory in bytes."""
 
     steps: tuple[Step, ...]
+    result_after: tuple[int, ...]
+    """The steps that give the result, as :attr:`Step.after`."""
     peak_bytes: float
     peak_step: int
     alive: tuple[tuple[str, float], ...]
@@ -80,6 +84,7 @@ def read_steps(mod: tvm.IRModule, cluster: Mapping[str, Any]) -> dict[str, Funct
 def _body(data: Any) -> Body:
     return Body(
         tuple(_step(row) for row in data["steps"]),
+        tuple(map(int, data["result_after"])),
         float(data["peak_bytes"]),
         int(data["peak_step"]),
         _pairs(data["alive"]),
@@ -90,7 +95,7 @@ def _body(data: Any) -> Body:
 
 def _step(row: Sequence[Any]) -> Step:
     kind, name, callee, flops, transcendentals, read, written, unknown, reads, shapes = row[:10]
-    groups, plan, seconds, live = row[10:14]
+    groups, plan, seconds, live, after = row[10:15]
     return Step(
         str(kind),
         str(name),
@@ -106,7 +111,8 @@ def _step(row: Sequence[Any]) -> Step:
         str(plan),
         float(seconds),
         float(live),
-        tuple(_body(branch) for branch in row[14:]),
+        tuple(map(int, after)),
+        tuple(_body(branch) for branch in row[15:]),
     )
 
 

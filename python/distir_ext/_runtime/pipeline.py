@@ -14,9 +14,14 @@ from distir_ext._runtime.microbatches import (
     cut_input,
     join_results,
 )
-from distir_ext._runtime.schedule import Schedule, schedule, schedule_of, virtual_stages_in_order
+from distir_ext._runtime.schedule import (
+    Schedule,
+    schedule_of_programs,
+    stages_of_devices,
+    virtual_stages_in_order,
+)
 from distir_ext._runtime.timeline import TimedEvent, Timeline
-from distir_ext._signature import FunctionSpec, unflatten
+from distir_ext._signature import unflatten
 from distir_ext._workers.base import StepOutcome
 
 
@@ -41,7 +46,9 @@ class Pipeline:
         self._calls = calls
         self._workers = calls.workers
         self._spec = calls.spec
-        self.schedule: Schedule = _schedule(self._spec, kind, microbatches)
+        self.schedule: Schedule = schedule_of_programs(
+            self._spec.name, self._spec.programs, kind, microbatches
+        )
         self._batch_dims = check_batch_dims(self._spec, batch_dims)
         self._result_dims = check_result_dims(self._spec, result_dims)
         self._has_run = False
@@ -70,7 +77,7 @@ class Pipeline:
         ]
         # Every microbatch is checked before the first one runs.
         calls = [self._calls.prepare([cut[index] for cut in cuts]) for index in range(count)]
-        order = virtual_stages_in_order(_stages_of_devices(spec), count)
+        order = virtual_stages_in_order(stages_of_devices(spec.programs), count)
         outcomes = self._calls.run(calls, order, *self._limits())
         self._has_run, self._timeline = True, self._measured(outcomes)
         results = [self._calls.assemble(index, call, outcomes) for index, call in enumerate(calls)]
@@ -133,33 +140,3 @@ class Pipeline:
     def __repr__(self) -> str:
         count = self.schedule.microbatches
         return f"<Pipeline {self.schedule.kind} of {count} microbatches: {self._spec}>"
-
-
-def _schedule(spec: FunctionSpec, kind: str | None, microbatches: int) -> Schedule:
-    """The schedule of a function.
-
-    Raises:
-        ValueError: it is not one that the function is built for.
-    """
-    if kind is None:
-        kind = "interleaved" if spec.virtual_stages > 1 else "gpipe"
-    schedule(kind, 1, microbatches)  # checks both
-    if kind != "interleaved" and spec.virtual_stages > 1:
-        raise ValueError(
-            f'devices of "{spec.name}" have several stages each; schedule {kind!r} is for one '
-            'stage per device, use "interleaved"'
-        )
-    if kind == "interleaved" and spec.virtual_stages == 1:
-        raise ValueError(
-            f'devices of "{spec.name}" have one stage each; schedule {kind!r} is for several: '
-            "AssignStages(..., interleave=2)"
-        )
-    return schedule_of(kind, _stages_of_devices(spec), microbatches)
-
-
-def _stages_of_devices(spec: FunctionSpec) -> list[dict[int, int]]:
-    """Per group of devices that run the same programs their stages, by virtual stage."""
-    groups: dict[tuple[int, ...], dict[int, int]] = {}
-    for stage, program in enumerate(spec.programs):
-        groups.setdefault(program.device_ids, {})[program.virtual_stage] = stage
-    return list(groups.values()) or [{0: 0}]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from distir_ext._signature import Program
+
 KINDS = ("gpipe", "1f1b", "interleaved")
 
 
@@ -127,3 +129,42 @@ def virtual_stages_in_order(
         for index in virtual_stages
         for microbatch in range(first, min(first + len(devices), microbatches))
     )
+
+
+def schedule_of_programs(
+    function: str, programs: Sequence[Program], kind: str | None, microbatches: int
+) -> Schedule:
+    """The schedule of a function, whose programs are its stages.
+
+    Args:
+        function: Its name.
+        programs: In the order in which values go through them.
+        kind: As for :func:`schedule`; None for the one that the programs are made for.
+        microbatches: Number of microbatches.
+
+    Raises:
+        ValueError: It is not one that the programs are made for.
+    """
+    has_several = any(program.virtual_stage > 0 for program in programs)
+    if kind is None:
+        kind = "interleaved" if has_several else "gpipe"
+    schedule(kind, 1, microbatches)  # checks both
+    if kind != "interleaved" and has_several:
+        raise ValueError(
+            f'devices of "{function}" have several stages each; schedule {kind!r} is for one '
+            'stage per device, use "interleaved"'
+        )
+    if kind == "interleaved" and not has_several:
+        raise ValueError(
+            f'devices of "{function}" have one stage each; schedule {kind!r} is for several: '
+            "AssignStages(..., interleave=2)"
+        )
+    return schedule_of(kind, stages_of_devices(programs), microbatches)
+
+
+def stages_of_devices(programs: Sequence[Program]) -> list[dict[int, int]]:
+    """Per group of devices that run the same programs their stages, by virtual stage."""
+    groups: dict[tuple[int, ...], dict[int, int]] = {}
+    for stage, program in enumerate(programs):
+        groups.setdefault(program.device_ids, {})[program.virtual_stage] = stage
+    return list(groups.values()) or [{0: 0}]

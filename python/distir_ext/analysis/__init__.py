@@ -1,4 +1,4 @@
-"""What a distributed program computes, communicates and holds."""
+"""What a distributed program computes, communicates and holds, and when."""
 
 from distir_ext._analysis.optimizations import Optimization, optimizations
 from distir_ext.analysis.costs import (
@@ -12,6 +12,16 @@ from distir_ext.analysis.costs import (
     ProgramEstimate,
 )
 from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.simulate import simulate
+from distir_ext.analysis.timeline import (
+    CriticalOperator,
+    DeviceGroup,
+    DeviceTime,
+    Operation,
+    Timeline,
+    TimelineEvent,
+    TimelineEvents,
+)
 from distir_ext.communication.collectives import Collective, collectives
 
 __all__ = [
@@ -19,13 +29,21 @@ __all__ = [
     "Collective",
     "CollectiveCost",
     "Cost",
+    "CriticalOperator",
+    "DeviceGroup",
+    "DeviceTime",
     "Estimate",
     "KernelCost",
     "Memory",
+    "Operation",
     "OperatorCost",
     "Optimization",
     "ProgramEstimate",
+    "Timeline",
+    "TimelineEvent",
+    "TimelineEvents",
     "collectives",
     "estimate",
     "optimizations",
+    "simulate",
 ]

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax
 
-from distir_ext import transform
 from distir_ext._analysis.layers import layer_of_weight, layers_of_steps
-from distir_ext._analysis.planned_program import plan, resolve_target
 from distir_ext._analysis.steps import Body, FunctionSteps, Step, read_steps
-from distir_ext._compile.steps import phase
-from distir_ext._modules import check_module
-from distir_ext._signature_attr import has_signature, read_signature
-from distir_ext._spelling import did_you_mean
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.costs import (
     CollectiveCost,
-    Cost,
     Estimate,
     KernelCost,
     Memory,
     OperatorCost,
     ProgramEstimate,
 )
-from distir_ext.cluster import Cluster, Device
+from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis.roofline import Roofline, not_exact
+from distir_ext.cluster import Cluster
 from distir_ext.communication.collectives import CollectiveCall, collective_calls
-from distir_ext.compile import lower_for
 
 
 @short_tracebacks
@@ -63,6 +56,7 @@ def estimate(
         TypeError: It is no module, or no cluster.
 
     Example:
+        >>> from tvm import relax
         >>> from distir_ext import Mesh, annotate
         >>> builder = relax.BlockBuilder()
         >>> x, w = (relax.Var(name, relax.TensorType((8, 8), "float32")) for name in "xw")
@@ -72,99 +66,26 @@ def estimate(
         >>> estimate(mod, Cluster.preset("H100")).flops  # (8, 8) times (8, 4): 2 * 8 * 8 * 4
         512.0
     """
-    check_module(mod)
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"a cluster is a distir_ext.Cluster, not a {type(cluster).__name__}")
-    device = cluster.device
-    if device is None:
-        raise ValueError(
-            "the cluster says nothing of its devices; state device=, as in "
-            "Cluster.uniform(device='H100'), or take Cluster.preset('H100')"
-        )
-    if phase(mod) == "runtime":
-        raise ValueError(
-            "the module has runtime calls instead of collectives; pass what "
-            "distir_ext.transform.LowerDistIR gave, or an earlier one"
-        )
-    mod = _with_sizes(mod, sizes or {})
-    target = resolve_target(device.target)
-    lowered = lower_for(mod, None if has_signature(mod) else cluster, target)
-    planned = plan(transform.LowerCCL()(lowered), target)
+    programs = planned_programs(mod, cluster, sizes)
     data = cluster.as_data()
     reader = _Reader(
-        device,
-        read_steps(planned.kernels, data),
-        read_steps(planned.operators, data),
-        collective_calls(lowered),
+        Roofline(programs.device),
+        read_steps(programs.planned.kernels, data),
+        read_steps(programs.planned.operators, data),
+        collective_calls(programs.lowered),
     )
-    signature = read_signature(lowered)
-    programs = tuple(
+    costs = tuple(
         reader.program(name, function, program)
-        for name, function in signature["functions"].items()
+        for name, function in programs.signature["functions"].items()
         for program in function["programs"]
     )
-    return Estimate(cluster, programs, tuple(_notes(programs)))
-
-
-def _notes(programs: Iterable[ProgramEstimate]) -> Iterator[str]:
-    reasons = dict.fromkeys(
+    reasons = (
         f"{each.kernel}: {each.unknown}"
-        for program in programs
+        for program in costs
         for each in program.kernels
         if each.unknown
     )
-    if reasons:
-        yield f"not counted exactly: {'; '.join(reasons)}"
-
-
-def _with_sizes(mod: tvm.IRModule, sizes: Mapping[str, int]) -> tvm.IRModule:
-    """The module with numbers for its symbolic sizes."""
-    found: dict[str, None] = {}
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            for param in function.params:
-                found.update(dict.fromkeys(_symbolic(param.ty)))
-    for name, value in sizes.items():
-        if name not in found:
-            known = f"they are {', '.join(found)}" if found else "it has none"
-            raise ValueError(
-                f"the module has no symbolic size {name!r}{did_you_mean(name, found)}; {known}"
-            )
-        if not (isinstance(value, int) and value > 0):
-            raise ValueError(f"size {name!r} is a positive integer, not {value!r}")
-    lacking = [name for name in found if name not in sizes]
-    if lacking:
-        stated = ", ".join(f"{name!r}: ..." for name in lacking)
-        raise ValueError(f"symbolic sizes need values: sizes={{{stated}}}")
-    if not sizes:
-        return mod
-    bind = tvm.transform.Sequential(
-        [
-            relax.transform.BindSymbolicVars(_of_function(function, sizes), name.name_hint)
-            for name, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _of_function(function, sizes)
-        ]
-    )
-    return bind(mod)
-
-
-def _of_function(function: relax.Function, sizes: Mapping[str, int]) -> dict[str, int]:
-    names = {name for param in function.params for name in _symbolic(param.ty)}
-    return {name: value for name, value in sizes.items() if name in names}
-
-
-def _symbolic(type_: Any) -> Iterator[str]:
-    """The names of symbolic sizes in a type."""
-    if isinstance(type_, relax.TupleType):
-        for field in type_.fields:
-            yield from _symbolic(field)
-        return
-    tensor = getattr(type_, "tensor_ty", type_)
-    shape = getattr(tensor, "shape", None)
-    values = getattr(shape if shape is not None else type_, "values", None) or ()
-    for size in values:
-        for var in tvm.tirx.analysis.undefined_vars(size):
-            yield str(var.name)
+    return Estimate(cluster, costs, tuple(not_exact(reasons)))
 
 
 @dataclass(frozen=True)
@@ -181,16 +102,15 @@ class _Times:
 class _Reader:
     def __init__(
         self,
-        device: Device,
+        roofline: Roofline,
         kernels: Mapping[str, FunctionSteps],
         operators: Mapping[str, FunctionSteps],
         collectives: Mapping[str, list[CollectiveCall]],
     ) -> None:
-        self._device = device
+        self._roofline = roofline
         self._kernels = kernels
         self._operators = operators
         self._collectives = collectives
-        self._seconds: dict[tuple[int, str], float] = {}
 
     def program(
         self, function: str, stated: Mapping[str, Any], program: Mapping[str, Any]
@@ -268,36 +188,18 @@ class _Reader:
             yield id(step), count
             if not step.branches:
                 continue
-            costs = [self._seconds_of(functions, branch) for branch in step.branches]
-            taken = costs.index(max(costs))
-            for index, branch in enumerate(step.branches):
-                yield from self._counts(functions, branch, count if index == taken else 0)
-
-    def _seconds_of(self, functions: Mapping[str, FunctionSteps], body: Body) -> float:
-        total = 0.0
-        for step in body.steps:
-            if step.branches:
-                total += max(self._seconds_of(functions, branch) for branch in step.branches)
-            elif step.kind == "call":
-                key = (id(functions), step.callee)
-                if key not in self._seconds:
-                    callee = functions[step.callee].body
-                    self._seconds[key] = self._seconds_of(functions, callee)
-                total += self._seconds[key]
-            elif step.kind == "collective":
-                total += step.seconds
-            else:
-                total += self._cost((step,))[0].seconds
-        return total
+            taken = self._roofline.side_taken(functions, step)
+            for branch in step.branches:
+                yield from self._counts(functions, branch, count if branch is taken else 0)
 
     def _operator(self, each: _Times) -> OperatorCost:
         step = each.step
         if step.kind == "call":
             callee = self._operators[step.callee]
-            cost, bound, unknown = self._cost(callee.body.flat())
+            cost, bound, unknown = self._roofline.cost(callee.body.flat())
             name = callee.operator
         else:
-            cost, bound, unknown = self._cost((step,))
+            cost, bound, unknown = self._roofline.cost((step,))
             name = step.callee
         return OperatorCost(
             each.function,
@@ -313,7 +215,7 @@ class _Reader:
 
     def _kernel(self, each: _Times) -> KernelCost:
         step = each.step
-        cost, bound, unknown = self._cost((step,))
+        cost, bound, unknown = self._roofline.cost((step,))
         return KernelCost(
             each.function,
             step.name,
@@ -343,27 +245,6 @@ class _Reader:
             each.count,
             each.layer,
         )
-
-    def _cost(self, steps: Iterable[Step]) -> tuple[Cost, str, str]:
-        """The cost of kernels one after the other, what bounds the longest, and what is unknown."""
-        total, bound, longest, unknown = Cost(), "launch", -1.0, ""
-        for step in steps:
-            computing = sum(count / self._device.rate(dtype) for dtype, count in step.flops.items())
-            moving = (step.bytes_read + step.bytes_written) / self._device.bandwidth
-            times = {"compute": computing, "memory": moving, "launch": self._device.launch}
-            slowest = max(times, key=lambda name: times[name])
-            seconds = times[slowest]
-            total += Cost(
-                sum(step.flops.values()),
-                step.transcendentals,
-                step.bytes_read,
-                step.bytes_written,
-                seconds,
-            )
-            if seconds > longest:
-                bound, longest = slowest, seconds
-            unknown = unknown or step.unknown
-        return total, bound, unknown
 
 
 def _memory(function: FunctionSteps, weights: set[str]) -> Memory:

@@ -87,7 +87,8 @@ def _html(table: Table) -> str:
     )
 
 
-def _table(title: str, *columns: str, texts: int = 1) -> Table:
+def new_table(title: str, *columns: str, texts: int = 1) -> Table:
+    """An empty table; of its columns the first `texts` are aligned left, the others right."""
     table = Table(
         *columns,
         title=title,
@@ -101,7 +102,7 @@ def _table(title: str, *columns: str, texts: int = 1) -> Table:
 
 
 def _summary(estimate: Estimate) -> Table:
-    table = _table(
+    table = new_table(
         f"per device, on {estimate.device.name}",
         *("program", "devices", "flops", "bytes accessed", "kernels", "sent", "collectives"),
         *("weights", "peak memory"),
@@ -138,7 +139,7 @@ def _layers(program: ProgramEstimate, layers: dict[str, Cost]) -> Table:
             seconds + each.count * each.seconds,
         )
     columns = ("layer", "flops", "bytes accessed", "kernels", "sent", "collectives")
-    table = _table(f"{program.name}: layers", *columns)
+    table = new_table(f"{program.name}: layers", *columns)
     rows = [
         (
             name or "(outside)",
@@ -183,7 +184,7 @@ def _kernels(program: ProgramEstimate) -> Table:
     if len(ranked) > _MOST:
         title += f" (first {_MOST} of {len(ranked)})"
     columns = ("kernel", "bound by", "count", "flops", "bytes accessed", "seconds")
-    table = _table(title, *columns, texts=2)
+    table = new_table(title, *columns, texts=2)
     table.columns[0].overflow = "fold"
     for (kernel, bound), (count, flops, accessed, seconds, _) in ranked[:_MOST]:
         table.add_row(
@@ -206,7 +207,7 @@ def _collectives(program: ProgramEstimate) -> Table:
         known[1] += each.count * each.bytes_per_device
         known[2] += each.count * each.seconds
     columns = ("axes", "collective", "because of", "count", "sent by a device", "seconds")
-    table = _table(f"{program.name}: collectives", *columns, texts=3)
+    table = new_table(f"{program.name}: collectives", *columns, texts=3)
     for (axes, kind, operators), (count, sent, seconds) in found.items():
         table.add_row(axes, kind, operators, str(count), amount(sent, "B"), amount(seconds, "s"))
     return table
@@ -217,7 +218,7 @@ def _memory(program: ProgramEstimate) -> Table:
     title = f"{program.name}: memory at the peak"
     if memory.at:
         title += f", in computing {memory.at}"
-    table = _table(title, "what", "bytes")
+    table = new_table(title, "what", "bytes")
     for what, size in (
         ("weights", memory.weights),
         ("inputs", memory.inputs),

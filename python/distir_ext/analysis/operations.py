@@ -1,0 +1,197 @@
+"""The operations of a program in the order in which a device runs them, calls multiplied out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from distir_ext._analysis.layers import layers_of_steps
+from distir_ext._analysis.steps import Body, FunctionSteps, Step
+from distir_ext.analysis.roofline import Roofline
+from distir_ext.analysis.timeline import COMMUNICATION, COMPUTE, Operation
+from distir_ext.communication.collectives import CollectiveCall
+
+After = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An operation and what it takes part in."""
+
+    operation: Operation
+    after: After
+    """Earlier operations of the program that give what it reads."""
+
+    communication: tuple[str, str] | None
+    """``"groups"``, ``"transfer"`` or ``"segments"``, and the text of the groups or the plan."""
+
+    unknown: str = ""
+    """Why its time is not exact; empty where it is."""
+
+
+class OperationReader:
+    """Reads the operations of programs.
+
+    Args:
+        functions: The steps of the planned program.
+        collectives: By function, those of the lowered module.
+        roofline: What kernels take their times from.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, FunctionSteps],
+        collectives: Mapping[str, list[CollectiveCall]],
+        roofline: Roofline,
+    ) -> None:
+        self._functions = functions
+        self._collectives = collectives
+        self._roofline = roofline
+        self._calls: dict[str, dict[int, CollectiveCall]] = {}
+
+    def read(self, program: str, stage: int, weights: Mapping[str, str]) -> list[Planned]:
+        """The operations of a program.
+
+        Args:
+            program: Its function.
+            stage: Its number.
+            weights: The layer of each parameter that is a weight, empty for none.
+        """
+        walk = _Walk(self, stage)
+        function = self._functions[program]
+        layers = {name: weights.get(name, "") for name, _ in function.params}
+        walk.function(function, (), layers, set(weights), "")
+        return walk.found
+
+    def collective_of(self, function: FunctionSteps) -> Mapping[int, CollectiveCall]:
+        """What the lowered module says of each collective, by the id of the step."""
+        if function.name not in self._calls:
+            steps = (step for step in function.body.flat() if step.kind == "collective")
+            listed = self._collectives.get(function.name, ())
+            self._calls[function.name] = {
+                id(step): call for step, call in zip(steps, listed, strict=False)
+            }
+        return self._calls[function.name]
+
+    @property
+    def functions(self) -> Mapping[str, FunctionSteps]:
+        """By name."""
+        return self._functions
+
+    @property
+    def roofline(self) -> Roofline:
+        """What kernels take their times from."""
+        return self._roofline
+
+
+class _Walk:
+    """One walk through a program, which goes into the functions that it calls."""
+
+    def __init__(self, reader: OperationReader, stage: int) -> None:
+        self._reader = reader
+        self._stage = stage
+        self.found: list[Planned] = []
+
+    def function(
+        self,
+        function: FunctionSteps,
+        entry: After,
+        layers: Mapping[str, str],
+        weights: set[str],
+        outer: str,
+    ) -> After:
+        flat = list(function.body.flat())
+        of_step = layers_of_steps(flat, layers, weights)
+        by_id = {id(step): layer or outer for step, layer in zip(flat, of_step, strict=True)}
+        return self._body(function, function.body, entry, layers, by_id)
+
+    def _body(
+        self,
+        function: FunctionSteps,
+        body: Body,
+        entry: After,
+        layers: Mapping[str, str],
+        layer_of: Mapping[int, str],
+    ) -> After:
+        """The operations that give the result."""
+        given: list[After] = []
+        for step in body.steps:
+            after = _resolved(step.after, given, entry)
+            layer = layer_of[id(step)]
+            if step.branches:
+                side = self._reader.roofline.side_taken(self._reader.functions, step)
+                given.append(self._body(function, side, after, layers, layer_of))
+            elif step.kind == "call":
+                callee = self._reader.functions[step.callee]
+                read = [layers.get(each, "") for each in step.reads]
+                inner = {param: "" for param, _ in callee.params}
+                inner |= {
+                    param: of_argument
+                    for (param, _), of_argument in zip(callee.params, read, strict=False)
+                }
+                given.append(self.function(callee, after, inner, set(), layer))
+            else:
+                given.append(self._step(function, step, after, layer))
+        return _resolved(body.result_after, given, entry)
+
+    def _step(self, function: FunctionSteps, step: Step, after: After, layer: str) -> After:
+        """A kernel, a collective, or a collective with a kernel behind it, which is fused to it."""
+        if step.kind == "collective":
+            call = self._reader.collective_of(function).get(id(step))
+            kind = step.callee if call is None else call.kind
+            key = None if call is None else call.key
+            communication = Operation(
+                step.name,
+                kind,
+                kind,
+                COMMUNICATION,
+                function.name,
+                self._stage,
+                layer,
+                step.seconds,
+                0.0,
+                0.0 if key is None else float(math.ceil(key.bytes)),
+                () if key is None else key.axes,
+                step.plan,
+            )
+            if step.plan:
+                form = "segments" if step.callee == "segment_exchange" else "transfer"
+                members = (form, step.plan)
+            else:
+                members = ("groups", step.groups)
+            after = self._add(communication, after, members)
+            if not step.flops:
+                return after
+        cost, _, unknown = self._reader.roofline.cost((step,))
+        kernel = Operation(
+            step.name,
+            "kernel",
+            step.callee,
+            COMPUTE,
+            function.name,
+            self._stage,
+            layer,
+            cost.seconds,
+            cost.flops,
+            cost.bytes_accessed,
+        )
+        return self._add(kernel, after, None, unknown)
+
+    def _add(
+        self,
+        operation: Operation,
+        after: After,
+        members: tuple[str, str] | None,
+        unknown: str = "",
+    ) -> After:
+        self.found.append(Planned(operation, after, members, unknown))
+        return (len(self.found) - 1,)
+
+
+def _resolved(after: Iterable[int], given: list[After], entry: After) -> After:
+    """The operations behind steps, of which -1 is the entry."""
+    found: set[int] = set()
+    for step in after:
+        found.update(entry if step < 0 else given[step])
+    return tuple(sorted(found))

@@ -1,0 +1,72 @@
+"""How long the kernels of a device take at least: operations, bytes or the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from distir_ext._analysis.steps import Body, FunctionSteps, Step
+from distir_ext.analysis.costs import Cost
+from distir_ext.cluster import Device
+
+
+class Roofline:
+    """Times of steps on a device.
+
+    Kernels take the longest of operations / rate, bytes / bandwidth and the launch (Williams and
+    others, "Roofline: an insightful visual performance model", 2009); collectives what the step
+    says.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._seconds: dict[tuple[int, str], float] = {}
+
+    def cost(self, steps: Iterable[Step]) -> tuple[Cost, str, str]:
+        """The cost of kernels one after the other, what bounds the longest, and what is unknown."""
+        total, bound, longest, unknown = Cost(), "launch", -1.0, ""
+        for step in steps:
+            computing = sum(count / self._device.rate(dtype) for dtype, count in step.flops.items())
+            accessed = step.bytes_read + step.bytes_written
+            moving = accessed / self._device.bandwidth_of(accessed)
+            times = {"compute": computing, "memory": moving, "launch": self._device.launch}
+            slowest = max(times, key=lambda name: times[name])
+            seconds = times[slowest]
+            total += Cost(
+                sum(step.flops.values()),
+                step.transcendentals,
+                step.bytes_read,
+                step.bytes_written,
+                seconds,
+            )
+            if seconds > longest:
+                bound, longest = slowest, seconds
+            unknown = unknown or step.unknown
+        return total, bound, unknown
+
+    def side_taken(self, functions: Mapping[str, FunctionSteps], branch: Step) -> Body:
+        """Of both sides of a branch, the one that takes longer; the first where they are equal."""
+        return max(branch.branches, key=lambda side: self._seconds_of(functions, side))
+
+    def _seconds_of(self, functions: Mapping[str, FunctionSteps], body: Body) -> float:
+        total = 0.0
+        for step in body.steps:
+            if step.branches:
+                total += max(self._seconds_of(functions, branch) for branch in step.branches)
+            elif step.kind == "call":
+                key = (id(functions), step.callee)
+                if key not in self._seconds:
+                    callee = functions[step.callee].body
+                    self._seconds[key] = self._seconds_of(functions, callee)
+                total += self._seconds[key]
+            elif step.kind == "collective":
+                total += step.seconds
+            else:
+                total += self.cost((step,))[0].seconds
+        return total
+
+
+def not_exact(reasons: Iterable[str]) -> Iterator[str]:
+    """A note that lists why costs are not exact, each reason once; none where they are."""
+    different = dict.fromkeys(reasons)
+    if different:
+        yield f"not counted exactly: {'; '.join(different)}"

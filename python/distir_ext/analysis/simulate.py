@@ -1,0 +1,335 @@
+"""When the devices of a cluster run which part of a distributed program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+
+from distir_ext._analysis.layers import layer_of_weight
+from distir_ext._analysis.steps import read_steps
+from distir_ext._runtime.schedule import (
+    Schedule,
+    schedule_of_programs,
+    stages_of_devices,
+    virtual_stages_in_order,
+)
+from distir_ext._signature import Program
+from distir_ext._spelling import did_you_mean
+from distir_ext._tracebacks import short_tracebacks
+from distir_ext.analysis.operations import OperationReader, Planned
+from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis.roofline import Roofline, not_exact
+from distir_ext.analysis.timeline import COMMUNICATION, DeviceGroup, Timeline
+from distir_ext.cluster import Cluster
+from distir_ext.communication.collectives import collective_calls
+
+# The kinds of OperationKind in src/analysis/timeline.h.
+_COMPUTE, _COLLECTIVE, _SEND, _RECEIVE, _EXCHANGE = range(5)
+_Integers = npt.NDArray[np.int64]
+_KINDS = {"send": _SEND, "recv": _RECEIVE}
+
+
+@short_tracebacks
+def simulate(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    function: str | None = None,
+    microbatches: int = 1,
+    schedule: str | None = None,
+    overlap: bool = False,
+) -> Timeline:
+    """Simulates one call of a function: when each device runs which kernel and which collective.
+
+    What runs are the programs that :func:`estimate` counts, with its times. By default they run as
+    on the workers of a session: each runs its kernels and collectives one after the other. A
+    collective begins when all of its group have reached it, a receive when it was sent. A send
+    does not wait on CPUs; on GPUs (NCCL) it takes as long as its receiver.
+
+    Args:
+        mod: A module in any phase before LowerCCL, of one microbatch.
+        cluster: The devices, with a :class:`distir_ext.Device`.
+        sizes: Values for symbolic sizes, by name.
+        function: Which function is called; it may be left out where there is one.
+        microbatches: How many calls follow each other, as ``pipeline(microbatches)`` makes them.
+        schedule: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``, by default the one that the function
+            is built for.
+        overlap: Instead, each device runs communication on a stream of its own, beside kernels that
+            do not need the result, and no send waits. No backend of this package does so: this is
+            what it could save.
+
+    Returns:
+        The events on all devices.
+
+    Raises:
+        ValueError: As :func:`estimate`; there is no such function, or none was named; the number of
+            microbatches is not positive; the schedule is not one of the function; a GPU has several
+            stages, which sessions on GPUs refuse; devices wait for each other for ever.
+        TypeError: It is no module, or no cluster.
+
+    Example:
+        >>> from tvm import relax
+        >>> from distir_ext import Mesh, annotate
+        >>> builder = relax.BlockBuilder()
+        >>> x, w = (relax.Var(name, relax.TensorType((8, 8), "float32")) for name in "xw")
+        >>> with builder.function("main", [x, w]):
+        ...     result = builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
+        >>> mod = annotate(builder.get(), Mesh(tp=2), {"x": (None, "tp"), "w": ("tp", None)})
+        >>> [each.kind for each in simulate(mod, Cluster.preset("H100")).of_device(0)]
+        ['kernel', 'all_reduce']
+    """
+    known = planned_programs(mod, cluster, sizes)
+    name = _function(known.signature["functions"], function)
+    stated = known.signature["functions"][name]
+    programs = [_program(each) for each in stated["programs"]]
+    plan = schedule_of_programs(name, programs, schedule, microbatches)
+    on_gpus = known.device.target != "llvm"
+    if on_gpus and plan.kind == "interleaved" and not overlap:
+        raise ValueError(
+            f'devices of "{name}" have several stages each, which sessions on GPUs refuse: one '
+            "that sends waits for the receiver, and then all of them could wait; overlap=True "
+            "simulates sends that do not wait"
+        )
+    reader = OperationReader(
+        read_steps(known.planned.kernels, cluster.as_data()),
+        collective_calls(known.lowered),
+        Roofline(known.device),
+    )
+    operations = [
+        reader.read(program.name, stage, _weights(stated, program))
+        for stage, program in enumerate(programs)
+    ]
+    simulation = _Simulation(programs, operations, plan, overlap, on_gpus and not overlap)
+    return simulation.timeline(cluster, name)
+
+
+def _function(functions: Mapping[str, Any], name: str | None) -> str:
+    listed = ", ".join(functions)
+    if name is None:
+        if len(functions) != 1:
+            raise ValueError(f"the module has several functions, {listed}: state function=")
+        return next(iter(functions))
+    if name not in functions:
+        raise ValueError(
+            f"the module has no function {name!r}{did_you_mean(name, functions)}; it has {listed}"
+        )
+    return name
+
+
+def _program(stated: Mapping[str, Any]) -> Program:
+    return Program(
+        str(stated["name"]),
+        tuple(stated["device_ids"]),
+        tuple(stated["params"]),
+        tuple(stated["results"]),
+        tuple(stated["sizes"]),
+        int(stated["virtual_stage"]),
+    )
+
+
+def _weights(function: Mapping[str, Any], program: Program) -> dict[str, str]:
+    """The layer of each weight that a program takes."""
+    first = function.get("num_input", 0)
+    names = [function["params"][index]["name"] for index in program.params if index >= first]
+    return {name: layer_of_weight(name) for name in names}
+
+
+class _Simulation:
+    """What the native library is asked, and what its answer means."""
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        operations: Sequence[Sequence[Planned]],
+        plan: Schedule,
+        overlap: bool,
+        sends_wait: bool,
+    ) -> None:
+        self._programs = programs
+        self._operations = _with_sends(operations) if sends_wait else operations
+        self._plan = plan
+        self._overlap = overlap
+        self._sends_wait = sends_wait
+        self._order = virtual_stages_in_order(stages_of_devices(programs), plan.microbatches)
+        self._stages: dict[int, dict[int, int]] = {}
+        for stage, program in enumerate(programs):
+            for device in program.device_ids:
+                self._stages.setdefault(device, {})[program.virtual_stage] = stage
+        self._device_ids = sorted(self._stages)
+        operators = (each.operation.operator for program in operations for each in program)
+        self._labels = {name: index for index, name in enumerate(dict.fromkeys(operators))}
+        if "send" in self._labels:  # both sides of a transfer are asked about together
+            self._labels["send"] = self._labels.setdefault("recv", self._labels["send"])
+        self._first_operation = np.cumsum([0, *map(len, operations)])
+        self._operation_list = tuple(
+            each.operation for program in self._operations for each in program
+        )
+        self._seconds = np.array([each.seconds for each in self._operation_list])
+
+    def timeline(self, cluster: Cluster, function: str) -> Timeline:
+        """Simulates.
+
+        Raises:
+            ValueError: Devices wait for each other for ever.
+        """
+        found = tvm_ffi.get_global_func("distir.analysis.Simulate")(self._problem())
+        groups = [self._group(row) for row in found["classes"]]
+        first_events = np.array([int(row[1]) for row in found["classes"]])
+        if len(found["blocked"]):
+            waits = (self._blocked(groups, first_events, row) for row in found["blocked"])
+            raise ValueError(f"devices wait for each other for ever: {'; '.join(waits)}")
+        path = _path(int(found["last_event"]), [row[4] for row in found["classes"]])
+        of_event = np.searchsorted(first_events, path, side="right") - 1
+        places = zip(of_event.tolist(), (path - first_events[of_event]).tolist(), strict=True)
+        without = found["seconds_without"]
+        reasons = (
+            f"{each.operation.operator}: {each.unknown}"
+            for program in self._operations
+            for each in program
+            if each.unknown
+        )
+        return Timeline(
+            cluster,
+            function,
+            self._plan.kind,
+            self._plan.microbatches,
+            self._overlap,
+            float(found["seconds"]),
+            tuple(program.name for program in self._programs),
+            self._operation_list,
+            tuple(sorted(groups, key=lambda group: group.device_ids)),
+            tuple(not_exact(reasons)),
+            tuple((groups[index], row) for index, row in places),
+            lambda operator: float(without(self._labels[operator])),
+        )
+
+    def _problem(self) -> dict[str, Any]:
+        """As ``src/analysis/timeline_data.cc`` reads it."""
+        communications: dict[tuple[str, str], int] = {}
+        programs = [
+            [self._row(each, communications) for each in program] for program in self._operations
+        ]
+        limits, finishers = self._limits()
+        virtual_stages = max((each.virtual_stage + 1 for each in self._programs), default=1)
+        return {
+            "programs": programs,
+            "communications": [list(each) for each in communications],
+            "device_ids": self._device_ids,
+            "devices": [
+                [self._stages[device].get(index, -1) for index in range(virtual_stages)]
+                for device in self._device_ids
+            ],
+            "order": [list(each) for each in self._order],
+            "limits": limits,
+            "finishers": finishers,
+            "sends_wait": self._sends_wait,
+        }
+
+    def _row(self, each: Planned, communications: dict[tuple[str, str], int]) -> list[Any]:
+        operation, number = each.operation, -1
+        kind = _COMPUTE
+        if each.communication is not None:
+            number = communications.setdefault(each.communication, len(communications))
+            in_groups = each.communication[0] == "groups"
+            kind = _KINDS.get(operation.kind, _COLLECTIVE if in_groups else _EXCHANGE)
+        on_own_stream = self._overlap and operation.stream == COMMUNICATION
+        return [
+            kind,
+            operation.seconds,
+            int(on_own_stream),
+            number,
+            self._labels[operation.operator],
+            list(each.after) if self._overlap else [],
+        ]
+
+    def _limits(self) -> tuple[list[int], list[int]]:
+        """Per device how many microbatches it may have in flight, and who has the last stage."""
+        limits, last = self._plan.in_flight, self._plan.stages - 1
+        if limits is None:
+            return [0] * len(self._device_ids), []
+        stages = [self._stages[device][0] for device in self._device_ids]
+        return (
+            [0 if stage == last else limits[stage] for stage in stages],
+            [number for number, stage in enumerate(stages) if stage == last],
+        )
+
+    def _group(self, row: Sequence[Any]) -> DeviceGroup:
+        """The times of a class of devices."""
+        devices = tuple(self._device_ids[number] for number in row[0])
+        stages = self._stages[devices[0]]
+        blocks = [
+            (stages[index], microbatch) for index, microbatch in self._order if index in stages
+        ]
+        sizes = [len(self._operations[stage]) for stage, _ in blocks]
+        operations = [
+            np.arange(self._first_operation[stage], self._first_operation[stage + 1])
+            for stage, _ in blocks
+        ]
+        of_event = np.concatenate([np.zeros(0, np.int64), *operations])
+        arrivals, starts = (np.frombuffer(bytes(each), np.float64) for each in row[2:4])
+        return DeviceGroup(
+            devices,
+            of_event,
+            np.repeat([microbatch for _, microbatch in blocks], sizes),
+            arrivals,
+            starts,
+            starts + self._seconds[of_event],
+        )
+
+    def _blocked(
+        self, groups: Sequence[DeviceGroup], first_events: _Integers, row: Sequence[int]
+    ) -> str:
+        """Which event waits for which."""
+        described = []
+        for event in map(int, row):
+            if event < 0:
+                described.append("a step that no device takes")
+                continue
+            index = int(np.searchsorted(first_events, event, side="right")) - 1
+            group, row_of_group = groups[index], event - int(first_events[index])
+            operation = self._operation_list[group.operations[row_of_group]]
+            described.append(
+                f"{operation.kind} of {operation.name!r} on device {group.device_ids[0]} "
+                f"(microbatch {group.microbatches[row_of_group]})"
+            )
+        return " waits for ".join(described)
+
+
+def _path(last: int, causes: Sequence[Any]) -> _Integers:
+    """From the first event to the last one, along what each has waited for."""
+    of_event = b"".join(map(bytes, causes))
+    listed = np.frombuffer(of_event, np.int64).tolist()
+    path = []
+    while last >= 0:
+        path.append(last)
+        last = listed[last]
+    return np.array(path[::-1], np.int64)
+
+
+def _with_sends(operations: Sequence[Sequence[Planned]]) -> list[list[Planned]]:
+    """A send takes as long as what receives it."""
+    seconds = {
+        each.operation.plan: each.operation.seconds
+        for program in operations
+        for each in program
+        if each.operation.kind == "recv"
+    }
+    return [
+        [
+            replace(
+                each,
+                operation=replace(each.operation, seconds=seconds.get(each.operation.plan, 0.0)),
+            )
+            if each.operation.kind == "send"
+            else each
+            for each in program
+        ]
+        for program in operations
+    ]

@@ -1,0 +1,144 @@
+"""Timelines in Chrome's Trace Event Format, which Perfetto and TensorBoard read.
+
+One JSON object with a list ``traceEvents``: names of processes (devices) and threads (streams),
+complete events ("X") with times in microseconds, and pairs of flow events ("s", "f") with an id
+that begin at a send and end at what receives it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm_ffi
+
+if TYPE_CHECKING:
+    from distir_ext.analysis.timeline import DeviceGroup, Operation, Timeline
+
+_THREADS = {"compute": 0, "communication": 1}
+_MICROSECONDS = 1e6
+
+
+def write_trace(timeline: Timeline, path: str | PathLike[str], devices: Iterable[int]) -> None:
+    """Writes the events of some devices."""
+    target = Path(path)
+    chosen = sorted(set(devices))
+    groups = {device: timeline.group_of(device) for device in chosen}  # before anything is written
+    head = {
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "function": timeline.function,
+            "schedule": timeline.schedule,
+            "microbatches": timeline.microbatches,
+            "device": timeline.cluster.device.name if timeline.cluster.device else "",
+        },
+    }
+    with gzip.open(target, "wt") if target.suffix == ".gz" else target.open("w") as file:
+        file.write(json.dumps(head)[:-1] + ', "traceEvents": [')
+        separator = "\n"
+        for row in _rows(timeline, groups):
+            file.write(separator + json.dumps(row))
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+def _rows(timeline: Timeline, groups: Mapping[int, DeviceGroup]) -> Iterator[dict[str, Any]]:
+    for device in groups:
+        names = {"process_name": f"device {device}", "process_sort_index": device}
+        for what, value in names.items():
+            key = "sort_index" if what.endswith("index") else "name"
+            yield {"ph": "M", "pid": device, "name": what, "args": {key: value}}
+        for stream, thread in _THREADS.items():
+            for what, key, name in (
+                ("thread_name", "name", stream),
+                ("thread_sort_index", "sort_index", thread),
+            ):
+                yield {"ph": "M", "pid": device, "tid": thread, "name": what, "args": {key: name}}
+    flows = _Flows(timeline, groups)
+    for device, group in groups.items():
+        for row in range(len(group)):
+            operation = timeline.operations[group.operations[row]]
+            yield _slice(timeline, device, group, row, operation)
+            yield from flows.of(device, group, row, operation)
+
+
+def _slice(
+    timeline: Timeline, device: int, group: DeviceGroup, row: int, operation: Operation
+) -> dict[str, Any]:
+    start = float(group.starts[row])
+    is_kernel = operation.stream == "compute"
+    args = {
+        "variable": operation.name,
+        "microbatch": int(group.microbatches[row]),
+        "stage": operation.stage,
+        "program": timeline.stages[operation.stage],
+        "function": operation.function,
+        "layer": operation.layer,
+        ("bytes accessed" if is_kernel else "bytes sent"): operation.bytes,
+    }
+    if is_kernel:
+        args["flops"] = operation.flops
+    else:
+        args["axes"] = ", ".join(operation.axes)
+        args["waited (us)"] = (start - float(group.arrivals[row])) * _MICROSECONDS
+    return {
+        "ph": "X",
+        "pid": device,
+        "tid": _THREADS[operation.stream],
+        "name": operation.operator,
+        "cat": operation.kind,
+        "ts": start * _MICROSECONDS,
+        "dur": operation.seconds * _MICROSECONDS,
+        "args": args,
+    }
+
+
+class _Flows:
+    """Arrows from sends to receives of the same transfer and turn."""
+
+    def __init__(self, timeline: Timeline, groups: Mapping[int, DeviceGroup]) -> None:
+        self._ids: dict[tuple[str, int, int, int], int] = {}
+        self._turns: dict[tuple[int, str], int] = {}
+        self._devices = list(groups)
+        self._sources: dict[str, Mapping[int, list[int]]] = {}
+        self._targets: dict[str, Mapping[int, list[int]]] = {}
+
+    def of(
+        self, device: int, group: DeviceGroup, row: int, operation: Operation
+    ) -> Iterator[dict[str, Any]]:
+        """The ends of arrows that an event has."""
+        if operation.kind not in ("send", "recv"):
+            return
+        plan = operation.plan
+        turn = self._turns.get((device, plan), 0)
+        self._turns[device, plan] = turn + 1
+        sources, targets = self._peers(plan)
+        is_send = operation.kind == "send"
+        for peer in (targets if is_send else sources).get(device, ()):
+            pair = (device, peer) if is_send else (peer, device)
+            number = self._ids.setdefault((plan, *pair, turn), len(self._ids))
+            at = float(group.starts[row]) * _MICROSECONDS
+            yield {
+                "ph": "s" if is_send else "f",
+                **({} if is_send else {"bp": "e"}),
+                "pid": device,
+                "tid": _THREADS[operation.stream],
+                "name": "transfer",
+                "cat": "transfer",
+                "id": number,
+                "ts": at,
+            }
+
+    def _peers(self, plan: str) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
+        if plan not in self._sources:
+            found = tvm_ffi.get_global_func("distir.analysis.Peers")(plan, self._devices)
+            sources, targets = (
+                {int(device): [int(each) for each in peers] for device, peers in side}
+                for side in found
+            )
+            self._sources[plan], self._targets[plan] = sources, targets
+        return self._sources[plan], self._targets[plan]
