@@ -62,7 +62,8 @@ class Session:
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
         ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
-            ``timeout``, no token, or devices that do not fit the hosts.
+            ``timeout``, ``imports`` that are no names of modules, no token, or devices that do not
+            fit the hosts.
         OSError: a file with a token cannot be read.
         RuntimeError: a worker process does not start; a host cannot be reached, or refuses; NCCL
             cannot be loaded, or a host has fewer GPUs than workers.
@@ -92,6 +93,7 @@ class Session:
         self._workers: Workers
         if hosts is not None or workers == "processes":
             modules = [imports] if isinstance(imports, str) else list(imports)
+            _check_modules(modules)
             self._workers = ProcessWorkers(device_ids, ccl, timeout, modules, hosts)
         else:
             backend.prepare()
@@ -169,6 +171,15 @@ class Session:
             f"<Session devices={list(self.device_ids)} ccl={self.ccl!r} "
             f"workers={self.workers!r} {state}>"
         )
+
+
+def _check_modules(names: Sequence[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name or name.startswith("."):
+            raise ValueError(
+                f"imports= has {name!r}, which is not the whole name of a module, such as "
+                "'package.module'"
+            )
 
 
 def _device_ids(mesh_or_num_workers: Any) -> list[int]:

@@ -54,6 +54,15 @@ TRANSFER_PLANS = {
     "a shape of everything": ({"shape": [MOST]}, r"shape\[0\]: is not a number from 0"),
     "a negative shape": ({"shape": [-4]}, r"shape\[0\]: is not a number from 0"),
     "more devices than there are": ({"source": devices([0, MOST, 1], dims=[[]])}, NO_RUN),
+    "a device more than there can be": (
+        {"source": devices([0, (1 << 20) + 1, 1], dims=[[]])},
+        NO_RUN,
+    ),
+    "an element more than there can be": ({"shape": [2**48 + 1]}, f"from 0 to {2**48}"),
+    "a dimension more than there can be": (
+        {"shape": [1] * 65, "source": devices([0, 1, 1], dims=[[]] * 65)},
+        "has 65 lists, more than there can be",
+    ),
     "16 million devices": ({"source": devices([0, 1 << 24, 1], dims=[[]])}, NO_RUN),
     "ids that wrap": ({"source": devices([2**31, 2**20, MOST], dims=[[]])}, NO_RUN),
     "ids that wrap back": ({"source": devices([0, 3, -(2**63)], dims=[[]])}, NO_RUN),
@@ -90,6 +99,12 @@ def test_transfer_plan(case):
 def test_the_plans_that_were_changed_are_right():
     assert parts_of("Segment", segment_plan())
     assert parts_of("Transfer", transfer_plan())
+
+
+def test_the_largest_plans():
+    assert parts_of("Transfer", transfer_plan(shape=[2**48]))
+    one = devices([0, 1, 1], dims=[[]] * 64)
+    assert parts_of("Transfer", transfer_plan(shape=[1] * 64, source=one, target=one))
 
 
 @pytest.mark.parametrize("bracket", ["[", '{"a":', '["[\\"", ['])

@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.native.library import call
 
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
+from distir_ext._printable import printable_line
 from distir_ext._signature import parse_signature
 from distir_ext._workers import handshake
 from distir_ext._workers.answers import check_answer, check_greeting
@@ -181,9 +182,23 @@ def _folder() -> Path:
 def _weights(name: str, data: bytes) -> None:
     path = _folder() / name
     path.write_bytes(data)
-    for array in open_params(path).values():
+    with _named_and_printable(path.parent):
+        found = open_params(path)
+    for array in found.values():
         if array.num_bytes < 1 << 20:
             array.shard([0] * len(array.shape), array.shape).open(MappedFiles())
+
+
+@contextlib.contextmanager
+def _named_and_printable(folder: Path) -> Iterator[None]:
+    """Errors have to name a file, and nothing that a terminal would obey."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if str(folder) not in text or printable_line(text) != text:
+            raise AssertionError(f"not a good message: {text!r}") from error
+        raise
 
 
 def safetensors(data: bytes) -> None:

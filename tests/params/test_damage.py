@@ -174,7 +174,7 @@ def test_directories_without_one_answer(two_weights, session, tmp_path):
         session.load(exe, params=tmp_path)
     for name in ("a.safetensors", "b.safetensors"):
         save_safetensors(values, tmp_path / name)
-    with pytest.raises(ValueError, match=r"several of \*.safetensors \(a.safeten.*pass one"):
+    with pytest.raises(ValueError, match=r"several of \*.safetensors \['a.safeten.*pass one"):
         session.load(exe, params=tmp_path)
 
 

@@ -151,12 +151,80 @@ def test_link_that_leaves_the_directory(tmp_path):
     (here / "w.safetensors").symlink_to(elsewhere / "secret.safetensors")
     message = r"is a link to .*secret.safetensors, which is not in the directory"
     refuse(here, message, here / "w.safetensors")
+    assert list(open_params(here / "w.safetensors")) == ["w"]  # the user has named it
     index = here / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"w": "w.safetensors"}}))
     refuse(index, message, here / "w.safetensors")
     for name in ("..", "", "../x", 7, ["w"]):
         index.write_text(json.dumps({"weight_map": {"w": name}}))
         refuse(index, "is damaged", index)
+
+
+INDICES = {
+    "model.safetensors.index.json": lambda file: {"weight_map": {"w": file}},
+    "tensor-cache.json": lambda file: {"records": [{"dataPath": file, "nbytes": 4, "records": []}]},
+    "shards.json": lambda file: {
+        "format": FORMAT,
+        "version": VERSION,
+        "weights": {"w": {"shape": [1], "dtype": "float32", "parts": [1], "files": [file]}},
+    },
+}
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("a\0b", r"'a\\x00b' is not the name of a file"),
+        ("\ud800", r"'\\ud800' is not the name of a file"),
+        ("a\nb\x1b[2J", r"'a\\nb\\x1b\[2J' is not the name of a file"),
+        ("/etc/passwd", "'/etc/passwd' is not the name of a file"),
+        ("x/" * 100_000, "is not the name of a file"),
+    ],
+)
+def test_names_that_no_file_has(index, file, message, tmp_path):
+    (tmp_path / index).write_text(json.dumps(INDICES[index](file)))
+    refuse(tmp_path, message, tmp_path / index)
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_links_that_lead_in_a_circle(index, tmp_path):
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    (tmp_path / index).write_text(json.dumps(INDICES[index]("one")))
+    refuse(tmp_path, "is a link that leads nowhere|is not in the directory", tmp_path / "one")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\x9b2J", "\u202e", "\ud800", "a\tb"])
+def test_names_of_tensors_that_cannot_be_printed(name, tmp_path):
+    """Whatever is wrong later may say them: that no weight has this name, another dtype."""
+    path = tmp_path / "w.safetensors"
+    write_raw(path, {name: entry(0, 8)}, b"12345678")
+    refuse(path, r'tensor "[ -~]*" has a control character')
+
+
+@pytest.mark.parametrize("name", [5, None, True, ["w"], {"w": 1}])
+def test_names_of_tensors_that_are_no_text(name, tmp_path):
+    save_cache({"w": np.zeros(2, "int64")}, tmp_path)
+    index = json.loads((tmp_path / "tensor-cache.json").read_text())
+    index["records"][0]["records"][0]["name"] = name
+    (tmp_path / "tensor-cache.json").write_text(json.dumps(index))
+    refuse(tmp_path, "has a name that is not text", tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"parts": [True]}, {"shape": [-1]}, {"shape": [2**60]}])
+def test_shards_of_sizes_that_there_are_not(change, tmp_path):
+    save_safetensors({"w": np.zeros(1, "float32")}, tmp_path / "data")
+    index = INDICES["shards.json"]("data")
+    index["weights"]["w"] |= change
+    (tmp_path / "shards.json").write_text(json.dumps(index))
+    refuse(tmp_path, 'weight "w" has no valid shape or parts', tmp_path / "shards.json")
+
+
+def test_many_files_to_choose_from(tmp_path):
+    for number in range(500):
+        (tmp_path / f"{number}.safetensors").touch()
+    refuse(tmp_path, "has several of .* and 492 more; pass one of them")
 
 
 def test_links_that_stay(tmp_path):
@@ -207,7 +275,7 @@ def test_file_that_is_cut_off_after_it_was_opened(save, tmp_path):
     with pytest.raises(ValueError, match=f"{array.path} was cut off since it was opened: tensor"):
         array.shard([0], [4]).open(MappedFiles())
     os.truncate(array.path, 0)
-    with pytest.raises(ValueError, match=r"cut off|empty"):
+    with pytest.raises(ValueError, match=f"{array.path} is empty"):
         array.shard([0], [4]).open(MappedFiles())
 
 

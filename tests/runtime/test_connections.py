@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import signal
+import socket
 
 import pytest
 
@@ -13,6 +14,7 @@ from distir_ext._workers import host_agent, remote_processes
 from distir_ext._workers.connections import (
     DEFAULT_PORT,
     format_address,
+    keep_watch,
     listen,
     parse_address,
 )
@@ -39,7 +41,8 @@ def test_addresses(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":1", "a:", "a:b", "a:65536", "[::1", "[::1]:", "[]:1", "a]:1"]
+    "text",
+    ["", ":1", "a:", "a:b", "a:65536", "[::1", "[::1]:", "[]:1", "a]:1", "a\0", "a\n:1", "\ud800"],
 )
 def test_what_is_not_an_address(text):
     with pytest.raises(ValueError, match="is not an address"):
@@ -55,12 +58,27 @@ def test_what_is_not_an_address(text):
         ({"addresses": ["a", "b"], "devices_per_host": [4]}, "a positive number for each of 2"),
         ({"addresses": ["a", "b"], "devices_per_host": [4, 0]}, "a positive number for each of 2"),
         ({"addresses": ["a"], "lost_after": 1}, "must be 2 seconds or more"),
+        ({"addresses": ["a"], "lost_after": float("inf")}, "must be 2 seconds or more"),
         ({"addresses": ["a"], "lost_after": float("nan")}, "must be 2 seconds or more"),
     ],
 )
 def test_hosts_that_make_no_sense(arguments, match):
     with pytest.raises(ValueError, match=match):
         dx.Hosts(**arguments)
+
+
+def test_a_loss_that_is_found_after_years():
+    """Longer than the system counts."""
+    with listen("127.0.0.1:0") as listener, socket.create_connection(listener.getsockname()) as raw:
+        keep_watch(raw, 1e300)
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 2**31 - 1
+
+
+@pytest.mark.parametrize("name", ["", ".relative", 5, None])
+def test_what_is_no_name_of_a_module(name):
+    match = r"imports= has .*, which is not the whole name of a module"
+    with pytest.raises(ValueError, match=match):
+        Session(1, workers="processes", imports=[name])
 
 
 def test_devices_of_hosts():

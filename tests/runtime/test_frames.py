@@ -7,13 +7,18 @@ import resource
 import socket
 import struct
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm_ffi
 
+from distir_ext._params.stored_array import StoredArray
+from distir_ext._printable import printable
+from distir_ext._runtime.global_arrays import SizeBinding, join
 from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.answers import check_answer, check_fetched
+from distir_ext._signature import ShapeSpec, TensorSpec
+from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import WorkerError
 from distir_ext._workers.channel import Frame, FrameReader, Held, receive, send
 
@@ -21,7 +26,7 @@ from .conftest import start_workers
 from .lateness import SANITIZED
 
 
-def read(header, data=b"", prefix=None):
+def read(header, data=b"", prefix=None, **options):
     """What a reader makes of a frame of this header, which is any JSON value or bytes."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     ours, theirs = socket.socketpair()
@@ -32,7 +37,7 @@ def read(header, data=b"", prefix=None):
         )
         writer.start()
         try:
-            return FrameReader().read(ours)
+            return FrameReader(**options).read(ours)
         finally:
             ours.close()
             writer.join()
@@ -60,6 +65,13 @@ NO_FRAMES = {
     "a size that is no integer": (tensor("float64", [1.0]), "not a number of elements"),
     "a size that is a boolean": (tensor("float64", [True]), "not a number of elements"),
     "packed elements": (tensor("int4", [64]), "do not fill whole bytes"),
+    "sizes below zero, which make room": (
+        {"message": None, "buffers": [["int8", [2**49]], ["int8x32768", [2**35]]]},
+        "int8x32768 are no numbers of a known size",
+    ),
+    "lanes that are counted later": (tensor("float32xvscalex4", [1]), "no numbers of a known size"),
+    "addresses": (tensor("handle", [1]), "no numbers of a known size"),
+    "a dtype that is half a character": (tensor("\ud800", [1]), r"no dtype '\\ud800'"),
     "no elements": (tensor("void", [4]), "do not fill whole bytes"),
     "an unknown dtype": (tensor("flot32", [1]), "flot32"),
     "a dtype that is no text": (tensor(7, [1]), "a dtype is a name"),
@@ -95,6 +107,32 @@ def test_what_is_no_frame_is_an_error(case):
     header, message = NO_FRAMES[case]
     with pytest.raises(ValueError, match=message):
         read(header, b"x" * 4096)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"message": {"\x1b[2J\x07\u202e\ud800" * 1000: 1}, "buffers": []},
+        {"message": {"held": "\x1b[2J" * 1000}, "buffers": []},
+        {"message": {"\x1b[2J" * 1000: 1, "b": 2}, "buffers": []},
+        tensor("\x1b[2J" * 1000, [1]),
+    ],
+)
+def test_terminal_obeys_nothing_of_what_is_no_frame(header):
+    with pytest.raises(ValueError, match=r".") as caught:
+        read(header)
+    assert str(caught.value) == printable(str(caught.value))
+    assert len(str(caught.value)) < 5000
+
+
+def test_tensor_that_there_is_no_memory_for():
+    """The process may have less than the machine; TVM says so as an error of its own."""
+    with pytest.raises(ValueError, match=r"no memory for int8 \[7\]: std::bad_alloc"):
+        read(tensor("int8", [7]), b"1234567", new_tensor=no_memory)
+
+
+def no_memory(shape, dtype):
+    raise RuntimeError("std::bad_alloc")
 
 
 @pytest.mark.parametrize("length", [0, (64 << 20) + 1, 2**63, 2**64 - 1])
@@ -138,6 +176,7 @@ def test_message_that_no_reader_takes_is_not_sent():
         Frame("x" * (65 << 20))
 
 
+TENSOR = TensorSpec((4,), "float32", (1,), (0,), (-1,), "(None,)")
 REQUEST = {"step": 3, "keep": "leaves"}
 TIMES = [0.0, 1.0, 2.0]
 
@@ -161,6 +200,11 @@ NO_ANSWERS = {
     "no dtype": answer([held((1,), "numbers")]),
     "a value that is none": answer([held((1,), value="x")]),
     "another value": answer([held((1,), value=tvm_ffi.from_dlpack(np.zeros(2, "float32")))]),
+    "an array on disk": answer([StoredArray("w", Path("/w"), 0, (1,), "float32", "float32")]),
+    "a tensor that it does not hold": answer([tvm_ffi.from_dlpack(np.zeros(2, "float32"))]),
+    "a list": answer([[1]]),
+    "bytes": answer([b"x"]),
+    "a name without an object": answer([Held(1)]),
     "no failure": {"failure": "it failed"},
     "somebody else's failure": {
         "failure": {
@@ -177,6 +221,42 @@ NO_ANSWERS = {
 def test_what_is_no_answer_is_an_error(case):
     with pytest.raises(ValueError, match=r"its answer|than there can be|dtype"):
         check_answer(REQUEST, 1, NO_ANSWERS[case])
+
+
+def test_what_is_an_answer():
+    values = [None, True, 1, 2.5, "text", tvm_ffi.Shape((2,))]
+    assert check_answer(REQUEST, 1, answer([*values, held((2,))]))["result"][:6] == values
+    with pytest.raises(ValueError, match="its answer has a int among its results"):
+        check_answer({**REQUEST, "keep": "fields"}, 1, answer([1]))
+
+
+@pytest.mark.parametrize("device_type", [None, "1", True, 1.0, -1, 0, 10**30])
+def test_greeting_with_a_device_that_there_is_not(device_type):
+    greeting = {"ready": True, "clock": "c", "device_type": int(tvm_ffi.DLDeviceType.kDLCPU)}
+    assert check_greeting(greeting) == greeting
+    with pytest.raises(ValueError, match="its answer names no type of device"):
+        check_greeting({**greeting, "device_type": device_type})
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "match"),
+    [
+        (TENSOR, 7, r"result 0: device 0 returned a int, expected float32\[4\]"),
+        (TENSOR, tvm_ffi.Shape((4,)), "device 0 returned a Shape, expected float32"),
+        (ShapeSpec((2, "n")), "\x1b[2J", r"device 0 returned a str, expected shape\(2, n\)"),
+        (
+            ShapeSpec(None),
+            tvm_ffi.from_dlpack(np.zeros(2)),
+            "device 0 returned a .*, expected shape",
+        ),
+        (ShapeSpec((2, "n")), tvm_ffi.Shape((2,)), "result 0 has 1 value, expected"),
+        (ShapeSpec((2, "n")), tvm_ffi.Shape((3, 5)), "value 0 of result 0 has size 3, expected 2"),
+        (ShapeSpec((2, "n")), tvm_ffi.Shape((2, 5)), "result 0 has n = 5, but x has n = 4"),
+    ],
+)
+def test_result_of_another_kind_than_the_program_has(spec, value, match):
+    with pytest.raises(ValueError, match=match):
+        join(None, spec, {0: value}, "result 0", SizeBinding({"n": (4, "x")}))
 
 
 def test_tensor_that_was_described_otherwise():
@@ -219,6 +299,7 @@ def test_tensors_of_sizes_that_wrap_are_not_made():
     [
         (tensor("float64", [2**58 + 16]), "more elements than there can be"),
         ({"message": {"dict": {"step": 1}}, "buffers": []}, "is not that of the step"),
+        ({"message": {"\x1b[2J": 1}, "buffers": []}, r'unknown kind "\\x1b\[2J"'),
     ],
 )
 def test_worker_that_says_anything_ends_its_session_with_an_error(header, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 import re
 import subprocess
 import sys
@@ -116,20 +117,28 @@ def test_a_session_counts_the_workers_that_have_started(monkeypatch):
     assert counted == [2, 2]
 
 
-def test_modules_of_the_working_directory_do_not_run_in_workers(tmp_path):
-    """Python puts it before its own modules when it is given a program as text."""
+@pytest.mark.parametrize("spelled", ["", ".", "../link"])
+def test_modules_of_the_working_directory_do_not_run_in_workers(spelled, tmp_path):
+    """Python puts it before its own modules when it is given a program as text.
+
+    It does so, too, with an empty entry of PYTHONPATH, as one of a variable that was not set.
+    """
     here = tmp_path / "here"
     here.mkdir()
-    for name in ("json", "types", "signal", "selectors", "traceback"):
+    for name in ("json", "types", "signal", "selectors", "traceback", "encodings"):
         (here / f"{name}.py").write_text(f"open('{name} ran', 'w').close()\nraise SystemExit\n")
+    (tmp_path / "link").symlink_to(here)
+    path = os.pathsep.join([spelled, os.environ.get("PYTHONPATH", "")])
     script = tmp_path / "script.py"
     script.write_text(
         "import os, sys\nimport distir_ext as dx\n"
-        "sys.path.insert(0, '')\n"  # as at a prompt
+        f"os.chdir({str(here)!r})\n"
+        f"sys.path[:0] = ['', {spelled!r}]\n"  # as at a prompt
+        f"os.environ['PYTHONPATH'] = {path!r}\n"
         "with dx.Session(1, workers='processes'): print('started')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", script], cwd=here, capture_output=True, text=True
+        [sys.executable, "-W", "ignore", script], cwd=tmp_path, capture_output=True, text=True
     )
     assert sorted(each.name for each in here.glob("* ran")) == []
     assert done.stdout == "started\n", done.stderr

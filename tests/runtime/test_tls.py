@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import selectors
 import shutil
 import socket
+import ssl
+import struct
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from dataclasses import replace
 
 import numpy as np
+import psutil
 import pytest
 import tvm_ffi
 from tests.abi.plans import layout, transfer_plan
@@ -23,13 +28,14 @@ from tests.runtime.test_handshake import OPENING
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers import byte_stream, handshake
+from distir_ext._workers import byte_stream, handshake, host_agent, host_processes
 from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connections import parse_address
 from distir_ext._workers.credentials import Credentials
 from distir_ext._workers.handshake import NotConnectedError, RefusedByHostError, connect
-from distir_ext._workers.tls import KEY_BYTES, Tls, TlsError, make_identity
+from distir_ext._workers.host_processes import KeyedSocket
+from distir_ext._workers.tls import KEY_BYTES, Tls, TlsError, WaitingError, make_identity
 from distir_ext.session import Session, WorkerError
 
 SAFE = replace(TOKEN, tls=True)
@@ -251,6 +257,32 @@ def test_a_certificate_is_no_key():
     assert all(handshake_of(streams))
 
 
+def test_keys_of_connections_are_not_made_of_the_known_key_alone():
+    """Who records a connection and finds its key later reads nothing: both sides add a secret."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        tls = Tls.of_key(one.fileno(), True, KEY)
+        with pytest.raises(WaitingError):
+            tls.handshake()
+        hello = other.recv(1 << 16)
+    modes = b"\x00\x2d" + b"\x00\x02" + b"\x01"  # the extension, its size, its list's size
+    assert modes + b"\x01" in hello  # psk_dhe_ke and nothing else, of RFC 8446, 4.2.9
+
+
+def test_keys_are_not_arguments_which_others_can_read(monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **options: started.append((command, options))
+    )
+    ours, theirs = socket.socketpair()
+    with ours:
+        host_processes.LocalProcesses(1, []).start(0, KeyedSocket(theirs, KEY))
+    ((command, options),) = started
+    assert KEY.hex() not in str((command, options))
+    assert len(options["pass_fds"]) == 3
+
+
 def flip(position, direction, flipped):
     """Changes one bit of what goes in one direction, and says so in a list."""
     count = 0
@@ -407,6 +439,14 @@ def test_sessions_have_the_bits_of_threads(session, seen, run_on, runner_on):
             np.testing.assert_array_equal(one.view("uint32"), other.view("uint32"))
 
 
+def test_workers_of_hosts_listen_nowhere(session):
+    workers = psutil.Process().children()
+    assert len(workers) >= 4
+    found = [each for worker in workers for each in worker.net_connections("inet")]
+    assert found
+    assert not [each for each in found if each.status == psutil.CONN_LISTEN]
+
+
 def test_all_send_very_much_before_they_receive(session, seen, run_on):
     """More than sockets take, and a pattern that nobody between sees."""
     count = 2_000_000
@@ -461,6 +501,113 @@ def certificates(tmp_path_factory):
         run_openssl(here, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
                     "-CAcreateserial", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
     return here
+
+
+HELLO_OF_TLS = b"distir\x00\x02" + struct.pack("<B?32sB", 0, True, bytes(32), 1) + b"x"
+
+
+def begin(agent):
+    """A socket on which an agent waits for TLS."""
+    raw = socket.create_connection(parse_address(agent.address))
+    raw.settimeout(10)
+    raw.sendall(HELLO_OF_TLS)
+    left = 41
+    while left:
+        left -= len(raw.recv(left))
+    return raw
+
+
+def strange_context(certificates=None):
+    """Python's own TLS, as a stranger has it, with a certificate or without."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if certificates is not None:
+        context.load_cert_chain(certificates / "own.pem", certificates / "own.key")
+    return context
+
+
+def test_strangers_with_a_certificate_get_as_far_as_the_proof(certificates):
+    with running_agent(SAFE) as agent, begin(agent) as raw:
+        with strange_context(certificates).wrap_socket(raw) as stream:
+            assert stream.version() == "TLSv1.3"
+            assert len(stream.recv(100)) == 32  # the agent's proof
+            stream.sendall(bytes(32))
+            assert stream.recv(100) == b""
+        assert not agent._sessions
+
+
+def test_an_old_version_of_tls(certificates):
+    context = strange_context(certificates)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with (
+        running_agent(SAFE) as agent,
+        begin(agent) as raw,
+        pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"),
+    ):
+        context.wrap_socket(raw)
+
+
+def test_who_connects_without_a_certificate():
+    with (
+        running_agent(SAFE) as agent,
+        begin(agent) as raw,
+        strange_context().wrap_socket(raw) as stream,
+        pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"),
+    ):
+        stream.recv(1)
+
+
+def test_half_a_record_and_then_silence(monkeypatch):
+    monkeypatch.setattr(host_agent, "HANDSHAKE_LIMIT", 0.3)
+    with running_agent(SAFE) as agent, begin(agent) as raw:
+        raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
+        begun = time.monotonic()
+        assert raw.recv(1) == b""
+        assert time.monotonic() - begun < 3
+
+
+def test_new_keys_without_end_do_not_hold_a_deadline_up(certificates):
+    """They are no data, so OpenSSL reads on for as long as there are any."""
+    library = ctypes.CDLL("libssl.so.3")
+    for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+        getattr(library, name).restype = ctypes.c_void_p
+    context = ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_client_method())))
+    for kind, file in (("certificate", "own.pem"), ("PrivateKey", "own.key")):
+        use = getattr(library, f"SSL_CTX_use_{kind}_file")
+        assert use(context, os.fsencode(certificates / file), 1) == 1
+    stranger = ctypes.c_void_p(library.SSL_new(context))
+    raw, theirs = socket.socketpair()
+    for each in (raw, theirs):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    library.SSL_set_fd(stranger, theirs.fileno())
+    tls = Tls.of_identity(raw.fileno(), False, make_identity(), "")
+    stream = Stream(raw)
+    stream.limit(10)
+    connecting = threading.Thread(target=library.SSL_connect, args=(stranger,))
+    connecting.start()
+    stream.secure(tls)
+    connecting.join()
+    theirs.setblocking(False)
+    while library.SSL_key_update(stranger, 0) == 1:
+        if library.SSL_do_handshake(stranger) != 1:
+            break  # the socket is full
+    count = 0
+    with pytest.raises(WaitingError):
+        tls.recv_into(memoryview(bytearray(1)))
+    raw.setblocking(False)
+    while True:
+        try:
+            count += len(raw.recv(1 << 20))
+        except BlockingIOError:
+            break
+    assert count > 0  # that were left for another time, before which a deadline may be over
+    library.SSL_free(stranger)
+    library.SSL_CTX_free(context)
+    raw.close()
+    theirs.close()
 
 
 def credentials_of(certificates, name):

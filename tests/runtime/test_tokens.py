@@ -11,6 +11,9 @@ import pytest
 
 import distir_ext as dx
 from distir_ext import cli
+from distir_ext._workers.credentials import Credentials
+from distir_ext._workers.host_processes import KeyedSocket
+from distir_ext._workers.openings import ChannelOpening, PeerOpening
 from distir_ext._workers.tokens import TOKEN_VARIABLE, make_token, read_token
 
 MAKES_ONE = "make .*: distir token FILE"
@@ -68,6 +71,29 @@ def test_files_that_others_may_read_or_write(token_file, mode):
     path = token_file(secrets.token_hex().encode(), mode)
     with pytest.raises(ValueError, match=f"others than its owner .*{mode:04o}.*{MAKES_ONE}"):
         read_token(path)
+
+
+def test_file_of_somebody_else(token_file, monkeypatch):
+    """Only root can read one; who it belongs to knows the token, too."""
+    path = token_file(secrets.token_hex().encode())
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    if path.stat().st_uid == 0:
+        read_token(path)
+        os.chown(path, 1234, -1)
+    owner = path.stat().st_uid
+    with pytest.raises(ValueError, match=rf"is somebody else's \(user {owner}\).*{MAKES_ONE}"):
+        read_token(path)
+
+
+def test_no_token_or_key_is_shown():
+    """In what a debugger, or a traceback with variables, says of them."""
+    for shown in (
+        Credentials(b"secret" * 8),
+        ChannelOpening("s", 0, b"secret"),
+        PeerOpening("s", 0, 1, b"secret"),
+        KeyedSocket(None, b"secret"),
+    ):
+        assert "secret" not in repr(shown)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distir_ext._params import param_dict, safetensors, shards, tensor_cache
-from distir_ext._params.json_file import read_json
+from distir_ext._params.json_file import read_json, require, some_of
 from distir_ext._params.regular_file import MOST_INDEX_BYTES, check_link, read_file
 from distir_ext._params.stored_array import Stored
-from distir_ext._printable import printable
+from distir_ext._printable import printable_line
 
 
 def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:
@@ -27,9 +27,13 @@ def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:
         ValueError: none of these formats, or damaged; names the file, and the tensor if it is one.
     """
     try:
-        return _open(Path(path))
+        found = _open(Path(path))
+        for name in found:  # all that comes later may say it
+            is_printable = printable_line(name) == name
+            require(is_printable, f'{path} is damaged: tensor "{name}" has a control character')
+        return found
     except ValueError as error:
-        raise ValueError(printable(str(error))) from error  # names in it are the file's
+        raise ValueError(printable_line(str(error))) from error  # names in it are the file's
 
 
 def _open(found: Path) -> Mapping[str, Stored]:
@@ -62,8 +66,8 @@ def _index_of(directory: Path) -> Path:
     for pattern in ("*.safetensors.index.json", "*.safetensors"):
         found = sorted(directory.glob(pattern))
         if len(found) > 1:
-            names = ", ".join(each.name for each in found)
-            raise ValueError(f"{directory} has several of {pattern} ({names}); pass one of them")
+            names = some_of(each.name for each in found)
+            raise ValueError(f"{directory} has several of {pattern} {names}; pass one of them")
         if found:
             return found[0]
     raise ValueError(

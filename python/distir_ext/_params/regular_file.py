@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distir_ext._params.json_file import require
+from distir_ext._printable import printable_line
 
 # Of an index or a header, in bytes; the limit that the safetensors format's own reader has.
 MOST_INDEX_BYTES = 100_000_000
@@ -50,8 +51,12 @@ def beside(index: Path, file: object) -> Path:
     Raises:
         ValueError: it is the name of something else, or a link to it.
     """
-    if not isinstance(file, str) or file in ("", ".", "..") or Path(file).name != file:
-        raise ValueError(f"{index} is damaged: {file!r} is not the name of a file beside it")
+    is_name = isinstance(file, str) and file not in ("", ".", "..") and Path(file).name == file
+    if not is_name or printable_line(str(file)) != file:
+        raise ValueError(
+            f"{index} is damaged: {str(file)[:80]!r} is not the name of a file beside it"
+        )
+    assert isinstance(file, str)
     path = index.parent / file
     check_link(path)
     return path
@@ -68,7 +73,11 @@ def check_link(path: Path) -> None:
     """
     if not path.is_symlink():
         return
-    folder, target = path.parent.resolve(), path.resolve()
+    folder = path.parent.resolve()
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 raises either
+        raise ValueError(f"{path} is a link that leads nowhere: {error}") from error
     hubs = [each.parent / "blobs" for each in folder.parents if each.name == "snapshots"]
     require(
         any(target.is_relative_to(each) for each in (folder, *hubs)),

@@ -108,7 +108,12 @@ def read_index(path: Path) -> dict[str, StoredShards]:
 def _assemble(
     name: str, path: Path, entry: Mapping[str, Any], pieces: list[StoredArray]
 ) -> StoredShards:
-    shape, parts = check_shape(entry["shape"]), check_shape(entry["parts"])
+    try:
+        shape, parts = check_shape(entry["shape"]), check_shape(entry["parts"])
+    except ValueError as error:
+        raise ValueError(
+            f'{path} is damaged: weight "{name}" has no valid shape or parts'
+        ) from error
     extent = piece_extent(shape, parts, len(pieces), f'{path} is damaged: weight "{name}"')
     for piece in pieces:
         require(

@@ -65,6 +65,7 @@ class MappedFiles:
         """
         if path not in self._bytes:
             with open_file(path) as file:
+                require(file.seek(0, 2) > 0, f"{path} is empty")
                 self._bytes[path] = np.memmap(file, np.uint8, "r")
         return self._bytes[path]
 

@@ -51,7 +51,8 @@ def read_index(path: Path) -> dict[str, StoredArray]:
 
 def _parse_record(record: Mapping[str, Any], path: Path, size: int) -> StoredArray:
     name, dtype, form = record["name"], record["dtype"], record["format"]
-    where = f'tensor "{name}" of {path}'
+    where = f'tensor "{str(name)[:80]}" of {path}'
+    require(isinstance(name, str), f"{path} is damaged: {where} has a name that is not text")
     if form not in ("raw", "f32-to-bf16"):
         raise ValueError(f"{where} has the format {form!r}; known are 'raw' and 'f32-to-bf16'")
     form_dtype = "bfloat16" if form == "f32-to-bf16" and dtype == "float32" else dtype

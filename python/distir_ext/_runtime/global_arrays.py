@@ -205,10 +205,15 @@ def join(
     Raises:
         ValueError: the shards are not what the type says.
     """
-    if isinstance(spec, ShapeSpec):
-        return next(iter(shards.values()))
     if isinstance(spec, ValueSpec):
         return WorkerValue(workers, shards)
+    for device, shard in shards.items():
+        is_shape = isinstance(shard, tvm_ffi.Shape)
+        if isinstance(spec, ShapeSpec) != is_shape or not (is_shape or hasattr(shard, "dtype")):
+            found = type(shard).__name__
+            raise ValueError(f"{where}: device {device} returned a {found}, expected {spec}")
+    if isinstance(spec, ShapeSpec):
+        return next(iter(shards.values()))
     shape = global_shape(spec, shards, where)
     for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=False)):
         binding.check(dim, size, f"dimension {index} of {where}")

@@ -19,6 +19,9 @@ import tvm_ffi
 # NumPy's limit.
 MOST_DIMS = 64
 
+# DLPack's code of addresses.
+_HANDLE = 3
+
 # So that strides, and the bits of all elements, are numbers of 64 bits.
 _MOST_ELEMENTS = 2**52
 
@@ -157,10 +160,16 @@ def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     """
     if not isinstance(dtype, str):
         raise ValueError("a dtype is a name")
-    found = tvm_ffi.dtype(dtype)
+    try:
+        found = tvm_ffi.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"there is no dtype {dtype[:40]!r}") from error
     bits = found.bits * found.lanes
     if bits == 0 or bits % 8 != 0:
         raise ValueError(f"elements of {dtype} do not fill whole bytes")
+    # Lanes have 16 bits and a sign: of those below zero the number is known to a processor only.
+    if bits < 0 or found.type_code == _HANDLE:
+        raise ValueError(f"elements of {dtype} are no numbers of a known size")
     size = math.prod(shape) * (bits // 8)
     if size >= 2**60:
         raise ValueError(f"{size} bytes are more than there can be")

@@ -16,6 +16,9 @@ from distir_ext._printable import printable
 from distir_ext._runtime.host_array import check_shape, tensor_bytes
 from distir_ext._workers.channel import Held
 
+# Results that are sent, and do not stay with the worker.
+_VALUES = (type(None), bool, int, float, str, tvm_ffi.Shape)
+
 _FAILURE_TEXTS = ("function", "operator", "kind", "message", "backtrace")
 
 
@@ -36,7 +39,9 @@ def check_greeting(answer: Any) -> dict[str, Any]:
             _require(isinstance(answer[reason], str), f"has a {reason} that is not text")
             return {reason: printable(answer[reason])}
     _require(isinstance(answer.get("clock"), str), "names no clock")
-    _require(type(answer.get("device_type")) is int, "names no type of device")
+    device_type = answer.get("device_type")
+    is_known = type(device_type) is int and device_type in set(tvm_ffi.DLDeviceType)
+    _require(is_known, "names no type of device")
     return dict(answer)
 
 
@@ -116,6 +121,9 @@ def _step(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         for each in result:
             if isinstance(each, dict):
                 _description(each)
+            else:
+                is_value = keep == "leaves" and isinstance(each, _VALUES)
+                _require(is_value, f"has a {type(each).__name__} among its results")
 
 
 def _description(held: Any) -> None:

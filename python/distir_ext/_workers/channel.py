@@ -21,7 +21,7 @@ import json
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from distir_ext._params.stored_array import (
     from_plain,
     to_plain,
 )
+from distir_ext._printable import printable
 from distir_ext._runtime.host_array import check_shape, memory_of, on_host, tensor_bytes
 from distir_ext._workers.byte_stream import ByteStream
 
@@ -44,6 +45,9 @@ _LONGEST_HEADER = 64 << 20
 
 # Of one header: lists, objects and what is in them. Python needs some 100 bytes for each.
 _MOST_VALUES = 1 << 22
+
+# Of what is wrong with a frame, in characters.
+_LONGEST_REASON = 500
 
 # What is received at a time, of bytes.
 _PIECE_BYTES = 1 << 20
@@ -271,9 +275,14 @@ class FrameReader:
                 self._buffers.append(_Bytes(size))
                 self._targets.append(self._buffers[-1])
             else:
-                dtype, shape = description
-                self._buffers.append(self._new_tensor(tuple(shape), dtype))
+                self._buffers.append(self._tensor(*description))
                 self._targets.append(_Memory(memory_of(self._buffers[-1])))
+
+    def _tensor(self, dtype: str, shape: Sequence[int]) -> Any:
+        try:
+            return self._new_tensor(tuple(shape), dtype)
+        except (MemoryError, RuntimeError) as error:
+            raise ValueError(f"there is no memory for {dtype} {list(shape)}: {error}") from error
 
     def _decode(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -306,11 +315,17 @@ class FrameReader:
 
 @contextlib.contextmanager
 def _frame_errors() -> Iterator[None]:
-    """Raises one kind of error for everything that is wrong with what has arrived."""
+    """Raises one kind of error for everything that is wrong with what has arrived.
+
+    The other side may have written any of its words.
+    """
     try:
         yield
+    except ValueError as error:
+        raise ValueError(printable(str(error)[:_LONGEST_REASON])) from error
     except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"what arrived is not a frame: {type(error).__name__}: {error}") from error
+        reason = printable(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+        raise ValueError(f"what arrived is not a frame: {reason}") from error
 
 
 def _natural(value: Any) -> int:

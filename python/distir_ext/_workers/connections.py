@@ -7,12 +7,18 @@ import re
 import socket
 import sys
 
+from distir_ext._printable import printable_line
+
 # Where `distir host` listens, if it is not told otherwise.
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7272
 
 # Connections that the system keeps until they are accepted.
 _BACKLOG = 1024
+
+# The most that Linux takes, in seconds (include/net/tcp.h) and in milliseconds.
+_LONGEST_PROBE = 32767
+_LONGEST_TIMEOUT = 2**31 - 1
 
 _ADDRESS = re.compile(
     r"(?P<bare>[^\[\]:]*:[^\[\]:]*:[^\[\]]*)"  # of IPv6, without a port
@@ -27,8 +33,11 @@ def parse_address(text: str) -> tuple[str, int]:
         ValueError: it is none of these.
     """
     found = _ADDRESS.fullmatch(text)
-    if found is None or int(found["port"] or 0) > 65535:
-        raise ValueError(f'"{text}" is not an address; write name:port, 1.2.3.4:port or [::1]:port')
+    if found is None or int(found["port"] or 0) > 65535 or not text.isprintable():
+        raise ValueError(
+            f'"{printable_line(text)}" is not an address; write name:port, 1.2.3.4:port or '
+            "[::1]:port"
+        )
     host = found["bracketed"] or found["bare"] or found["name"]
     return host, DEFAULT_PORT if found["port"] is None else int(found["port"])
 
@@ -72,11 +81,12 @@ def keep_watch(stream: socket.socket, lost_after: float) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        probe = max(1, int(lost_after / 4))
+        probe = max(1, min(_LONGEST_PROBE, int(lost_after / 4)))
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(lost_after * 1000))
+        timeout = min(_LONGEST_TIMEOUT, int(lost_after * 1000))
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout)
 
 
 def is_loopback(raw: socket.socket) -> bool:

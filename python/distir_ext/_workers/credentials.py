@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from distir_ext._workers.connections import is_loopback
@@ -29,7 +29,7 @@ class Credentials:
         authority: A PEM file of who has to have signed the others' certificates.
     """
 
-    token: bytes
+    token: bytes = field(repr=False)
     tls: bool | None = None
     certificate: str | os.PathLike[str] | None = None
     key: str | os.PathLike[str] | None = None

@@ -119,7 +119,7 @@ class KeyedSocket:
     """
 
     raw: socket.socket
-    key: bytes = b""
+    key: bytes = field(default=b"", repr=False)
 
 
 class LocalProcesses(HostProcesses):
@@ -180,7 +180,7 @@ class LocalProcesses(HostProcesses):
                 [sys.executable, "-c", _START, json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
-                env={name: each for name, each in os.environ.items() if name != TOKEN_VARIABLE},
+                env=_worker_environment(),
             )
 
     def abort(self) -> None:
@@ -241,11 +241,28 @@ def _worker_path() -> list[str]:
     It is the first where Python runs ``-c``, ``-m`` or a prompt; workers need it for modules of the
     user only.
     """
-    first, *others = sys.path or [""]
-    here = {""}
-    with contextlib.suppress(FileNotFoundError):  # it has been removed
-        here.add(str(Path.cwd()))
-    return [*others, first] if first in here else list(sys.path)
+    return sorted(sys.path, key=_is_here)
+
+
+def _worker_environment() -> dict[str, str]:
+    """This process's environment without the token, and without the working directory as a path.
+
+    ``PYTHONPATH=:/modules``, of a variable that was not set, has Python look for its own modules
+    there before it runs anything.
+    """
+    environment = {name: each for name, each in os.environ.items() if name != TOKEN_VARIABLE}
+    paths = environment.pop("PYTHONPATH", "").split(os.pathsep)
+    if kept := [each for each in paths if not _is_here(each)]:
+        environment["PYTHONPATH"] = os.pathsep.join(kept)
+    return environment
+
+
+def _is_here(path: str) -> bool:
+    """Whether a path of modules is the working directory, however it is spelled."""
+    try:
+        return Path(path).samefile(".")
+    except (OSError, ValueError):  # there is no such directory
+        return path == ""
 
 
 def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[str]) -> None:

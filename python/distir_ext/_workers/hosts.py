@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Hosts:
                 f"devices_per_host is {list(counts)}; it must have a positive number for each of "
                 f"{len(self.addresses)} hosts"
             )
-        if not self.lost_after >= 2:
+        if not 2 <= self.lost_after < math.inf:
             raise ValueError(f"lost_after is {self.lost_after!r}; it must be 2 seconds or more")
 
     def ranks(self, num_workers: int) -> list[list[int]]:

@@ -53,7 +53,7 @@ class ChannelOpening:
 
     session: str
     rank: int
-    key: bytes = field(default=b"", compare=False)
+    key: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PeerOpening:
     session: str
     source: int
     target: int
-    key: bytes = field(default=b"", compare=False)
+    key: bytes = field(default=b"", compare=False, repr=False)
 
 
 def parse_opening(

@@ -48,8 +48,8 @@ def read_token(token_file: str | os.PathLike[str] | None) -> bytes:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: there is no token, others than the owner may read or write the file, or the
-            token has fewer than 128 bits; says which command makes a good one.
+        ValueError: there is no token, the file is somebody else's, others than its owner may read
+            or write it, or the token has fewer than 128 bits; says which command makes a good one.
     """
     if token_file is not None:
         token = _read_file(token_file)
@@ -78,6 +78,11 @@ def _read_file(path: str | os.PathLike[str]) -> str:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"the token cannot be read: {path} is not a file")
+        if status.st_uid not in (os.geteuid(), 0):  # root reads everybody's
+            raise ValueError(
+                f"the file of the token, {path}, is somebody else's (user {status.st_uid}); make a "
+                "new token with: distir token FILE"
+            )
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise ValueError(
                 f"others than its owner may read or write the file of the token, {path} (mode "

@@ -28,12 +28,16 @@ constexpr int64_t kBytesOfARecord = 32;
 // What one call of SSL_read or SSL_write is given; a record has 2^14 bytes.
 constexpr size_t kMostBytes = size_t{1} << 20;
 
+// What one call reads of the socket; a record has some 2^14 bytes. Messages that tell of new keys
+// are no data, so a call would go on for as long as the other side sends them.
+constexpr size_t kMostRead = size_t{1} << 16;
+
 constexpr int64_t kSecondsOfADay = 24 * 3600;
 
 // A BIO of a socket that does not block: OpenSSL's own raises SIGPIPE where the other side is gone.
-// Its data is the descriptor.
-int DescriptorOf(void* bio) {
-  return static_cast<int>(reinterpret_cast<intptr_t>(OpenSsl().BIO_get_data(bio)));
+// Its data is a BoundedSocket.
+BoundedSocket& SocketOf(void* bio) {
+  return *static_cast<BoundedSocket*>(OpenSsl().BIO_get_data(bio));
 }
 
 int Retried(void* bio, ssize_t count, int flag) {
@@ -46,12 +50,21 @@ int Retried(void* bio, ssize_t count, int flag) {
 }
 
 int WriteSocket(void* bio, const char* data, int size) {
-  return Retried(bio, send(DescriptorOf(bio), data, static_cast<size_t>(size), MSG_NOSIGNAL),
+  const int descriptor = SocketOf(bio).descriptor;
+  return Retried(bio, send(descriptor, data, static_cast<size_t>(size), MSG_NOSIGNAL),
                  kBioFlagWrite);
 }
 
 int ReadSocket(void* bio, char* data, int size) {
-  return Retried(bio, recv(DescriptorOf(bio), data, static_cast<size_t>(size), 0), kBioFlagRead);
+  BoundedSocket& socket = SocketOf(bio);
+  if (socket.left == 0) {
+    errno = EAGAIN;  // there may be more, which the next call reads
+    return Retried(bio, -1, kBioFlagRead);
+  }
+  const size_t most = std::min(static_cast<size_t>(size), socket.left);
+  const ssize_t count = recv(socket.descriptor, data, most, 0);
+  if (count > 0) socket.left -= static_cast<size_t>(count);
+  return Retried(bio, count, kBioFlagRead);
 }
 
 long ControlSocket(void*, int command, long, void*) {  // NOLINT(google-runtime-int)
@@ -159,7 +172,7 @@ Identity::~Identity() { OpenSsl().SSL_CTX_free(context_); }
 
 TlsStream::TlsStream(int descriptor, bool connecting, const Identity& identity,
                      const std::string& name)
-    : descriptor_(descriptor), connecting_(connecting) {
+    : socket_{descriptor}, connecting_(connecting) {
   const OpenSslFunctions& openssl = OpenSsl();
   Begin(identity.context());
   if (!connecting || !identity.has_authority()) return;
@@ -169,7 +182,7 @@ TlsStream::TlsStream(int descriptor, bool connecting, const Identity& identity,
 }
 
 TlsStream::TlsStream(int descriptor, bool connecting, std::string key, int64_t bytes_of_a_key)
-    : descriptor_(descriptor),
+    : socket_{descriptor},
       connecting_(connecting),
       bytes_of_a_key_(bytes_of_a_key),
       key_(std::move(key)) {
@@ -188,7 +201,7 @@ void TlsStream::Begin(void* context) {
   void* bio = openssl.BIO_new(SocketMethod());
   DISTIR_REQUIRE(ssl_ != nullptr && bio != nullptr, RuntimeError)
       << "OpenSSL cannot be used: " << TakeError();
-  openssl.BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor_)));
+  openssl.BIO_set_data(bio, &socket_);
   openssl.BIO_set_init(bio, 1);
   openssl.SSL_set_bio(ssl_, bio, bio);
   (connecting_ ? openssl.SSL_set_connect_state : openssl.SSL_set_accept_state)(ssl_);
@@ -248,11 +261,13 @@ ssize_t TlsStream::HandshakeLocked() {
 
 ssize_t TlsStream::Handshake() {
   std::lock_guard<std::mutex> lock(mutex_);
+  socket_.left = kMostRead;
   return HandshakeLocked();
 }
 
 ssize_t TlsStream::Read(char* data, size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
+  socket_.left = kMostRead;
   if (const ssize_t made = HandshakeLocked(); made != 1) return made;
   const OpenSslFunctions& openssl = OpenSsl();
   openssl.ERR_clear_error();
@@ -264,7 +279,7 @@ ssize_t TlsStream::Read(char* data, size_t size) {
 // socket takes that at once: two sides that both wait to be read would wait forever.
 ssize_t TlsStream::TakeNewKey() {
   const OpenSslFunctions& openssl = OpenSsl();
-  pollfd socket{descriptor_, POLLOUT, 0};
+  pollfd socket{socket_.descriptor, POLLOUT, 0};
   if (poll(&socket, 1, 0) <= 0) return kWaitsWrite;
   openssl.ERR_clear_error();
   int result = openssl.SSL_key_update(ssl_, kKeyUpdateNotRequested);
@@ -277,6 +292,7 @@ ssize_t TlsStream::TakeNewKey() {
 
 ssize_t TlsStream::Write(const char* data, size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
+  socket_.left = kMostRead;
   if (const ssize_t made = HandshakeLocked(); made != 1) return made;
   if (num_written_ >= bytes_of_a_key_ && !within_record_) {
     if (const ssize_t taken = TakeNewKey(); taken != 1) return taken;

@@ -56,6 +56,12 @@ class Identity {
   bool has_authority_;
 };
 
+/*! \brief A socket as OpenSSL reads it. */
+struct BoundedSocket {
+  const int descriptor;
+  size_t left = 0;  // how many bytes this call may still read
+};
+
 class TlsStream {
  public:
   /*!
@@ -105,7 +111,7 @@ class TlsStream {
   static unsigned FindKey(void* ssl, const char* identity, unsigned char* key, unsigned max_key);
   unsigned CopyKey(unsigned char* target, unsigned size) const;
 
-  const int descriptor_;
+  BoundedSocket socket_;
   const bool connecting_;
   const int64_t bytes_of_a_key_ = kBytesOfAKey;
   const std::string key_;
