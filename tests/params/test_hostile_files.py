@@ -244,6 +244,26 @@ def test_links_that_stay(tmp_path):
     assert list(open_params(snapshot / "model.safetensors")) == ["w"]
 
 
+@pytest.mark.parametrize(
+    ("count", "length", "message"),
+    [
+        (2**62, 0, f"it has {2**62} tensors"),
+        (1, 2**36, f"name 0 has {2**36} bytes"),
+        (3, 60_000_000, "name 1 has 60000000 bytes"),
+    ],
+)
+def test_parameter_file_that_is_sparse(count, length, message, tmp_path):
+    """Its names take no space on the disk, and would take all of the memory."""
+    path = tmp_path / "w.params"
+    with path.open("wb") as file:
+        file.write(struct.pack("<QQQ", 0xF7E58D4F05049CB7, 0, count))
+        for _ in range(min(count, 3)):
+            file.write(struct.pack("<Q", length))
+            file.seek(length, os.SEEK_CUR)
+        file.truncate(1 << 38)
+    refuse(path, message)
+
+
 def test_parameter_file_of_a_million_dimensions(tmp_path):
     path = tmp_path / "w.params"
     save_param_dict(VALUES, path)

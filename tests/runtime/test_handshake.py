@@ -364,6 +364,22 @@ def test_what_a_client_sends_is_an_error_for_that_client_alone():
         assert list(agent._sessions) == ["s"]
 
 
+def test_a_host_that_never_starts_workers(monkeypatch):
+    """It is stopped, or somebody else's by now; its machine still says that it is there."""
+    never = threading.Event()
+    monkeypatch.setattr(host_agent._HostedSession, "_start", lambda *arguments: never.wait())
+    monkeypatch.setattr(remote_processes, "_START_LIMIT", 0.3)
+    monkeypatch.setenv("DISTIR_EXT_TOKEN", "of tests, and of no use elsewhere")
+    credentials = Credentials(b"of tests, and of no use elsewhere")
+    with running_agent(credentials) as agent:
+        begin = time.monotonic()
+        match = f"host {agent.address} did not start workers within 0.3 seconds"
+        with pytest.raises(RuntimeError, match=match):
+            dx.Session(1, workers=dx.Hosts([agent.address]))
+        assert time.monotonic() - begin < 5
+        never.set()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_controller_that_vanishes_while_hosts_connect(rank):
     """The other host never comes, or never answers; a session of the name can begin at once."""

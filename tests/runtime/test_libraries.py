@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 
 import numpy as np
@@ -61,6 +62,18 @@ def test_damaged_library(kind, library, session, tmp_path):
     path.write_bytes(damage(kind, library.read_bytes()))
     with pytest.raises(ValueError, match=r"damaged.so is"):
         session.load(path)
+
+
+def test_table_of_four_gigabytes(library, tmp_path):
+    """The file takes no space on the disk, and would take that of memory."""
+    path = tmp_path / "sparse.so"
+    whole = library.read_bytes()
+    path.write_bytes(whole[:54] + struct.pack("<HH", 65535, 65535) + whole[58:])
+    os.truncate(path, 1 << 34)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"sparse.so is damaged: its header is not that"):
+        check_library(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
 def test_every_part_of_a_library_is_refused(library, tmp_path):

@@ -41,7 +41,7 @@ def test_numbers_are_those_of_the_code(sentence):
 
 
 def test_four_million_values():
-    assert channel._MOST_VALUES == json_file._MOST_VALUES == 2**22
+    assert channel._MOST_VALUES == json_file.MOST_VALUES == 2**22
 
 
 def test_a_stranger_is_read_no_further_than_that(monkeypatch):

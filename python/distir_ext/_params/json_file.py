@@ -17,9 +17,9 @@ def require(condition: bool, message: str) -> None:
 # Names that a message lists.
 _MOST_NAMED = 8
 
-# Lists, objects and what is in them, in one text: Python needs some 100 bytes for each. The headers
-# of the largest models have a tenth of them.
-_MOST_VALUES = 1 << 22
+# Lists, objects and what is in them in one text, or tensors of a file: Python needs some 100 bytes
+# for each. The headers of the largest models have a tenth of them.
+MOST_VALUES = 1 << 22
 
 
 def some_of(names: Iterable[str]) -> str:
@@ -46,7 +46,7 @@ def read_json(text: bytes, where: str) -> dict[str, Any]:
         ValueError: the text is not that; names ``where``.
     """
     num_values = text.count(b",") + text.count(b"[") + text.count(b"{")
-    require(num_values <= _MOST_VALUES, f"{where} is damaged: it has some {num_values} values")
+    require(num_values <= MOST_VALUES, f"{where} is damaged: it has some {num_values} values")
     try:
         value = json.loads(text.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

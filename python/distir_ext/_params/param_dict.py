@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import tvm_ffi
 
-from distir_ext._params.json_file import require
-from distir_ext._params.regular_file import open_file
+from distir_ext._params.json_file import MOST_VALUES, require
+from distir_ext._params.regular_file import MOST_INDEX_BYTES, open_file
 from distir_ext._params.stored_array import StoredArray, stored_dtype
 from distir_ext._runtime.host_array import MOST_DIMS, check_shape
 
@@ -40,10 +40,13 @@ def read_file(path: Path) -> dict[str, StoredArray]:
         file.seek(0)
         magic, _, count = _unpack(file, "<QQQ", f"{path} is damaged: it")
         require(magic == _LIST_MAGIC, f"{path} is not a parameter file of TVM")
+        require(count <= MOST_VALUES, f"{path} is damaged: it has {count} tensors")
         names = []
+        left = min(size, MOST_INDEX_BYTES)  # of all names; a file may be as large and take no room
         for index in range(count):
             (length,) = _unpack(file, "<Q", f"{path} is damaged: name {index}")
-            require(length <= size, f"{path} is damaged: name {index} has {length} bytes")
+            require(length <= left, f"{path} is damaged: name {index} has {length} bytes")
+            left -= length
             names.append(file.read(length).decode(errors="replace"))
         (tensors,) = _unpack(file, "<Q", f"{path} is damaged: it")
         require(

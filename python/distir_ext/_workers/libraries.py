@@ -26,6 +26,10 @@ _HEADERS = {
 }
 
 
+# In which so many bytes describe a segment: a table of them is as small as there can be segments.
+_SEGMENT_BYTES = {1: 32, 2: 56}
+
+
 def check_library(path: Path) -> None:
     """Looks whether a file is a whole library, as far as its headers say.
 
@@ -48,6 +52,7 @@ def check_library(path: Path) -> None:
             each, count, each_section, num_sections = struct.unpack_from(
                 order + "HHHH", header, counts_at
             )
+            require(each == _SEGMENT_BYTES[header[4]], "a segment is described in other bytes")
             ends = [segments + each * count, sections + each_section * num_sections]
             file.seek(segments)
             table = file.read(each * count)

@@ -7,6 +7,7 @@ import math
 import secrets
 import selectors
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -30,9 +31,12 @@ from distir_ext._workers.hosts import Hosts
 from distir_ext._workers.tls import Tls
 from distir_ext._workers.tokens import read_token
 
-# How long an agent may take to answer, in seconds, when all that it has to do is to look. It limits
-# by itself how long hosts may take to connect to each other.
+# How long an agent may take to answer, in seconds, when all that it has to do is to look.
 _ANSWER_LIMIT = 2.0
+
+# The same of starting workers. An agent that runs limits by itself how long hosts may take to
+# connect to each other; this is for one that is stopped, whose machine still answers.
+_START_LIMIT = 300.0
 
 
 def versions() -> list[str]:
@@ -217,7 +221,14 @@ def start_on_hosts(
     with selectors.DefaultSelector() as selector:
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent)
-        while selector.get_map():  # whoever answers first: a refusal has others wait
-            for key, _ in selector.select():
+        deadline = time.monotonic() + _START_LIMIT
+        while late := [key.data.name for key in selector.get_map().values()]:
+            # Whoever answers first: a refusal has others wait.
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RuntimeError(
+                    f"host {', '.join(late)} did not start workers within {_START_LIMIT:g} seconds"
+                )
+            for key, _ in ready:
                 selector.unregister(key.fileobj)
                 key.data.finish_start()
