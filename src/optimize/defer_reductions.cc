@@ -145,8 +145,11 @@ class Deferral {
     if (inner != nullptr && (inner->axes.reduction != axes.reduction || scatters ||
                              mesh::Overlaps(inner->axes.axes, axes.axes) || !inner->terms.empty()))
       inner = nullptr;
-    Node* node =
-        Add(binding, axes, ir::DTensorType::Cast(scatters ? call.args()[0].ty() : call.ty()));
+    // Behind a reduce-scatter that is deferred nothing is scattered yet.
+    Node* node = Add(binding, axes,
+                     ir::DTensorType::Cast(inner != nullptr ? inner->form.ty()
+                                           : scatters       ? call.args()[0].ty()
+                                                            : call.ty()));
     node->is_reduction = true;
     node->whole =
         costs_.Of(step, meshes_.Root(step.root), ir::DTensorType::Cast(call.ty()).tensor_ty());

@@ -247,6 +247,7 @@ const Plan& Planner::Find(const mesh::Mesh& mesh, const Sharding& source, const 
                               << " dimensions sharded " << mesh::ToString(source, mesh) << " to "
                               << mesh::ToString(target, mesh);
   }
+  for (const AxisList& axes : source.dims) TVM_FFI_ICHECK(!mesh::Overlaps(axes, source.partial));
   auto [found, is_new] = plans_.try_emplace(KeyOf(mesh, source, target, size));
   Plan& plan = found->second;
   if (!is_new || (source.partial.empty() && mesh::SameLayout(mesh, source, target))) return plan;

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from tests.numerical.optimize.checks import assert_same_numbers
+from tests.numerical.optimize.checks import assert_keeps_numbers, assert_same_numbers
 from tests.optimize.checks import tally
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
+from distir_ext.transform import LegalizeRedistribute, PropagateSharding, SetCluster
 
 NAME = "defer_reductions"
 
@@ -70,3 +71,38 @@ def test_numbers(shape, plan):
         for each in dx.analysis.collectives(dx.transform.LowerDistIR()(result))
     }
     assert counts["all_reduce"] <= 2
+
+
+@I.ir_module
+class LargeSum:
+    @R.function
+    def main(x: R.Tensor((256, 64), "float32"), w: R.Tensor((64, 256), "float32")):
+        with R.dataflow():
+            a = R.matmul(x, w)
+            b = R.multiply(a, R.const(2.0, "float32"))
+            R.output(b)
+        return b
+
+
+@pytest.mark.parametrize(
+    ("shape", "devices", "hosts", "per_host"),
+    [
+        ((1, 8), range(8), 2, 4),
+        ((1, 8), range(0, 16, 2), 2, 8),
+        ((8,), range(8), 4, 2),
+        ((4,), range(2, 6), 2, 4),
+        ((2, 4), range(8), 4, 2),
+    ],
+)
+def test_numbers_of_a_sum_within_hosts_and_then_between_them(shape, devices, hosts, per_host):
+    """A reduce-scatter, an all-reduce of what it gives, and an all-gather."""
+    names = ("dp", "tp")[-len(shape) :]
+    mesh = dx.Mesh(shape, names, device_ids=devices)
+    link = dx.Link(latency=0.0, bandwidth=1e9), dx.Link(latency=0.0, bandwidth=1e8)
+    cluster = dx.Cluster.of_hosts(hosts, per_host, within=link[0], between=link[1], launch=0.0)
+    annotated = dx.annotate(LargeSum, mesh, {"x": (None, "tp"), "w": ("tp", None)})
+    legal = LegalizeRedistribute()(PropagateSharding()(SetCluster(cluster)(annotated)))
+    assert "reduce_scatter" in legal.script()
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(size).astype("float32") for size in ((256, 64), (64, 256)))
+    assert_keeps_numbers(legal, mesh, 2 * (x @ w), (x, w))
