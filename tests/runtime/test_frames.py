@@ -294,6 +294,23 @@ def test_tensors_of_sizes_that_wrap_are_not_made():
         array.shard([0, 0], [1, 1])
 
 
+@tvm_ffi.register_global_func("distir.test.new_tensor", override=True)
+def new_tensor(shape, dtype):
+    return tvm_ffi.get_global_func("distir.runtime.new_tensor")(shape, dtype).shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((2**62 + 1,), "int32"), ((2**32, 2**32), "int8"), ((-1, -8), "float64"), ((-1,), "int8")],
+)
+def test_programs_are_given_no_tensor_of_a_size_that_wraps(shape, dtype):
+    """Its few bytes would be the heap's; a program has sizes of shapes that it is given."""
+    workers = start_workers("threads", [0])
+    with pytest.raises(WorkerError, match="there is no tensor of shape"):
+        workers.run("new", ["distir.test.new_tensor"], [[tvm_ffi.Shape(shape), dtype]])
+    workers.close()
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "runtime/kernels/strided_copy.h"
+
 namespace distir::runtime {
 
 namespace {
@@ -60,6 +62,7 @@ void ResultMemory::FreeKept() noexcept {
 }
 
 tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) {
+  CheckedBytes(shape, dtype);
   return tvm::ffi::Tensor::FromNDAlloc(Allocator{shared_from_this()}, shape, dtype, {kDLCPU, 0});
 }
 

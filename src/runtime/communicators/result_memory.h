@@ -40,7 +40,7 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
                         std::unique_ptr<BlockSource> source = nullptr);
   ~ResultMemory();
 
-  /*! \brief A row-major tensor with arbitrary contents. */
+  /*! \brief A row-major tensor with arbitrary contents. \throws ValueError for sizes that wrap. */
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype);
 
   /*! \brief Frees the blocks that are kept. */
