@@ -243,20 +243,13 @@ def test_greeting_with_a_device_that_there_is_not(device_type):
     [
         (TENSOR, 7, r"result 0: device 0 returned a int, expected float32\[4\]"),
         (TENSOR, tvm_ffi.Shape((4,)), "device 0 returned a Shape, expected float32"),
-        (ShapeSpec((2, "n")), "\x1b[2J", r"device 0 returned a str, expected shape\(2, n\)"),
-        (
-            ShapeSpec(None),
-            tvm_ffi.from_dlpack(np.zeros(2)),
-            "device 0 returned a .*, expected shape",
-        ),
-        (ShapeSpec((2, "n")), tvm_ffi.Shape((2,)), "result 0 has 1 value, expected"),
-        (ShapeSpec((2, "n")), tvm_ffi.Shape((3, 5)), "value 0 of result 0 has size 3, expected 2"),
-        (ShapeSpec((2, "n")), tvm_ffi.Shape((2, 5)), "result 0 has n = 5, but x has n = 4"),
+        (ShapeSpec(), "\x1b[2J", "device 0 returned a str, expected shape"),
+        (ShapeSpec(), tvm_ffi.from_dlpack(np.zeros(2)), "device 0 returned a .*, expected shape"),
     ],
 )
 def test_result_of_another_kind_than_the_program_has(spec, value, match):
     with pytest.raises(ValueError, match=match):
-        join(None, spec, {0: value}, "result 0", SizeBinding({"n": (4, "x")}))
+        join(None, spec, {0: value}, "result 0", SizeBinding())
 
 
 def test_tensor_that_was_described_otherwise():
