@@ -439,10 +439,15 @@ def test_sessions_have_the_bits_of_threads(session, seen, run_on, runner_on):
             np.testing.assert_array_equal(one.view("uint32"), other.view("uint32"))
 
 
-def test_workers_of_hosts_listen_nowhere(session):
-    workers = psutil.Process().children()
+def test_workers_of_hosts_listen_nowhere(session, safe_agents):
+    workers = [
+        process.pid
+        for agent in safe_agents
+        for hosted in agent._sessions.values()
+        for process in hosted._processes.processes.values()
+    ]
     assert len(workers) >= 4
-    found = [each for worker in workers for each in worker.net_connections("inet")]
+    found = [each for pid in workers for each in psutil.Process(pid).net_connections("inet")]
     assert found
     assert not [each for each in found if each.status == psutil.CONN_LISTEN]
 
