@@ -254,31 +254,26 @@ class Timeline::Simulation {
   bool Begin(int number, const Class& mine, const Operation& operation, int64_t event) {
     double latest = arrivals_[event];
     int64_t cause = arrival_causes_[event];
-    const auto wait_for_classes = [&](const std::vector<int>& classes, bool until_the_end) {
+    const auto wait_for = [&](const std::vector<int>& classes) {
       for (int index : classes) {
         const int64_t other = EventOf(index, operation.communication, timeline_.turn_[event]);
-        const double time =
-            other < 0 ? kUnknown : (until_the_end ? ends_[other] : arrivals_[other]);
-        if (time == kUnknown) {
+        if (other < 0 || arrivals_[other] == kUnknown) {
           Block(number, event, other);
           return false;
         }
-        if (time > latest) {
-          latest = time;
-          cause = until_the_end ? other : arrival_causes_[other];
+        if (arrivals_[other] > latest) {
+          latest = arrivals_[other];
+          cause = arrival_causes_[other];
         }
       }
       return true;
     };
-    const OperationKind kind = operation.kind;
-    if (kind != OperationKind::kCompute && operation.communication >= 0) {
-      const std::vector<int>& sources = mine.sources.at(operation.communication);
-      const std::vector<int>& targets = mine.targets.at(operation.communication);
-      const bool is_sent_first = kind == OperationKind::kReceive && !problem_.sends_wait;
-      if (kind != OperationKind::kSend && !wait_for_classes(sources, is_sent_first)) return false;
-      if (problem_.sends_wait && kind != OperationKind::kReceive &&
-          !wait_for_classes(targets, false))
-        return false;
+    if (operation.communication >= 0) {
+      const bool sends_only = operation.kind == OperationKind::kSend;
+      const bool waits_for_targets =
+          problem_.sends_wait && operation.kind != OperationKind::kReceive;
+      if (!sends_only && !wait_for(mine.sources.at(operation.communication))) return false;
+      if (waits_for_targets && !wait_for(mine.targets.at(operation.communication))) return false;
     }
     begins_[event] = latest;
     causes_[event] = cause;

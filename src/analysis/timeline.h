@@ -3,8 +3,9 @@
  * \brief When every device runs every operation of its programs: an event simulation without IR.
  *
  * A device has one or two streams, and each runs its operations in order. A collective begins when
- * all of its group have reached it, a receive when what it waits for has been sent. Sends wait for
- * nobody, or (NCCL) for those who receive.
+ * all of its group have reached it, a receive or an exchange (which is a collective here) when
+ * those that send to it have come to theirs. Sends wait for nobody, or (NCCL) for those who
+ * receive.
  *
  * Every operation begins when the last of what it waits for has ended, so times do not depend on
  * the order in which they are found. From the last event back, each time to what it has waited for
@@ -31,7 +32,7 @@
 namespace distir {
 namespace analysis {
 
-enum class OperationKind { kCompute, kCollective, kSend, kReceive, kExchange };
+enum class OperationKind { kCompute, kCollective, kSend, kReceive };
 
 /*! \brief One operation of a program. */
 struct Operation {

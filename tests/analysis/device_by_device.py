@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
-COMPUTE, COLLECTIVE, SEND, RECEIVE, EXCHANGE = range(5)
+COMPUTE, COLLECTIVE, SEND, RECEIVE = range(4)
 
 
 def begins(problem: dict[str, Any]) -> dict[int, list[float]]:
@@ -53,8 +53,8 @@ def begins(problem: dict[str, Any]) -> dict[int, list[float]]:
                     event["arrival"] = max([0.0, *(each["end"] for each in mine)])
                     changed = True
                 times = [event["arrival"]]
-                for other, what in _others(problem, peers, device, event):
-                    times.append(at[other, event["key"]].get(what))
+                for other in _others(problem, peers, device, event):
+                    times.append(at[other, event["key"]].get("arrival"))
                 if None in times:
                     continue
                 event["begin"] = max(times)
@@ -64,16 +64,15 @@ def begins(problem: dict[str, Any]) -> dict[int, list[float]]:
 
 
 def _others(problem, peers, device, event):
-    """The devices that an event waits for, and what of theirs."""
+    """The devices that an event waits for, until they come to theirs."""
     if event["kind"] == COMPUTE:
         return
     sources, targets = (side.get(device, ()) for side in peers[event["key"][0]])
     waits = problem["sends_wait"]
     if event["kind"] != SEND:
-        sent_before = event["kind"] == RECEIVE and not waits
-        yield from ((each, "end" if sent_before else "arrival") for each in sources)
+        yield from sources
     if waits and event["kind"] != RECEIVE:
-        yield from ((each, "arrival") for each in targets)
+        yield from targets
 
 
 def _peers(form, text, ids):

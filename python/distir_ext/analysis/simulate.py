@@ -30,7 +30,7 @@ from distir_ext.cluster import Cluster
 from distir_ext.communication.collectives import collective_calls
 
 # The kinds of OperationKind in src/analysis/timeline.h.
-_COMPUTE, _COLLECTIVE, _SEND, _RECEIVE, _EXCHANGE = range(5)
+_COMPUTE, _COLLECTIVE, _SEND, _RECEIVE = range(4)
 _Integers = npt.NDArray[np.int64]
 _KINDS = {"send": _SEND, "recv": _RECEIVE}
 
@@ -237,8 +237,7 @@ class _Simulation:
         kind = _COMPUTE
         if each.communication is not None:
             number = communications.setdefault(each.communication, len(communications))
-            in_groups = each.communication[0] == "groups"
-            kind = _KINDS.get(operation.kind, _COLLECTIVE if in_groups else _EXCHANGE)
+            kind = _KINDS.get(operation.kind, _COLLECTIVE)
         on_own_stream = self._overlap and operation.stream == COMMUNICATION
         return [
             kind,
