@@ -82,8 +82,8 @@ class Device:
     """``"cuda"`` or ``"llvm"``: whose kernels and fusion a program gets, as ``dx.build`` would."""
 
     caches: Mapping[float, float] = field(default_factory=dict)
-    """Bytes per second of kernels that access at most so many bytes, by these: faster than
-    :attr:`bandwidth` where caches still hold what was accessed before. May be empty."""
+    """Bytes per second of kernels that access at most so many bytes, by these. Where caches still
+    hold what was accessed before, it is faster than :attr:`bandwidth`. May be empty."""
 
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}

@@ -274,7 +274,7 @@ class Timeline:
 
     @property
     def events(self) -> TimelineEvents:
-        """All events. They are made when they are read: thousands of devices may have millions."""
+        """All events, made when they are read, since thousands of devices may have millions."""
         return TimelineEvents(self, self.devices)
 
     def of_device(self, device: int) -> TimelineEvents:
