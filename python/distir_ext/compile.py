@@ -22,6 +22,7 @@ from distir_ext._signature_attr import signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
+from distir_ext.notation import meshes
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -169,6 +170,10 @@ def build(
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
         described |= _listed(program) | {
+            "named_meshes": [
+                {"shape": each.shape, "device_ids": each.device_ids, "axes": each.axis_names}
+                for each in meshes(lowered)
+            ],
             "device_type": resolved.get_target_device_type(),
             "partitions": json.loads(str(lowered.attrs.get(_PARTITIONS_ATTR, "[]"))),
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
@@ -120,10 +121,16 @@ class Model:
     """An executable on the workers of a session; ``model["main"]`` is one of its functions.
 
     A model with one function can be called itself.
+
+    Attributes:
+        named_meshes: The meshes of the module that it was built from.
     """
 
-    def __init__(self, functions: Mapping[str, ModelFunction]) -> None:
+    def __init__(
+        self, functions: Mapping[str, ModelFunction], named_meshes: Sequence[NamedMesh] = ()
+    ) -> None:
         self._functions = dict(functions)
+        self.named_meshes = tuple(named_meshes)
 
     def __getitem__(self, name: str) -> ModelFunction:
         """A function by name.
@@ -213,7 +220,8 @@ def load_model(
         {
             name: ModelFunction(LoadedFunction(workers, spec, machines, weights[name], sizes[name]))
             for name, spec in signature.functions.items()
-        }
+        },
+        signature.named_meshes,
     )
 
 

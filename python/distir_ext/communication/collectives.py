@@ -13,9 +13,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._mesh_axes import MeshAxes, NamedMesh
 from distir_ext._signature_attr import has_signature, read_signature
 from distir_ext._workers.executables import executable_module
-from distir_ext.communication.groups import MeshAxes
+from distir_ext.notation import meshes
 
 _PREFIX = "relax.ccl."
 # What a fused operator sends.
@@ -193,7 +194,9 @@ def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
     """
     found = _FunctionCollectives(mod)
     return {
-        name.name_hint: [each for each in found.calls(function) if isinstance(each, CollectiveCall)]
+        name.name_hint: [
+            each for each in found.calls(name.name_hint) if isinstance(each, CollectiveCall)
+        ]
         for name, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
@@ -204,8 +207,30 @@ class _FunctionCollectives:
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._functions = {gv.name_hint: function for gv, function in mod.functions.items()}
-        self._meshes = MeshAxes(mod)
+        self._meshes = MeshAxes(
+            NamedMesh(each.shape, each.device_ids, each.axis_names) for each in meshes(mod)
+        )
         self._found: dict[str, dict[_Key, _Tally]] = {}
+        self._devices = self._devices_by_function(mod)
+
+    def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
+        """Who runs each function."""
+        found: dict[str, set[int]] = {}
+        programs = [
+            program
+            for function in read_signature(mod)["functions"].values()
+            for program in function["programs"]
+        ]
+        pending = [(str(program["name"]), set(program["device_ids"])) for program in programs]
+        while pending:
+            name, devices = pending.pop()
+            if devices <= found.get(name, set()):
+                continue
+            found.setdefault(name, set()).update(devices)
+            function = self._functions.get(name)
+            if isinstance(function, relax.Function):
+                pending += [(callee, devices) for callee in _callees(function)]
+        return {name: sorted(devices) for name, devices in found.items()}
 
     def of(self, name: str) -> Mapping[_Key, _Tally]:
         if name not in self._found:
@@ -216,12 +241,12 @@ class _FunctionCollectives:
                     f'the module has no function "{name}", which its signature has as a program'
                 )
             if isinstance(function, relax.Function):
-                self._found[name] = self._find(function)
+                self._found[name] = self._find(name)
         return self._found[name]
 
-    def _find(self, function: relax.Function) -> dict[_Key, _Tally]:
+    def _find(self, name: str) -> dict[_Key, _Tally]:
         found: dict[_Key, _Tally] = {}
-        for each in self.calls(function):
+        for each in self.calls(name):
             if isinstance(each, str):
                 for key, tally in self.of(each).items():
                     found.setdefault(key, _Tally()).add(tally.count, tally.tensors, tally.operators)
@@ -229,8 +254,11 @@ class _FunctionCollectives:
                 found.setdefault(each.key, _Tally()).add(1, each.tensors, each.operators)
         return found
 
-    def calls(self, function: relax.Function) -> Iterator[CollectiveCall | str]:
+    def calls(self, name: str) -> Iterator[CollectiveCall | str]:
         """In program order, collectives and the names of functions that are called."""
+        function = self._functions[name]
+        assert isinstance(function, relax.Function)
+        devices = self._devices.get(name)
         bindings = list(_bindings(function.body))
         context = _Context(function, bindings)
         for binding in bindings:
@@ -244,14 +272,14 @@ class _FunctionCollectives:
                 moved = binding.var if kind == "recv" else call.args[0]
                 asks_before = kind in (*_REDUCES, "send")
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
-                key = self._key(kind, call)
+                key = self._key(kind, call, devices)
                 yield CollectiveCall(
                     kind, key, tuple(_names(moved)), tuple(dict.fromkeys(operators))
                 )
 
-    def _key(self, kind: str, call: relax.Call) -> _Key | None:
+    def _key(self, kind: str, call: relax.Call, devices: Sequence[int] | None) -> _Key | None:
         if kind in _PLANNED:
-            return self._planned(kind, call)
+            return self._planned(kind, call, devices)
         groups = [[int(device) for device in group] for group in call.attrs["groups"]]
         size, unit = _tensor_bytes(call.args[0].ty)
         sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
@@ -259,11 +287,12 @@ class _FunctionCollectives:
         )
         return _Key(kind, len(groups[0]), self._meshes.of_group(groups[0]), float(sent), unit)
 
-    def _planned(self, kind: str, call: relax.Call) -> _Key | None:
-        """Bytes that the busiest device sends; a receiver sends none."""
+    def _planned(self, kind: str, call: relax.Call, among: Sequence[int] | None) -> _Key | None:
+        """Bytes that the busiest of the devices sends that run this; a receiver sends none."""
         plan = str(call.attrs["plan"])
         moves = "Segment" if kind == "segment_exchange" else "Transfer"
-        devices, sent, block = map(int, tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")(plan))
+        traffic = tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")
+        devices, sent, block = map(int, traffic(plan, among))
         if not devices:
             return None
         local, unit = _tensor_bytes(call.ty_args[0] if kind == "recv" else call.args[0].ty)
@@ -326,6 +355,13 @@ def _is_collective(value: Any) -> bool:
         and isinstance(value.op, tvm.ir.Op)
         and value.op.name.startswith(_PREFIX)
     )
+
+
+def _callees(function: relax.Function) -> Iterator[str]:
+    """The functions of the module that a function calls."""
+    for binding in _bindings(function.body):
+        if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, tvm.ir.GlobalVar):
+            yield str(binding.value.op.name_hint)
 
 
 def _bindings(body: relax.SeqExpr) -> Iterator[Any]:

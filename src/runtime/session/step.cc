@@ -37,6 +37,7 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
   WorkTime time;
   worker->received_at = time.begin = Now();
   worker->communicator().CallBegins(number.call);
+  worker->traffic().FunctionBegins(name);
   session.operator_name(rank).Set("");
   session.backend().StepBegins(rank, number.step);
   // Freed after a failure is made known: freeing memory of a GPU waits for what it runs, and that
