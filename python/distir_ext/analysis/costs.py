@@ -160,6 +160,9 @@ class CollectiveCost:
     layer: str
     """The layer of the model, or empty."""
 
+    name: str
+    """The variable that it gives."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -426,7 +429,7 @@ def _rows(program: ProgramEstimate) -> Iterator[dict[str, Any]]:
             "program": program.name,
             "function": each.function,
             "kind": "collective",
-            "name": ", ".join(each.tensors),
+            "name": each.name,
             "callee": each.kind,
             "layer": each.layer,
             "count": each.count,

@@ -244,6 +244,7 @@ class _Reader:
             step.seconds,
             each.count,
             each.layer,
+            step.name,
         )
 
 

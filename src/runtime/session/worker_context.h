@@ -25,6 +25,7 @@
 #include "runtime/communicators/communicator.h"
 #include "runtime/plan/segment_plan.h"
 #include "runtime/session/descriptors.h"
+#include "runtime/session/profile.h"
 #include "runtime/session/traffic.h"
 
 namespace distir::runtime {
@@ -64,6 +65,9 @@ class WorkerContext {
 
   /*! \brief What it has sent and received. */
   Traffic& traffic() { return traffic_; }
+
+  /*! \brief What records its operators; null where nobody asks for it. */
+  std::unique_ptr<Profile> profile;
 
   /*! \brief When the last value came from another mesh, as WorkTime has it. */
   double received_at = 0;
