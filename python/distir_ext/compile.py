@@ -170,7 +170,8 @@ def build(
         lowered = transform.LowerCCL()(program)
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
-        described |= _listed(program) | {
+        described |= {
+            "collectives": to_data(collectives(program)),
             "named_meshes": [
                 {"shape": each.shape, "device_ids": each.device_ids, "axes": each.axis_names}
                 for each in meshes(lowered)
@@ -184,10 +185,3 @@ def build(
             executable = tvm.compile(workers, target=resolved, **options)
     executable.distir_signature = signature  # for who cannot run it
     return executable
-
-
-def _listed(program: tvm.IRModule) -> dict[str, Any]:
-    """The collectives of a program, unless they have become runtime calls already."""
-    if program.attrs is not None and _PARTITIONS_ATTR in program.attrs:
-        return {}
-    return {"collectives": to_data(collectives(program))}
