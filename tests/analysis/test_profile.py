@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+import tvm
 import tvm_ffi
 from tests.analysis.programs import CPU, function, megatron, on
 from tests.analysis.test_memory import Branches, Calls
@@ -15,6 +16,8 @@ from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
+from distir_ext._compile import cpu
+from distir_ext._runtime.profiling import _parse_rows
 from distir_ext._signature import parse_signature
 from distir_ext.demo import llama
 
@@ -200,3 +203,38 @@ def test_bad_input_is_one_error():
         assert main.profile(*inputs, repeat=1).events
     with pytest.raises(RuntimeError, match="the session is closed"):
         main.profile(*inputs)
+
+
+def test_workers_without_a_common_clock_do_not_know_what_waiting_is():
+    with dx.Session(2) as session:
+        main, inputs = loaded(session, megatron())
+        session._workers.share_a_clock = False
+        found = main.profile(*inputs, repeat=1)
+    assert {event.waiting for event in found.events} == {0.0, None}
+    assert {step.start for step in found.steps} == {0.0}
+    assert all(event.moving == event.duration for event in found.events)
+    assert "share no clock" in str(found)
+    (trace,) = {event.kind for event in found.events if event.waiting is None}
+    assert trace == "collective"
+
+
+def test_an_executable_without_names_has_those_of_kernels():
+    mod = megatron()
+    passes = [each for each in cpu.passes(cpu.host_target()) if each.info.name != "NameSteps"]
+    exe = dx.build(mod, relax_pipeline=tvm.transform.Sequential(passes))
+    weights = {p.name: np.ones([int(s) for s in p.ty.shape], "float32") for p in mod["main"].params}
+    del weights["x"]
+    with dx.Session(2) as session:
+        main = session.load(exe, params=weights)["main"]
+        found = main.profile(np.ones((4, 8), "float32"), repeat=1)
+    names = {event.name for event in found.events if event.kind == "kernel"}
+    assert names == {event.callee for event in found.events if event.kind == "kernel"}
+    assert "fused_matmul_relu" in names
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [["f"], [[1, -1, 0.0, 1.0, -1, -1]]], [["f"], [[0, 3, 0.0, 1.0, -1, -1]]]]
+)
+def test_what_is_no_answer_is_refused(answer):
+    with pytest.raises(ValueError, match="does not say what it has run"):
+        _parse_rows(answer)
