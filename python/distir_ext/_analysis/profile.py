@@ -242,23 +242,20 @@ class Profile:
             sums[event.repetition] += of(event)
         return median(sums)
 
-    def _of_device(self, device: int) -> tuple[float, float, float, float]:
-        """Seconds of a call that a device computes, moves, waits, and works on the call at all."""
-        mine = [event for event in self.events if event.device == device]
-        steps = [step for step in self.steps if step.device == device]
-        whole = [0.0] * self.repetitions
-        for step in steps:
-            whole[step.repetition] += step.duration
-        return (
-            self._median((e for e in mine if e.kind == "kernel"), lambda e: e.duration),
-            self._median((e for e in mine if e.kind != "kernel"), lambda e: e.moving),
-            self._median(mine, _waiting),
-            median(whole),
-        )
-
-
-def _waiting(event: ProfileEvent) -> float:
-    return event.waiting or 0.0
+    def _of_device(self, device: int) -> tuple[float, ...]:
+        """Seconds of a call that a device computes, moves, waits, does something else, and all."""
+        calls = [[0.0] * 5 for _ in range(self.repetitions)]
+        for event in self.events:
+            if event.device == device:
+                call = calls[event.repetition]
+                call[0 if event.kind == "kernel" else 1] += event.moving
+                call[2] += event.waiting or 0.0
+        for step in self.steps:
+            if step.device == device:
+                calls[step.repetition][4] += step.duration
+        for call in calls:
+            call[3] = call[4] - sum(call[:3])
+        return tuple(median(column) for column in zip(*calls, strict=True))
 
 
 def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
@@ -285,10 +282,7 @@ def _workers(profile: Profile) -> Table:
     columns = ("device", "kernels", "moving", "waiting", "other", "call")
     table = new_table(title, *columns)
     for device in profile.device_ids:
-        kernels, moving, waiting, whole = profile._of_device(device)
-        other = max(0.0, whole - kernels - moving - waiting)
-        cells = (kernels, moving, waiting, other, whole)
-        table.add_row(str(device), *(amount(each, "s") for each in cells))
+        table.add_row(str(device), *(amount(each, "s") for each in profile._of_device(device)))
     table.caption = "\n".join(profile.notes) or None
     return table
 
