@@ -96,6 +96,12 @@ def test_an_estimate_is_compared_with_a_run():
     program = estimate["main"]
     assert found.of_kind("kernel").predicted == pytest.approx(program.cost.seconds)
     assert found.of_kind("collective").predicted == pytest.approx(program.collective_seconds)
+    timeline = dx.analysis.simulate(mod, on(CPU), microbatches=3)
+    simulated = compare(timeline, measured)
+    assert simulated.only_predicted == simulated.only_measured == ()
+    assert {row.name: row.predicted for row in simulated.compared} == pytest.approx(
+        {row.name: row.predicted for row in found.compared}
+    )
     totals = {total.name: total.seconds for total in measured.totals()}
     assert {row.name: row.measured for row in found.compared} == pytest.approx(totals)
 
@@ -104,7 +110,7 @@ def test_an_estimate_is_compared_with_a_run():
     ("predicted", "measured", "error", "message"),
     [
         (profile({"a": [1.0]}), "x", TypeError, "measured is what .* returns, .* not str"),
-        ("x", profile({"a": [1.0]}), TypeError, "predicted is an Estimate, .* not str"),
+        ("x", profile({"a": [1.0]}), TypeError, "predicted is an Estimate, a Timeline .* not str"),
         (profile({"a": [1.0]}), profile({"b": [1.0]}), ValueError, "nothing that was measured"),
     ],
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from statistics import mean, median
 from typing import Any
 
 from rich.table import Table
 
-from distir_ext._analysis.trace import TraceEvent, write_trace
+from distir_ext._analysis.trace import event_row, name_rows, write_rows
 from distir_ext._tables import amount, as_html, as_text, new_table
 
 # Rows of kernels that a table shows.
@@ -167,12 +168,13 @@ class Profile:
         Calls stand one behind the other; of a collective, waiting is an event within it.
 
         Args:
-            path: A JSON file that is made or replaced.
+            path: A file that is made or replaced; compressed if its name ends with ``.gz``.
 
         Raises:
             OSError: It cannot be written.
         """
-        write_trace(path, self._trace(), f"{self.function} on {len(self.device_ids)} devices")
+        about = {"function": self.function, "calls": self.repetitions}
+        write_rows(path, about, self._trace())
 
     def __str__(self) -> str:
         return as_text(_tables(self))
@@ -180,12 +182,12 @@ class Profile:
     def _repr_html_(self) -> str:
         return as_html(_tables(self))
 
-    def _trace(self) -> Iterator[TraceEvent]:
-        ends: dict[int, float] = {}
+    def _trace(self) -> Iterator[dict[str, Any]]:
+        yield from name_rows(self.device_ids)
+        spans = [0.0] * self.repetitions
         for step in self.steps:
-            end = step.start + step.duration
-            ends[step.repetition] = max(ends.get(step.repetition, 0.0), end)
-        begins = {each: sum(ends[i] for i in sorted(ends) if i < each) for each in ends}
+            spans[step.repetition] = max(spans[step.repetition], step.start + step.duration)
+        begins = [0.0, *accumulate(spans)]
         for event in self.events:
             start = begins[event.repetition] + event.start
             details = {
@@ -194,13 +196,10 @@ class Profile:
                 "axes": ", ".join(event.axes),
                 "call": event.repetition,
             }
-            yield TraceEvent(
-                event.device, event.stream, event.name, event.kind, start, event.duration, details
-            )
-            if event.kind == "collective" and event.waiting:
-                yield TraceEvent(
-                    event.device, event.stream, "waiting", "waiting", start, event.waiting
-                )
+            where = (event.device, event.stream)
+            yield event_row(*where, event.name, event.kind, start, event.duration, details)
+            if event.waiting:
+                yield event_row(*where, "waiting", "waiting", start, event.waiting, {})
 
     def _totals(
         self, name: Callable[[ProfileEvent], str], across: bool = False

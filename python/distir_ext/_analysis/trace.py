@@ -1,80 +1,91 @@
-"""Events on devices as a trace for Perfetto and ``chrome://tracing``.
+"""Writes Chrome's Trace Event Format, which Perfetto and TensorBoard read.
 
-The format is the JSON of "Trace Event Format" (Google, 2016): complete events (``"ph": "X"``) with
-times in microseconds, and metadata events (``"ph": "M"``) that name processes and threads. A device
-is a process, a stream of it a thread.
+One JSON object with a list ``traceEvents``: names of processes (devices) and threads (streams), and
+complete events ("X") with times in microseconds ("Trace Event Format", Duffy and others).
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+THREADS = {"compute": 0, "communication": 1}
+"""The thread of a stream."""
 
-@dataclass(frozen=True)
-class TraceEvent:
-    """What a device does for some time."""
-
-    device: int
-    """Its id."""
-
-    stream: str
-    """The row that it is shown in, as ``"compute"``."""
-
-    name: str
-    """What is written on it."""
-
-    category: str
-    """What it is coloured and filtered by, as ``"kernel"``."""
-
-    start: float
-    """In seconds."""
-
-    duration: float
-    """In seconds."""
-
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """What is shown when it is clicked on."""
+MICROSECONDS = 1e6
+"""Of a second."""
 
 
-def write_trace(path: str | os.PathLike[str], events: Iterable[TraceEvent], title: str) -> None:
-    """Writes a trace that https://ui.perfetto.dev opens.
+def write_rows(
+    path: str | PathLike[str], about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """Writes a trace, row by row.
 
     Args:
-        path: A file that is made or replaced.
-        events: In any order; those of a device and stream do not overlap, or lie in each other.
-        title: What it is of.
+        path: A file that is made or replaced; compressed if its name ends with ``.gz``.
+        about: What the trace is of.
+        rows: Its events.
 
     Raises:
         OSError: The file cannot be written.
     """
-    rows: list[dict[str, Any]] = []
-    streams: dict[tuple[int, str], int] = {}
-    for event in events:
-        thread = streams.setdefault((event.device, event.stream), len(streams) + 1)
-        rows.append(
-            {
-                "ph": "X",
-                "name": event.name,
-                "cat": event.category,
-                "ts": event.start * 1e6,
-                "dur": event.duration * 1e6,
-                "pid": event.device,
-                "tid": thread,
-                "args": dict(event.details),
-            }
-        )
-    named: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": device, "args": {"name": f"device {device}"}}
-        for device in sorted({device for device, _ in streams})
-    ]
-    named += [
-        {"ph": "M", "name": "thread_name", "pid": device, "tid": thread, "args": {"name": stream}}
-        for (device, stream), thread in streams.items()
-    ]
-    trace = {"traceEvents": named + rows, "displayTimeUnit": "ms", "otherData": {"title": title}}
-    Path(path).write_text(json.dumps(trace), encoding="utf-8")
+    head = {"displayTimeUnit": "ms", "otherData": dict(about)}
+    target = Path(path)
+    with gzip.open(target, "wt") if target.suffix == ".gz" else target.open("w") as file:
+        file.write(json.dumps(head)[:-1] + ', "traceEvents": [')
+        separator = "\n"
+        for row in rows:
+            file.write(separator + json.dumps(row))
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+def name_rows(devices: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """The names of devices and of their streams."""
+    for device in devices:
+        names = {"process_name": f"device {device}", "process_sort_index": device}
+        for what, value in names.items():
+            key = "sort_index" if what.endswith("index") else "name"
+            yield {"ph": "M", "pid": device, "name": what, "args": {key: value}}
+        for stream, thread in THREADS.items():
+            for what, key, name in (
+                ("thread_name", "name", stream),
+                ("thread_sort_index", "sort_index", thread),
+            ):
+                yield {"ph": "M", "pid": device, "tid": thread, "name": what, "args": {key: name}}
+
+
+def event_row(
+    device: int,
+    stream: str,
+    name: str,
+    category: str,
+    start: float,
+    duration: float,
+    details: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A complete event.
+
+    Args:
+        device: Its id.
+        stream: ``"compute"`` or ``"communication"``.
+        name: What is written on it.
+        category: What it is filtered by, as ``"kernel"``.
+        start: In seconds.
+        duration: In seconds.
+        details: What is shown when it is clicked on.
+    """
+    return {
+        "ph": "X",
+        "pid": device,
+        "tid": THREADS[stream],
+        "name": name,
+        "cat": category,
+        "ts": start * MICROSECONDS,
+        "dur": duration * MICROSECONDS,
+        "args": dict(details),
+    }

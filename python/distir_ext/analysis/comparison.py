@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from distir_ext._analysis.profile import Profile
 from distir_ext._tables import amount, as_html, as_text, new_table
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.costs import Estimate, ProgramEstimate
+from distir_ext.analysis.timeline import Timeline
 
 # Rows that a table shows.
 _MOST = 20
@@ -22,7 +23,7 @@ class ComparedRow:
     """A kernel or a collective of a program, by the variable that it gives."""
 
     function: str
-    """The function of the lowered module."""
+    """The function of the lowered module; empty beside a timeline, which does not say it."""
 
     name: str
     """The variable."""
@@ -111,9 +112,8 @@ def compare(predicted: Any, measured: Profile) -> Comparison:
 
     Args:
         predicted: An :class:`Estimate` of the same module for a cluster of the devices that it was
-            measured on, as ``Cluster.measure`` gives; or anything whose ``rows()`` have
-            ``function``, ``name``, ``kind``, ``device``, ``duration`` and perhaps ``waiting`` and
-            ``repetition``, such as another :class:`Profile`.
+            measured on, as ``Cluster.measure`` gives; a :class:`Timeline` that was simulated; or
+            another :class:`Profile`.
         measured: What ``ModelFunction.profile`` returned.
 
     Returns:
@@ -137,15 +137,20 @@ def compare(predicted: Any, measured: Profile) -> Comparison:
             "measured is what model[...].profile(...) returns, a distir_ext.analysis.Profile, "
             f"not {type(measured).__name__}"
         )
+    rows = measured.rows()
     if isinstance(predicted, Estimate):
         before = _of_estimate(predicted, measured.function)
-    elif hasattr(predicted, "rows"):
-        before = {key: seconds for key, (seconds, _) in _of_events(predicted.rows()).items()}
+    elif isinstance(predicted, Timeline):
+        # Its events do not say the function that they are in, so variables tell them apart.
+        rows = [{**row, "function": ""} for row in rows]
+        before = _seconds(_of_timeline(predicted))
+    elif isinstance(predicted, Profile):
+        before = _seconds(predicted.rows())
     else:
         raise TypeError(
-            f"predicted is an Estimate, or has rows() with times, not {type(predicted).__name__}"
+            f"predicted is an Estimate, a Timeline or a Profile, not {type(predicted).__name__}"
         )
-    after = _of_events(measured.rows())
+    after = _of_events(rows)
     common = [
         ComparedRow(*key[:2], key[2], callee, before[key], seconds)
         for key, (seconds, callee) in after.items()
@@ -159,12 +164,16 @@ def compare(predicted: Any, measured: Profile) -> Comparison:
     common.sort(key=lambda row: -abs(row.measured - row.predicted))
     return Comparison(
         tuple(common),
-        tuple(f"{function}.{name}" for function, name, kind in before.keys() - after.keys()),
-        tuple(f"{function}.{name}" for function, name, kind in after.keys() - before.keys()),
+        _names(before.keys() - after.keys()),
+        _names(after.keys() - before.keys()),
     )
 
 
 _Key = tuple[str, str, str]
+
+
+def _names(keys: Iterable[_Key]) -> tuple[str, ...]:
+    return tuple(sorted(f"{function}.{name}".lstrip(".") for function, name, _ in keys))
 
 
 def _of_estimate(estimate: Estimate, function: str) -> dict[_Key, float]:
@@ -189,6 +198,25 @@ def _of_program(program: ProgramEstimate) -> dict[_Key, float]:
             key = (each.function, each.name, "collective")
             found[key] = found.get(key, 0.0) + each.count * each.seconds
     return found
+
+
+def _of_timeline(timeline: Timeline) -> list[dict[str, Any]]:
+    """Its events as those of a profile in which every microbatch is a call."""
+    return [
+        {
+            "function": "",
+            "name": event.name,
+            "kind": "kernel" if event.stream == "compute" else "collective",
+            "device": event.device,
+            "duration": event.duration,
+            "repetition": event.microbatch,
+        }
+        for event in timeline.events
+    ]
+
+
+def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[_Key, float]:
+    return {key: seconds for key, (seconds, _) in _of_events(rows).items()}
 
 
 def _of_events(rows: Sequence[Mapping[str, Any]]) -> dict[_Key, tuple[float, str]]:
