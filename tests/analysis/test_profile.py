@@ -17,7 +17,8 @@ from tvm.relax import op
 
 import distir_ext as dx
 from distir_ext._compile import cpu
-from distir_ext._runtime.profiling import _parse_rows
+from distir_ext._runtime.profiling import _parse_rows, _Row, _Timed, _with_waiting
+from distir_ext._runtime.statistics import Traffic
 from distir_ext._signature import parse_signature
 from distir_ext.demo import llama
 
@@ -238,3 +239,28 @@ def test_an_executable_without_names_has_those_of_kernels():
 def test_what_is_no_answer_is_refused(answer):
     with pytest.raises(ValueError, match="does not say what it has run"):
         _parse_rows(answer)
+
+
+def collective(device, begin, end, plan="[[0, 1]]", peers=(0, 1)):
+    traffic = Traffic(device, "main", "all_reduce", ("tp",), peers, 2, 0, 0, 0, plan)
+    return _Timed(_Row("all_reduce", 0, begin, end, 0, -1), "y", "main", traffic)
+
+
+def test_the_same_collective_of_each_member_is_looked_at():
+    """Two of one group, with one of another group between them on one device."""
+    events = {
+        0: [collective(0, 1.0, 3.0), collective(0, 4.0, 7.0)],
+        1: [
+            collective(1, 2.0, 3.0),
+            collective(1, 3.0, 3.5, "[[1]]", (1,)),
+            collective(1, 6.0, 7.0),
+        ],
+    }
+    found = _with_waiting(events, {0: 1.0, 1: 1.0}, 0, True)
+    assert [(e.device, e.start, e.duration, e.waiting) for e in found] == [
+        (0, 0.0, 2.0, 1.0),
+        (0, 3.0, 3.0, 2.0),
+        (1, 1.0, 1.0, 0.0),
+        (1, 2.0, 0.5, 0.0),
+        (1, 5.0, 1.0, 0.0),
+    ]

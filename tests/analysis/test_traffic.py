@@ -7,6 +7,8 @@ from tests.analysis.test_memory import Calls
 from tests.lower.stage_programs import Disjoint, Overlapping, SymbolicStages
 from tests.stages.programs import chain, staged
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext._signature import parse_signature
@@ -148,9 +150,32 @@ def test_a_decoder_written_as_a_module(plan, kinds):
     check(dx.annotate(llama.export(CONFIG)[0], MESH, plan, func="forward"), *kinds)
 
 
-@pytest.mark.parametrize("mod", [Disjoint, Overlapping], ids=["disjoint", "overlapping"])
-def test_stages(mod):
-    kinds = ["send", "recv"] if mod is Disjoint else ["send", "recv", "transfer"]
+@I.ir_module
+class Collected:
+    """Rows of four devices go to the last one, which sends nothing."""
+
+    I.module_global_infos(
+        {"mesh": [R.device_mesh((4,), I.Range(0, 4)), R.device_mesh((1,), I.Range(3, 4))]}
+    )
+
+    @R.function
+    def main(x: R.Tensor((8, 16), "float32")):
+        x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
+        a = R.nn.relu(x0)
+        a1 = R.dist.annotate_sharding(a, "mesh[1]", "R")
+        return R.nn.relu(a1)
+
+
+@pytest.mark.parametrize(
+    ("mod", "kinds"),
+    [
+        (Disjoint, ["send", "recv"]),
+        (Overlapping, ["send", "recv", "transfer"]),
+        (Collected, ["send", "transfer"]),
+    ],
+    ids=["disjoint", "overlapping", "collected"],
+)
+def test_stages(mod, kinds):
     check(mod, *kinds)
 
 

@@ -36,7 +36,7 @@ class ProfileEvent:
     """``"kernel"`` (or a packed function) or ``"collective"``."""
 
     start: float
-    """Seconds since the call began: on the first device, or on this one where workers on several
+    """Seconds since the call began on the first device, or on this one where workers on several
     hosts share no clock."""
 
     duration: float
@@ -135,7 +135,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """Of one call, from the first begin on a device to the last end: the median of the calls.
+        """Of one call, from the first begin on a device to the last end; the median of the calls.
 
         Cutting arguments and putting results together, which the controller does, is not in it.
         """

@@ -45,8 +45,8 @@ class Traffic:
     """How often it ran."""
 
     bytes_sent: int
-    """Bytes to other devices: inside groups, those of the ring algorithm (pairwise for all-to-all),
-    whatever the backend does; for others, the pieces that go to other devices."""
+    """Bytes to other devices. Inside groups they are those of the ring algorithm (pairwise for
+    all-to-all), whatever the backend does; for others, the pieces that go to other devices."""
 
     bytes_received: int
     """Bytes from other devices, counted in the same way."""
@@ -55,7 +55,7 @@ class Traffic:
     """Messages to other devices, counted in the same way."""
 
     plan: str = ""
-    """What the program states of it: the groups, or the plan of the move, as JSON."""
+    """The groups, or the plan of the move, as the program states them in JSON."""
 
 
 @dataclass(frozen=True)

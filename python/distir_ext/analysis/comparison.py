@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def mean_error(self) -> float:
-        """The mean over rows of the difference by the measured time: 0.5 is half of it."""
+        """The mean over rows of the difference by the measured time, 0.5 for half of it."""
         errors = [abs(r.predicted - r.measured) / r.measured for r in self.compared if r.measured]
         return float(np.mean(errors)) if errors else 0.0
 
@@ -117,8 +117,8 @@ def compare(predicted: Any, measured: Profile) -> Comparison:
         measured: What ``ModelFunction.profile`` returned.
 
     Returns:
-        A row for each variable that both have. Of collectives, waiting is left out: no prediction
-        of a single collective has it.
+        A row for each variable that both have. Of collectives, waiting is left out, since no
+        prediction of a single collective has it.
 
     Raises:
         TypeError: one of the two is something else.
