@@ -44,13 +44,13 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
   // Freed after a failure is made known: freeing memory of a GPU waits for what it runs, and that
   // may wait for peers until the session's communication is aborted.
   std::vector<ffi::Any> cut;
-  // A step that begins or ends recording is none of the profile's.
-  const bool is_profiled = worker->profile != nullptr;
-  if (is_profiled) worker->profile->Begins(name);
   try {
     if (session.failed()) {
       TVM_FFI_THROW(RuntimeError) << "the session has failed before this step";
     }
+    // A step that begins or ends recording is none of the profile's.
+    const bool is_profiled = worker->profile != nullptr;
+    if (is_profiled) worker->profile->Begins(name);
     if (function.has_value()) {
       for (const ffi::Any& argument : arguments) {
         cut.push_back(CutShards(argument, worker->memory(), &worker->communicator()));
@@ -59,10 +59,10 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
       function.value().CallPacked(ffi::PackedArgs(views.data(), static_cast<int>(views.size())),
                                   result);
     }
+    if (is_profiled && worker->profile != nullptr) worker->profile->Ends(name, -1);
   } catch (...) {
     session.Fail(DescribeCurrentException(rank, name, session.operator_name(rank).Get()));
   }
-  if (is_profiled && worker->profile != nullptr) worker->profile->Ends(name, -1);
   session.backend().StepEnds(rank, number.step);
   time.received = worker->received_at;
   time.end = Now();
