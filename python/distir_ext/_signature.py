@@ -25,6 +25,7 @@ from typing import Any
 
 from distir_ext import _signature_form
 from distir_ext._blocks import Blocks, blocks_of, shard_shape
+from distir_ext._mesh_axes import NamedMesh
 
 HOST = 1  # DLPack's kDLCPU
 
@@ -299,12 +300,14 @@ class Signature:
         device_type: What they are, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
         functions: The functions by name.
         partitions: Lists of disjoint groups of devices that communicate in its programs, as JSON.
+        named_meshes: Those of the module that it was built from.
     """
 
     device_ids: tuple[int, ...]
     device_type: int
     functions: Mapping[str, FunctionSpec]
     partitions: tuple[str, ...] = ()
+    named_meshes: tuple[NamedMesh, ...] = ()
 
 
 _Mesh = tuple[tuple[int, ...], tuple[int, ...]]
@@ -380,7 +383,12 @@ def parse_signature(text: str) -> Signature:
         }
         partitions = tuple(json.dumps(groups) for groups in written.get("partitions", ()))
         devices = tuple(found.signature["device_ids"])
-        return Signature(devices, int(written.get("device_type", HOST)), functions, partitions)
+        named = tuple(
+            NamedMesh(tuple(each["shape"]), tuple(each["device_ids"]), tuple(each["axes"]))
+            for each in written.get("named_meshes", ())
+        )
+        device_type = int(written.get("device_type", HOST))
+        return Signature(devices, device_type, functions, partitions, named)
     except json.JSONDecodeError as error:
         raise ValueError(f"the executable's distir_signature is no JSON: {error}") from error
     except _signature_form.DAMAGED as error:

@@ -8,6 +8,7 @@ says elsewhere::
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "device_type": 1,                             the host, if it is absent
      "partitions": [[[0, 1]]],                     groups that communicate; none, if it is absent
+     "named_meshes": [{"shape": [2], "device_ids": [0, 1], "axes": ["dp"]}],  may be absent
      "collectives": [{"kind": "all_reduce", ..}]}  see ``analysis.collectives``; may be absent
 """
 

@@ -16,12 +16,14 @@ from distir_ext._compile import cpu, gpu, tvm_log
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.steps import Step, phase, steps_until
+from distir_ext._compile.text_function import with_text_function
 from distir_ext._modules import check_module
 from distir_ext._signature import parse_signature
 from distir_ext._signature_attr import signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
+from distir_ext.notation import meshes
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -168,30 +170,18 @@ def build(
         lowered = transform.LowerCCL()(program)
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
-        described |= _listed(program) | {
+        described |= {
+            "collectives": to_data(collectives(program)),
+            "named_meshes": [
+                {"shape": each.shape, "device_ids": each.device_ids, "axes": each.axis_names}
+                for each in meshes(lowered)
+            ],
             "device_type": resolved.get_target_device_type(),
             "partitions": json.loads(str(lowered.attrs.get(_PARTITIONS_ATTR, "[]"))),
         }
         signature = json.dumps(described, separators=(",", ":"))
-        workers = _with_signature_function(lowered, signature)
+        workers = with_text_function(in_dataflow(lowered), _SIGNATURE_FUNCTION, signature)
         with memory_plan_context(workers):
             executable = tvm.compile(workers, target=resolved, **options)
     executable.distir_signature = signature  # for who cannot run it
     return executable
-
-
-def _listed(program: tvm.IRModule) -> dict[str, Any]:
-    """The collectives of a program, unless they have become runtime calls already."""
-    if program.attrs is not None and _PARTITIONS_ATTR in program.attrs:
-        return {}
-    return {"collectives": to_data(collectives(program))}
-
-
-def _with_signature_function(mod: tvm.IRModule, text: str) -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    with builder.function(_SIGNATURE_FUNCTION, []):
-        builder.emit_func_output(builder.emit(tvm.ir.StringImm(text)))
-    function = builder.get()[_SIGNATURE_FUNCTION]
-    result = in_dataflow(mod)
-    result.update_func(tvm.ir.GlobalVar(_SIGNATURE_FUNCTION), function)
-    return result

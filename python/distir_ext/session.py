@@ -19,10 +19,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from distir_ext._frameworks import read_mesh
+from distir_ext._mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.model import Model, ModelFunction, load_model
 from distir_ext._runtime.sharded_array import ShardedArray
+from distir_ext._runtime.statistics import (
+    Statistics,
+    Traffic,
+    read_statistics,
+    reset_statistics,
+)
 from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext._workers import SUPPORTED_WORKERS
@@ -37,6 +44,8 @@ __all__ = [
     "ModelFunction",
     "Session",
     "ShardedArray",
+    "Statistics",
+    "Traffic",
     "WorkerError",
     "WorkerValue",
 ]
@@ -90,6 +99,7 @@ class Session:
         check_timeout(timeout)
         self.ccl = ccl
         self.workers = workers
+        self._named_meshes: dict[NamedMesh, None] = {}
         self._workers: Workers
         if hosts is not None or workers == "processes":
             modules = [imports] if isinstance(imports, str) else list(imports)
@@ -153,7 +163,37 @@ class Session:
                 exist.
         """
         self._workers.check_open()
-        return load_model(self._workers, exe, params, rename, strict)
+        model = load_model(self._workers, exe, params, rename, strict)
+        self._named_meshes.update(dict.fromkeys(model.named_meshes))
+        return model
+
+    @short_tracebacks
+    def statistics(self) -> Statistics:
+        """What each device has sent and received, since the session began or was reset.
+
+        Workers count it where programs call collectives: calls, bytes and messages by function,
+        collective and group. Counting takes some ten nanoseconds for a collective and is always
+        on. Bytes inside groups are those of the ring algorithm, as in
+        :func:`distir_ext.analysis.estimate`, whatever the backend does: workers of one host that
+        see each other's memory read it in place.
+
+        Raises:
+            RuntimeError: the session is closed.
+            WorkerError: a worker is gone.
+        """
+        self._workers.check_open()
+        return read_statistics(self._workers, self._named_meshes)
+
+    @short_tracebacks
+    def reset_statistics(self) -> None:
+        """Lets :meth:`statistics` begin from zero.
+
+        Raises:
+            RuntimeError: the session is closed.
+            WorkerError: a worker is gone.
+        """
+        self._workers.check_open()
+        reset_statistics(self._workers)
 
     def close(self) -> None:
         """Ends the workers and waits for their end. Closing twice is harmless."""

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "abi/segment_plan.h"
@@ -24,12 +26,19 @@ namespace {
 
 using Ints = ffi::Array<int64_t>;
 
-/*! \brief Who takes part in a move, and what part of its block the busiest device sends. */
+/*! \brief Who takes part in a move, and what part of its block the busiest of some devices sends.
+ */
 class Traffic {
  public:
+  /*! \param among The devices that are looked at; null: all. */
+  explicit Traffic(const ffi::Optional<Ints>& among) : is_among_all_(!among.has_value()) {
+    if (!is_among_all_) among_.insert(among.value().begin(), among.value().end());
+  }
+
   /*! \param sent Of a block of `block`, in any unit. */
-  void Add(bool takes_part, int64_t sent, int64_t block) {
+  void Add(bool takes_part, int64_t device, int64_t sent, int64_t block) {
     devices_ += takes_part;
+    if (!is_among_all_ && among_.count(device) == 0) return;
     if (static_cast<double>(sent) * static_cast<double>(block_) >
         static_cast<double>(sent_) * static_cast<double>(block)) {
       sent_ = sent;
@@ -40,6 +49,8 @@ class Traffic {
   Ints Result() const { return {devices_, sent_, block_}; }
 
  private:
+  const bool is_among_all_;
+  std::unordered_set<int64_t> among_;
   int64_t devices_ = 0, sent_ = 0, block_ = 1;
 };
 
@@ -84,8 +95,12 @@ class MovedAxes {
   bool is_inside_ = true;
 };
 
+/*! \brief Null also where a tensor moves to other devices than have it: then it leaves its mesh. */
 template <typename Planner, typename Plan>
 ffi::Optional<Ints> AxesOf(const Plan& plan, const Ints& shape, const Ints& device_ids) {
+  const auto &from = plan.source.device_ids, &to = plan.target.device_ids;
+  if (std::set<int64_t>(from.begin(), from.end()) != std::set<int64_t>(to.begin(), to.end()))
+    return std::nullopt;
   const Planner planner(plan);
   MovedAxes axes(shape, device_ids, plan.source, plan.target);
   for (int64_t device : plan.source.device_ids) {
@@ -95,18 +110,18 @@ ffi::Optional<Ints> AxesOf(const Plan& plan, const Ints& shape, const Ints& devi
   return axes.Result();
 }
 
-Ints TransferTraffic(const ffi::String& json) {
+Ints TransferTraffic(const ffi::String& json, const ffi::Optional<Ints>& among) {
   const TransferPlan plan = ReadTransferPlan(json);
   const TransferPlanner planner(plan);
-  Traffic traffic;
+  Traffic traffic(among);
   for (int64_t number = 0; number < planner.source().num_blocks(); ++number) {
     for (const SentShare& share : planner.SharesOf(number)) {
       // Those that receive are counted below.
       const bool only_sends = share.sent > 0 && planner.target().PositionOf(share.device) < 0;
-      traffic.Add(only_sends, share.sent, share.block);
+      traffic.Add(only_sends, share.device, share.sent, share.block);
     }
   }
-  for (size_t i = 0; i < plan.target.device_ids.size(); ++i) traffic.Add(true, 0, 1);
+  for (int64_t device : plan.target.device_ids) traffic.Add(true, device, 0, 1);
   return traffic.Result();
 }
 
@@ -115,10 +130,10 @@ ffi::Optional<Ints> TransferAxes(const ffi::String& json, const Ints& shape,
   return AxesOf<TransferPlanner>(ReadTransferPlan(json), shape, device_ids);
 }
 
-Ints SegmentTraffic(const ffi::String& json) {
+Ints SegmentTraffic(const ffi::String& json, const ffi::Optional<Ints>& among) {
   const SegmentPlan plan = ReadSegmentPlan(json);
   const SegmentPlanner planner(plan);
-  Traffic traffic;
+  Traffic traffic(among);
   for (int64_t device : plan.source.device_ids) {
     const SegmentPart part = planner.PartOf(device);
     int64_t sent = 0;
@@ -128,7 +143,7 @@ Ints SegmentTraffic(const ffi::String& json) {
     const bool receives =
         std::any_of(part.receives.begin(), part.receives.end(),
                     [device](const SegmentPiece& piece) { return piece.peer != device; });
-    traffic.Add(sent > 0 || receives, sent, planner.source_extent());
+    traffic.Add(sent > 0 || receives, device, sent, planner.source_extent());
   }
   return traffic.Result();
 }

@@ -11,6 +11,7 @@
 #include "analysis/fused_names.h"
 #include "analysis/operator_calls.h"
 #include "analysis/program_steps.h"
+#include "analysis/step_names.h"
 #include "ir/pass.h"
 
 namespace distir {
@@ -126,6 +127,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return functions;
            })
       .def("distir.analysis.WithNamesOf", WithNamesOf)
+      .def("distir.analysis.StepNames", StepNames)
       .def("distir.analysis.OutlineOperators",
            []() { return ir::MakeModulePass("OutlineOperators", OutlineOperators); })
       .def("distir.analysis.InlineOperators",

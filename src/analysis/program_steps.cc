@@ -83,9 +83,11 @@ class Reader {
       steps.op = std::string(*op);
     for (const ir::Var& param : function.params())
       steps.params.push_back({std::string(param.name()), BytesOf(param.ty())});
-    steps.body = ReadBody(function, !steps.op.empty());
+    Constants constants;
+    steps.body = ReadBody(function, !steps.op.empty(), &constants);
     State& state = states_[name.get()];
     state.is_read = true;
+    state.constants = std::move(constants);
     state.peak_bytes = steps.body.peak_bytes;
     done_.push_back(std::move(steps));
   }
@@ -93,9 +95,13 @@ class Reader {
   std::vector<FunctionSteps> Done() && { return std::move(done_); }
 
  private:
+  // Tensors that are part of a function and of those that it calls, with their bytes.
+  using Constants = std::unordered_map<const ffi::Object*, double>;
+
   struct State {
     bool is_read = false;
     double peak_bytes = 0;
+    Constants constants;
   };
 
   // What is held in one body.
@@ -106,7 +112,7 @@ class Reader {
   };
 
   class BodyReader;
-  Body ReadBody(const ir::Function& function, bool is_operator);
+  Body ReadBody(const ir::Function& function, bool is_operator, Constants* constants);
 
   const ir::FunctionMap functions_;
   CollectiveTimes times_;
@@ -117,7 +123,8 @@ class Reader {
 
 class Reader::BodyReader {
  public:
-  explicit BodyReader(Reader* reader) : reader_(*reader) {}
+  /*! \param constants Of the function that the body is in. */
+  BodyReader(Reader* reader, Constants* constants) : reader_(*reader), constants_(*constants) {}
 
   /*! \brief Leaves out the bytes of what a function keeps between its kernels. */
   void CountOnly(const ir::Function& function) {
@@ -217,7 +224,10 @@ class Reader::BodyReader {
       return VisitKernel(var, callee.name(), kernel, call.args());
     reader_.Read(callee);
     AddStep(StepKind::kCall, var, callee.name(), call.args());
-    held_in_calls_.back() = reader_.states_.at(callee.get()).peak_bytes;
+    const State& state = reader_.states_.at(callee.get());
+    held_in_calls_.back() = state.peak_bytes;
+    if (called_.insert(callee.get()).second)
+      constants_.insert(state.constants.begin(), state.constants.end());
     NewRoot(var, BytesOf(var.ty()));
   }
 
@@ -359,8 +369,8 @@ class Reader::BodyReader {
   }
 
   void VisitBranch(const ir::Var& var, const ir::If& branch) {
-    Body on_true = BodyReader(&reader_).Read(branch.true_branch());
-    Body on_false = BodyReader(&reader_).Read(branch.false_branch());
+    Body on_true = BodyReader(&reader_, &constants_).Read(branch.true_branch());
+    Body on_false = BodyReader(&reader_, &constants_).Read(branch.false_branch());
     Step& step = AddStep(StepKind::kBranch, var, "if", {branch.cond()});
     const std::set<int> sources = SourcesOf(branch);
     step.after.assign(sources.begin(), sources.end());
@@ -448,8 +458,10 @@ class Reader::BodyReader {
 
   /*! \brief Tensors that are part of the program, each once. */
   void AddConstants(const ir::Expr& value) {
-    if (ir::Constant::Is(value)) {
-      if (constants_.insert(value.get()).second) body_.constant_bytes += BytesOf(value.ty());
+    if (auto constant = ir::Constant::Cast(value); constant.defined()) {
+      // Copies of a constant have one tensor.
+      const auto tensor = constant.value().as<ffi::ObjectRef>();
+      constants_.emplace(tensor.has_value() ? tensor->get() : value.get(), BytesOf(value.ty()));
     } else if (auto call = ir::Call::Cast(value); call.defined()) {
       for (const ir::Expr& arg : call.args()) AddConstants(arg);
     } else if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) {
@@ -541,7 +553,8 @@ class Reader::BodyReader {
   }
 
   Reader& reader_;
-  std::unordered_set<const ffi::Object*> constants_;
+  Constants& constants_;
+  std::unordered_set<const ffi::Object*> called_;  // functions
   bool keeps_between_ = false;
   std::unordered_set<const ffi::Object*> outside_;  // parameters and results
   Body body_;
@@ -563,10 +576,12 @@ class Reader::BodyReader {
   std::vector<double> held_in_calls_;
 };
 
-Body Reader::ReadBody(const ir::Function& function, bool is_operator) {
-  BodyReader reader(this);
+Body Reader::ReadBody(const ir::Function& function, bool is_operator, Constants* constants) {
+  BodyReader reader(this, constants);
   if (is_operator) reader.CountOnly(function);
-  return reader.Read(function.body());
+  Body body = reader.Read(function.body());
+  for (const auto& [constant, bytes] : *constants) body.constant_bytes += bytes;
+  return body;
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ struct Body {
   double peak_bytes = 0;
   int64_t peak_step = -1;
   std::vector<Allocation> alive;  // at the peak; what a call holds is one entry
+  /*! \brief Of a function: of constants in it and in those that it calls, each once. */
   double constant_bytes = 0;
   /*! \brief Of every storage and tensor that is allocated, in order. */
   std::vector<double> allocations;

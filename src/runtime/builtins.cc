@@ -107,10 +107,14 @@ class Checker {
   DLDevice memory_;
 };
 
+int64_t BytesOf(const TensorView& tensor) { return tensor.numel() * ElementBytes(tensor.dtype()); }
+
 void AllReduce(TensorView x, const String& groups, const String& kind, TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
   Checker("all_reduce", worker).Output(x, out, ShapeOf(x));
-  worker.communicator().AllReduce(worker.FindGroup(groups), x, ParseReduceKind(kind), out);
+  Group* group = worker.FindGroup(groups);
+  worker.communicator().AllReduce(group, x, ParseReduceKind(kind), out);
+  worker.traffic().CountInGroup(FlowKind::kAllReduce, groups, *group, BytesOf(x));
 }
 
 ffi::Tensor SharedAllReduce(TensorView x, const String& groups, const String& kind) {
@@ -121,6 +125,7 @@ ffi::Tensor SharedAllReduce(TensorView x, const String& groups, const String& ki
   ffi::Tensor out = worker.communicator().SharedResult(group, x.shape(), x.dtype());
   check.Output(x, out, ShapeOf(x));
   worker.communicator().AllReduce(group, x, ParseReduceKind(kind), out);
+  worker.traffic().CountInGroup(FlowKind::kAllReduce, groups, *group, BytesOf(x));
   return out;
 }
 
@@ -144,7 +149,9 @@ void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, c
                FormatList(weight.shape()), ", the last dimension of x is ", width, " ",
                ffi::DLDataTypeToString(x.dtype()));
   }
-  worker.communicator().AllReduce(worker.FindGroup(groups), x, ReduceKind::kSum, sum);
+  Group* group = worker.FindGroup(groups);
+  worker.communicator().AllReduce(group, x, ReduceKind::kSum, sum);
+  worker.traffic().CountInGroup(FlowKind::kAllReduceAddRmsNorm, groups, *group, BytesOf(x));
   if (x.numel() == 0) return;
   add_rms_norm(DataOf(sum), DataOf(residual), DataOf(weight), x.numel() / width, width,
                static_cast<float>(epsilon), DataOf(normed));
@@ -159,6 +166,7 @@ void AllGather(TensorView x, const String& groups, int64_t dim, TensorView out) 
   expected[axis] *= group->size();
   check.Output(x, out, expected);
   worker.communicator().AllGather(group, x, axis, out);
+  worker.traffic().CountInGroup(FlowKind::kAllGather, groups, *group, BytesOf(x));
 }
 
 ffi::Tensor SharedAllGather(TensorView x, const String& groups, int64_t dim) {
@@ -172,6 +180,7 @@ ffi::Tensor SharedAllGather(TensorView x, const String& groups, int64_t dim) {
   ffi::Tensor out = worker.communicator().SharedResult(group, ffi::Shape(shape), x.dtype());
   check.Output(x, out, shape);
   worker.communicator().AllGather(group, x, axis, out);
+  worker.traffic().CountInGroup(FlowKind::kAllGather, groups, *group, BytesOf(x));
   return out;
 }
 
@@ -185,6 +194,7 @@ void ReduceScatter(TensorView x, const String& groups, int64_t dim, const String
   expected[axis] = check.Divide(x, axis, group->size());
   check.Output(x, out, expected);
   worker.communicator().ReduceScatter(group, x, axis, ParseReduceKind(kind), out);
+  worker.traffic().CountInGroup(FlowKind::kReduceScatter, groups, *group, BytesOf(x));
 }
 
 void AllToAll(TensorView x, const String& groups, int64_t split_dim, int64_t concat_dim,
@@ -199,6 +209,7 @@ void AllToAll(TensorView x, const String& groups, int64_t split_dim, int64_t con
   expected[concat] *= group->size();
   check.Output(x, out, expected);
   worker.communicator().AllToAll(group, x, split, concat, out);
+  worker.traffic().CountInGroup(FlowKind::kAllToAll, groups, *group, BytesOf(x));
 }
 
 void Slice(TensorView x, const String& groups, int64_t dim, TensorView out) {
@@ -212,10 +223,10 @@ void Slice(TensorView x, const String& groups, int64_t dim, TensorView out) {
   worker.communicator().Slice(*group, x, axis, out);
 }
 
-void RunTransfer(const char* operation, const String& plan_json, const TensorView* x,
+void RunTransfer(FlowKind kind, const String& plan_json, const TensorView* x,
                  const TensorView* out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check(operation, worker);
+  const Checker check(NameOf(kind), worker);
   const TransferPlan& plan = worker.FindTransferPlan(plan_json);
   if (plan.is_source != (x != nullptr) || plan.is_target != (out != nullptr)) {
     check.Fail("the plan of channel ", plan.channel, " has this device as ",
@@ -229,19 +240,20 @@ void RunTransfer(const char* operation, const String& plan_json, const TensorVie
                ffi::DLDataTypeToString(out->dtype()));
   }
   worker.communicator().Transfer(plan, x, out);
+  worker.traffic().CountPieces(kind, plan_json, plan, x, out);
   if (!plan.receives.empty()) worker.received_at = Now();
 }
 
 // Relax has no call without a result; an empty shape costs nothing and has a type (R.Shape([])).
 ffi::Shape Send(TensorView x, const String& plan) {
-  RunTransfer("send", plan, &x, nullptr);
+  RunTransfer(FlowKind::kSend, plan, &x, nullptr);
   return ffi::Shape({});
 }
 
-void Recv(const String& plan, TensorView out) { RunTransfer("recv", plan, nullptr, &out); }
+void Recv(const String& plan, TensorView out) { RunTransfer(FlowKind::kRecv, plan, nullptr, &out); }
 
 void Transfer(TensorView x, const String& plan, TensorView out) {
-  RunTransfer("transfer", plan, &x, &out);
+  RunTransfer(FlowKind::kTransfer, plan, &x, &out);
 }
 
 void SegmentExchange(TensorView x, const String& plan_json, TensorView out) {
@@ -259,6 +271,7 @@ void SegmentExchange(TensorView x, const String& plan_json, TensorView out) {
   check.Output(x, out, expected);
   worker.communicator().FillGaps(plan, out);
   worker.communicator().Transfer(plan.transfer, &x, &out);
+  worker.traffic().CountPieces(FlowKind::kSegmentExchange, plan_json, plan.transfer, &x, &out);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

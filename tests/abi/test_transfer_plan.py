@@ -317,7 +317,7 @@ def test_traffic_is_what_all_parts_add_up_to(sides, extent, per_host):
         block = Fraction(math.prod(grid), math.prod(map(num_shards, source[0])))
         sent = sum(volume(low, high) for peer, low, high in sends if peer != device)
         share = max(share, sent / block)
-    devices, sent, block = plain(tvm_ffi.get_global_func("distir.abi.TransferTraffic")(text))
+    devices, sent, block = plain(tvm_ffi.get_global_func("distir.abi.TransferTraffic")(text, None))
     assert (devices, Fraction(sent, block)) == (len(takes_part), share)
 
 

@@ -172,6 +172,23 @@ def test_weights_inputs_and_constants():
     assert memory.peak_memory == 4 * 16 * 16 * 2 + BYTES + memory.activations
 
 
+def test_constants_of_functions_and_branches_count_once():
+    own, shared = (relax.const(np.full((8, 16), value, "float32")) for value in (1.0, 2.0))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
+    with builder.function("inner", [x], private=True):
+        inner = builder.emit_func_output(builder.emit(op.add(op.multiply(x, own), shared)))
+    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
+    with builder.function("main", [x]):
+        value = builder.emit(op.add(x, shared))
+        for _ in range(2):
+            value = builder.emit(relax.Call(inner, [value]))
+        builder.emit_func_output(value)
+    mod = on_two(builder.get(), {"x": (None, None)})
+    (program,) = dx.analysis.estimate(mod, on(CPU)).programs
+    assert program.memory.constants == 2 * BYTES
+
+
 def test_what_is_alive_has_its_name():
     def write(emit, x):
         kept = emit(op.nn.softmax(x), "kept")

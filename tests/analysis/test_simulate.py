@@ -250,7 +250,6 @@ PLAIN = function({"x": (4, 4)}, lambda emit, x: op.exp(x))
         (PLAIN, on(), {}, ValueError, "no sharding annotations"),
         (megatron(), dx.Cluster.uniform(), {}, ValueError, "says nothing of its devices"),
         (megatron(), GPU, {}, TypeError, r"a cluster is a distir_ext\.Cluster, not a Device"),
-        (dx.lower(megatron(), until="runtime"), on(), {}, ValueError, "runtime calls instead"),
         (megatron(), on(), {"microbatches": 0}, ValueError, "microbatches is 0"),
         (megatron(), on(), {"schedule": "zigzag"}, ValueError, "no schedule 'zigzag'"),
         (megatron(), on(), {"schedule": "interleaved"}, ValueError, "one stage each"),

@@ -154,12 +154,12 @@ def _text(data: bytes) -> str:
 
 
 def segment_plans(data: bytes) -> None:
-    tvm_ffi.get_global_func("distir.abi.SegmentTraffic")(_text(data))
+    tvm_ffi.get_global_func("distir.abi.SegmentTraffic")(_text(data), None)
     call("SegmentParts", _text(data))
 
 
 def transfer_plans(data: bytes) -> None:
-    tvm_ffi.get_global_func("distir.abi.TransferTraffic")(_text(data))
+    tvm_ffi.get_global_func("distir.abi.TransferTraffic")(_text(data), None)
     call("TransferParts", _text(data))
 
 

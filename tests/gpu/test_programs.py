@@ -216,3 +216,22 @@ def test_a_cache_stays_on_gpus_between_calls(target, open_session):
             y, caches = model["decode"](x[index : index + 1], caches, (index,))
             expected = np.square(x[: index + 1]).sum(0)
             np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4)
+
+
+def test_what_is_sent_and_how_long_it_takes(target, open_session):
+    plan = {"up": (None, "tp"), "down": ("tp", None)}
+    exe = dx.build(dx.annotate(MLP, dx.Mesh(tp=2), plan), target=target)
+    up, down, x = (np.ones(shape, "float32") for shape in ((16, 32), (32, 16), (4, 16)))
+    with open_session(2) as session:
+        main = session.load(exe, params=[up, down])["main"]
+        session.reset_statistics()
+        found = main.profile(x, repeat=2, warmup=1)
+        sent = session.statistics().of_function("main")
+    assert sent.by_axis() == {"tp": 3 * 4 * 16 * 4}  # of two devices each sends its half twice
+    assert set(sent.by_kind()) == {"all_reduce"}
+    (reduced,) = [total for total in found.totals() if total.kind == "collective"]
+    assert (reduced.callee, reduced.axes, reduced.count) == ("all_reduce", ("tp",), 1)
+    assert 0 < reduced.seconds + reduced.waiting < found.seconds
+    kernels = [total for total in found.totals() if total.kind == "kernel"]
+    assert len(kernels) >= 2
+    assert {total.devices for total in kernels} == {(0, 1)}

@@ -161,6 +161,6 @@ def test_traffic_of_a_large_plan_is_said_without_its_pieces():
     """For all 16 million pieces this would take seconds."""
     plan = str(calls_of(rows_to_columns(4096), "send")[0].attrs["plan"])
     begin = time.thread_time()
-    traffic = tvm.get_global_func("distir.abi.TransferTraffic")(plan)
+    traffic = tvm.get_global_func("distir.abi.TransferTraffic")(plan, None)
     assert time.thread_time() - begin < 1
     assert [int(number) for number in traffic] == [8192, 4096, 4096]

@@ -1,7 +1,10 @@
 """What analysis.collectives says of each collective, of modules and of executables."""
 
+import dataclasses
+
 import pytest
 import tvm
+from tests.lower.stage_programs import Overlapping
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -134,12 +137,25 @@ def test_an_executable_lists_the_collectives_of_its_program(tmp_path):
     assert dx.analysis.collectives(tmp_path / "program.so") == found
 
 
-def test_runtime_calls_are_no_collectives_any_more():
-    runtime_calls = dx.transform.LowerCCL()(lowered(Symbolic, PLAN))
-    with pytest.raises(ValueError, match="the module has runtime calls instead of collectives"):
-        dx.analysis.collectives(runtime_calls)
-    with pytest.raises(ValueError, match="does not list its collectives"):
-        dx.analysis.collectives(dx.build(runtime_calls))
+@pytest.mark.parametrize(
+    "before",
+    [
+        lowered(Symbolic, PLAN),
+        lowered(Gathered, {"x": ("x", None), "table": (None, "x")}),
+        lowered(Gathered, {"x": ("x", "y"), "table": ("x", "y")}),
+        dx.lower(Overlapping),
+    ],
+    ids=["symbolic", "gathered", "exchanged", "stages"],
+)
+def test_runtime_calls_say_what_the_operators_did(before):
+    moved = {"permute": "transfer", "exchange": "transfer"}
+    expected = [
+        dataclasses.replace(each, kind=moved.get(each.kind, each.kind))
+        for each in dx.analysis.collectives(before)
+    ]
+    after = dx.transform.LowerCCL()(before)
+    assert dx.analysis.collectives(after) == expected
+    assert dx.analysis.collectives(dx.build(after)) == expected
 
 
 def test_other_objects_are_refused():

@@ -18,6 +18,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
+from distir_ext._params import progress
 from distir_ext._params.progress import shows_bars
 from distir_ext._workers import processes, start_bar
 
@@ -78,7 +79,7 @@ def test_functions_that_tvm_has_in_python(tmp_path):
 
 
 def test_the_bar_shows_how_many_have_started(monkeypatch):
-    monkeypatch.setattr(start_bar, "PATIENCE", 0.05)
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
     with start_bar.start_bar(2, terminal) as started:
         started()
@@ -89,7 +90,7 @@ def test_the_bar_shows_how_many_have_started(monkeypatch):
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_there_is_no_bar_for_short_starts_or_without_a_terminal(monkeypatch, is_terminal):
-    monkeypatch.setattr(start_bar, "PATIENCE", 30.0 if is_terminal else 0.0)
+    monkeypatch.setattr(progress, "PATIENCE", 30.0 if is_terminal else 0.0)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
     with start_bar.start_bar(2, console) as started:
         started()

@@ -7,14 +7,12 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
 
 from distir_ext._compile import cpu, gpu
-from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 
 # What changes neither arithmetic nor memory, and takes time for every kernel.
-_SCHEDULES = ("ScheduleKernels", "ApplyDefaultSchedule", "LoadTensorIntrinsics")
+_SCHEDULES = ("ScheduleKernels", "ApplyDefaultSchedule", "LoadTensorIntrinsics", "NameSteps")
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,6 @@ def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
         mod: A module after LowerCCL.
         target: What ``dx.build`` would compile for.
     """
-    fuse = fuse_kernels(_fuse_with_names())
     passes = cpu.passes(target) if cpu.is_cpu(target) else gpu.passes(target)
     mod = in_dataflow(mod)
     operators = mod
@@ -56,21 +53,10 @@ def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
                 operators = each(_native("OutlineOperators")(mod))
                 mod = _native("InlineOperators")(operators)
             else:
-                mod = fuse(mod) if name == "FuseKernels" else each(mod)
+                mod = each(mod)
             if name == "StaticPlanBlockMemory":
                 break
     return PlannedProgram(operators, mod)
-
-
-def _fuse_with_names() -> tvm.transform.Pass:
-    """FuseOps, behind which variables have their names of before."""
-    with_names_of = tvm_ffi.get_global_func("distir.analysis.WithNamesOf")
-
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        return with_names_of(mod, relax.transform.FuseOps()(mod))
-
-    return tvm.transform.module_pass(apply, opt_level=0, name="FuseWithNames")
 
 
 def _native(name: str) -> Any:

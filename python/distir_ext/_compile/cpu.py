@@ -14,6 +14,7 @@ from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.cpu_math import legalizations
 from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library
 
@@ -90,6 +91,7 @@ def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.P
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         native_pass("ShareResults"),
+        name_steps(),
         relax.transform.CallTIRRewrite(),
         native_pass("ShareOperands"),
     ]

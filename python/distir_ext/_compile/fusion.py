@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 __all__ = ["fuse_kernels"]
 
 
-def fuse_kernels(fuse_operators: tvm.transform.Pass | None = None) -> tvm.transform.Pass:
+def fuse_kernels() -> tvm.transform.Pass:
     """Fuses operators into kernels; a module that TVM cannot fuse is compiled unfused.
 
-    Args:
-        fuse_operators: In place of TVM's FuseOps.
+    Variables have their names of before, which TVM's FuseOps numbers anew.
     """
-    operators = fuse_operators or relax.transform.FuseOps()
-    fuse = tvm.transform.Sequential([operators, relax.transform.FuseTIR()])
+    fuse = tvm.transform.Sequential([_fuse_operators(), relax.transform.FuseTIR()])
 
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context
@@ -27,3 +26,13 @@ def fuse_kernels(fuse_operators: tvm.transform.Pass | None = None) -> tvm.transf
             return mod
 
     return tvm.transform.module_pass(apply, opt_level=0, name="FuseKernels")
+
+
+def _fuse_operators() -> tvm.transform.Pass:
+    with_names_of = tvm_ffi.get_global_func("distir.analysis.WithNamesOf")
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        return with_names_of(mod, relax.transform.FuseOps()(mod))
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="FuseOperators")

@@ -16,6 +16,7 @@ from tvm.relax.backend.rocm import pipeline as rocm
 from distir_ext._compile.accumulation import legalizations, widen_scans
 from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
 __all__ = ["check_options", "passes", "pipeline"]
@@ -57,7 +58,8 @@ def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
             passes += [load_tensor_intrinsics(), each]
         else:
             passes.append(each)
-    passes += default.dataflow_lower_passes(target)
+    for each in default.dataflow_lower_passes(target):
+        passes += [name_steps(), each] if each.info.name == "CallTIRRewrite" else [each]
     passes += default.finalize_passes(target)
     return passes
 

@@ -1,17 +1,25 @@
-"""A bar for loads that take long."""
+"""Bars for what takes long."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-# Shorter loads show nothing, in seconds.
+# What is shorter shows nothing, in seconds.
 PATIENCE = 1.0
 
 
@@ -69,3 +77,41 @@ def loading_bar(num_bytes: int, console: Console | None = None) -> Iterator[Adva
                 progress.update(task, completed=done)
 
         yield advance
+
+
+@contextmanager
+def counting_bar(
+    what: str, total: int, console: Console | None = None
+) -> Iterator[Callable[[], None]]:
+    """A progress bar, on a terminal or in a notebook, once it has taken :data:`PATIENCE`.
+
+    Args:
+        what: What is done.
+        total: How often.
+        console: As for :func:`loading_bar`.
+
+    Yields:
+        What is called when it was done once more.
+    """
+    console = console or bar_console()
+    if not shows_bars(console):
+        yield lambda: None
+        return
+    progress = Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+    )
+    task = progress.add_task("", total=total)
+    patience = threading.Timer(PATIENCE, progress.start)  # while nothing is done
+    patience.daemon = True
+    patience.start()
+    try:
+        yield lambda: progress.advance(task)
+    finally:
+        patience.cancel()
+        patience.join()
+        if progress.live.is_started:
+            progress.stop()

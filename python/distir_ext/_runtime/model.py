@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
+from distir_ext._analysis.profile import Profile
+from distir_ext._mesh_axes import MeshAxes, NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
+from distir_ext._runtime.profiling import StepNames, profile_calls
+from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
 from distir_ext._signature import Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._spelling import counted
@@ -25,11 +30,18 @@ from distir_ext._workers.executables import executable_module
 class ModelFunction:
     """One function of a loaded executable. Calling it runs it on all workers."""
 
-    def __init__(self, function: LoadedFunction) -> None:
+    def __init__(
+        self,
+        function: LoadedFunction,
+        step_names: Callable[[], StepNames] = dict,
+        named_meshes: Sequence[NamedMesh] = (),
+    ) -> None:
         self._workers = function.workers
         self._spec = function.spec
         self._sizes = function.sizes
         self._calls = FunctionCalls(function)
+        self._step_names = step_names
+        self._named_meshes = named_meshes
 
     @short_tracebacks
     def __call__(self, *inputs: Any, **named: Any) -> Any:
@@ -89,6 +101,37 @@ class ModelFunction:
         """
         return Pipeline(self._calls, microbatches, schedule, batch_dims, result_dims)
 
+    @short_tracebacks
+    def profile(self, *inputs: Any, repeat: int = 5, warmup: int = 1, **named: Any) -> Profile:
+        """Calls the function and measures every kernel and collective on every worker.
+
+        Of a collective, waiting for other workers is told apart from moving. Workers on GPUs finish
+        each operator before the next one begins, so that nothing overlaps; workers on CPUs run as
+        they do otherwise. Measured calls take some 0.2 microseconds per operator longer.
+
+        Args:
+            *inputs: As for a call.
+            repeat: How many calls are measured.
+            warmup: How many calls come before them, which are not.
+            **named: Inputs by name.
+
+        Returns:
+            What was measured. Results of the function are dropped.
+
+        Raises:
+            ValueError: ``repeat`` is not positive, or ``warmup`` negative.
+            TypeError: As for a call, as all else.
+        """
+        self._workers.check_open()
+        return profile_calls(
+            self._calls,
+            self._calls.in_order(inputs, named),
+            repeat,
+            warmup,
+            self._step_names,
+            MeshAxes(self._named_meshes),
+        )
+
     def held_weights(self) -> dict[str, HeldWeight]:
         """The function's weights as the workers hold them, by name.
 
@@ -120,10 +163,16 @@ class Model:
     """An executable on the workers of a session; ``model["main"]`` is one of its functions.
 
     A model with one function can be called itself.
+
+    Attributes:
+        named_meshes: The meshes of the module that it was built from.
     """
 
-    def __init__(self, functions: Mapping[str, ModelFunction]) -> None:
+    def __init__(
+        self, functions: Mapping[str, ModelFunction], named_meshes: Sequence[NamedMesh] = ()
+    ) -> None:
         self._functions = dict(functions)
+        self.named_meshes = tuple(named_meshes)
 
     def __getitem__(self, name: str) -> ModelFunction:
         """A function by name.
@@ -209,11 +258,17 @@ def load_model(
     workers.open_groups(signature.partitions)
     weights, sizes = load_weights(workers, signature, params, rename, strict)
     machines = workers.load(exe, module)
+    step_names = functools.cache(lambda: read_step_names(module))
     return Model(
         {
-            name: ModelFunction(LoadedFunction(workers, spec, machines, weights[name], sizes[name]))
+            name: ModelFunction(
+                LoadedFunction(workers, spec, machines, weights[name], sizes[name]),
+                step_names,
+                signature.named_meshes,
+            )
             for name, spec in signature.functions.items()
-        }
+        },
+        signature.named_meshes,
     )
 
 

@@ -128,6 +128,8 @@ class Workers(ABC):
         # What their tensors lie on, as DLPack says it.
         self.device_type = int(tvm_ffi.DLDeviceType.kDLCPU)
         self.timeout = timeout
+        # Whether their times are of one clock.
+        self.share_a_clock = True
         self._closed_because: str | None = None
         self._owner = os.getpid()
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()

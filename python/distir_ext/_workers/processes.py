@@ -132,7 +132,7 @@ class ProcessWorkers(Workers):
                 raise RuntimeError(f"{worker} did not start: {answers[0]['refused']}")
             clocks.add(answers[0]["clock"])
             self.device_type = answers[0]["device_type"]
-        self._share_a_clock = len(clocks) == 1
+        self.share_a_clock = len(clocks) == 1
 
     def _ranks_of(self, host: HostProcesses) -> list[int]:
         return [rank for rank, each in enumerate(self._started.host_of) if each is host]
@@ -164,7 +164,7 @@ class ProcessWorkers(Workers):
             mine = [of_rank[index] for of_rank in answers]
             times = [(each["times"][0], each["times"][1], each["times"][2]) for each in mine]
             results = self._kept([each["result"] or () for each in mine])
-            outcomes.append(StepOutcome(results, times if self._share_a_clock else None))
+            outcomes.append(StepOutcome(results, times if self.share_a_clock else None))
         return outcomes
 
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:

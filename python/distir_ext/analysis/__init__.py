@@ -1,6 +1,8 @@
 """What a distributed program computes, communicates and holds, and when."""
 
 from distir_ext._analysis.optimizations import Optimization, optimizations
+from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal
+from distir_ext.analysis.comparison import ComparedRow, Comparison, compare
 from distir_ext.analysis.costs import (
     AxisTotal,
     CollectiveCost,
@@ -28,6 +30,8 @@ __all__ = [
     "AxisTotal",
     "Collective",
     "CollectiveCost",
+    "ComparedRow",
+    "Comparison",
     "Cost",
     "CriticalOperator",
     "DeviceGroup",
@@ -38,11 +42,16 @@ __all__ = [
     "Operation",
     "OperatorCost",
     "Optimization",
+    "Profile",
+    "ProfileEvent",
+    "ProfileStep",
+    "ProfileTotal",
     "ProgramEstimate",
     "Timeline",
     "TimelineEvent",
     "TimelineEvents",
     "collectives",
+    "compare",
     "estimate",
     "optimizations",
     "simulate",

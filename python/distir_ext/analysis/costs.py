@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from distir_ext.analysis.tables import as_html, as_text, estimate_tables
+from distir_ext._tables import as_html, as_text
+from distir_ext.analysis.tables import estimate_tables
 from distir_ext.cluster import Cluster, Device
 
 _Row = TypeVar("_Row", bound="KernelCost | OperatorCost")
@@ -158,6 +159,9 @@ class CollectiveCost:
 
     layer: str
     """The layer of the model, or empty."""
+
+    name: str
+    """The variable that it gives."""
 
 
 @dataclass(frozen=True)
@@ -425,7 +429,7 @@ def _rows(program: ProgramEstimate) -> Iterator[dict[str, Any]]:
             "program": program.name,
             "function": each.function,
             "kind": "collective",
-            "name": ", ".join(each.tensors),
+            "name": each.name,
             "callee": each.kind,
             "layer": each.layer,
             "count": each.count,

@@ -42,7 +42,7 @@ def estimate(
     model", 2009), of a collective that of the model that redistributions are planned with.
 
     Args:
-        mod: A module in any phase before LowerCCL. Redistributions that are not planned yet are
+        mod: A module in any phase. Redistributions that are not planned yet are
             planned for the cluster.
         cluster: The devices, with a :class:`distir_ext.Device`.
         sizes: Values for symbolic sizes, by name.
@@ -244,6 +244,7 @@ class _Reader:
             step.seconds,
             each.count,
             each.layer,
+            step.name,
         )
 
 

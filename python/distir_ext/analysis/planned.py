@@ -11,7 +11,6 @@ from tvm import relax
 
 from distir_ext import transform
 from distir_ext._analysis.planned_program import PlannedProgram, plan, resolve_target
-from distir_ext._compile.steps import phase
 from distir_ext._modules import check_module
 from distir_ext._signature_attr import has_signature, read_signature
 from distir_ext._spelling import did_you_mean
@@ -38,7 +37,7 @@ def planned_programs(
     """Lowers a copy of a module for a cluster, as ``dx.build`` would, up to TVM's memory plan.
 
     Args:
-        mod: A module in any phase before LowerCCL.
+        mod: A module in any phase.
         cluster: The devices, with a :class:`distir_ext.Device`.
         sizes: Values for symbolic sizes, by name.
 
@@ -55,11 +54,6 @@ def planned_programs(
         raise ValueError(
             "the cluster says nothing of its devices; state device=, as in "
             "Cluster.uniform(device='H100'), or take Cluster.preset('H100')"
-        )
-    if phase(mod) == "runtime":
-        raise ValueError(
-            "the module has runtime calls instead of collectives; pass what "
-            "distir_ext.transform.LowerDistIR gave, or an earlier one"
         )
     mod = _with_sizes(mod, sizes or {})
     target = resolve_target(device.target)

@@ -1,63 +1,43 @@
-"""Timelines in Chrome's Trace Event Format, which Perfetto and TensorBoard read.
+"""Timelines as traces, with arrows from what is sent to what receives it.
 
-One JSON object with a list ``traceEvents``: names of processes (devices) and threads (streams),
-complete events ("X") with times in microseconds, and pairs of flow events ("s", "f") with an id
-that begin at a send and end at what receives it.
+An arrow is a pair of flow events ("s", "f") with one id.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 
+from distir_ext._analysis.trace import (
+    MICROSECONDS,
+    THREADS,
+    event_row,
+    name_rows,
+    write_rows,
+)
+
 if TYPE_CHECKING:
     from distir_ext.analysis.timeline import DeviceGroup, Operation, Timeline
-
-_THREADS = {"compute": 0, "communication": 1}
-_MICROSECONDS = 1e6
 
 
 def write_trace(timeline: Timeline, path: str | PathLike[str], devices: Iterable[int]) -> None:
     """Writes the events of some devices."""
-    target = Path(path)
     chosen = sorted(set(devices))
     groups = {device: timeline.group_of(device) for device in chosen}  # before anything is written
-    head = {
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "function": timeline.function,
-            "schedule": timeline.schedule,
-            "microbatches": timeline.microbatches,
-            "device": timeline.cluster.device.name if timeline.cluster.device else "",
-        },
+    about = {
+        "function": timeline.function,
+        "schedule": timeline.schedule,
+        "microbatches": timeline.microbatches,
+        "device": timeline.cluster.device.name if timeline.cluster.device else "",
     }
-    with gzip.open(target, "wt") if target.suffix == ".gz" else target.open("w") as file:
-        file.write(json.dumps(head)[:-1] + ', "traceEvents": [')
-        separator = "\n"
-        for row in _rows(timeline, groups):
-            file.write(separator + json.dumps(row))
-            separator = ",\n"
-        file.write("\n]}\n")
+    write_rows(path, about, _rows(timeline, groups))
 
 
 def _rows(timeline: Timeline, groups: Mapping[int, DeviceGroup]) -> Iterator[dict[str, Any]]:
-    for device in groups:
-        names = {"process_name": f"device {device}", "process_sort_index": device}
-        for what, value in names.items():
-            key = "sort_index" if what.endswith("index") else "name"
-            yield {"ph": "M", "pid": device, "name": what, "args": {key: value}}
-        for stream, thread in _THREADS.items():
-            for what, key, name in (
-                ("thread_name", "name", stream),
-                ("thread_sort_index", "sort_index", thread),
-            ):
-                yield {"ph": "M", "pid": device, "tid": thread, "name": what, "args": {key: name}}
+    yield from name_rows(groups)
     flows = _Flows(timeline, groups)
     for device, group in groups.items():
         for row in range(len(group)):
@@ -84,17 +64,16 @@ def _slice(
         args["flops"] = operation.flops
     else:
         args["axes"] = ", ".join(operation.axes)
-        args["waited (us)"] = (start - float(group.arrivals[row])) * _MICROSECONDS
-    return {
-        "ph": "X",
-        "pid": device,
-        "tid": _THREADS[operation.stream],
-        "name": operation.operator,
-        "cat": operation.kind,
-        "ts": start * _MICROSECONDS,
-        "dur": operation.seconds * _MICROSECONDS,
-        "args": args,
-    }
+        args["waited (us)"] = (start - float(group.arrivals[row])) * MICROSECONDS
+    return event_row(
+        device,
+        operation.stream,
+        operation.operator,
+        operation.kind,
+        start,
+        operation.seconds,
+        args,
+    )
 
 
 class _Flows:
@@ -121,12 +100,12 @@ class _Flows:
         for peer in (targets if is_send else sources).get(device, ()):
             pair = (device, peer) if is_send else (peer, device)
             number = self._ids.setdefault((plan, *pair, turn), len(self._ids))
-            at = float(group.starts[row]) * _MICROSECONDS
+            at = float(group.starts[row]) * MICROSECONDS
             yield {
                 "ph": "s" if is_send else "f",
                 **({} if is_send else {"bp": "e"}),
                 "pid": device,
-                "tid": _THREADS[operation.stream],
+                "tid": THREADS[operation.stream],
                 "name": "transfer",
                 "cat": "transfer",
                 "id": number,

@@ -13,16 +13,16 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._mesh_axes import MeshAxes, NamedMesh
 from distir_ext._signature_attr import has_signature, read_signature
 from distir_ext._workers.executables import executable_module
-from distir_ext.communication.groups import MeshAxes
+from distir_ext.communication.calls import CalledCollective, read_collective
+from distir_ext.notation import meshes
 
-_PREFIX = "relax.ccl."
 # What a fused operator sends.
 _SENDS_AS = {"all_reduce_add_rms_norm": "all_reduce"}
 _REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
-_WITHIN_A_MESH = ("permute", "exchange", "segment_exchange")
-_PLANNED = (*_WITHIN_A_MESH, "transfer", "send", "recv")
+_PLANNED = ("permute", "exchange", "segment_exchange", "transfer", "send", "recv")
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,16 @@ def collectives(mod: Any) -> list[Collective]:
     What sends nothing, as slices, is left out. Bytes follow the ring algorithms.
 
     Args:
-        mod: A module after LowerDistIR, before LowerCCL; or an executable of ``dx.build``, also one
-            that was exported and loaded, or the path of what was exported.
+        mod: A module after LowerDistIR; or an executable of ``dx.build``, also one that was
+            exported and loaded, or the path of what was exported. Behind LowerCCL permutes and
+            exchanges are ``transfer``, since they are one to the runtime; such a transfer has axes.
 
     Returns:
         In the order of first occurrence, entry functions by name.
 
     Raises:
-        ValueError: the module has not been lowered, or LowerCCL has been run on it; the executable
-            is not one of ``dx.build``, or is for devices that this process cannot load.
+        ValueError: the module has not been lowered; the executable is not one of ``dx.build``, or
+            is for devices that this process cannot load.
         TypeError: it is neither a module nor an executable.
     """
     if not isinstance(mod, tvm.IRModule):
@@ -87,11 +88,6 @@ def collectives(mod: Any) -> list[Collective]:
     if not has_signature(mod):
         raise ValueError(
             "the module has no SPMD programs; run distir_ext.transform.LowerDistIR first"
-        )
-    if "distir.partitions" in mod.attrs:
-        raise ValueError(
-            "the module has runtime calls instead of collectives; pass what "
-            "distir_ext.transform.LowerDistIR gave, or the executable"
         )
     signature = read_signature(mod)
     entries = sorted(
@@ -193,7 +189,9 @@ def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
     """
     found = _FunctionCollectives(mod)
     return {
-        name.name_hint: [each for each in found.calls(function) if isinstance(each, CollectiveCall)]
+        name.name_hint: [
+            each for each in found.calls(name.name_hint) if isinstance(each, CollectiveCall)
+        ]
         for name, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
@@ -204,8 +202,30 @@ class _FunctionCollectives:
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._functions = {gv.name_hint: function for gv, function in mod.functions.items()}
-        self._meshes = MeshAxes(mod)
+        self._meshes = MeshAxes(
+            NamedMesh(each.shape, each.device_ids, each.axis_names) for each in meshes(mod)
+        )
         self._found: dict[str, dict[_Key, _Tally]] = {}
+        self._devices = self._devices_by_function(mod)
+
+    def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
+        """Who runs each function."""
+        found: dict[str, set[int]] = {}
+        programs = [
+            program
+            for function in read_signature(mod)["functions"].values()
+            for program in function["programs"]
+        ]
+        pending = [(str(program["name"]), set(program["device_ids"])) for program in programs]
+        while pending:
+            name, devices = pending.pop()
+            if devices <= found.get(name, set()):
+                continue
+            found.setdefault(name, set()).update(devices)
+            function = self._functions.get(name)
+            if isinstance(function, relax.Function):
+                pending += [(callee, devices) for callee in _callees(function)]
+        return {name: sorted(devices) for name, devices in found.items()}
 
     def of(self, name: str) -> Mapping[_Key, _Tally]:
         if name not in self._found:
@@ -216,12 +236,12 @@ class _FunctionCollectives:
                     f'the module has no function "{name}", which its signature has as a program'
                 )
             if isinstance(function, relax.Function):
-                self._found[name] = self._find(function)
+                self._found[name] = self._find(name)
         return self._found[name]
 
-    def _find(self, function: relax.Function) -> dict[_Key, _Tally]:
+    def _find(self, name: str) -> dict[_Key, _Tally]:
         found: dict[_Key, _Tally] = {}
-        for each in self.calls(function):
+        for each in self.calls(name):
             if isinstance(each, str):
                 for key, tally in self.of(each).items():
                     found.setdefault(key, _Tally()).add(tally.count, tally.tensors, tally.operators)
@@ -229,8 +249,11 @@ class _FunctionCollectives:
                 found.setdefault(each.key, _Tally()).add(1, each.tensors, each.operators)
         return found
 
-    def calls(self, function: relax.Function) -> Iterator[CollectiveCall | str]:
+    def calls(self, name: str) -> Iterator[CollectiveCall | str]:
         """In program order, collectives and the names of functions that are called."""
+        function = self._functions[name]
+        assert isinstance(function, relax.Function)
+        devices = self._devices.get(name)
         bindings = list(_bindings(function.body))
         context = _Context(function, bindings)
         for binding in bindings:
@@ -239,40 +262,44 @@ class _FunctionCollectives:
                 continue
             if isinstance(call.op, tvm.ir.GlobalVar):
                 yield str(call.op.name_hint)
-            elif _is_collective(call) and call.op.name != f"{_PREFIX}slice":
-                kind = call.op.name.removeprefix(_PREFIX)
-                moved = binding.var if kind == "recv" else call.args[0]
+            elif (called := read_collective(call)) is not None and called.kind != "slice":
+                kind = called.kind
+                moved = binding.var if called.sent is None else called.sent
                 asks_before = kind in (*_REDUCES, "send")
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
-                key = self._key(kind, call)
+                key = self._key(called, moved.ty, devices)
                 yield CollectiveCall(
                     kind, key, tuple(_names(moved)), tuple(dict.fromkeys(operators))
                 )
 
-    def _key(self, kind: str, call: relax.Call) -> _Key | None:
-        if kind in _PLANNED:
-            return self._planned(kind, call)
-        groups = [[int(device) for device in group] for group in call.attrs["groups"]]
-        size, unit = _tensor_bytes(call.args[0].ty)
+    def _key(
+        self, called: CalledCollective, moved: Any, devices: Sequence[int] | None
+    ) -> _Key | None:
+        if called.kind in _PLANNED:
+            return self._planned(called, moved, devices)
+        size, unit = _tensor_bytes(moved)
+        group = called.groups[0]
         sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
-            _SENDS_AS.get(kind, kind), len(groups[0]), float(size)
+            _SENDS_AS.get(called.kind, called.kind), len(group), float(size)
         )
-        return _Key(kind, len(groups[0]), self._meshes.of_group(groups[0]), float(sent), unit)
+        return _Key(called.kind, len(group), self._meshes.of_group(group), float(sent), unit)
 
-    def _planned(self, kind: str, call: relax.Call) -> _Key | None:
-        """Bytes that the busiest device sends; a receiver sends none."""
-        plan = str(call.attrs["plan"])
-        moves = "Segment" if kind == "segment_exchange" else "Transfer"
-        devices, sent, block = map(int, tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")(plan))
+    def _planned(
+        self, called: CalledCollective, moved: Any, among: Sequence[int] | None
+    ) -> _Key | None:
+        """Bytes that the busiest of the devices sends that run this; a receiver sends none."""
+        moves = "Segment" if called.kind == "segment_exchange" else "Transfer"
+        traffic = tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")
+        devices, sent, block = map(int, traffic(called.plan, among))
         if not devices:
             return None
-        local, unit = _tensor_bytes(call.ty_args[0] if kind == "recv" else call.args[0].ty)
-        size = 0.0 if kind == "recv" else sent * local / block
+        local, unit = _tensor_bytes(moved)
+        size = 0.0 if called.kind == "recv" else sent * local / block
         axes: tuple[str, ...] = ()
-        if kind in _WITHIN_A_MESH:
+        if called.kind not in ("send", "recv"):
             axes_of = tvm_ffi.get_global_func(f"distir.abi.{moves}Axes")
-            axes = self._meshes.of_move(partial(axes_of, plan))
-        return _Key(kind, devices, axes, size, unit if size else "")
+            axes = self._meshes.of_move(partial(axes_of, called.plan))
+        return _Key(called.kind, devices, axes, size, unit if size else "")
 
 
 class _Context:
@@ -292,8 +319,8 @@ class _Context:
             value = self._made[value]
             if isinstance(value, relax.TupleGetItem):
                 value = value.tuple_value
-            elif _is_collective(value) and value.args:
-                value = value.args[0]
+            elif (called := read_collective(value)) is not None and called.sent is not None:
+                value = called.sent
         if isinstance(value, relax.Tuple):
             return [name for field in value.fields for name in self.makers(field)]
         return [_operator(value)] if isinstance(value, relax.Call) else []
@@ -303,7 +330,7 @@ class _Context:
         names = ["return"] if var in self._returned else []
         for binding in self._read.get(var, ()):
             value = binding.value
-            if isinstance(value, relax.Call) and not _is_collective(value):
+            if isinstance(value, relax.Call) and read_collective(value) is None:
                 names.append(_operator(value))
             else:
                 names += self.readers(binding.var)
@@ -320,12 +347,11 @@ def _operator(call: relax.Call) -> str:
     return str(callee.global_symbol if isinstance(callee, relax.ExternFunc) else callee.name)
 
 
-def _is_collective(value: Any) -> bool:
-    return (
-        isinstance(value, relax.Call)
-        and isinstance(value.op, tvm.ir.Op)
-        and value.op.name.startswith(_PREFIX)
-    )
+def _callees(function: relax.Function) -> Iterator[str]:
+    """The functions of the module that a function calls."""
+    for binding in _bindings(function.body):
+        if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, tvm.ir.GlobalVar):
+            yield str(binding.value.op.name_hint)
 
 
 def _bindings(body: relax.SeqExpr) -> Iterator[Any]:

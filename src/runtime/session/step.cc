@@ -4,6 +4,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <exception>
+#include <string_view>
 #include <vector>
 
 #include "runtime/session/shard.h"
@@ -37,6 +38,7 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
   WorkTime time;
   worker->received_at = time.begin = Now();
   worker->communicator().CallBegins(number.call);
+  worker->traffic().FunctionBegins(name);
   session.operator_name(rank).Set("");
   session.backend().StepBegins(rank, number.step);
   // Freed after a failure is made known: freeing memory of a GPU waits for what it runs, and that
@@ -46,6 +48,9 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
     if (session.failed()) {
       TVM_FFI_THROW(RuntimeError) << "the session has failed before this step";
     }
+    // A step that begins or ends recording is none of the profile's.
+    const bool is_profiled = worker->profile != nullptr;
+    if (is_profiled) worker->profile->Begins(name);
     if (function.has_value()) {
       for (const ffi::Any& argument : arguments) {
         cut.push_back(CutShards(argument, worker->memory(), &worker->communicator()));
@@ -54,6 +59,7 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
       function.value().CallPacked(ffi::PackedArgs(views.data(), static_cast<int>(views.size())),
                                   result);
     }
+    if (is_profiled && worker->profile != nullptr) worker->profile->Ends(name, -1);
   } catch (...) {
     session.Fail(DescribeCurrentException(rank, name, session.operator_name(rank).Get()));
   }
@@ -80,10 +86,20 @@ namespace {
 // Called by the virtual machine before and after each of its calls; see its set_instrument.
 void RecordOperator(ffi::PackedArgs args, ffi::Any*) {
   WorkerContext* worker = WorkerContext::CurrentOrNull();
-  if (worker == nullptr || !args[2].cast<bool>()) return;
-  // Kept as text because what the virtual machine passes lives no longer than its call.
+  if (worker == nullptr) return;
+  const bool begins = args[2].cast<bool>();
+  if (!begins && worker->profile == nullptr) return;
   const ffi::String name = args[1].cast<ffi::String>();
-  worker->session().operator_name(worker->rank()).Set({name.data(), name.size()});
+  const std::string_view text(name.data(), name.size());
+  // Kept as text because what the virtual machine passes lives no longer than its call.
+  if (begins) worker->session().operator_name(worker->rank()).Set(text);
+  if (worker->profile == nullptr || Profile::IsLeftOut(text)) return;
+  if (begins) {
+    worker->profile->Begins(text);
+  } else {
+    const bool is_condition = text == "vm.builtin.read_if_cond";
+    worker->profile->Ends(text, is_condition ? args[3].try_cast<int64_t>().value_or(-1) : -1);
+  }
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

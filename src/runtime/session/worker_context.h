@@ -25,6 +25,8 @@
 #include "runtime/communicators/communicator.h"
 #include "runtime/plan/segment_plan.h"
 #include "runtime/session/descriptors.h"
+#include "runtime/session/profile.h"
+#include "runtime/session/traffic.h"
 
 namespace distir::runtime {
 
@@ -61,6 +63,12 @@ class WorkerContext {
   /*! \brief This worker's part of a segment plan. */
   const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
+  /*! \brief What it has sent and received. */
+  Traffic& traffic() { return traffic_; }
+
+  /*! \brief What records its operators; null where nobody asks for it. */
+  std::unique_ptr<Profile> profile;
+
   /*! \brief When the last value came from another mesh, as WorkTime has it. */
   double received_at = 0;
 
@@ -76,6 +84,7 @@ class WorkerContext {
   std::unordered_map<std::string, std::unique_ptr<Group>> groups_;
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
   std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
+  Traffic traffic_;
 };
 
 }  // namespace distir::runtime

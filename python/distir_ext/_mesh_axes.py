@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-
 from distir_ext._blocks import blocks_of
-from distir_ext.notation import meshes
+
+
+@dataclass(frozen=True)
+class NamedMesh:
+    """Devices in a grid whose axes have names."""
+
+    shape: tuple[int, ...]
+    device_ids: tuple[int, ...]
+    axis_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,15 @@ class _Axes:
 
 
 class MeshAxes:
-    """The meshes of a module, to name what groups of their devices lie along."""
+    """Meshes, to name what groups of their devices lie along."""
 
-    def __init__(self, mod: tvm.IRModule) -> None:
-        self._meshes = []
-        for mesh in meshes(mod):
+    def __init__(self, meshes: Iterable[NamedMesh]) -> None:
+        self._meshes: list[_Axes] = []
+        for mesh in meshes:
             # The coordinates of a device are its block of a tensor sharded along every axis.
             ndim = len(mesh.shape)
             places = blocks_of(mesh.shape, mesh.device_ids, range(ndim), ndim).of_device
-            self._meshes.append(_Axes(mesh.shape, places, mesh.axis_names))
+            self._meshes.append(_Axes(tuple(mesh.shape), places, tuple(mesh.axis_names)))
 
     def of_group(self, group: Sequence[int]) -> tuple[str, ...]:
         """The names of the axes that a group spans, in the order of their mesh.

@@ -1,0 +1,322 @@
+"""What a running program took: events of all devices, their totals and tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from statistics import mean, median
+from typing import Any
+
+from rich.table import Table
+
+from distir_ext._analysis.trace import event_row, name_rows, write_rows
+from distir_ext._tables import amount, as_html, as_text, new_table
+
+# Rows of kernels that a table shows.
+_MOST = 10
+
+
+@dataclass(frozen=True)
+class ProfileEvent:
+    """One kernel or collective on one device."""
+
+    device: int
+    """Its id."""
+
+    stream: str
+    """``"compute"`` or ``"communication"``."""
+
+    name: str
+    """The variable that it gives, as in the lowered module; the kernel's name where the executable
+    does not say."""
+
+    kind: str
+    """``"kernel"`` (or a packed function) or ``"collective"``."""
+
+    start: float
+    """Seconds since the call began on the first device, or on this one where workers on several
+    hosts share no clock."""
+
+    duration: float
+    """Seconds, of a collective with :attr:`waiting`."""
+
+    waiting: float | None
+    """Seconds of :attr:`duration` until the last device had begun that it needs: of the group, or
+    of those that send to it. None where workers share no clock."""
+
+    function: str
+    """The function of the lowered module that it is in."""
+
+    callee: str
+    """The kernel, the packed function, or the kind of the collective, as ``"all_reduce"``."""
+
+    axes: tuple[str, ...]
+    """The mesh axes of a collective."""
+
+    repetition: int
+    """Which of the calls it belongs to, from 0."""
+
+    @property
+    def moving(self) -> float:
+        """Seconds without :attr:`waiting`, as far as that is known."""
+        return self.duration - (self.waiting or 0.0)
+
+
+@dataclass(frozen=True)
+class ProfileStep:
+    """A device's part of a call."""
+
+    device: int
+    repetition: int
+    start: float
+    duration: float
+
+
+@dataclass(frozen=True)
+class ProfileTotal:
+    """All events of one variable, in one call."""
+
+    function: str
+    name: str
+    kind: str
+    callee: str
+    axes: tuple[str, ...]
+
+    devices: tuple[int, ...]
+    """Ids of those that run it."""
+
+    count: int
+    """How often a device runs it in a call."""
+
+    seconds: float
+    """Of the devices' times the mean, without waiting; each is the median of the calls."""
+
+    waiting: float
+    """The same of waiting."""
+
+    slowest: float
+    """Of the devices' times without waiting the longest."""
+
+    @property
+    def imbalance(self) -> float:
+        """How many times as long as the mean the slowest device takes; 1 where all are alike."""
+        return self.slowest / self.seconds if self.seconds else 1.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a function took on the workers of a session, operator by operator.
+
+    ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
+    :meth:`to_perfetto` for https://ui.perfetto.dev.
+    """
+
+    function: str
+    """The function that was called."""
+
+    repetitions: int
+    """How many calls were measured."""
+
+    events: tuple[ProfileEvent, ...]
+    """By repetition, then by device, in the order in which they began."""
+
+    steps: tuple[ProfileStep, ...]
+    """When each device worked on each call; several for devices with several stages."""
+
+    notes: tuple[str, ...] = ()
+    """What the figures leave out."""
+
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        """Who took part, ascending."""
+        return tuple(sorted({step.device for step in self.steps}))
+
+    @property
+    def seconds(self) -> float:
+        """Of one call, from the first begin on a device to the last end; the median of the calls.
+
+        Cutting arguments and putting results together, which the controller does, is not in it.
+        """
+        spans = []
+        for steps in _grouped(self.steps, lambda step: step.repetition).values():
+            spans.append(
+                max(step.start + step.duration for step in steps) - min(s.start for s in steps)
+            )
+        return median(spans) if spans else 0.0
+
+    def totals(self) -> tuple[ProfileTotal, ...]:
+        """Kernels and collectives by variable, in program order."""
+        return tuple(self._totals(lambda event: event.name))
+
+    def by_callee(self) -> tuple[ProfileTotal, ...]:
+        """Kernels by their name, collectives by kind and axes; the longest first."""
+        found = self._totals(lambda event: "", across=True)
+        return tuple(sorted(found, key=lambda total: -(total.seconds + total.waiting)))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each event, for ``pandas.DataFrame``."""
+        return [
+            {**asdict(event), "axes": ", ".join(event.axes), "moving": event.moving}
+            for event in self.events
+        ]
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Writes the events as a trace: a process for each device, a row for each stream.
+
+        Calls stand one behind the other; of a collective, waiting is an event within it.
+
+        Args:
+            path: A file that is made or replaced; compressed if its name ends with ``.gz``.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        about = {"function": self.function, "calls": self.repetitions}
+        write_rows(path, about, self._trace())
+
+    def __str__(self) -> str:
+        return as_text(_tables(self))
+
+    def _repr_html_(self) -> str:
+        return as_html(_tables(self))
+
+    def _trace(self) -> Iterator[dict[str, Any]]:
+        yield from name_rows(self.device_ids)
+        spans = [0.0] * self.repetitions
+        for step in self.steps:
+            spans[step.repetition] = max(spans[step.repetition], step.start + step.duration)
+        begins = [0.0, *accumulate(spans)]
+        for event in self.events:
+            start = begins[event.repetition] + event.start
+            details = {
+                "function": event.function,
+                "callee": event.callee,
+                "axes": ", ".join(event.axes),
+                "call": event.repetition,
+            }
+            where = (event.device, event.stream)
+            yield event_row(*where, event.name, event.kind, start, event.duration, details)
+            if event.waiting:
+                yield event_row(*where, "waiting", "waiting", start, event.waiting, {})
+
+    def _totals(
+        self, name: Callable[[ProfileEvent], str], across: bool = False
+    ) -> Iterator[ProfileTotal]:
+        groups = _grouped(
+            self.events,
+            lambda e: (
+                "" if across else e.function,
+                name(e),
+                e.kind,
+                e.callee,
+                e.axes,
+            ),
+        )
+        for (function, variable, kind, callee, axes), events in groups.items():
+            by_device = _grouped(events, lambda event: event.device)
+            moving = [self._median(each, lambda e: e.moving) for each in by_device.values()]
+            waiting = [
+                self._median(each, lambda e: e.waiting or 0.0) for each in by_device.values()
+            ]
+            counts = [self._median(each, lambda e: 1) for each in by_device.values()]
+            yield ProfileTotal(
+                function,
+                variable,
+                kind,
+                callee,
+                axes,
+                tuple(sorted(by_device)),
+                round(max(counts)),
+                mean(moving),
+                mean(waiting),
+                max(moving),
+            )
+
+    def _median(self, events: Iterable[ProfileEvent], of: Callable[[ProfileEvent], float]) -> float:
+        """Of the calls, each with the sum of its events."""
+        sums = [0.0] * self.repetitions
+        for event in events:
+            sums[event.repetition] += of(event)
+        return median(sums)
+
+    def _of_device(self, device: int) -> tuple[float, ...]:
+        """Seconds of a call that a device computes, moves, waits, does something else, and all."""
+        calls = [[0.0] * 5 for _ in range(self.repetitions)]
+        for event in self.events:
+            if event.device == device:
+                call = calls[event.repetition]
+                call[0 if event.kind == "kernel" else 1] += event.moving
+                call[2] += event.waiting or 0.0
+        for step in self.steps:
+            if step.device == device:
+                calls[step.repetition][4] += step.duration
+        for call in calls:
+            call[3] = call[4] - sum(call[:3])
+        return tuple(median(column) for column in zip(*calls, strict=True))
+
+
+def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def _tables(profile: Profile) -> list[Table]:
+    totals = profile.by_callee()
+    tables = [_workers(profile)]
+    for kind, make in (("kernel", _kernels), ("collective", _collectives)):
+        mine = [total for total in totals if total.kind == kind]
+        if mine:
+            tables.append(make(profile, mine))
+    return tables
+
+
+def _workers(profile: Profile) -> Table:
+    count = profile.repetitions
+    title = f"{profile.function}: {amount(profile.seconds, 's')} for a call"
+    title += f", median of {count} calls" if count > 1 else ""
+    columns = ("device", "kernels", "moving", "waiting", "other", "call")
+    table = new_table(title, *columns)
+    for device in profile.device_ids:
+        table.add_row(str(device), *(amount(each, "s") for each in profile._of_device(device)))
+    table.caption = "\n".join(profile.notes) or None
+    return table
+
+
+def _kernels(profile: Profile, totals: Sequence[ProfileTotal]) -> Table:
+    title = f"{profile.function}: kernels by time"
+    if len(totals) > _MOST:
+        title += f" (first {_MOST} of {len(totals)})"
+    columns = ("kernel", "devices", "count", "seconds", "share", "slowest / mean")
+    table = new_table(title, *columns)
+    table.columns[0].overflow = "fold"
+    whole = sum(total.seconds for total in totals)
+    for total in totals[:_MOST]:
+        table.add_row(
+            total.callee,
+            str(len(total.devices)),
+            str(total.count),
+            amount(total.seconds, "s"),
+            f"{total.seconds / whole:.0%}" if whole else "",
+            f"{total.imbalance:.2f}",
+        )
+    return table
+
+
+def _collectives(profile: Profile, totals: Sequence[ProfileTotal]) -> Table:
+    columns = ("axes", "collective", "devices", "count", "moving", "waiting", "slowest / mean")
+    table = new_table(f"{profile.function}: collectives", *columns, texts=2)
+    for total in totals:
+        table.add_row(
+            ", ".join(total.axes),
+            total.callee,
+            str(len(total.devices)),
+            str(total.count),
+            amount(total.seconds, "s"),
+            amount(total.waiting, "s"),
+            f"{total.imbalance:.2f}",
+        )
+    return table

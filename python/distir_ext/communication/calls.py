@@ -1,0 +1,74 @@
+"""What a call of a collective says, as an operator of ``R.ccl`` or as a call of the runtime."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+_OPERATOR = "relax.ccl."
+_BUILTIN = "distir.runtime."
+# What is no collective: kernels, and memory.
+_LOCAL = ("einsum", "new_tensor")
+
+
+@dataclass(frozen=True)
+class CalledCollective:
+    """One call."""
+
+    kind: str
+    """The operator's name under ``R.ccl``, or that of the builtin."""
+
+    sent: Any
+    """The first tensor that it is given; None of a receive, which is given none."""
+
+    groups: Sequence[Sequence[int]]
+    """Device ids; none where there is a plan."""
+
+    plan: str
+    """As JSON; empty where there are groups."""
+
+
+def read_collective(value: Any) -> CalledCollective | None:
+    """What a call says; None where it is none of a collective or a slice."""
+    if not isinstance(value, relax.Call):
+        return None
+    if isinstance(value.op, tvm.ir.Op) and value.op.name.startswith(_OPERATOR):
+        attrs = value.attrs
+        return CalledCollective(
+            value.op.name.removeprefix(_OPERATOR),
+            value.args[0] if value.args else None,
+            [[int(device) for device in group] for group in attrs["groups"]]
+            if "groups" in attrs
+            else (),
+            str(attrs["plan"]) if "plan" in attrs else "",
+        )
+    name, args = _builtin(value)
+    if not name or name in _LOCAL:
+        return None
+    texts = [str(arg.value) for arg in args if isinstance(arg, tvm.ir.StringImm)]
+    tensors = [arg for arg in args if isinstance(arg.ty, relax.TensorType)]
+    # Groups and plans come before the kind of a reduction; groups are a list.
+    text = texts[0] if texts else ""
+    is_list = text.startswith("[")
+    return CalledCollective(
+        name,
+        tensors[0] if tensors else None,
+        json.loads(text) if is_list else (),
+        "" if is_list else text,
+    )
+
+
+def _builtin(call: relax.Call) -> tuple[str, Sequence[Any]]:
+    """The builtin that a call calls, and what with; nothing where it calls none."""
+    callee, args = call.op, list(call.args)
+    if isinstance(callee, tvm.ir.Op) and callee.name == "relax.call_dps_packed":
+        callee, args = args[0], list(args[1].fields)
+    if not isinstance(callee, relax.ExternFunc):
+        return "", ()
+    name = str(callee.global_symbol)
+    return (name.removeprefix(_BUILTIN), args) if name.startswith(_BUILTIN) else ("", ())
