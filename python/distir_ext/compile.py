@@ -11,17 +11,17 @@ import tvm
 from tvm import relax
 
 from distir_ext import _nvidia, transform
-from distir_ext._analysis.optimizations import is_optimized
 from distir_ext._compile import cpu, gpu, tvm_log
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext._compile.program_check import check_programs
-from distir_ext._compile.steps import Step, phase, steps_until
+from distir_ext._compile.steps import steps_until
 from distir_ext._modules import check_module
 from distir_ext._signature import parse_signature
 from distir_ext._signature_attr import signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
+from distir_ext.lowering import lower_for, run_steps
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -65,52 +65,7 @@ def lower(
     check_module(mod)
     steps = steps_until(until)
     with dumped(dump_dir):
-        return _lower(mod, cluster, steps, transform.OptimizeCollectives())
-
-
-def lower_for(
-    mod: tvm.IRModule, cluster: Cluster | None, target: tvm.target.Target
-) -> tvm.IRModule:
-    """The per-worker programs that :func:`build` compiles for a target.
-
-    Args:
-        mod: A module in any phase.
-        cluster: What the devices are joined by, as for :func:`lower`.
-        target: What each worker runs on.
-
-    Raises:
-        ValueError: as :func:`lower`.
-    """
-    options = cpu.optimize_options() if cpu.is_cpu(target) else {}
-    optimize = transform.OptimizeCollectives(**options)
-    return _lower(mod, cluster, steps_until("lowered"), optimize)
-
-
-def _lower(
-    mod: tvm.IRModule, cluster: Cluster | None, steps: list[Step], optimize: tvm.transform.Pass
-) -> tvm.IRModule:
-    reached = phase(mod)
-    if reached is None:
-        names = ", ".join(
-            f"`{gv.name_hint}`"
-            for gv, function in mod.functions_items()
-            if isinstance(function, relax.Function)
-        )
-        raise ValueError(
-            f"the module has no sharding annotations (its functions are {names or 'none'}); mark "
-            "some tensors with distir_ext.annotate, a ShardingMutator or "
-            "R.dist.annotate_sharding first"
-        )
-    if reached in ("lowered", "runtime"):
-        steps = [step for step in steps if step.needs == "lowered"]
-    elif cluster is not None:
-        mod = transform.SetCluster(cluster)(mod)
-    passes = [
-        optimize if step.name == "OptimizeCollectives" else step.alone()
-        for step in steps
-        if step.name != "OptimizeCollectives" or not is_optimized(mod)
-    ]
-    return tvm.transform.Sequential(passes)(mod) if passes else mod
+        return run_steps(mod, cluster, steps, transform.OptimizeCollectives())
 
 
 @short_tracebacks

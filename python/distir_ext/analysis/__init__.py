@@ -12,6 +12,8 @@ from distir_ext.analysis.costs import (
     ProgramEstimate,
 )
 from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.redistributions import Reshard, Reshards, Suggestion
+from distir_ext.analysis.reshards import reshards
 from distir_ext.analysis.simulate import simulate
 from distir_ext.analysis.timeline import (
     CriticalOperator,
@@ -39,11 +41,15 @@ __all__ = [
     "OperatorCost",
     "Optimization",
     "ProgramEstimate",
+    "Reshard",
+    "Reshards",
+    "Suggestion",
     "Timeline",
     "TimelineEvent",
     "TimelineEvents",
     "collectives",
     "estimate",
     "optimizations",
+    "reshards",
     "simulate",
 ]

@@ -151,7 +151,7 @@ def _signature_of(module: tvm.runtime.Module) -> Any:
 
 
 @dataclass(frozen=True)
-class _Key:
+class CollectiveKey:
     """What equal collectives have in common."""
 
     kind: str
@@ -180,10 +180,21 @@ class CollectiveCall:
     """One collective of a function."""
 
     kind: str
-    key: _Key | None
+    key: CollectiveKey | None
     """None where nothing is sent."""
     tensors: tuple[str, ...]
     operators: tuple[str, ...]
+    variable: str
+    """What it is bound to."""
+    how: str
+    """The groups or the plan of who sends to whom, as JSON."""
+    priced_bytes: float
+    """What ``distir.analysis.CollectiveSeconds`` wants: of groups, the bytes of the argument; of a
+    plan, those of the result. A symbolic size counts as :data:`SYMBOLIC_SIZE`."""
+
+
+SYMBOLIC_SIZE = 1024
+"""What a symbolic size counts as where redistributions are planned (``redistribute/steps.h``)."""
 
 
 def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
@@ -191,9 +202,17 @@ def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
 
     Those of branches stand behind what comes before the ``If``; slices are left out.
     """
+    return {
+        name: [each for each in calls if isinstance(each, CollectiveCall)]
+        for name, calls in communicating_calls(mod).items()
+    }
+
+
+def communicating_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall | str]]:
+    """As :func:`collective_calls`, and among them the names of functions that are called."""
     found = _FunctionCollectives(mod)
     return {
-        name.name_hint: [each for each in found.calls(function) if isinstance(each, CollectiveCall)]
+        str(name.name_hint): list(found.calls(function))
         for name, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
@@ -205,9 +224,9 @@ class _FunctionCollectives:
     def __init__(self, mod: tvm.IRModule) -> None:
         self._functions = {gv.name_hint: function for gv, function in mod.functions.items()}
         self._meshes = MeshAxes(mod)
-        self._found: dict[str, dict[_Key, _Tally]] = {}
+        self._found: dict[str, dict[CollectiveKey, _Tally]] = {}
 
-    def of(self, name: str) -> Mapping[_Key, _Tally]:
+    def of(self, name: str) -> Mapping[CollectiveKey, _Tally]:
         if name not in self._found:
             self._found[name] = {}  # a recursive call counts once
             function = self._functions.get(name)
@@ -219,8 +238,8 @@ class _FunctionCollectives:
                 self._found[name] = self._find(function)
         return self._found[name]
 
-    def _find(self, function: relax.Function) -> dict[_Key, _Tally]:
-        found: dict[_Key, _Tally] = {}
+    def _find(self, function: relax.Function) -> dict[CollectiveKey, _Tally]:
+        found: dict[CollectiveKey, _Tally] = {}
         for each in self.calls(function):
             if isinstance(each, str):
                 for key, tally in self.of(each).items():
@@ -246,10 +265,15 @@ class _FunctionCollectives:
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
                 key = self._key(kind, call)
                 yield CollectiveCall(
-                    kind, key, tuple(_names(moved)), tuple(dict.fromkeys(operators))
+                    kind,
+                    key,
+                    tuple(_names(moved)),
+                    tuple(dict.fromkeys(operators)),
+                    str(binding.var.name),
+                    *_priced(kind, binding),
                 )
 
-    def _key(self, kind: str, call: relax.Call) -> _Key | None:
+    def _key(self, kind: str, call: relax.Call) -> CollectiveKey | None:
         if kind in _PLANNED:
             return self._planned(kind, call)
         groups = [[int(device) for device in group] for group in call.attrs["groups"]]
@@ -257,9 +281,11 @@ class _FunctionCollectives:
         sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
             _SENDS_AS.get(kind, kind), len(groups[0]), float(size)
         )
-        return _Key(kind, len(groups[0]), self._meshes.of_group(groups[0]), float(sent), unit)
+        return CollectiveKey(
+            kind, len(groups[0]), self._meshes.of_group(groups[0]), float(sent), unit
+        )
 
-    def _planned(self, kind: str, call: relax.Call) -> _Key | None:
+    def _planned(self, kind: str, call: relax.Call) -> CollectiveKey | None:
         """Bytes that the busiest device sends; a receiver sends none."""
         plan = str(call.attrs["plan"])
         moves = "Segment" if kind == "segment_exchange" else "Transfer"
@@ -272,7 +298,22 @@ class _FunctionCollectives:
         if kind in _WITHIN_A_MESH:
             axes_of = tvm_ffi.get_global_func(f"distir.abi.{moves}Axes")
             axes = self._meshes.of_move(partial(axes_of, plan))
-        return _Key(kind, devices, axes, size, unit if size else "")
+        return CollectiveKey(kind, devices, axes, size, unit if size else "")
+
+
+def _priced(kind: str, binding: Any) -> tuple[str, float]:
+    call = binding.value
+    if kind in _PLANNED:
+        return str(call.attrs["plan"]), estimated_bytes(*_tensor_bytes(binding.var.ty))
+    groups = [[int(device) for device in group] for group in call.attrs["groups"]]
+    return json.dumps(groups, separators=(",", ":")), estimated_bytes(
+        *_tensor_bytes(call.args[0].ty)
+    )
+
+
+def estimated_bytes(size: float, unit: str) -> float:
+    """Bytes where each symbolic size of the unit counts as :data:`SYMBOLIC_SIZE`."""
+    return size * SYMBOLIC_SIZE ** len(unit.split(" * ")) if unit else float(size)
 
 
 class _Context:
