@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tvm_ffi
 
@@ -16,3 +18,18 @@ def install() -> None:
         logger.warning("distir_ext: %s", message)
 
     tvm_ffi.register_global_func("distir.warn", warn)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Drops what the native library says meanwhile: for trials, whose messages are known."""
+    logger = logging.getLogger("distir_ext")
+
+    def drop(_: logging.LogRecord) -> bool:
+        return False
+
+    logger.addFilter(drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(drop)

@@ -10,6 +10,7 @@ from tvm import relax
 from distir_ext import transform
 from distir_ext._analysis.optimizations import is_optimized
 from distir_ext._compile import cpu
+from distir_ext._compile.pass_context import uninstrumented
 from distir_ext._compile.steps import Step, phase, steps_until
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def run_steps(
 
 
 def run_apart(mod: tvm.IRModule, cluster: Cluster | None) -> tuple[tvm.IRModule, tvm.IRModule]:
-    """The per-worker programs with every collective by itself: none are combined.
+    """The per-worker programs of a copy with every collective by itself: none are combined.
+
+    Instruments of the current context do not see the passes.
 
     Args:
         mod: A module in any phase.
@@ -87,5 +90,6 @@ def run_apart(mod: tvm.IRModule, cluster: Cluster | None) -> tuple[tvm.IRModule,
     """
     optimize = transform.OptimizeCollectives(disable="combine_collectives")
     first = steps_until("OptimizeCollectives")
-    optimized = run_steps(mod, cluster, first, optimize)
-    return run_steps(optimized, None, steps_until("lowered")[len(first) :], optimize), optimized
+    with uninstrumented():
+        optimized = run_steps(mod, cluster, first, optimize)
+        return run_steps(optimized, None, steps_until("lowered")[len(first) :], optimize), optimized

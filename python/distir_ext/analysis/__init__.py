@@ -1,6 +1,7 @@
 """What a distributed program computes, communicates and holds, and when."""
 
 from distir_ext._analysis.optimizations import Optimization, optimizations
+from distir_ext.analysis.check_reshards import CheckReshards
 from distir_ext.analysis.costs import (
     AxisTotal,
     CollectiveCost,
@@ -28,6 +29,7 @@ from distir_ext.communication.collectives import Collective, collectives
 
 __all__ = [
     "AxisTotal",
+    "CheckReshards",
     "Collective",
     "CollectiveCost",
     "Cost",

@@ -23,6 +23,7 @@ from distir_ext._annotated_function import (
     without_annotations,
 )
 from distir_ext._signature_attr import read_signature
+from distir_ext._warnings import silenced
 from distir_ext.analysis.moved_tensors import Advice, MovedTensors, Names
 from distir_ext.analysis.redistributions import RESHARD, STATED, Reshard, Suggestion
 from distir_ext.annotate import annotate
@@ -200,7 +201,7 @@ class Suggestions:
         mod = self._mod.clone()
         mod.update_func(mod.get_global_var(name), function)
         try:
-            with warnings.catch_warnings():
+            with silenced(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 mod = annotate(mod, candidate.mesh, plan, func=name)
                 lowered, optimized = run_apart(mod, self._cluster)
