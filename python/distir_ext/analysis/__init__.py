@@ -12,6 +12,8 @@ from distir_ext.analysis.costs import (
     OperatorCost,
     ProgramEstimate,
 )
+from distir_ext.analysis.diff import diff
+from distir_ext.analysis.differences import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.redistributions import Reshard, Reshards, Suggestion
 from distir_ext.analysis.reshards import reshards
@@ -31,11 +33,13 @@ __all__ = [
     "AxisTotal",
     "CheckReshards",
     "Collective",
+    "CollectiveChange",
     "CollectiveCost",
     "Cost",
     "CriticalOperator",
     "DeviceGroup",
     "DeviceTime",
+    "Difference",
     "Estimate",
     "KernelCost",
     "Memory",
@@ -45,11 +49,14 @@ __all__ = [
     "ProgramEstimate",
     "Reshard",
     "Reshards",
+    "ShardingChange",
     "Suggestion",
     "Timeline",
     "TimelineEvent",
     "TimelineEvents",
+    "Total",
     "collectives",
+    "diff",
     "estimate",
     "optimizations",
     "reshards",
