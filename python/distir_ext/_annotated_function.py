@@ -73,7 +73,7 @@ def result_sites(function: relax.Function) -> dict[Site, Any]:
 def variable_sites(function: relax.Function) -> dict[str, list[tuple[Site, Any]]]:
     """Bound variables by what plans call them; several if they have one name."""
     sites: dict[str, list[tuple[Site, Any]]] = {}
-    for binding in _bindings(function.body):
+    for binding in bindings_of(function.body):
         for site, type_ in _fields(VARIABLE, binding.var.name, (), binding.var.ty):
             sites.setdefault(site.label, []).append((site, type_))
     return sites
@@ -82,7 +82,7 @@ def variable_sites(function: relax.Function) -> dict[str, list[tuple[Site, Any]]
 def variable_names(function: relax.Function) -> Iterator[str]:
     """The names of parameters and bound variables."""
     yield from (str(param.name) for param in function.params)
-    yield from (str(binding.var.name) for binding in _bindings(function.body))
+    yield from (str(binding.var.name) for binding in bindings_of(function.body))
 
 
 def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
@@ -97,7 +97,7 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
             if leaf.__chandle__() in annotated:
                 found[Site(kind, name, path)] = annotated[leaf.__chandle__()]
 
-    for binding in _bindings(function.body):
+    for binding in bindings_of(function.body):
         var, value = binding.var, binding.value
         if isinstance(value, relax.TupleGetItem):
             whole = params.get(value.tuple_value.__chandle__())
@@ -334,12 +334,12 @@ def _leaves(path: Path, value: relax.Expr) -> Iterator[tuple[Path, relax.Expr]]:
         yield path, value
 
 
-def _bindings(body: relax.SeqExpr) -> Iterator[relax.Binding]:
+def bindings_of(body: relax.SeqExpr) -> Iterator[relax.Binding]:
     """All bindings, those of branches behind the ones that hold them."""
     for block in body.blocks:
         for binding in block.bindings:
             yield binding
             value = binding.value
             if isinstance(value, relax.If):
-                yield from _bindings(value.true_branch)
-                yield from _bindings(value.false_branch)
+                yield from bindings_of(value.true_branch)
+                yield from bindings_of(value.false_branch)

@@ -81,6 +81,17 @@ Data ToData(const MoveCause& cause) {
   return data;
 }
 
+std::vector<std::string> ShardingsOf(Program* program, const FunctionView& view,
+                                     const ir::Var& var) {
+  std::vector<std::string> texts;
+  for (int slot : view.SlotsOf(var)) {
+    const Fact& fact = view.facts[slot];
+    const bool is_sharded = fact.is_known && fact.root >= 0;
+    texts.push_back(is_sharded ? program->TextAmongMeshes(fact.root, fact.sharding) : "");
+  }
+  return texts;
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   // Reads a module once; gives functions of (function name) -> variable names, and of (function
   // name, variable: a name or a Var) -> lines, none if the function has no such variable.
@@ -113,8 +124,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
         })};
   });
   // Reads a module once; gives functions of (function name) -> its moves, of (function name, index
-  // of a move) -> why there is such a move, and of (function name) -> what passes made, by
-  // variable: the operator and the variable that it was made for.
+  // of a move) -> why there is such a move, of (function name) -> what passes made, by variable:
+  // the operator and the variable that it was made for; and of (function name) -> how the tensors
+  // of each variable are sharded, empty where that is not known.
   ffi::reflection::GlobalDef().def("distir.explain.Moves", [](ir::IRModule mod) {
     using Listed = std::map<std::string, std::vector<MovedTensor>>;
     auto program = std::make_shared<Program>(mod);
@@ -136,6 +148,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
           for (const auto& [name, origin] : program->Function(function)->made)
             made.Set(name, ToArray({origin.op, origin.variable}));
           return made;
+        }),
+        ffi::Function::FromTyped([program](ffi::String function) {
+          const FunctionView& view = *program->Function(function);
+          Data shardings;
+          for (const ir::Var& var : view.order)
+            shardings.Set(var.name(), ToArray(ShardingsOf(program.get(), view, var)));
+          return shardings;
         })};
   });
 }

@@ -15,6 +15,7 @@ from distir_ext.analysis.costs import (
 from distir_ext.analysis.diff import diff
 from distir_ext.analysis.differences import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.graph import Graph, graph
 from distir_ext.analysis.redistributions import Reshard, Reshards, Suggestion
 from distir_ext.analysis.reshards import reshards
 from distir_ext.analysis.simulate import simulate
@@ -41,6 +42,7 @@ __all__ = [
     "DeviceTime",
     "Difference",
     "Estimate",
+    "Graph",
     "KernelCost",
     "Memory",
     "Operation",
@@ -58,6 +60,7 @@ __all__ = [
     "collectives",
     "diff",
     "estimate",
+    "graph",
     "optimizations",
     "reshards",
     "simulate",

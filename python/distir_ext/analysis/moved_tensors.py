@@ -105,7 +105,7 @@ class MovedTensors:
 
     def __init__(self, lowered: tvm.IRModule, optimized: tvm.IRModule, names: Names) -> None:
         self._names = names
-        moves_of, self._cause_of, made_of = tvm_ffi.get_global_func("distir.explain.Moves")(
+        moves_of, self._cause_of, made_of, _ = tvm_ffi.get_global_func("distir.explain.Moves")(
             optimized
         )
         functions = [
