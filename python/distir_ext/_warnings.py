@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,11 +23,11 @@ def install() -> None:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Drops what the native library says meanwhile: for trials, whose messages are known."""
-    logger = logging.getLogger("distir_ext")
+    """Drops what the native library says to this thread meanwhile: trials repeat what is known."""
+    logger, here = logging.getLogger("distir_ext"), threading.get_ident()
 
-    def drop(_: logging.LogRecord) -> bool:
-        return False
+    def drop(record: logging.LogRecord) -> bool:
+        return record.thread != here
 
     logger.addFilter(drop)
     try:

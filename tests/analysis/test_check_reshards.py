@@ -1,5 +1,6 @@
 """Modules are not lowered if they redistribute what nobody asked to be redistributed."""
 
+import logging
 import warnings
 
 import pytest
@@ -9,6 +10,8 @@ from tests.analysis.programs import function, megatron
 from tvm.relax import op
 
 import distir_ext as dx
+from distir_ext.analysis import suggestions
+from distir_ext.lowering import run_apart
 
 
 def gated():
@@ -102,6 +105,21 @@ def test_instruments_see_no_trials():
     with tvm.transform.PassContext(instruments=[count]):
         dx.lower(mod, reshards="warn", reshards_above=1e9)
     assert count.names.count("PropagateSharding") == 1
+
+
+def test_trials_add_no_messages(monkeypatch):
+    said = []
+    logger = logging.getLogger("distir_ext")
+    monkeypatch.setattr(logger, "handle", lambda record: logger.filter(record) and said.append(1))
+
+    def speaking(mod, cluster):
+        logger.warning("a trial")
+        return run_apart(mod, cluster)
+
+    monkeypatch.setattr(suggestions, "run_apart", speaking)
+    (entry,) = dx.analysis.reshards(gated()).reshards
+    assert entry.suggestion is not None
+    assert said == []
 
 
 def test_bad_policies():
