@@ -1,6 +1,7 @@
 """What a module sends although nobody asked for it, why, and which annotations avoid it."""
 
 import json
+import random
 import re
 from collections import Counter
 
@@ -108,6 +109,34 @@ def test_entries_are_those_of_every_phase(model):
     for until in ("propagated", "DecomposeSharded", "legalized"):
         assert said(dx.analysis.reshards(dx.lower(mod, until=until))) == expected
     assert dx.analysis.reshards(dx.lower(mod)).bytes_sent == sum(each[3] for each in expected)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("shape", [(3, 2), (2, 2, 2, 2)], ids=str)
+def test_random_plans_on_other_meshes(model, shape):
+    case, mesh = MODELS[model](), dx.Mesh(shape, tuple("abcd"[: len(shape)]))
+    choose = random.Random(f"{model}{shape}")
+    plan = {}
+    for param in case.module[case.function].params:
+        dims = [()] * param.ty.ndim
+        for axis in choose.sample(mesh.axis_names, len(shape)):
+            dim = choose.randrange(param.ty.ndim)
+            size = int(param.ty.shape.values[dim])
+            if choose.random() < 0.6 and size >= 2 ** (len(dims[dim]) + 2):
+                dims[dim] = (*dims[dim], axis)
+        plan[re.escape(param.name)] = tuple(dims)
+    mod = dx.annotate(case.module, mesh, plan, func=case.function)
+    found = dx.analysis.reshards(mod, suggestions=2)
+    listed = dx.analysis.collectives(lowered_apart(mod))
+    assert found.entries
+    assert found.bytes_sent == sum(each.bytes_per_device * each.count for each in listed)
+    for entry in found.reshards:
+        if entry.suggestion is None:
+            continue
+        plan_after = entry.suggestion.applied_to(plan)
+        changed = dx.annotate(case.module, mesh, plan_after, func=case.function)
+        after = dx.analysis.reshards(changed, suggestions=0)
+        assert after.bytes_sent - found.bytes_sent == pytest.approx(entry.suggestion.bytes_change)
 
 
 def test_times_are_those_of_an_estimate():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -221,7 +222,7 @@ class MovedTensors:
         for call in calls:
             assert call.key is not None
             axes.update(dict.fromkeys(call.key.axes))
-            size += estimated_bytes(call.key.bytes, call.key.unit)
+            size += math.ceil(estimated_bytes(call.key.bytes, call.key.unit))
             seconds += float(self._seconds(call.kind, call.how, call.priced_bytes))
         return tuple(call.kind for call in calls), tuple(axes), size, seconds
 

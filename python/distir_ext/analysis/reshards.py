@@ -16,6 +16,7 @@ from distir_ext.analysis.redistributions import RESHARD, STATED, Reshard, Reshar
 from distir_ext.analysis.sizes import with_sizes
 from distir_ext.analysis.suggestions import Suggestions, without_numbers
 from distir_ext.cluster import Cluster
+from distir_ext.communication.collectives import SYMBOLIC_SIZE
 from distir_ext.lowering import run_apart
 
 _DEFAULT_SUGGESTIONS = 5
@@ -66,7 +67,7 @@ def reshards(
             "the module has runtime calls instead of collectives; pass what "
             "distir_ext.transform.LowerDistIR gave, or an earlier one"
         )
-    mod, assumed = with_sizes(mod, sizes or {}, default=1024)
+    mod, assumed = with_sizes(mod, sizes or {}, default=SYMBOLIC_SIZE)
     lowered, optimized = run_apart(mod, cluster)
     names = Names(mod)
     moved = MovedTensors(lowered, optimized, names)
@@ -74,7 +75,7 @@ def reshards(
     entries = [row for row, _ in groups]
     notes = []
     if assumed:
-        notes.append(f"symbolic sizes that count as 1024: {', '.join(assumed)}")
+        notes.append(f"symbolic sizes that count as {SYMBOLIC_SIZE}: {', '.join(assumed)}")
     wanted = [i for i, row in enumerate(entries) if row.kind == RESHARD]
     if wanted and reached == "annotated":
         trials = Suggestions(mod, cluster, lowered, moved, names)
