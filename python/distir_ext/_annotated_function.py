@@ -9,7 +9,7 @@ else in the body is rewritten:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -73,10 +73,16 @@ def result_sites(function: relax.Function) -> dict[Site, Any]:
 def variable_sites(function: relax.Function) -> dict[str, list[tuple[Site, Any]]]:
     """Bound variables by what plans call them; several if they have one name."""
     sites: dict[str, list[tuple[Site, Any]]] = {}
-    for binding in _bindings(function.body):
+    for binding in bindings_of(function.body):
         for site, type_ in _fields(VARIABLE, binding.var.name, (), binding.var.ty):
             sites.setdefault(site.label, []).append((site, type_))
     return sites
+
+
+def variable_names(function: relax.Function) -> Iterator[str]:
+    """The names of parameters and bound variables."""
+    yield from (str(param.name) for param in function.params)
+    yield from (str(binding.var.name) for binding in bindings_of(function.body))
 
 
 def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
@@ -91,7 +97,7 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
             if leaf.__chandle__() in annotated:
                 found[Site(kind, name, path)] = annotated[leaf.__chandle__()]
 
-    for binding in _bindings(function.body):
+    for binding in bindings_of(function.body):
         var, value = binding.var, binding.value
         if isinstance(value, relax.TupleGetItem):
             whole = params.get(value.tuple_value.__chandle__())
@@ -107,6 +113,50 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
                 found[params[value.args[0].__chandle__()]] = value
     note(RESULT, "return", function.body.body)
     return found
+
+
+def without_annotations(function: relax.Function, sites: Collection[Site]) -> relax.Function:
+    """The function without what it says of these values, which it names as they are."""
+    there = annotated_already(function)
+    dropped = {there[site].__chandle__() for site in sites if site in there}
+    if not dropped:
+        return function
+    return relax.Function(
+        function.params,
+        _unmarked(function.body, dropped),
+        function.ret_ty,
+        function.is_pure,
+        function.attrs,
+        function.span,
+    )
+
+
+def _unmarked(body: relax.SeqExpr, dropped: Collection[Any]) -> relax.SeqExpr:
+    blocks = []
+    for block in body.blocks:
+        bindings = [_unmarked_binding(binding, dropped) for binding in block.bindings]
+        if all(new is old for new, old in zip(bindings, block.bindings, strict=True)):
+            blocks.append(block)
+        else:
+            is_dataflow = isinstance(block, relax.DataflowBlock)
+            blocks.append((relax.DataflowBlock if is_dataflow else relax.BindingBlock)(bindings))
+    rebuilt = relax.SeqExpr(blocks, body.body)
+    relax.expr._update_type(rebuilt, body.ty)
+    return rebuilt
+
+
+def _unmarked_binding(binding: relax.Binding, dropped: Collection[Any]) -> relax.Binding:
+    value = binding.value
+    if isinstance(binding, relax.MatchCast):
+        return binding
+    if isinstance(value, tvm.ir.Call) and value.__chandle__() in dropped:
+        return relax.VarBinding(binding.var, value.args[0])
+    if isinstance(value, relax.If):
+        sides = [_unmarked(side, dropped) for side in (value.true_branch, value.false_branch)]
+        choice = relax.If(value.cond, *sides)
+        relax.expr._update_type(choice, value.ty)
+        return relax.VarBinding(binding.var, choice)
+    return binding
 
 
 def with_annotations(function: relax.Function, marks: Mapping[Site, Annotation]) -> relax.Function:
@@ -284,12 +334,12 @@ def _leaves(path: Path, value: relax.Expr) -> Iterator[tuple[Path, relax.Expr]]:
         yield path, value
 
 
-def _bindings(body: relax.SeqExpr) -> Iterator[relax.Binding]:
+def bindings_of(body: relax.SeqExpr) -> Iterator[relax.Binding]:
     """All bindings, those of branches behind the ones that hold them."""
     for block in body.blocks:
         for binding in block.bindings:
             yield binding
             value = binding.value
             if isinstance(value, relax.If):
-                yield from _bindings(value.true_branch)
-                yield from _bindings(value.false_branch)
+                yield from bindings_of(value.true_branch)
+                yield from bindings_of(value.false_branch)

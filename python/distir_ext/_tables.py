@@ -56,14 +56,19 @@ def _html(table: Table) -> str:
     columns = [list(column.cells) for column in table.columns]
     head = "".join(f"<th>{escape(str(column.header))}</th>" for column in table.columns)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-        for row in zip(*columns, strict=True)
+        "<tr>" + "".join(map(_html_cell, row)) + "</tr>" for row in zip(*columns, strict=True)
     )
     notes = f"<p>{escape(str(table.caption))}</p>" if table.caption else ""
     return (
         f"<table><caption>{escape(str(table.title))}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>{notes}"
     )
+
+
+def _html_cell(cell: object) -> str:
+    text = escape(str(cell))
+    style = ' style="text-align: left; white-space: pre-wrap"' if "\n" in text else ""
+    return f"<td{style}>{text}</td>"
 
 
 def new_table(title: str, *columns: str, texts: int = 1) -> Table:

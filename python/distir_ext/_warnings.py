@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tvm_ffi
 
@@ -16,3 +19,18 @@ def install() -> None:
         logger.warning("distir_ext: %s", message)
 
     tvm_ffi.register_global_func("distir.warn", warn)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Drops what the native library says to this thread meanwhile: trials repeat what is known."""
+    logger, here = logging.getLogger("distir_ext"), threading.get_ident()
+
+    def drop(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    logger.addFilter(drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(drop)

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tvm
-from tvm import relax
 
-from distir_ext import _nvidia, transform
-from distir_ext._analysis.optimizations import is_optimized
-from distir_ext._compile import cpu, gpu, tvm_log
-from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
-from distir_ext._compile.program_check import check_programs
-from distir_ext._compile.steps import Step, phase, steps_until
-from distir_ext._compile.text_function import with_text_function
+from distir_ext import transform
+from distir_ext._compile import tvm_log
+from distir_ext._compile.steps import steps_until
 from distir_ext._modules import check_module
-from distir_ext._signature import parse_signature
-from distir_ext._signature_attr import signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
-from distir_ext.communication.collectives import collectives, to_data
+from distir_ext.analysis.check_reshards import apply_policy, check_policy
+from distir_ext.building import build_executable
 from distir_ext.dump import dumped
-from distir_ext.notation import meshes
+from distir_ext.lowering import run_steps
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
-
-_PARTITIONS_ATTR = "distir.partitions"
-_SIGNATURE_FUNCTION = "distir_signature"
 
 
 @short_tracebacks
@@ -38,6 +28,8 @@ def lower(
     cluster: Cluster | None = None,
     *,
     until: str = "lowered",
+    reshards: str = "allow",
+    reshards_above: float = 0,
     dump_dir: str | os.PathLike[str] | None = None,
 ) -> tvm.IRModule:
     """Runs what is still missing up to per-worker Relax, with ``R.ccl`` collectives.
@@ -52,6 +44,9 @@ def lower(
         cluster: What the devices are joined by; the module's own, or NVLink, if left out.
         until: Where to stop: behind a phase, as ``"propagated"``, ``"legalized"``, ``"lowered"`` or
             ``"runtime"``, or behind a pass, as ``"PadShards"``.
+        reshards: What is done about redistributions that no annotation asks for, before the first
+            pass: ``"allow"``, ``"warn"`` (one warning) or ``"error"``.
+        reshards_above: Only about those for which a device sends more than so many bytes.
         dump_dir: A folder that gets the module before and after each pass, and ``index.html`` with
             the differences (:class:`distir_ext.DumpPasses`).
 
@@ -60,59 +55,17 @@ def lower(
 
     Raises:
         ValueError: the module has no sharding annotations, a pass refuses it, or ``until`` is
-            unknown.
+            unknown; ``reshards`` is ``"error"``, and there are such redistributions: the error has
+            the most expensive ones, their causes, and what to state instead.
         TypeError: ``mod`` is no module.
         OSError: ``dump_dir`` cannot be written to.
     """
     check_module(mod)
+    check_policy(reshards, reshards_above)
     steps = steps_until(until)
+    apply_policy(mod, cluster, reshards, reshards_above)
     with dumped(dump_dir):
-        return _lower(mod, cluster, steps, transform.OptimizeCollectives())
-
-
-def lower_for(
-    mod: tvm.IRModule, cluster: Cluster | None, target: tvm.target.Target
-) -> tvm.IRModule:
-    """The per-worker programs that :func:`build` compiles for a target.
-
-    Args:
-        mod: A module in any phase.
-        cluster: What the devices are joined by, as for :func:`lower`.
-        target: What each worker runs on.
-
-    Raises:
-        ValueError: as :func:`lower`.
-    """
-    options = cpu.optimize_options() if cpu.is_cpu(target) else {}
-    optimize = transform.OptimizeCollectives(**options)
-    return _lower(mod, cluster, steps_until("lowered"), optimize)
-
-
-def _lower(
-    mod: tvm.IRModule, cluster: Cluster | None, steps: list[Step], optimize: tvm.transform.Pass
-) -> tvm.IRModule:
-    reached = phase(mod)
-    if reached is None:
-        names = ", ".join(
-            f"`{gv.name_hint}`"
-            for gv, function in mod.functions_items()
-            if isinstance(function, relax.Function)
-        )
-        raise ValueError(
-            f"the module has no sharding annotations (its functions are {names or 'none'}); mark "
-            "some tensors with distir_ext.annotate, a ShardingMutator or "
-            "R.dist.annotate_sharding first"
-        )
-    if reached in ("lowered", "runtime"):
-        steps = [step for step in steps if step.needs == "lowered"]
-    elif cluster is not None:
-        mod = transform.SetCluster(cluster)(mod)
-    passes = [
-        optimize if step.name == "OptimizeCollectives" else step.alone()
-        for step in steps
-        if step.name != "OptimizeCollectives" or not is_optimized(mod)
-    ]
-    return tvm.transform.Sequential(passes)(mod) if passes else mod
+        return run_steps(mod, cluster, steps, transform.OptimizeCollectives())
 
 
 @short_tracebacks
@@ -123,6 +76,8 @@ def build(
     cluster: Cluster | None = None,
     *,
     blas: bool = True,
+    reshards: str = "allow",
+    reshards_above: float = 0,
     dump_dir: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Any:
@@ -140,6 +95,9 @@ def build(
         cluster: What the devices are joined by, as for :func:`lower`.
         blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
             installed, by TVM's loops, which are slow.
+        reshards: What is done about redistributions that no annotation asks for, as for
+            :func:`lower`.
+        reshards_above: As for :func:`lower`.
         dump_dir: A folder that gets the module before and after each pass, as for :func:`lower`;
             those of TVM are among them.
         options: Passed on to ``tvm.compile``.
@@ -151,37 +109,12 @@ def build(
 
     Raises:
         ValueError: the module has no sharding annotations, a pass refuses it, or one that ran
-            behind LowerDistIR has changed what programs take or return; the CUDA compiler that is
-            installed does not know the target's architecture, or TVM is to make CUDA graphs.
+            behind LowerDistIR has changed what programs take or return; there are redistributions
+            that ``reshards`` does not allow; the CUDA compiler that is installed does not know the
+            target's architecture, or TVM is to make CUDA graphs.
         TypeError: ``mod`` is no module.
     """
     check_module(mod)
-    target = _nvidia.resolve_target(target)
-    if cpu.is_cpu(target):
-        resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
-        tail = cpu.pipeline(resolved, blas)
-    else:
-        gpu.check_options()
-        resolved = tvm.target.Target(target)
-        tail = gpu.pipeline(resolved)
-    options.setdefault("relax_pipeline", tail)
-    with dumped(dump_dir):
-        program = lower_for(mod, cluster, resolved)
-        lowered = transform.LowerCCL()(program)
-        described = signature_for_executable(lowered)
-        check_programs(lowered, parse_signature(json.dumps(described)))
-        described |= {
-            "collectives": to_data(collectives(program)),
-            "named_meshes": [
-                {"shape": each.shape, "device_ids": each.device_ids, "axes": each.axis_names}
-                for each in meshes(lowered)
-            ],
-            "device_type": resolved.get_target_device_type(),
-            "partitions": json.loads(str(lowered.attrs.get(_PARTITIONS_ATTR, "[]"))),
-        }
-        signature = json.dumps(described, separators=(",", ":"))
-        workers = with_text_function(in_dataflow(lowered), _SIGNATURE_FUNCTION, signature)
-        with memory_plan_context(workers):
-            executable = tvm.compile(workers, target=resolved, **options)
-    executable.distir_signature = signature  # for who cannot run it
-    return executable
+    check_policy(reshards, reshards_above)
+    apply_policy(mod, cluster, reshards, reshards_above)
+    return build_executable(mod, target, cluster, blas=blas, dump_dir=dump_dir, **options)

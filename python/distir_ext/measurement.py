@@ -15,7 +15,7 @@ from tvm.relax import op
 
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext.annotate import annotate
-from distir_ext.compile import build
+from distir_ext.building import build_executable
 from distir_ext.mesh import Mesh
 from distir_ext.session import Session
 
@@ -143,7 +143,7 @@ def _per_step(num_workers: int, programs: Sequence[_Program], steps: int) -> lis
             for count in (steps, 2 * steps):
                 mod, values = program(count, mesh)
                 session = sessions.enter_context(Session(mesh))
-                model = session.load(build(mod), params=values[1:])
+                model = session.load(build_executable(mod), params=values[1:])
                 runs.append(partial(_seconds_of_run, model["main"].pipeline(1), values[0]))
         rounds = [[run() for run in runs] for _ in range(_REPEATS + 1)][1:]
     best = [min(times) for times in zip(*rounds, strict=True)]

@@ -4,10 +4,12 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "analysis/collective_time.h"
 #include "analysis/fused_names.h"
 #include "analysis/operator_calls.h"
 #include "analysis/program_steps.h"
@@ -125,6 +127,20 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                functions.push_back(data);
              }
              return functions;
+           })
+      // A function of (kind, groups or plan as JSON, bytes) -> seconds; see collective_time.h.
+      .def("distir.analysis.CollectiveSeconds",
+           [](ffi::Any cluster) {
+             auto known = std::make_shared<cost::Cluster>(cost::ToCluster(cluster));
+             auto times = std::make_shared<CollectiveTimes>(*known);
+             return ffi::Function::FromTyped([known, times](ffi::String kind, ffi::String how,
+                                                            double bytes) {
+               if (kind == "send") return 0.0;  // the side that receives says how long it takes
+               if (kind == "segment_exchange") return times->OfSegments(how, bytes);
+               const bool is_planned = kind == "recv" || kind == "exchange" || kind == "permute";
+               return is_planned ? times->OfTransfer(how, bytes)
+                                 : times->InGroups(kind, how, bytes);
+             });
            })
       .def("distir.analysis.WithNamesOf", WithNamesOf)
       .def("distir.analysis.StepNames", StepNames)

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "explain/chain.h"
@@ -52,6 +53,7 @@ struct Way {
   double seconds = 0;
   std::vector<std::string> moved;        // what moves, as text
   std::vector<mesh::Sharding> operands;  // what the call takes
+  std::vector<mesh::Sharding> results;   // what it gives
 };
 
 class Conflict {
@@ -68,13 +70,12 @@ class Conflict {
         root_(view.facts[slot_].root),
         moved_(moved) {}
 
-  std::vector<std::string> Run() {
+  MoveExplanation Run() {
     const mesh::Sharding target = WithoutPartial(want_);
     const bool was_partial = !have_.partial.empty();
     const redistribute::Plan* plan = program_.PlanOf(view_, slot_, have_, target);
-    const redistribute::Plan* of_layout = program_.PlanOf(view_, slot_, layout_, target);
     // What is only reduced, and what devices take their parts of, disagrees with nobody.
-    const bool disagrees = of_layout != nullptr && of_layout->received > 0;
+    const bool disagrees = plan != nullptr && Disagrees(&program_, view_, slot_, want_);
     const std::string view = program_.ViewText(moved_.ty());
     std::string verb = " is redistributed from ";
     if (was_partial)
@@ -83,12 +84,12 @@ class Conflict {
                      program_.TextAmongMeshes(root_, target) +
                      (view.empty() ? "" : " (placement " + view + ")") + ReadersText() + ": " +
                      (plan == nullptr ? kUnknownSize : CostText(plan->received, plan->seconds)));
-    if (!disagrees) return lines_;
+    if (!disagrees) return {lines_, {}};
     if (std::optional<Reader> reader = FirstReader()) {
       CompareWays(*reader);
       Advise(*reader);
     }
-    return lines_;
+    return {lines_, advice_};
   }
 
  private:
@@ -177,6 +178,7 @@ class Conflict {
     }
     for (size_t i = 0; i < node.results.size(); ++i) {
       mesh::Sharding from = rules::Compose(*node.rule, node.rule->results[i], factors);
+      way.results.push_back(from);
       for (size_t f = 0; f < factors.size(); ++f) {
         const bool is_reduced =
             node.rule->factors[f].Is<rules::ReductionFactor>() && node.rule->IsCombined(f);
@@ -250,40 +252,62 @@ class Conflict {
   // ---- what would avoid it
 
   void Advise(const Reader& reader) {
-    std::vector<std::string> ways;
-    AddAdvice(slot_, have_, want_, &ways);
+    AddAdvice(slot_, have_, want_);
     if (other_) {
       for (size_t i = 0; i < reader.node->operands.size(); ++i) {
         const int slot = SlotBefore(*reader.node, i);
         const Fact& fact = view_.facts[slot];
         if (slot == slot_ || fact.root != root_ || fact.sharding.IsReplicated()) continue;
         if (mesh::SameLayout(program_.Root(root_), fact.sharding, other_->operands[i])) continue;
-        AddAdvice(slot, fact.sharding, other_->operands[i], &ways);
+        AddAdvice(slot, fact.sharding, other_->operands[i]);
+      }
+      for (size_t i = 0; i < reader.node->results.size(); ++i) {
+        const int slot = reader.node->results[i];
+        if (view_.facts[slot].root == root_)
+          AddAdvice(slot, WithoutPartial(view_.facts[slot].sharding), other_->results[i]);
       }
     }
-    if (ways.empty()) return;
-    std::string text = "  to avoid it, state ";
-    for (size_t i = 0; i < ways.size(); ++i) text += (i > 0 ? ", or " : "") + ways[i];
-    lines_.push_back(text);
+    std::string ways;
+    for (const Advice& each : advice_) {
+      if (!each.is_complete) continue;
+      ways += (ways.empty() ? "" : ", or ") + Quoted(each.variable);
+      if (each.function != view_.name) ways += " in " + Quoted(each.function);
+      ways += " as " + each.dims;
+    }
+    if (!ways.empty()) lines_.push_back("  to avoid it, state " + ways);
   }
 
   /*! \brief Says how what a tensor's sharding follows from would have to be stated instead. */
-  void AddAdvice(int slot, const mesh::Sharding& have, const mesh::Sharding& want,
-                 std::vector<std::string>* ways) {
+  void AddAdvice(int slot, const mesh::Sharding& have, const mesh::Sharding& want) {
     for (size_t d = 0; d < have.dims.size(); ++d) {
+      if (have.dims[d] == want.dims[d]) continue;
       for (const mesh::AxisRef& axis : have.dims[d]) {
         auto hops = FindChain(&program_, {&view_, slot, static_cast<int>(d)}, axis);
         if (!hops) continue;
+        const int dim = static_cast<int>(d);
+        const Place at = hops->empty() ? Place{&view_, slot, dim} : hops->back().to;
         auto carried = Carry(WithoutPartial(want), *hops);
+        const bool is_complete = carried.has_value();
+        if (!carried) carried = WithDim(at, want.dims[d]);
         if (!carried) continue;
-        const Place at = hops->empty() ? Place{&view_, slot, 0} : hops->back().to;
-        std::string text = Quoted(at.view->graph.slots[at.slot].name);
-        if (at.view != &view_) text += " in " + Quoted(at.view->name);
-        text += " as " + program_.Text(root_, *carried);
-        if (advised_.insert(text).second) ways->push_back(text);
+        Advice advice = {at.view->name, at.view->graph.slots[at.slot].name,
+                         program_.Text(root_, *carried), is_complete};
+        if (advised_.insert({advice.function, advice.variable, advice.dims}).second)
+          advice_.push_back(std::move(advice));
         return;
       }
     }
+  }
+
+  /*! \brief The sharding of a tensor, but for one dimension; nullopt where others have its axes. */
+  static std::optional<mesh::Sharding> WithDim(const Place& at, const mesh::AxisList& axes) {
+    mesh::Sharding changed = WithoutPartial(at.view->facts[at.slot].sharding);
+    changed.dims[at.dim].clear();
+    for (const mesh::AxisList& others : changed.dims) {
+      if (mesh::Overlaps(axes, others)) return std::nullopt;
+    }
+    changed.dims[at.dim] = axes;
+    return changed;
   }
 
   static constexpr size_t kMostReaders = 3;
@@ -298,7 +322,8 @@ class Conflict {
   std::optional<Way> other_;
   std::map<int, int> source_of_;                // slots, by what moves make of them
   std::map<int, std::vector<int>> moved_from_;  // the other way
-  std::set<std::string> advised_;
+  std::set<std::tuple<std::string, std::string, std::string>> advised_;
+  std::vector<Advice> advice_;
   std::vector<std::string> lines_;
 };
 
@@ -317,8 +342,14 @@ std::string CostText(double bytes, double seconds) {
   return WithSeparators(bytes) + " bytes per device, " + time + " by the cost model";
 }
 
-std::vector<std::string> ExplainMove(Program* program, const FunctionView& view,
-                                     const ir::Expr& origin, const ir::Var& moved) {
+bool Disagrees(Program* program, const FunctionView& view, int slot, const mesh::Sharding& want) {
+  const mesh::Sharding layout = WithoutPartial(view.facts[slot].sharding);
+  const redistribute::Plan* plan = program->PlanOf(view, slot, layout, WithoutPartial(want));
+  return plan == nullptr || plan->received > 0;
+}
+
+MoveExplanation ExplainMove(Program* program, const FunctionView& view, const ir::Expr& origin,
+                            const ir::Var& moved) {
   const SlotList& from = view.SlotsOf(origin);
   const SlotList& to = view.SlotsOf(moved);
   if (from.size() != 1 || to.size() != 1) return {};
@@ -327,9 +358,10 @@ std::vector<std::string> ExplainMove(Program* program, const FunctionView& view,
   if (view.facts[to[0]].root != root) {
     const Fact& there = view.facts[to[0]];
     if (there.root < 0) return {};
-    return {Quoted(NameOf(origin)) + " moves from " +
-            program->TextAmongMeshes(root, view.facts[from[0]].sharding) + " to " +
-            program->TextAmongMeshes(there.root, there.sharding)};
+    return {{Quoted(NameOf(origin)) + " moves from " +
+             program->TextAmongMeshes(root, view.facts[from[0]].sharding) + " to " +
+             program->TextAmongMeshes(there.root, there.sharding)},
+            {}};
   }
   return Conflict(program, view, origin, moved).Run();
 }

@@ -20,12 +20,31 @@ namespace explain {
 /*! \brief "1,024 bytes per device, 3.2 us by the cost model". */
 std::string CostText(double bytes, double seconds);
 
+/*! \brief What would have to be stated of a variable, in the words of a plan. */
+struct Advice {
+  std::string function, variable, dims;
+  /*! \brief Whether it says what all dimensions would have to be; else it only takes back the one
+   * in which the sides differ, and the lines do not say it. */
+  bool is_complete;
+};
+
+struct MoveExplanation {
+  std::vector<std::string> lines;
+  std::vector<Advice> advice;
+};
+
 /*!
- * \brief Lines about the redistribution of a variable, which is no result of a move itself, to that
- * of `moved`, where a chain of moves ends.
+ * \brief Lines about the redistribution of a variable to that of `moved`, where a chain of moves
+ * ends, and what would avoid it. Nothing if one of them is no single tensor on a mesh.
  */
-std::vector<std::string> ExplainMove(Program* program, const FunctionView& view,
-                                     const ir::Expr& origin, const ir::Var& moved);
+MoveExplanation ExplainMove(Program* program, const FunctionView& view, const ir::Expr& origin,
+                            const ir::Var& moved);
+
+/*!
+ * \brief Whether two sides disagree about a move: more is sent than a reduction, and more than
+ * nothing. True where the size is not known.
+ */
+bool Disagrees(Program* program, const FunctionView& view, int slot, const mesh::Sharding& want);
 
 }  // namespace explain
 }  // namespace distir

@@ -115,6 +115,8 @@ class Program {
    * what calls give, and the other way. */
   const std::vector<AcrossCall>& AcrossCalls(const TensorOf& tensor);
 
+  /*! \brief Whether PropagateSharding has noted what was stated; else the user wrote all of it. */
+  bool IsPropagated() const { return is_propagated_; }
   /*! \brief Whether all functions are as this package's passes left them. */
   bool IsUnchanged();
   /*! \brief Variables that an annotation or a type stated, and that no function has any more. */

@@ -7,6 +7,7 @@
 #include "dialect/collective.h"
 #include "dialect/copies_reduction.h"
 #include "dialect/kv_cache.h"
+#include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
@@ -90,7 +91,8 @@ class GraphBuilder {
     } else if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
       SlotsOf(call.args()[0]);
       StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
-    } else if (dialect::DTensorCollective(call.op()).has_value()) {
+    } else if (dialect::DTensorCollective(call.op()).has_value() ||
+               dialect::IsSegmentExchange(call.op())) {
       SlotsOf(call.args()[0]);  // its types state both sides
     } else if (auto callee = ir::GlobalVar::Cast(call.op());
                callee.defined() && is_relax_function_(callee)) {

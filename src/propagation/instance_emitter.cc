@@ -13,6 +13,7 @@
 #include "dialect/collective.h"
 #include "dialect/kv_cache.h"
 #include "dialect/local_view.h"
+#include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/numbered.h"
 #include "ir/report.h"
@@ -133,7 +134,8 @@ class InstanceEmitter : public PlacementRewriter {
   void EmitCall(const ir::Var& var, const ir::Call& call) {
     const bool is_annotation = ir::IsOp(call.op(), "relax.dist.annotate_sharding");
     if (is_annotation || ir::IsOp(call.op(), "relax.dist.redistribute")) {
-      if (is_annotation) stated_.push_back(var);
+      // A redistribution that is there before any pass was run is the user's.
+      if (is_annotation || emission_.is_first) stated_.push_back(var);
       const ir::Expr& tensor = call.args()[0];
       ir::Type wanted = solved_.Of(rules::StripDistribution(var.ty()), SlotsOf(var));
       return BindPlaced(var, ir::Constant::Is(tensor) ? tensor : Rewrite(tensor), wanted);
@@ -141,7 +143,8 @@ class InstanceEmitter : public PlacementRewriter {
     auto callee = instance_.callee_of_call.find(call.get());
     if (callee != instance_.callee_of_call.end()) {
       EmitFunctionCall(var, call, callee->second);
-    } else if (dialect::DTensorCollective(call.op()).has_value()) {
+    } else if (dialect::DTensorCollective(call.op()).has_value() ||
+               dialect::IsSegmentExchange(call.op())) {
       ir::Expr value = ir::MakeCall(var.ty(), call.op(), RewriteAll(call.args()), call.attrs(),
                                     call.ty_args(), call.span());
       Bind(var, value, var.ty());

@@ -3,6 +3,7 @@
 import pytest
 import tvm
 import tvm_ffi
+from tests.analysis.models import MODELS
 
 import distir_ext as dx
 from distir_ext._compile.steps import steps
@@ -92,3 +93,12 @@ def test_implied_passes_run_where_they_have_not_been_run():
     ]
     left, right = (tvm.transform.Sequential(passes)(annotated()) for passes in (short, long))
     tvm.ir.assert_structural_equal(left, right)
+
+
+def test_what_is_decomposed_already_stays_when_the_rest_is_lowered():
+    model = MODELS["gpt2"]()
+    mod = model.annotated(model.plans["tp"])
+    whole = dx.analysis.collectives(dx.lower(mod))
+    assert "segment_exchange" in [each.kind for each in whole]
+    for until in ("DecomposeSharded", "legalized", "OptimizeCollectives"):
+        assert dx.analysis.collectives(dx.lower(dx.lower(mod, until=until))) == whole

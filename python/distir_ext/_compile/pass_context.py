@@ -20,3 +20,14 @@ def pass_context(
         instruments=[*current.instruments, *instruments],
         config=dict(current.config),
     )
+
+
+def uninstrumented() -> tvm.transform.PassContext:
+    """The current context without instruments: for what users did not ask to run."""
+    current = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=current.opt_level,
+        required_pass=list(current.required_pass),
+        disabled_pass=list(current.disabled_pass),
+        config=dict(current.config),
+    )

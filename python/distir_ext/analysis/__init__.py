@@ -2,6 +2,7 @@
 
 from distir_ext._analysis.optimizations import Optimization, optimizations
 from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal
+from distir_ext.analysis.check_reshards import CheckReshards
 from distir_ext.analysis.comparison import ComparedRow, Comparison, compare
 from distir_ext.analysis.costs import (
     AxisTotal,
@@ -13,7 +14,12 @@ from distir_ext.analysis.costs import (
     OperatorCost,
     ProgramEstimate,
 )
+from distir_ext.analysis.diff import diff
+from distir_ext.analysis.differences import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.graph import Graph, graph
+from distir_ext.analysis.redistributions import Reshard, Reshards, Suggestion
+from distir_ext.analysis.reshards import reshards
 from distir_ext.analysis.simulate import simulate
 from distir_ext.analysis.timeline import (
     CriticalOperator,
@@ -28,7 +34,9 @@ from distir_ext.communication.collectives import Collective, collectives
 
 __all__ = [
     "AxisTotal",
+    "CheckReshards",
     "Collective",
+    "CollectiveChange",
     "CollectiveCost",
     "ComparedRow",
     "Comparison",
@@ -36,7 +44,9 @@ __all__ = [
     "CriticalOperator",
     "DeviceGroup",
     "DeviceTime",
+    "Difference",
     "Estimate",
+    "Graph",
     "KernelCost",
     "Memory",
     "Operation",
@@ -47,12 +57,20 @@ __all__ = [
     "ProfileStep",
     "ProfileTotal",
     "ProgramEstimate",
+    "Reshard",
+    "Reshards",
+    "ShardingChange",
+    "Suggestion",
     "Timeline",
     "TimelineEvent",
     "TimelineEvents",
+    "Total",
     "collectives",
     "compare",
+    "diff",
     "estimate",
+    "graph",
     "optimizations",
+    "reshards",
     "simulate",
 ]

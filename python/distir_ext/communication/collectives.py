@@ -147,7 +147,7 @@ def _signature_of(module: tvm.runtime.Module) -> Any:
 
 
 @dataclass(frozen=True)
-class _Key:
+class CollectiveKey:
     """What equal collectives have in common."""
 
     kind: str
@@ -176,10 +176,21 @@ class CollectiveCall:
     """One collective of a function."""
 
     kind: str
-    key: _Key | None
+    key: CollectiveKey | None
     """None where nothing is sent."""
     tensors: tuple[str, ...]
     operators: tuple[str, ...]
+    variable: str
+    """What it is bound to."""
+    how: str
+    """The groups or the plan of who sends to whom, as JSON."""
+    priced_bytes: float
+    """What ``distir.analysis.CollectiveSeconds`` wants: of groups, the bytes of the argument; of a
+    plan, those of the result. A symbolic size counts as :data:`SYMBOLIC_SIZE`."""
+
+
+SYMBOLIC_SIZE = 1024
+"""What a symbolic size counts as where redistributions are planned (``redistribute/steps.h``)."""
 
 
 def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
@@ -187,11 +198,17 @@ def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
 
     Those of branches stand behind what comes before the ``If``; slices are left out.
     """
+    return {
+        name: [each for each in calls if isinstance(each, CollectiveCall)]
+        for name, calls in communicating_calls(mod).items()
+    }
+
+
+def communicating_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall | str]]:
+    """As :func:`collective_calls`, and among them the names of functions that are called."""
     found = _FunctionCollectives(mod)
     return {
-        name.name_hint: [
-            each for each in found.calls(name.name_hint) if isinstance(each, CollectiveCall)
-        ]
+        str(name.name_hint): list(found.calls(str(name.name_hint)))
         for name, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
@@ -205,7 +222,7 @@ class _FunctionCollectives:
         self._meshes = MeshAxes(
             NamedMesh(each.shape, each.device_ids, each.axis_names) for each in meshes(mod)
         )
-        self._found: dict[str, dict[_Key, _Tally]] = {}
+        self._found: dict[str, dict[CollectiveKey, _Tally]] = {}
         self._devices = self._devices_by_function(mod)
 
     def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
@@ -227,7 +244,7 @@ class _FunctionCollectives:
                 pending += [(callee, devices) for callee in _callees(function)]
         return {name: sorted(devices) for name, devices in found.items()}
 
-    def of(self, name: str) -> Mapping[_Key, _Tally]:
+    def of(self, name: str) -> Mapping[CollectiveKey, _Tally]:
         if name not in self._found:
             self._found[name] = {}  # a recursive call counts once
             function = self._functions.get(name)
@@ -239,8 +256,8 @@ class _FunctionCollectives:
                 self._found[name] = self._find(name)
         return self._found[name]
 
-    def _find(self, name: str) -> dict[_Key, _Tally]:
-        found: dict[_Key, _Tally] = {}
+    def _find(self, name: str) -> dict[CollectiveKey, _Tally]:
+        found: dict[CollectiveKey, _Tally] = {}
         for each in self.calls(name):
             if isinstance(each, str):
                 for key, tally in self.of(each).items():
@@ -269,12 +286,17 @@ class _FunctionCollectives:
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
                 key = self._key(called, moved.ty, devices)
                 yield CollectiveCall(
-                    kind, key, tuple(_names(moved)), tuple(dict.fromkeys(operators))
+                    kind,
+                    key,
+                    tuple(_names(moved)),
+                    tuple(dict.fromkeys(operators)),
+                    str(binding.var.name),
+                    *_priced(called, moved.ty, binding.var.ty),
                 )
 
     def _key(
         self, called: CalledCollective, moved: Any, devices: Sequence[int] | None
-    ) -> _Key | None:
+    ) -> CollectiveKey | None:
         if called.kind in _PLANNED:
             return self._planned(called, moved, devices)
         size, unit = _tensor_bytes(moved)
@@ -282,11 +304,13 @@ class _FunctionCollectives:
         sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
             _SENDS_AS.get(called.kind, called.kind), len(group), float(size)
         )
-        return _Key(called.kind, len(group), self._meshes.of_group(group), float(sent), unit)
+        return CollectiveKey(
+            called.kind, len(group), self._meshes.of_group(group), float(sent), unit
+        )
 
     def _planned(
         self, called: CalledCollective, moved: Any, among: Sequence[int] | None
-    ) -> _Key | None:
+    ) -> CollectiveKey | None:
         """Bytes that the busiest of the devices sends that run this; a receiver sends none."""
         moves = "Segment" if called.kind == "segment_exchange" else "Transfer"
         traffic = tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")
@@ -299,7 +323,20 @@ class _FunctionCollectives:
         if called.kind not in ("send", "recv"):
             axes_of = tvm_ffi.get_global_func(f"distir.abi.{moves}Axes")
             axes = self._meshes.of_move(partial(axes_of, called.plan))
-        return _Key(called.kind, devices, axes, size, unit if size else "")
+        return CollectiveKey(called.kind, devices, axes, size, unit if size else "")
+
+
+def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, float]:
+    """Groups or plan as JSON, and the bytes of what is sent, or of what a plan gives."""
+    if called.kind in _PLANNED:
+        return called.plan, estimated_bytes(*_tensor_bytes(given))
+    groups = [list(group) for group in called.groups]
+    return json.dumps(groups, separators=(",", ":")), estimated_bytes(*_tensor_bytes(moved))
+
+
+def estimated_bytes(size: float, unit: str) -> float:
+    """Bytes where each symbolic size of the unit counts as :data:`SYMBOLIC_SIZE`."""
+    return size * SYMBOLIC_SIZE ** len(unit.split(" * ")) if unit else float(size)
 
 
 class _Context:

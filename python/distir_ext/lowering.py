@@ -1,0 +1,95 @@
+"""The steps from annotations to SPMD programs, run on a module in any phase."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tvm
+from tvm import relax
+
+from distir_ext import transform
+from distir_ext._analysis.optimizations import is_optimized
+from distir_ext._compile import cpu
+from distir_ext._compile.pass_context import uninstrumented
+from distir_ext._compile.steps import Step, phase, steps_until
+
+if TYPE_CHECKING:
+    from distir_ext.cluster import Cluster
+
+
+def lower_for(
+    mod: tvm.IRModule, cluster: Cluster | None, target: tvm.target.Target
+) -> tvm.IRModule:
+    """The per-worker programs that :func:`distir_ext.build` compiles for a target.
+
+    Args:
+        mod: A module in any phase.
+        cluster: What the devices are joined by, as for :func:`distir_ext.lower`.
+        target: What each worker runs on.
+
+    Raises:
+        ValueError: as :func:`distir_ext.lower`.
+    """
+    options = cpu.optimize_options() if cpu.is_cpu(target) else {}
+    optimize = transform.OptimizeCollectives(**options)
+    return run_steps(mod, cluster, steps_until("lowered"), optimize)
+
+
+def run_steps(
+    mod: tvm.IRModule, cluster: Cluster | None, steps: list[Step], optimize: tvm.transform.Pass
+) -> tvm.IRModule:
+    """Runs those of the steps that the module lacks.
+
+    Args:
+        mod: A module in any phase.
+        cluster: As for :func:`distir_ext.lower`.
+        steps: From the first step on.
+        optimize: What runs in place of the step OptimizeCollectives.
+
+    Raises:
+        ValueError: Nothing in the module is distributed, or a pass refuses it.
+    """
+    reached = phase(mod)
+    if reached is None:
+        names = ", ".join(
+            f"`{gv.name_hint}`"
+            for gv, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        )
+        raise ValueError(
+            f"the module has no sharding annotations (its functions are {names or 'none'}); mark "
+            "some tensors with distir_ext.annotate, a ShardingMutator or "
+            "R.dist.annotate_sharding first"
+        )
+    if reached in ("lowered", "runtime"):
+        steps = [step for step in steps if step.needs == "lowered"]
+    elif cluster is not None:
+        mod = transform.SetCluster(cluster)(mod)
+    passes = [
+        optimize if step.name == "OptimizeCollectives" else step.alone()
+        for step in steps
+        if step.name != "OptimizeCollectives" or not is_optimized(mod)
+    ]
+    return tvm.transform.Sequential(passes)(mod) if passes else mod
+
+
+def run_apart(mod: tvm.IRModule, cluster: Cluster | None) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The per-worker programs of a copy with every collective by itself: none are combined.
+
+    Instruments of the current context do not see the passes.
+
+    Args:
+        mod: A module in any phase.
+        cluster: As for :func:`distir_ext.lower`.
+
+    Returns:
+        The module after LowerDistIR, and before it; twice the same if it is lowered already.
+
+    Raises:
+        ValueError: as :func:`distir_ext.lower`.
+    """
+    optimize = transform.OptimizeCollectives(disable="combine_collectives")
+    first = steps_until("OptimizeCollectives")
+    with uninstrumented():
+        optimized = run_steps(mod, cluster, first, optimize)
+        return run_steps(optimized, None, steps_until("lowered")[len(first) :], optimize), optimized

@@ -1,0 +1,63 @@
+/*!
+ * \file explain/explainer.h
+ * \brief Lines about one variable: what made it, how it is sharded and why, where it moves.
+ */
+#ifndef DISTIR_EXPLAIN_EXPLAINER_H_
+#define DISTIR_EXPLAIN_EXPLAINER_H_
+
+#include <string>
+#include <vector>
+
+#include "explain/chain.h"
+#include "explain/program.h"
+
+namespace distir {
+namespace explain {
+
+class Explainer {
+ public:
+  Explainer(Program* program, const FunctionView& view, const ir::Var& var)
+      : program_(*program), view_(view), var_(var) {}
+
+  /*! \brief All that is known of the variable. */
+  std::vector<std::string> Run();
+  /*! \brief How its one tensor is sharded where it is not as another, with the chains back to what
+   * is stated. */
+  std::vector<std::string> ShardingUnlike(const mesh::Sharding& other);
+
+ private:
+  std::string PlaceText(const Place& at) const;
+
+  // ---- what made it
+
+  void ExplainOrigin();
+  /*! \brief Says that a pass has written the variable's operator as several. */
+  void ExplainSteps();
+
+  // ---- how it is sharded
+
+  void ExplainTensor(int slot);
+  std::string UnknownText() const;
+  bool ExplainPartial(const std::string& head, const Fact& fact);
+  /*! \brief The chains of a dimension's axes back to what states them; equal ones are one. */
+  void ExplainDim(const std::string& head, int slot, int dim);
+  std::vector<std::string> ChainOf(const Place& from, const mesh::AxisRef& axis);
+  std::string NoChainText();
+
+  // ---- where it goes
+
+  /*! \brief The redistribution that made the variable, and those of it. */
+  void ExplainMoves();
+  /*! \brief What moves lead to from a variable: the last ones, which something else reads. */
+  void CollectEnds(const ir::Expr& var, std::vector<ir::Var>* ends) const;
+
+  Program& program_;
+  const FunctionView& view_;
+  const ir::Var var_;
+  std::string name_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace explain
+}  // namespace distir
+#endif  // DISTIR_EXPLAIN_EXPLAINER_H_

@@ -1,0 +1,295 @@
+"""What a module sends although nobody asked for it, why, and which annotations avoid it."""
+
+import json
+import random
+import re
+from collections import Counter
+
+import pytest
+import tvm
+from tests.analysis.models import MESH, MODELS
+from tests.analysis.programs import GPU, function, megatron, on
+from tests.analysis.test_memory import Branches, Calls
+from tvm import relax
+from tvm.relax import op
+
+import distir_ext as dx
+from distir_ext.analysis import Reshard
+
+CASES = [(model, plan) for model in MODELS for plan in ("tp", "dp", "mixed")]
+
+
+def lowered_apart(mod):
+    """Every collective by itself, as the passes write it."""
+    mod = dx.lower(mod, until="legalized")
+    mod = dx.transform.OptimizeCollectives(disable="combine_collectives")(mod)
+    return dx.transform.LowerDistIR()(mod)
+
+
+def base(name):
+    return re.sub(r"_(\d+|computed)$", "", name)
+
+
+def moves_data(placements):
+    """Whether a placement needs elements that another does not have: no axis is only cut."""
+    before, after = placements
+    return any(old != "R" and old != new for old, new in zip(before, after, strict=True))
+
+
+def redistributed(mod, name):
+    """From the types of a propagated module: which tensors move, and who reads them."""
+    mod = dx.transform.PropagateSharding()(mod)
+    bindings = [each for block in mod[name].body.blocks for each in block.bindings]
+    found = set()
+    for binding in bindings:
+        call = binding.value
+        if not (isinstance(call, relax.Call) and call.op.name == "relax.dist.redistribute"):
+            continue
+        if not isinstance(call.args[0].ty, relax.distributed.DTensorType):
+            continue
+        before = str(call.args[0].ty.placement).split(", ")
+        after = str(call.ty.placement).split(", ")
+        if not moves_data((before, after)):
+            continue
+        for reader in bindings:
+            used = relax.analysis.free_vars(reader.value)
+            if any(var.same_as(binding.var) for var in used):
+                found.add((base(call.args[0].name), base(reader.var.name)))
+    return found
+
+
+@pytest.mark.parametrize(("model", "plan"), CASES)
+def test_every_collective_is_in_one_entry(model, plan):
+    case = MODELS[model]()
+    mod = case.annotated(case.plans[plan])
+    found = dx.analysis.reshards(mod, suggestions=0)
+    kinds = Counter()
+    for each in found.entries:
+        for kind in each.collectives:
+            kinds[kind] += each.count
+    there = Counter()
+    for each in dx.analysis.collectives(lowered_apart(mod)):
+        there[each.kind] += each.count
+    assert kinds == there
+    # Combining them changes none of the bytes.
+    sent = sum(c.bytes_per_device * c.count for c in dx.analysis.collectives(dx.lower(mod)))
+    assert found.bytes_sent == sent
+    assert all(each.count % len(each.tensors) == 0 for each in found.entries)
+
+
+@pytest.mark.parametrize(("model", "plan"), CASES)
+def test_what_is_suggested_removes_the_redistribution(model, plan):
+    case = MODELS[model]()
+    stated = case.plans[plan]
+    mod = case.annotated(stated)
+    found = dx.analysis.reshards(mod)
+    moving = redistributed(mod, case.function)
+    for entry in found.reshards:
+        pairs = {(tensor, reader) for tensor in entry.tensors for reader in entry.readers}
+        assert pairs & moving
+        suggestion = entry.suggestion
+        assert suggestion is not None
+        changed = case.annotated(suggestion.applied_to(stated))
+        assert not pairs & redistributed(changed, case.function)
+        after = dx.analysis.reshards(changed, suggestions=0)
+        assert after.bytes_sent - found.bytes_sent == suggestion.bytes_change
+        assert after.seconds - found.seconds == pytest.approx(suggestion.seconds_change)
+    assert bool(found.reshards) == (plan == "mixed")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_entries_are_those_of_every_phase(model):
+    case = MODELS[model]()
+    mod = case.annotated(case.plans["mixed"])
+
+    def said(found):
+        return sorted((e.kind, e.source, e.target, e.total_bytes, e.count) for e in found.entries)
+
+    expected = said(dx.analysis.reshards(mod))
+    for until in ("propagated", "DecomposeSharded", "legalized"):
+        assert said(dx.analysis.reshards(dx.lower(mod, until=until))) == expected
+    assert dx.analysis.reshards(dx.lower(mod)).bytes_sent == sum(each[3] for each in expected)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("shape", [(3, 2), (2, 2, 2, 2)], ids=str)
+def test_random_plans_on_other_meshes(model, shape):
+    case, mesh = MODELS[model](), dx.Mesh(shape, tuple("abcd"[: len(shape)]))
+    choose = random.Random(f"{model}{shape}")
+    plan = {}
+    for param in case.module[case.function].params:
+        dims = [()] * param.ty.ndim
+        for axis in choose.sample(mesh.axis_names, len(shape)):
+            dim = choose.randrange(param.ty.ndim)
+            size = int(param.ty.shape.values[dim])
+            if choose.random() < 0.6 and size >= 2 ** (len(dims[dim]) + 2):
+                dims[dim] = (*dims[dim], axis)
+        plan[re.escape(param.name)] = tuple(dims)
+    mod = dx.annotate(case.module, mesh, plan, func=case.function)
+    found = dx.analysis.reshards(mod, suggestions=2)
+    listed = dx.analysis.collectives(lowered_apart(mod))
+    assert found.entries
+    assert found.bytes_sent == sum(each.bytes_per_device * each.count for each in listed)
+    for entry in found.reshards:
+        if entry.suggestion is None:
+            continue
+        plan_after = entry.suggestion.applied_to(plan)
+        changed = dx.annotate(case.module, mesh, plan_after, func=case.function)
+        after = dx.analysis.reshards(changed, suggestions=0)
+        assert after.bytes_sent - found.bytes_sent == pytest.approx(entry.suggestion.bytes_change)
+
+
+def test_times_are_those_of_an_estimate():
+    mod = megatron(layers=3)
+    found = dx.analysis.reshards(mod, on(GPU))
+    (program,) = dx.analysis.estimate(mod, on(GPU)).programs
+    assert found.seconds == pytest.approx(program.collective_seconds)
+    assert found.bytes_sent == program.bytes_sent
+
+
+def gated(plan):
+    case = MODELS["mlp"]()
+    return case.annotated({**case.plans["mixed"], **plan})
+
+
+def test_an_entry_says_both_sides_and_what_to_state():
+    (entry,) = dx.analysis.reshards(gated({})).reshards
+    assert (entry.tensor, entry.function) == ("lv4", "main")
+    assert (entry.source, entry.target) == ("('dp', 'tp')", "(None, 'tp')")
+    assert entry.operators == ("relax.matmul",)
+    assert (entry.collectives, entry.axes, entry.count) == (("all_gather",), ("dp",), 1)
+    # (16, 64) of float32 in 8 parts: a device sends its part to the other along dp.
+    assert entry.bytes_per_device == 16 * 64 * 4 / 8
+    assert entry.source_cause[0].startswith(
+        "`lv4` in `main`: dimension 0 is sharded over mesh axes"
+    )
+    assert entry.source_cause[-1] == "  stated by an annotation or a type of `x` in `main`"
+    assert any("(relax.matmul) as it is computed" in line for line in entry.conflict)
+    assert entry.suggestion.plan == {"gate": ("dp", None)}
+    assert entry.suggestion.mesh == MESH
+    assert entry.suggestion.bytes_change == -entry.total_bytes
+
+
+def test_what_only_looks_like_a_way_out_is_not_suggested():
+    def write(emit, x, other):
+        total = emit(op.add(x, emit(op.permute_dims(x))))
+        return op.subtract(total, emit(op.multiply(x, other)))
+
+    mod = function({"x": (32, 32), "other": (32, 32)}, write)
+    plan = {"x": ("tp", None), "other": (None, "tp")}
+    found = dx.analysis.reshards(dx.annotate(mod, MESH, plan))
+    (entry,) = (each for each in found.reshards if "lv1" in each.readers)
+    # By columns x fits `other`, which saves time, but its transpose fits it no better than before.
+    assert entry.suggestion is None or entry.suggestion.plan != {"x": (None, "tp")}
+    by_columns = dx.annotate(mod, MESH, {**plan, "x": (None, "tp")})
+    assert dx.analysis.reshards(by_columns).seconds < found.seconds
+
+
+def test_what_the_user_states_is_not_implicit():
+    shapes = {"x": (16, 32), "w": (32, 32)}
+    plain = function(shapes, lambda emit, x, w: op.matmul(emit(op.nn.relu(x)), w))
+    plan = {"x": ("dp", None), "lv": (None, "dp")}
+    found = dx.analysis.reshards(dx.annotate(plain, MESH, plan))
+    assert [(e.kind, e.tensor) for e in found.entries] == [("reduction", "gv"), ("stated", "lv")]
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((16, 32), "float32"))
+    mesh, everywhere = MESH.device_mesh, MESH.placement(None, None)
+    sharded = relax.distributed.DTensorType(x.ty, mesh, MESH.placement("dp", None))
+    x = relax.Var("x", sharded)
+    with builder.function("main", [x]):
+        y = builder.emit(op.distributed.redistribute(x, mesh, everywhere))
+        builder.emit_func_output(builder.emit(op.nn.relu(y)))
+    asked = builder.get()
+    asked.update_global_info("mesh", [mesh])
+    for mod in (asked, *(dx.lower(asked, until=each) for each in ("legalized", "lowered"))):
+        assert [each.kind for each in dx.analysis.reshards(mod).entries] == ["stated"]
+
+
+def test_calls_are_multiplied_out():
+    mod = dx.annotate(Calls, dx.Mesh(tp=2), {"x": (None, "tp")})
+    found = dx.analysis.reshards(mod)
+    listed = dx.analysis.collectives(lowered_apart(mod))
+    assert sum(each.count for each in found.entries) == sum(each.count for each in listed)
+    assert found.bytes_sent == sum(each.bytes_per_device * each.count for each in listed)
+
+
+def test_branches_and_stages_are_listed():
+    mod = dx.annotate(Branches, dx.Mesh(tp=2), {"x": (None, "tp")})
+    found = dx.analysis.reshards(mod)
+    listed = dx.analysis.collectives(lowered_apart(mod))
+    assert sum(each.count for each in found.entries) == sum(each.count for each in listed)
+
+    two = dx.Mesh((2,), ("tp",)), dx.Mesh((2,), ("tp",), [2, 3])
+    shapes = {"x": (8, 16), "w": (16, 16), "v": (16, 16)}
+    mod = function(shapes, lambda emit, x, w, v: op.matmul(emit(op.matmul(x, w)), v))
+    mod = dx.annotate(mod, two[0], {"w": (None, "tp"), "v": (two[1], ("tp", None))})
+    kinds = Counter(each.kind for each in dx.analysis.reshards(mod).entries)
+    assert kinds["transfer"] == 2  # who sends, and who receives
+
+
+def test_symbolic_sizes_have_values_or_count_as_1024():
+    def write(emit, x, y):
+        return op.add(x, y)
+
+    builder = relax.BlockBuilder()
+    n = tvm.tirx.Var("n", "int64")
+    x, y = (relax.Var(name, relax.TensorType((n, 16), "float32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        builder.emit_func_output(builder.emit(write(None, x, y)))
+    mod = dx.annotate(builder.get(), dx.Mesh(tp=4), {"x": ("tp", None), "y": (None, "tp")})
+    (entry,) = dx.analysis.reshards(mod, sizes={"n": 64}).reshards
+    (assumed,) = (found := dx.analysis.reshards(mod)).reshards
+    assert assumed.bytes_per_device == 16 * entry.bytes_per_device
+    assert "1024: n" in found.notes[0]
+    with pytest.raises(ValueError, match="no symbolic size 'm'"):
+        dx.analysis.reshards(mod, sizes={"m": 64})
+
+
+def test_the_most_expensive_come_first_and_trials_are_bounded():
+    case = MODELS["llama"]()
+    mod = case.annotated(case.plans["mixed"])
+    found = dx.analysis.reshards(mod, suggestions=1)
+    costs = [each.total_seconds for each in found.entries]
+    assert costs == sorted(costs, reverse=True)
+    assert [each.suggestion is None for each in found.reshards] == [False, True, True, True]
+    assert "1 most expensive of 4" in found.notes[0]
+
+
+def test_tables_and_data():
+    found = dx.analysis.reshards(gated({}))
+    text = str(found)
+    assert "state {'gate': ('dp', None)} (-512 B sent" in text
+    assert "part of an operator" not in text
+    html = found._repr_html_()
+    assert html.count("<table>") == 3
+    assert "state {&#x27;gate&#x27;: (&#x27;dp&#x27;, None)}" in html
+    data = json.loads(found.to_json())
+    assert data["bytes_sent"] == found.bytes_sent
+    (entry,) = (each for each in data["entries"] if each["kind"] == "reshard")
+    assert entry["suggestion"]["plan"] == {"gate": ["dp", None]}
+    rows = found.rows()
+    assert sum(row["total_bytes"] for row in rows) == found.bytes_sent
+    assert all(isinstance(each, Reshard) for each in found.entries)
+    assert "none" in str(dx.analysis.reshards(megatron()))
+
+
+def test_the_module_stays_as_it_is():
+    mod = gated({})
+    before = mod.script()
+    dx.analysis.reshards(mod)
+    assert mod.script() == before
+
+
+def test_bad_input():
+    mod = megatron()
+    with pytest.raises(ValueError, match="no sharding annotations"):
+        dx.analysis.reshards(function({"x": (4,)}, lambda emit, x: op.nn.relu(x)))
+    with pytest.raises(ValueError, match="runtime calls instead of collectives"):
+        dx.analysis.reshards(dx.lower(mod, until="runtime"))
+    with pytest.raises(TypeError, match="not a str"):
+        dx.analysis.reshards(mod, "H100")
+    with pytest.raises(ValueError, match="not -1"):
+        dx.analysis.reshards(mod, suggestions=-1)
+    with pytest.raises(TypeError):
+        dx.analysis.reshards("main")
