@@ -1,7 +1,7 @@
 /*!
  * \file tests/native/arguments.h
- * \brief Functions that only tests call, as global functions over plain data (mesh/plain_data.h)
- * and TVM's objects.
+ * \brief Functions that only tests call, as global functions over plain data
+ * (plain_shardings.h) and TVM's objects.
  *
  * A mesh is the two arguments (shape, device_ids). What is absent is None. Arguments are read one
  * after the other, each in a statement of its own. Example:
@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/plain_data.h"
+#include "plain_shardings.h"
 
 namespace distir::test {
 
@@ -48,13 +48,11 @@ class Arguments {
     const mesh::Ints shape = Integers(), ids = Integers();
     return mesh::ToMesh(shape, ids);
   }
-  mesh::AxisList Axes() { return mesh::ToAxes(Next<mesh::AxisData>()); }
-  mesh::AxisList AxesOn(const mesh::Mesh& mesh) {
-    return mesh::ToAxesOn(mesh, Next<mesh::AxisData>());
-  }
-  mesh::Sharding Sharding() { return mesh::ToSharding(Next<mesh::ShardingData>()); }
+  mesh::AxisList Axes() { return ToAxes(Next<AxisData>()); }
+  mesh::AxisList AxesOn(const mesh::Mesh& mesh) { return ToAxesOn(mesh, Next<AxisData>()); }
+  mesh::Sharding Sharding() { return ToSharding(Next<ShardingData>()); }
   mesh::Sharding ShardingOn(const mesh::Mesh& mesh) {
-    return mesh::ToShardingOn(mesh, Next<mesh::ShardingData>());
+    return ToShardingOn(mesh, Next<ShardingData>());
   }
 
  private:

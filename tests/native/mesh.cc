@@ -11,10 +11,7 @@ namespace {
 
 using mesh::AxisList;
 using mesh::AxisRef;
-using mesh::FromAxes;
-using mesh::FromSharding;
 using mesh::Ints;
-using mesh::ToInts;
 
 Ints FromDims(const std::vector<int>& axis_to_dim) {
   Ints dims;
@@ -157,8 +154,8 @@ const bool kShardings = Register({
      [](Arguments& in) -> Any {
        const mesh::Mesh root = in.Mesh();
        std::vector<AxisList> axes;
-       for (const mesh::AxisData& list : in.Next<ffi::Array<mesh::AxisData>>())
-         axes.push_back(mesh::ToAxesOn(root, list));
+       for (const AxisData& list : in.Next<ffi::Array<AxisData>>())
+         axes.push_back(ToAxesOn(root, list));
        const auto view = mesh::CommonView(root, axes);
        if (!view) return nullptr;
        return ffi::Array<Any>{ToInts(view->shape), ToInts(view->device_ids)};

@@ -12,7 +12,6 @@ namespace distir::test {
 namespace {
 
 using mesh::Ints;
-using mesh::ToInts;
 
 /*! \brief `hosts`: lists of as many device ids each; devices of one are nearer to each other than
  * to all others. */

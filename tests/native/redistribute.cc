@@ -1,4 +1,4 @@
-// The planner of redistributions and the cost model, over the plain data of mesh/plain_data.h.
+// The planner of redistributions and the cost model, over the plain data of plain_shardings.h.
 #include <algorithm>
 #include <memory>
 
@@ -25,15 +25,15 @@ mesh::CollectiveKind KindOf(const std::string& name) {
  * reduced over].
  * \param dims Extents of the tensor, 0 for a symbolic one.
  */
-ffi::Array<Any> PlanData(Planner* planner, Ints shape, Ints ids, mesh::ShardingData source,
-                         mesh::ShardingData target, Ints dims, double bytes) {
+ffi::Array<Any> PlanData(Planner* planner, Ints shape, Ints ids, ShardingData source,
+                         ShardingData target, Ints dims, double bytes) {
   const mesh::Mesh on = mesh::ToMesh(shape, ids);
   const redistribute::Plan& plan =
-      planner->Find(on, mesh::ToShardingOn(on, source), mesh::ToShardingOn(on, target),
+      planner->Find(on, ToShardingOn(on, source), ToShardingOn(on, target),
                     redistribute::TensorSize{mesh::ToVector(dims), bytes});
   const ffi::Array<Any> steps = ArrayOf(plan.steps, [](const redistribute::PlanStep& step) {
-    return ffi::Array<Any>{ffi::String(mesh::CollectiveName(step.kind)),
-                           mesh::FromSharding(step.result), mesh::FromAxes(step.reduce_axes)};
+    return ffi::Array<Any>{ffi::String(mesh::CollectiveName(step.kind)), FromSharding(step.result),
+                           FromAxes(step.reduce_axes)};
   });
   return {steps, plan.seconds, plan.received};
 }
@@ -42,9 +42,8 @@ const bool kRedistribution = Register({
     {"Planner",  // under a cluster, remembers its plans: a function of one request
      [](Arguments& in) -> Any {
        auto planner = std::make_shared<Planner>(cost::ToCluster(in.NextAny()));
-       return ffi::Function::FromTyped([planner](Ints shape, Ints ids, mesh::ShardingData source,
-                                                 mesh::ShardingData target, Ints dims,
-                                                 double bytes) {
+       return ffi::Function::FromTyped([planner](Ints shape, Ints ids, ShardingData source,
+                                                 ShardingData target, Ints dims, double bytes) {
          return PlanData(planner.get(), shape, ids, source, target, dims, bytes);
        });
      }},
