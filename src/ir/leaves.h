@@ -1,6 +1,6 @@
 /*!
  * \file ir/leaves.h
- * \brief The walk over what a type is made of, tuples flattened.
+ * \brief The walks over what a type is made of, tuples flattened.
  *
  * Worked example: the leaves of Tuple(Tensor((4,)), Tuple(Shape([2]), Object)) are Tensor((4,)),
  * Shape([2]) and Object, in this order.
@@ -8,6 +8,7 @@
 #ifndef DISTIR_IR_LEAVES_H_
 #define DISTIR_IR_LEAVES_H_
 
+#include "ir/build.h"
 #include "ir/node.h"
 
 namespace distir {
@@ -31,6 +32,22 @@ void ForEachLeaf(const Type& type, const Visit& visit) {
     visit(leaf);
     return false;
   });
+}
+
+/*! \brief The type with `map` applied to every leaf, in order; the same object where nothing
+ * changes.
+ */
+template <typename Map>
+Type MapLeaves(const Type& type, const Map& map) {
+  auto tuple = TupleType::Cast(type);
+  if (!tuple.defined()) return map(type);
+  ffi::Array<Type> fields;
+  bool changed = false;
+  for (const Type& field : tuple.fields()) {
+    fields.push_back(MapLeaves(field, map));
+    changed = changed || !fields.back().same_as(field);
+  }
+  return changed ? Type(MakeTupleType(fields)) : type;
 }
 
 }  // namespace ir

@@ -1,12 +1,11 @@
 #include "ir/symbolic.h"
 
-#include <tvm/ffi/error.h>
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 
 namespace distir {
 namespace ir {
@@ -208,15 +207,8 @@ ffi::Optional<ffi::Array<Expr>> MapAll(const ffi::Array<Expr>& dims,
 }  // namespace
 
 Type MapDims(const Type& type, const std::function<Expr(const Expr&)>& map) {
-  if (TupleType tuple = TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<Type> fields;
-    bool changed = false;
-    for (const Type& field : tuple.fields()) {
-      fields.push_back(MapDims(field, map));
-      changed = changed || !fields.back().same_as(field);
-    }
-    return changed ? MakeTupleType(fields) : tuple;
-  }
+  if (TupleType::Is(type))
+    return MapLeaves(type, [&map](const Type& leaf) { return MapDims(leaf, map); });
   if (DTensorType dtensor = DTensorType::Cast(type); dtensor.defined()) {
     Type tensor = MapDims(dtensor.tensor_ty(), map);
     if (tensor.same_as(dtensor.tensor_ty())) return type;

@@ -76,13 +76,10 @@ std::string PlacementText(const std::vector<int>& dims) {
 /*! \brief The type with all of every tensor on each device of the mesh. */
 ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
                     const ir::Placement& replica) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(Replicated(field, mesh, replica));
-    return ir::MakeTupleType(fields);
-  }
-  auto tensor = ir::TensorType::Cast(type);
-  return tensor.defined() ? ir::MakeDTensorType(tensor, mesh, replica) : type;
+  return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
+    auto tensor = ir::TensorType::Cast(leaf);
+    return tensor.defined() ? ir::MakeDTensorType(tensor, mesh, replica) : leaf;
+  });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "padding/extents.h"
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/symbolic.h"
 
 namespace distir {
@@ -31,18 +32,11 @@ ir::Type PaddedTypes::Padded(const ir::Type& type) {
   if (!type.defined()) return type;
   auto found = padded_.find(type.get());
   if (found != padded_.end()) return found->second.second;
-  ir::Type result = type;
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    bool changed = false;
-    for (const ir::Type& field : tuple.fields()) {
-      fields.push_back(Padded(field));
-      changed = changed || !fields.back().same_as(field);
-    }
-    if (changed) result = ir::MakeTupleType(fields);
-  } else if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
-    if (!UnevenDims(dtensor).empty()) result = WithExtents(dtensor, Extents(dtensor));
-  }
+  const ir::Type result = ir::MapLeaves(type, [this](const ir::Type& leaf) -> ir::Type {
+    auto dtensor = ir::DTensorType::Cast(leaf);
+    if (UnevenDims(dtensor).empty()) return leaf;
+    return WithExtents(dtensor, Extents(dtensor));
+  });
   padded_.emplace(type.get(), std::make_pair(type, result));
   return result;
 }

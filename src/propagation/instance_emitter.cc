@@ -1,20 +1,17 @@
 #include "propagation/instance_emitter.h"
 
-#include <tvm/ffi/error.h>
-
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "dialect/collective.h"
 #include "dialect/kv_cache.h"
 #include "dialect/local_view.h"
 #include "dialect/segment_exchange.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/numbered.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
@@ -22,7 +19,6 @@
 #include "propagation/solved_types.h"
 #include "rules/call/call_cost.h"
 #include "rules/call/decision.h"
-#include "rules/registry.h"
 
 namespace distir {
 namespace propagation {
@@ -227,14 +223,11 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   ir::Type StatedOrSolved(const ir::Type& type, InOrder<SlotList>* slots) {
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      ffi::Array<ir::Type> fields;
-      for (const ir::Type& field : tuple.fields()) fields.push_back(StatedOrSolved(field, slots));
-      return ir::MakeTupleType(fields);
-    }
-    if (!ir::DTensorType::Is(type)) return solved_.Of(type, slots);
-    slots->Take();
-    return type;
+    return ir::MapLeaves(type, [&](const ir::Type& leaf) {
+      if (!ir::DTensorType::Is(leaf)) return solved_.Of(leaf, slots);
+      slots->Take();
+      return leaf;
+    });
   }
 
   void EmitOperator(const ir::Var& var, const ir::Call& call) {
@@ -332,12 +325,7 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   static bool HasPlainTensor(const ir::Type& type) {
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-      for (const ir::Type& field : tuple.fields()) {
-        if (HasPlainTensor(field)) return true;
-      }
-    }
-    return ir::TensorType::Is(type);
+    return ir::AnyLeaf(type, [](const ir::Type& leaf) { return ir::TensorType::Is(leaf); });
   }
 
   const SlotList& SlotsOf(const ir::Var& var) const {

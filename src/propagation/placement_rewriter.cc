@@ -7,6 +7,7 @@
 #include "dialect/collective.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "mesh/common_view.h"
 #include "rules/call/infer_type.h"
 #include "rules/factor/factor_rule.h"
@@ -73,18 +74,14 @@ ir::Expr PlacementRewriter::PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& 
 
 ir::Type PlacementRewriter::TypeOn(const ir::Type& type, const ir::DeviceMesh& view, int root,
                                    Decided* decided) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    for (const ir::Type& field : tuple.fields())
-      fields.push_back(TypeOn(field, view, root, decided));
-    return ir::MakeTupleType(fields);
-  }
-  if (!ir::TensorType::Is(type) && !ir::DTensorType::Is(type)) return type;
-  auto tensor = ir::TensorType::Cast(rules::StripDistribution(type));
-  const mesh::Sharding& sharding = decided->Take();
-  ir::Placement placement = meshes_.PlacementOn(view, root, sharding);
-  if (!placement.defined()) return meshes_.TypeOf(tensor, root, sharding);
-  return ir::MakeDTensorType(tensor, view, placement);
+  return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
+    if (!ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf)) return leaf;
+    auto tensor = ir::TensorType::Cast(rules::StripDistribution(leaf));
+    const mesh::Sharding& sharding = decided->Take();
+    ir::Placement placement = meshes_.PlacementOn(view, root, sharding);
+    if (!placement.defined()) return meshes_.TypeOf(tensor, root, sharding);
+    return ir::MakeDTensorType(tensor, view, placement);
+  });
 }
 
 ir::Expr PlacementRewriter::PlacedConstant(const ir::Expr& constant, const ir::DeviceMesh& view) {

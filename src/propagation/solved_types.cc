@@ -1,6 +1,6 @@
 #include "propagation/solved_types.h"
 
-#include "ir/build.h"
+#include "ir/leaves.h"
 #include "rules/call/infer_type.h"
 
 namespace distir {
@@ -12,17 +12,12 @@ ir::Type SolvedTypes::Of(const ir::Type& type, const SlotList& slots) {
 }
 
 ir::Type SolvedTypes::Of(const ir::Type& type, InOrder<SlotList>* slots) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(Of(field, slots));
-    return ir::MakeTupleType(fields);
-  }
-  if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
+  return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
+    if (!ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf)) return leaf;
     const SlotState& slot = StateOf(slots->Take());
-    return meshes_.TypeOf(ir::TensorType::Cast(rules::StripDistribution(type)), slot.root,
+    return meshes_.TypeOf(ir::TensorType::Cast(rules::StripDistribution(leaf)), slot.root,
                           slot.sharding);
-  }
-  return type;
+  });
 }
 
 ffi::Array<ir::Type> SolvedTypes::OfParams() {

@@ -2,11 +2,11 @@
 
 #include <tvm/ffi/error.h>
 
-#include <map>
 #include <numeric>
 #include <vector>
 
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
@@ -22,11 +22,7 @@ struct Occurrence {
   int64_t shards;
 };
 
-void Collect(const ir::Type& type, dialect::MeshTable* meshes, std::vector<Occurrence>* out) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (const ir::Type& field : tuple.fields()) Collect(field, meshes, out);
-    return;
-  }
+void CollectOfLeaf(const ir::Type& type, dialect::MeshTable* meshes, std::vector<Occurrence>* out) {
   ffi::Array<ir::Expr> dims;
   mesh::Sharding sharding;
   if (auto shape = ir::ShapeType::Cast(type); shape.defined()) {
@@ -44,6 +40,10 @@ void Collect(const ir::Type& type, dialect::MeshTable* meshes, std::vector<Occur
     if (auto var = ir::Var::Cast(dims[d]); var.defined())
       out->push_back({var, mesh::NumShards(sharding.dims[d])});
   }
+}
+
+void Collect(const ir::Type& type, dialect::MeshTable* meshes, std::vector<Occurrence>* out) {
+  ir::ForEachLeaf(type, [&](const ir::Type& leaf) { CollectOfLeaf(leaf, meshes, out); });
 }
 
 }  // namespace
@@ -118,17 +118,14 @@ ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
 }
 
 ir::Type LocalTypes::Local(const ir::Type& type) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    for (const ir::Type& field : tuple.fields()) fields.push_back(Local(field));
-    return ir::MakeTupleType(fields);
-  }
-  auto dtensor = ir::DTensorType::Cast(type);
-  if (!dtensor.defined())
-    return ir::MapDims(type, [this](const ir::Expr& dim) { return LocalValue(dim); });
-  if (!ir::HasKnownShape(dtensor.tensor_ty())) return dtensor.tensor_ty();
-  const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor);
-  return ir::MakeTensorType(LocalShape(dtensor.tensor_ty(), sharding), dtensor.tensor_ty());
+  return ir::MapLeaves(type, [this](const ir::Type& leaf) -> ir::Type {
+    auto dtensor = ir::DTensorType::Cast(leaf);
+    if (!dtensor.defined())
+      return ir::MapDims(leaf, [this](const ir::Expr& dim) { return LocalValue(dim); });
+    if (!ir::HasKnownShape(dtensor.tensor_ty())) return dtensor.tensor_ty();
+    const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor);
+    return ir::MakeTensorType(LocalShape(dtensor.tensor_ty(), sharding), dtensor.tensor_ty());
+  });
 }
 
 }  // namespace lower

@@ -2,12 +2,12 @@
 
 #include <tvm/ffi/error.h>
 
-#include <set>
 #include <string>
 
 #include "dialect/collective.h"
 #include "dialect/mesh_names.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/registration.h"
 #include "ir/symbolic.h"
 #include "mesh/axis_text.h"
@@ -30,7 +30,9 @@ constexpr const char* kTyped[] = {"relax.call_tir",           "relax.call_tir_in
  * on. */
 ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialect::MeshTable& table,
                      InOrder<std::vector<mesh::Sharding>>* results) {
-  if (auto tensor = ir::TensorType::Cast(global_ty); tensor.defined()) {
+  return ir::MapLeaves(global_ty, [&](const ir::Type& leaf) -> ir::Type {
+    auto tensor = ir::TensorType::Cast(leaf);
+    if (!tensor.defined()) return leaf;
     const mesh::Sharding& sharding = results->Take();
     ir::Placement placement = table.PlacementOn(call.device_mesh, call.root, sharding);
     DISTIR_REQUIRE(placement.defined(), ValueError)
@@ -39,14 +41,7 @@ ir::Type TypeResults(const ir::Type& global_ty, const InferredCall& call, dialec
         << mesh::ToString(sharding, table.Root(call.root)) << mesh::Legend(table.Root(call.root))
         << "; redistribute the arguments to a finer view of the mesh";
     return ir::MakeDTensorType(tensor, call.device_mesh, placement);
-  }
-  if (auto tuple = ir::TupleType::Cast(global_ty); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    for (const ir::Type& field : tuple.fields())
-      fields.push_back(TypeResults(field, call, table, results));
-    return ir::MakeTupleType(fields);
-  }
-  return global_ty;
+  });
 }
 
 ir::Expr StripExpr(const ir::Expr& arg) {
@@ -63,19 +58,11 @@ ir::Expr StripExpr(const ir::Expr& arg) {
 }  // namespace
 
 ir::Type StripDistribution(const ir::Type& type) {
-  if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined())
-    return ir::WithKnownShape(dtensor.tensor_ty());
-  if (auto tensor = ir::TensorType::Cast(type); tensor.defined()) return ir::WithKnownShape(tensor);
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    ffi::Array<ir::Type> fields;
-    bool changed = false;
-    for (const ir::Type& field : tuple.fields()) {
-      fields.push_back(StripDistribution(field));
-      changed = changed || !fields.back().same_as(field);
-    }
-    if (changed) return ir::MakeTupleType(fields);
-  }
-  return type;
+  return ir::MapLeaves(type, [](const ir::Type& leaf) -> ir::Type {
+    auto dtensor = ir::DTensorType::Cast(leaf);
+    auto tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(leaf);
+    return tensor.defined() ? ir::Type(ir::WithKnownShape(tensor)) : leaf;
+  });
 }
 
 bool StatesResultType(const ir::Expr& callee) {
