@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "decompose/algorithm.h"
@@ -12,7 +13,6 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "rules/call/infer_type.h"
-#include "rules/registry.h"
 #include "rules/tails.h"
 #include "support/error.h"
 
@@ -64,24 +64,18 @@ class Decomposer : public ir::FunctionRewriter {
  public:
   Decomposer(const ir::Function& function, Calls calls, dialect::MeshTable* meshes,
              rules::KernelTable* kernels)
-      : calls_(calls),
-        creations_(function, meshes),
-        meshes_(*meshes),
-        decisions_(meshes, kernels) {}
-
-  /*! \brief Whether the function has a call that may have to be decomposed. */
-  static bool MayApply(const ir::Function& function, Calls calls, dialect::MeshTable* meshes) {
-    bool may = false;
-    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
-      ir::Call call = ir::BoundCall(binding);
-      if (may || !call.defined() || FindDecomposition(call.op()) == nullptr) return;
-      may = calls == Calls::kAll ||
-            (rules::IsDecomposedUneven(call.op()) && HasUneven(call, binding.var(), meshes));
+      : calls_(calls), creations_(function, meshes), meshes_(*meshes), decisions_(meshes, kernels) {
+    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
+      const ir::Call call = ir::BoundCall(binding);
+      if (!call.defined() || (calls_ == Calls::kUneven && !MayBeUneven(call, binding.var())))
+        return;
+      std::optional<Found> found = Find(call, &decisions_);
+      if (found && Takes(call, *found)) found_.emplace(call.get(), std::move(*found));
     });
-    return may;
   }
 
-  bool any() const { return any_; }
+  /*! \brief Whether there is anything to write otherwise. */
+  bool any() const { return !found_.empty() || (calls_ == Calls::kAll && !creations_.empty()); }
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -91,11 +85,10 @@ class Decomposer : public ir::FunctionRewriter {
       if (const Creation* creation = call.defined() ? creations_.Find(call) : nullptr)
         return Create(var, *creation, ir::DTensorType::Cast(call.ty()));
     }
-    std::optional<Found> found;
-    if (call.defined()) found = Find(call, &decisions_);
-    if (!found || !Takes(call, *found)) return FunctionRewriter::RewriteVarBinding(var, value);
-    const auto& [rule, inferred] = found->decision;
-    any_ = true;
+    auto known = found_.find(value.get());
+    if (known == found_.end()) return FunctionRewriter::RewriteVarBinding(var, value);
+    const Found& found = known->second;
+    const auto& [rule, inferred] = found.decision;
     ir::Count(ir::CalleeName(call));
     CreditCall(var, call);
     Writer writer(&meshes_, inferred.device_mesh,
@@ -104,7 +97,7 @@ class Decomposer : public ir::FunctionRewriter {
         writer.PlaceAll(RewriteAll(call.args()), inferred.sharding.operands);
     ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    ir::Expr result = found->decomposition({placed, rule, inferred.sharding}, &writer);
+    ir::Expr result = found.decomposition({placed, rule, inferred.sharding}, &writer);
     BindAs(var, result, inferred, &writer);
   }
 
@@ -113,9 +106,12 @@ class Decomposer : public ir::FunctionRewriter {
     Credit("DecomposeSharded", ir::CalleeName(call), var);
   }
 
+  bool MayBeUneven(const ir::Call& call, const ir::Var& result) const {
+    return rules::IsDecomposedUneven(call.op()) && HasUneven(call, result, &meshes_);
+  }
+
   bool Takes(const ir::Call& call, const Found& found) const {
     if (calls_ == Calls::kAll) return true;
-    if (!rules::IsDecomposedUneven(call.op())) return false;
     const rules::OpView view = rules::ViewCall(call, rules::StripDistribution(call.ty()));
     const auto& [rule, inferred] = found.decision;
     return IsUneven(rule, rule.operands, view.operands, inferred.sharding.operands) ||
@@ -124,7 +120,6 @@ class Decomposer : public ir::FunctionRewriter {
 
   /*! \brief Binds `var` to a value of `type`, of which the shards are made. */
   void Create(const ir::Var& var, const Creation& creation, const ir::DTensorType& type) {
-    any_ = true;
     ir::Count(ir::CalleeName(creation.call));
     CreditCall(var, creation.call);
     Writer writer(&meshes_, creation.view,
@@ -157,7 +152,8 @@ class Decomposer : public ir::FunctionRewriter {
   const Creations creations_;
   dialect::MeshTable& meshes_;
   rules::Decisions decisions_;
-  bool any_ = false;
+  /*! \brief The calls that are decomposed, by the call. */
+  std::unordered_map<const ffi::Object*, Found> found_;
 };
 
 }  // namespace
@@ -175,15 +171,14 @@ ir::IRModule Expand(const ir::IRModule& mod, Calls calls) {
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !Decomposer::MayApply(function, calls, &meshes)) continue;
+    if (!function.defined()) continue;
     Decomposer decomposer(function, calls, &meshes, &kernels);
-    ir::Function decomposed = decomposer.RewriteFunction(function);
     if (!decomposer.any()) continue;
     // Partial results of a call that is decomposed only now would not be reduced any more.
     DISTIR_REQUIRE(!dialect::HasExplicitReductions(function), ValueError)
         << "in `" << gv.name() << "`: a call is sharded along a dimension that its operator looks "
         << "along, although the function has been through LegalizeRedistribute";
-    functions.Set(gv, decomposed);
+    functions.Set(gv, decomposer.RewriteFunction(function));
     any = true;
   }
   return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;

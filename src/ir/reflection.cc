@@ -81,10 +81,7 @@ std::string Kind::Resolve() {
   return "";
 }
 
-bool Kind::Matches(const ffi::Object* object) const {
-  if (object == nullptr) return false;
-  int32_t index = object->type_index();
-  if (index == type_index_) return true;
+bool Kind::IsBaseOf(int32_t index) const {
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(index);
   return info->type_depth > depth_ && info->type_ancestors[depth_]->type_index == type_index_;
 }

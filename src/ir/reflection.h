@@ -58,11 +58,17 @@ class Kind : public Resolvable {
   explicit Kind(const char* type_key) : type_key_(type_key) {}
   std::string Resolve() override;
   /*! \brief Whether the object is of this type or derived from it; false for null. */
-  bool Matches(const ffi::Object* object) const;
+  bool Matches(const ffi::Object* object) const {
+    if (object == nullptr) return false;
+    const int32_t index = object->type_index();
+    return index == type_index_ || IsBaseOf(index);
+  }
   const char* type_key() const { return type_key_; }
   int32_t type_index() const { return type_index_; }
 
  private:
+  bool IsBaseOf(int32_t index) const;
+
   const char* type_key_;
   int32_t type_index_ = -1;
   int32_t depth_ = 0;

@@ -166,9 +166,11 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
     }
   }
 
+  call.operands.reserve(rule.operands.size());
   for (const TensorFactors& tensor : rule.operands) {
     call.operands.push_back(Compose(rule, tensor, call.factors));
   }
+  call.results.reserve(rule.results.size());
   for (const TensorFactors& tensor : rule.results) {
     call.results.push_back(Compose(rule, tensor, call.factors));
   }

@@ -65,6 +65,11 @@ Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
   Sharding sharding = Sharding::Replicated(static_cast<int>(tensor.size()));
   for (size_t d = 0; d < tensor.size(); ++d) {
     AxisList& axes = sharding.dims[d];
+    if (tensor[d].size() == 1) {
+      const AxisList& only = factors[tensor[d][0]];
+      if (!only.empty()) axes = only.size() > 1 ? mesh::Canonical(only) : only;
+      continue;
+    }
     for (int f : tensor[d]) {
       axes.insert(axes.end(), factors[f].begin(), factors[f].end());
       if (rule.factors[f].size < 0 || mesh::NumShards(factors[f]) != rule.factors[f].size) break;
@@ -81,6 +86,7 @@ void DropUnnestable(const FactorRule& rule, FactorShardings* factors) {
     for (const auto* tensors : {&rule.operands, &rule.results}) {
       for (const TensorFactors& tensor : *tensors) {
         for (const FactorList& dim : tensor) {
+          if (dim.size() < 2) continue;
           bool full = true;
           for (int f : dim) {
             if (!full && !(*factors)[f].empty()) {
