@@ -6,8 +6,6 @@
 #include <tvm/ffi/optional.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include <memory>
-
 #include "dialect/mesh_table.h"
 
 namespace distir {

@@ -1,8 +1,6 @@
 // LowerCCL: local collectives become destination-passing calls of the runtime's builtins. Their
 // groups are listed in the module's attribute distir.partitions: "[[[0,1],[2,3]],[[0,2],[1,3]]]".
-#include <tvm/ffi/error.h>
 
-#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "dialect/mesh_table.h"
 #include "ir/build.h"

@@ -1,6 +1,5 @@
 // Matrix multiplication of any ranks: batch dimensions broadcast, rows and columns are parallel,
 // the contracted dimension is a sum.
-#include "ir/symbolic.h"
 #include "ops/family.h"
 
 namespace distir {

@@ -3,7 +3,6 @@
 // classes, and their sum is that of all.
 #include <string>
 
-#include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
 #include "ops/lookup.h"

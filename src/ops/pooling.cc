@@ -1,6 +1,5 @@
 // Pooling: batch and channels are parallel, spatial dimensions as their windows say
 // (ops/windows.h).
-#include <algorithm>
 #include <optional>
 #include <string>
 

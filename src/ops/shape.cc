@@ -2,7 +2,6 @@
 // Repetition of a sharded dimension: every device gets the elements of its shard that it lacks.
 #include <numeric>
 #include <unordered_map>
-#include <utility>
 
 #include "ir/symbolic.h"
 #include "ops/family.h"

@@ -1,7 +1,6 @@
 #include "ops/windows.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "ir/build.h"

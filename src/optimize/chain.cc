@@ -1,7 +1,6 @@
 #include "optimize/chain.h"
 
 #include <optional>
-#include <vector>
 
 #include "optimize/resharding.h"
 

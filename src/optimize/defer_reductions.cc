@@ -23,7 +23,6 @@
 #include "optimize/optimization.h"
 #include "optimize/resharding.h"
 #include "redistribute/partial.h"
-#include "redistribute/steps.h"
 #include "rules/linearity.h"
 
 namespace distir {

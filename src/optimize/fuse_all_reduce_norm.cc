@@ -5,11 +5,9 @@
 //     c = R.add(r, b)                            ->           a, r, g, mesh[0], "R", .., epsilon=e)
 //     d = R.nn.rms_norm(c, g, axes=[2], epsilon=e)    c = t[0]
 //                                                     d = t[1]
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
 #include <unordered_map>
-#include <utility>
 
 #include "dialect/collective.h"
 #include "dialect/fused_norm.h"

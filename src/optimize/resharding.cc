@@ -5,7 +5,6 @@
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
 #include "dialect/collective.h"
-#include "ir/build.h"
 #include "redistribute/steps.h"
 
 namespace distir {

@@ -13,14 +13,11 @@
 // the way, and only past values that nothing else uses, so nothing is computed or sent twice.
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
-#include <utility>
 
 #include "dialect/collective.h"
 #include "ir/build.h"
 #include "optimize/chain.h"
 #include "optimize/resharding.h"
-#include "redistribute/partial.h"
 #include "rules/call/call_sharding.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <unordered_set>
-#include <utility>
 
 #include "dialect/collective.h"
 #include "dialect/segment_exchange.h"

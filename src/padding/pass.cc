@@ -3,7 +3,6 @@
 
 #include <unordered_set>
 
-#include "dialect/collective.h"
 #include "ir/build.h"
 #include "ir/call_graph.h"
 #include "ir/report.h"

@@ -1,7 +1,5 @@
 #include "padding/tail_writer.h"
 
-#include <tvm/ffi/error.h>
-
 #include "dialect/collective.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"

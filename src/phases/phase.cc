@@ -2,7 +2,6 @@
 
 #include "dialect/copies_reduction.h"
 #include "dialect/mesh_table.h"
-#include "ir/build.h"
 #include "ir/rewriter.h"
 #include "lower/signature.h"
 

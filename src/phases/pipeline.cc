@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "decompose/pass.h"
 #include "ir/pass.h"

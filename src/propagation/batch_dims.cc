@@ -12,7 +12,6 @@
 #include "ir/symbolic.h"
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
-#include "rules/registry.h"
 
 namespace distir {
 namespace propagation {

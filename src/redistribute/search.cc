@@ -5,7 +5,6 @@
 #include <limits>
 #include <queue>
 #include <unordered_map>
-#include <utility>
 
 #include "cost/collective_cost.h"
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cost/cluster.h"
-#include "dialect/collective.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/call_graph.h"

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "lower/local/stated_cut.h"
 #include "rules/call/infer_type.h"
-#include "rules/registry.h"
 #include "rules/stated/user_rules.h"
 #include "rules/tir/edit.h"
 #include "support/error.h"

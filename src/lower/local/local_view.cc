@@ -4,7 +4,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "dialect/local_view.h"

@@ -3,7 +3,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <functional>
 #include <unordered_map>
 
 #include "ir/symbolic.h"

@@ -8,7 +8,6 @@
 #include "rules/call/stated_sizes.h"
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
-#include "rules/registry.h"
 
 namespace distir {
 namespace lower {

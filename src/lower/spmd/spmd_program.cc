@@ -2,7 +2,6 @@
 
 #include <tvm/ffi/error.h>
 
-#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <unordered_set>
@@ -12,7 +11,6 @@
 #include "dialect/collective.h"
 #include "dialect/fused_norm.h"
 #include "dialect/kv_cache.h"
-#include "dialect/local_view.h"
 #include "dialect/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"

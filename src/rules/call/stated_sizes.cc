@@ -3,7 +3,6 @@
 #include "ir/build.h"
 #include "rules/call/infer_type.h"
 #include "rules/operator.h"
-#include "rules/registry.h"
 
 namespace distir {
 namespace rules {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <optional>
 
 #include "support/counted.h"
 #include "support/error.h"
