@@ -38,10 +38,11 @@ PATTERNS = {
     },
     "target/cpu/share_operands.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
     "target/cpu/share_results.cc": {"relax.reshape"},
-    "lower/spmd/spmd_program.cc": {"relax.permute_dims", "relax.shape_of"},
+    "lower/spmd/local_operator.cc": {"relax.permute_dims"},
+    "lower/spmd/spmd_program.cc": {"relax.shape_of"},
     "optimize/defer_reductions.cc": {"relax.add", "relax.subtract"},
     "optimize/fuse_all_reduce_norm.cc": {"relax.add", "relax.nn.rms_norm"},
-    "padding/pass.cc": {"relax.divide", "relax.shape_of"},
+    "padding/pad_function.cc": {"relax.divide", "relax.shape_of"},
     "propagation/batch_dims.cc": {
         "relax.matmul",
         "relax.nn.log_softmax",
