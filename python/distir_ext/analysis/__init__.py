@@ -12,7 +12,14 @@ from distir_ext.analysis.costs import (
     ProgramEstimate,
 )
 from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.redistribution import (
+    Redistribution,
+    RedistributionStep,
+    redistribution,
+)
+from distir_ext.analysis.shardings import TensorSharding, shardings
 from distir_ext.analysis.simulate import simulate
+from distir_ext.analysis.tables import collective_table, sharding_table
 from distir_ext.analysis.timeline import (
     CriticalOperator,
     DeviceGroup,
@@ -39,11 +46,18 @@ __all__ = [
     "OperatorCost",
     "Optimization",
     "ProgramEstimate",
+    "Redistribution",
+    "RedistributionStep",
+    "TensorSharding",
     "Timeline",
     "TimelineEvent",
     "TimelineEvents",
+    "collective_table",
     "collectives",
     "estimate",
     "optimizations",
+    "redistribution",
+    "sharding_table",
+    "shardings",
     "simulate",
 ]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax
 
 from distir_ext import transform
 from distir_ext._analysis.planned_program import PlannedProgram, plan, resolve_target
+from distir_ext._analysis.sizes import bind_sizes, symbolic_sizes
 from distir_ext._compile.steps import phase
 from distir_ext._modules import check_module
 from distir_ext._signature_attr import has_signature, read_signature
-from distir_ext._spelling import did_you_mean
 from distir_ext.cluster import Cluster, Device
 from distir_ext.compile import lower_for
 
@@ -61,58 +60,11 @@ def planned_programs(
             "the module has runtime calls instead of collectives; pass what "
             "distir_ext.transform.LowerDistIR gave, or an earlier one"
         )
-    mod = _with_sizes(mod, sizes or {})
+    mod = bind_sizes(mod, sizes or {})
+    lacking = ", ".join(f"{name!r}: ..." for name in symbolic_sizes(mod))
+    if lacking:
+        raise ValueError(f"symbolic sizes need values: sizes={{{lacking}}}")
     target = resolve_target(device.target)
     lowered = lower_for(mod, None if has_signature(mod) else cluster, target)
     planned = plan(transform.LowerCCL()(lowered), target)
     return PlannedPrograms(device, lowered, planned, read_signature(lowered))
-
-
-def _with_sizes(mod: tvm.IRModule, sizes: Mapping[str, int]) -> tvm.IRModule:
-    """The module with numbers for its symbolic sizes."""
-    found: dict[str, None] = {}
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            for param in function.params:
-                found.update(dict.fromkeys(_symbolic(param.ty)))
-    for name, value in sizes.items():
-        if name not in found:
-            known = f"they are {', '.join(found)}" if found else "it has none"
-            raise ValueError(
-                f"the module has no symbolic size {name!r}{did_you_mean(name, found)}; {known}"
-            )
-        if not (isinstance(value, int) and value > 0):
-            raise ValueError(f"size {name!r} is a positive integer, not {value!r}")
-    lacking = [name for name in found if name not in sizes]
-    if lacking:
-        stated = ", ".join(f"{name!r}: ..." for name in lacking)
-        raise ValueError(f"symbolic sizes need values: sizes={{{stated}}}")
-    if not sizes:
-        return mod
-    bind = tvm.transform.Sequential(
-        [
-            relax.transform.BindSymbolicVars(_of_function(function, sizes), name.name_hint)
-            for name, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _of_function(function, sizes)
-        ]
-    )
-    return bind(mod)
-
-
-def _of_function(function: relax.Function, sizes: Mapping[str, int]) -> dict[str, int]:
-    names = {name for param in function.params for name in _symbolic(param.ty)}
-    return {name: value for name, value in sizes.items() if name in names}
-
-
-def _symbolic(type_: Any) -> Iterator[str]:
-    """The names of symbolic sizes in a type."""
-    if isinstance(type_, relax.TupleType):
-        for field in type_.fields:
-            yield from _symbolic(field)
-        return
-    tensor = getattr(type_, "tensor_ty", type_)
-    shape = getattr(tensor, "shape", None)
-    values = getattr(shape if shape is not None else type_, "values", None) or ()
-    for size in values:
-        for var in tvm.tirx.analysis.undefined_vars(size):
-            yield str(var.name)
