@@ -17,7 +17,7 @@ def test_commands_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     for name, content in (("mlp.py", program), ("plan.json", plan), ("cluster.json", cluster)):
         (tmp_path / name).write_text(content)
     sessions = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(sessions) == 5
+    assert len(sessions) == 6
     shown = 0
     for session in sessions:
         session = session.replace("\\\n", "")  # commands of several lines
@@ -28,6 +28,6 @@ def test_commands_print_what_the_page_says(tmp_path, monkeypatch, capsys):
             if expected:
                 shown += 1
                 assert out.rstrip() == expected.rstrip()
-    assert shown == 3
+    assert shown == 4
     assert (tmp_path / "report.html").exists()
     assert cli.main(["report", "propagated.py", "--cluster", "cluster.json"]) == 0

@@ -39,7 +39,9 @@ def test_every_phase_is_in_the_help():
     assert phases == [partition.ANNOTATED, *dict.fromkeys(each.gives for each in steps())]
 
 
-@pytest.mark.parametrize("name", ["report", "explain", "partition", "redistribute", "rules"])
+@pytest.mark.parametrize(
+    "name", ["report", "simulate", "explain", "partition", "redistribute", "rules"]
+)
 def test_commands_that_analyse_have_json(name):
     assert "--json" in parsers()[name].format_help()
 

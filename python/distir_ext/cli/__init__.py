@@ -21,6 +21,7 @@ from distir_ext.cli import (
     redistribute,
     report,
     rules,
+    simulate,
     token,
 )
 from distir_ext.cli.failures import exit_status_of
@@ -28,6 +29,7 @@ from distir_ext.cli.parser import Parser
 
 COMMANDS = (
     report,
+    simulate,
     explain,
     partition,
     redistribute,

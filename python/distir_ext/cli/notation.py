@@ -81,6 +81,17 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def parse_count(text: str) -> int:
+    """A positive number.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not (text.isdecimal() and int(text) > 0):
+        raise ValueError(f"{text!r} is not a positive number")
+    return int(text)
+
+
 def _entry(entry: str, text: str) -> str | tuple[str, ...] | None:
     if entry == "-":
         return None

@@ -55,6 +55,11 @@ def add_sharded_program(parser: argparse.ArgumentParser) -> None:
         help="a JSON file of patterns and shardings; what '--shard' says comes first",
     )
     parser.add_argument(
+        "--stages",
+        metavar="AXIS",
+        help="cut the function into stages of a pipeline along this axis of the mesh",
+    )
+    parser.add_argument(
         "--func",
         metavar="NAME",
         help="the function to shard (default: main, or the only one)",
@@ -87,8 +92,9 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
     from distir_ext._analysis.sizes import bind_sizes
     from distir_ext.cli.programs import read_program
 
-    if options.mesh is None and (options.plan or options.shard):
-        raise UsageError(f"{'--plan' if options.plan else '--shard'} needs --mesh")
+    for name in ("shard", "plan", "stages", "inputs"):
+        if options.mesh is None and getattr(options, name):
+            raise UsageError(f"--{name} needs --mesh")
     plan: dict[str, Any] = dict(options.shard)
     if options.plan:
         plan.update({name: dims for name, dims in _read_plan(options.plan) if name not in plan})
@@ -101,8 +107,8 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
         func = options.func or _default_function(mod)
         mesh = dx.Mesh(tuple(options.mesh.values()), tuple(options.mesh))
         mod = dx.annotate(mod, mesh, plan, func, options.inputs)
-    elif options.inputs is not None:
-        raise UsageError("--inputs needs --mesh")
+        if options.stages:
+            mod = dx.transform.AssignStages(mesh, options.stages, func=func)(mod)
     if dx.phase(mod) is None:
         raise ValueError(
             f"nothing in {options.program} is distributed; state --mesh and --shard, as in --mesh "
