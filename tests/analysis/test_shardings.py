@@ -1,5 +1,6 @@
 """Where parameters and results are, and the tables of tensors and collectives."""
 
+import dataclasses
 import io
 import json
 
@@ -131,6 +132,11 @@ def test_tables_can_be_printed_again():
         texts.append(console.file.getvalue())
     assert texts[0] == texts[1]
     assert "tensors" in texts[0]
+
+
+def test_names_are_shown_as_they_are():
+    row = dataclasses.replace(shardings(Program)[0], name="x[red]")
+    assert "x[red]" in as_text([sharding_table([row])])
 
 
 def test_numbers_are_aligned_to_the_right_in_html():

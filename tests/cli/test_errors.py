@@ -54,7 +54,7 @@ NOTHING = "nothing in model.py is distributed; state --mesh and --shard"
         (["model.py", *SHARDED, "--inputs", "down"], "inputs are the first parameters"),
         (["model.py", *SHARDED, "--cluster", "H10"], "there is no cluster 'H10'; there are A100"),
         (["model.py", *SHARDED, "--cluster", "mesure"], "did you mean 'measure'?"),
-        (["model.py", *SHARDED, "--cluster", "no.json"], "No such file or directory: 'no.json'"),
+        (["model.py", *SHARDED, "--cluster", "no.json"], "there is no cluster no.json"),
         (["model.py", *SHARDED, "--size", "n=8"], "the module has no symbolic size 'n'"),
         (["model.py", *MESH, "--plan", "paln.json"], "no plan paln.json; did you mean 'plan.json'"),
     ],
@@ -112,6 +112,14 @@ def test_mistakes_of_the_program_itself_are_raised(monkeypatch):
     monkeypatch.setattr(rules, "run", fail)
     with pytest.raises(AssertionError, match="a defect"):
         cli.main(["rules"])
+
+
+def test_a_pipe_that_breaks_elsewhere_is_a_failure(monkeypatch, refused):
+    def lose(options):
+        raise BrokenPipeError("the worker has gone")
+
+    monkeypatch.setattr(rules, "run", lose)
+    assert refused("rules") == "the worker has gone"
 
 
 def test_an_interruption_is_silent(monkeypatch, capsys):

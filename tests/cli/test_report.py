@@ -145,13 +145,19 @@ LINK = {"latency": 1e-6, "bandwidth": 1e9}
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "it has no JSON object"),
+        ("[]", "a cluster is stated by a JSON object, not by \\[\\]"),
         ("{", "c.json is not JSON"),
         ('{"preset": "H10"}', "no device 'H10'; did you mean 'H100'"),
         ('{"preset": "H100", "host": 2}', "no field 'host', only .*; did you mean 'hosts'"),
         ('{"device": "H100"}', "needs the field 'link'"),
         ('{"device": "H100", "link": {"latency": 1}}', "a link needs the field 'bandwidth'"),
-        ('{"device": "H100", "link": "NVLINK"}', "not 'NVLINK'"),
+        ('{"device": "H100", "link": "NVLINK"}', 'a link is .*, not by "NVLINK"'),
+        ('{"device": "H100", "mesh": [2], "links": {}}', "a mesh is stated by"),
+        (
+            '{"device": "H100", "mesh": {"a": 2}, "links": 1}',
+            "links is stated by .*, not by 1",
+        ),
+        ('{"device": {"name": "mine", "flops": 1}, "link": {}}', "a link needs the field"),
         ('{"device": "H100", "mesh": {"a": 2}, "links": {}}', "mesh axis 'a' has no link"),
     ],
 )

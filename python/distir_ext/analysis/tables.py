@@ -144,7 +144,7 @@ def print_tables(tables: Iterable[Table], console: Console) -> None:
         title, notes = table.title, table.caption
         table.title = table.caption = None  # they would be as narrow as the table
         console.print(title, highlight=False, markup=False)
-        console.print(table)
+        console.print(table, markup=False)
         if notes:
             console.print(notes, highlight=False, markup=False)
             console.print()

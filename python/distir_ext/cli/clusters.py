@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir_ext._spelling import did_you_mean
+from distir_ext.cli.files import existing
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -78,13 +79,11 @@ def cluster_of(text: str, devices: int) -> Cluster:
 
 def _read_file(name: str) -> Cluster:
     try:
-        data = json.loads(Path(name).read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise ValueError("it has no JSON object")
-        return _cluster(data)
+        data = json.loads(existing(name, "cluster").read_text(encoding="utf-8"))
+        return _cluster(_object(data, "a cluster"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{name} is not JSON: {error}") from error
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"{name} describes no cluster: {error}") from error
 
 
@@ -101,18 +100,25 @@ def _cluster(data: Mapping[str, Any]) -> Cluster:
         _check_fields(data, ("device", "link"), ("launch",), "a cluster without hosts")
         return Cluster.uniform(_link(data["link"]), launch, device=data["device"])
     _check_fields(data, ("device", "mesh", "links"), ("launch",), "a cluster with hosts")
-    links = {name: _link(link) for name, link in data["links"].items()}
-    mesh = Mesh(tuple(data["mesh"].values()), tuple(data["mesh"]))
-    return Cluster(mesh, links, launch, device=data["device"])
+    sizes, links = _object(data["mesh"], "a mesh"), _object(data["links"], "links")
+    mesh = Mesh(tuple(sizes.values()), tuple(sizes))
+    return Cluster(
+        mesh, {name: _link(link) for name, link in links.items()}, launch, device=data["device"]
+    )
 
 
 def _link(data: Any) -> Any:
     from distir_ext.cluster import Link
 
+    fields = _object(data, "a link")
+    _check_fields(fields, ("latency", "bandwidth"), ("gap",), "a link")
+    return Link(**fields)
+
+
+def _object(data: Any, what: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise ValueError(f"a link is an object with latency and bandwidth, not {data!r}")
-    _check_fields(data, ("latency", "bandwidth"), ("gap",), "a link")
-    return Link(**data)
+        raise ValueError(f"{what} is stated by a JSON object, not by {json.dumps(data)}")
+    return data
 
 
 def _check_fields(

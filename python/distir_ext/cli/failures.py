@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import traceback
 import warnings
@@ -41,11 +42,9 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
         return status
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The interpreter flushes what is left at its end, which is to fail no more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOBODY_READS
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return NOBODY_READS
         if are_tracebacks_full():
             traceback.print_exc()
         say(command, str(error) or type(error).__name__)
@@ -55,6 +54,21 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
 def say(command: str, message: str) -> None:
     """Prints a line on standard error."""
     print(f"{command}: {printable(' '.join(message.split()))}", file=sys.stderr)
+
+
+def _nobody_reads() -> bool:
+    """Whether the pipe that broke is standard output, as in ``distir rules | head``."""
+    try:
+        output = sys.stdout.fileno()
+    except OSError:  # it is no file
+        return False
+    state = select.poll()
+    state.register(output, 0)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in state.poll(0)):
+        return False
+    # The interpreter flushes what is left at its end, which is to fail no more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
 
 
 def _one_line_warnings(command: str) -> Callable[..., None]:

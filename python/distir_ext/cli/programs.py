@@ -16,6 +16,7 @@ import tvm
 
 from distir_ext._full_tracebacks import are_tracebacks_full
 from distir_ext._spelling import did_you_mean
+from distir_ext.cli.files import existing
 
 # How errors of TVMScript say where they are.
 _DIAGNOSTIC = re.compile(r"error: (.*)\n\s*--> (.*):(\d+):\d+$", re.MULTILINE)
@@ -35,11 +36,8 @@ def read_program(text: str) -> tvm.IRModule:
         ImportError: What reads such a file is not installed.
         RuntimeError: The file cannot be read, or raised an error.
     """
-    path, name = _split(text)
-    if not path.exists():
-        folder = path.parent
-        near = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-        raise FileNotFoundError(f"there is no file {path}{did_you_mean(path.name, near)}")
+    file, name = _split(text)
+    path = existing(file)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a program is {_known()}")
     if path.suffix == ".py":
@@ -53,12 +51,12 @@ def read_program(text: str) -> tvm.IRModule:
         return reader(path)
 
 
-def _split(text: str) -> tuple[Path, str]:
+def _split(text: str) -> tuple[str, str]:
     """The file, and what is named in it: ``model.py:MLP``."""
     file, colon, name = text.rpartition(":")
     if colon and not Path(text).exists() and (name.isidentifier() or not name):
-        return Path(file), name
-    return Path(text), ""
+        return file, name
+    return text, ""
 
 
 def _known() -> str:

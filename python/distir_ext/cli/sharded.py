@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distir_ext._spelling import did_you_mean
 from distir_ext.cli.failures import UsageError
+from distir_ext.cli.files import existing
 from distir_ext.cli.notation import Dims, parse_dims, parse_shard, parse_sizes
 from distir_ext.cli.parser import argument_type
 
@@ -164,13 +163,10 @@ def _default_function(mod: tvm.IRModule) -> str:
 
 
 def _read_plan(file: str) -> list[tuple[str, Dims]]:
-    path = Path(file)
-    if not path.exists():
-        folder = path.parent
-        near = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-        raise FileNotFoundError(f"there is no plan {file}{did_you_mean(path.name, near)}")
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_distinct)
+        entries = json.loads(
+            existing(file, "plan").read_text(encoding="utf-8"), object_pairs_hook=_distinct
+        )
     except json.JSONDecodeError as error:
         raise ValueError(f"the plan {file} is not JSON: {error}") from error
     except ValueError as error:
