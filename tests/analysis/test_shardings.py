@@ -45,9 +45,9 @@ def test_rows_say_where_a_tensor_is():
     found = rows()
     assert list(found) == ["x", "w0", "w1", "w2", "v0", "return.0", "return.1"]
     x, w2, v0 = found["x"], found["w2"], found["v0"]
-    assert (x.sharding, x.local_shape, x.devices) == ("('dp', None)", (4, 16), "2x4: 0-7")
+    assert (x.sharding, x.local_shape, x.devices) == ("('dp', None)", (4, 16), "2x4: 0..7")
     assert (w2.sharding, w2.local_shape) == ("(('dp', 'tp'), None)", (2, 16))
-    assert (v0.dtype, v0.sharding, v0.devices) == ("float16", "('x',)", "2: 9,11")
+    assert (v0.dtype, v0.sharding, v0.devices) == ("float16", "('x',)", "2: 9, 11")
     assert [found[name].bytes_per_device for name in ("x", "w2", "v0")] == [256, 128, 16]
     assert [row.role for row in found.values()] == ["input", *["weight"] * 4, *["result"] * 2]
 
@@ -96,7 +96,7 @@ def test_tensors_that_differ_in_numbers_only_share_a_row_of_the_table():
 
 def test_one_mesh_is_said_once():
     text = as_text([sharding_table([row for row in shardings(Program) if row.name != "v0"][:4])])
-    assert text.count("2x4: 0-7") == 1
+    assert text.count("2x4: 0..7") == 1
 
 
 def test_equal_collectives_are_counted_together():

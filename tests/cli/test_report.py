@@ -11,7 +11,7 @@ PLAN = {"x": ["dp", None], "up": "-,tp", "down": ["tp", None]}
 
 def test_tables_are_those_of_the_estimate(model, printed, file):
     text = printed("report", model, *SHARDED, "--inputs", "x")
-    for line in ("tensors, on 2x2: 0-3", "per device, on H100", "main: collectives"):
+    for line in ("tensors, on 2x2: 0..3", "per device, on H100", "main: collectives"):
         assert line in text
     (sent,) = (line.split() for line in text.splitlines() if "all_reduce" in line)
     assert sent[:4] == ["tp", "all_reduce", "relax.matmul", "1"]

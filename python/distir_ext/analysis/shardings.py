@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tvm
@@ -13,6 +13,7 @@ from distir_ext._modules import check_module
 from distir_ext._signature import Dim, FunctionSpec, Spec, TensorSpec, TupleSpec, parse_signature
 from distir_ext._signature_attr import has_signature, read_signature, signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
+from distir_ext.analysis.timeline_tables import listed
 from distir_ext.compile import lower
 
 
@@ -37,7 +38,7 @@ class TensorSharding:
     """The element type."""
 
     devices: str
-    """The mesh that it is on, and its devices, as ``"2x4: 0-7"``."""
+    """The mesh that it is on, and its devices, as ``"2x4: 0..7"``."""
 
     sharding: str
     """The mesh axes of each dimension, as ``"('dp', None)"``."""
@@ -128,10 +129,4 @@ def _local_shape(spec: TensorSpec) -> tuple[Dim, ...]:
 
 
 def _devices(spec: TensorSpec) -> str:
-    return f"{'x'.join(map(str, spec.mesh_shape))}: {_ids(spec.device_ids)}"
-
-
-def _ids(ids: Sequence[int]) -> str:
-    if len(ids) > 1 and list(ids) == list(range(ids[0], ids[0] + len(ids))):
-        return f"{ids[0]}-{ids[-1]}"
-    return ",".join(map(str, ids))
+    return f"{'x'.join(map(str, spec.mesh_shape))}: {listed(spec.device_ids)}"
