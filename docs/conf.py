@@ -37,6 +37,7 @@ napoleon_custom_sections = [("Raises when applied", "params_style")]
 # What other packages document. Their sites are not read: the build works without a network.
 nitpick_ignore_regex = [
     (r"py:.*", r"(tvm|tvm_ffi|relax|np|numpy|jax|torch|rich|tir)\..*"),
+    (r"py:class", "Table"),  # rich's
     (r"py:.*", r"(argparse|collections\.abc|os|pathlib|typing)\..*"),
 ]
 

@@ -32,19 +32,24 @@ def amount(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def as_text(tables: Iterable[Table]) -> str:
-    """Tables as plain text."""
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+def print_tables(tables: Iterable[Table], console: Console) -> None:
+    """Prints tables one below the other, each under its title and above its notes."""
     for table in tables:
         title, notes = table.title, table.caption
         table.title = table.caption = None  # they would be as narrow as the table
-        console.print(title, highlight=False)
-        console.print(table)
+        console.print(title, highlight=False, markup=False)
+        console.print(table, markup=False)
         if notes:
-            console.print(notes, highlight=False)
+            console.print(notes, highlight=False, markup=False)
             console.print()
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+        table.title, table.caption = title, notes
+
+
+def as_text(tables: Iterable[Table]) -> str:
+    """Tables as plain text."""
+    file = io.StringIO()
+    print_tables(tables, Console(file=file, width=_WIDTH, color_system=None))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
 def as_html(tables: Iterable[Table]) -> str:
@@ -54,21 +59,26 @@ def as_html(tables: Iterable[Table]) -> str:
 
 def _html(table: Table) -> str:
     columns = [list(column.cells) for column in table.columns]
-    head = "".join(f"<th>{escape(str(column.header))}</th>" for column in table.columns)
+    sides = [str(column.justify) for column in table.columns]
+    heads = [column.header for column in table.columns]
     body = "".join(
-        "<tr>" + "".join(map(_html_cell, row)) + "</tr>" for row in zip(*columns, strict=True)
+        f"<tr>{_html_cells('td', row, sides)}</tr>" for row in zip(*columns, strict=True)
     )
     notes = f"<p>{escape(str(table.caption))}</p>" if table.caption else ""
     return (
-        f"<table><caption>{escape(str(table.title))}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>{notes}"
+        f"<table><caption>{escape(str(table.title))}</caption>"
+        f"<thead><tr>{_html_cells('th', heads, sides)}</tr></thead><tbody>{body}</tbody></table>"
+        f"{notes}"
     )
 
 
-def _html_cell(cell: object) -> str:
-    text = escape(str(cell))
-    style = ' style="text-align: left; white-space: pre-wrap"' if "\n" in text else ""
-    return f"<td{style}>{text}</td>"
+def _html_cells(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
+    written = []
+    for cell, side in zip(cells, sides, strict=True):
+        text = escape(str(cell))
+        lines = "; white-space: pre-wrap" if "\n" in text else ""
+        written.append(f'<{tag} style="text-align: {side}{lines}">{text}</{tag}>')
+    return "".join(written)
 
 
 def new_table(title: str, *columns: str, texts: int = 1) -> Table:
@@ -86,6 +96,8 @@ def new_table(title: str, *columns: str, texts: int = 1) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut off in a narrow terminal
     for column in table.columns[texts:]:
         column.justify = "right"
     return table

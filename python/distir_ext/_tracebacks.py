@@ -1,7 +1,8 @@
 """Tracebacks of errors that end where the user's program called this package.
 
 What is below says nothing to whoever made a mistake, and in a notebook fills the page. Frames stay
-where a function of the user is among them, and if DISTIR_EXT_FULL_TRACEBACKS is set.
+where a function of the user is among them, and where the environment asks for all
+(``_full_tracebacks``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import ParamSpec, TypeVar
 import tvm
 import tvm_ffi
 
-VARIABLE = "DISTIR_EXT_FULL_TRACEBACKS"
+from distir_ext._full_tracebacks import are_tracebacks_full
 
 _OURS = tuple(
     f"{Path(module).resolve().parent}{os.sep}"
@@ -38,7 +39,7 @@ def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Argument
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            if os.environ.get(VARIABLE) or not _is_internal(error.__traceback__):
+            if are_tracebacks_full() or not _is_internal(error.__traceback__):
                 raise
             raise error.with_traceback(None) from error.__cause__
 

@@ -17,6 +17,7 @@ from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext._frameworks import read_dims, read_sharding
 from distir_ext._modules import check_module
+from distir_ext._spelling import did_you_mean
 from distir_ext.mesh import DimSharding, Mesh, as_mesh, has_names, is_mesh
 from distir_ext.notation import mesh_axes, with_mesh_axes
 
@@ -216,7 +217,7 @@ def _check_axes(entity: str, mesh: Mesh, dims: Dims, tensor: relax.TensorType | 
             if axis not in sizes:
                 raise ValueError(
                     f"{entity} dimension {dimension}: the mesh has no axis {axis!r}; "
-                    f"its axes are {', '.join(mesh.axis_names)}"
+                    f"its axes are {', '.join(mesh.axis_names)}{did_you_mean(axis, sizes)}"
                 )
             if axis in used:
                 raise ValueError(

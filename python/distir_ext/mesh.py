@@ -13,6 +13,7 @@ from tvm.ir import Range
 from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
 
 from distir_ext._frameworks import DeviceGrid, read_mesh
+from distir_ext._spelling import did_you_mean
 
 DimSharding = str | Sequence[str] | None
 """The mesh axis that shards one tensor dimension, several from major to minor, or None."""
@@ -196,6 +197,7 @@ class Mesh:
             known = ", ".join(map(repr, self._axis_names))
             raise ValueError(
                 f"tensor dimension {dim}: there is no mesh axis {name!r}; the axes are {known}"
+                f"{did_you_mean(name, self._axis_names)}"
             )
         return self._axis_names.index(name)
 

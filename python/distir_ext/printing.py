@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax
-from tvm.relax.distributed import DTensorType
 
 from distir_ext._modules import check_module
-from distir_ext.notation import Notation
+from distir_ext.variables import variable_shardings
 
 _LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions
 _HEADER = re.compile(r"^# (?=(?:from|import) )", re.MULTILINE)
@@ -95,67 +93,29 @@ class _Comments:
     """What is said of the functions of a module."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
-        self._mod = mod
-        self._notation = Notation(mod)
         self._functions = {
-            gv.name_hint: function
-            for gv, function in mod.functions.items()
+            name.name_hint: variable_shardings(mod, function)
+            for name, function in mod.functions.items()
             if isinstance(function, relax.Function)
         }
 
     def of_bindings(self) -> dict[Any, str]:
         """By binding the sharding of what it binds."""
-        texts = {}
-        for function in self._functions.values():
-            in_worker = self._in_worker(function)
-            for binding in _bindings(function.body):
-                text = self._text(binding.var, in_worker)
-                if text is not None:
-                    texts[binding] = text
-        return texts
+        return {
+            each.binding: each.sharding
+            for found in self._functions.values()
+            for each in found
+            if each.binding is not None
+        }
 
     def of_parameters(self) -> dict[str, list[str]]:
         """By name of a function a line for each parameter that has a sharding."""
         lines: dict[str, list[str]] = {}
-        for name, function in self._functions.items():
-            in_worker = self._in_worker(function)
-            for param in function.params:
-                text = self._text(param, in_worker)
-                if text is not None:
-                    lines.setdefault(name, []).append(f"{param.name}: {text}")
+        for name, found in self._functions.items():
+            for each in found:
+                if each.binding is None:
+                    lines.setdefault(name, []).append(f"{each.name}: {each.sharding}")
         return lines
-
-    def _in_worker(self, function: relax.Function) -> Mapping[str, str]:
-        """What LowerDistIR noted of the tensors of a worker's program, by name."""
-        noted = tvm_ffi.get_global_func("distir.lower.WorkerShardings")(self._mod, function)
-        return {str(name): str(text) for name, text in noted.items()}
-
-    def _text(self, var: relax.Var, in_worker: Mapping[str, str]) -> str | None:
-        if not isinstance(var.ty, tvm.ir.TupleType):
-            return self._of_tensor(var.ty, var.name, in_worker)
-        texts = [
-            self._of_tensor(field, f"{var.name}.{index}", in_worker)
-            for index, field in enumerate(var.ty.fields)
-        ]
-        if all(text is None for text in texts):
-            return None
-        return "; ".join(text or "-" for text in texts)
-
-    def _of_tensor(self, type_: Any, name: str, in_worker: Mapping[str, str]) -> str | None:
-        # A DTensor's type says its placement itself.
-        if isinstance(type_, DTensorType):
-            return self._notation.text(type_)
-        return in_worker.get(name)
-
-
-def _bindings(body: relax.SeqExpr) -> Iterator[relax.Binding]:
-    for block in body.blocks:
-        for binding in block.bindings:
-            yield binding
-            value = getattr(binding, "value", None)
-            if isinstance(value, relax.If):
-                yield from _bindings(value.true_branch)
-                yield from _bindings(value.false_branch)
 
 
 def _with_parameters(text: str, lines: dict[str, list[str]]) -> str:

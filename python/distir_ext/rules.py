@@ -15,7 +15,7 @@ from distir_ext import _library  # loads the native library  # noqa: F401
 from distir_ext._spelling import did_you_mean
 
 # Nobody reads a table of seven columns that is narrower; a file has no width of its own.
-_WIDTH_OF_A_FILE = 220
+WIDTH_OF_A_FILE = 220
 
 _HEADER = (
     "operator",
@@ -114,6 +114,15 @@ def find(name: str) -> list[OperatorRule]:
     raise ValueError(f"TVM's Relax has no operator {name!r}{did_you_mean(name, names)}")
 
 
+def find_all(names: Sequence[str]) -> list[OperatorRule]:
+    """The rows that several names mean, each row once.
+
+    Raises:
+        ValueError: As :func:`find`.
+    """
+    return list({row.operator: row for name in names for row in find(name)}.values())
+
+
 def describe_kernel(kernel: tvm.tirx.PrimFunc) -> str:
     """What a kernel means for sharding, as read off its loops, without a rule that a user states.
 
@@ -169,19 +178,20 @@ def print_rows(rows: Sequence[OperatorRule], console: Console | None = None) -> 
 
 def _console() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH_OF_A_FILE)
+    return console if console.is_terminal else Console(width=WIDTH_OF_A_FILE)
 
 
-def print_operators(names: Sequence[str]) -> None:
+def print_operators(names: Sequence[str], console: Console | None = None) -> None:
     """Prints the rows of the operators that names mean, or the table if there are no names.
 
     Args:
         names: As :func:`find` takes them; an operator that several of them mean is printed once.
+        console: Where to; standard output by default.
 
     Raises:
         ValueError: There is no operator of a name.
     """
     if names:
-        print_rows(list({row.operator: row for name in names for row in find(name)}.values()))
+        print_rows(find_all(names), console)
     else:
-        print_table()
+        print_table(console)

@@ -29,10 +29,16 @@ def script(tmp_path):
 
 
 def test_help_needs_neither_tvm_nor_tables(script):
-    for arguments in (["-m", "distir_ext", "--help"], [script, "--help"], [script, "rules", "-h"]):
+    for arguments in (["-m", "distir_ext", "--help"], [script, "--help"], [script, "report", "-h"]):
         modules, printed = imported(*arguments)
         assert "usage: distir" in printed
-        assert not modules & {"tvm", "tvm_ffi", "numpy", "rich", "rich.console"}
+        assert not modules & {"tvm", "tvm_ffi", "numpy", "rich", "rich.console", "shtab"}
+
+
+def test_completion_needs_no_tvm(script):
+    modules, printed = imported(script, "completion", "bash")
+    assert "_shtab_distir" in printed
+    assert not modules & {"tvm", "tvm_ffi", "numpy", "rich"}
 
 
 def test_a_command_loads_what_it_needs(script):

@@ -65,7 +65,7 @@ FOLDERS = [
     *(ROOT / name for name in ("src", "python/distir_ext", "tests", "tests/packaging", "docs")),
 ]
 # Names that are examples, or that are made.
-NOT_OF_THE_SOURCES = {".py", "json.py", "wheels.yml"}
+NOT_OF_THE_SOURCES = {".py", "encodings.py", "json.py", "mlp.py", "wheels.yml"}
 DUMPED = re.compile(r"\d+_\w+\.(before|after)\.py")
 
 

@@ -18,9 +18,16 @@ from distir_ext.analysis.diff import diff
 from distir_ext.analysis.differences import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.graph import Graph, graph
+from distir_ext.analysis.redistribution import (
+    Redistribution,
+    RedistributionStep,
+    redistribution,
+)
 from distir_ext.analysis.redistributions import Reshard, Reshards, Suggestion
 from distir_ext.analysis.reshards import reshards
+from distir_ext.analysis.shardings import TensorSharding, shardings
 from distir_ext.analysis.simulate import simulate
+from distir_ext.analysis.tables import collective_table, sharding_table
 from distir_ext.analysis.timeline import (
     CriticalOperator,
     DeviceGroup,
@@ -57,20 +64,27 @@ __all__ = [
     "ProfileStep",
     "ProfileTotal",
     "ProgramEstimate",
+    "Redistribution",
+    "RedistributionStep",
     "Reshard",
     "Reshards",
     "ShardingChange",
     "Suggestion",
+    "TensorSharding",
     "Timeline",
     "TimelineEvent",
     "TimelineEvents",
     "Total",
+    "collective_table",
     "collectives",
     "compare",
     "diff",
     "estimate",
     "graph",
     "optimizations",
+    "redistribution",
     "reshards",
+    "sharding_table",
+    "shardings",
     "simulate",
 ]

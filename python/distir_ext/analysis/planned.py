@@ -10,9 +10,9 @@ import tvm
 
 from distir_ext import transform
 from distir_ext._analysis.planned_program import PlannedProgram, plan, resolve_target
+from distir_ext._analysis.sizes import with_sizes
 from distir_ext._modules import check_module
 from distir_ext._signature_attr import has_signature, read_signature
-from distir_ext.analysis.sizes import with_sizes
 from distir_ext.cluster import Cluster, Device
 from distir_ext.lowering import lower_for
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -11,6 +14,10 @@ from distir_ext._tables import amount, new_table
 
 if TYPE_CHECKING:
     from distir_ext.analysis.costs import Cost, Estimate, ProgramEstimate
+    from distir_ext.analysis.redistribution import Redistribution
+    from distir_ext.analysis.shardings import TensorSharding
+    from distir_ext.communication.collectives import Collective
+    from distir_ext.variables import VariableSharding
 
 # Rows of kernels and tensors that a table shows.
 _MOST = 10
@@ -29,6 +36,88 @@ def estimate_tables(estimate: Estimate) -> list[Table]:
         if program.memory.alive:
             tables.append(_memory(program))
     return tables
+
+
+def sharding_table(rows: Sequence[TensorSharding]) -> Table:
+    """A table of what :func:`distir_ext.analysis.shardings` gives.
+
+    Tensors whose names differ in numbers only, and that are alike in all else, share a row, in
+    which these numbers are ``*``.
+    """
+    patterns = [replace(row, name=re.sub(r"\d+", "*", row.name)) for row in rows]
+    counts = Counter(patterns)
+    several = len({row.function for row in rows}) > 1
+    meshes = list(dict.fromkeys(row.devices for row in rows))
+    title = f"tensors, on {meshes[0]}" if len(meshes) == 1 else "tensors"
+    devices = ["devices"] if len(meshes) > 1 else []
+    titles = ("tensor", "count", "role", "shape", "type", *devices, "sharding", "local")
+    table = new_table(title, *titles, texts=len(titles))
+    table.columns[1].justify = "right"
+    shown = (p if counts[p] > 1 else row for row, p in zip(rows, patterns, strict=True))
+    for row in dict.fromkeys(shown):
+        table.add_row(
+            f"{row.function}: {row.name}" if several else row.name,
+            str(counts.get(row, 1)),
+            row.role,
+            _shape(row.shape),
+            row.dtype,
+            *([row.devices] if devices else []),
+            row.sharding,
+            _shape(row.local_shape),
+        )
+    return table
+
+
+def collective_table(collectives: Iterable[Collective]) -> Table:
+    """A table of what :func:`distir_ext.analysis.collectives` gives; equal ones share a row."""
+    titles = ("collective", "axes", "program", "group size", "count", "bytes each", "bytes total")
+    table = new_table("collectives, with what a device sends", *titles, texts=3)
+    merged: Counter[tuple[str, str, str, int, float, str]] = Counter()
+    for each in collectives:
+        size = each.bytes_per_device if each.bytes_per_unit is None else each.bytes_per_unit
+        axes = ", ".join(each.axes)
+        merged[each.kind, axes, each.function, each.group_size, size or 0, each.unit] += each.count
+    for (kind, axes, function, group_size, sent, unit), count in merged.items():
+        texts = [f"{value:,} {unit}".rstrip() for value in (sent, sent * count)]
+        table.add_row(kind, axes, function, str(group_size), str(count), *texts)
+    return table
+
+
+def redistribution_table(plan: Redistribution, cluster: str | None = None) -> Table:
+    """A table of the steps of a redistribution, with their sum.
+
+    Args:
+        plan: The redistribution.
+        cluster: What the table calls its cluster; the name of the devices by default.
+    """
+    device = cluster or (plan.cluster.device.name if plan.cluster.device else "unknown devices")
+    size = f"{_shape(plan.shape)} {plan.dtype}"
+    table = new_table(
+        f"{plan.source} to {plan.target}: {size}, on {device}",
+        *("step", "axes", "leads to", "sent by a device", "seconds"),
+        texts=3,
+    )
+    for step in plan.steps:
+        costs = amount(step.bytes_per_device, "B"), amount(step.seconds, "s")
+        table.add_row(step.kind, ", ".join(step.axes), step.sharding, *costs)
+    if len(plan.steps) > 1:
+        total = amount(plan.bytes_per_device, "B"), amount(plan.seconds, "s")
+        table.add_row("all", "", "", *total)
+    if not plan.steps:
+        table.caption = "nothing has to be done"
+    return table
+
+
+def variable_table(function: str, variables: Iterable[VariableSharding]) -> Table:
+    """A table of the variables of a function."""
+    table = new_table(f"{function}: variables", "variable", "sharding", texts=2)
+    for each in variables:
+        table.add_row(each.name, each.sharding)
+    return table
+
+
+def _shape(shape: Sequence[int | str]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def _summary(estimate: Estimate) -> Table:
@@ -115,7 +204,6 @@ def _kernels(program: ProgramEstimate) -> Table:
         title += f" (first {_MOST} of {len(ranked)})"
     columns = ("kernel", "bound by", "count", "flops", "bytes accessed", "seconds")
     table = new_table(title, *columns, texts=2)
-    table.columns[0].overflow = "fold"
     for (kernel, bound), (count, flops, accessed, seconds, _) in ranked[:_MOST]:
         table.add_row(
             kernel,

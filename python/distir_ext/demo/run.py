@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tvm import relax
 
-from distir_ext.analysis import collectives
+from distir_ext._tables import print_tables
+from distir_ext.analysis import collective_table, collectives, sharding_table, shardings
 from distir_ext.compile import build, lower
 from distir_ext.demo.case import Array, Case
 from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.demo.llama import llama_case
-from distir_ext.demo.report import collective_table, placement_rows, placement_table
 from distir_ext.session import Hosts, Session
 from distir_ext.transform import PropagateSharding
 
@@ -99,8 +99,8 @@ def run_case(case: Case, console: Console, workers: str | Hosts = "threads") -> 
 
     error = relative_rmse(actual, expected)
     console.print(f"\n[bold]{case.name}[/]: {case.title}")
-    console.print(placement_table(placement_rows(case, propagated)))
-    console.print(collective_table(collectives(lowered)))
+    tables = [sharding_table(shardings(lowered)), collective_table(collectives(lowered))]
+    print_tables(tables, console)
     verdict = "[green]ok[/]" if error <= LIMIT else "[bold red]wrong[/]"
     console.print(
         f"relative RMSE against the unpartitioned program {error:.2e} "

@@ -1,4 +1,4 @@
-"""Values for the symbolic sizes of a module."""
+"""Symbolic sizes of a module, and numbers for them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from tvm import relax
 from distir_ext._spelling import did_you_mean
 
 
-def with_sizes(
-    mod: tvm.IRModule, sizes: Mapping[str, int], default: int | None = None
-) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The module with numbers for its symbolic sizes, and the sizes that got the default.
-
-    Args:
-        mod: The module; it is not changed.
-        sizes: Values by name.
-        default: What the others become.
-
-    Raises:
-        ValueError: There is no such size; or one has no value, and there is no default.
-    """
+def symbolic_sizes(mod: tvm.IRModule) -> list[str]:
+    """The names of the symbolic sizes that parameters have, in their order."""
     found: dict[str, None] = {}
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
             for param in function.params:
                 found.update(dict.fromkeys(_symbolic(param.ty)))
+    return list(found)
+
+
+def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, int]) -> tvm.IRModule:
+    """The module with numbers for some of its symbolic sizes, in all functions that have them.
+
+    Raises:
+        ValueError: There is no such size, or a number is none of a size.
+    """
+    found = symbolic_sizes(mod)
     for name, value in sizes.items():
         if name not in found:
             known = f"they are {', '.join(found)}" if found else "it has none"
@@ -37,21 +36,32 @@ def with_sizes(
             )
         if not (isinstance(value, int) and value > 0):
             raise ValueError(f"size {name!r} is a positive integer, not {value!r}")
-    lacking = [name for name in found if name not in sizes]
+    if not sizes:
+        return mod
+    bind = tvm.transform.Sequential(
+        [
+            relax.transform.BindSymbolicVars(_of_function(function, sizes), name.name_hint)
+            for name, function in mod.functions_items()
+            if isinstance(function, relax.Function) and _of_function(function, sizes)
+        ]
+    )
+    return bind(mod)
+
+
+def with_sizes(
+    mod: tvm.IRModule, sizes: Mapping[str, int], default: int | None = None
+) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """The module with numbers for all of its symbolic sizes, and the sizes that got the default.
+
+    Raises:
+        ValueError: As :func:`bind_sizes`; or a size has no value, and there is no default.
+    """
+    lacking = tuple(name for name in symbolic_sizes(mod) if name not in sizes)
+    mod = bind_sizes(mod, sizes)
     if lacking and default is None:
         stated = ", ".join(f"{name!r}: ..." for name in lacking)
         raise ValueError(f"symbolic sizes need values: sizes={{{stated}}}")
-    values = {**dict.fromkeys(lacking, default or 0), **sizes}
-    if not values:
-        return mod, ()
-    bind = tvm.transform.Sequential(
-        [
-            relax.transform.BindSymbolicVars(_of_function(function, values), name.name_hint)
-            for name, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _of_function(function, values)
-        ]
-    )
-    return bind(mod), tuple(lacking)
+    return bind_sizes(mod, dict.fromkeys(lacking, default or 0)), lacking
 
 
 def _of_function(function: relax.Function, sizes: Mapping[str, int]) -> dict[str, int]:

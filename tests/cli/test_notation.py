@@ -1,0 +1,87 @@
+"""Arguments for meshes, shardings, shapes and sizes."""
+
+import pytest
+
+from distir_ext.cli.notation import parse_dims, parse_shape, parse_shard, parse_sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "dims"),
+    [
+        ("dp,-", ("dp", None)),
+        ("-,tp", (None, "tp")),
+        (" dp , - ", ("dp", None)),
+        ("dp", ("dp",)),
+        ("-", (None,)),
+        ("", ()),
+        ("dp+tp,-", (("dp", "tp"), None)),
+        ("(dp tp),-", (("dp", "tp"), None)),
+        ("-,(tp dp sp)", (None, ("tp", "dp", "sp"))),
+        ("(dp),-", ("dp", None)),
+        ("replicated", None),
+        ("('dp', None)", ("dp", None)),
+        ("(('dp', 'tp'), None)", (("dp", "tp"), None)),
+        ("(None,)", (None,)),
+        ("'dp'", ("dp",)),
+    ],
+)
+def test_shardings(text, dims):
+    assert parse_dims(text) == dims
+
+
+@pytest.mark.parametrize("text", ["dp,,tp", "dp+,-", "(dp,-", "dp tp,-", "((dp tp)),-", "('dp'"])
+def test_what_is_no_sharding(text):
+    with pytest.raises(ValueError, match="is no sharding"):
+        parse_dims(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shard"),
+    [
+        ("x=dp,-", ("x", ("dp", None))),
+        (r".*\.up(?=_proj).*=-,tp", (r".*\.up(?=_proj).*", (None, "tp"))),
+        ("b=replicated", ("b", None)),
+        ("scalar=", ("scalar", ())),
+    ],
+)
+def test_patterns_and_shardings(text, shard):
+    assert parse_shard(text) == shard
+
+
+@pytest.mark.parametrize("text", ["x", "=dp,-", ""])
+def test_what_is_no_pattern_and_sharding(text):
+    with pytest.raises(ValueError, match="is not PATTERN=DIMS"):
+        parse_shard(text)
+
+
+def test_meshes_keep_their_order():
+    assert list(parse_sizes("tp=4, dp=2").items()) == [("tp", 4), ("dp", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dp", "NAME=NUMBER"),
+        ("dp=2,", "NAME=NUMBER"),
+        ("dp=0", "NAME=NUMBER"),
+        ("dp=-1", "NAME=NUMBER"),
+        ("dp=2x4", "NAME=NUMBER"),
+        ("=2", "NAME=NUMBER"),
+        ("dp=2,dp=4", "'dp' occurs twice"),
+    ],
+)
+def test_what_is_no_mesh(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_sizes(text)
+
+
+def test_shapes():
+    assert parse_shape("1024,1024") == parse_shape("1024x1024") == (1024, 1024)
+    assert parse_shape("7") == (7,)
+    assert parse_shape("") == ()
+
+
+@pytest.mark.parametrize("text", ["n,4", "4,", "-4", "4.0"])
+def test_what_is_no_shape(text):
+    with pytest.raises(ValueError, match="is not a shape"):
+        parse_shape(text)
