@@ -31,6 +31,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.mesh import Mesh
     from distir_ext.mutator import ShardingMutator
     from distir_ext.notation import dims, meshes
+    from distir_ext.pictures import Sharding, ShardingPicture, visualize
     from distir_ext.printing import script
     from distir_ext.provenance import explain
     from distir_ext.reports import PassReport, pass_reports
@@ -56,7 +57,9 @@ __all__ = [
     "PassReport",
     "Session",
     "ShardedArray",
+    "Sharding",
     "ShardingMutator",
+    "ShardingPicture",
     "WorkerError",
     "WorkerValue",
     "__version__",
@@ -79,4 +82,5 @@ __all__ = [
     "transform",
     "unregister_backend",
     "unregister_rule",
+    "visualize",
 ]

@@ -17,6 +17,7 @@ from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext._frameworks import read_dims, read_sharding
 from distir_ext._modules import check_module
+from distir_ext._spelling import did_you_mean
 from distir_ext.mesh import DimSharding, Mesh, as_mesh, has_names, is_mesh
 from distir_ext.notation import mesh_axes, with_mesh_axes
 
@@ -81,7 +82,7 @@ class MeshTable:
         else:
             names = self._axes[self._add(named.device_mesh, ())]
             named = Mesh(named, names) if names else named
-        ordered, placement = _checked_placement(entity, named, dims, tensor)
+        ordered, placement = checked_placement(entity, named, dims, tensor)
         # The user's own mesh comes first: the passes name axes after it.
         return Mark(self._meshes[self._add(ordered.device_mesh, ())], placement)
 
@@ -168,8 +169,19 @@ def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:
     return read_sharding(entry) or (default, entry)
 
 
-def _checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Placement]:
-    """The placement that dims mean for a tensor of this type, and the mesh that it is for."""
+def checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Placement]:
+    """The placement that dims mean for a tensor of this type, and the mesh that it is for.
+
+    Args:
+        entity: As for :meth:`MeshTable.mark`.
+        mesh: The mesh that dims refer to.
+        dims: As for :meth:`MeshTable.mark`.
+        tensor: The type; None if it is not known.
+
+    Raises:
+        ValueError: See :func:`distir_ext.annotate`.
+        TypeError: Dims are neither a tuple or list of names nor None.
+    """
     if tensor is not None and not isinstance(tensor, relax.TensorType):
         already = "; it has a sharding already" if isinstance(tensor, DTensorType) else ""
         raise ValueError(f"{entity} is not a tensor but has type {tensor}{already}")
@@ -216,7 +228,7 @@ def _check_axes(entity: str, mesh: Mesh, dims: Dims, tensor: relax.TensorType | 
             if axis not in sizes:
                 raise ValueError(
                     f"{entity} dimension {dimension}: the mesh has no axis {axis!r}; "
-                    f"its axes are {', '.join(mesh.axis_names)}"
+                    f"its axes are {', '.join(mesh.axis_names)}{did_you_mean(axis, sizes)}"
                 )
             if axis in used:
                 raise ValueError(

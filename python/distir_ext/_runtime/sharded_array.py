@@ -11,6 +11,7 @@ import numpy as np
 import tvm_ffi
 
 from distir_ext._runtime.host_array import numpy_dtype, numpy_view
+from distir_ext._sharding import Sharding, sharding_of_shards
 from distir_ext._signature import TensorSpec
 from distir_ext._spelling import counted
 from distir_ext._workers.base import Workers
@@ -69,6 +70,11 @@ class ShardedArray:
         Those of processes have ``shape``, ``dtype`` and ``numpy()``.
         """
         return dict(self._shards)
+
+    @property
+    def sharding(self) -> Sharding:
+        """The mesh, the dims, and which part of the array each device holds."""
+        return sharding_of_shards(self._spec, self._shape, self._shards)
 
     def tensor(self) -> Any:
         """The global array as a new ``tvm.runtime.Tensor`` on the host.
