@@ -36,6 +36,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.provenance import explain
     from distir_ext.reports import PassReport, pass_reports
     from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
+    from distir_ext.summary import Summary, summary
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
     _nvidia.install()
@@ -60,6 +61,7 @@ __all__ = [
     "Sharding",
     "ShardingMutator",
     "ShardingPicture",
+    "Summary",
     "WorkerError",
     "WorkerValue",
     "__version__",
@@ -78,6 +80,7 @@ __all__ = [
     "registered_rules",
     "script",
     "stages",
+    "summary",
     "testing",
     "transform",
     "unregister_backend",

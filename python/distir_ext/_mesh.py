@@ -13,6 +13,8 @@ from tvm.ir import Range
 from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
 
 from distir_ext._frameworks import DeviceGrid, read_mesh
+from distir_ext._pictures.mesh_tables import mesh_table
+from distir_ext._pictures.tables import as_html
 
 DimSharding = str | Sequence[str] | None
 """The mesh axis that shards one tensor dimension, several from major to minor, or None."""
@@ -220,6 +222,9 @@ class Mesh:
         else:
             ids = ""
         return f"Mesh({self._shape}, {self._axis_names}{ids})"
+
+    def _repr_html_(self) -> str:
+        return as_html([mesh_table(self)])
 
     def _key(self) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
         return self._shape, self._axis_names, self._device_ids

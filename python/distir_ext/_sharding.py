@@ -21,6 +21,7 @@ from typing import Any
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext._mesh import DimSharding, Mesh
+from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._signature import Dim, NamedMesh, TensorSpec
 
 
@@ -116,6 +117,9 @@ class Sharding:
 
     def __repr__(self) -> str:
         return f"<Sharding {self}>"
+
+    def _repr_html_(self) -> str:
+        return ShardingPicture(self)._repr_html_()
 
 
 def _bounds(size: Any, held: Any, part: int) -> tuple[int, int]:

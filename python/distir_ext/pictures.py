@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -102,7 +103,7 @@ def visualize(
         sharding, name = what.sharding if isinstance(what, ShardedArray) else what, ""
     else:
         sharding, name = _of_shape(what, where, dims), ""
-    return ShardingPicture(sharding, _title(sharding, name), _marked(sharding, devices))
+    return ShardingPicture(sharding, name, _marked(sharding, devices))
 
 
 def _of_shape(shape: Any, mesh: Any, dims: Any) -> Sharding:
@@ -165,7 +166,7 @@ def _of_variable(mod: tvm.IRModule, which: Any, func: str | None) -> tuple[Shard
     shardings = [_of_type(notation, type_, f"{name} of {function}") for type_ in types]
     if any(each != shardings[0] for each in shardings):
         raise ValueError(f"{len(types)} variables of {function} are called {name!r}")
-    return shardings[0], f"{name} in {function}: "
+    return shardings[0], f"{name} in {function}"
 
 
 def _values(function: relax.Function) -> Iterable[tuple[str, Any]]:
@@ -182,26 +183,25 @@ def _of_type(notation: Notation, type_: Any, entity: str) -> Sharding:
             f"{entity} has no sharding: its type is {type_}. Shardings are in types after "
             "PropagateSharding and before LowerDistIR"
         )
-    tensor = type_.tensor_ty
-    if tensor.ndim < 0:
+    if type_.tensor_ty.ndim < 0:
         raise ValueError(f"{entity} has an unknown number of dimensions")
+    return sharding_of_dtensor(notation, type_)
+
+
+def sharding_of_dtensor(notation: Notation, type_: DTensorType) -> Sharding:
+    """The sharding of a DTensor of known rank; sizes that are not known are ``d0``, ``d1``, ..."""
+    tensor = type_.tensor_ty
+    shape: list[int | str] = [f"d{dim}" for dim in range(tensor.ndim)]
     if isinstance(tensor.shape, relax.ShapeExpr):
-        shape = [
-            int(size) if isinstance(size, tvm.tirx.IntImm) else str(size)
-            for size in tensor.shape.values
-        ]
-    else:
-        shape = [f"d{dim}" for dim in range(tensor.ndim)]
+        shape = [size_of(size) for size in tensor.shape.values]
     return sharding_of_type(type_, shape, notation.mesh(type_), notation.dims(type_))
 
 
-def _title(sharding: Sharding, name: str) -> str:
-    shape = ", ".join(map(str, sharding.shape))
-    mesh = sharding.mesh
-    sizes = ", ".join(
-        f"{axis}={size}" for axis, size in zip(mesh.axis_names, mesh.shape, strict=True)
-    )
-    return f"{name}{sharding.spec.dtype}[{shape}] sharded {sharding.dims} on {sizes}"
+def size_of(size: Any) -> int | str:
+    """A size of a shape: a number, or the text of an expression, ``"n + 1"``."""
+    if isinstance(size, tvm.tirx.IntImm):
+        return int(size)
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
 
 
 def _marked(sharding: Sharding, devices: int | Iterable[int] | None) -> tuple[int, ...]:

@@ -73,3 +73,13 @@ def test_only_devices_that_hold_a_part_are_listed():
         )
     assert result.sharding.mesh == second
     assert set(result.sharding.indices) == {2, 3}
+
+
+def test_notebooks_show_models_and_results(session):
+    model = session.load(doubled(ROWS.shape, ("dp", "tp")))
+    for shown in (model._repr_html_(), model["main"]._repr_html_()):
+        assert "main, on 6 devices: 0-5" in shown
+        assert "float32[7, 10] (&#x27;dp&#x27;, &#x27;tp&#x27;)" in shown
+    result = model(ROWS)
+    assert "device 0: [6:7, 5:10]" in result._repr_html_()
+    assert "ShardedArray float32[7, 10]" in result._repr_html_()

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distir_ext._pictures.abbreviation import shown
 from distir_ext._pictures.device_text import device_text
 from distir_ext._pictures.palette import cell_color
 from distir_ext._spelling import counted
@@ -139,9 +140,9 @@ def lay_out(
     wanted = [blocks[device] for device in sorted(marked)]
     notes = [_note_of_shards(sharding, len(holders))]
 
-    shown = _shown_dims(sharding)
-    *outer, row, column = [None] * (2 - len(shown)) + shown
-    folded = [dim for dim in range(len(sharding.shape)) if dim not in shown]
+    drawn = _drawn_dims(sharding)
+    *outer, row, column = [None] * (2 - len(drawn)) + drawn
+    folded = [dim for dim in range(len(sharding.shape)) if dim not in drawn]
     if folded:
         listed = ", ".join(f"{dim} ({sharding.shape[dim]})" for dim in folded)
         notes.append(f"not sharded and not drawn: {_dims(folded)} {listed}")
@@ -152,7 +153,7 @@ def lay_out(
     combinations = list(itertools.product(*(range(sharding.parts[dim]) for dim in outer_dims)))
     numbers = {each: number for number, each in enumerate(combinations)}
     wanted_grids = {numbers[tuple(block[dim] for dim in outer_dims)] for block in wanted}
-    chosen = _chosen(len(combinations), most[2], wanted_grids)
+    chosen = shown(len(combinations), most[2], wanted_grids)
     if None in chosen:
         kept = sum(each is not None for each in chosen)
         notes.append(f"{kept} of {len(combinations)} grids are drawn")
@@ -212,7 +213,7 @@ def _note_of_shards(sharding: Sharding, blocks: int) -> str:
     return f"{text}; the numbers are device ids"
 
 
-def _shown_dims(sharding: Sharding) -> list[int]:
+def _drawn_dims(sharding: Sharding) -> list[int]:
     """The dimensions that are drawn: all of a matrix; else those that are sharded, at least two."""
     ndim = len(sharding.shape)
     sharded = [dim for dim in range(ndim) if sharding.parts[dim] > 1]
@@ -238,7 +239,7 @@ def _side(
     if dim is None:
         return None
     count = sharding.parts[dim]
-    chosen = _chosen(count, most, {block[dim] for block in wanted})
+    chosen = shown(count, most, {block[dim] for block in wanted})
     if None in chosen:
         kept = sum(each is not None for each in chosen)
         notes.append(f"dimension {dim}: {kept} of {count} blocks are drawn")
@@ -284,23 +285,4 @@ def _axes(sharding: Sharding) -> list[tuple[str, str]]:
         if sharded < size:
             texts.append("the rest replicates" if texts else "replicates")
         found.append((f"{axis} = {size}", ", ".join(texts) or "has one device"))
-    return found
-
-
-def _chosen(count: int, most: int, wanted: Collection[int]) -> list[int | None]:
-    """Which of `count` things are shown: all, or the first, the last and those that are wanted.
-
-    None stands for two or more that are left out.
-    """
-    if count <= most:
-        return list(range(count))
-    # One place is for what is left out, one for the last.
-    kept = sorted({*range(max(1, most - 2)), count - 1, *sorted(wanted)[: max(0, most)]})
-    found: list[int | None] = []
-    for before, each in zip([-1, *kept], kept, strict=False):
-        if each - before == 2:
-            found.append(each - 1)
-        elif each - before > 2:
-            found.append(None)
-        found.append(each)
     return found

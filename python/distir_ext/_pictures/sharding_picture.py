@@ -33,9 +33,9 @@ class ShardingPicture:
     :attr:`sharding`.
     """
 
-    def __init__(self, sharding: Sharding, title: str, marked: Collection[int] = ()) -> None:
+    def __init__(self, sharding: Sharding, name: str = "", marked: Collection[int] = ()) -> None:
         self._sharding = sharding
-        self._title = title
+        self._title = f"{name}: {_title(sharding)}" if name else _title(sharding)
         self._marked = tuple(marked)
 
     @property
@@ -107,3 +107,12 @@ class ShardingPicture:
         console.print(self)
         assert isinstance(console.file, io.StringIO)
         return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def _title(sharding: Sharding) -> str:
+    shape = ", ".join(map(str, sharding.shape))
+    mesh = sharding.mesh
+    sizes = ", ".join(
+        f"{axis}={size}" for axis, size in zip(mesh.axis_names, mesh.shape, strict=True)
+    )
+    return f"{sharding.spec.dtype}[{shape}] sharded {sharding.dims} on {sizes}"

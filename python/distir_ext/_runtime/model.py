@@ -11,6 +11,8 @@ import tvm_ffi
 
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
+from distir_ext._pictures.function_table import function_table
+from distir_ext._pictures.tables import as_html
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
@@ -115,6 +117,9 @@ class ModelFunction:
     def __repr__(self) -> str:
         return f"<ModelFunction {self._spec}>"
 
+    def _repr_html_(self) -> str:
+        return as_html([function_table(self._spec)])
+
 
 class Model:
     """An executable on the workers of a session; ``model["main"]`` is one of its functions.
@@ -185,6 +190,9 @@ class Model:
         # which may be compared with a type of the module.
         lines = ["<Model", *(f"  {function._spec}" for function in self._functions.values())]
         return "\n".join(lines) + ">"
+
+    def _repr_html_(self) -> str:
+        return as_html(function_table(each._spec) for each in self._functions.values())
 
 
 def load_model(

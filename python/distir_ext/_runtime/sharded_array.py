@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from html import escape
 from math import prod
 from typing import Any
 
@@ -127,6 +128,9 @@ class ShardedArray:
         if len(self._spec.device_ids) == 1:
             return f"{text}>"
         return f'{text}, placement "{self._spec.placement_text}">'
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>{self.sharding._repr_html_()}"
 
     def shards_for(
         self, workers: Workers, spec: TensorSpec, where: str

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from distir_ext.analysis.tables import as_html, as_text, estimate_tables
+from distir_ext._pictures.tables import as_html, as_text
+from distir_ext.analysis.tables import estimate_tables
 from distir_ext.cluster import Cluster, Device
 
 _Row = TypeVar("_Row", bound="KernelCost | OperatorCost")

@@ -1,41 +1,19 @@
-"""Estimates as tables, in terminals and as HTML."""
+"""Estimates as tables."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
+
+from distir_ext._pictures.tables import amount, new_table
 
 if TYPE_CHECKING:
     from distir_ext.analysis.costs import Cost, Estimate, ProgramEstimate
 
 # Rows of kernels and tensors that a table shows.
 _MOST = 10
-_WIDTH = 120
-
-
-def amount(value: float, unit: str) -> str:
-    """A number with a decimal prefix.
-
-    Example:
-        >>> amount(2_113_929_216, "B")
-        '2.11 GB'
-        >>> amount(0.0000052, "s")
-        '5.2 us'
-    """
-    if value == 0:
-        return f"0 {unit}"
-    steps = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-    small = ((1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
-    for scale, prefix in (*steps, *small):
-        if abs(value) >= scale * 0.9995:
-            return f"{value / scale:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
 
 
 def estimate_tables(estimate: Estimate) -> list[Table]:
@@ -51,54 +29,6 @@ def estimate_tables(estimate: Estimate) -> list[Table]:
         if program.memory.alive:
             tables.append(_memory(program))
     return tables
-
-
-def as_text(tables: Iterable[Table]) -> str:
-    """Tables as plain text."""
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-    for table in tables:
-        title, notes = table.title, table.caption
-        table.title = table.caption = None  # they would be as narrow as the table
-        console.print(title, highlight=False)
-        console.print(table)
-        if notes:
-            console.print(notes, highlight=False)
-            console.print()
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-
-def as_html(tables: Iterable[Table]) -> str:
-    """Tables as HTML that follows the colours of the page."""
-    return "".join(_html(table) for table in tables)
-
-
-def _html(table: Table) -> str:
-    columns = [list(column.cells) for column in table.columns]
-    head = "".join(f"<th>{escape(str(column.header))}</th>" for column in table.columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-        for row in zip(*columns, strict=True)
-    )
-    notes = f"<p>{escape(str(table.caption))}</p>" if table.caption else ""
-    return (
-        f"<table><caption>{escape(str(table.title))}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>{notes}"
-    )
-
-
-def new_table(title: str, *columns: str, texts: int = 1) -> Table:
-    """An empty table; of its columns the first `texts` are aligned left, the others right."""
-    table = Table(
-        *columns,
-        title=title,
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for column in table.columns[texts:]:
-        column.justify = "right"
-    return table
 
 
 def _summary(estimate: Estimate) -> Table:

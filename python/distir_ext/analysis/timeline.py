@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from distir_ext.analysis.tables import as_html, as_text
+from distir_ext._pictures.tables import as_html, as_text
 from distir_ext.analysis.timeline_tables import listed, timeline_tables
 from distir_ext.analysis.trace import write_trace
 from distir_ext.cluster import Cluster

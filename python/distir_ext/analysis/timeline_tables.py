@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from distir_ext.analysis.tables import amount, new_table
+from distir_ext._pictures.tables import amount, new_table
 
 if TYPE_CHECKING:
     from distir_ext.analysis.timeline import DeviceTime, Timeline
