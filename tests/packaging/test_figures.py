@@ -1,9 +1,11 @@
-"""The pictures of docs/visualize.md are those that its script writes."""
+"""The pictures of pages are those that their script writes."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,27 @@ def test_pictures_are_up_to_date(name, tmp_path):
     assert (FIGURES / name).read_text("utf-8") == (tmp_path / name).read_text("utf-8")
 
 
-def test_the_page_shows_every_picture():
-    shown = re.findall(r"!\[[^\]]+\]\(figures/([\w.]+)\)", PAGE.read_text("utf-8"))
-    assert {*shown, "program.svg"} == {path.name for path in FIGURES.glob("*.svg")}
+def content(path):
+    """Texts, and how many shapes there are of each kind: what does not depend on matplotlib."""
+    elements = [*ET.parse(path).iter()]
+    tags = Counter(element.tag for element in elements)
+    return [each.text for each in elements if each.tag.endswith("}text")], tags
+
+
+def test_plots_are_up_to_date(tmp_path):
+    plots = SCRIPT["plots"]()
+    for name, figure in plots.items():
+        SCRIPT["write_plot"](figure, tmp_path / name)
+        assert content(FIGURES / name) == content(tmp_path / name), name
+
+
+def test_pages_show_every_picture():
+    shown = {
+        name
+        for page in FIGURES.parent.glob("*.md")
+        for name in re.findall(r"!\[[^\]]+\]\(figures/([\w.]+)\)", page.read_text("utf-8"))
+    }
+    assert shown == {path.name for path in FIGURES.glob("*.svg")}
 
 
 def test_the_example_prints_what_the_page_says(capsys):

@@ -33,3 +33,15 @@ def new_figure(width: float, height: float) -> Any:
             return file.getvalue()
 
     return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+def engineering(axis: Any, unit: str) -> None:
+    """Writes the ticks of an axis with decimal prefixes, ``"20 MB"``."""
+    axis.set_major_formatter(engineering_format(unit))
+
+
+def engineering_format(unit: str) -> Any:
+    """A ``matplotlib.ticker.Formatter`` with decimal prefixes."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit=unit)

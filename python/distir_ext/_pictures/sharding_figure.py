@@ -27,6 +27,8 @@ def draw(layout: Layout) -> Any:
     figure.suptitle(layout.title, fontsize="medium")
     for axes, grid in zip(figure.subplots(1, len(grids), squeeze=False)[0], grids, strict=True):
         _grid(axes, layout, grid)
+        if grid is not grids[0]:
+            axes.set_ylabel("")
     legend = [f"{name}: {what}" for name, what in layout.axes]
     figure.supxlabel("\n".join([*legend, *layout.notes]), fontsize="small")
     return figure
