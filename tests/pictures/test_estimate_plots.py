@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.analysis.programs import function, megatron
@@ -37,6 +39,26 @@ def test_kernels_stand_under_the_roofline(estimate):
     assert {(1e12, 1e12), (2e12, 2e12)} <= roof
     assert axes.get_xlabel() == "operations per byte of memory traffic (FLOP/B)"
     assert axes.get_ylabel() == "operations per second (FLOP/s)"
+
+
+def test_what_runs_several_times_counts_so_often(estimate):
+    (program,) = estimate.programs
+    kernel = program.kernels[0]
+    other = replace(kernel.cost, flops=kernel.cost.flops / 2)
+    ran = [replace(kernel, count=5), replace(kernel, cost=other)]
+    sent = [replace(each, count=4) for each in program.collectives]
+    changed = replace(program, kernels=tuple(ran), collectives=tuple(sent))
+    several = replace(estimate, programs=(changed,))
+    cost = changed.cost
+    (points,) = (each for each in several.plot().axes[0].collections if len(each.get_offsets()))
+    assert points.get_offsets().tolist() == [
+        [pytest.approx(cost.flops / cost.bytes_accessed), pytest.approx(cost.flops / cost.seconds)]
+    ]
+    (total,) = changed.by_axis().values()
+    panels = several.plot("collectives").axes
+    widths = [sum(bar.get_width() for bar in axes.patches) for axes in panels]
+    assert widths == pytest.approx([total.bytes_per_device, total.seconds])
+    assert several.plot("memory").axes[0].get_xlim()[1] == pytest.approx(cost.seconds)
 
 
 def test_the_longest_kernels_are_named_with_their_share(estimate):

@@ -7,6 +7,7 @@ import pytest
 from tvm import relax
 
 import distir_ext as dx
+from distir_ext._sharding import sharding_of_shards
 
 MESH = dx.Mesh((3, 2), ("dp", "tp"), device_ids=(5, 4, 3, 2, 1, 0))
 ROWS = np.arange(7 * 10, dtype="float32").reshape(7, 10)
@@ -73,6 +74,16 @@ def test_only_devices_that_hold_a_part_are_listed():
         )
     assert result.sharding.mesh == second
     assert set(result.sharding.indices) == {2, 3}
+
+
+def test_devices_without_a_shard_have_no_indices(session):
+    result = session.load(doubled((6, 4), (None, "tp")))(ROWS[:6, :4])
+    some = {device: result.shards[device] for device in (0, 1)}
+    sharding = sharding_of_shards(result.sharding.spec, (6, 4), some)
+    assert sharding.devices == (1, 0)  # in the order of the mesh
+    assert sharding.indices == {device: result.sharding.indices[device] for device in (1, 0)}
+    with pytest.raises(ValueError, match="device 3 is not one of those that hold the array: 0, 1"):
+        dx.visualize(sharding, devices=3)
 
 
 def test_notebooks_show_models_and_results(session):
