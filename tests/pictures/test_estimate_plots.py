@@ -41,6 +41,18 @@ def test_kernels_stand_under_the_roofline(estimate):
     assert axes.get_ylabel() == "operations per second (FLOP/s)"
 
 
+def test_caches_have_roofs_of_their_own():
+    device = replace(DEVICE, caches={1e6: 4e11, 1e5: 8e11})
+    mod = function({"x": (8, 16)}, lambda emit, x: op.exp(x))
+    mod = dx.annotate(mod, dx.Mesh(tp=2), {"x": ("tp", None)})
+    cluster = dx.Cluster.uniform(device=device)
+    (axes,) = dx.analysis.estimate(mod, cluster).plot().axes
+    slopes = [line.get_ydata()[0] / line.get_xdata()[0] for line in axes.lines[:3]]
+    assert slopes == pytest.approx([1e11, 4e11, 8e11])
+    texts = [text.get_text() for text in axes.texts]
+    assert "up to 1 MB in caches, 400 GB/s" in texts
+
+
 def test_what_runs_several_times_counts_so_often(estimate):
     (program,) = estimate.programs
     kernel = program.kernels[0]

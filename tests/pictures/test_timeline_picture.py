@@ -6,7 +6,9 @@ import itertools
 import types
 
 import pytest
+from tests.analysis.programs import megatron
 
+import distir_ext as dx
 from distir_ext._pictures import palette
 from distir_ext._pictures.timeline import Event, draw
 from distir_ext.stages import schedule, simulate
@@ -75,6 +77,12 @@ def test_microbatches_have_their_colors_and_numbers():
     assert labels == ["microbatch 0", "microbatch 1", "microbatch 2"]
 
 
+def test_names_stand_on_events_of_one_microbatch():
+    (axes,) = draw([event(microbatch=0, stage=0)]).axes
+    assert [text.get_text() for text in axes.texts] == ["name"]
+    assert "numbers" not in axes.get_title()
+
+
 def test_stages_are_said_where_a_device_has_several():
     events = [event(microbatch=i, stage=s, start=2.0 * i + s) for i in range(2) for s in range(2)]
     (axes,) = draw(events).axes
@@ -123,6 +131,27 @@ def test_a_schedule_of_stages_is_a_timeline():
         ("device 1", "compute"): [(2.0, 2.0), (4.0, 2.0), (6.0, 2.0)],
     }
     assert "25% of the devices' time is idle" in timeline.plot().axes[0].get_title()
+
+
+def test_a_simulation_is_a_timeline_of_devices_that_differ():
+    cluster = dx.Cluster.preset("H100")
+    timeline = dx.analysis.simulate(megatron(layers=2, rows=64, hidden=128, width=512), cluster)
+    assert timeline.devices == (0, 1)
+    (first,) = {group.device_ids[0] for group in timeline.groups}
+    expected = {}
+    for each in timeline.of_device(first):
+        key = f"device {first}", each.stream
+        expected.setdefault(key, []).append((each.start, each.duration))
+    drawn = bars_of(timeline.plot())
+    assert drawn.keys() == expected.keys()
+    for key, bars in drawn.items():
+        assert [x for bar in bars for x in bar] == pytest.approx(
+            [x for bar in sorted(expected[key]) for x in bar]
+        )
+    assert "of devices that do the same, one is drawn" in timeline.plot().axes[0].get_title()
+    assert {row for row, _ in bars_of(timeline.plot([0, 1]))} == {"device 0", "device 1"}
+    with pytest.raises(KeyError, match="no device 9"):
+        timeline.plot([9])
 
 
 def test_no_event_is_an_empty_picture():

@@ -44,7 +44,8 @@ def draw(kernels: Sequence[KernelCost], device: Device, title: str) -> Any:
     ranked = sorted(merged.items(), key=lambda item: -item[1][2])
     counted_ones = [(key, cost) for key, cost in ranked if cost[0] > 0 and cost[1] > 0]
     places = [flops / accessed for _, (flops, accessed, _) in counted_ones]
-    ridges = [rate / device.bandwidth for rate in device.flops.values()]
+    bandwidths = [device.bandwidth, *device.caches.values()]
+    ridges = [rate / each for rate in device.flops.values() for each in bandwidths]
     left, right = min([*places, *ridges]) / 4, max([*places, *ridges]) * 100
     reached = [flops / seconds for _, (flops, _, seconds) in counted_ones]
     lowest = min([*reached, *device.flops.values()])
@@ -107,18 +108,24 @@ def _roof(axes: Any, device: Device, left: float, right: float) -> None:
     for dtype, rate in device.flops.items():
         by_rate.setdefault(rate, []).append(dtype)
     highest = max(by_rate)
-    ridge = highest / device.bandwidth
-    axes.plot([left, ridge], [left * device.bandwidth, highest], color="black", linewidth=1.5)
-    text = f"memory, {amount(device.bandwidth, 'B/s')}"
-    middle = (left * ridge**2) ** (1 / 3)
-    axes.annotate(
-        text,
-        (middle, middle * device.bandwidth),
-        xytext=(-6, 6),
-        textcoords="offset points",
-        ha="right",
-        fontsize="small",
-    )
+    roofs = [("memory", device.bandwidth, "-")]
+    roofs += [
+        (f"up to {amount(size, 'B')} in caches", bandwidth, "--")
+        for size, bandwidth in device.caches.items()
+    ]
+    for name, bandwidth, style in roofs:
+        ridge = highest / bandwidth
+        line = [left, ridge], [left * bandwidth, highest]
+        axes.plot(*line, color="black", linestyle=style, linewidth=1.5)
+        middle = (left * ridge**2) ** (1 / 3)
+        axes.annotate(
+            f"{name}, {amount(bandwidth, 'B/s')}",
+            (middle, middle * bandwidth),
+            xytext=(-6, 6),
+            textcoords="offset points",
+            ha="right",
+            fontsize="small",
+        )
     above = float("inf")
     for rate, dtypes in sorted(by_rate.items(), reverse=True):
         is_near = above / rate < _NEAR  # its text stands below then, or it would meet the other

@@ -83,9 +83,12 @@ def draw(events: Iterable[Any], title: str = "") -> Any:
         notes.append(f"numbers: {meaning}")
     if None in rows:
         notes.append(f"{len(place)} of {len(devices)} devices are drawn")
-    for number, key in enumerate(groups):
-        chosen = [each for each in read if group(each) == key and each.device in place]
-        _bars(axes, chosen, place, number, str(key), end - begin, text_of, lanes)
+    chosen: dict[str, list[Event]] = {key: [] for key in groups}
+    for each in read:
+        if each.device in place:
+            chosen[group(each)].append(each)
+    for number, (key, of_group) in enumerate(chosen.items()):
+        _bars(axes, of_group, place, number, key, end - begin, text_of, lanes)
     axes.set_yticks(
         [row + 0.45 for row in range(len(rows))],
         ["…" if index is None else f"device {devices[index]}" for index in rows],
@@ -104,7 +107,7 @@ def draw(events: Iterable[Any], title: str = "") -> Any:
     return figure
 
 
-def _groups(events: Sequence[Event]) -> tuple[Any, list[Any]]:
+def _groups(events: Sequence[Event]) -> tuple[Callable[[Event], str], list[str]]:
     """What an event is coloured by, and all that there are of these."""
     if len({each.microbatch for each in events} - {None}) > 1:
 
@@ -160,7 +163,7 @@ def _bars(
 
 def _texts(events: Sequence[Event]) -> tuple[Callable[[Event], str], str]:
     """What stands on an event, and what that means."""
-    if not any(each.microbatch is not None for each in events):
+    if len({each.microbatch for each in events} - {None}) < 2:
         return (lambda event: event.name), ""
     stages: dict[int, set[int | None]] = {}
     for each in events:
