@@ -31,10 +31,12 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.mesh import Mesh
     from distir_ext.mutator import ShardingMutator
     from distir_ext.notation import dims, meshes
+    from distir_ext.pictures import Sharding, ShardingPicture, visualize
     from distir_ext.printing import script
     from distir_ext.provenance import explain
     from distir_ext.reports import PassReport, pass_reports
     from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
+    from distir_ext.summary import Summary, summary
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
     _nvidia.install()
@@ -56,7 +58,10 @@ __all__ = [
     "PassReport",
     "Session",
     "ShardedArray",
+    "Sharding",
     "ShardingMutator",
+    "ShardingPicture",
+    "Summary",
     "WorkerError",
     "WorkerValue",
     "__version__",
@@ -75,8 +80,10 @@ __all__ = [
     "registered_rules",
     "script",
     "stages",
+    "summary",
     "testing",
     "transform",
     "unregister_backend",
     "unregister_rule",
+    "visualize",
 ]

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distir_ext._blocks import blocks_of
 
 
-@dataclass(frozen=True)
-class NamedMesh:
-    """Devices in a grid whose axes have names."""
+class NamedMesh(NamedTuple):
+    """A mesh as users know it.
+
+    Attributes:
+        shape: Devices per axis.
+        axis_names: Name of each axis.
+        device_ids: Devices, row-major.
+    """
 
     shape: tuple[int, ...]
-    device_ids: tuple[int, ...]
     axis_names: tuple[str, ...]
+    device_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class TensorSpec:
         device_ids: Devices of the mesh, row-major.
         placement: Per mesh axis the tensor dimension that it shards, or -1.
         sharding: The same in the words of a plan, with names of mesh axes: ``"('dp', None)"``.
+        dims: The names alone, per dimension from major to minor.
+        named_mesh: The mesh that has these axes.
     """
 
     shape: tuple[Dim, ...]
@@ -51,6 +53,8 @@ class TensorSpec:
     device_ids: tuple[int, ...]
     placement: tuple[int, ...]
     sharding: str = ""
+    dims: tuple[tuple[str, ...], ...] = ()
+    named_mesh: NamedMesh | None = None
 
     def __post_init__(self) -> None:
         if prod(self.mesh_shape) != len(self.device_ids):
@@ -64,6 +68,8 @@ class TensorSpec:
                 f"placement {list(self.placement)} does not fit a tensor of shape "
                 f"{list(self.shape)} on a mesh of shape {list(self.mesh_shape)}"
             )
+        if self.named_mesh is not None and len(self.dims) != len(self.shape):
+            raise ValueError(f"dims {self.dims} do not fit a tensor of shape {list(self.shape)}")
 
     @cached_property
     def _cut(self) -> Blocks:
@@ -310,14 +316,22 @@ class Signature:
     named_meshes: tuple[NamedMesh, ...] = ()
 
 
-_Mesh = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and device ids."""
+_Mesh = tuple[tuple[int, ...], tuple[int, ...], NamedMesh]
+"""Shape, device ids, and the mesh that has names for its axes."""
+
+
+def _parse_mesh(value: Mapping[str, Any]) -> _Mesh:
+    shape, axes, devices = (tuple(each) for each in value["named"])
+    if len(axes) != len(shape) or not all(isinstance(name, str) for name in axes):
+        raise ValueError(f"a mesh of shape {list(shape)} has the axes {list(axes)}")
+    mesh = NamedMesh(shape, axes, devices)
+    return tuple(value["shape"]), tuple(value["device_ids"]), mesh
 
 
 def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
     kind = value["kind"]
     if kind == "tensor":
-        mesh_shape, device_ids = meshes[value["mesh"]]
+        mesh_shape, device_ids, named_mesh = meshes[value["mesh"]]
         return TensorSpec(
             tuple(value["shape"]),
             value["dtype"],
@@ -325,6 +339,8 @@ def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
             device_ids,
             tuple(value["placement"]),
             value["sharding"],
+            tuple(tuple(names) for names in value["dims"]),
+            named_mesh,
         )
     if kind == "tuple":
         return TupleSpec(tuple(_parse_spec(each, meshes) for each in value["fields"]))
@@ -374,9 +390,12 @@ def parse_signature(text: str) -> Signature:
         found = _signature_form.read(written)
         for type_text, sharding in written.get("shardings", {}).items():
             found.tensors[type_text]["sharding"] = sharding
-        meshes = [
-            (tuple(mesh["shape"]), tuple(mesh["device_ids"])) for mesh in found.signature["meshes"]
-        ]
+        for type_text, dims in written.get("dims", {}).items():
+            found.tensors[type_text]["dims"] = dims
+        named_meshes = written.get("named_meshes", [])
+        for mesh, named in zip(found.signature["meshes"], named_meshes, strict=False):
+            mesh["named"] = named
+        meshes = [_parse_mesh(mesh) for mesh in found.signature["meshes"]]
         functions = {
             name: _parse_function(name, each, meshes)
             for name, each in found.signature["functions"].items()
@@ -384,8 +403,8 @@ def parse_signature(text: str) -> Signature:
         partitions = tuple(json.dumps(groups) for groups in written.get("partitions", ()))
         devices = tuple(found.signature["device_ids"])
         named = tuple(
-            NamedMesh(tuple(each["shape"]), tuple(each["device_ids"]), tuple(each["axes"]))
-            for each in written.get("named_meshes", ())
+            NamedMesh(tuple(each["shape"]), tuple(each["axes"]), tuple(each["device_ids"]))
+            for each in written.get("group_meshes", ())
         )
         device_type = int(written.get("device_type", HOST))
         return Signature(devices, device_type, functions, partitions, named)

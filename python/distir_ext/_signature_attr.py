@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import tvm
@@ -34,9 +35,13 @@ def signature_for_executable(mod: tvm.IRModule) -> dict[str, Any]:
     Raises:
         ValueError: As for :func:`read_signature`.
     """
-    tensors = _read(mod).tensors
-    shardings = {text: tensor["sharding"] for text, tensor in tensors.items()}
-    return {**_plain(mod.attrs[SIGNATURE_ATTR]), "shardings": shardings}
+    found = _read(mod)
+    return {
+        **_plain(mod.attrs[SIGNATURE_ATTR]),
+        "shardings": {text: tensor["sharding"] for text, tensor in found.tensors.items()},
+        "dims": {text: tensor["dims"] for text, tensor in found.tensors.items()},
+        "named_meshes": [mesh["named"] for mesh in found.signature["meshes"]],
+    }
 
 
 def _read(mod: tvm.IRModule) -> _signature_form.Read:
@@ -70,7 +75,9 @@ def _say_shardings(mod: tvm.IRModule, found: _signature_form.Read) -> None:
     """States how tensors are sharded, with the names that the module's mesh axes have."""
     # All devices of a module may be no mesh of it; all that is on them is replicated.
     notation = tvm_ffi.get_global_func("distir.op.Notation")
+    named_mesh = tvm_ffi.get_global_func("distir.op.NamedMesh")
     of_module, of_none = notation(mod), notation(None)
+    named = named_mesh(mod)
     known = {
         (tuple(mesh.shape), tuple(mesh.device_ids)): mesh
         for mesh in reversed(mod.global_infos.get("mesh", ()))
@@ -84,9 +91,20 @@ def _say_shardings(mod: tvm.IRModule, found: _signature_form.Read) -> None:
             meshes.append((DeviceMesh(shape, list(ids)), of_none))
         else:
             meshes.append((same, of_module))
+            replicated = Placement.from_text(", ".join("R" for _ in shape))
+            sizes, names, devices = named(
+                DTensorType(relax.TensorType((), "float32"), same, replicated)
+            )
+            mesh["named"] = [
+                [int(size) for size in sizes],
+                [str(name) for name in names],
+                [int(device) for device in devices],
+            ]
     for tensor in found.tensors.values():
         mesh, notation_on = meshes[tensor["mesh"]]
         placement = ", ".join("R" if dim < 0 else f"S[{dim}]" for dim in tensor["placement"])
         local = relax.TensorType(ndim=len(tensor["shape"]), dtype=tensor["dtype"] or None)
         type_ = DTensorType(local, mesh, Placement.from_text(placement))
         tensor["sharding"] = str(notation_on(type_, True))
+        dims = ast.literal_eval(str(notation_on(type_, False)))
+        tensor["dims"] = [[each] if isinstance(each, str) else list(each or ()) for each in dims]

@@ -6,9 +6,11 @@ says elsewhere::
 
     {"version": 4, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
+     "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
+     "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes
      "device_type": 1,                             the host, if it is absent
      "partitions": [[[0, 1]]],                     groups that communicate; none, if it is absent
-     "named_meshes": [{"shape": [2], "device_ids": [0, 1], "axes": ["dp"]}],  may be absent
+     "group_meshes": [{"shape": [2], "device_ids": [0, 1], "axes": ["dp"]}],  may be absent
      "collectives": [{"kind": "all_reduce", ..}]}  see ``analysis.collectives``; may be absent
 """
 
@@ -46,7 +48,8 @@ class Read:
         signature: Plain data::
 
                 {"device_ids": [0, 1],
-                 "meshes": [{"shape": [2], "device_ids": [0, 1]}],
+                 "meshes": [{"shape": [2], "device_ids": [0, 1],
+                             "named": [[2], ["x"], [0, 1]]}],   sizes, names of axes, devices
                  "functions": {"main": {
                     "num_input": 1,                     all parameters are inputs, if it is absent
                     "params": [{"name": "x", "type": TYPE}, ...],
@@ -55,13 +58,14 @@ class Read:
                                   "results": [0], "sizes": [], "virtual_stage": 0}]}}}
 
                 TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32",
-                       "mesh": 0, "placement": [0], "sharding": ""}
+                       "mesh": 0, "placement": [0], "dims": [["x"], []], "sharding": ""}
                     | {"kind": "tuple", "fields": [TYPE, ...]}
                     | {"kind": "shape"}
                     | {"kind": "value"}         anything else, such as a cache
 
         tensors: The types of its tensors by their texts. Whoever reads a signature states their
-            ``"sharding"``, in the words of users.
+            ``"sharding"`` and ``"dims"``, in the words of users, and the ``"named"`` meshes that
+            these are of; where they are not stated, axes are called x, y, z, w.
     """
 
     signature: dict[str, Any]
@@ -87,12 +91,20 @@ def read(written: Mapping[str, Any]) -> Read:
     signature = {
         "device_ids": sorted(devices),
         "meshes": [
-            {"shape": [int(size) for size in shape], "device_ids": _integers(ids)}
-            for shape, ids in written["meshes"]
+            _mesh([int(size) for size in shape], _integers(ids)) for shape, ids in written["meshes"]
         ],
         "functions": functions,
     }
     return Read(signature, types.tensors)
+
+
+def _mesh(shape: list[int], ids: list[int]) -> dict[str, Any]:
+    names = [_axis_name(axis) for axis in range(len(shape))]
+    return {"shape": shape, "device_ids": ids, "named": [shape, names, ids]}
+
+
+def _axis_name(axis: int) -> str:
+    return str(tvm_ffi.get_global_func("distir.mesh.AxisName")(axis))
 
 
 def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
@@ -177,15 +189,20 @@ class _Types:
         if found is None:
             raise ValueError(f"the signature has a type that is none: {text!r}")
         entries = found["placement"].split(", ") if found["placement"] else []
+        shape = [
+            int(dim) if dim.lstrip("-").isdigit() else dim for dim in _split(found["shape"], ", ")
+        ]
+        placement = [-1 if each == "R" else int(each[2:-1]) for each in entries]
         self.tensors[text] = {
             "kind": "tensor",
-            "shape": [
-                int(dim) if dim.lstrip("-").isdigit() else dim
-                for dim in _split(found["shape"], ", ")
-            ],
+            "shape": shape,
             "dtype": found["dtype"],
             "mesh": int(found["mesh"] or 0),
-            "placement": [-1 if each == "R" else int(each[2:-1]) for each in entries],
+            "placement": placement,
+            "dims": [
+                [_axis_name(axis) for axis, at in enumerate(placement) if at == dim]
+                for dim in range(len(shape))
+            ],
             "sharding": "",
         }
         return self.tensors[text]

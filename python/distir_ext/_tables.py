@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 _WIDTH = 120
+_CAPTION = "text-align: left; white-space: nowrap"
 
 
 def amount(value: float, unit: str) -> str:
@@ -66,7 +67,7 @@ def _html(table: Table) -> str:
     )
     notes = f"<p>{escape(str(table.caption))}</p>" if table.caption else ""
     return (
-        f"<table><caption>{escape(str(table.title))}</caption>"
+        f'<table><caption style="{_CAPTION}">{escape(str(table.title))}</caption>'
         f"<thead><tr>{_html_cells('th', heads, sides)}</tr></thead><tbody>{body}</tbody></table>"
         f"{notes}"
     )

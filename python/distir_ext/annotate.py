@@ -19,6 +19,7 @@ Parameters stay Tensor-typed: PropagateSharding gives them their DTensor types.
 from __future__ import annotations
 
 import re
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from distir_ext._tracebacks import short_tracebacks
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh
 from distir_ext.notation import Notation
+from distir_ext.reports import record
 
 Plan: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
 """From a pattern on names to dims, to dims on another mesh, or to None: replicated."""
@@ -96,6 +98,7 @@ def annotate(
         UserWarning: A pattern has no effect, as others come before it; or a value is annotated
             already.
     """
+    start = time.perf_counter()
     as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
     function = relax_function(mod, func)
     names = _Names(function, func)
@@ -110,6 +113,7 @@ def annotate(
         other_mesh, dims = split_mesh(plan[text], mesh)
         marks[site] = meshes.mark(str(site), other_mesh, dims, type_)
     marks = _without_repetitions(mod, func, marks, {s: chosen[s][1] for s in chosen})
+    _report(plan, chosen, marks, time.perf_counter() - start)
     if inputs is not None:
         function = function.with_attr("num_input", _num_input(function, func, inputs))
     if marks:
@@ -120,6 +124,25 @@ def annotate(
     result = meshes.store(mod.clone()) if marks else mod.clone()
     result.update_func(result.get_global_var(func), function)
     return result
+
+
+def _report(
+    plan: Plan, chosen: Mapping[Site, tuple[str, Any]], marks: Mapping[Site, Mark], seconds: float
+) -> None:
+    """Says how many values each entry of the plan has annotated."""
+    done = {f"{text}: {_described(entry)}": 0 for text, entry in plan.items()}
+    there = 0
+    for site, (text, _) in chosen.items():
+        if site in marks:
+            done[f"{text}: {_described(plan[text])}"] += 1
+        else:
+            there += 1
+    skipped = {"annotate": {"stated already": there}} if there else {}
+    record("AnnotateSharding", done, skipped, seconds)
+
+
+def _described(entry: Any) -> str:
+    return "replicated" if entry is None else str(entry)
 
 
 def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own

@@ -82,7 +82,7 @@ class MeshTable:
         else:
             names = self._axes[self._add(named.device_mesh, ())]
             named = Mesh(named, names) if names else named
-        ordered, placement = _checked_placement(entity, named, dims, tensor)
+        ordered, placement = checked_placement(entity, named, dims, tensor)
         # The user's own mesh comes first: the passes name axes after it.
         return Mark(self._meshes[self._add(ordered.device_mesh, ())], placement)
 
@@ -169,8 +169,19 @@ def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:
     return read_sharding(entry) or (default, entry)
 
 
-def _checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Placement]:
-    """The placement that dims mean for a tensor of this type, and the mesh that it is for."""
+def checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Placement]:
+    """The placement that dims mean for a tensor of this type, and the mesh that it is for.
+
+    Args:
+        entity: As for :meth:`MeshTable.mark`.
+        mesh: The mesh that dims refer to.
+        dims: As for :meth:`MeshTable.mark`.
+        tensor: The type; None if it is not known.
+
+    Raises:
+        ValueError: See :func:`distir_ext.annotate`.
+        TypeError: Dims are neither a tuple or list of names nor None.
+    """
     if tensor is not None and not isinstance(tensor, relax.TensorType):
         already = "; it has a sharding already" if isinstance(tensor, DTensorType) else ""
         raise ValueError(f"{entity} is not a tensor but has type {tensor}{already}")

@@ -58,7 +58,7 @@ def build_executable(
         check_programs(lowered, parse_signature(json.dumps(described)))
         described |= {
             "collectives": to_data(collectives(program)),
-            "named_meshes": [
+            "group_meshes": [
                 {"shape": each.shape, "device_ids": each.device_ids, "axes": each.axis_names}
                 for each in meshes(lowered)
             ],

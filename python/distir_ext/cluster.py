@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
+from distir_ext._pictures.mesh_tables import device_table, link_table
 from distir_ext._spelling import did_you_mean
+from distir_ext._tables import as_html
 from distir_ext.measurement import measure_device, measure_link
 from distir_ext.mesh import Mesh, as_mesh
 
@@ -102,6 +104,9 @@ class Device:
             raise ValueError(
                 f"the target of device {self.name!r} is 'cuda' or 'llvm', not {self.target!r}"
             )
+
+    def _repr_html_(self) -> str:
+        return as_html([device_table(self)])
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.flops.items())), self.memory, self.bandwidth))
@@ -380,6 +385,15 @@ class Cluster:
             for name, link in zip(self._mesh.axis_names, self._links, strict=True)
         )
         return f"Cluster({self._mesh!r}, {links}{self._device_text})"
+
+    def _repr_html_(self) -> str:
+        if self._mesh is None:
+            table = link_table({"all": self._links[0]}, [None], self._launch)
+        else:
+            links = dict(zip(self._mesh.axis_names, self._links, strict=True))
+            table = link_table(links, self._mesh.shape, self._launch)
+        tables = [table]
+        return as_html(tables if self._device is None else [device_table(self._device), *tables])
 
     @property
     def _device_text(self) -> str:

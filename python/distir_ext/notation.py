@@ -87,6 +87,7 @@ class Notation:
 
     def __init__(self, mod: tvm.IRModule | None) -> None:
         self._read = tvm_ffi.get_global_func("distir.op.Notation")(mod)
+        self._mesh = tvm_ffi.get_global_func("distir.op.NamedMesh")(mod)
 
     def text(self, type_: DTensorType) -> str:
         """As ``"('dp', None)"``, and on which mesh, if the module has several."""
@@ -96,6 +97,11 @@ class Notation:
         """One entry per dimension, as plans take them; part of an axis is ``"tp:(1)2"``."""
         found: tuple[DimSharding, ...] = ast.literal_eval(str(self._read(type_, False)))
         return found
+
+    def mesh(self, type_: DTensorType) -> Mesh:
+        """The mesh whose axes :meth:`dims` names."""
+        shape, names, devices = self._mesh(type_)
+        return Mesh(tuple(shape), [str(name) for name in names], list(devices))
 
 
 def dims(mod: tvm.IRModule, value: relax.Expr | DTensorType) -> tuple[DimSharding, ...]:

@@ -79,13 +79,7 @@ def explain(
     for each in wanted:
         if not isinstance(each, str | relax.Var):
             raise TypeError(f"explain takes names and variables, not a {type(each).__name__}")
-    check_module(mod)
-    if not _is_sharded(mod):
-        mod = tvm_ffi.get_global_func("distir.transform.PropagateSharding")()(mod)
-        if not _is_sharded(mod):
-            raise ValueError(
-                "nothing in the module is sharded; mark some tensors with distir_ext.annotate first"
-            )
+    mod = propagated(mod)
     names = [
         gv.name_hint
         for gv, function in mod.functions.items()
@@ -114,6 +108,23 @@ def _explanation(which: Any, functions: list[str], variables: Any, lines_of: Any
             f"there are: {_shortened(list(known))}"
         )
     return Explanation(name, tuple(lines))
+
+
+def propagated(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module, after PropagateSharding if it was only annotated.
+
+    Raises:
+        ValueError: Nothing in it is sharded.
+        TypeError: It is no module.
+    """
+    check_module(mod)
+    if not _is_sharded(mod):
+        mod = tvm_ffi.get_global_func("distir.transform.PropagateSharding")()(mod)
+        if not _is_sharded(mod):
+            raise ValueError(
+                "nothing in the module is sharded; mark some tensors with distir_ext.annotate first"
+            )
+    return mod
 
 
 def _is_sharded(mod: tvm.IRModule) -> bool:

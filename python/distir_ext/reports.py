@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import tvm_ffi
 
+from distir_ext._tables import as_html, new_table
+
 _LOGGER = logging.getLogger("distir_ext.passes")
 
 _open: contextvars.ContextVar[tuple[list[PassReport], ...]] = contextvars.ContextVar(
@@ -41,6 +43,17 @@ class PassReport:
 
     skipped: dict[str, dict[str, int]]
     """How often it left what as it was, by reason."""
+
+    def _repr_html_(self) -> str:
+        title = f"{self.name} ({self.seconds * 1e3:.1f} ms)"
+        done = new_table(title, "what", "times")
+        for what, count in self.done.items():
+            done.add_row(what, str(count))
+        left = new_table(f"{self.name}: what was left as it was", "what", "why", "times", texts=2)
+        for what, reasons in self.skipped.items():
+            for why, count in reasons.items():
+                left.add_row(what, why, str(count))
+        return as_html([done, left] if left.rows else [done])
 
     def __str__(self) -> str:
         done = ", ".join(f"{count} {what}" for what, count in self.done.items())
@@ -74,12 +87,16 @@ def pass_reports() -> Iterator[list[PassReport]]:
 
 def install() -> None:
     """Registers what the native library calls when a pass has ended."""
-    tvm_ffi.register_global_func("distir.report", _record)
+    tvm_ffi.register_global_func("distir.report", record)
 
 
-def _record(
+def record(
     name: str, done: Mapping[str, int], skipped: Mapping[str, Mapping[str, int]], seconds: float
 ) -> None:
+    """Notes what a pass did, where it is collected or logged; the arguments are those of a report.
+
+    ``distir.report`` is the same for the native library.
+    """
     collected = _open.get()
     if not collected and not _LOGGER.isEnabledFor(logging.INFO):
         return

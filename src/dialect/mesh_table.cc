@@ -132,7 +132,7 @@ std::string MeshTable::TextAmongMeshes(int root, const mesh::Sharding& sharding)
 }
 
 std::string MeshTable::MeshText(const ir::DeviceMesh& device_mesh) {
-  return mesh::ToString(NamedMesh(ViewOf(device_mesh)));
+  return mesh::ToString(NamedMesh(device_mesh));
 }
 
 std::string MeshTable::AxisName(const ir::DeviceMesh& device_mesh, int axis) {

@@ -80,6 +80,11 @@ class MeshTable {
   std::string TextAmongMeshes(int root, const mesh::Sharding& sharding) const;
   /*! \brief A mesh with the names that Text uses for it: "(dp=2, tp=4) of devices 0..7". */
   std::string MeshText(const ir::DeviceMesh& device_mesh);
+  /*! \brief The mesh whose axes Text names for what lies on a mesh: itself, or its root if it has
+   * no names; valid until another mesh is entered. */
+  const mesh::Mesh& NamedMesh(const ir::DeviceMesh& device_mesh) {
+    return NamedMesh(ViewOf(device_mesh));
+  }
   std::string AxisName(const ir::DeviceMesh& device_mesh, int axis);
   /*! \brief Names the axes of a mesh that has no names yet. */
   void Name(const ir::DeviceMesh& device_mesh, const AxisNames& names);
@@ -147,7 +152,6 @@ class MeshTable {
   int FindView(const mesh::Mesh& mesh, const Hashes& hashes) const;
   int ViewOf(const ir::DeviceMesh& device_mesh);
   void NameView(int view, const std::vector<std::string>& names);
-  /*! \brief The mesh whose names are used for what lies on a view: itself or its root. */
   const mesh::Mesh& NamedMesh(int view) const;
 
   ir::GlobalInfoMap global_infos_;

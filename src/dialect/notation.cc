@@ -1,7 +1,9 @@
 /*!
  * \file dialect/notation.cc
- * \brief Shardings of types in the notation of users, for Python.
+ * \brief Shardings of types in the notation of users, and the meshes that it names, for Python.
  */
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/optional.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -25,7 +27,26 @@ ffi::Function Notation(ffi::Optional<ir::IRModule> mod) {
   });
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() { ffi::reflection::GlobalDef().def("distir.op.Notation", Notation); }
+/*!
+ * \brief A function from a DTensor type to the mesh whose axes its notation names, which is another
+ * one than the type's where passes have made a view of it: sizes, names, device ids.
+ */
+ffi::Function NamedMesh(ffi::Optional<ir::IRModule> mod) {
+  auto meshes = std::make_shared<MeshTable>();
+  if (mod.has_value()) *meshes = MeshTable(*mod);
+  return ffi::Function::FromTyped([meshes](ir::DTensorType type) {
+    const mesh::Mesh& named = meshes->NamedMesh(type.device_mesh());
+    ffi::Array<ffi::String> names;
+    for (int axis = 0; axis < named.ndim(); ++axis) names.push_back(named.AxisName(axis));
+    return ffi::Array<ffi::Any>{ffi::Shape(named.shape), names, ffi::Shape(named.device_ids)};
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.op.Notation", Notation)
+      .def("distir.op.NamedMesh", NamedMesh);
+}
 
 }  // namespace
 

@@ -15,6 +15,7 @@ TAKES_MODULE = {
     "explain": lambda mod: dx.explain(mod, "x"),
     "script": dx.script,
     "meshes": dx.meshes,
+    "summary": dx.summary,
     "dims": lambda mod: dx.dims(mod, relax.Var("x", relax.TensorType((4,), "float32"))),
     "optimizations": dx.analysis.optimizations,
     "verify": lambda mod: dx.testing.verify(mod, "propagated"),

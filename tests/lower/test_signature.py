@@ -11,8 +11,8 @@ from distir_ext._signature_attr import read_signature
 MESH = dx.Mesh((2, 2), ("dp", "tp"))
 
 
-def lowered(names, shape=(4, 4)):
-    """A sum of parameters, all sharded the same."""
+def sum_of(names, shape=(4, 4)):
+    """A sum of parameters."""
     params = [relax.Var(name, relax.TensorType(shape, "float32")) for name in names]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
@@ -20,8 +20,12 @@ def lowered(names, shape=(4, 4)):
         for each in params[1:]:
             total = builder.emit(op.add(total, each))
         builder.emit_func_output(builder.emit(relax.Tuple([total, relax.Tuple([total])])))
-    mod = dx.annotate(builder.get(), MESH, {".*": ("dp", "tp")})
-    return dx.lower(mod)
+    return builder.get()
+
+
+def lowered(names, shape=(4, 4)):
+    """The same, all sharded alike."""
+    return dx.lower(dx.annotate(sum_of(names, shape), MESH, {".*": ("dp", "tp")}))
 
 
 def names_of(mod):
@@ -54,13 +58,30 @@ def test_types_are_those_of_the_program():
         "dtype": "float32",
         "mesh": 0,
         "placement": [0, 1],
+        "dims": [["dp"], ["tp"]],
         "sharding": "('dp', 'tp')",
     }
     main = signature["functions"]["main"]
     assert [each["type"] for each in main["params"]] == [tensor, tensor]
     inner = {"kind": "tuple", "fields": [tensor]}
     assert main["result"] == {"kind": "tuple", "fields": [tensor, inner]}
-    assert signature["meshes"] == [{"shape": [2, 2], "device_ids": [0, 1, 2, 3]}]
+    assert signature["meshes"] == [
+        {
+            "shape": [2, 2],
+            "device_ids": [0, 1, 2, 3],
+            "named": [[2, 2], ["dp", "tp"], [0, 1, 2, 3]],
+        }
+    ]
+
+
+def test_the_mesh_of_a_plan_is_kept_where_a_view_of_it_is_used():
+    mod = dx.annotate(sum_of(["x"]), MESH, {"x": (("tp", "dp"), None)})
+    signature = read_signature(dx.lower(mod))
+    main = signature["functions"]["main"]
+    view = signature["meshes"][main["params"][0]["type"]["mesh"]]
+    assert main["params"][0]["type"]["dims"] == [["tp", "dp"], []]
+    assert view["device_ids"] == [0, 2, 1, 3]
+    assert view["named"] == [[2, 2], ["dp", "tp"], [0, 1, 2, 3]]
 
 
 def test_length_does_not_grow_with_layers():

@@ -28,6 +28,7 @@ PATTERNS = {
     },
     "target/cpu/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
     # What programs of the virtual machine allocate and call.
+    "analysis/step_names.cc": {"relax.invoke_closure", "relax.invoke_pure_closure"},
     "analysis/program_steps.cc": {
         "relax.builtin.alloc_tensor",
         "relax.invoke_closure",

@@ -14,8 +14,9 @@ from .programs import annotated
 
 
 def test_reports_count_what_each_pass_did():
+    mod = annotated()
     with dx.pass_reports() as reports:
-        dx.lower(annotated(), until="runtime")
+        dx.lower(mod, until="runtime")
     done = {report.name: report.done for report in reports}
     assert list(done) == [step.name for step in steps()]
     assert done["PropagateSharding"]["functions"] == 1
@@ -36,18 +37,20 @@ def test_reports_say_what_was_skipped_and_why():
 
 
 def test_nested_collections_have_the_same_reports():
+    mod = annotated()
     with dx.pass_reports() as outer:
-        dx.lower(annotated(), until="propagated")
+        dx.lower(mod, until="propagated")
         with dx.pass_reports() as inner:
-            dx.lower(annotated(), until="propagated")
+            dx.lower(mod, until="propagated")
     assert [each.name for each in inner] == ["PropagateSharding"]
     assert len(outer) == 2
     assert outer[1] == inner[0]
 
 
 def test_each_pass_logs_one_line(caplog):
+    mod = annotated()
     with caplog.at_level(logging.INFO, logger="distir_ext.passes"):
-        dx.lower(annotated(), until="legalized")
+        dx.lower(mod, until="legalized")
     lines = [text for text in caplog.messages if text.startswith("[SUMMARY] ")]
     assert re.fullmatch(
         r"\[SUMMARY\] LegalizeRedistribute: 3 all_reduce \(\d+\.\d ms\)", lines[4]

@@ -242,6 +242,16 @@ def test_signatures_of_another_version_or_that_contradict_themselves():
         parse_signature(written(meshes=[]))
     with pytest.raises(ValueError, match="malformed"):
         parse_signature(written(shardings={"int8[4] R": "(None,)"}))
+    with pytest.raises(ValueError, match="malformed"):
+        parse_signature(written(dims={"int8[4] R": [["x"]]}))
+    with pytest.raises(ValueError, match=r"dims .* do not fit a tensor"):
+        parse_signature(written(dims={"int8[2] S[0]": []}))
+    for named in ([[1], ["x", "y"], [0]], [[1], [1], [0]]):
+        with pytest.raises(ValueError, match=r"a mesh of shape \[1\] has the axes"):
+            parse_signature(written(named_meshes=[named]))
+    for named in ([[1], ["x"]], None, [1, ["x"], [0]]):
+        with pytest.raises(ValueError, match=r"malformed|not enough values"):
+            parse_signature(written(named_meshes=[named]))
 
 
 class FakeMesh:

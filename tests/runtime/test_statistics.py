@@ -142,6 +142,6 @@ def product(name, mesh, axes):
 
 @pytest.mark.parametrize("answer", [None, [[1, 2]], [["f", "all_reduce", "[]", [9], 0, 0, 0, 0]]])
 def test_what_is_no_answer_is_refused(answer):
-    axes = MeshAxes([NamedMesh((2,), (0, 1), ("tp",))])
+    axes = MeshAxes([NamedMesh((2,), ("tp",), (0, 1))])
     with pytest.raises(ValueError, match="device 1 does not say what it has sent"):
         parse_traffic(answer, 1, (0, 1), axes)

@@ -14,6 +14,7 @@ from distir_ext._analysis.profile import Profile
 from distir_ext._mesh_axes import MeshAxes, NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
+from distir_ext._pictures.function_table import function_table
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
@@ -22,6 +23,7 @@ from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
 from distir_ext._signature import Signature, TensorSpec, parse_signature, unflatten
 from distir_ext._spelling import counted
+from distir_ext._tables import as_html
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
@@ -158,6 +160,9 @@ class ModelFunction:
     def __repr__(self) -> str:
         return f"<ModelFunction {self._spec}>"
 
+    def _repr_html_(self) -> str:
+        return as_html([function_table(self._spec)])
+
 
 class Model:
     """An executable on the workers of a session; ``model["main"]`` is one of its functions.
@@ -234,6 +239,9 @@ class Model:
         # which may be compared with a type of the module.
         lines = ["<Model", *(f"  {function._spec}" for function in self._functions.values())]
         return "\n".join(lines) + ">"
+
+    def _repr_html_(self) -> str:
+        return as_html(function_table(each._spec) for each in self._functions.values())
 
 
 def load_model(

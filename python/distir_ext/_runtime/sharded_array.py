@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from html import escape
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import tvm_ffi
 
 from distir_ext._runtime.host_array import numpy_dtype, numpy_view
+from distir_ext._sharding import Sharding, sharding_of_shards
 from distir_ext._signature import TensorSpec
 from distir_ext._spelling import counted
 from distir_ext._workers.base import Workers
@@ -70,6 +72,11 @@ class ShardedArray:
         """
         return dict(self._shards)
 
+    @property
+    def sharding(self) -> Sharding:
+        """The mesh, the dims, and which part of the array each device holds."""
+        return sharding_of_shards(self._spec, self._shape, self._shards)
+
     def tensor(self) -> Any:
         """The global array as a new ``tvm.runtime.Tensor`` on the host.
 
@@ -121,6 +128,9 @@ class ShardedArray:
         if len(self._spec.device_ids) == 1:
             return f"{text}>"
         return f'{text}, placement "{self._spec.placement_text}">'
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>{self.sharding._repr_html_()}"
 
     def shards_for(
         self, workers: Workers, spec: TensorSpec, where: str

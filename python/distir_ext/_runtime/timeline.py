@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from distir_ext._pictures import timeline as drawing
 from distir_ext._runtime.schedule import Event, Schedule
 
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -80,8 +82,31 @@ class Timeline:
             lines.append(f"device {device:>{label}} |{''.join(marks)}|")
         return "\n".join(lines)
 
+    def plot(self) -> Any:
+        """The events as a ``matplotlib.figure.Figure`` (``pip install 'distir-ext[plot]'``).
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        start = min((each.begin for each in self.events), default=0.0)
+        title = f"{self.bubble:.0%} of the devices' time is idle"
+        return drawing.draw((_drawn(each, start) for each in self.events), title)
+
     def __str__(self) -> str:
         return self.text()
+
+
+def _drawn(event: TimedEvent, start: float) -> drawing.Event:
+    return drawing.Event(
+        event.device,
+        "compute",
+        f"stage {event.stage}",
+        "stage",
+        event.begin - start,
+        event.end - event.begin,
+        event.microbatch,
+        event.stage,
+    )
 
 
 def _mark(events: Sequence[TimedEvent], begin: float, end: float) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from distir_ext._pictures import collectives, memory, roofline
+from distir_ext._spelling import did_you_mean
 from distir_ext._tables import as_html, as_text
 from distir_ext.analysis.tables import estimate_tables
 from distir_ext.cluster import Cluster, Device
@@ -389,6 +391,33 @@ class Estimate:
         }
         return json.dumps(data)
 
+    def plot(self, kind: str = "roofline", program: str | None = None) -> Any:
+        """Draws one program with matplotlib (``pip install 'distir-ext[plot]'``).
+
+        Args:
+            kind: ``"roofline"``: kernels by operations per byte, and what bounds them.
+                ``"memory"``: what a device holds while its kernels run, and what is alive at the
+                peak. ``"collectives"``: bytes and times by mesh axes.
+            program: The name of a program; by default the one that takes longest.
+
+        Returns:
+            A ``matplotlib.figure.Figure``, which notebooks show.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            KeyError: There is no such program.
+            ValueError: There is no such kind, or no program at all.
+        """
+        if kind not in _PLOTS:
+            raise ValueError(
+                f"there is no plot {kind!r}; there are {', '.join(_PLOTS)}"
+                f"{did_you_mean(str(kind), _PLOTS)}"
+            )
+        if not self.programs:
+            raise ValueError("there is nothing to draw: the estimate has no program")
+        longest = max(self.programs, key=lambda each: each.seconds)
+        return _PLOTS[kind](self, longest if program is None else self[program])
+
     def __str__(self) -> str:
         return as_text(estimate_tables(self))
 
@@ -403,6 +432,27 @@ class Estimate:
                 key = (device, program.function)
                 totals[key] = totals.get(key, 0.0) + of(program)
         return max(totals.values(), default=0.0)
+
+
+def _roofline(estimate: Estimate, program: ProgramEstimate) -> Any:
+    title = f"kernels of {program.name} on {estimate.device.name}"
+    return roofline.draw(program.kernels, estimate.device, title)
+
+
+def _memory(estimate: Estimate, program: ProgramEstimate) -> Any:
+    title = f"memory of {program.name} on {estimate.device.name}"
+    return memory.draw(program, estimate.device.memory, title)
+
+
+def _collectives(estimate: Estimate, program: ProgramEstimate) -> Any:
+    return collectives.draw(program, f"collectives of {program.name}")
+
+
+_PLOTS: dict[str, Callable[[Estimate, ProgramEstimate], Any]] = {
+    "roofline": _roofline,
+    "memory": _memory,
+    "collectives": _collectives,
+}
 
 
 def _rows(program: ProgramEstimate) -> Iterator[dict[str, Any]]:

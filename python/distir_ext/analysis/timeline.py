@@ -11,7 +11,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from distir_ext._tables import as_html, as_text
+from distir_ext._pictures.timeline import draw
+from distir_ext._tables import amount, as_html, as_text
 from distir_ext.analysis.timeline_tables import listed, timeline_tables
 from distir_ext.analysis.trace import write_trace
 from distir_ext.cluster import Cluster
@@ -228,7 +229,7 @@ class Timeline:
     """When each device of a cluster runs which kernel and which collective.
 
     ``print`` shows tables, notebooks show them as HTML. :attr:`events` and :meth:`rows` are the
-    data, :meth:`to_perfetto` is a picture.
+    data, :meth:`plot` and :meth:`to_perfetto` are pictures.
     """
 
     cluster: Cluster
@@ -392,6 +393,26 @@ class Timeline:
             KeyError: There is no such device.
         """
         write_trace(self, path, self.devices if devices is None else devices)
+
+    def plot(self, devices: Iterable[int] | None = None) -> Any:
+        """Draws the events with matplotlib (``pip install 'distir-ext[plot]'``).
+
+        Args:
+            devices: Ids; by default, of devices that do the same at the same times, the first.
+
+        Returns:
+            A ``matplotlib.figure.Figure``, which notebooks show.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            KeyError: There is no such device.
+        """
+        first = [group.device_ids[0] for group in self.groups]
+        chosen = first if devices is None else list(devices)
+        title = f"{self.function} on {len(self.devices)} devices: {amount(self.seconds, 's')}"
+        if devices is None and len(chosen) < len(self.devices):
+            title += "; of devices that do the same, one is drawn"
+        return draw(TimelineEvents(self, chosen), title)
 
     def __str__(self) -> str:
         return as_text(timeline_tables(self))

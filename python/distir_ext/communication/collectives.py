@@ -220,7 +220,7 @@ class _FunctionCollectives:
     def __init__(self, mod: tvm.IRModule) -> None:
         self._functions = {gv.name_hint: function for gv, function in mod.functions.items()}
         self._meshes = MeshAxes(
-            NamedMesh(each.shape, each.device_ids, each.axis_names) for each in meshes(mod)
+            NamedMesh(each.shape, each.axis_names, each.device_ids) for each in meshes(mod)
         )
         self._found: dict[str, dict[CollectiveKey, _Tally]] = {}
         self._devices = self._devices_by_function(mod)

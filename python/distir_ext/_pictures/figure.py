@@ -1,0 +1,47 @@
+"""Figures of matplotlib, which users may not have: only who plots needs it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure that needs no screen and no window.
+
+    Args:
+        width: In inches.
+        height: In inches.
+
+    Returns:
+        A ``matplotlib.figure.Figure``, which notebooks show.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "plots need matplotlib, which is not installed: pip install 'distir-ext[plot]'"
+        ) from error
+
+    class NotebookFigure(Figure):  # one without pyplot is not shown by itself
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", bbox_inches="tight")
+            return file.getvalue()
+
+    return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+def engineering(axis: Any, unit: str) -> None:
+    """Writes the ticks of an axis with decimal prefixes, ``"20 MB"``."""
+    axis.set_major_formatter(engineering_format(unit))
+
+
+def engineering_format(unit: str) -> Any:
+    """A ``matplotlib.ticker.Formatter`` with decimal prefixes."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit=unit)

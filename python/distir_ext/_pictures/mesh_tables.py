@@ -1,0 +1,73 @@
+"""Meshes, devices and links as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+
+from distir_ext._pictures.abbreviation import shown
+from distir_ext._tables import amount, new_table
+
+if TYPE_CHECKING:
+    from distir_ext._mesh import Mesh
+    from distir_ext.cluster import Device, Link
+
+_MOST_ROWS, _MOST_COLUMNS = 16, 16
+
+
+def mesh_table(mesh: Mesh) -> Table:
+    """The ids of the devices: a column for each index of the last axis, rows for the others."""
+    sizes = ", ".join(
+        f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.shape, strict=True)
+    )
+    columns = shown(mesh.shape[-1], _MOST_COLUMNS)
+    heads = ["…" if each is None else f"{mesh.axis_names[-1]} {each}" for each in columns]
+    title = f"Mesh {sizes}: the ids of its {mesh.size} devices"
+    table = new_table(title, *mesh.axis_names[:-1], *heads, texts=0)
+    ids = np.array(mesh.device_ids).reshape(-1, mesh.shape[-1])
+    for row in shown(len(ids), _MOST_ROWS):
+        if row is None:
+            table.add_row(*["…"] * len(table.columns))
+            continue
+        place = np.unravel_index(row, mesh.shape[:-1]) if mesh.shape[:-1] else ()
+        held = ["…" if each is None else str(ids[row, each]) for each in columns]
+        table.add_row(*map(str, place), *held)
+    return table
+
+
+def device_table(device: Device) -> Table:
+    """What a device computes and holds."""
+    table = new_table(f"Device {device.name}", "what", "peak")
+    for dtype, rate in device.flops.items():
+        table.add_row(f"{dtype} operations", amount(rate, "FLOP/s"))
+    table.add_row("memory", amount(device.memory, "B"))
+    table.add_row("memory bandwidth", amount(device.bandwidth, "B/s"))
+    for size, bandwidth in device.caches.items():
+        table.add_row(f"bandwidth of up to {amount(size, 'B')}", amount(bandwidth, "B/s"))
+    table.add_row("launch of a kernel", amount(device.launch, "s"))
+    return table
+
+
+def link_table(links: Mapping[str, Link], sizes: Sequence[int | None], launch: float) -> Table:
+    """The links of a cluster.
+
+    Args:
+        links: By what they join.
+        sizes: How many devices a link joins; None for any number.
+        launch: Seconds that starting a collective takes.
+    """
+    heads = ("between devices along", "size", "latency", "bandwidth", "gap")
+    table = new_table("Links", *heads)
+    for (name, link), size in zip(links.items(), sizes, strict=True):
+        table.add_row(
+            name,
+            "any" if size is None else str(size),
+            amount(link.latency, "s"),
+            amount(link.bandwidth, "B/s"),
+            amount(link.gap, "s"),
+        )
+    table.caption = f"Starting a collective takes {amount(launch, 's')}."
+    return table

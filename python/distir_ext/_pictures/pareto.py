@@ -1,0 +1,109 @@
+"""Draws alternatives by time and memory, and marks those that no other beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distir_ext._pictures.figure import engineering, engineering_format, new_figure
+from distir_ext._pictures.palette import VERMILION
+
+
+@dataclass(frozen=True)
+class Point:
+    """One alternative."""
+
+    label: str
+    """What it is called."""
+
+    seconds: float
+    """How long it takes."""
+
+    memory: float
+    """Bytes that a device needs."""
+
+    bytes_sent: float
+    """Bytes that a device sends."""
+
+
+def front(points: Iterable[Point]) -> list[Point]:
+    """The points than which no other takes less time and no more memory, or the reverse.
+
+    Returns:
+        By time, ascending. Of equal points all.
+
+    Example:
+        >>> points = [Point("bad", 3, 9, 0), Point("small", 3, 4, 0), Point("fast", 1, 9, 0)]
+        >>> [each.label for each in front(points)]
+        ['fast', 'small']
+    """
+    found: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.seconds, each.memory)):
+        last = found[-1] if found else None
+        is_same = last and (last.seconds, last.memory) == (point.seconds, point.memory)
+        if last is None or point.memory < last.memory or is_same:
+            found.append(point)
+    return found
+
+
+def draw(points: Sequence[Point], capacity: float | None = None, title: str = "") -> Any:
+    """The figure.
+
+    Args:
+        points: The alternatives, at least one.
+        capacity: Bytes of memory that a device has, if that is to be drawn.
+        title: Of the figure.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: There is no point.
+    """
+    if not points:
+        raise ValueError("there is nothing to draw: no point is given")
+    figure = new_figure(8, 5)
+    axes = figure.subplots()
+    best = front(points)
+    axes.step(
+        [each.seconds for each in best],
+        [each.memory for each in best],
+        where="post",
+        color=VERMILION,
+        linewidth=1.5,
+        label="Pareto front",
+        zorder=1,
+    )
+    # cividis: Nuñez, Anderton and Renslow, "Optimizing colormaps with consideration for color
+    # vision deficiency", 2018.
+    for chosen, size, edge in ((best, 110, VERMILION), (points, 45, "black")):
+        drawn = axes.scatter(
+            [each.seconds for each in chosen],
+            [each.memory for each in chosen],
+            s=size,
+            c=[each.bytes_sent for each in chosen],
+            cmap="cividis",
+            vmin=min(each.bytes_sent for each in points),
+            vmax=max(each.bytes_sent for each in points),
+            edgecolor=edge,
+            linewidth=2 if chosen is best else 0.6,
+            zorder=3 if chosen is best else 2,
+        )
+    for each in points:
+        axes.annotate(
+            each.label,
+            (each.seconds, each.memory),
+            xytext=(7, 7),
+            textcoords="offset points",
+            fontsize="small",
+            fontweight="bold" if each in best else "normal",
+        )
+    if capacity is not None:
+        axes.axhline(capacity, color="black", linestyle=":", label="memory of a device")
+    figure.colorbar(drawn, ax=axes, label="sent by a device (B)", format=engineering_format("B"))
+    axes.set(title=title, xlabel="time (s)", ylabel="memory of a device (B)")
+    axes.margins(0.15)
+    engineering(axes.xaxis, "s")
+    engineering(axes.yaxis, "B")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best", fontsize="small")
+    return figure

@@ -1,0 +1,240 @@
+"""What a module has: its meshes, and how the values of its functions are sharded."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from rich.table import Table
+from tvm import relax
+from tvm.relax.distributed import DTensorType
+
+from distir_ext._annotated_function import (
+    PARAMETER,
+    Site,
+    annotated_already,
+    parameter_sites,
+    result_sites,
+    variable_sites,
+)
+from distir_ext._compile.steps import phase
+from distir_ext._modules import check_module
+from distir_ext._pictures.mesh_tables import mesh_table
+from distir_ext._sharding import Sharding
+from distir_ext._signature import Spec, TensorSpec, TupleSpec, parse_signature
+from distir_ext._signature_attr import has_signature, signature_for_executable
+from distir_ext._tables import amount, as_html, as_text, new_table
+from distir_ext._tracebacks import short_tracebacks
+from distir_ext.mesh import Mesh
+from distir_ext.notation import Notation, meshes
+from distir_ext.pictures import sharding_of_dtensor, size_of
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One value of a function."""
+
+    function: str
+    """The function."""
+
+    name: str
+    """What plans call the value, as ``"w"``, ``"weights.0"`` or ``"return"``."""
+
+    kind: str
+    """``"parameter"``, ``"result"``, or ``"variable"``: one that is annotated."""
+
+    type: str
+    """The global type, as ``"float32[8, 64]"``."""
+
+    sharding: Sharding | None
+    """Where it lies; None where that is not known, or not yet."""
+
+    count: int = 1
+    """How many values are in the row. More than one if names differ in numbers alone."""
+
+    @property
+    def bytes_per_device(self) -> float | None:
+        """Bytes of one shard of one value; None where the sharding or a size is not known."""
+        if self.sharding is None:
+            return None
+        dtype = self.sharding.spec.dtype
+        sizes = [size for size in self.sharding.shard_shape if isinstance(size, int)]
+        if not dtype or len(sizes) != len(self.sharding.shape):
+            return None
+        return math.prod(sizes) * tvm_ffi.dtype(dtype).bits / 8
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a module has. ``print`` shows tables, notebooks show them as HTML."""
+
+    phase: str | None
+    """How far the module is, see :func:`distir_ext.phase`; None if nothing in it is sharded."""
+
+    meshes: tuple[Mesh, ...]
+    """The meshes of the module."""
+
+    rows: tuple[SummaryRow, ...]
+    """Parameters, results, and variables that are annotated."""
+
+    def folded(self) -> tuple[SummaryRow, ...]:
+        """The rows, those of layers as one: ``layers.*.up``."""
+        groups: dict[SummaryRow, list[SummaryRow]] = {}
+        for row in self.rows:
+            pattern = replace(row, name=re.sub(r"\d+", "*", row.name))
+            groups.setdefault(pattern, []).append(row)
+        return tuple(
+            rows[0] if len(rows) == 1 else replace(pattern, count=len(rows))
+            for pattern, rows in groups.items()
+        )
+
+    def __str__(self) -> str:
+        return as_text(self._tables())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html([*self._tables(), *(mesh_table(mesh) for mesh in self.meshes)])
+
+    def _tables(self) -> Iterator[Table]:
+        folded = self.folded()
+        for function in dict.fromkeys(row.function for row in folded):
+            yield self._table(function, [row for row in folded if row.function == function])
+
+    def _table(self, function: str, rows: Iterable[SummaryRow]) -> Table:
+        heads = ("value", "kind", "type", "sharding", "shard", "count", "on a device")
+        table = new_table(f"{function} ({self.phase or 'not sharded'})", *heads, texts=5)
+        table.columns[0].overflow = "fold"
+        total = 0.0
+        for row in rows:
+            size = row.bytes_per_device
+            if row.kind == PARAMETER:
+                total += row.count * (size or 0)
+            shard = "-" if row.sharding is None else _shape(row.sharding)
+            table.add_row(
+                row.name,
+                row.kind,
+                row.type,
+                "-" if row.sharding is None else self._where(row.sharding),
+                shard,
+                str(row.count),
+                "-" if size is None else amount(row.count * size, "B"),
+            )
+        if total:
+            table.caption = f"parameters on a device: {amount(total, 'B')}"
+        return table
+
+    def _where(self, sharding: Sharding) -> str:
+        text = str(sharding.dims)
+        several = len({frozenset(mesh.device_ids) for mesh in self.meshes}) > 1
+        return f"{text} on {sharding.mesh}" if several else text
+
+
+@short_tracebacks
+def summary(mod: tvm.IRModule) -> Summary:
+    """Says what a module has: parameters and results of its functions, with their shardings.
+
+    Of a module that is only annotated, it has what the annotations state; after propagation what
+    was decided; after ``LowerDistIR`` the global types that the program was made of.
+
+    Args:
+        mod: The module, in any phase.
+
+    Raises:
+        TypeError: It is no module.
+        ValueError: It is lowered, and its signature is damaged.
+
+    Example:
+        >>> x = relax.Var("x", relax.TensorType((8, 64), "float32"))
+        >>> builder = relax.BlockBuilder()
+        >>> with builder.function("main", [x]):
+        ...     _ = builder.emit_func_output(builder.emit(relax.op.add(x, x)))
+        >>> from distir_ext import annotate
+        >>> print(summary(annotate(builder.get(), Mesh(dp=2, tp=2), {"x": ("dp", None)})))
+        main (annotated)
+        <BLANKLINE>
+         value   kind       type            sharding      shard   count  on a device
+         ───────────────────────────────────────────────────────────────────────────
+         x       parameter  float32[8, 64]  ('dp', None)  4 x 64      1      1.02 kB
+         return  result     float32[8, 64]  -             -           1            -
+        <BLANKLINE>
+        parameters on a device: 1.02 kB
+        <BLANKLINE>
+    """
+    check_module(mod)
+    rows = _lowered_rows(mod) if has_signature(mod) else _rows(mod)
+    return Summary(phase(mod), meshes(mod), tuple(rows))
+
+
+def _rows(mod: tvm.IRModule) -> Iterator[SummaryRow]:
+    notation = Notation(mod)
+    for variable, function in sorted(mod.functions.items(), key=lambda each: each[0].name_hint):
+        if not isinstance(function, relax.Function):
+            continue
+        stated = annotated_already(function)
+        sites = {**parameter_sites(function), **result_sites(function)}
+        known = {site.label for site in sites}
+        for label, found in variable_sites(function).items():
+            if label not in known:  # an annotated parameter is a variable of the same name
+                sites.update(each for each in found if each[0] in stated)
+        for site, type_ in sites.items():
+            yield _row(notation, variable.name_hint, site, type_, stated)
+
+
+def _row(
+    notation: Notation, function: str, site: Site, type_: Any, stated: dict[Site, relax.Call]
+) -> SummaryRow:
+    if site in stated and isinstance(type_, relax.TensorType):
+        attrs = stated[site].attrs
+        type_ = DTensorType(type_, attrs.device_mesh, attrs.placement)
+    sharding = None
+    text = str(type_)
+    if isinstance(type_, relax.TensorType):
+        text = _tensor(type_)
+    elif isinstance(type_, DTensorType) and type_.tensor_ty.ndim >= 0:
+        sharding = sharding_of_dtensor(notation, type_)
+        text = _tensor(type_.tensor_ty)
+    return SummaryRow(function, site.label, site.kind, text, sharding)
+
+
+def _tensor(type_: relax.TensorType) -> str:
+    dtype = str(type_.dtype or "")
+    if isinstance(type_.shape, relax.ShapeExpr):
+        return f"{dtype}[{', '.join(str(size_of(size)) for size in type_.shape.values)}]"
+    return f"{dtype} of {type_.ndim} dimensions" if type_.ndim >= 0 else dtype
+
+
+def _lowered_rows(mod: tvm.IRModule) -> Iterator[SummaryRow]:
+    signature = parse_signature(json.dumps(signature_for_executable(mod)))
+    for function in signature.functions.values():
+        for param in function.params:
+            for name, spec in _leaves(param.name, param.spec):
+                yield _lowered_row(function.name, name, PARAMETER, spec)
+        for name, spec in _leaves("return", function.result):
+            yield _lowered_row(function.name, name, "result", spec)
+
+
+def _lowered_row(function: str, name: str, kind: str, spec: Spec) -> SummaryRow:
+    if not isinstance(spec, TensorSpec):
+        return SummaryRow(function, name, kind, str(spec), None)
+    text = f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
+    return SummaryRow(function, name, kind, text, Sharding(spec, spec.device_ids))
+
+
+def _leaves(name: str, spec: Spec) -> Iterator[tuple[str, Spec]]:
+    if isinstance(spec, TupleSpec):
+        for index, field in enumerate(spec.fields):
+            yield from _leaves(f"{name}.{index}", field)
+    else:
+        yield name, spec
+
+
+def _shape(sharding: Sharding) -> str:
+    return " x ".join(map(str, sharding.shard_shape)) or "1"
