@@ -31,7 +31,7 @@ def test_text_is_escaped_and_numbers_are_at_the_right():
     table.add_row("<script>", "3")
     html = as_html([table])
     assert tables_of(html) == {"a < b": [["name", "count"], ["<script>", "3"]]}
-    assert '<td style="text-align:right">3</td>' in html
+    assert '<td style="text-align: right">3</td>' in html
 
 
 @pytest.mark.parametrize(
