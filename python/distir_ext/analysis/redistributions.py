@@ -108,7 +108,7 @@ class Reshard:
     """The sharding after."""
 
     collectives: tuple[str, ...]
-    """What is run for one tensor, in order: ``"all_gather"``, .."""
+    """What is run for one tensor, in order, such as ``"all_gather"``."""
 
     axes: tuple[str, ...]
     """The mesh axes that these communicate over; none for transfers."""
@@ -123,7 +123,7 @@ class Reshard:
     """How many of them run in one call of each entry function; calls are multiplied out."""
 
     source_cause: tuple[str, ...] = ()
-    """Why the first tensor is sharded as it is before: the chain back to an annotation."""
+    """Why the first tensor is sharded as it is before, as the chain back to an annotation."""
 
     target_cause: tuple[str, ...] = ()
     """Why it is wanted otherwise."""
@@ -178,7 +178,7 @@ class Reshards:
 
     @property
     def others(self) -> tuple[Reshard, ...]:
-        """All others: reductions, what was stated, what operators send, transfers."""
+        """All others, which are reductions, what was stated, what operators send, transfers."""
         return tuple(each for each in self.entries if each.kind != RESHARD)
 
     @property
