@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -16,6 +17,9 @@ from distir_ext._frameworks import DeviceGrid, read_mesh
 from distir_ext._pictures.mesh_tables import mesh_table
 from distir_ext._spelling import did_you_mean
 from distir_ext._tables import as_html
+
+MOST_DEVICES = 1 << 20
+"""As many as a compiled plan may name."""
 
 DimSharding = str | Sequence[str] | None
 """The mesh axis that shards one tensor dimension, several from major to minor, or None."""
@@ -319,6 +323,11 @@ def _check_axes(shape: tuple[int, ...], axis_names: tuple[str, ...]) -> None:
             raise ValueError(f"two mesh axes are named {name!r}")
         if extent < 1:
             raise ValueError(f"mesh axis {name!r} has size {extent}; it must be positive")
+    if math.prod(shape) > MOST_DEVICES:
+        raise ValueError(
+            f"a mesh of shape {shape} has {math.prod(shape)} devices; at most {MOST_DEVICES} are "
+            "supported"
+        )
 
 
 def _check_devices(shape: tuple[int, ...], size: int, device_ids: tuple[int, ...]) -> None:

@@ -67,11 +67,11 @@ def test_what_does_not_fit_the_program(model, file, refused, arguments, message)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "the plan plan.json is not JSON: "),
-        ("[]", "the plan plan.json is no JSON object"),
+        ("{", "the plan plan.json is damaged: "),
+        ("[]", "the plan plan.json is damaged: it is not a JSON object"),
         ('{"x": 3}', "the plan plan.json, 'x': 3 is no sharding"),
         ('{"x": "dp,,"}', "the plan plan.json, 'x': 'dp,,' is no sharding"),
-        ('{"x": "dp,-", "x": null}', "the plan plan.json: it has 'x' twice"),
+        ('{"x": "dp,-", "x": null}', "the plan plan.json is damaged: it has ['x'] twice"),
     ],
 )
 def test_files_that_are_no_plan(model, file, refused, text, message):

@@ -145,8 +145,8 @@ LINK = {"latency": 1e-6, "bandwidth": 1e9}
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "a cluster is stated by a JSON object, not by \\[\\]"),
-        ("{", "c.json is not JSON"),
+        ("[]", "c.json is damaged: it is not a JSON object"),
+        ("{", "the cluster c.json is damaged: "),
         ('{"preset": "H10"}', "no device 'H10'; did you mean 'H100'"),
         ('{"preset": "H100", "host": 2}', "no field 'host', only .*; did you mean 'hosts'"),
         ('{"device": "H100"}', "needs the field 'link'"),
@@ -165,5 +165,5 @@ def test_files_that_describe_no_cluster(model, refused, file, text, message):
     import re
 
     line = refused("report", model, *SHARDED, "--cluster", file("c.json", text))
-    assert line.startswith("c.json")
+    assert "c.json" in line
     assert re.search(message, line), line

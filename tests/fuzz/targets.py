@@ -37,6 +37,9 @@ from distir_ext._workers.openings import (
     rank_of,
     request_of,
 )
+from distir_ext.cli.clusters import cluster_of
+from distir_ext.cli.sharded import read_plan
+from distir_ext.mesh import Mesh
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -223,6 +226,22 @@ def indices(data: bytes) -> None:
         _weights("index.json", data)
 
 
+def cluster_files(data: bytes) -> None:
+    """A description of a cluster, as ``--cluster FILE.json`` takes it."""
+    path = _folder() / "cluster.json"
+    path.write_bytes(data)
+    cluster_of(str(path), 2).as_data()
+
+
+def plan_files(data: bytes) -> None:
+    """A plan, as ``--plan`` takes it."""
+    path = _folder() / "plan.json"
+    path.write_bytes(data)
+    for dims in dict(read_plan(str(path))).values():
+        mesh = Mesh(dp=2, tp=2)
+        mesh.placement(*(dims if isinstance(dims, tuple) else ()))
+
+
 def libraries(data: bytes) -> None:
     """The look at a library before it is loaded."""
     path = _folder() / "library.so"
@@ -246,6 +265,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         safetensors_headers,
         parameter_files,
         indices,
+        cluster_files,
+        plan_files,
         libraries,
     )
 }

@@ -182,6 +182,7 @@ def test_placement_takes_names_only(entry):
         (((2, 4), ("dp", "")), "the name of mesh axis 1 is empty"),
         (((2, 0), ("dp", "tp")), "mesh axis 'tp' has size 0; it must be positive"),
         (((-1,), ("dp",)), "mesh axis 'dp' has size -1; it must be positive"),
+        (((2**20, 2), ("dp", "tp")), "2097152 devices; at most 1048576 are supported"),
         (
             ((2, 4), ("dp", "tp"), range(6)),
             r"has 8 devices, but 6 device ids are given",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir_ext._spelling import did_you_mean
-from distir_ext.cli.files import existing
+from distir_ext.cli.files import json_object
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -78,12 +78,10 @@ def cluster_of(text: str, devices: int) -> Cluster:
 
 
 def _read_file(name: str) -> Cluster:
+    data = json_object(name, "cluster")
     try:
-        data = json.loads(existing(name, "cluster").read_text(encoding="utf-8"))
-        return _cluster(_object(data, "a cluster"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{name} is not JSON: {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:
+        return _cluster(data)
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{name} describes no cluster: {error}") from error
 
 

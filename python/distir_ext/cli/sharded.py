@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from distir_ext.cli.failures import UsageError
-from distir_ext.cli.files import existing
+from distir_ext.cli.files import json_object
 from distir_ext.cli.notation import Dims, parse_dims, parse_shard, parse_sizes
 from distir_ext.cli.parser import argument_type
 
@@ -96,7 +96,7 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
             raise UsageError(f"--{name} needs --mesh")
     plan: dict[str, Any] = dict(options.shard)
     if options.plan:
-        plan.update({name: dims for name, dims in _read_plan(options.plan) if name not in plan})
+        plan.update({name: dims for name, dims in read_plan(options.plan) if name not in plan})
     mod = read_program(options.program)
     mod = bind_sizes(mod, {name: size for each in options.size for name, size in each.items()})
     reached = dx.phase(mod)
@@ -162,27 +162,15 @@ def _default_function(mod: tvm.IRModule) -> str:
     return names[0]
 
 
-def _read_plan(file: str) -> list[tuple[str, Dims]]:
-    try:
-        entries = json.loads(
-            existing(file, "plan").read_text(encoding="utf-8"), object_pairs_hook=_distinct
-        )
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the plan {file} is not JSON: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"the plan {file}: {error}") from error
-    if not isinstance(entries, dict):
-        raise ValueError(f"the plan {file} is no JSON object of patterns and shardings")
+def read_plan(file: str) -> list[tuple[str, Dims]]:
+    """The entries of a plan in a file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It has no plan in it; names the file and the pattern.
+    """
+    entries = json_object(file, "plan")
     return [(pattern, _dims(file, pattern, dims)) for pattern, dims in entries.items()]
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"it has {name!r} twice")
-        found[name] = value
-    return found
 
 
 def _dims(file: str, pattern: str, dims: Any) -> Dims:
@@ -193,9 +181,15 @@ def _dims(file: str, pattern: str, dims: Any) -> Dims:
             raise ValueError(f"the plan {file}, {pattern!r}: {error}") from error
     if dims is None:
         return None
-    if not isinstance(dims, list):
+    if not isinstance(dims, list) or not all(map(_is_entry, dims)):
         raise ValueError(
             f"the plan {file}, {pattern!r}: {json.dumps(dims)} is no sharding, as "
             '["dp", null], "dp,-" or null'
         )
     return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in dims)
+
+
+def _is_entry(entry: Any) -> bool:
+    if isinstance(entry, list):
+        return all(isinstance(name, str) for name in entry)
+    return entry is None or isinstance(entry, str)
