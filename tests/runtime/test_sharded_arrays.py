@@ -119,6 +119,14 @@ def test_as_an_array(model):
         np.array(cache, copy=False)
 
 
+def test_jax_takes_it(model):
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+    x = rows(1)
+    total, (cache,) = model["append"](x, np.zeros((0, 4, 6), "float32"))
+    np.testing.assert_array_equal(np.asarray(jnp.asarray(cache)), x)
+    np.testing.assert_array_equal(np.asarray(jnp.add(jnp.asarray(total), 1)), x[0] + 1)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "bool", "float8_e4m3fn"])
 def test_numpy_is_a_copy_of_its_own_in_any_dtype(dtype):
     x = relax.Var("x", relax.TensorType((4, 6), dtype))
