@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import tvm
 
+from distir_ext._device_text import device_text
 from distir_ext._modules import check_module
 from distir_ext._signature import Dim, FunctionSpec, Spec, TensorSpec, TupleSpec, parse_signature
 from distir_ext._signature_attr import has_signature, read_signature, signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
-from distir_ext.analysis.timeline_tables import listed
 from distir_ext.compile import lower
 
 
@@ -129,4 +129,4 @@ def _local_shape(spec: TensorSpec) -> tuple[Dim, ...]:
 
 
 def _devices(spec: TensorSpec) -> str:
-    return f"{'x'.join(map(str, spec.mesh_shape))}: {listed(spec.device_ids)}"
+    return f"{'x'.join(map(str, spec.mesh_shape))}: {device_text(spec.device_ids)}"
