@@ -364,9 +364,8 @@ def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]
         )
         for each in value["programs"]
     )
-    num_input = value.get("num_input", len(params))
     result = _parse_spec(value["result"], meshes)
-    return FunctionSpec(name, num_input, params, result, programs)
+    return FunctionSpec(name, value["num_input"], params, result, programs)
 
 
 def parse_signature(text: str) -> Signature:

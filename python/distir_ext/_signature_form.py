@@ -51,7 +51,7 @@ class Read:
                  "meshes": [{"shape": [2], "device_ids": [0, 1],
                              "named": [[2], ["x"], [0, 1]]}],   sizes, names of axes, devices
                  "functions": {"main": {
-                    "num_input": 1,                     all parameters are inputs, if it is absent
+                    "num_input": 1,                     the other parameters are weights
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -108,15 +108,17 @@ def _axis_name(axis: int) -> str:
 
 
 def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
-    function: dict[str, Any] = {}
-    if "num_input" in written:
-        function["num_input"] = int(written["num_input"])
-    function["params"] = []
+    params = []
     for entry in _unfolded(written["params"]):
         name, separator, text = entry.rpartition(": ")
         if not separator:
             raise ValueError(f"the signature has a parameter without a type: {entry!r}")
-        function["params"].append({"name": name, "type": types.read(text)})
+        params.append({"name": name, "type": types.read(text)})
+    function: dict[str, Any] = {
+        # A function that does not say which parameters are weights has none.
+        "num_input": int(written.get("num_input", len(params))),
+        "params": params,
+    }
     function["result"] = types.read(str(written["result"]))
     function["programs"] = [
         {

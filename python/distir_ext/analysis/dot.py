@@ -128,7 +128,8 @@ def _legend(functions: Iterable[FunctionGraph]) -> Iterator[str]:
     )
     yield (
         f'  legend [shape=plain, fillcolor="{_BACKGROUND}", label=<<table border="0" '
-        f'cellborder="1" cellspacing="4" cellpadding="4" color="{_FRAME}"><tr>{cells}</tr></table>>]'
+        f'cellborder="1" cellspacing="4" cellpadding="4" color="{_FRAME}"><tr>{cells}</tr>'
+        "</table>>]"
     )
 
 

@@ -12,7 +12,7 @@ import tvm
 from distir_ext._device_text import device_text
 from distir_ext._modules import check_module
 from distir_ext._signature import Dim, FunctionSpec, Spec, TensorSpec, TupleSpec, parse_signature
-from distir_ext._signature_attr import has_signature, read_signature, signature_for_executable
+from distir_ext._signature_attr import has_signature, signature_for_executable
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.compile import lower
 
@@ -25,8 +25,7 @@ class TensorSharding:
     """The function that users call."""
 
     role: str
-    """``"input"``, ``"weight"`` or ``"result"``; ``"parameter"`` where the function does not state
-    by ``num_input`` which are inputs."""
+    """``"input"``, ``"weight"`` or ``"result"``. Without ``num_input``, parameters are inputs."""
 
     name: str
     """The parameter, or ``return``; fields of tuples are ``name.0``, ``name.1``."""
@@ -80,19 +79,13 @@ def shardings(mod: tvm.IRModule) -> list[TensorSharding]:
     check_module(mod)
     if not has_signature(mod):
         mod = lower(mod)
-    stated = read_signature(mod)["functions"]
     signature = parse_signature(json.dumps(signature_for_executable(mod)))
-    return [
-        row
-        for name, function in signature.functions.items()
-        for row in _of_function(function, "num_input" in stated[name])
-    ]
+    return [row for function in signature.functions.values() for row in _of_function(function)]
 
 
-def _of_function(function: FunctionSpec, states_inputs: bool) -> Iterator[TensorSharding]:
+def _of_function(function: FunctionSpec) -> Iterator[TensorSharding]:
     for index, param in enumerate(function.params):
         role = "input" if index < function.num_input else "weight"
-        role = role if states_inputs else "parameter"
         for name, spec in _tensors(param.name, param.spec):
             yield _row(function.name, role, name, spec)
     for name, spec in _tensors("return", function.result):
