@@ -7,10 +7,10 @@ says elsewhere::
     {"version": 4, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
-     "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes
+     "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
+                                                   there is none; then the module's others
      "device_type": 1,                             the host, if it is absent
      "partitions": [[[0, 1]]],                     groups that communicate; none, if it is absent
-     "group_meshes": [{"shape": [2], "device_ids": [0, 1], "axes": ["dp"]}],  may be absent
      "collectives": [{"kind": "all_reduce", ..}]}  see ``analysis.collectives``; may be absent
 """
 
