@@ -15,7 +15,7 @@ from distir_ext.analysis.program_graph import (
     FunctionGraph,
     Node,
 )
-from distir_ext.analysis.redistributions import OPERATOR, REDUCTION, RESHARD, STATED, TRANSFER
+from distir_ext.analysis.reshards_result import OPERATOR, REDUCTION, RESHARD, STATED, TRANSFER
 
 # What has no colour of its own.
 _PLAIN, _GIVEN = "#FFFFFF", "#E5E5E5"
