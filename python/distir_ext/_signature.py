@@ -320,12 +320,15 @@ _Mesh = tuple[tuple[int, ...], tuple[int, ...], NamedMesh]
 """Shape, device ids, and the mesh that has names for its axes."""
 
 
-def _parse_mesh(value: Mapping[str, Any]) -> _Mesh:
-    shape, axes, devices = (tuple(each) for each in value["named"])
+def _parse_named_mesh(written: Sequence[Any]) -> NamedMesh:
+    shape, axes, devices = (tuple(each) for each in written)
     if len(axes) != len(shape) or not all(isinstance(name, str) for name in axes):
         raise ValueError(f"a mesh of shape {list(shape)} has the axes {list(axes)}")
-    mesh = NamedMesh(shape, axes, devices)
-    return tuple(value["shape"]), tuple(value["device_ids"]), mesh
+    return NamedMesh(shape, axes, devices)
+
+
+def _parse_mesh(value: Mapping[str, Any]) -> _Mesh:
+    return tuple(value["shape"]), tuple(value["device_ids"]), _parse_named_mesh(value["named"])
 
 
 def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
@@ -364,9 +367,8 @@ def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]
         )
         for each in value["programs"]
     )
-    num_input = value.get("num_input", len(params))
     result = _parse_spec(value["result"], meshes)
-    return FunctionSpec(name, num_input, params, result, programs)
+    return FunctionSpec(name, value["num_input"], params, result, programs)
 
 
 def parse_signature(text: str) -> Signature:
@@ -394,7 +396,8 @@ def parse_signature(text: str) -> Signature:
             found.tensors[type_text]["dims"] = dims
         named_meshes = written.get("named_meshes", [])
         for mesh, named in zip(found.signature["meshes"], named_meshes, strict=False):
-            mesh["named"] = named
+            if named is not None:
+                mesh["named"] = named
         meshes = [_parse_mesh(mesh) for mesh in found.signature["meshes"]]
         functions = {
             name: _parse_function(name, each, meshes)
@@ -402,12 +405,10 @@ def parse_signature(text: str) -> Signature:
         }
         partitions = tuple(json.dumps(groups) for groups in written.get("partitions", ()))
         devices = tuple(found.signature["device_ids"])
-        named = tuple(
-            NamedMesh(tuple(each["shape"]), tuple(each["axes"]), tuple(each["device_ids"]))
-            for each in written.get("group_meshes", ())
-        )
+        # Of one mesh there may be several views.
+        distinct = dict.fromkeys(_parse_named_mesh(each) for each in named_meshes if each)
         device_type = int(written.get("device_type", HOST))
-        return Signature(devices, device_type, functions, partitions, named)
+        return Signature(devices, device_type, functions, partitions, tuple(distinct))
     except json.JSONDecodeError as error:
         raise ValueError(f"the executable's distir_signature is no JSON: {error}") from error
     except _signature_form.DAMAGED as error:

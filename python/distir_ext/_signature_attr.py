@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -40,8 +41,19 @@ def signature_for_executable(mod: tvm.IRModule) -> dict[str, Any]:
         **_plain(mod.attrs[SIGNATURE_ATTR]),
         "shardings": {text: tensor["sharding"] for text, tensor in found.tensors.items()},
         "dims": {text: tensor["dims"] for text, tensor in found.tensors.items()},
-        "named_meshes": [mesh["named"] for mesh in found.signature["meshes"]],
+        "named_meshes": _named_meshes(mod, found),
     }
+
+
+def _named_meshes(mod: tvm.IRModule, found: _signature_form.Read) -> list[Any]:
+    """What axes are called on the meshes of a signature, then the module's other meshes."""
+    named = {key: _named_mesh(mod, mesh) for key, mesh in _meshes(mod).items()}
+    aligned = [named.get(_key(mesh)) for mesh in found.signature["meshes"]]
+    others: list[Any] = []
+    for mesh in named.values():
+        if mesh not in aligned and mesh not in others:
+            others.append(mesh)
+    return [*aligned, *others]
 
 
 def _read(mod: tvm.IRModule) -> _signature_form.Read:
@@ -75,31 +87,16 @@ def _say_shardings(mod: tvm.IRModule, found: _signature_form.Read) -> None:
     """States how tensors are sharded, with the names that the module's mesh axes have."""
     # All devices of a module may be no mesh of it; all that is on them is replicated.
     notation = tvm_ffi.get_global_func("distir.op.Notation")
-    named_mesh = tvm_ffi.get_global_func("distir.op.NamedMesh")
     of_module, of_none = notation(mod), notation(None)
-    named = named_mesh(mod)
-    known = {
-        (tuple(mesh.shape), tuple(mesh.device_ids)): mesh
-        for mesh in reversed(mod.global_infos.get("mesh", ()))
-        if isinstance(mesh, DeviceMesh)
-    }
+    known = _meshes(mod)
     meshes = []
     for mesh in found.signature["meshes"]:
-        shape, ids = tuple(mesh["shape"]), tuple(mesh["device_ids"])
-        same = known.get((shape, ids))
+        same = known.get(_key(mesh))
         if same is None:
-            meshes.append((DeviceMesh(shape, list(ids)), of_none))
+            meshes.append((DeviceMesh(mesh["shape"], mesh["device_ids"]), of_none))
         else:
             meshes.append((same, of_module))
-            replicated = Placement.from_text(", ".join("R" for _ in shape))
-            sizes, names, devices = named(
-                DTensorType(relax.TensorType((), "float32"), same, replicated)
-            )
-            mesh["named"] = [
-                [int(size) for size in sizes],
-                [str(name) for name in names],
-                [int(device) for device in devices],
-            ]
+            mesh["named"] = _named_mesh(mod, same)
     for tensor in found.tensors.values():
         mesh, notation_on = meshes[tensor["mesh"]]
         placement = ", ".join("R" if dim < 0 else f"S[{dim}]" for dim in tensor["placement"])
@@ -108,3 +105,30 @@ def _say_shardings(mod: tvm.IRModule, found: _signature_form.Read) -> None:
         tensor["sharding"] = str(notation_on(type_, True))
         dims = ast.literal_eval(str(notation_on(type_, False)))
         tensor["dims"] = [[each] if isinstance(each, str) else list(each or ()) for each in dims]
+
+
+def _meshes(mod: tvm.IRModule) -> dict[tuple[tuple[int, ...], tuple[int, ...]], DeviceMesh]:
+    """The meshes of a module by shape and devices; of equal ones the first."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], DeviceMesh] = {}
+    for mesh in mod.global_infos.get("mesh", ()):
+        if isinstance(mesh, DeviceMesh):
+            key = tuple(map(int, mesh.shape)), tuple(map(int, mesh.device_ids))
+            found.setdefault(key, mesh)
+    return found
+
+
+def _key(mesh: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(mesh["shape"]), tuple(mesh["device_ids"])
+
+
+def _named_mesh(mod: tvm.IRModule, mesh: DeviceMesh) -> list[list[Any]]:
+    """Sizes, names of axes and devices of the mesh that a mesh is, or is a view of."""
+    replicated = Placement.from_text(", ".join("R" for _ in mesh.shape))
+    sizes, names, devices = tvm_ffi.get_global_func("distir.op.NamedMesh")(mod)(
+        DTensorType(relax.TensorType((), "float32"), mesh, replicated)
+    )
+    return [
+        [int(size) for size in sizes],
+        [str(name) for name in names],
+        [int(device) for device in devices],
+    ]

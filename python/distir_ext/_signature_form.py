@@ -7,10 +7,10 @@ says elsewhere::
     {"version": 4, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
-     "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes
+     "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
+                                                   there is none; then the module's others
      "device_type": 1,                             the host, if it is absent
      "partitions": [[[0, 1]]],                     groups that communicate; none, if it is absent
-     "group_meshes": [{"shape": [2], "device_ids": [0, 1], "axes": ["dp"]}],  may be absent
      "collectives": [{"kind": "all_reduce", ..}]}  see ``analysis.collectives``; may be absent
 """
 
@@ -51,7 +51,7 @@ class Read:
                  "meshes": [{"shape": [2], "device_ids": [0, 1],
                              "named": [[2], ["x"], [0, 1]]}],   sizes, names of axes, devices
                  "functions": {"main": {
-                    "num_input": 1,                     all parameters are inputs, if it is absent
+                    "num_input": 1,                     the other parameters are weights
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -108,15 +108,17 @@ def _axis_name(axis: int) -> str:
 
 
 def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
-    function: dict[str, Any] = {}
-    if "num_input" in written:
-        function["num_input"] = int(written["num_input"])
-    function["params"] = []
+    params = []
     for entry in _unfolded(written["params"]):
         name, separator, text = entry.rpartition(": ")
         if not separator:
             raise ValueError(f"the signature has a parameter without a type: {entry!r}")
-        function["params"].append({"name": name, "type": types.read(text)})
+        params.append({"name": name, "type": types.read(text)})
+    function: dict[str, Any] = {
+        # A function that does not say which parameters are weights has none.
+        "num_input": int(written.get("num_input", len(params))),
+        "params": params,
+    }
     function["result"] = types.read(str(written["result"]))
     function["programs"] = [
         {

@@ -19,7 +19,6 @@ from distir_ext._signature_attr import signature_for_executable
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
 from distir_ext.lowering import lower_for
-from distir_ext.notation import meshes
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -58,10 +57,6 @@ def build_executable(
         check_programs(lowered, parse_signature(json.dumps(described)))
         described |= {
             "collectives": to_data(collectives(program)),
-            "group_meshes": [
-                {"shape": each.shape, "device_ids": each.device_ids, "axes": each.axis_names}
-                for each in meshes(lowered)
-            ],
             "device_type": resolved.get_target_device_type(),
             "partitions": json.loads(str(lowered.attrs.get(_PARTITIONS_ATTR, "[]"))),
         }

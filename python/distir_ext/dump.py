@@ -24,35 +24,20 @@ from typing import Any
 import tvm
 
 from distir_ext._compile.pass_context import pass_context
+from distir_ext._html_page import html_page
 from distir_ext.reports import PassReport, pass_reports
 
 _DIGITS = 3
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>Passes</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
-        padding: 0 1rem; }}
-summary {{ cursor: pointer; padding: .2rem 0; }}
-.number {{ opacity: .6; display: inline-block; width: 3em; }}
-.what {{ opacity: .7; margin-left: 1em; }}
-.unchanged {{ opacity: .7; padding: .2rem 0 .2rem 1.1em; }}
-pre {{ overflow-x: auto; font-size: 13px; line-height: 1.4; padding: .5rem;
-       border: 1px solid #8884; }}
-.failed {{ color: #cf222e; padding: .2rem 0 .2rem 1.1em; }}
-.add {{ background: #2da44e33; }} .del {{ background: #cf222e33; }} .at {{ opacity: .6; }}
-</style>
-</head>
-<body>
-<h1>Passes</h1>
-<p>{count} passes, {changed} changed the module. A row opens what it changed.</p>
-{rows}
-</body>
-</html>
+_STYLE = """
+summary { cursor: pointer; padding: .2rem 0; }
+.number { opacity: .6; display: inline-block; width: 3em; }
+.what { opacity: .7; margin-left: 1em; }
+.unchanged { opacity: .7; padding: .2rem 0 .2rem 1.1em; }
+pre { overflow-x: auto; font-size: 13px; line-height: 1.4; padding: .5rem;
+      border: 1px solid #8884; }
+.failed { color: #cf222e; padding: .2rem 0 .2rem 1.1em; }
+.add { background: #2da44e33; } .del { background: #cf222e33; } .at { opacity: .6; }
 """
 
 
@@ -147,7 +132,9 @@ class DumpPasses:
             for each in self._running
         ]
         changed = sum(bool(each.after) for each in self._ended)
-        page = _PAGE.format(count=len(self._ended), changed=changed, rows="\n".join(rows))
+        about = f"{len(self._ended)} passes, {changed} changed the module."
+        body = "\n".join([f"<p>{about} A row opens what it changed.</p>", *rows])
+        page = html_page("Passes", _STYLE, body)
         (self.folder / "index.html").write_text(page, encoding="utf-8")
 
 

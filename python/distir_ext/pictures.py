@@ -11,8 +11,8 @@ from tvm import relax
 from tvm.relax.distributed import DTensorType
 
 from distir_ext._annotated_function import parameter_sites, result_sites, variable_sites
+from distir_ext._device_text import device_text
 from distir_ext._frameworks import read_sharding
-from distir_ext._pictures.device_text import device_text
 from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._sharding import Sharding, sharding_of, sharding_of_type

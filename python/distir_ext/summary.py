@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from tvm.relax.distributed import DTensorType
 
 from distir_ext._annotated_function import (
     PARAMETER,
+    RESULT,
     Site,
     annotated_already,
     parameter_sites,
@@ -24,6 +24,7 @@ from distir_ext._annotated_function import (
     variable_sites,
 )
 from distir_ext._compile.steps import phase
+from distir_ext._folding import folded
 from distir_ext._modules import check_module
 from distir_ext._pictures.mesh_tables import mesh_table
 from distir_ext._sharding import Sharding
@@ -34,6 +35,8 @@ from distir_ext._tracebacks import short_tracebacks
 from distir_ext.mesh import Mesh
 from distir_ext.notation import Notation, meshes
 from distir_ext.pictures import sharding_of_dtensor, size_of
+
+INPUT, WEIGHT = "input", "weight"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class SummaryRow:
     """What plans call the value, as ``"w"``, ``"weights.0"`` or ``"return"``."""
 
     kind: str
-    """``"parameter"``, ``"result"``, or ``"variable"``: one that is annotated."""
+    """``"input"``, ``"weight"``, ``"result"``, or ``"variable"``: one that is annotated. Parameters
+    from ``num_input`` on are weights; without it, all are inputs."""
 
     type: str
     """The global type, as ``"float32[8, 64]"``."""
@@ -59,7 +63,7 @@ class SummaryRow:
     """How many values are in the row. More than one if names differ in numbers alone."""
 
     @property
-    def bytes_per_device(self) -> float | None:
+    def bytes_per_device(self) -> int | None:
         """Bytes of one shard of one value; None where the sharding or a size is not known."""
         if self.sharding is None:
             return None
@@ -67,7 +71,7 @@ class SummaryRow:
         sizes = [size for size in self.sharding.shard_shape if isinstance(size, int)]
         if not dtype or len(sizes) != len(self.sharding.shape):
             return None
-        return math.prod(sizes) * tvm_ffi.dtype(dtype).bits / 8
+        return math.prod(sizes) * max(tvm_ffi.dtype(dtype).bits, 8) // 8
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,7 @@ class Summary:
 
     def folded(self) -> tuple[SummaryRow, ...]:
         """The rows, those of layers as one: ``layers.*.up``."""
-        groups: dict[SummaryRow, list[SummaryRow]] = {}
-        for row in self.rows:
-            pattern = replace(row, name=re.sub(r"\d+", "*", row.name))
-            groups.setdefault(pattern, []).append(row)
-        return tuple(
-            rows[0] if len(rows) == 1 else replace(pattern, count=len(rows))
-            for pattern, rows in groups.items()
-        )
+        return tuple(replace(row, count=count) for row, count in folded(self.rows))
 
     def __str__(self) -> str:
         return as_text(self._tables())
@@ -112,10 +109,10 @@ class Summary:
         heads = ("value", "kind", "type", "sharding", "shard", "count", "on a device")
         table = new_table(f"{function} ({self.phase or 'not sharded'})", *heads, texts=5)
         table.columns[0].overflow = "fold"
-        total = 0.0
+        total = 0
         for row in rows:
             size = row.bytes_per_device
-            if row.kind == PARAMETER:
+            if row.kind in (INPUT, WEIGHT):
                 total += row.count * (size or 0)
             shard = "-" if row.sharding is None else _shape(row.sharding)
             table.add_row(
@@ -141,8 +138,10 @@ class Summary:
 def summary(mod: tvm.IRModule) -> Summary:
     """Says what a module has: parameters and results of its functions, with their shardings.
 
-    Of a module that is only annotated, it has what the annotations state; after propagation what
-    was decided; after ``LowerDistIR`` the global types that the program was made of.
+    It says what is known of the module as it is, and changes nothing. Of one that is annotated, it
+    has what the annotations state; after propagation what was decided; after ``LowerDistIR`` the
+    global types that the program was made of. What a module would become by lowering, and as data
+    for JSON, says :func:`distir_ext.analysis.shardings`.
 
     Args:
         mod: The module, in any phase.
@@ -160,10 +159,10 @@ def summary(mod: tvm.IRModule) -> Summary:
         >>> print(summary(annotate(builder.get(), Mesh(dp=2, tp=2), {"x": ("dp", None)})))
         main (annotated)
         <BLANKLINE>
-         value   kind       type            sharding      shard   count  on a device
-         ───────────────────────────────────────────────────────────────────────────
-         x       parameter  float32[8, 64]  ('dp', None)  4 x 64      1      1.02 kB
-         return  result     float32[8, 64]  -             -           1            -
+         value   kind    type            sharding      shard   count  on a device
+         ────────────────────────────────────────────────────────────────────────
+         x       input   float32[8, 64]  ('dp', None)  4 x 64      1      1.02 kB
+         return  result  float32[8, 64]  -             -           1            -
         <BLANKLINE>
         parameters on a device: 1.02 kB
         <BLANKLINE>
@@ -180,16 +179,27 @@ def _rows(mod: tvm.IRModule) -> Iterator[SummaryRow]:
             continue
         stated = annotated_already(function)
         sites = {**parameter_sites(function), **result_sites(function)}
+        attrs = function.attrs or {}
+        num_input = int(attrs.get("num_input", len(function.params)))
+        weights = {str(param.name) for param in function.params[num_input:]}
         known = {site.label for site in sites}
         for label, found in variable_sites(function).items():
             if label not in known:  # an annotated parameter is a variable of the same name
                 sites.update(each for each in found if each[0] in stated)
         for site, type_ in sites.items():
-            yield _row(notation, variable.name_hint, site, type_, stated)
+            kind = site.kind
+            if kind == PARAMETER:
+                kind = WEIGHT if site.name in weights else INPUT
+            yield _row(notation, variable.name_hint, kind, site, type_, stated)
 
 
 def _row(
-    notation: Notation, function: str, site: Site, type_: Any, stated: dict[Site, relax.Call]
+    notation: Notation,
+    function: str,
+    kind: str,
+    site: Site,
+    type_: Any,
+    stated: dict[Site, relax.Call],
 ) -> SummaryRow:
     if site in stated and isinstance(type_, relax.TensorType):
         attrs = stated[site].attrs
@@ -201,7 +211,7 @@ def _row(
     elif isinstance(type_, DTensorType) and type_.tensor_ty.ndim >= 0:
         sharding = sharding_of_dtensor(notation, type_)
         text = _tensor(type_.tensor_ty)
-    return SummaryRow(function, site.label, site.kind, text, sharding)
+    return SummaryRow(function, site.label, kind, text, sharding)
 
 
 def _tensor(type_: relax.TensorType) -> str:
@@ -214,11 +224,12 @@ def _tensor(type_: relax.TensorType) -> str:
 def _lowered_rows(mod: tvm.IRModule) -> Iterator[SummaryRow]:
     signature = parse_signature(json.dumps(signature_for_executable(mod)))
     for function in signature.functions.values():
-        for param in function.params:
+        for index, param in enumerate(function.params):
+            kind = INPUT if index < function.num_input else WEIGHT
             for name, spec in _leaves(param.name, param.spec):
-                yield _lowered_row(function.name, name, PARAMETER, spec)
+                yield _lowered_row(function.name, name, kind, spec)
         for name, spec in _leaves("return", function.result):
-            yield _lowered_row(function.name, name, "result", spec)
+            yield _lowered_row(function.name, name, RESULT, spec)
 
 
 def _lowered_row(function: str, name: str, kind: str, spec: Spec) -> SummaryRow:

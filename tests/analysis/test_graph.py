@@ -14,7 +14,7 @@ from tvm.relax import op
 
 import distir_ext as dx
 from distir_ext.analysis.dot import STYLES
-from distir_ext.analysis.repeats import find_repeats
+from distir_ext.analysis.repeated_layers import find_repeats
 from distir_ext.demo.llama import PLAN, LlamaConfig, export
 
 

@@ -172,6 +172,16 @@ def test_weights_inputs_and_constants():
     assert memory.peak_memory == 4 * 16 * 16 * 2 + BYTES + memory.activations
 
 
+def test_what_a_session_takes_as_an_input_is_one():
+    """Without num_input, all parameters are inputs of each call."""
+    mod = on_two(
+        function({"x": SHAPE, "w": (16, 32)}, lambda emit, x, w: op.matmul(x, w)),
+        {"w": (None, "tp")},
+    )
+    (program,) = dx.analysis.estimate(mod, on(CPU)).programs
+    assert (program.memory.weights, program.memory.inputs) == (0, BYTES + 4 * 16 * 16)
+
+
 def test_constants_of_functions_and_branches_count_once():
     own, shared = (relax.const(np.full((8, 16), value, "float32")) for value in (1.0, 2.0))
     builder = relax.BlockBuilder()

@@ -52,10 +52,10 @@ def test_rows_say_where_a_tensor_is():
     assert [row.role for row in found.values()] == ["input", *["weight"] * 4, *["result"] * 2]
 
 
-def test_parameters_are_neither_inputs_nor_weights_where_that_is_not_stated():
+def test_parameters_are_inputs_where_nothing_is_stated_as_for_sessions():
     mod = Program.clone()
     mod["main"] = mod["main"].without_attr("num_input")
-    assert {row.role for row in shardings(mod)} == {"parameter", "result"}
+    assert {row.role for row in shardings(mod)} == {"input", "result"}
 
 
 @pytest.mark.parametrize("until", ["propagated", "legalized", "lowered", "runtime"])

@@ -1,12 +1,16 @@
 """The signature in a module: short in print, complete when read."""
 
+import json
+
 import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext._signature_attr import read_signature
+from distir_ext._mesh_axes import NamedMesh
+from distir_ext._signature import parse_signature
+from distir_ext._signature_attr import read_signature, signature_for_executable
 
 MESH = dx.Mesh((2, 2), ("dp", "tp"))
 
@@ -82,6 +86,21 @@ def test_the_mesh_of_a_plan_is_kept_where_a_view_of_it_is_used():
     assert main["params"][0]["type"]["dims"] == [["tp", "dp"], []]
     assert view["device_ids"] == [0, 2, 1, 3]
     assert view["named"] == [[2, 2], ["dp", "tp"], [0, 1, 2, 3]]
+
+
+def test_executables_name_the_axes_of_all_meshes_of_the_module():
+    """First those of the signature's meshes, then those that none of its tensors is on."""
+    mod = dx.annotate(sum_of(["x"]), MESH, {"x": (("tp", "dp"), None)})
+    mod = dx.transform.PropagateSharding()(mod)
+    other = dx.Mesh((2,), ("x",), device_ids=[4, 5]).device_mesh
+    mod.update_global_info("mesh", [*mod.global_infos["mesh"], other])
+    written = signature_for_executable(dx.lower(mod))
+    named = [[[2, 2], ["dp", "tp"], [0, 1, 2, 3]], [[2], ["x"], [4, 5]]]
+    count = len(written["meshes"])
+    assert written["named_meshes"] == [*named[:1] * count, named[1]]
+    assert parse_signature(json.dumps(written)).named_meshes == tuple(
+        NamedMesh(*map(tuple, each)) for each in named
+    )
 
 
 def test_length_does_not_grow_with_layers():

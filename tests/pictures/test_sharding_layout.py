@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distir_ext as dx
-from distir_ext._pictures.device_text import device_text
+from distir_ext._device_text import device_text
 from distir_ext._pictures.sharding_layout import lay_out
 
 ALL = (1000, 1000, 1000)
@@ -161,8 +161,8 @@ def test_axes_say_what_they_do():
         ([3], 0, "3"),
         ([0, 2], 0, "0, 2"),
         ([0, 1], 0, "0, 1"),
-        ([0, 1, 2], 0, "0-2"),
-        (range(512), 12, "0-511"),
+        ([0, 1, 2], 0, "0..2"),
+        (range(512), 12, "0..511"),
         (range(0, 512, 8), 12, "0 … 504 (64)"),
         (range(0, 512, 8), 18, "0, 8 … 504 (64)"),
         ([*range(9), *range(20, 90)], 8, "0 … 89 (79)"),

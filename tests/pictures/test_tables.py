@@ -156,14 +156,14 @@ def summarized(mod):
 def test_a_summary_says_what_is_known_in_each_phase():
     plain = "float32[8, 4]"
     assert summarized(Sum) == {
-        "x": ("parameter", plain, None, 1),
-        "a_*": ("parameter", plain, None, 2),
+        "x": ("input", plain, None, 1),
+        "a_*": ("input", plain, None, 2),
         "return": ("result", plain, None, 1),
     }
     annotated = dx.annotate(Sum, MESH, PLAN)
     stated = {
-        "x": ("parameter", plain, ("dp", None), 1),
-        "a_*": ("parameter", plain, (None, "tp"), 2),
+        "x": ("input", plain, ("dp", None), 1),
+        "a_*": ("input", plain, (None, "tp"), 2),
         "return": ("result", plain, None, 1),
     }
     assert summarized(annotated) == {**stated, "y": ("variable", plain, (None, None), 1)}

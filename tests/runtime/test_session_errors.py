@@ -249,7 +249,7 @@ def test_signatures_of_another_version_or_that_contradict_themselves():
     for named in ([[1], ["x", "y"], [0]], [[1], [1], [0]]):
         with pytest.raises(ValueError, match=r"a mesh of shape \[1\] has the axes"):
             parse_signature(written(named_meshes=[named]))
-    for named in ([[1], ["x"]], None, [1, ["x"], [0]]):
+    for named in ([[1], ["x"]], 1, [1, ["x"], [0]]):
         with pytest.raises(ValueError, match=r"malformed|not enough values"):
             parse_signature(written(named_meshes=[named]))
 

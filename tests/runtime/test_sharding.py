@@ -89,7 +89,7 @@ def test_devices_without_a_shard_have_no_indices(session):
 def test_notebooks_show_models_and_results(session):
     model = session.load(doubled(ROWS.shape, ("dp", "tp")))
     for shown in (model._repr_html_(), model["main"]._repr_html_()):
-        assert "main, on 6 devices: 0-5" in shown
+        assert "main, on 6 devices: 0..5" in shown
         assert "float32[7, 10] (&#x27;dp&#x27;, &#x27;tp&#x27;)" in shown
     result = model(ROWS)
     assert "device 0: [6:7, 5:10]" in result._repr_html_()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from distir_ext._pictures.device_text import device_text
+from distir_ext._device_text import device_text
 from distir_ext._spelling import counted
 from distir_ext._tables import new_table
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distir_ext._device_text import device_text
 from distir_ext._pictures.abbreviation import shown
-from distir_ext._pictures.device_text import device_text
 from distir_ext._pictures.palette import cell_color
 from distir_ext._spelling import counted
 

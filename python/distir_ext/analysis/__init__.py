@@ -15,7 +15,7 @@ from distir_ext.analysis.costs import (
     ProgramEstimate,
 )
 from distir_ext.analysis.diff import diff
-from distir_ext.analysis.differences import CollectiveChange, Difference, ShardingChange, Total
+from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.graph import Graph, graph
 from distir_ext.analysis.redistribution import (
@@ -23,8 +23,8 @@ from distir_ext.analysis.redistribution import (
     RedistributionStep,
     redistribution,
 )
-from distir_ext.analysis.redistributions import Reshard, Reshards, Suggestion
 from distir_ext.analysis.reshards import reshards
+from distir_ext.analysis.reshards_result import Reshard, Reshards, Suggestion
 from distir_ext.analysis.shardings import TensorSharding, shardings
 from distir_ext.analysis.simulate import simulate
 from distir_ext.analysis.tables import collective_table, sharding_table

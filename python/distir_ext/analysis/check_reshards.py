@@ -9,8 +9,8 @@ import tvm
 
 from distir_ext._spelling import counted, did_you_mean
 from distir_ext._tables import amount
-from distir_ext.analysis.redistributions import Reshard
 from distir_ext.analysis.reshards import reshards as list_reshards
+from distir_ext.analysis.reshards_result import Reshard
 from distir_ext.cluster import Cluster
 
 POLICIES = ("allow", "warn", "error")

@@ -171,7 +171,7 @@ class Memory:
     """What a device holds while a program runs, in bytes."""
 
     weights: float
-    """Parameters from ``num_input`` on; all of them where the function does not say."""
+    """Parameters from ``num_input`` on; none where the function does not say, as for a session."""
 
     inputs: float
     """The other parameters."""

@@ -15,7 +15,7 @@ from distir_ext._modules import check_module
 from distir_ext._spelling import did_you_mean
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.costs import CollectiveCost, Estimate
-from distir_ext.analysis.differences import CollectiveChange, Difference, ShardingChange, Total
+from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
 from distir_ext.cluster import Cluster
 from distir_ext.lowering import run_steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from distir_ext._pictures import palette
 from distir_ext.analysis.program_graph import (
     CALL,
     COMPUTED,
@@ -14,7 +15,10 @@ from distir_ext.analysis.program_graph import (
     FunctionGraph,
     Node,
 )
-from distir_ext.analysis.redistributions import OPERATOR, REDUCTION, RESHARD, STATED, TRANSFER
+from distir_ext.analysis.reshards_result import OPERATOR, REDUCTION, RESHARD, STATED, TRANSFER
+
+# What has no colour of its own.
+_PLAIN, _GIVEN = "#FFFFFF", "#E5E5E5"
 
 
 @dataclass(frozen=True)
@@ -25,30 +29,33 @@ class Style:
     """What the legend calls it."""
 
     fill: str
-    text: str
     shape: str
     margin: str = "0.12,0.04"
 
+    @property
+    def text(self) -> str:
+        """The colour of what is written on it."""
+        return palette.text_on(self.fill)
 
-# The colours of Okabe and Ito, which colour-blind readers can tell apart ("Color Universal
-# Design", 2008); shapes differ, too.
+
+# Shapes differ, too, for who does not see colours.
 STYLES = {
-    PARAMETER: Style("parameter", "#E5E5E5", "#000000", "box"),
-    COMPUTED: Style("operator", "#FFFFFF", "#000000", "box"),
-    CALL: Style("call of a function", "#CC79A7", "#000000", "component"),
-    RESULT: Style("result", "#E5E5E5", "#000000", "box"),
-    RESHARD: Style("implicit redistribution", "#D55E00", "#FFFFFF", "hexagon", "0,0"),
-    STATED: Style("stated redistribution", "#009E73", "#000000", "hexagon", "0,0"),
-    REDUCTION: Style("reduction", "#56B4E9", "#000000", "invtrapezium", "0,0"),
-    OPERATOR: Style("sent by an operator", "#E69F00", "#000000", "parallelogram", "0,0"),
-    TRANSFER: Style("transfer between meshes", "#0072B2", "#FFFFFF", "cds"),
+    PARAMETER: Style("parameter", _GIVEN, "box"),
+    COMPUTED: Style("operator", _PLAIN, "box"),
+    CALL: Style("call of a function", palette.REDDISH_PURPLE, "component"),
+    RESULT: Style("result", _GIVEN, "box"),
+    RESHARD: Style("implicit redistribution", palette.VERMILION, "hexagon", "0,0"),
+    STATED: Style("stated redistribution", palette.BLUISH_GREEN, "hexagon", "0,0"),
+    REDUCTION: Style("reduction", palette.SKY_BLUE, "invtrapezium", "0,0"),
+    OPERATOR: Style("sent by an operator", palette.ORANGE, "parallelogram", "0,0"),
+    TRANSFER: Style("transfer between meshes", palette.BLUE, "cds"),
 }
-# An edge whose value is partial has the colour of the reduction that it needs.
-_PARTIAL = "#0072B2"
+# An edge whose value is partial; as legible on white as others.
+_PARTIAL = palette.BLUE
 _EDGE = "#555555"
-_FRAME = "#808080"
+_FRAME = palette.GREY
 # Legible on light and on dark pages.
-_BACKGROUND = "#FFFFFF"
+_BACKGROUND = _PLAIN
 _FONT = "Helvetica,Arial,sans-serif"
 
 
@@ -120,8 +127,9 @@ def _legend(functions: Iterable[FunctionGraph]) -> Iterator[str]:
         if kind in used
     )
     yield (
-        '  legend [shape=plain, fillcolor="#FFFFFF", label=<<table border="0" cellborder="1" '
-        f'cellspacing="4" cellpadding="4" color="{_FRAME}"><tr>{cells}</tr></table>>]'
+        f'  legend [shape=plain, fillcolor="{_BACKGROUND}", label=<<table border="0" '
+        f'cellborder="1" cellspacing="4" cellpadding="4" color="{_FRAME}"><tr>{cells}</tr>'
+        "</table>>]"
     )
 
 

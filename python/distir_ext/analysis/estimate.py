@@ -117,7 +117,7 @@ class _Reader:
     ) -> ProgramEstimate:
         name = str(program["name"])
         steps = self._kernels[name]
-        num_input = stated.get("num_input", 0)
+        num_input = stated["num_input"]
         is_weight = [index >= num_input for index in program["params"]]
         is_weight += [False] * (len(steps.params) - len(is_weight))
         weights = {param for (param, _), held in zip(steps.params, is_weight, strict=False) if held}

@@ -16,7 +16,7 @@ from tvm import relax
 from distir_ext._annotated_function import variable_names
 from distir_ext._cluster_attr import CLUSTER_ATTR
 from distir_ext._signature_attr import read_signature
-from distir_ext.analysis.redistributions import (
+from distir_ext.analysis.reshards_result import (
     OPERATOR,
     REDUCTION,
     RESHARD,

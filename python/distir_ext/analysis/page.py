@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from distir_ext._html_page import html_page
 from distir_ext._tables import amount, as_html
 from distir_ext.analysis.tables import estimate_tables, sharding_table
 
@@ -15,48 +16,36 @@ if TYPE_CHECKING:
     from distir_ext.analysis.costs import Estimate
     from distir_ext.analysis.shardings import TensorSharding
 
-# No script, font or image: nothing is fetched. Colours follow the reader's light or dark mode.
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; --back: #fff; --text: #1f2328; --faint: #59636e;
-        --line: #d1d9e0; --tile: #f6f8fa; --bad: #cf222e; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --back: #0d1117; --text: #e6edf3; --faint: #9198a1; --line: #3d444d; --tile: #151b23;
-          --bad: #ff7b72; }}
-}}
-body {{ background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif;
-       margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }}
-.about {{ color: var(--faint); margin: 0 0 1.5rem; }}
-.bad {{ color: var(--bad); font-weight: 600; }}
-dl {{ display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); }}
-dl > div {{ background: var(--tile); border: 1px solid var(--line); border-radius: 6px;
-           padding: .5rem .75rem; }}
-dt {{ color: var(--faint); font-size: 13px; }}
-dd {{ font-size: 1.2rem; font-variant-numeric: tabular-nums; margin: 0; }}
-.table {{ margin: 2rem 0; overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; min-width: 50%; }}
-caption {{ font-weight: 600; padding-bottom: .5rem; text-align: left; }}
-th {{ color: var(--faint); font-weight: 500; }}
-th, td {{ border-bottom: 1px solid var(--line); padding: .3rem 1.5rem .3rem 0;
-         vertical-align: top; white-space: nowrap; }}
-td:first-child {{ min-width: 12rem; overflow-wrap: anywhere; white-space: normal; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
+_STYLE = """
+:root { --back: #fff; --text: #1f2328; --faint: #59636e; --line: #d1d9e0; --tile: #f6f8fa;
+        --bad: #cf222e; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #0d1117; --text: #e6edf3; --faint: #9198a1; --line: #3d444d; --tile: #151b23;
+          --bad: #ff7b72; }
+}
+body { background: var(--back); color: var(--text); }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+.about { color: var(--faint); margin: 0 0 1.5rem; }
+.bad { color: var(--bad); font-weight: 600; }
+dl { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); }
+dl > div { background: var(--tile); border: 1px solid var(--line); border-radius: 6px;
+           padding: .5rem .75rem; }
+dt { color: var(--faint); font-size: 13px; }
+dd { font-size: 1.2rem; font-variant-numeric: tabular-nums; margin: 0; }
+.table { margin: 2rem 0; overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; min-width: 50%; }
+caption { font-weight: 600; padding-bottom: .5rem; text-align: left; }
+th { color: var(--faint); font-weight: 500; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem 1.5rem .3rem 0;
+         vertical-align: top; white-space: nowrap; }
+td:first-child { min-width: 12rem; overflow-wrap: anywhere; white-space: normal; }
+"""
+_BODY = """
 <p class="about">{about}</p>
 {warning}<dl>
 {tiles}
 </dl>
 {tables}
-</body>
-</html>
 """
 
 
@@ -83,8 +72,7 @@ def report_page(title: str, estimate: Estimate, tensors: Sequence[TensorSharding
         "sent by a device": amount(estimate.bytes_sent, "B"),
         f"peak memory, of {there}": held,
     }
-    return _PAGE.format(
-        title=escape(title),
+    body = _BODY.format(
         about=escape(about),
         warning=f'<p class="bad">{escape(warning)}</p>\n' if warning else "",
         tiles="\n".join(
@@ -93,3 +81,4 @@ def report_page(title: str, estimate: Estimate, tensors: Sequence[TensorSharding
         ),
         tables="\n".join(f'<div class="table">{as_html([table])}</div>' for table in tables),
     )
+    return html_page(title, _STYLE, body)

@@ -12,8 +12,8 @@ import tvm_ffi
 from tvm import relax
 
 from distir_ext._annotated_function import bindings_of
-from distir_ext.analysis.redistributions import OPERATOR, REDUCTION, RESHARD, STATED, TRANSFER
-from distir_ext.analysis.repeats import Repeat, find_repeats
+from distir_ext.analysis.repeated_layers import Repeat, find_repeats
+from distir_ext.analysis.reshards_result import OPERATOR, REDUCTION, RESHARD, STATED, TRANSFER
 
 PARAMETER, COMPUTED, CALL, RESULT = "parameter", "computed", "call", "result"
 """Kinds of nodes, beside those of redistributions."""

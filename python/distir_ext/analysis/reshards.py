@@ -13,7 +13,7 @@ from distir_ext._compile.steps import phase
 from distir_ext._modules import check_module
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.moved_tensors import Advice, Move, MovedTensors, Names, alike, grouped
-from distir_ext.analysis.redistributions import RESHARD, STATED, Reshard, Reshards
+from distir_ext.analysis.reshards_result import RESHARD, STATED, Reshard, Reshards
 from distir_ext.analysis.suggestions import Suggestions, without_numbers
 from distir_ext.cluster import Cluster
 from distir_ext.communication.collectives import SYMBOLIC_SIZE

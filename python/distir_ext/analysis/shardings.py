@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tvm
 
+from distir_ext._device_text import device_text
 from distir_ext._modules import check_module
-from distir_ext._signature import Dim, FunctionSpec, Spec, TensorSpec, TupleSpec, parse_signature
-from distir_ext._signature_attr import has_signature, read_signature, signature_for_executable
+from distir_ext._sharding import Sharding
+from distir_ext._signature_attr import has_signature
 from distir_ext._tracebacks import short_tracebacks
-from distir_ext.analysis.timeline_tables import listed
 from distir_ext.compile import lower
+from distir_ext.summary import SummaryRow, summary
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,7 @@ class TensorSharding:
     """The function that users call."""
 
     role: str
-    """``"input"``, ``"weight"`` or ``"result"``; ``"parameter"`` where the function does not state
-    by ``num_input`` which are inputs."""
+    """``"input"``, ``"weight"`` or ``"result"``. Without ``num_input``, parameters are inputs."""
 
     name: str
     """The parameter, or ``return``; fields of tuples are ``name.0``, ``name.1``."""
@@ -53,7 +50,11 @@ class TensorSharding:
 
 @short_tracebacks
 def shardings(mod: tvm.IRModule) -> list[TensorSharding]:
-    """How every parameter and result of a distributed program is sharded.
+    """How every parameter and result of a program that devices run is sharded, as plain data.
+
+    The rows have texts and numbers only, for JSON and data frames, and those of modules in all
+    phases are alike, since a module that is not lowered yet is lowered for them. They are the rows
+    of :func:`distir_ext.summary`, which says what is known of a module as it is.
 
     Args:
         mod: A module in any phase; one that is not lowered yet is lowered first.
@@ -78,55 +79,20 @@ def shardings(mod: tvm.IRModule) -> list[TensorSharding]:
         [('x', "('tp', None)", (4, 6)), ('return', "('tp', None)", (4, 6))]
     """
     check_module(mod)
-    if not has_signature(mod):
-        mod = lower(mod)
-    stated = read_signature(mod)["functions"]
-    signature = parse_signature(json.dumps(signature_for_executable(mod)))
-    return [
-        row
-        for name, function in signature.functions.items()
-        for row in _of_function(function, "num_input" in stated[name])
-    ]
+    rows = summary(mod if has_signature(mod) else lower(mod)).rows
+    return [_of_row(row, row.sharding) for row in rows if row.sharding is not None]
 
 
-def _of_function(function: FunctionSpec, states_inputs: bool) -> Iterator[TensorSharding]:
-    for index, param in enumerate(function.params):
-        role = "input" if index < function.num_input else "weight"
-        role = role if states_inputs else "parameter"
-        for name, spec in _tensors(param.name, param.spec):
-            yield _row(function.name, role, name, spec)
-    for name, spec in _tensors("return", function.result):
-        yield _row(function.name, "result", name, spec)
-
-
-def _tensors(name: str, spec: Spec) -> Iterator[tuple[str, TensorSpec]]:
-    if isinstance(spec, TensorSpec):
-        yield name, spec
-    elif isinstance(spec, TupleSpec):
-        for index, field in enumerate(spec.fields):
-            yield from _tensors(f"{name}.{index}", field)
-
-
-def _row(function: str, role: str, name: str, spec: TensorSpec) -> TensorSharding:
-    local = _local_shape(spec)
-    sizes = [size for size in local if isinstance(size, int)]
-    held = None
-    if len(sizes) == len(local):
-        bits = max(int(tvm.DataType(spec.dtype).bits), 8)
-        held = math.prod(sizes) * bits // 8
-    sharding = spec.sharding.partition(" on ")[0]  # where there are several meshes, which one
+def _of_row(row: SummaryRow, sharding: Sharding) -> TensorSharding:
+    mesh = sharding.mesh
     return TensorSharding(
-        function, role, name, spec.shape, spec.dtype, _devices(spec), sharding, local, held
+        row.function,
+        row.kind,
+        row.name,
+        sharding.shape,
+        sharding.spec.dtype,
+        f"{'x'.join(map(str, mesh.shape))}: {device_text(mesh.device_ids)}",
+        str(sharding.dims),
+        sharding.shard_shape,
+        row.bytes_per_device,
     )
-
-
-def _local_shape(spec: TensorSpec) -> tuple[Dim, ...]:
-    known = spec.local_shape([size if isinstance(size, int) else 1 for size in spec.shape])
-    return tuple(
-        local if isinstance(size, int) else f"{size}/{parts}" if parts > 1 else size
-        for size, local, parts in zip(spec.shape, known, spec.parts, strict=True)
-    )
-
-
-def _devices(spec: TensorSpec) -> str:
-    return f"{'x'.join(map(str, spec.mesh_shape))}: {listed(spec.device_ids)}"

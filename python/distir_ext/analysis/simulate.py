@@ -136,7 +136,7 @@ def _program(stated: Mapping[str, Any]) -> Program:
 
 def _weights(function: Mapping[str, Any], program: Program) -> dict[str, str]:
     """The layer of each weight that a program takes."""
-    first = function.get("num_input", 0)
+    first = function["num_input"]
     names = [function["params"][index]["name"] for index in program.params if index >= first]
     return {name: layer_of_weight(name) for name in names}
 

@@ -25,7 +25,7 @@ from distir_ext._annotated_function import (
 from distir_ext._signature_attr import read_signature
 from distir_ext._warnings import silenced
 from distir_ext.analysis.moved_tensors import Advice, MovedTensors, Names
-from distir_ext.analysis.redistributions import RESHARD, STATED, Reshard, Suggestion
+from distir_ext.analysis.reshards_result import RESHARD, STATED, Reshard, Suggestion
 from distir_ext.annotate import annotate
 from distir_ext.annotations import Dims
 from distir_ext.cluster import Cluster

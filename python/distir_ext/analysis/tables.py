@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from distir_ext._folding import folded
 from distir_ext._tables import amount, new_table
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     Tensors whose names differ in numbers only, and that are alike in all else, share a row, in
     which these numbers are ``*``.
     """
-    patterns = [replace(row, name=re.sub(r"\d+", "*", row.name)) for row in rows]
-    counts = Counter(patterns)
     several = len({row.function for row in rows}) > 1
     meshes = list(dict.fromkeys(row.devices for row in rows))
     title = f"tensors, on {meshes[0]}" if len(meshes) == 1 else "tensors"
@@ -53,11 +50,10 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     titles = ("tensor", "count", "role", "shape", "type", *devices, "sharding", "local")
     table = new_table(title, *titles, texts=len(titles))
     table.columns[1].justify = "right"
-    shown = (p if counts[p] > 1 else row for row, p in zip(rows, patterns, strict=True))
-    for row in dict.fromkeys(shown):
+    for row, count in folded(rows):
         table.add_row(
             f"{row.function}: {row.name}" if several else row.name,
-            str(counts.get(row, 1)),
+            str(count),
             row.role,
             _shape(row.shape),
             row.dtype,

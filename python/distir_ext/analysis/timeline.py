@@ -11,9 +11,10 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from distir_ext._device_text import device_text
 from distir_ext._pictures.timeline import draw
 from distir_ext._tables import amount, as_html, as_text
-from distir_ext.analysis.timeline_tables import listed, timeline_tables
+from distir_ext.analysis.timeline_tables import timeline_tables
 from distir_ext.analysis.trace import write_trace
 from distir_ext.cluster import Cluster
 
@@ -293,7 +294,7 @@ class Timeline:
             KeyError: There is no such device.
         """
         if device not in self._index_of:
-            raise KeyError(f"there is no device {device}, only {listed(self.devices)}")
+            raise KeyError(f"there is no device {device}, only {device_text(self.devices)}")
         return self.groups[self._index_of[device]]
 
     def event(self, device: int, group: DeviceGroup, row: int) -> TimelineEvent:

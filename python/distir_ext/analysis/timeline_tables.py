@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from distir_ext._device_text import device_text
 from distir_ext._tables import amount, new_table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _devices(timeline: Timeline) -> Table:
     for each, time in timeline.by_device().items():
         found.setdefault(_cells(time), []).append(each)
     for cells, devices in found.items():
-        table.add_row(listed(devices), *cells)
+        table.add_row(device_text(devices), *cells)
     table.caption = "\n".join(timeline.notes) or None
     return table
 
@@ -84,18 +84,3 @@ def _cells(time: DeviceTime) -> tuple[str, ...]:
         f"{time.utilization:.1%}",
         f"{time.bubble:.1%}",
     )
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """Sorted numbers, with runs of three or more written as ``0..3``."""
-    return ", ".join(_texts(numbers))
-
-
-def _texts(numbers: Sequence[int]) -> Iterable[str]:
-    first = 0
-    for index, number in enumerate(numbers):
-        if index + 1 < len(numbers) and numbers[index + 1] == number + 1:
-            continue
-        run = numbers[first : index + 1]
-        yield from (f"{run[0]}..{run[-1]}",) if len(run) > 2 else map(str, run)
-        first = index + 1

@@ -15,15 +15,15 @@ def device_text(devices: Sequence[int], most: int = 0) -> str:
 
     Example:
         >>> device_text([0, 1, 2, 3, 8, 9]), device_text([0, 64, 128, 192, 256], 12)
-        ('0-3, 8, 9', '0 … 256 (5)')
+        ('0..3, 8, 9', '0 … 256 (5)')
     """
     items = list(_runs(devices))
     text = ", ".join(items)
     if not most or len(text) <= most:
         return text
     last = items[-1]
-    tail = f" … {last.rpartition('-')[2]} ({len(devices)})"
-    kept = items[0].partition("-")[0]
+    tail = f" … {last.rpartition('..')[2]} ({len(devices)})"
+    kept = items[0].partition("..")[0]
     for item in items[1:-1]:
         if len(kept) + 2 + len(item) + len(tail) > most:
             break
@@ -37,7 +37,7 @@ def _runs(devices: Sequence[int]) -> Iterator[str]:
         if end < len(devices) and devices[end] == devices[end - 1] + 1:
             continue
         if end - begin > 2:
-            yield f"{devices[begin]}-{devices[end - 1]}"
+            yield f"{devices[begin]}..{devices[end - 1]}"
         else:
             yield from map(str, devices[begin:end])
         begin = end

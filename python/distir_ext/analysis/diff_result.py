@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from distir_ext._tables import amount, as_html, as_text, new_table
-from distir_ext.analysis.redistributions import shortened
+from distir_ext.analysis.reshards_result import shortened
 
 _MOST_ROWS = 20
 
