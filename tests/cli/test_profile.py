@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,6 +112,15 @@ def test_files_of_values_that_are_none(model, file, refused):
     assert "did you mean 'values.npz'" in refused("profile", model, *TWO, "--values", "value.npz")
     text = file("text.npz", "text")
     assert "no file that numpy.savez writes" in refused("profile", model, *TWO, "--values", text)
+    np.savez("objects.npz", x=np.array([{}]))
+    line = refused("profile", model, *TWO, "--values", "objects.npz")
+    assert "no file that numpy.savez writes" in line
+    np.savez_compressed("damaged.npz", x=np.random.default_rng(0).random(1000))
+    content = bytearray(Path("damaged.npz").read_bytes())
+    content[200:220] = bytes(20)
+    Path("damaged.npz").write_bytes(content)
+    line = refused("profile", model, *TWO, "--values", "damaged.npz")
+    assert "no file that numpy.savez writes" in line
     np.save("single.npy", np.zeros(1))
     line = refused("profile", model, *TWO, "--values", "single.npy")
     assert "no file that numpy.savez writes" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ from distir_ext.cli.files import existing
 # Standard deviations: products of such inputs and weights neither overflow float16 nor vanish.
 _OF_INPUTS = 1.0
 _OF_WEIGHTS = 0.02
+
+# What numpy.load raises of files that are no arrays, or damaged; pickled objects are refused.
+_NO_ARRAYS = (AttributeError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass
@@ -88,7 +92,7 @@ def read_arrays(file: str, signature: Signature) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
-    except (AttributeError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _NO_ARRAYS as error:
         raise ValueError(f"{file} is no file that numpy.savez writes: {error}") from error
     known = {
         name: None
