@@ -41,7 +41,11 @@ def test_every_phase_is_in_the_help():
 
 
 @pytest.mark.parametrize(
-    "name", ["report", "simulate", "explain", "partition", "redistribute", "rules"]
+    "name",
+    [
+        *("report", "simulate", "profile", "diff", "explain", "visualize", "partition"),
+        *("redistribute", "rules"),
+    ],
 )
 def test_commands_that_analyse_have_json(name):
     assert "--json" in parsers()[name].format_help()

@@ -3,6 +3,7 @@
 import json
 import math
 import runpy
+import shutil
 
 import pytest
 from tests.cli.conftest import MODEL, SHARDED
@@ -73,6 +74,21 @@ def test_explanations_are_those_of_the_library(model, printed, data):
     assert printed("explain", model, "up", "hidden", *SHARDED) == "\n\n".join(expected) + "\n"
     found = data("explain", model, *SHARDED, "hidden")["explanations"]
     assert found == [{"variable": "hidden", "lines": expected[1].splitlines()}]
+
+
+def test_explain_draws_the_graph(model, printed, tmp_path):
+    listed = printed("explain", model, *SHARDED, "hidden")
+    assert printed("explain", model, *SHARDED, "hidden", "--graph", "g.dot") == listed
+    expected = dx.analysis.graph(partitioned(model, "annotated"))
+    assert (tmp_path / "g.dot").read_text() == expected.to_dot()
+    if shutil.which("dot"):
+        printed("explain", model, *SHARDED, "--graph", "g.svg")
+        assert (tmp_path / "g.svg").read_text() == expected.to_svg()
+
+
+def test_explain_draws_no_other_files(model, refused):
+    line = refused("explain", model, *SHARDED, "--graph", "g.png", status=2)
+    assert line == "--graph g.png: a graph is a file .svg or .dot"
 
 
 @pytest.mark.parametrize("phase", ["annotated", "propagated", "lowered"])

@@ -6,19 +6,25 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import zlib
 from html.parser import HTMLParser
 
 import pytest
-from tests.cli.conftest import SHARDED
+from tests.cli.conftest import MODEL, SHARDED
+
+from distir_ext import cli
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture
-def page(model, printed, tmp_path):
-    printed("report", model, *SHARDED, "--html", "report.html")
-    return tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "model.py").write_text(MODEL)
+    page = folder / "report.html"
+    assert cli.main(["report", str(folder / "model.py"), *SHARDED, "--html", str(page)]) == 0
+    return page
 
 
 class Tags(HTMLParser):
@@ -43,9 +49,17 @@ def test_it_is_a_page_of_its_own(page):
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
-    assert not {"script", "link", "img", "iframe"} & set(tags.seen)
+    assert not {"script", "link", "img", "image", "iframe"} & set(tags.seen)
     assert not {name for name, _ in tags.attributes} & {"src", "href", "onload"}
-    assert not re.search(r"url\(|@import|https?:", text)
+    # Pictures refer to their own parts.
+    ids = [value for name, value in tags.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    uses = [value for name, value in tags.attributes if name == "xlink:href"]
+    uses += re.findall(r"url\(([^)]*)\)", text)
+    assert uses
+    assert {use.removeprefix("#") for use in uses} <= set(ids)
+    assert all(use.startswith("#") for use in uses)
+    assert not re.search(r"@import|https?:", text)
     assert tags.seen.count("table") == 5
 
 
@@ -57,9 +71,44 @@ def test_it_has_the_figures_of_the_report(page, model, printed):
         assert cell.replace("'", "&#x27;") in text
 
 
-def test_names_are_escaped(file, printed, tmp_path):
-    from tests.cli.conftest import MODEL
+def pictures(text):
+    return re.findall(r'<figure role="img" aria-label="(\w+)"><svg', text)
 
+
+def test_it_has_pictures(page):
+    assert pictures(page.read_text()) == ["timeline", "roofline", "memory", "collectives"]
+
+
+def test_without_matplotlib_it_has_tables_and_says_so(model, printed, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    printed("report", model, *SHARDED, "--html", "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert pictures(text) == []
+    assert "This page has no pictures: they need matplotlib" in text
+    assert text.count("<table") == 5
+
+
+def test_a_program_without_one_timeline(model, file, printed, tmp_path):
+    second = MODEL.replace("def main", "def other").partition("class MLP:")[2]
+    name = file("two.py", MODEL + second)
+    printed("partition", name, *SHARDED, "--phase", "annotated", "-o", "one.py")
+    text = (tmp_path / "one.py").read_text()
+    assert "def other" in text
+    printed("report", "one.py", "--html", "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "timeline" not in pictures(page)
+    assert "The page has no timeline: " in page
+
+
+def test_it_lists_what_nobody_asked_for(model, printed, tmp_path):
+    shards = ["--mesh", "dp=2", "--shard", "x=dp,-", "--shard", "up=dp,-", "--html", "report.html"]
+    printed("report", model, *shards)
+    text = (tmp_path / "report.html").read_text()
+    assert "implicit redistributions, per device" in text
+    assert "why, and what to state instead" in text
+
+
+def test_names_are_escaped(file, printed, tmp_path):
     name = file("<b>.py", MODEL)
     printed("report", name, *SHARDED, "--html", "report.html")
     text = (tmp_path / "report.html").read_text()

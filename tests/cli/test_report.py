@@ -1,10 +1,13 @@
 """``distir report``: what it prints, as text, as JSON and as a page, and when it fails."""
 
+import json
+
 import pytest
 from tests.cli.conftest import MODEL, SHARDED
 
 import distir_ext as dx
 from distir_ext import cli
+from distir_ext.cli.programs import read_program
 
 PLAN = {"x": ["dp", None], "up": "-,tp", "down": ["tp", None]}
 
@@ -137,6 +140,59 @@ def test_a_program_that_does_not_fit(model, file, capsys):
     assert err == "distir report: a device needs 69.6 kB of memory, but has 50 kB\n"
     assert "per device, on small" in out
     assert cli.main(["report", model, *SHARDED, "--fail-over-memory"]) == 0
+
+
+# Both shard the dimension that the product contracts or keeps over the same axis.
+CONFLICT = ["--mesh", "dp=2", "--shard", "x=dp,-", "--shard", "up=dp,-"]
+
+
+def test_redistributions_that_nobody_asked_for(model, data, printed):
+    mesh = dx.Mesh(dp=2)
+    mod = dx.annotate(read_program(model), mesh, {"x": ("dp", None), "up": ("dp", None)})
+    expected = dx.analysis.reshards(mod, dx.Cluster.preset("H100"))
+    assert expected.reshards
+    found = data("report", model, *CONFLICT)["reshards"]
+    assert found == json.loads(expected.to_json())
+    text = printed("report", model, *CONFLICT)
+    assert "implicit redistributions, per device" in text
+    assert f"state {expected.reshards[0].suggestion}" in " ".join(text.split())
+    # What is asked for is not listed.
+    assert "redistributions" not in printed("report", model, *SHARDED)
+    assert [each["kind"] for each in data("report", model, *SHARDED)["reshards"]["entries"]] == [
+        "reduction"
+    ]
+
+
+def test_redistributions_that_are_no_success(model, data, capsys):
+    (entry,) = (
+        each
+        for each in data("report", model, *CONFLICT)["reshards"]["entries"]
+        if each["kind"] == "reshard"
+    )
+    sent = entry["bytes_per_device"]
+    assert sent > 0
+    command = ["report", model, *CONFLICT, "--reshards"]
+    message = "nobody asked for 1 redistribution; the most expensive: "
+    assert cli.main([*command, "error"]) == 1
+    out, err = capsys.readouterr()
+    assert "implicit redistributions, per device" in out
+    assert err.startswith(f"distir report: {message}{entry['tensors'][0]}: ")
+    assert cli.main([*command, "warn"]) == 0
+    assert capsys.readouterr().err.startswith(f"distir report: warning: {message}")
+    assert cli.main([*command, "error", "--reshards-above", str(sent)]) == 0
+    assert cli.main([*command, "error", "--reshards-above", str(sent - 1)]) == 1
+    assert cli.main(["report", model, *SHARDED, "--reshards", "error"]) == 0
+
+
+def test_policies_on_redistributions_that_are_none(model, refused, printed):
+    line = refused("report", model, *CONFLICT, "--reshards", "eror", status=2)
+    assert "there is no 'eror', only allow, warn, error; did you mean 'error'" in line
+    line = refused("report", model, *CONFLICT, "--reshards-above", "-1", status=2)
+    assert "'-1' is not a number of bytes" in line
+    printed("partition", model, *SHARDED, "--phase", "runtime", "-o", "runtime.py")
+    assert "has runtime calls instead of collectives" in refused(
+        "report", "runtime.py", "--reshards", "error"
+    )
 
 
 LINK = {"latency": 1e-6, "bandwidth": 1e9}

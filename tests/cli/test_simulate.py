@@ -52,8 +52,9 @@ def test_communication_beside_kernels(model, data):
     assert (found["seconds"], found["bubble"]) == (timeline.seconds, timeline.bubble)
 
 
-def test_a_trace_for_perfetto(model, printed, tmp_path):
-    printed("simulate", model, *SHARDED, "--perfetto", "trace.json.gz")
+@pytest.mark.parametrize("option", ["--perfetto", "-o"])
+def test_a_trace_for_perfetto(model, printed, tmp_path, option):
+    printed("simulate", model, *SHARDED, option, "trace.json.gz")
     with gzip.open(tmp_path / "trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
     assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1, 2, 3}

@@ -177,10 +177,10 @@ class Profile:
         write_rows(path, about, self._trace())
 
     def __str__(self) -> str:
-        return as_text(_tables(self))
+        return as_text(profile_tables(self))
 
     def _repr_html_(self) -> str:
-        return as_html(_tables(self))
+        return as_html(profile_tables(self))
 
     def _trace(self) -> Iterator[dict[str, Any]]:
         yield from name_rows(self.device_ids)
@@ -264,7 +264,8 @@ def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[
     return found
 
 
-def _tables(profile: Profile) -> list[Table]:
+def profile_tables(profile: Profile) -> list[Table]:
+    """The tables that ``print`` shows."""
     totals = profile.by_callee()
     tables = [_workers(profile)]
     for kind, make in (("kernel", _kernels), ("collective", _collectives)):

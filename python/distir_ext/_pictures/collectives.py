@@ -70,6 +70,7 @@ def draw(program: ProgramEstimate, title: str) -> Any:
             )
             axes.text(total, name, text, va="center", fontsize="small")
         axes.set(xlabel=label, xlim=(0, (max(totals, default=0.0) or 1.0) * _ROOM))
+        axes.locator_params(axis="x", nbins=5)  # so that their texts do not touch
         engineering(axes.xaxis, unit)
         axes.grid(axis="x", alpha=0.3)
     panels[0].set(ylabel="mesh axes", ylim=(max(1, len(names)) - 0.4, -0.6))

@@ -38,10 +38,10 @@ def share_of_cores(position: int, count: int) -> tuple[list[Any], list[Any]]:
     share = max(1, len(cores) // count)
     first = position * share % len(cores)
     mine = [str(core) for core in cores[first : first + share]]
-    return [_THREADS_SHARE_CORES, share, mine], [tvm_ffi.Shape(tuple(_allowed_cores()))]
+    return [_THREADS_SHARE_CORES, share, mine], [tvm_ffi.Shape(tuple(allowed_cores()))]
 
 
-def _allowed_cores() -> list[int]:
+def allowed_cores() -> list[int]:
     """Ids of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
@@ -53,7 +53,7 @@ def _kernel_cores() -> list[int]:
 
     As many as there are physical ones, or as the environment variables that TVM reads say.
     """
-    cores = _allowed_cores()
+    cores = allowed_cores()
     limit = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
     if limit is not None and limit.isdigit():
         return cores[: max(1, int(limit))]

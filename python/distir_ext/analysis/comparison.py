@@ -100,10 +100,10 @@ class Comparison:
         return [{**asdict(row), "ratio": row.ratio} for row in self.compared]
 
     def __str__(self) -> str:
-        return as_text([_table(self)])
+        return as_text([comparison_table(self)])
 
     def _repr_html_(self) -> str:
-        return as_html([_table(self)])
+        return as_html([comparison_table(self)])
 
 
 @short_tracebacks
@@ -248,7 +248,8 @@ def _correlation(a: Any, b: Any) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def _table(comparison: Comparison) -> Any:
+def comparison_table(comparison: Comparison) -> Any:
+    """The table that ``print`` shows."""
     rows = comparison.compared
     title = "predicted and measured, largest difference first"
     if len(rows) > _MOST:

@@ -139,13 +139,14 @@ class Difference:
         return json.dumps({"rows": self.rows(), "notes": list(self.notes)})
 
     def __str__(self) -> str:
-        return as_text(_tables(self))
+        return as_text(difference_tables(self))
 
     def _repr_html_(self) -> str:
-        return as_html(_tables(self))
+        return as_html(difference_tables(self))
 
 
-def _tables(difference: Difference) -> list[Table]:
+def difference_tables(difference: Difference) -> list[Table]:
+    """The tables that ``print`` shows."""
     tables = [_totals(difference.totals)]
     for title, appears in (("collectives that vanish", False), ("collectives that appear", True)):
         changes = [each for each in difference.collectives if (each.after > each.before) == appears]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from distir_ext._html_page import html_page
@@ -39,25 +40,40 @@ th { color: var(--faint); font-weight: 500; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem 1.5rem .3rem 0;
          vertical-align: top; white-space: nowrap; }
 td:first-child { min-width: 12rem; overflow-wrap: anywhere; white-space: normal; }
+figure { margin: 2rem 0; }
+/* Figures have a white ground in both modes: their lines and letters are black. */
+figure svg { background: #fff; border: 1px solid var(--line); border-radius: 6px;
+             box-sizing: border-box; display: block; height: auto; max-width: 100%;
+             padding: .75rem; stroke-linecap: butt; stroke-linejoin: round; }
 """
 _BODY = """
 <p class="about">{about}</p>
 {warning}<dl>
 {tiles}
 </dl>
-{tables}
+{pictures}{tables}
 """
 
 
-def report_page(title: str, estimate: Estimate, tensors: Sequence[TensorSharding] = ()) -> str:
+def report_page(
+    title: str,
+    estimate: Estimate,
+    tensors: Sequence[TensorSharding] = (),
+    others: Sequence[Table] = (),
+    pictures: Mapping[str, str] = MappingProxyType({}),
+    notes: Sequence[str] = (),
+) -> str:
     """An estimate as the text of an HTML file that refers to nothing else.
 
     Args:
         title: What the page is about: the program.
         estimate: What it costs.
         tensors: How its parameters and results are sharded; none are shown if left out.
+        others: Tables that stand behind those of the estimate.
+        pictures: Elements ``<svg>`` by what they show.
+        notes: What the page lacks.
     """
-    tables: list[Table] = estimate_tables(estimate)
+    tables: list[Table] = [*estimate_tables(estimate), *others]
     if tensors:
         tables.insert(1, sharding_table(tensors))
     device = estimate.device
@@ -78,6 +94,15 @@ def report_page(title: str, estimate: Estimate, tensors: Sequence[TensorSharding
         tiles="\n".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in tiles.items()
+        ),
+        pictures="".join(
+            [
+                *(f'<p class="about">{escape(note)}</p>\n' for note in notes),
+                *(
+                    f'<figure role="img" aria-label="{escape(what)}">{svg}</figure>\n'
+                    for what, svg in pictures.items()
+                ),
+            ]
         ),
         tables="\n".join(f'<div class="table">{as_html([table])}</div>' for table in tables),
     )

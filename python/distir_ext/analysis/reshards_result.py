@@ -258,11 +258,17 @@ def _data(each: Reshard) -> dict[str, Any]:
     return data
 
 
-def _tables(found: Reshards) -> list[Table]:
+def implicit_tables(found: Reshards) -> list[Table]:
+    """What nobody asked for, and why it is there."""
     tables = [_listing("implicit redistributions, per device", found.reshards)]
     why = _why(found.reshards)
     if why.row_count:
         tables.append(why)
+    return tables
+
+
+def _tables(found: Reshards) -> list[Table]:
+    tables = implicit_tables(found)
     if found.others:
         tables.append(_listing("other communication, per device", found.others, with_kind=True))
     total = (

@@ -14,15 +14,18 @@ from distir_ext._version import __version__
 from distir_ext.cli import (
     completion,
     demo,
+    diff,
     explain,
     gpu_check,
     host,
     partition,
+    profile,
     redistribute,
     report,
     rules,
     simulate,
     token,
+    visualize,
 )
 from distir_ext.cli.failures import exit_status_of
 from distir_ext.cli.parser import Parser
@@ -30,7 +33,10 @@ from distir_ext.cli.parser import Parser
 COMMANDS = (
     report,
     simulate,
+    profile,
+    diff,
     explain,
+    visualize,
     partition,
     redistribute,
     rules,

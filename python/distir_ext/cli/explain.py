@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from distir_ext._spelling import did_you_mean
 from distir_ext.cli.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
-from distir_ext.cli.output import add_json, print_json, show_tables
+from distir_ext.cli.failures import UsageError
+from distir_ext.cli.output import add_json, print_json, show_tables, write_text
 from distir_ext.cli.parser import Commands
 from distir_ext.cli.sharded import (
     PROGRAMS,
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import tvm
 
     from distir_ext.variables import VariableSharding
+
+_GRAPHS = (".svg", ".dot")
 
 
 def add(commands: Commands) -> None:
@@ -40,6 +43,12 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "variables", nargs="*", metavar="VARIABLE", help="parameters and variables, as printed"
     )
+    parser.add_argument(
+        "--graph",
+        metavar="FILE",
+        help="also draw operators, shardings and what moves: FILE.svg, which needs Graphviz, or "
+        "FILE.dot, its input",
+    )
     add_cluster(parser, UNSTATED)
     add_json(parser)
 
@@ -49,9 +58,15 @@ def run(options: argparse.Namespace) -> int:
     import distir_ext as dx
     from distir_ext.analysis.tables import variable_table
 
+    if options.graph and not options.graph.endswith(_GRAPHS):
+        raise UsageError(f"--graph {options.graph}: a graph is a file {' or '.join(_GRAPHS)}")
     mod = sharded_program(options)
     if options.cluster is not None:
         mod = on_cluster(mod, cluster_of(options.cluster, devices_of(mod)))
+    if options.graph:
+        graph = dx.analysis.graph(mod, options.func)
+        is_dot = options.graph.endswith(".dot")
+        write_text(options.graph, graph.to_dot() if is_dot else graph.to_svg())
     if options.variables:
         found = dx.explain(mod, options.variables, options.func)
         if options.json:

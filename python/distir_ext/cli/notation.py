@@ -92,6 +92,21 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_bytes(text: str) -> float:
+    """A number of bytes: ``"1000000"`` or ``"1e6"``.
+
+    Raises:
+        ValueError: It is none, or below zero.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not found >= 0:
+        raise ValueError(f"{text!r} is not a number of bytes, as in '1000000' or '1e6'")
+    return found
+
+
 def _entry(entry: str, text: str) -> str | tuple[str, ...] | None:
     if entry == "-":
         return None

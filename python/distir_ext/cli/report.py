@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+from distir_ext._spelling import counted
 from distir_ext.cli.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.failures import FAILED, say
+from distir_ext.cli.notation import parse_bytes
 from distir_ext.cli.output import add_json, print_json, show_tables, write_text
-from distir_ext.cli.parser import Commands
+from distir_ext.cli.parser import Commands, argument_type
 from distir_ext.cli.sharded import (
     PROGRAMS,
     SHARDINGS,
@@ -19,6 +22,9 @@ from distir_ext.cli.sharded import (
     on_cluster,
     sharded_program,
 )
+
+if TYPE_CHECKING:
+    from distir_ext.analysis import Reshards
 
 
 def add(commands: Commands) -> None:
@@ -42,6 +48,20 @@ def add(commands: Commands) -> None:
         help="also write the report as a page, one file that opens without a network",
     )
     parser.add_argument(
+        "--reshards",
+        choices=("allow", "warn", "error"),
+        default="allow",
+        help="what to do about redistributions that nobody asked for: only list them, warn, or "
+        "exit with 1 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--reshards-above",
+        type=argument_type(parse_bytes),
+        default=0.0,
+        metavar="BYTES",
+        help="only about those for which a device sends more than this, as 1e6",
+    )
+    parser.add_argument(
         "--fail-over-memory",
         action="store_true",
         help="exit with 1 if a device needs more memory than it has",
@@ -50,9 +70,12 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the report."""
+    import distir_ext as dx
     from distir_ext import analysis
     from distir_ext._tables import amount
     from distir_ext.analysis.page import report_page
+    from distir_ext.analysis.page_pictures import report_pictures
+    from distir_ext.analysis.reshards_result import implicit_tables
     from distir_ext.analysis.tables import estimate_tables
 
     mod = sharded_program(options)
@@ -60,17 +83,45 @@ def run(options: argparse.Namespace) -> int:
     cluster = cluster_of(options.cluster, devices_of(mod))
     estimate = analysis.estimate(mod, cluster)
     tensors = analysis.shardings(on_cluster(mod, cluster))
+    # Behind LowerCCL nothing says any more what collectives are there for.
+    is_known = dx.phase(mod) != "runtime" or options.reshards != "allow"
+    reshards = analysis.reshards(mod, cluster) if is_known else None
+    implicit = implicit_tables(reshards) if reshards is not None and reshards.reshards else []
     if options.json:
         rows = [asdict(tensor) for tensor in tensors]
-        print_json({"program": options.program, **json.loads(estimate.to_json()), "tensors": rows})
+        listed = None if reshards is None else json.loads(reshards.to_json())
+        data = {**json.loads(estimate.to_json()), "tensors": rows, "reshards": listed}
+        print_json({"program": options.program, **data})
     else:
-        show_tables([analysis.sharding_table(tensors), *estimate_tables(estimate)])
+        show_tables([analysis.sharding_table(tensors), *estimate_tables(estimate), *implicit])
     if options.html:
-        write_text(options.html, report_page(options.program, estimate, tensors))
+        pictures, notes = report_pictures(estimate, mod, cluster, options.func)
+        page = report_page(options.program, estimate, tensors, implicit, pictures, notes)
+        write_text(options.html, page)
+    failed = reshards is not None and _complain(reshards, options)
     if options.fail_over_memory and not estimate.fits:
         needed, there = (
             amount(value, "B") for value in (estimate.peak_memory, estimate.device.memory)
         )
         say("distir report", f"a device needs {needed} of memory, but has {there}")
         return FAILED
-    return 0
+    return FAILED if failed else 0
+
+
+def _complain(reshards: Reshards, options: argparse.Namespace) -> bool:
+    """Says which redistributions ``--reshards`` does not allow; whether that is a failure."""
+    from distir_ext._tables import amount
+
+    above = options.reshards_above
+    costly = [each for each in reshards.reshards if each.bytes_per_device > above]
+    if options.reshards == "allow" or not costly:
+        return False
+    is_error: bool = options.reshards == "error"
+    bound = f" of more than {amount(above, 'B')} per device" if above else ""
+    number = counted(sum(each.count for each in costly), "redistribution")
+    say(
+        "distir report",
+        f"{'' if is_error else 'warning: '}nobody asked for {number}{bound}; the most expensive: "
+        f"{costly[0]}",
+    )
+    return is_error

@@ -34,6 +34,11 @@ FILE is a JSON object of the same:
 def add_sharded_program(parser: argparse.ArgumentParser) -> None:
     """Adds the program, its sizes, its mesh and its plan."""
     parser.add_argument("program", metavar="PROGRAM", help="the file of the program")
+    add_sharding(parser)
+
+
+def add_sharding(parser: argparse.ArgumentParser) -> None:
+    """Adds what says how a program is sharded: all but the program."""
     parser.add_argument(
         "--mesh",
         type=argument_type(parse_sizes),

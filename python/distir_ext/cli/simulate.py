@@ -55,6 +55,7 @@ def add(commands: Commands) -> None:
         help="let communication run beside kernels that do not need it: what that could save",
     )
     parser.add_argument(
+        "-o",
         "--perfetto",
         metavar="FILE",
         help="also write a trace for https://ui.perfetto.dev, compressed if it ends with '.gz'",
