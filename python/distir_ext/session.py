@@ -164,7 +164,8 @@ class Session:
         """
         self._workers.check_open()
         model = load_model(self._workers, exe, params, rename, strict)
-        self._named_meshes.update(dict.fromkeys(model.named_meshes))
+        # Of meshes with the same devices, the one that was loaded last names groups.
+        self._named_meshes = {**dict.fromkeys(model.named_meshes), **self._named_meshes}
         return model
 
     @short_tracebacks

@@ -144,7 +144,7 @@ def test_held_objects_are_let_go(process_session):
     for _ in range(5):
         workers.hold("test", [[array], [], [], []])
     assert held_bytes() < before + 100e6
-    held = [workers.hold("test", [[array], [], [], []]) for _ in range(5)]
+    held = [workers.hold("test", [[array], [], [], []]) for _ in range(10)]
     assert held_bytes() > before + 150e6
     del held
 

@@ -173,7 +173,7 @@ def test_an_interrupt_ends_a_pipeline_of_processes():
 def test_times_of_different_clocks_are_not_shown(session, monkeypatch):
     main = session.load(dx.build(acting([(0, "sleep", 0.0), (1, "sleep", 0.0)])))["main"]
     pipeline = main.pipeline(2)
-    monkeypatch.setattr(session._workers, "_share_a_clock", False)
+    monkeypatch.setattr(session._workers, "share_a_clock", False)
     pipeline(np.arange(2, dtype="float32"))
     with pytest.raises(RuntimeError, match="no clock in common"):
         _ = pipeline.timeline
