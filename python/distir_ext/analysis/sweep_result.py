@@ -137,7 +137,8 @@ class Sweep:
     def plot(self) -> Any:
         """Draws time and memory with matplotlib (``pip install 'distir-ext[plot]'``).
 
-        Those that no other one beats in both have a label, whether they fit or not.
+        Those that no other one beats in both have a label, whether they fit or not; of equal ones
+        the first. The limit is drawn where a configuration holds more than half of it.
 
         Returns:
             A ``matplotlib.figure.Figure``, which notebooks show.
@@ -147,11 +148,16 @@ class Sweep:
             ValueError: There is no configuration without an error.
         """
         points = list(self._points())
-        named = {id(point) for point in front(points)}
-        drawn = [point if id(point) in named else replace(point, label="") for point in points]
+        named = {(each.seconds, each.memory): each for each in reversed(front(points))}
+        labelled = [
+            point if named.get((point.seconds, point.memory)) is point else replace(point, label="")
+            for point in points
+        ]
+        most = max((point.memory for point in points), default=0.0)
         device = self.cluster.device
         title = f"{len(points)} configurations on {device.name if device else 'a cluster'}"
-        return draw(drawn, self.memory_limit, title)
+        # A limit that is far above all of them would press them together.
+        return draw(labelled, self.memory_limit if most > self.memory_limit / 2 else None, title)
 
     def _points(self) -> Iterator[Point]:
         for row in self.configurations:
