@@ -4,6 +4,7 @@ from distir_ext._analysis.optimizations import Optimization, optimizations
 from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal
 from distir_ext.analysis.check_reshards import CheckReshards
 from distir_ext.analysis.comparison import ComparedRow, Comparison, compare
+from distir_ext.analysis.configurations import factorizations
 from distir_ext.analysis.costs import (
     AxisTotal,
     CollectiveCost,
@@ -27,6 +28,8 @@ from distir_ext.analysis.reshards import reshards
 from distir_ext.analysis.reshards_result import Reshard, Reshards, Suggestion
 from distir_ext.analysis.shardings import TensorSharding, shardings
 from distir_ext.analysis.simulate import simulate
+from distir_ext.analysis.sweep import sweep
+from distir_ext.analysis.sweep_result import Sweep, SweepRow
 from distir_ext.analysis.tables import collective_table, sharding_table
 from distir_ext.analysis.timeline import (
     CriticalOperator,
@@ -70,6 +73,8 @@ __all__ = [
     "Reshards",
     "ShardingChange",
     "Suggestion",
+    "Sweep",
+    "SweepRow",
     "TensorSharding",
     "Timeline",
     "TimelineEvent",
@@ -80,6 +85,7 @@ __all__ = [
     "compare",
     "diff",
     "estimate",
+    "factorizations",
     "graph",
     "optimizations",
     "redistribution",
@@ -87,4 +93,5 @@ __all__ = [
     "sharding_table",
     "shardings",
     "simulate",
+    "sweep",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from distir_ext._analysis.layers import layer_of_weight, layers_of_steps
-from distir_ext._analysis.steps import Body, FunctionSteps, Step, read_steps
+from distir_ext._analysis.steps import Body, FunctionSteps, Step
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.costs import (
     CollectiveCost,
@@ -20,10 +20,10 @@ from distir_ext.analysis.costs import (
     OperatorCost,
     ProgramEstimate,
 )
-from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline, not_exact
 from distir_ext.cluster import Cluster
-from distir_ext.communication.collectives import CollectiveCall, collective_calls
+from distir_ext.communication.collectives import CollectiveCall
 
 
 @short_tracebacks
@@ -66,13 +66,13 @@ def estimate(
         >>> estimate(mod, Cluster.preset("H100")).flops  # (8, 8) times (8, 4): 2 * 8 * 8 * 4
         512.0
     """
-    programs = planned_programs(mod, cluster, sizes)
-    data = cluster.as_data()
+    return estimate_of(planned_programs(mod, cluster, sizes))
+
+
+def estimate_of(programs: PlannedPrograms) -> Estimate:
+    """The estimate of programs that are planned already."""
     reader = _Reader(
-        Roofline(programs.device),
-        read_steps(programs.planned.kernels, data),
-        read_steps(programs.planned.operators, data),
-        collective_calls(programs.lowered),
+        Roofline(programs.device), programs.kernels, programs.operators, programs.collectives
     )
     costs = tuple(
         reader.program(name, function, program)
@@ -85,7 +85,19 @@ def estimate(
         for each in program.kernels
         if each.unknown
     )
-    return Estimate(cluster, costs, tuple(not_exact(reasons)))
+    return Estimate(programs.cluster, costs, tuple(not_exact(reasons)))
+
+
+def peak_memory_of(programs: PlannedPrograms, function: str) -> float:
+    """:attr:`Estimate.peak_memory` of one function, without counting anything else."""
+    stated = programs.signature["functions"][function]
+    costs = []
+    for program in stated["programs"]:
+        name, devices = str(program["name"]), tuple(map(int, program["device_ids"]))
+        steps = programs.kernels[name]
+        memory = _memory(steps, _weights(steps, stated, program))
+        costs.append(ProgramEstimate(name, function, devices, (), (), (), memory))
+    return Estimate(programs.cluster, tuple(costs)).peak_memory
 
 
 @dataclass(frozen=True)
@@ -117,10 +129,7 @@ class _Reader:
     ) -> ProgramEstimate:
         name = str(program["name"])
         steps = self._kernels[name]
-        num_input = stated["num_input"]
-        is_weight = [index >= num_input for index in program["params"]]
-        is_weight += [False] * (len(steps.params) - len(is_weight))
-        weights = {param for (param, _), held in zip(steps.params, is_weight, strict=False) if held}
+        weights = _weights(steps, stated, program)
         layers = {
             param: layer_of_weight(param) if param in weights else "" for param, _ in steps.params
         }
@@ -199,7 +208,7 @@ class _Reader:
             cost, bound, unknown = self._roofline.cost(callee.body.flat())
             name = callee.operator
         else:
-            cost, bound, unknown = self._roofline.cost((step,))
+            cost, bound, unknown = self._roofline.step_cost(step)
             name = step.callee
         return OperatorCost(
             each.function,
@@ -215,7 +224,7 @@ class _Reader:
 
     def _kernel(self, each: _Times) -> KernelCost:
         step = each.step
-        cost, bound, unknown = self._roofline.cost((step,))
+        cost, bound, unknown = self._roofline.step_cost(step)
         return KernelCost(
             each.function,
             step.name,
@@ -246,6 +255,16 @@ class _Reader:
             each.layer,
             step.name,
         )
+
+
+def _weights(
+    steps: FunctionSteps, stated: Mapping[str, Any], program: Mapping[str, Any]
+) -> set[str]:
+    """The parameters of a program that are weights."""
+    num_input = stated["num_input"]
+    is_weight = [index >= num_input for index in program["params"]]
+    is_weight += [False] * (len(steps.params) - len(is_weight))
+    return {param for (param, _), held in zip(steps.params, is_weight, strict=False) if held}
 
 
 def _memory(function: FunctionSteps, weights: set[str]) -> Memory:

@@ -163,7 +163,7 @@ class _Walk:
             after = self._add(communication, after, members)
             if not step.flops:
                 return after
-        cost, _, unknown = self._reader.roofline.cost((step,))
+        cost, _, unknown = self._reader.roofline.step_cost(step)
         kernel = Operation(
             step.name,
             "kernel",

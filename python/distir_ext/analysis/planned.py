@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tvm
@@ -11,9 +12,11 @@ import tvm
 from distir_ext import transform
 from distir_ext._analysis.planned_program import PlannedProgram, plan, resolve_target
 from distir_ext._analysis.sizes import with_sizes
+from distir_ext._analysis.steps import FunctionSteps, read_steps
 from distir_ext._modules import check_module
 from distir_ext._signature_attr import has_signature, read_signature
 from distir_ext.cluster import Cluster, Device
+from distir_ext.communication.collectives import CollectiveCall, collective_calls
 from distir_ext.lowering import lower_for
 
 
@@ -21,13 +24,36 @@ from distir_ext.lowering import lower_for
 class PlannedPrograms:
     """What devices run, before kernels are scheduled."""
 
-    device: Device
+    cluster: Cluster
+    """Says what its devices are."""
+
     lowered: tvm.IRModule
     """After LowerDistIR."""
 
     planned: PlannedProgram
     signature: Mapping[str, Any]
     """As :func:`distir_ext._signature_attr.read_signature` gives it."""
+
+    @property
+    def device(self) -> Device:
+        """What each device is taken to be."""
+        assert self.cluster.device is not None
+        return self.cluster.device
+
+    @cached_property
+    def kernels(self) -> Mapping[str, FunctionSteps]:
+        """The steps that run, by function."""
+        return read_steps(self.planned.kernels, self.cluster.as_data())
+
+    @cached_property
+    def operators(self) -> Mapping[str, FunctionSteps]:
+        """The steps before fusion, by function."""
+        return read_steps(self.planned.operators, self.cluster.as_data())
+
+    @cached_property
+    def collectives(self) -> Mapping[str, list[CollectiveCall]]:
+        """Those of the lowered module, by function."""
+        return collective_calls(self.lowered)
 
 
 def planned_programs(
@@ -46,16 +72,25 @@ def planned_programs(
         TypeError: It is no module, or no cluster.
     """
     check_module(mod)
+    check_cluster(cluster)
+    mod, _ = with_sizes(mod, sizes or {})
+    target = resolve_target(cluster.device.target)
+    lowered = lower_for(mod, None if has_signature(mod) else cluster, target)
+    planned = plan(transform.LowerCCL()(lowered), target)
+    return PlannedPrograms(cluster, lowered, planned, read_signature(lowered))
+
+
+def check_cluster(cluster: Any) -> None:
+    """Refuses what says nothing of devices.
+
+    Raises:
+        ValueError: The cluster has no device.
+        TypeError: It is no cluster.
+    """
     if not isinstance(cluster, Cluster):
         raise TypeError(f"a cluster is a distir_ext.Cluster, not a {type(cluster).__name__}")
-    device = cluster.device
-    if device is None:
+    if cluster.device is None:
         raise ValueError(
             "the cluster says nothing of its devices; state device=, as in "
             "Cluster.uniform(device='H100'), or take Cluster.preset('H100')"
         )
-    mod, _ = with_sizes(mod, sizes or {})
-    target = resolve_target(device.target)
-    lowered = lower_for(mod, None if has_signature(mod) else cluster, target)
-    planned = plan(transform.LowerCCL()(lowered), target)
-    return PlannedPrograms(device, lowered, planned, read_signature(lowered))

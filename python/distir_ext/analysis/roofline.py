@@ -20,6 +20,7 @@ class Roofline:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._seconds: dict[tuple[int, str], float] = {}
+        self._known: dict[int, tuple[Step, tuple[Cost, str, str]]] = {}
 
     def cost(self, steps: Iterable[Step]) -> tuple[Cost, str, str]:
         """The cost of kernels one after the other, what bounds the longest, and what is unknown."""
@@ -43,6 +44,13 @@ class Roofline:
             unknown = unknown or step.unknown
         return total, bound, unknown
 
+    def step_cost(self, step: Step) -> tuple[Cost, str, str]:
+        """As :meth:`cost`, of one step, which calls of a function share."""
+        known = self._known.get(id(step))
+        if known is None:
+            known = self._known[id(step)] = (step, self.cost((step,)))
+        return known[1]
+
     def side_taken(self, functions: Mapping[str, FunctionSteps], branch: Step) -> Body:
         """Of both sides of a branch, the one that takes longer; the first where they are equal."""
         return max(branch.branches, key=lambda side: self._seconds_of(functions, side))
@@ -61,7 +69,7 @@ class Roofline:
             elif step.kind == "collective":
                 total += step.seconds
             else:
-                total += self.cost((step,))[0].seconds
+                total += self.step_cost(step)[0].seconds
         return total
 
 

@@ -12,7 +12,6 @@ import tvm
 import tvm_ffi
 
 from distir_ext._analysis.layers import layer_of_weight
-from distir_ext._analysis.steps import read_steps
 from distir_ext._runtime.schedule import (
     Schedule,
     schedule_of_programs,
@@ -23,11 +22,10 @@ from distir_ext._signature import Program
 from distir_ext._spelling import did_you_mean
 from distir_ext._tracebacks import short_tracebacks
 from distir_ext.analysis.operations import OperationReader, Planned
-from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline, not_exact
 from distir_ext.analysis.timeline import COMMUNICATION, DeviceGroup, Timeline
 from distir_ext.cluster import Cluster
-from distir_ext.communication.collectives import collective_calls
 
 # The kinds of OperationKind in src/analysis/timeline.h.
 _COMPUTE, _COLLECTIVE, _SEND, _RECEIVE = range(4)
@@ -86,6 +84,17 @@ def simulate(
         ['kernel', 'all_reduce']
     """
     known = planned_programs(mod, cluster, sizes)
+    return timeline_of(known, function, microbatches, schedule, overlap)
+
+
+def timeline_of(
+    known: PlannedPrograms,
+    function: str | None = None,
+    microbatches: int = 1,
+    schedule: str | None = None,
+    overlap: bool = False,
+) -> Timeline:
+    """The timeline of programs that are planned already; arguments as for :func:`simulate`."""
     name = _function(known.signature["functions"], function)
     stated = known.signature["functions"][name]
     programs = [_program(each) for each in stated["programs"]]
@@ -97,17 +106,13 @@ def simulate(
             "that sends waits for the receiver, and then all of them could wait; overlap=True "
             "simulates sends that do not wait"
         )
-    reader = OperationReader(
-        read_steps(known.planned.kernels, cluster.as_data()),
-        collective_calls(known.lowered),
-        Roofline(known.device),
-    )
+    reader = OperationReader(known.kernels, known.collectives, Roofline(known.device))
     operations = [
         reader.read(program.name, stage, _weights(stated, program))
         for stage, program in enumerate(programs)
     ]
     simulation = _Simulation(programs, operations, plan, overlap, on_gpus and not overlap)
-    return simulation.timeline(cluster, name)
+    return simulation.timeline(known.cluster, name)
 
 
 def _function(functions: Mapping[str, Any], name: str | None) -> str:

@@ -1,0 +1,173 @@
+"""Sweeps against estimates and simulations of each configuration, made by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tvm
+from tests.analysis.programs import function
+from tvm.relax import op
+
+import distir_ext as dx
+from distir_ext.analysis import Sweep, SweepRow, factorizations, sweep
+
+CLUSTER = dx.Cluster.preset("H100")
+TENSOR = {r".*up": (None, "tp"), r".*down": ("tp", None)}
+PLANS = {"both": {"x": ("dp", None), **TENSOR}, "data": {"x": ("dp", None)}}
+
+
+def network():
+    """Four layers of two products; the batch is n."""
+    shapes = {"x": (tvm.tirx.Var("n", "int64"), 512)}
+    for i in range(4):
+        shapes |= {f"layers.{i}.up": (512, 2048), f"layers.{i}.down": (2048, 512)}
+
+    def write(emit, x, *weights):
+        for up, down in zip(weights[::2], weights[1::2], strict=True):
+            hidden = emit(op.nn.relu(emit(op.matmul(x, up))))
+            for _ in range(3):
+                hidden = emit(op.nn.relu(emit(op.negative(hidden))))
+            x = emit(op.add(x, emit(op.matmul(hidden, down))))
+        return x
+
+    return function(shapes, write, num_input=1)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return swept()
+
+
+def swept(**options):
+    stated = {
+        "stages": "pp",
+        "microbatches": (1, 2, 3),
+        "batch": "n",
+        "sizes": {"n": 16},
+        **options,
+    }
+    return sweep(network(), factorizations(4, ("dp", "tp", "pp")), PLANS, CLUSTER, **stated)
+
+
+def test_rows_are_what_estimate_and_simulate_say(found):
+    assert len(found) == 6 * 2 * 3
+    for row in found.configurations:
+        if row.microbatches == 3:
+            assert row.error == "n = 16 does not divide into 3 microbatches"
+            continue
+        assert row.error is None
+        mod = dx._analysis.sizes.bind_sizes(network(), {"n": 16 // row.microbatches})
+        mod = dx.transform.OutlineRepeats()(mod)
+        assert "layer" in {name.name_hint for name in mod.get_global_vars()}
+        mod = dx.annotate(mod, row.mesh, PLANS[row.plan])
+        if row.mesh.shape[2] > 1:
+            mod = dx.transform.AssignStages(row.mesh, "pp")(mod)
+        estimate = dx.analysis.estimate(mod, CLUSTER)
+        timeline = dx.analysis.simulate(mod, CLUSTER, microbatches=row.microbatches)
+        assert row.seconds == pytest.approx(timeline.seconds)
+        assert row.throughput == pytest.approx(16 / timeline.seconds)
+        assert row.peak_memory == estimate.peak_memory
+        assert row.bytes_sent == estimate.bytes_sent * row.microbatches
+        assert row.bubble == pytest.approx(timeline.bubble, abs=1e-9)
+        assert row.exposed_communication == pytest.approx(timeline.exposed_communication)
+        assert row.fits
+
+
+def test_equal_configurations_are_computed_once(monkeypatch):
+    computed = []
+    planned = dx.analysis.configurations.planned_programs
+
+    def counted(*args):
+        computed.append(args)
+        return planned(*args)
+
+    monkeypatch.setattr(dx.analysis.configurations, "planned_programs", counted)
+    meshes = [dx.Mesh(dp=2), dx.Mesh(dp=2, tp=1), dx.Mesh(other=2)]
+    plans = {"a": {"x": ("dp", None)}, "b": {"x": [("dp",), None]}, "c": {"x": ("other", None)}}
+    found = sweep(network(), meshes, plans, CLUSTER, sizes={"n": 8})
+    assert len(computed) == 1
+    assert len({row.seconds for row in found.configurations if row.error is None}) == 1
+    errors = [(row.mesh.axis_names[0], row.plan) for row in found.configurations if row.error]
+    assert errors == [("dp", "c"), ("dp", "c"), ("other", "a"), ("other", "b")]
+
+
+def test_memory_limit(found):
+    sizes = sorted(row.peak_memory for row in found.configurations if row.error is None)
+    limit = sizes[len(sizes) // 2]
+    limited = swept(memory_limit=limit)
+    fitting = [row for row in limited.configurations if row.fits]
+    assert len(fitting) == sum(size <= limit for size in sizes) < len(sizes)
+    assert limited.best.seconds == min(row.seconds for row in fitting)
+    assert swept(memory_limit=1).best is None
+    assert " no " in str(swept(memory_limit=1))
+
+
+def test_errors_are_rows_counted_by_reason(found):
+    text = str(found)
+    assert "12 cannot be partitioned" in text
+    assert "does not divide into 3 microbatches" in text
+    assert "12 cannot be partitioned" in found._repr_html_()
+    data = json.loads(found.to_json())["configurations"]
+    assert [row["error"] for row in data] == [row["error"] for row in found.rows()]
+    assert data[0]["mesh"] == {"dp": 1, "tp": 1, "pp": 4}
+
+
+def test_processes_give_the_same(found):
+    assert swept(processes=2).rows() == found.rows()
+
+
+def test_pareto_front_is_that_of_its_definition():
+    mesh = dx.Mesh(tp=2)
+    points = [(t, m, s) for t in (1, 2, 3) for m in (1, 2, 3) for s in (1, 2) if t + m + s > 5]
+    points += [(2, 2, 2), (9, 0, 0)]
+    rows = tuple(
+        SweepRow(mesh, str(i), 1, t, None, m, fits=m < 3, bytes_sent=s)
+        for i, (t, m, s) in enumerate(points)
+    )
+
+    def beats(a, b):
+        return a != b and all(x <= y for x, y in zip(a, b, strict=True))
+
+    fitting = [row for row, (_, m, _) in zip(rows, points, strict=True) if m < 3]
+    expected = {
+        row.plan
+        for row in fitting
+        if not any(beats(points[int(o.plan)], points[int(row.plan)]) for o in fitting)
+    }
+    front = Sweep(CLUSTER, 3, rows).pareto()
+    assert {row.plan for row in front} == expected
+    assert [row.seconds for row in front] == sorted(row.seconds for row in front)
+
+
+def test_plot(found):
+    figure = found.plot()
+    labels = {text.get_text() for text in figure.axes[0].texts}
+    assert str(found.best) in labels
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": "ppp"}, "no mesh has the axis 'ppp'.*did you mean 'pp'"),
+        ({"batch": "m"}, "no symbolic size 'm' for the batch.*they are n"),
+        ({"sizes": {"n_": 8}}, "no symbolic size 'n_'; did you mean 'n'"),
+        ({"batch": None}, 'batch="n".*they are n'),
+        ({"sizes": {}}, "symbolic sizes need values"),
+        ({"func": "mian"}, "no function 'mian'; did you mean 'main'"),
+        ({"microbatches": (0,)}, "positive integer, not 0"),
+        ({"memory_limit": 0}, "must be positive"),
+        ({"processes": 0}, "must be at least 1"),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        swept(**options)
+
+
+def test_factorizations():
+    shapes = [mesh.shape for mesh in factorizations(12, ("a", "b"))]
+    assert shapes == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
+    assert len(factorizations(64, ("dp", "tp", "pp"))) == 28
+    with pytest.raises(ValueError, match="at least 1"):
+        factorizations(0, ("a",))
