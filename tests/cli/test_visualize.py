@@ -60,7 +60,7 @@ def test_a_file(model, printed, tmp_path):
         ([], 2, "one VARIABLE of the program is drawn"),
         (["up", "down"], 2, "one VARIABLE of the program is drawn"),
         (["up", "-o", "up.png"], 2, "--output up.png: a picture is a file .svg"),
-        (["up", "--device", "9"], 1, "device 9 is not one of those that hold the array: 0-3"),
+        (["up", "--device", "9"], 1, "device 9 is not one of those that hold the array: 0..3"),
         (["up", "--shape", "8,8"], 2, "--shape takes one sharding, as 'dp,tp', and no program"),
         (["--shape", "8,8"], 2, "--shard is of a program, not of --shape"),
     ],

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from rich.console import Console
+from rich.style import Style
 
 import distir_ext as dx
 from distir_ext._pictures import palette
@@ -163,6 +164,7 @@ def test_grids_that_do_not_fit_stand_below():
 
 
 def test_terminals_have_colors_and_files_have_not():
+    Style.parse.cache_clear()  # rich keeps the codes of the first terminal that has a style
     console = Console(force_terminal=True, color_system="truecolor", width=80)
     with console.capture() as capture:
         console.print(picture_of("even"))
