@@ -38,6 +38,7 @@ napoleon_custom_sections = [("Raises when applied", "params_style")]
 nitpick_ignore_regex = [
     (r"py:.*", r"(tvm|tvm_ffi|relax|np|numpy|jax|torch|rich|tir)\..*"),
     (r"py:class", "Table"),  # rich's
+    (r"py:class", "TypeAliasForwardRef"),  # of Sphinx, for an alias in a signature
     (r"py:class", r"distir_ext\.analysis\.program_graph\..*"),  # what a Graph is drawn from
     (r"py:.*", r"(argparse|collections\.abc|os|pathlib|typing)\..*"),
 ]

@@ -70,7 +70,7 @@ def sweep(
         memory_limit: Bytes that a device may hold; by default what the cluster's devices have.
         processes: So many processes share the configurations; by default this one has all. Each
             imports TVM first, which takes seconds. They are started as those of
-            :mod:`multiprocessing` with ``"spawn"``, so a script needs
+            ``multiprocessing`` with ``"spawn"``, so a script needs
             ``if __name__ == "__main__":``.
         progress: False shows no bar on terminals and in notebooks.
 

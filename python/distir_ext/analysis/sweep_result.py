@@ -81,7 +81,7 @@ class Sweep:
     """Bytes that a device may hold."""
 
     configurations: tuple[SweepRow, ...]
-    """In the order in which they were stated: meshes, then plans, then microbatches."""
+    """In the order in which they were stated, meshes, then plans, then microbatches."""
 
     def rows(self) -> list[dict[str, Any]]:
         """The configurations as dicts, for ``pandas.DataFrame``."""
