@@ -167,7 +167,7 @@ def test_terminals_have_colors_and_files_have_not():
     with console.capture() as capture:
         console.print(picture_of("even"))
     assert "\x1b[" in capture.get()
-    # A background. Rich keeps the codes of the first terminal for a style, which may have had fewer.
+    # A background: rich keeps the codes of the first terminal for a style, which may have fewer.
     assert re.search(r"\x1b\[[\d;]*48;[25];", capture.get())
     assert "\x1b[" not in str(picture_of("even"))  # standard output is no terminal here
     plain = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
