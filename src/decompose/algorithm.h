@@ -9,8 +9,8 @@
  * (partial), divide; LegalizeRedistribute makes the two partial values all-reduces of one number
  * per row.
  *
- * Decompositions need a device's shard as a dimension of its own: (n,) sharded k ways is reshaped to
- * (k, n / k), where the first dimension is sharded and the second one is not, so that along the
+ * Decompositions need a device's shard as a dimension of its own: (n,) sharded k ways is reshaped
+ * to (k, n / k), where the first dimension is sharded and the second one is not, so that along the
  * second one every operator works alone.
  */
 #ifndef DISTIR_DECOMPOSE_ALGORITHM_H_

@@ -140,7 +140,8 @@ ir::Function MakeSegmentFunction(const Segments& segments, const Interface& inte
     bindings.push_back(ir::MakeBinding(ir::Var::Cast(result), tuple));
   }
   const ir::SeqExpr body = ir::MakeSeq({ir::MakeBlock(bindings, true)}, result, result.ty());
-  return ir::RenewVars(ir::MakeFunction(params, body, result.ty(), true, ir::WithAttr(ir::Node(), "", nullptr)));
+  return ir::RenewVars(
+      ir::MakeFunction(params, body, result.ty(), true, ir::WithAttr(ir::Node(), "", nullptr)));
 }
 
 /*! \brief The calls that stand for the segments. */
