@@ -8,25 +8,14 @@ Processor time of this process, best of several::
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
 from models.llama_stack import annotated, build_stack
+from processor_time import seconds
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 import distir_ext as dx
-
-
-def seconds(run: Callable[[], object], repeats: int) -> float:
-    """Processor time, the best of several."""
-    taken = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        run()
-        taken.append(time.process_time() - begin)
-    return min(taken)
 
 
 def main() -> None:

@@ -9,26 +9,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections.abc import Callable
 
 from models.llama_stack import PLAN, build_stack
+from processor_time import seconds
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 import distir_ext as dx
 from distir_ext.analysis.planned import planned_programs
-
-
-def seconds(run: Callable[[], object], repeats: int) -> float:
-    """Processor time, the best of several."""
-    taken = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        run()
-        taken.append(time.process_time() - begin)
-    return min(taken)
 
 
 def main() -> None:
