@@ -44,7 +44,7 @@ EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redi
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
 	@echo "make test         install into $(VENV) and run the tests, with a small sample of programs"
-	@echo "make test-all     install torch and transformers too; larger samples, and the tests of models"
+	@echo "make test-all     install torch, transformers and jax too; larger samples, and the tests of models"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
 	@echo "make asan         run the tests with AddressSanitizer and UBSan in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
@@ -152,8 +152,8 @@ $(TEST_PACKAGES): pyproject.toml | $(PACKAGE)
 	@touch $@
 
 $(MODEL_PACKAGES): pyproject.toml | $(PACKAGE)
-	@echo "Installing torch, transformers and onnx"
-	@$(INSTALL) 'distir-ext[torch]'
+	@echo "Installing torch, transformers, onnx and jax"
+	@$(INSTALL) 'distir-ext[jax,torch]'
 	@touch $@
 
 $(LINT_PACKAGES): pyproject.toml | $(PACKAGE)

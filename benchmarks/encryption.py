@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.credentials import Credentials
-from distir_ext._workers.host_agent import HostAgent
-from distir_ext._workers.hosts import Hosts
+from distir_ext._workers.connection.credentials import Credentials
+from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext._workers.hosts.host_agent import HostAgent
+from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.processes import ProcessWorkers
-from distir_ext._workers.tokens import TOKEN_VARIABLE
 
 TLS, PLAIN = "TLS", "plain TCP"
 COLLECTIVES = ("permute", "all_reduce")

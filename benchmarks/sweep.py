@@ -3,7 +3,7 @@
 Wall and processor time, of all processes, with the load of the machine::
 
     python benchmarks/sweep.py --model 70B --processes 2
-    python benchmarks/sweep.py --model 8B --plans 5
+    python benchmarks/sweep.py --model 8B --plans 6 --batch 32 --processes 2
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ PLANS = {
     "attention": {**DATA, r".*\.(q|k|v)_proj": ("tp", None), r".*\.o_proj": (None, "tp")},
     "weights over dp": {**DATA, r".*_proj": ("dp", None)},
     "sequence": {"x": ("dp", "tp", None)},
+    "replicated weights": DATA,
 }
 
 
-def model(name: str) -> tvm.IRModule:
-    """A stack whose batch is the symbolic size ``n``."""
-    layers, config = MODELS[name]
+def model(name: str, layers: int | None = None) -> tvm.IRModule:
+    """A stack whose batch is the symbolic size ``n``, of all its layers or of some."""
+    all_layers, config = MODELS[name]
     sizes = {**vars(config), "batch": tvm.tirx.Var("n", "int64")}
-    mod = build_stack(layers, StackConfig(**sizes))
+    mod = build_stack(layers or all_layers, StackConfig(**sizes))
     mod["main"] = mod["main"].with_attr("num_input", 5)
     return mod
 

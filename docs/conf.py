@@ -1,10 +1,15 @@
 """How Sphinx builds the documentation: ``make docs``. Every warning is an error there."""
 
+import hashlib
 import re
 import sys
 from pathlib import Path
 
+from sphinx.addnodes import pending_xref
+
+import distir_ext
 from distir_ext import __version__
+from distir_ext._native.library import library_path
 
 project = "distir_ext"
 copyright = "the distir_ext contributors"
@@ -12,22 +17,45 @@ release = version = __version__
 
 sys.path.append(str(Path(__file__).parent))  # command_pages
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "command_pages",
 ]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 html_theme = "furo"
 html_title = f"distir_ext {release}"
+html_static_path = ["static"]
+html_css_files = ["outputs.css"]
 
 myst_heading_anchors = 3  # links such as annotate.md#by-a-plan-on-names
 myst_enable_extensions = ["colon_fence"]
 
+
+def package_digest() -> str:
+    """Changes with the package: what notebooks show is made by it."""
+    sources = sorted(Path(distir_ext.__file__).parent.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in [*sources, library_path()]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+# Notebooks are kept without outputs, and executed here. One that fails is an error.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(
+    Path(__file__).parents[1] / "build" / "docs" / "notebooks" / package_digest()
+)
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_mock_imports = ["jax", "jaxlib"]  # reference pages need not have it
 autodoc_type_aliases = {"Plan": "distir_ext.annotate.Plan"}
 python_use_unqualified_type_names = True
 napoleon_google_docstring = True
@@ -39,8 +67,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(tvm|tvm_ffi|relax|np|numpy|jax|torch|rich|tir)\..*"),
     (r"py:class", "Table"),  # rich's
     (r"py:class", "TypeAliasForwardRef"),  # of Sphinx, for an alias in a signature
-    (r"py:class", r"distir_ext\.analysis\.program_graph\..*"),  # what a Graph is drawn from
-    (r"py:.*", r"(argparse|collections\.abc|os|pathlib|typing)\..*"),
+    (r"py:class", r"distir_ext\.analysis\.graphs\.program_graph\..*"),  # what a Graph is drawn from
+    (r"py:.*", r"(argparse|collections\.abc|os|pathlib|types|typing)\..*"),
 ]
 
 
@@ -50,6 +78,16 @@ def for_the_site(app, what, name, obj, options, lines):
     lines[:] = text.replace("Raises (when applied):", "Raises when applied:").split("\n")
 
 
+def to_notebooks(app, doctree):
+    """Links of ``examples/notebooks`` lead to its pages: ``docs/notebooks`` is the same folder."""
+    folder = Path(__file__).parents[1] / "examples" / "notebooks"
+    for link in doctree.findall(pending_xref):
+        target = Path(link["reftarget"])
+        if target.parent == folder:
+            link["reftarget"] = f"notebooks/{target.name}"
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("doctree-read", to_notebooks)
     app.connect("autodoc-process-docstring", for_the_site, priority=400)  # before napoleon

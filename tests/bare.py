@@ -3,7 +3,7 @@
 import tvm
 from tvm import relax
 
-NOTES = ("distir.made", "distir.shardings", "distir.stated")
+NOTES = ("distir.made", "distir.open", "distir.shardings", "distir.stated")
 
 
 def bare(mod: tvm.IRModule) -> tvm.IRModule:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -27,12 +28,13 @@ def shardings() -> dict[str, dx.ShardingPicture]:
         "sharding_many.svg": dx.visualize(
             (4096, 16384), dx.Mesh(dp=64, tp=8), ("dp", "tp"), devices=[137, 300]
         ),
+        "first_picture.svg": dx.visualize(annotated(), "up"),
     }
 
 
 @I.ir_module
 class Network:
-    """The program of docs/analysis.md."""
+    """The program of docs/analysis.md and docs/first_ten_lines.md."""
 
     @R.function
     def main(
@@ -48,17 +50,23 @@ class Network:
         return y
 
 
+def annotated() -> tvm.IRModule:
+    """The program with the plan of docs/analysis.md and docs/first_ten_lines.md."""
+    plan = {"x": ("dp", None), "up": (None, "tp"), "down": ("tp", None)}
+    return dx.annotate(Network, dx.Mesh(dp=2, tp=4), plan)
+
+
 def plots() -> dict[str, Any]:
     """The figures of matplotlib, by name of file."""
-    mesh = dx.Mesh(dp=2, tp=4)
-    plan = {"x": ("dp", None), "up": (None, "tp"), "down": ("tp", None)}
-    estimate = dx.analysis.estimate(dx.annotate(Network, mesh, plan), dx.Cluster.preset("H100"))
+    cluster = dx.Cluster.preset("H100")
+    estimate = dx.analysis.estimate(annotated(), cluster)
     schedule = dx.stages.schedule("1f1b", stages=4, microbatches=8)
     return {
         **{
             f"estimate_{kind}.svg": estimate.plot(kind)
             for kind in ("roofline", "memory", "collectives")
         },
+        "first_timeline.svg": dx.analysis.simulate(annotated(), cluster).plot(),
         "timeline.svg": dx.stages.simulate(schedule, [1e-3, 1.2e-3, 1e-3, 1.5e-3]).plot(),
     }
 

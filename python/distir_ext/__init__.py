@@ -11,22 +11,22 @@ from distir_ext._version import __version__
 
 if TYPE_CHECKING or not _command.waits:
     from distir_ext import (
-        _library,  # first: loads the native library  # noqa: F401
+        _native,  # first: loads the native library
         _nvidia,
-        _script,
-        _warnings,
         analysis,
+        interop,
         reports,
         stages,
         testing,
         transform,
     )
+    from distir_ext._annotate.dims import Dim, TensorDims
     from distir_ext._compile.steps import phase
     from distir_ext._runtime.backends import Backend, register_backend, unregister_backend
     from distir_ext.annotate import annotate
     from distir_ext.cluster import DEVICES, INFINIBAND, NVLINK, Cluster, Device, Link
     from distir_ext.compile import build, lower
-    from distir_ext.constrain import constrain
+    from distir_ext.constrain import barrier, constrain
     from distir_ext.dump import DumpPasses
     from distir_ext.mesh import Mesh
     from distir_ext.mutator import ShardingMutator
@@ -40,8 +40,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
     _nvidia.install()
-    _script.install()
-    _warnings.install()
+    _native.install()
     reports.install()
 
 __all__ = [
@@ -51,6 +50,7 @@ __all__ = [
     "Backend",
     "Cluster",
     "Device",
+    "Dim",
     "DumpPasses",
     "Hosts",
     "Link",
@@ -62,15 +62,18 @@ __all__ = [
     "ShardingMutator",
     "ShardingPicture",
     "Summary",
+    "TensorDims",
     "WorkerError",
     "WorkerValue",
     "__version__",
     "analysis",
     "annotate",
+    "barrier",
     "build",
     "constrain",
     "dims",
     "explain",
+    "interop",
     "lower",
     "meshes",
     "pass_reports",

@@ -30,7 +30,7 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotated_function import (
+from distir_ext._annotate.annotated_function import (
     RESULT,
     Site,
     annotated_already,
@@ -39,10 +39,11 @@ from distir_ext._annotated_function import (
     variable_sites,
     with_annotations,
 )
-from distir_ext._spelling import did_you_mean
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._annotate.dims import dims_text
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
-from distir_ext.mesh import Mesh, as_mesh
+from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
 from distir_ext.reports import record
 
@@ -74,7 +75,9 @@ def annotate(
         mesh: The mesh that dims without a mesh of their own refer to: a :class:`Mesh`, or what it
             can be made of (of JAX, PyTorch, TVM or NumPy).
         plan: From pattern to dims: a tuple with one entry per tensor dimension, each the name of a
-            mesh axis, a tuple of names (major to minor), or None. None instead of dims replicates
+            mesh axis, a tuple of names (major to minor), or None. ``...`` at the end of a tuple, or
+            alone, leaves a dimension open, and a :class:`Dim` gives it a priority;
+            :class:`TensorDims` says which axes may not be used. None instead of dims replicates
             over all devices of the mesh. A pair ``(other_mesh, dims)`` places on another mesh.
             Instead of dims there may be a ``jax.sharding.PartitionSpec`` or ``NamedSharding``,
             PyTorch's placements (``[Shard(0), Replicate()]``), or TVM's ``Placement`` or its text.
@@ -91,7 +94,8 @@ def annotate(
         ValueError: The function does not exist; a pattern is not a regular expression, matches
             nothing, or only what is no tensor, or is the name of several variables; dims do not
             have one entry per dimension, name an axis that the mesh lacks, or name one twice; a
-            static dimension has fewer elements than shards; or inputs are not the first parameters.
+            static dimension has fewer elements than shards; ``...`` is not the last of a
+            dimension; or inputs are not the first parameters.
         TypeError: The mesh, the plan, dims or inputs have a wrong type.
 
     Warns:
@@ -142,7 +146,9 @@ def _report(
 
 
 def _described(entry: Any) -> str:
-    return "replicated" if entry is None else str(entry)
+    if isinstance(entry, tuple) and len(entry) == 2 and is_mesh(entry[0]):
+        return f"({entry[0]!r}, {_described(entry[1])})"
+    return "replicated" if entry is None else dims_text(entry)
 
 
 def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
@@ -253,16 +259,17 @@ def _without_repetitions(
     for site, mark in marks.items():
         if site not in there:
             continue
-        attrs = there[site].attrs
-        same = Mark(attrs.device_mesh, attrs.placement).says_the_same(mark)
-        if same:
+        stated = Mark.of(there[site])
+        if stated.says_the_same(mark):
             del kept[site]
             consequence = "with the same sharding; nothing changes"
         else:
-            stated = DTensorType(types[site], attrs.device_mesh, attrs.placement)
+            notation = Notation(mod)
+            words = dims_text(stated.dims(notation, types[site]))
+            words += notation.mesh_text(stated.type_of(types[site]))
             consequence = (
-                f"as {Notation(mod).text(stated)}; it gets both, and is redistributed from one to "
-                "the other. To replace an annotation, annotate the module without it"
+                f"as {words}; it gets both, and is redistributed from one to the other. To replace "
+                "an annotation, annotate the module without it"
             )
         name = f"the {site}" if site.kind == RESULT else str(site)
         warnings.warn(f"{name} of {func} is annotated already, {consequence}", stacklevel=4)

@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax
-from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
+from tvm.relax.distributed import DeviceMesh, DTensorType, Placement, PlacementSpec
 
-from distir_ext._frameworks import read_dims, read_sharding
-from distir_ext._modules import check_module
-from distir_ext._spelling import did_you_mean
-from distir_ext.mesh import DimSharding, Mesh, as_mesh, has_names, is_mesh
-from distir_ext.notation import mesh_axes, with_mesh_axes
+from distir_ext._annotate.dims import (
+    Dim,
+    DimEntry,
+    TensorDims,
+    check_axes,
+    dims_text,
+    read_dim,
+    replicated_axes,
+    short_entry,
+)
+from distir_ext._annotate.frameworks import read_dims, read_sharding
+from distir_ext._errors.modules import check_module
+from distir_ext.mesh import Mesh, as_mesh, has_names, is_mesh
+from distir_ext.notation import Notation, mesh_axes, with_mesh_axes
 
-Dims: TypeAlias = Sequence[DimSharding]
-"""For each tensor dimension a mesh axis, several (major to minor), or None."""
+Dims: TypeAlias = Sequence[DimEntry]
+"""For each tensor dimension a mesh axis, several (major to minor), or None; with ``...`` at the end
+of a dimension that is open; or a :class:`distir_ext.Dim`."""
 
 
 # TVM's text of a placement, such as "S[0], R".
@@ -31,20 +41,81 @@ _PLACEMENT_TEXT = re.compile(r"\s*(R|S\[\d+\])\s*(,\s*(R|S\[\d+\])\s*)*")
 
 @dataclass(frozen=True)
 class Mark:
-    """What one ``dist.annotate_sharding`` says."""
+    """What one ``dist.annotate_sharding`` says.
+
+    Attributes:
+        device_mesh: The mesh.
+        placement: How it shards the tensor.
+        open: The tensor dimensions that propagation may shard further.
+        priorities: For each tensor dimension, beginning with the first, when propagation begins to
+            use its axes. Those that are left out have the priority 0.
+        replicated: The axes of the mesh, by number, that propagation must not shard it by.
+    """
 
     device_mesh: DeviceMesh
     placement: Placement
+    open: tuple[int, ...] = ()
+    priorities: tuple[int, ...] = ()
+    replicated: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, call: relax.Call) -> Mark:
+        """What a call of ``dist.annotate_sharding`` says."""
+        attrs = call.attrs
+        if not isinstance(attrs, tvm.ir.DictAttrs):
+            return cls(attrs.device_mesh, attrs.placement)
+        lists = (attrs.get(name, ()) for name in _LISTS)
+        terms = (tuple(int(number) for number in each) for each in lists)
+        return cls(attrs["device_mesh"], attrs["placement"], *terms)
 
     def on(self, value: relax.Expr) -> relax.Call:
         """The annotated value."""
-        return relax.op.distributed.annotate_sharding(value, self.device_mesh, self.placement)
+        lists = {name: list(getattr(self, name)) for name in _LISTS if getattr(self, name)}
+        if not lists:
+            return relax.op.distributed.annotate_sharding(value, self.device_mesh, self.placement)
+        attrs = tvm.ir.make_node(
+            "ir.DictAttrs", device_mesh=self.device_mesh, placement=self.placement, **lists
+        )
+        return relax.Call(tvm.ir.Op.get("relax.dist.annotate_sharding"), [value], attrs)
+
+    def type_of(self, tensor: relax.TensorType) -> DTensorType:
+        """A tensor that is sharded as stated, and not further."""
+        return DTensorType(tensor, self.device_mesh, self.placement)
+
+    def dims(self, notation: Notation, tensor: relax.TensorType) -> tuple[DimEntry, ...]:
+        """What it says, as dims of a plan.
+
+        Args:
+            notation: That of the module.
+            tensor: The type of what is annotated.
+        """
+        entries: list[DimEntry] = []
+        for number, axes in enumerate(notation.dims(self.type_of(tensor))):
+            names = read_dim("an annotation", axes).axes
+            priority = self.priorities[number] if number < len(self.priorities) else 0
+            entries.append(short_entry(Dim(*names, open=number in self.open, priority=priority)))
+        if not self.replicated:
+            return tuple(entries)
+        # What the notation calls an axis is what it calls a vector that is sharded by it.
+        vector = relax.TensorType(ndim=1, dtype="float32")
+        replicated: list[str] = []
+        for axis in self.replicated:
+            specs = [PlacementSpec.replica() for _ in self.device_mesh.shape]
+            specs[axis] = PlacementSpec.sharding(0)
+            (name,) = notation.dims(DTensorType(vector, self.device_mesh, Placement(specs)))
+            replicated += read_dim("an annotation", name).axes
+        return TensorDims(*entries, replicated=replicated)
 
     def says_the_same(self, other: Mark) -> bool:
-        """Whether both place a tensor alike, on equal meshes."""
-        return _same_devices(self.device_mesh, other.device_mesh) and str(self.placement) == str(
-            other.placement
+        """Whether both say the same of a tensor, on equal meshes."""
+        return (
+            _same_devices(self.device_mesh, other.device_mesh)
+            and str(self.placement) == str(other.placement)
+            and all(getattr(self, name) == getattr(other, name) for name in _LISTS)
         )
+
+
+_LISTS = ("open", "priorities", "replicated")
 
 
 class MeshTable:
@@ -82,9 +153,9 @@ class MeshTable:
         else:
             names = self._axes[self._add(named.device_mesh, ())]
             named = Mesh(named, names) if names else named
-        ordered, placement = checked_placement(entity, named, dims, tensor)
+        ordered, mark = checked_mark(entity, named, dims, tensor)
         # The user's own mesh comes first: the passes name axes after it.
-        return Mark(self._meshes[self._add(ordered.device_mesh, ())], placement)
+        return replace(mark, device_mesh=self._meshes[self._add(ordered.device_mesh, ())])
 
     def _add(self, device_mesh: DeviceMesh, names: tuple[str, ...]) -> int:
         """The index of a mesh with this shape and these devices.
@@ -169,8 +240,8 @@ def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:
     return read_sharding(entry) or (default, entry)
 
 
-def checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Placement]:
-    """The placement that dims mean for a tensor of this type, and the mesh that it is for.
+def checked_mark(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Mark]:
+    """What dims mean for a tensor of this type, and the mesh on which a placement states it.
 
     Args:
         entity: As for :meth:`MeshTable.mark`.
@@ -187,7 +258,7 @@ def checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[
         raise ValueError(f"{entity} is not a tensor but has type {tensor}{already}")
     ndim = -1 if tensor is None else tensor.ndim
     if dims is None:
-        return mesh, mesh.placement(*[None] * max(ndim, 0))
+        return mesh, Mark(mesh.device_mesh, mesh.placement(*[None] * max(ndim, 0)))
     try:
         if isinstance(dims, str) and _PLACEMENT_TEXT.fullmatch(dims):
             dims = Placement.from_text(dims)
@@ -200,12 +271,24 @@ def checked_placement(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[
         )
     if tensor is not None:
         _check_rank(entity, dims, tensor)
-    _check_axes(entity, mesh, dims, tensor)
+    stated = [read_dim(entity, entry) for entry in dims]
+    _check_axes(entity, mesh, stated, tensor)
+    replicated = replicated_axes(dims)
+    _check_replicated(entity, mesh, stated, replicated)
+    axes = [dim.axes for dim in stated]
     try:
-        ordered = mesh.ordered_for(*dims)
-        return ordered, ordered.placement(*dims)
+        ordered = mesh.ordered_for(*axes)
+        placement = ordered.placement(*axes)
     except ValueError as error:
         raise ValueError(f"{entity}: {error}") from error
+    priorities = [dim.priority for dim in stated]
+    return ordered, Mark(
+        ordered.device_mesh,
+        placement,
+        tuple(number for number, dim in enumerate(stated) if dim.open),
+        tuple(priorities) if any(priorities) else (),
+        tuple(sorted(ordered.axis_names.index(name) for name in replicated)),
+    )
 
 
 def _check_rank(entity: str, dims: Dims, tensor: relax.TensorType) -> None:
@@ -213,23 +296,20 @@ def _check_rank(entity: str, dims: Dims, tensor: relax.TensorType) -> None:
         raise ValueError(f"{entity} has an unknown number of dimensions, so it can only be None")
     if len(dims) != max(tensor.ndim, 0):
         raise ValueError(
-            f"{entity} has {_count(tensor.ndim, 'dimension')}, but the plan's {tuple(dims)!r} has "
-            f"{_count(len(dims), 'entry', 'entries')}"
+            f"{entity} has {_count(tensor.ndim, 'dimension')}, but the plan's "
+            f"{dims_text(tuple(dims))} has {_count(len(dims), 'entry', 'entries')}"
         )
 
 
-def _check_axes(entity: str, mesh: Mesh, dims: Dims, tensor: relax.TensorType | None) -> None:
+def _check_axes(
+    entity: str, mesh: Mesh, dims: Sequence[Dim], tensor: relax.TensorType | None
+) -> None:
     sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
     used: set[str] = set()
-    for dimension, axes in enumerate(dims):
-        names = _axis_names(entity, axes)
+    for dimension, dim in enumerate(dims):
+        check_axes(f"{entity} dimension {dimension}", dim.axes, mesh.axis_names)
         shards = 1
-        for axis in names:
-            if axis not in sizes:
-                raise ValueError(
-                    f"{entity} dimension {dimension}: the mesh has no axis {axis!r}; "
-                    f"its axes are {', '.join(mesh.axis_names)}{did_you_mean(axis, sizes)}"
-                )
+        for axis in dim.axes:
             if axis in used:
                 raise ValueError(
                     f"{entity} dimension {dimension}: axis {axis!r} already shards this tensor; "
@@ -241,17 +321,21 @@ def _check_axes(entity: str, mesh: Mesh, dims: Dims, tensor: relax.TensorType | 
         if size and shards > size:
             raise ValueError(
                 f"{entity} dimension {dimension} of size {size} has fewer elements than the "
-                f"{shards} shards of mesh axis {', '.join(map(repr, names))}"
+                f"{shards} shards of mesh axis {', '.join(map(repr, dim.axes))}"
             )
 
 
-def _axis_names(entity: str, axes: Any) -> tuple[str, ...]:
-    names = () if axes is None else (axes,) if isinstance(axes, str) else axes
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            f"{entity}: {axes!r} is neither the name of a mesh axis, nor a tuple of names, nor None"
-        )
-    return tuple(names)
+def _check_replicated(
+    entity: str, mesh: Mesh, dims: Sequence[Dim], replicated: Sequence[str]
+) -> None:
+    check_axes(f"{entity}, replicated", replicated, mesh.axis_names)
+    for dimension, dim in enumerate(dims):
+        for axis in dim.axes:
+            if axis in replicated:
+                raise ValueError(
+                    f"{entity} is replicated over axis {axis!r}, which shards its dimension "
+                    f"{dimension}"
+                )
 
 
 def _static_size(tensor: relax.TensorType, dimension: int) -> int | None:

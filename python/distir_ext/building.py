@@ -14,8 +14,8 @@ from distir_ext._compile import cpu, gpu
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.text_function import with_text_function
-from distir_ext._signature import parse_signature
-from distir_ext._signature_attr import signature_for_executable
+from distir_ext._signature.signature import parse_signature
+from distir_ext._signature.signature_attr import signature_for_executable
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
 from distir_ext.lowering import lower_for

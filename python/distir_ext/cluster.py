@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
+from distir_ext._errors.spelling import did_you_mean
 from distir_ext._pictures.mesh_tables import device_table, link_table
-from distir_ext._spelling import did_you_mean
-from distir_ext._tables import as_html
+from distir_ext._text.tables import as_html
 from distir_ext.measurement import measure_device, measure_link
 from distir_ext.mesh import Mesh, as_mesh
 

@@ -11,9 +11,9 @@ import tvm
 from distir_ext import transform
 from distir_ext._compile import tvm_log
 from distir_ext._compile.steps import steps_until
-from distir_ext._modules import check_module
-from distir_ext._tracebacks import short_tracebacks
-from distir_ext.analysis.check_reshards import apply_policy, check_policy
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext.analysis.redistributions.check_reshards import apply_policy, check_policy
 from distir_ext.building import build_executable
 from distir_ext.dump import dumped
 from distir_ext.lowering import run_steps

@@ -24,7 +24,7 @@ from typing import Any
 import tvm
 
 from distir_ext._compile.pass_context import pass_context
-from distir_ext._html_page import html_page
+from distir_ext._text.html_page import html_page
 from distir_ext.reports import PassReport, pass_reports
 
 _DIGITS = 3

@@ -30,7 +30,7 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, Placement
 
-from distir_ext._frameworks import read_sharding
+from distir_ext._annotate.frameworks import read_sharding
 from distir_ext.annotations import Dims, MeshTable, relax_function
 from distir_ext.mesh import Mesh
 

@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType
 
-from distir_ext._modules import check_module
+from distir_ext._errors.modules import check_module
 from distir_ext.mesh import DimSharding, Mesh
 
 MESH_AXES_ATTR = "distir.mesh_axes"
@@ -92,6 +92,10 @@ class Notation:
     def text(self, type_: DTensorType) -> str:
         """As ``"('dp', None)"``, and on which mesh, if the module has several."""
         return str(self._read(type_, True))
+
+    def mesh_text(self, type_: DTensorType) -> str:
+        """What :meth:`text` has behind the dims: nothing if the module has one mesh."""
+        return self.text(type_).removeprefix(str(self._read(type_, False)))
 
     def dims(self, type_: DTensorType) -> tuple[DimSharding, ...]:
         """One entry per dimension, as plans take them; part of an axis is ``"tp:(1)2"``."""

@@ -10,15 +10,15 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotated_function import parameter_sites, result_sites, variable_sites
-from distir_ext._device_text import device_text
-from distir_ext._frameworks import read_sharding
+from distir_ext._annotate.annotated_function import parameter_sites, result_sites, variable_sites
+from distir_ext._annotate.frameworks import read_sharding
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._meshes.device_text import device_text
+from distir_ext._meshes.sharding import Sharding, sharding_of, sharding_of_type
 from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._runtime.sharded_array import ShardedArray
-from distir_ext._sharding import Sharding, sharding_of, sharding_of_type
-from distir_ext._spelling import did_you_mean
-from distir_ext._tracebacks import short_tracebacks
-from distir_ext.annotations import checked_placement, relax_function
+from distir_ext.annotations import checked_mark, relax_function
 from distir_ext.mesh import as_mesh
 from distir_ext.notation import Notation
 from distir_ext.provenance import propagated
@@ -120,11 +120,11 @@ def _of_shape(shape: Any, mesh: Any, dims: Any) -> Sharding:
     named = as_mesh(mesh, "the mesh")
     entity = f"the array of shape {tuple(shape)}"
     tensor = relax.TensorType(tuple(shape), "float32")
-    ordered, placement = checked_placement(entity, named, dims, tensor)
+    ordered, mark = checked_mark(entity, named, dims, tensor)
     names = [
         tuple(
             axis
-            for axis, entry in zip(ordered.axis_names, placement.dim_specs, strict=True)
+            for axis, entry in zip(ordered.axis_names, mark.placement.dim_specs, strict=True)
             if int(entry.axis) == dim
         )
         for dim in range(len(shape))

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext._modules import check_module
+from distir_ext._errors.modules import check_module
 from distir_ext.variables import variable_shardings
 
 _LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions

@@ -11,11 +11,12 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext._modules import check_module
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.tracebacks import short_tracebacks
 
 _NAMES_IN_A_MESSAGE = 20
-_STATED = "distir.stated"
+STATED_ATTR = "distir.stated"
+"""Of a propagated function: the names of variables whose shardings were annotated."""
 _SHARDINGS = "distir.shardings"
 
 
@@ -133,7 +134,7 @@ def _is_sharded(mod: tvm.IRModule) -> bool:
         if not isinstance(function, relax.Function):
             continue
         attrs = function.attrs
-        if attrs is not None and (_STATED in attrs or _SHARDINGS in attrs):
+        if attrs is not None and (STATED_ATTR in attrs or _SHARDINGS in attrs):
             return True
         if any(_has_dtensor(param.ty) for param in function.params):
             return True

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import tvm_ffi
 
-from distir_ext._tables import as_html, new_table
+from distir_ext._text.tables import as_html, new_table
 
 _LOGGER = logging.getLogger("distir_ext.passes")
 

@@ -11,8 +11,8 @@ import tvm_ffi
 from rich.console import Console
 from rich.table import Table
 
-from distir_ext import _library  # loads the native library  # noqa: F401
-from distir_ext._spelling import did_you_mean
+from distir_ext import _native  # loads the native library  # noqa: F401
+from distir_ext._errors.spelling import did_you_mean
 
 # Nobody reads a table of seven columns that is narrower; a file has no width of its own.
 WIDTH_OF_A_FILE = 220

@@ -18,8 +18,9 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-from distir_ext._frameworks import read_mesh
-from distir_ext._mesh_axes import NamedMesh
+from distir_ext._annotate.frameworks import read_mesh
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.model import Model, ModelFunction, load_model
@@ -31,10 +32,9 @@ from distir_ext._runtime.statistics import (
     reset_statistics,
 )
 from distir_ext._runtime.worker_value import WorkerValue
-from distir_ext._tracebacks import short_tracebacks
 from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext._workers.base import WorkerError, Workers, check_timeout
-from distir_ext._workers.hosts import Hosts
+from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.processes import ProcessWorkers
 from distir_ext._workers.threads import ThreadWorkers
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotated_function import (
+from distir_ext._annotate.annotated_function import (
     PARAMETER,
     RESULT,
     Site,
@@ -23,15 +24,18 @@ from distir_ext._annotated_function import (
     result_sites,
     variable_sites,
 )
+from distir_ext._annotate.dims import dims_text
 from distir_ext._compile.steps import phase
-from distir_ext._folding import folded
-from distir_ext._modules import check_module
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._meshes.device_text import device_text
+from distir_ext._meshes.sharding import Sharding
 from distir_ext._pictures.mesh_tables import mesh_table
-from distir_ext._sharding import Sharding
-from distir_ext._signature import Spec, TensorSpec, TupleSpec, parse_signature
-from distir_ext._signature_attr import has_signature, signature_for_executable
-from distir_ext._tables import amount, as_html, as_text, new_table
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._signature.signature import Spec, TensorSpec, TupleSpec, parse_signature
+from distir_ext._signature.signature_attr import has_signature, signature_for_executable
+from distir_ext._text.folding import folded
+from distir_ext._text.tables import amount, as_html, as_text, new_table
+from distir_ext.annotations import Mark
 from distir_ext.mesh import Mesh
 from distir_ext.notation import Notation, meshes
 from distir_ext.pictures import sharding_of_dtensor, size_of
@@ -61,6 +65,9 @@ class SummaryRow:
 
     count: int = 1
     """How many values are in the row. More than one if names differ in numbers alone."""
+
+    stated: str | None = None
+    """What an annotation says, as ``"(('dp', ...), None)"``; None where there is none."""
 
     @property
     def bytes_per_device(self) -> int | None:
@@ -109,29 +116,32 @@ class Summary:
         heads = ("value", "kind", "type", "sharding", "shard", "count", "on a device")
         table = new_table(f"{function} ({self.phase or 'not sharded'})", *heads, texts=5)
         table.columns[0].overflow = "fold"
-        total = 0
+        parameters: Counter[tuple[int, ...]] = Counter()  # bytes on each device, by devices
         for row in rows:
             size = row.bytes_per_device
-            if row.kind in (INPUT, WEIGHT):
-                total += row.count * (size or 0)
+            if row.kind in (INPUT, WEIGHT) and row.sharding is not None:
+                parameters[row.sharding.mesh.device_ids] += row.count * (size or 0)
             shard = "-" if row.sharding is None else _shape(row.sharding)
             table.add_row(
                 row.name,
                 row.kind,
                 row.type,
-                "-" if row.sharding is None else self._where(row.sharding),
+                "-" if row.sharding is None else self._where(row.sharding, row.stated),
                 shard,
                 str(row.count),
                 "-" if size is None else amount(row.count * size, "B"),
             )
-        if total:
-            table.caption = f"parameters on a device: {amount(total, 'B')}"
+        if parameters.total():
+            table.caption = f"parameters on a device: {_of_a_device(parameters)}"
         return table
 
-    def _where(self, sharding: Sharding) -> str:
-        text = str(sharding.dims)
+    def _where(self, sharding: Sharding, stated: str | None) -> str:
+        text = stated or str(sharding.dims)
         several = len({frozenset(mesh.device_ids) for mesh in self.meshes}) > 1
-        return f"{text} on {sharding.mesh}" if several else text
+        devices = sorted(sharding.mesh.device_ids)
+        if not several:
+            return text
+        return f"{text} on {'device' if len(devices) == 1 else 'devices'} {device_text(devices)}"
 
 
 @short_tracebacks
@@ -201,9 +211,11 @@ def _row(
     type_: Any,
     stated: dict[Site, relax.Call],
 ) -> SummaryRow:
+    words = None
     if site in stated and isinstance(type_, relax.TensorType):
-        attrs = stated[site].attrs
-        type_ = DTensorType(type_, attrs.device_mesh, attrs.placement)
+        mark = Mark.of(stated[site])
+        words = dims_text(mark.dims(notation, type_)) if type_.ndim >= 0 else None
+        type_ = mark.type_of(type_)
     sharding = None
     text = str(type_)
     if isinstance(type_, relax.TensorType):
@@ -211,7 +223,7 @@ def _row(
     elif isinstance(type_, DTensorType) and type_.tensor_ty.ndim >= 0:
         sharding = sharding_of_dtensor(notation, type_)
         text = _tensor(type_.tensor_ty)
-    return SummaryRow(function, site.label, kind, text, sharding)
+    return SummaryRow(function, site.label, kind, text, sharding, stated=words)
 
 
 def _tensor(type_: relax.TensorType) -> str:
@@ -245,6 +257,15 @@ def _leaves(name: str, spec: Spec) -> Iterator[tuple[str, Spec]]:
             yield from _leaves(f"{name}.{index}", field)
     else:
         yield name, spec
+
+
+def _of_a_device(parameters: Mapping[tuple[int, ...], int]) -> str:
+    """What each device holds, or what the one holds that holds most."""
+    held: Counter[int] = Counter()
+    for devices, size in parameters.items():
+        held.update(dict.fromkeys(devices, size))
+    most = "at most " if len(set(held.values())) > 1 else ""
+    return most + amount(max(held.values()), "B")
 
 
 def _shape(sharding: Sharding) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 
-from distir_ext._modules import check_module
+from distir_ext._errors.modules import check_module
 
 PHASES = ("propagated", "legalized", "lowered")
 """After PropagateSharding, LegalizeRedistribute and LowerDistIR."""

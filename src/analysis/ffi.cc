@@ -5,16 +5,18 @@
 #include <tvm/ffi/string.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "analysis/collective_time.h"
+#include "analysis/equal_functions.h"
 #include "analysis/fused_names.h"
 #include "analysis/operator_calls.h"
 #include "analysis/program_steps.h"
 #include "analysis/step_names.h"
-#include "ir/pass.h"
+#include "analysis/timeline/collective_time.h"
+#include "ir/tvm/pass.h"
 
 namespace distir {
 namespace analysis {
@@ -89,6 +91,8 @@ ffi::Array<ffi::Any> ToData(const Step& step) {
                               ToData(step.shapes),
                               ffi::String(step.groups),
                               ffi::String(step.plan),
+                              step.given_bytes,
+                              step.made_bytes,
                               step.seconds,
                               step.live_bytes,
                               ToData(step.after)};
@@ -113,34 +117,60 @@ Data ToData(const Body& body) {
   return data;
 }
 
+ffi::Array<ffi::Any> ToData(const std::vector<FunctionSteps>& functions) {
+  ffi::Array<ffi::Any> rows;
+  for (const FunctionSteps& function : functions) {
+    Data data = ToData(function.body);
+    data.Set("name", ffi::String(function.name));
+    data.Set("operator", ffi::String(function.op));
+    data.Set("params", ToData(function.params));
+    rows.push_back(data);
+  }
+  return rows;
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("distir.analysis.Steps",
-           [](ir::IRModule mod, ffi::Any cluster) {
+           [](ffi::Any cluster, ir::IRModule mod) {
              const cost::Cluster known = cost::ToCluster(cluster);
-             ffi::Array<ffi::Any> functions;
-             for (const FunctionSteps& function : ReadSteps(mod, known)) {
-               Data data = ToData(function.body);
-               data.Set("name", ffi::String(function.name));
-               data.Set("operator", ffi::String(function.op));
-               data.Set("params", ToData(function.params));
-               functions.push_back(data);
-             }
-             return functions;
+             return ToData(StepReader(&known).Read(mod));
            })
-      // A function of (kind, groups or plan as JSON, bytes) -> seconds; see collective_time.h.
+      // A function that reads modules one after the other, without times; see program_steps.h.
+      .def("distir.analysis.StepReader",
+           [] {
+             auto reader = std::make_shared<StepReader>(nullptr);
+             return ffi::Function::FromTyped(
+                 [reader](ir::IRModule mod) { return ToData(reader->Read(mod)); });
+           })
+      // A function of modules -> functions, the module of others; see equal_functions.h.
+      .def("distir.analysis.EqualFunctions",
+           [] {
+             auto all = std::make_shared<EqualFunctions>();
+             return ffi::Function::FromTyped([all](ir::IRModule mod) -> ffi::Any {
+               const std::optional<FunctionsOnDevices> found = all->Add(mod);
+               if (!found) return ffi::Any();
+               ffi::Array<ffi::Any> functions;
+               for (const FunctionOnDevices& each : found->functions) {
+                 ffi::Map<ffi::String, ffi::String> callees;
+                 for (const auto& [like, name] : each.callees) callees.Set(like, name);
+                 functions.push_back(ffi::Array<ffi::Any>{ffi::String(each.name),
+                                                          ffi::String(each.like),
+                                                          ToData(each.communications), callees});
+               }
+               return ffi::Array<ffi::Any>{functions, found->others};
+             });
+           })
+      // A function of (kind, groups or plan as JSON, bytes given, bytes made) -> seconds; see
+      // collective_time.h.
       .def("distir.analysis.CollectiveSeconds",
            [](ffi::Any cluster) {
              auto known = std::make_shared<cost::Cluster>(cost::ToCluster(cluster));
              auto times = std::make_shared<CollectiveTimes>(*known);
-             return ffi::Function::FromTyped([known, times](ffi::String kind, ffi::String how,
-                                                            double bytes) {
-               if (kind == "send") return 0.0;  // the side that receives says how long it takes
-               if (kind == "segment_exchange") return times->OfSegments(how, bytes);
-               const bool is_planned = kind == "recv" || kind == "exchange" || kind == "permute";
-               return is_planned ? times->OfTransfer(how, bytes)
-                                 : times->InGroups(kind, how, bytes);
-             });
+             return ffi::Function::FromTyped(
+                 [known, times](ffi::String kind, ffi::String how, double given, double made) {
+                   return times->Of(kind, how, given, made);
+                 });
            })
       .def("distir.analysis.WithNamesOf", WithNamesOf)
       .def("distir.analysis.StepNames", StepNames)

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/structural_index.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -19,7 +20,6 @@ namespace ffi = tvm::ffi;
 namespace {
 
 const ir::GlobalFunction kOpGetAttr("ir.OpGetAttr");
-const ir::GlobalFunction kStructuralHash("ffi.StructuralHash");
 
 bool IsLegalized(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return false;
@@ -119,28 +119,23 @@ class DistinctFunctions {
   }
 
   const ir::GlobalVar& Find(const ir::Function& function) {
-    const auto hash = kStructuralHash(function, false, false).cast<int64_t>();
-    for (const Entry& entry : by_hash_[hash]) {
-      if (ir::StructurallyEqual(entry.function, function)) return entry.name;
-    }
+    const size_t number = index_.Find(function);
+    if (number < found_.size()) return found_[number];
     const ir::GlobalVar name = ir::MakeGlobalVar(names_.Fresh("operator"));
     ffi::Array<ir::Type> params;
     for (const ir::Var& param : function.params()) params.push_back(param.ty());
     ir::SetType(name, ir::MakeFuncType(params, function.ret_ty(), true));
-    by_hash_[hash].push_back({name, function});
+    found_.push_back(name);
     all_.Set(name, function);
-    return by_hash_[hash].back().name;
+    return found_.back();
   }
 
   const ir::FunctionMap& all() const { return all_; }
 
  private:
-  struct Entry {
-    ir::GlobalVar name;
-    ir::Function function;
-  };
   ir::FunctionNames names_;
-  std::unordered_map<int64_t, std::vector<Entry>> by_hash_;
+  StructuralIndex index_;
+  std::vector<ir::GlobalVar> found_;  // by number
   ir::FunctionMap all_;
 };
 

@@ -3,13 +3,14 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_set>
 #include <utility>
 
-#include "analysis/collective_time.h"
 #include "analysis/operator_calls.h"
-#include "dialect/fused_norm.h"
+#include "analysis/timeline/collective_time.h"
+#include "dialect/operators/fused_norm.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -61,14 +62,26 @@ std::string StringArgument(const ir::Expr& expr) {
   return text.defined() ? text.value() : std::string();
 }
 
-/*! \brief Walks the functions of a module. */
-class Reader {
- public:
-  Reader(const ir::IRModule& mod, const cost::Cluster& cluster)
-      : functions_(mod.functions()), times_(cluster) {}
+}  // namespace
 
+/*! \brief Walks the functions of modules. */
+class StepReader::Reader {
+ public:
+  explicit Reader(const cost::Cluster* cluster) {
+    if (cluster != nullptr) times_.emplace(*cluster);
+  }
+
+  std::vector<FunctionSteps> ReadModule(const ir::IRModule& mod) {
+    functions_ = mod.functions();
+    for (const auto& [name, function] : ir::OrderedFunctions(mod)) {
+      if (ir::Function::Is(function)) Read(name);
+    }
+    return std::exchange(done_, {});
+  }
+
+ private:
   void Read(const ir::GlobalVar& name) {
-    auto [known, is_new] = states_.emplace(name.get(), State{});
+    auto [known, is_new] = states_.emplace(name.name(), State{});
     if (!is_new) {
       if (!known->second.is_read) {
         TVM_FFI_THROW(ValueError) << "`" << name.name()
@@ -85,16 +98,13 @@ class Reader {
       steps.params.push_back({std::string(param.name()), BytesOf(param.ty())});
     Constants constants;
     steps.body = ReadBody(function, !steps.op.empty(), &constants);
-    State& state = states_[name.get()];
+    State& state = states_[name.name()];
     state.is_read = true;
     state.constants = std::move(constants);
     state.peak_bytes = steps.body.peak_bytes;
     done_.push_back(std::move(steps));
   }
 
-  std::vector<FunctionSteps> Done() && { return std::move(done_); }
-
- private:
   // Tensors that are part of a function and of those that it calls, with their bytes.
   using Constants = std::unordered_map<const ffi::Object*, double>;
 
@@ -114,14 +124,19 @@ class Reader {
   class BodyReader;
   Body ReadBody(const ir::Function& function, bool is_operator, Constants* constants);
 
-  const ir::FunctionMap functions_;
-  CollectiveTimes times_;
-  std::unordered_map<const ffi::Object*, State> states_;
-  std::unordered_map<const ffi::Object*, KernelCount> kernels_;  // of static sizes
+  struct CountedKernel {
+    ir::PrimFunc kernel;  // stays, so that no other one gets its address
+    KernelCount count;
+  };
+
+  ir::FunctionMap functions_;
+  std::optional<CollectiveTimes> times_;
+  std::unordered_map<std::string, State> states_;                  // by function
+  std::unordered_map<const ffi::Object*, CountedKernel> kernels_;  // of static sizes
   std::vector<FunctionSteps> done_;
 };
 
-class Reader::BodyReader {
+class StepReader::Reader::BodyReader {
  public:
   /*! \param constants Of the function that the body is in. */
   BodyReader(Reader* reader, Constants* constants) : reader_(*reader), constants_(*constants) {}
@@ -224,7 +239,7 @@ class Reader::BodyReader {
       return VisitKernel(var, callee.name(), kernel, call.args());
     reader_.Read(callee);
     AddStep(StepKind::kCall, var, callee.name(), call.args());
-    const State& state = reader_.states_.at(callee.get());
+    const State& state = reader_.states_.at(callee.name());
     held_in_calls_.back() = state.peak_bytes;
     if (called_.insert(callee.get()).second)
       constants_.insert(state.constants.begin(), state.constants.end());
@@ -237,9 +252,9 @@ class Reader::BodyReader {
     if (HasSymbolicSizes(kernel)) {
       step.count = CountKernel(kernel, args);
     } else {
-      auto [known, is_new] = reader_.kernels_.emplace(kernel.get(), KernelCount());
-      if (is_new) known->second = CountKernel(kernel, args);
-      step.count = known->second;
+      auto [known, is_new] = reader_.kernels_.emplace(kernel.get(), CountedKernel());
+      if (is_new) known->second = {kernel, CountKernel(kernel, args)};
+      step.count = known->second.count;
     }
     for (size_t i = 0; i < args.size() && i < step.count.bytes_written.size(); ++i) {
       if (keeps_between_ && ir::Var::Is(args[i]) && outside_.count(args[i].get()) == 0)
@@ -304,14 +319,11 @@ class Reader::BodyReader {
     }
     const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
     Writes(result);
-    const double in = args.empty() ? 0 : BytesOf(args[0].ty()), out = BytesOf(result.ty());
-    if (kind == "segment_exchange") {
-      step.seconds = reader_.times_.OfSegments(step.plan, out);
-    } else if (!step.plan.empty()) {
-      // What is sent from here is received elsewhere: that side says how long it takes.
-      step.seconds = kind == "send" ? 0 : reader_.times_.OfTransfer(step.plan, out);
-    } else if (!step.groups.empty()) {
-      step.seconds = reader_.times_.InGroups(kind, step.groups, in);
+    step.given_bytes = args.empty() ? 0 : BytesOf(args[0].ty());
+    step.made_bytes = BytesOf(result.ty());
+    if (reader_.times_) {
+      step.seconds = reader_.times_->Of(kind, step.plan.empty() ? step.groups : step.plan,
+                                        step.given_bytes, step.made_bytes);
     }
     if (kind == dialect::kFusedNorm) CountFusedNorm(args, &step.count);
   }
@@ -576,7 +588,8 @@ class Reader::BodyReader {
   std::vector<double> held_in_calls_;
 };
 
-Body Reader::ReadBody(const ir::Function& function, bool is_operator, Constants* constants) {
+Body StepReader::Reader::ReadBody(const ir::Function& function, bool is_operator,
+                                  Constants* constants) {
   BodyReader reader(this, constants);
   if (is_operator) reader.CountOnly(function);
   Body body = reader.Read(function.body());
@@ -584,14 +597,11 @@ Body Reader::ReadBody(const ir::Function& function, bool is_operator, Constants*
   return body;
 }
 
-}  // namespace
+StepReader::StepReader(const cost::Cluster* cluster) : reader_(std::make_unique<Reader>(cluster)) {}
+StepReader::~StepReader() = default;
 
-std::vector<FunctionSteps> ReadSteps(const ir::IRModule& mod, const cost::Cluster& cluster) {
-  Reader reader(mod, cluster);
-  for (const auto& [name, function] : ir::OrderedFunctions(mod)) {
-    if (ir::Function::Is(function)) reader.Read(name);
-  }
-  return std::move(reader).Done();
+std::vector<FunctionSteps> StepReader::Read(const ir::IRModule& mod) {
+  return reader_->ReadModule(mod);
 }
 
 }  // namespace analysis

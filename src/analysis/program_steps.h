@@ -43,6 +43,7 @@ struct Step {
   std::vector<int> after;
   std::vector<std::string> shapes;          // of the tensors that it reads and writes, as f32[8,16]
   std::string groups, plan;                 // of a collective, as the runtime gets them
+  double given_bytes = 0, made_bytes = 0;   // of a collective, its argument and its result
   double seconds = 0;                       // of a collective
   double live_bytes = 0;                    // held while it runs, without what a call holds
   std::unique_ptr<Body> on_true, on_false;  // of a branch
@@ -77,12 +78,23 @@ struct FunctionSteps {
   Body body;
 };
 
-/*!
- * \brief The Relax functions of a module, callees before callers.
- * \param cluster What collectives take their time from.
- * \throws ValueError where functions call each other in a circle.
- */
-std::vector<FunctionSteps> ReadSteps(const ir::IRModule& mod, const cost::Cluster& cluster);
+/*! \brief Reads modules one after the other. */
+class StepReader {
+ public:
+  /*! \param cluster What collectives take their time from; null: they take none. */
+  explicit StepReader(const cost::Cluster* cluster);
+  ~StepReader();
+  /*!
+   * \brief The Relax functions of a module, callees before callers, without those whose name one
+   * had that was read before: it is taken for the same function.
+   * \throws ValueError where functions call each other in a circle.
+   */
+  std::vector<FunctionSteps> Read(const ir::IRModule& mod);
+
+ private:
+  class Reader;
+  std::unique_ptr<Reader> reader_;
+};
 
 }  // namespace analysis
 }  // namespace distir

@@ -82,6 +82,25 @@ int Cluster::Between(int64_t device, int64_t other) const {
   return slowest;
 }
 
+std::vector<int64_t> Cluster::PatternOf(const std::vector<int64_t>& devices) const {
+  std::vector<int64_t> pattern(link_of_axis_.begin(), link_of_axis_.end());
+  if (IsUniform()) return pattern;
+  for (size_t axis = 0; axis < link_of_axis_.size(); ++axis) {
+    // Places along an axis, in the order in which they are met.
+    std::unordered_map<int64_t, int64_t> number_of;
+    for (int64_t device : devices) {
+      auto found = coordinates_.find(device);
+      if (found == coordinates_.end()) {
+        pattern.push_back(-1);
+        continue;
+      }
+      const auto next = static_cast<int64_t>(number_of.size());
+      pattern.push_back(number_of.emplace(found->second[axis], next).first->second);
+    }
+  }
+  return pattern;
+}
+
 int Cluster::Slowest(const std::vector<int64_t>& group) const {
   // Of two devices that differ along an axis, one differs from the first there, too.
   int slowest = 0;

@@ -65,6 +65,14 @@ class Cluster {
   /*! \brief The slowest link between any two devices of a group along `axes`: an index in links().
    */
   int Along(const mesh::Mesh& mesh, const mesh::AxisList& axes) const;
+  /*!
+   * \brief Numbers that are equal for devices that are joined alike: the first device of one list
+   * to the second as the first of another to its second, and so on.
+   *
+   * Worked example, hosts of 4: {0, 2, 4, 6} and {1, 3, 5, 7} are joined alike, since 0, 2 and 1, 3
+   * are on one host. {0, 1, 2, 3} is joined otherwise.
+   */
+  std::vector<int64_t> PatternOf(const std::vector<int64_t>& devices) const;
   /*! \brief How near some devices are to each other, for plans: those of one ball of a level are
    * joined by links up to an index. Levels that tell none of these devices apart, or all, are left
    * out. */

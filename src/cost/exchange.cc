@@ -68,20 +68,22 @@ double Shared(const Layout& source, int64_t from, const Layout& target, int64_t 
 /*! \brief What devices receive, one after the other. */
 class Receiver {
  public:
-  Receiver(const Cluster& cluster, const Layout& source, const Layout& target, double bytes)
+  Receiver(const Cluster& cluster, const Layout& source, const Layout& target,
+           const LinkTable* links)
       : cluster_(cluster),
         source_(source),
         target_(target),
-        bytes_(bytes),
+        links_(links),
         first_(source.ndim()),
         last_(source.ndim()) {}
 
   /*!
+   * \brief Adds what a device receives.
    * \param position The device's position in the target.
    * \param own Its position in the source, or -1.
    */
-  ExchangeCost Cost(int64_t position, int64_t own) {
-    device_ = target_.DeviceAt(position);
+  void Add(int64_t position, int64_t own, ExchangeTerms* terms) {
+    position_ = position;
     wanted_ = target_.BlockOf(position);
     int64_t blocks = 1;
     for (size_t d = 0; d < source_.ndim(); ++d) {
@@ -93,13 +95,15 @@ class Receiver {
     owns_block_ = own >= 0;
     if (owns_block_) own_block_ = source_.BlockOf(own);
     double held = owns_block_ ? SharedWith(own_block_) : 0;
-    ExchangeCost cost;
-    cost.messages = blocks - (held > 0 ? 1 : 0);
-    if (cost.messages == 0) return cost;
-    cost.received = (target_.Fraction() - held) * bytes_;
-    cost.seconds = cluster_.IsUniform() ? cluster_.links()[0].Seconds(cost.messages, cost.received)
-                                        : SecondsByNearest();
-    return cost;
+    const int64_t messages = blocks - (held > 0 ? 1 : 0);
+    if (messages == 0) return;
+    const double received = target_.Fraction() - held;
+    terms->messages = std::max(terms->messages, messages);
+    terms->received = std::max(terms->received, received);
+    if (!cluster_.IsUniform()) return AddDevice(OverNearest(), terms);
+    const Link& link = cluster_.links()[0];
+    AddDevice({link.latency, static_cast<double>(messages) * link.gap, received / link.bandwidth},
+              terms);
   }
 
  private:
@@ -110,20 +114,37 @@ class Receiver {
     return share;
   }
 
-  double SecondsByNearest() const {
-    double seconds = 0, latency = 0;
-    std::vector<int64_t> block = first_;
+  /*! \brief Most devices receive alike. */
+  static void AddDevice(const ExchangeTerms::Device& device, ExchangeTerms* terms) {
+    for (const ExchangeTerms::Device& each : terms->devices) {
+      if (device.latency <= each.latency && device.gaps <= each.gaps &&
+          device.per_byte <= each.per_byte)
+        return;
+    }
+    terms->devices.push_back(device);
+  }
+
+  int LinkFrom(int64_t holder) const {
+    return links_ != nullptr
+               ? links_->Between(holder, position_)
+               : cluster_.Between(source_.DeviceAt(holder), target_.DeviceAt(position_));
+  }
+
+  ExchangeTerms::Device OverNearest() {
+    ExchangeTerms::Device found{0, 0, 0};
+    std::vector<int64_t>& block = at_;
+    block = first_;
     for (bool more = true; more;) {
       if (!owns_block_ || !std::equal(block.begin(), block.end(), own_block_)) {
         int64_t index = 0;
         for (size_t d = 0; d < block.size(); ++d) index = index * source_.counts()[d] + block[d];
         int nearest = static_cast<int>(cluster_.links().size());
-        for (int64_t holder : source_.Holders()[index]) {
-          nearest = std::min(nearest, cluster_.Between(source_.DeviceAt(holder), device_));
-        }
+        for (int64_t holder : source_.Holders()[index])
+          nearest = std::min(nearest, LinkFrom(holder));
         const Link& link = cluster_.links()[nearest];
-        seconds += link.gap + SharedWith(block.data()) * bytes_ / link.bandwidth;
-        latency = std::max(latency, link.latency);
+        found.gaps += link.gap;
+        found.per_byte += SharedWith(block.data()) / link.bandwidth;
+        found.latency = std::max(found.latency, link.latency);
       }
       more = false;
       for (size_t d = block.size(); d-- > 0;) {
@@ -135,44 +156,63 @@ class Receiver {
         block[d] = first_[d];
       }
     }
-    return latency + seconds;
+    return found;
   }
 
   const Cluster& cluster_;
   const Layout& source_;
   const Layout& target_;
-  double bytes_;
-  int64_t device_ = -1;
+  const LinkTable* links_;
+  int64_t position_ = -1;
   const int64_t* wanted_ = nullptr;
   bool owns_block_ = false;
   const int64_t* own_block_ = nullptr;  // of a scalar too, which has no index
   std::vector<int64_t> first_, last_;   // of the source's blocks that the wanted one overlaps
+  std::vector<int64_t> at_;             // one of these
 };
 
 }  // namespace
 
-ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
-                            double bytes) {
+ExchangeCost ExchangeTerms::Cost(double launch, double bytes) const {
+  ExchangeCost cost{0, received * bytes, messages};
+  for (const Device& each : devices)
+    cost.seconds = std::max(cost.seconds, each.latency + (each.gaps + bytes * each.per_byte));
+  if (messages > 0) cost.seconds += launch;
+  return cost;
+}
+
+LinkTable::LinkTable(const Cluster& cluster, const std::vector<int64_t>& from,
+                     const std::vector<int64_t>& to)
+    : width_(to.size()) {
+  links_.reserve(from.size() * to.size());
+  for (int64_t device : from) {
+    for (int64_t other : to) links_.push_back(static_cast<uint8_t>(cluster.Between(device, other)));
+  }
+}
+
+ExchangeTerms TermsOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
+                              const LinkTable* links) {
   const bool same_devices = source.device_ids() == target.device_ids();
   std::unordered_map<int64_t, int64_t> position_of;
   if (!same_devices) {
     for (int64_t p = 0; p < source.num_devices(); ++p) position_of[source.DeviceAt(p)] = p;
   }
-  Receiver receiver(cluster, source, target, bytes);
-  ExchangeCost worst;
+  Receiver receiver(cluster, source, target, links);
+  ExchangeTerms terms;
   for (int64_t position = 0; position < target.num_devices(); ++position) {
     int64_t own = position;
     if (!same_devices) {
       auto found = position_of.find(target.DeviceAt(position));
       own = found == position_of.end() ? -1 : found->second;
     }
-    ExchangeCost cost = receiver.Cost(position, own);
-    worst.seconds = std::max(worst.seconds, cost.seconds);
-    worst.received = std::max(worst.received, cost.received);
-    worst.messages = std::max(worst.messages, cost.messages);
+    receiver.Add(position, own, &terms);
   }
-  if (worst.messages > 0) worst.seconds += cluster.launch();
-  return worst;
+  return terms;
+}
+
+ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
+                            double bytes) {
+  return TermsOfExchange(cluster, source, target).Cost(cluster.launch(), bytes);
 }
 
 double SecondsAlongDim(double launch, const Link& link, int64_t shards, double received,

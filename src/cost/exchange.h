@@ -62,8 +62,39 @@ struct ExchangeCost {
   int64_t messages = 0;  // the most that a device receives
 };
 
-/*! \brief From one layout to another, of a tensor of `bytes` bytes in all. The layouts may be on
- * different device sets. */
+/*! \brief What an exchange takes, of a tensor of any size. */
+struct ExchangeTerms {
+  /*! \brief A device is done after latency + gaps + bytes * per_byte; those that others are not
+   * earlier than are left out. */
+  struct Device {
+    double latency, gaps, per_byte;
+  };
+  std::vector<Device> devices;
+  double received = 0;   // part of the tensor that the worst-off device lacks, 0 to 1
+  int64_t messages = 0;  // the most that a device receives
+
+  ExchangeCost Cost(double launch, double bytes) const;
+};
+
+/*! \brief Indices in Cluster::links() between devices, by position in one list and in another. */
+class LinkTable {
+ public:
+  LinkTable(const Cluster& cluster, const std::vector<int64_t>& from,
+            const std::vector<int64_t>& to);
+  int Between(int64_t from, int64_t to) const { return links_[from * width_ + to]; }
+
+ private:
+  size_t width_;
+  std::vector<uint8_t> links_;
+};
+
+/*!
+ * \brief From one layout to another. The layouts may be on different device sets.
+ * \param links Between the devices of both; null to ask the cluster.
+ */
+ExchangeTerms TermsOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
+                              const LinkTable* links = nullptr);
+/*! \brief Their cost, of a tensor of `bytes` bytes in all. */
 ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,
                             double bytes);
 

@@ -7,8 +7,8 @@
 
 #include "decompose/algorithm.h"
 #include "decompose/creation.h"
-#include "dialect/collective.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"

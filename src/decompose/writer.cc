@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"

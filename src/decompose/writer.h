@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "dialect/mesh_table.h"
-#include "dialect/segment_exchange.h"
+#include "dialect/operators/segment_exchange.h"
 #include "ir/node.h"
 #include "rules/call/projection.h"
 #include "support/in_order.h"

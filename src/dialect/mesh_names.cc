@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "ir/reflection.h"
-#include "ir/registration.h"
+#include "ir/tvm/reflection.h"
+#include "ir/tvm/registration.h"
 
 namespace distir {
 namespace dialect {

@@ -44,7 +44,7 @@ class Search {
     Enter(from, -1, "", {});
     for (size_t next = 0; next < seen_.size(); ++next) {
       const Place at = seen_[next].hop.to;
-      if (at.view->facts[at.slot].is_stated) return HopsTo(static_cast<int>(next));
+      if (at.view->facts[at.slot].States(at.dim, axis_)) return HopsTo(static_cast<int>(next));
       for (int n : at.view->nodes_of_slot[at.slot]) {
         const Node& node = at.view->graph.nodes[n];
         EnterNode(static_cast<int>(next), at, node);

@@ -133,7 +133,7 @@ void Explainer::ExplainTensor(int slot) {
   if (is_sharded || is_partial) return;
   const Bound* bound = view_.Find(var_);
   const std::string replicated = head + "replicated" + PlacementText(fact);
-  if (fact.is_stated) {
+  if (fact.is_stated && fact.stated_shards.empty()) {
     lines_.push_back(replicated + ", as an annotation or a type states");
   } else if (bound == nullptr || !bound->move) {
     lines_.push_back(replicated + ", nothing shards it");

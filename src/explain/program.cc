@@ -7,16 +7,16 @@
 #include <sstream>
 #include <utility>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "dialect/placement.h"
-#include "ir/call_graph.h"
 #include "ir/leaves.h"
-#include "ir/names.h"
-#include "ir/numbered.h"
+#include "ir/module/call_graph.h"
+#include "ir/module/names.h"
+#include "ir/module/numbered.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
-#include "propagation/emit.h"
+#include "propagation/emission/emit.h"
 #include "redistribute/steps.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"
@@ -117,6 +117,16 @@ void AddAxes(const mesh::AxisList& more, mesh::AxisList* axes) {
 }
 
 }  // namespace
+
+bool Fact::States(size_t dim, const mesh::AxisRef& axis) const {
+  if (!is_stated || dim >= stated_shards.size()) return is_stated;
+  int64_t before = 1;
+  for (const mesh::AxisRef& each : sharding.dims[dim]) {
+    if (mesh::Overlaps(each, axis)) return before < stated_shards[dim];
+    before *= each.size;
+  }
+  return false;
+}
 
 const SlotList& FunctionView::SlotsOf(const ir::Expr& var) const {
   static const SlotList none;
@@ -322,9 +332,26 @@ void Program::ReadStated(FunctionView* view) {
       if (vars == view->variables.end() || vars->second.size() > 1) continue;
       for (int slot : view->SlotsOf(vars->second[0])) view->facts[slot].is_stated = true;
     }
+    ReadOpen(view);
   } else if (!is_propagated_ && ir::IsPublic(view->function)) {
     // A module that was written with types states those of its parameters.
     for (int slot : view->graph.params) view->facts[slot].is_stated = true;
+  }
+}
+
+void Program::ReadOpen(FunctionView* view) {
+  for (const std::string& entry :
+       ir::UnfoldNames(ir::GetAttr(view->function.attrs(), propagation::kOpenAttr))) {
+    const size_t colon = entry.rfind(": ");
+    if (colon == std::string::npos) continue;
+    const std::string name = entry.substr(0, colon);
+    auto vars = view->variables.find(name);
+    if (vars == view->variables.end()) vars = view->variables.find(ir::PrintedName(name));
+    if (vars == view->variables.end() || vars->second.size() > 1) continue;
+    const SlotList& slots = view->SlotsOf(vars->second[0]);
+    if (slots.size() != 1) continue;
+    std::istringstream shards(entry.substr(colon + 2));
+    for (int64_t count; shards >> count;) view->facts[slots[0]].stated_shards.push_back(count);
   }
 }
 

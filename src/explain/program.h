@@ -36,6 +36,11 @@ struct Fact {
   mesh::Sharding sharding;  // `partial` is what its value is partial over, before it is reduced
   std::string placement;    // as TVMScript says it, without what is partial
   bool is_stated = false;
+  /*! \brief Of each dimension how many shards were stated, if propagation may have added others
+   * behind them; else empty. */
+  std::vector<int64_t> stated_shards = {};
+  /*! \brief Whether it was stated that a dimension is sharded by an axis that shards it. */
+  bool States(size_t dim, const mesh::AxisRef& axis) const;
   /*! \brief Why it is partial: a node of the function, and a dimension of one of its operands; or,
    * without a dimension, the operand that is partial already. */
   struct Cause {
@@ -147,6 +152,7 @@ class Program {
   static void ReadPlacements(FunctionView* view);
   void ReadLocalFacts(FunctionView* view);
   void ReadStated(FunctionView* view);
+  void ReadOpen(FunctionView* view);
   void ReadCalls();
   /*! \brief Whether LowerDistIR has left a function as it was. */
   bool IsApart(const std::string& function) const;

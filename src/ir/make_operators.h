@@ -7,7 +7,7 @@
 #ifndef DISTIR_IR_MAKE_OPERATORS_H_
 #define DISTIR_IR_MAKE_OPERATORS_H_
 
-#include "ir/reflection.h"
+#include "ir/tvm/reflection.h"
 
 namespace distir {
 namespace ir {

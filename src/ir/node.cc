@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ir/build.h"
-#include "ir/view_definition.h"
+#include "ir/tvm/view_definition.h"
 
 namespace distir {
 namespace ir {
@@ -120,12 +120,25 @@ ffi::Any GetAttr(const Node& attrs, const char* key) {
   return it == dict.dict().end() ? ffi::Any() : (*it).second;
 }
 
+constexpr int kNameBits = 8;
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio: spreads addresses
+
 bool IsOp(const Expr& op, const char* name) {
   // Operators are unique and never freed: one look-up per literal, then a comparison of pointers.
-  static thread_local std::unordered_map<const char*, const ffi::Object*> known;
-  const ffi::Object*& found = known[name];
-  if (found == nullptr) found = GetOp(name).get();
-  return op.get() == found;
+  // The last literal of each hash is kept; the map has them all.
+  struct Known {
+    const char* name = nullptr;
+    const ffi::Object* op = nullptr;
+  };
+  static thread_local Known last[1 << kNameBits];
+  static thread_local std::unordered_map<const char*, const ffi::Object*> all;
+  Known& known = last[reinterpret_cast<uintptr_t>(name) * kGolden >> (64 - kNameBits)];
+  if (known.name != name) {
+    const ffi::Object*& found = all[name];
+    if (found == nullptr) found = GetOp(name).get();
+    known = {name, found};
+  }
+  return op.get() == known.op;
 }
 
 std::vector<std::pair<GlobalVar, BaseFunc>> OrderedFunctions(const IRModule& mod) {

@@ -18,7 +18,7 @@
 
 #include <string>
 
-#include "ir/reflection.h"
+#include "ir/tvm/reflection.h"
 
 namespace distir {
 namespace ir {

@@ -9,7 +9,7 @@
 #ifndef DISTIR_IR_OPERATOR_ATTRS_H_
 #define DISTIR_IR_OPERATOR_ATTRS_H_
 
-#include "ir/reflection.h"
+#include "ir/tvm/reflection.h"
 
 namespace distir {
 namespace ir {

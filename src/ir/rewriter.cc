@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ir/build.h"
-#include "ir/numbered.h"
+#include "ir/module/numbered.h"
 
 namespace distir {
 namespace ir {

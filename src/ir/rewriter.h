@@ -3,9 +3,9 @@
  * \brief Base of passes that rewrite functions binding by binding.
  *
  * A pass overrides what it changes; everything else is carried over with variables replaced.
- * Variables keep their names, further ones get names of their own (ir/names.h), blocks keep their
- * kinds. Input and output are in A-normal form, and every expression that a pass makes is typed by
- * it. Example, a pass that drops every relu:
+ * Variables keep their names, further ones get names of their own (ir/module/names.h), blocks keep
+ * their kinds. Input and output are in A-normal form, and every expression that a pass makes is
+ * typed by it. Example, a pass that drops every relu:
  * \code
  *   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
  *     ir::Call call = ir::Call::Cast(value);
@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/names.h"
+#include "ir/module/names.h"
 #include "ir/node.h"
 
 namespace distir {
@@ -55,7 +55,7 @@ class BlockWriter {
 /*!
  * \brief The function attribute that says which variables a pass made in computing another, and of
  * which operator: {"DecomposeSharded relax.nn.softmax": ["lv3: lv3_1", "lv3: lv3_2"]}, folded as
- * names are (ir/numbered.h). Read by `explain`.
+ * names are (ir/module/numbered.h). Read by `explain`.
  */
 constexpr const char* kMadeAttr = "distir.made";
 

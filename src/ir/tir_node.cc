@@ -6,7 +6,7 @@
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
-#include "ir/view_definition.h"
+#include "ir/tvm/view_definition.h"
 
 namespace distir {
 namespace ir {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "abi/json_writer.h"
-#include "dialect/collective.h"
-#include "dialect/fused_norm.h"
-#include "dialect/segment_exchange.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/fused_norm.h"
+#include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"

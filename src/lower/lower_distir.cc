@@ -9,9 +9,9 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
-#include "ir/call_graph.h"
-#include "ir/names.h"
-#include "ir/renew.h"
+#include "ir/module/call_graph.h"
+#include "ir/module/names.h"
+#include "ir/module/renew.h"
 #include "ir/report.h"
 #include "lower/local/local_shardings.h"
 #include "lower/passes.h"

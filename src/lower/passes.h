@@ -11,8 +11,8 @@ namespace distir {
 namespace lower {
 
 /*!
- * \brief Kernels on DTensors become kernels on the shards of each device (dialect/local_view.h), in
- * programs that stay DTensor-typed.
+ * \brief Kernels on DTensors become kernels on the shards of each device
+ * (dialect/operators/local_view.h), in programs that stay DTensor-typed.
  *
  * Precondition: LegalizeRedistribute has been run, so that what kernels leave to be reduced is
  * reduced behind them.

@@ -11,7 +11,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "ir/numbered.h"
+#include "ir/module/numbered.h"
 #include "ir/symbolic.h"
 #include "lower/stages/mesh_index.h"
 #include "padding/extents.h"

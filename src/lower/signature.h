@@ -37,7 +37,7 @@ struct EntryProgram {
 
 /*!
  * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
- * the same. One reader, in Python, reads both (`_signature_form.py`). Of a layer norm, on one mesh:
+ * the same. One reader, in Python, reads both (`signature_form.py`). Of a layer norm, on one mesh:
  * \code
  *   {"version": 4,
  *    "meshes": [[[2, 2], "0..3"]],

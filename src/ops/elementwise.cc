@@ -73,9 +73,10 @@ const Operators kUnary(
 const Operators kIdentity(
     "identity", kAll,
     {Identity("relax.builtin.stop_lift_params").KeepsZeros().Commutes(kMoving),
-     Identity("relax.dist.annotate_sharding"), Identity("relax.grad.end_checkpoint"),
-     Identity("relax.grad.no_grad"), Identity("relax.grad.start_checkpoint"),
-     Identity("relax.hint_on_device"), Identity("relax.to_vdevice")});
+     Identity("relax.dist.annotate_sharding"), Identity("relax.dist.propagation_barrier"),
+     Identity("relax.grad.end_checkpoint"), Identity("relax.grad.no_grad"),
+     Identity("relax.grad.start_checkpoint"), Identity("relax.hint_on_device"),
+     Identity("relax.to_vdevice")});
 
 const Operators kBinary(
     "elementwise binary", kAllButStretched,

@@ -43,6 +43,8 @@ const DescribedOperators kPacked(
     "by the shards of their heads",
     {"relax.call_builtin_with_ctx", "relax.call_dps_packed", "relax.call_inplace_packed",
      "relax.call_pure_packed", "relax.call_py_func"});
+const DescribedOperators kGroup("distribution", "ties the shardings of the values in its tuple",
+                                {"relax.dist.sharding_group"});
 const DescribedOperators kLocalView("distribution", "already on the worker's part",
                                     {"relax.dist.call_tir_inplace_local_view",
                                      "relax.dist.call_tir_local_view"});

@@ -7,9 +7,9 @@
 //
 // Also a view of a view, an all-to-all and its inverse, a gather of a slice. A collective whose
 // value has other uses stays, and then does not count as saved.
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
-#include "optimize/chain.h"
+#include "optimize/program/chain.h"
 
 namespace distir {
 namespace optimize {

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "optimize/optimization.h"
 #include "rules/factor/factor_rule.h"

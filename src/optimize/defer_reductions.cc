@@ -18,10 +18,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "optimize/optimization.h"
-#include "optimize/resharding.h"
+#include "optimize/program/resharding.h"
 #include "redistribute/partial.h"
 #include "rules/linearity.h"
 

@@ -9,8 +9,8 @@
 
 #include <unordered_map>
 
-#include "dialect/collective.h"
-#include "dialect/fused_norm.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/fused_norm.h"
 #include "ir/build.h"
 #include "ir/operator_attrs.h"
 #include "optimize/optimization.h"

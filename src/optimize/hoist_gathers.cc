@@ -17,9 +17,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
-#include "ir/call_graph.h"
+#include "ir/module/call_graph.h"
 #include "optimize/optimization.h"
 
 namespace distir {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "dialect/mesh_table.h"
-#include "optimize/editable_function.h"
-#include "optimize/resharding.h"
+#include "optimize/program/editable_function.h"
+#include "optimize/program/resharding.h"
 #include "rules/tir/rule.h"
 
 namespace distir {

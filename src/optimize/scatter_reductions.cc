@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
-#include "optimize/chain.h"
-#include "optimize/resharding.h"
+#include "optimize/program/chain.h"
+#include "optimize/program/resharding.h"
 #include "rules/call/call_sharding.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"

@@ -18,7 +18,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/leaves.h"
 #include "optimize/optimization.h"
 

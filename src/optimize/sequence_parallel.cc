@@ -10,17 +10,17 @@
 // All-reduces of one block over the same axes, of values of one shape and sharding, are taken
 // together, so that a residual stream stays sharded from layer to layer. Every dimension is tried;
 // the one that sends least is taken, of equals the one that leaves most to be computed on shards,
-// of equals the first. optimize/shard_region.h says what lies between.
+// of equals the first. optimize/program/shard_region.h says what lies between.
 #include <map>
 #include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
-#include "optimize/chain.h"
-#include "optimize/shard_region.h"
+#include "optimize/program/chain.h"
+#include "optimize/program/shard_region.h"
 
 namespace distir {
 namespace optimize {

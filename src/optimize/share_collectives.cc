@@ -10,7 +10,7 @@
 #include <map>
 #include <tuple>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "optimize/optimization.h"
 
 namespace distir {

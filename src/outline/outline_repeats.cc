@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "ir/build.h"
-#include "ir/names.h"
-#include "ir/pass.h"
-#include "ir/renew.h"
+#include "ir/module/names.h"
+#include "ir/module/renew.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/pass.h"
 #include "outline/repeats.h"
 #include "outline/segment.h"
 

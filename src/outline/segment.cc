@@ -5,8 +5,8 @@
 
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "ir/registration.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/registration.h"
 
 namespace distir {
 namespace outline {

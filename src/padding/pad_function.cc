@@ -6,8 +6,8 @@
 #include <map>
 #include <unordered_set>
 
-#include "dialect/collective.h"
-#include "dialect/segment_exchange.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/names.h"
+#include "ir/module/names.h"
 #include "ir/node.h"
 #include "rules/tir/kernel_rule.h"
 

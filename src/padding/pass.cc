@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "ir/build.h"
-#include "ir/call_graph.h"
+#include "ir/module/call_graph.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "padding/pad_function.h"

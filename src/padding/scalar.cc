@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "ir/reflection.h"
+#include "ir/tvm/reflection.h"
 
 namespace distir {
 namespace padding {

@@ -1,7 +1,7 @@
 #include "padding/tail_writer.h"
 
-#include "dialect/collective.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"

@@ -1,7 +1,8 @@
 #include "phases/phase.h"
 
-#include "dialect/copies_reduction.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/annotation.h"
+#include "dialect/operators/copies_reduction.h"
 #include "ir/rewriter.h"
 #include "lower/signature.h"
 
@@ -18,7 +19,7 @@ std::optional<Phase> PhaseOfFunction(const ir::Function& function) {
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     ir::Call call = ir::BoundCall(binding);
     if (!call.defined() || !ir::Op::Is(call.op())) return;
-    is_annotated = is_annotated || ir::IsOp(call.op(), "relax.dist.annotate_sharding");
+    is_annotated = is_annotated || dialect::IsAnnotation(call);
     is_redistributed = is_redistributed || dialect::IsLegalizable(call);
   });
   if (is_annotated) return Phase::kAnnotated;

@@ -14,8 +14,8 @@
 #include <string>
 
 #include "decompose/pass.h"
-#include "ir/pass.h"
 #include "ir/report.h"
+#include "ir/tvm/pass.h"
 #include "lower/passes.h"
 #include "optimize/pass.h"
 #include "padding/pass.h"

@@ -3,11 +3,12 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <numeric>
 
-#include "dialect/collective.h"
-#include "dialect/copies_reduction.h"
-#include "dialect/kv_cache.h"
-#include "dialect/segment_exchange.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/copies_reduction.h"
+#include "dialect/operators/kv_cache.h"
+#include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
@@ -85,9 +86,14 @@ class GraphBuilder {
 
   void VisitCall(const ir::Var& var, const ir::Call& call) {
     SlotList results = NewSlots(var.ty(), var.name());
-    if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
+    if (dialect::IsAnnotation(call)) {
       AddIdentities(SlotsOf(call.args()[0]), results, "annotate_sharding");
-      StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
+      for (int slot : results) StateAnnotation(call, slot);
+    } else if (dialect::IsBarrier(call.op())) {
+      AddIdentities(SlotsOf(call.args()[0]), results, "propagation_barrier",
+                    dialect::BlockedBy(call));
+    } else if (dialect::IsShardingGroup(call.op())) {
+      results = VisitGroup(var, SlotsOf(call.args()[0]));
     } else if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
       SlotsOf(call.args()[0]);
       StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
@@ -112,6 +118,32 @@ class GraphBuilder {
       VisitOperator(var, call, results);
     }
     graph_.var_slots[var.get()] = std::move(results);
+  }
+
+  /*! \brief One slot for all values of a group, of sizes that whatever divides them divides all. */
+  SlotList VisitGroup(const ir::Var& var, const SlotList& values) {
+    if (values.empty()) return {};
+    const int slot = static_cast<int>(graph_.slots.size());
+    graph_.slots.push_back(graph_.slots[values[0]]);
+    SlotInfo& shared = graph_.slots.back();
+    shared.name = var.name();
+    shared.is_constant = false;
+    for (int value : values) {
+      const SlotInfo& info = graph_.slots[value];
+      DISTIR_REQUIRE(info.sizes.size() == shared.sizes.size(), ValueError)
+          << "`" << var.name() << "` in `" << graph_.name
+          << "` is a sharding group of tensors with different numbers of dimensions: `"
+          << graph_.slots[values[0]].name << "` has " << shared.sizes.size() << ", `" << info.name
+          << "` has " << info.sizes.size();
+      for (size_t d = 0; d < info.sizes.size(); ++d) {
+        int64_t& size = shared.sizes[d];
+        // A symbolic size (-1) takes any axis.
+        if (info.sizes[d] >= 0) size = size < 0 ? info.sizes[d] : std::gcd(size, info.sizes[d]);
+      }
+      shared.elements = std::max(shared.elements, info.elements);
+    }
+    for (int value : values) AddIdentities({value}, {slot}, "sharding_group");
+    return SlotList(values.size(), slot);
   }
 
   /*! \brief Sizes that a virtual machine keeps in memory would be those of a whole tensor. */
@@ -282,7 +314,8 @@ class GraphBuilder {
     return slots;
   }
 
-  void AddIdentities(const SlotList& from, const SlotList& to, const char* name) {
+  void AddIdentities(const SlotList& from, const SlotList& to, const char* name,
+                     dialect::Blocked blocked = {}) {
     for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
       const rules::Sizes& sizes = graph_.slots[from[i]].sizes;
       if (sizes.size() != graph_.slots[to[i]].sizes.size()) continue;
@@ -291,7 +324,25 @@ class GraphBuilder {
       node.operands = {from[i]};
       node.results = {to[i]};
       node.name = name;
+      node.blocked = blocked;
       graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+  void StateAnnotation(const ir::Call& call, int slot) {
+    const ir::DeviceMesh mesh = dialect::TargetMesh(call);
+    State(mesh, dialect::TargetPlacement(call), slot);
+    Source& source = graph_.sources.back();
+    const std::string name =
+        "`" + std::string(graph_.slots[slot].name) + "` in `" + graph_.name + "`";
+    const dialect::Terms terms =
+        dialect::TermsOf(call, name, static_cast<int>(source.sharding.dims.size()));
+    source.open.resize(source.sharding.dims.size());
+    for (int dim : terms.open) source.open[dim] = true;
+    source.priorities = terms.priorities;
+    for (int axis : terms.replicated) {
+      const mesh::AxisList& axes = meshes_.AxesOf(mesh)[axis];
+      source.replicated.insert(source.replicated.end(), axes.begin(), axes.end());
     }
   }
 

@@ -6,17 +6,20 @@
  * them. Variables that rename a value (tuples, tuple elements, `lv1 = lv0`) share its slots. A node
  * links slots by a factor rule; an identity node links two slots that hold the same tensor but may
  * be placed differently (an annotation and its argument, a result of a function and its value). The
+ * values of a sharding group share one slot, to which each of them is linked by such a node. The
  * graph of a function is built once, however often the function is specialised.
  */
 #ifndef DISTIR_PROPAGATION_GRAPH_H_
 #define DISTIR_PROPAGATION_GRAPH_H_
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "dialect/mesh_table.h"
+#include "dialect/operators/annotation.h"
 #include "ir/node.h"
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
@@ -31,6 +34,13 @@ struct Source {
   int slot;
   int root;
   mesh::Sharding sharding;
+  std::vector<bool> open = {};       // by dimension: whether it may be sharded further; none: no
+  std::vector<int> priorities = {};  // by dimension; none: 0
+  mesh::AxisList replicated = {};    // axes that must not shard it
+
+  bool HasOpen() const { return std::find(open.begin(), open.end(), true) != open.end(); }
+  bool IsOpen(size_t dim) const { return dim < open.size() && open[dim]; }
+  int Priority(size_t dim) const { return dim < priorities.size() ? priorities[dim] : 0; }
 };
 
 /*! \brief Slots of the graph; most values are one tensor. */
@@ -50,6 +60,7 @@ struct Node {
   SlotList operands;
   SlotList results;
   ffi::String name;  // of the operator, for explanations
+  dialect::Blocked blocked = {};
 };
 
 /*! \brief A call of another function of the module. */

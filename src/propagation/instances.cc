@@ -28,13 +28,13 @@ class Unfolder {
     program_.instances.push_back(std::move(instance));
     for (const SlotInfo& info : graph.slots) {
       int rank = static_cast<int>(info.sizes.size());
-      program_.slots.push_back({&info, kNoRoot, false, mesh::Sharding::Replicated(rank)});
+      program_.slots.push_back({&info, kNoRoot, nullptr, mesh::Sharding::Replicated(rank)});
     }
     for (const Source& source : graph.sources) {
       SlotState& slot = program_.slots[program_.instances[index].Slot(source.slot)];
       slot.root = source.root;
       slot.sharding = source.sharding;
-      slot.is_stated = true;
+      slot.stated = &source;
     }
     return index;
   }
@@ -52,6 +52,7 @@ class Unfolder {
       if (i == graph.nodes.size()) break;
       const Node& node = graph.nodes[i];
       AddLink(node.rule, &node.name, node.operands, offset, node.results, offset);
+      program_.links.back().blocked = node.blocked;
     }
     open_.erase(&graph);
   }

@@ -29,8 +29,9 @@ constexpr int kNoRoot = -1;
 struct SlotState {
   const SlotInfo* info;
   int root = kNoRoot;
-  bool is_stated = false;  // an annotation or a type fixes it
+  const Source* stated = nullptr;  // what an annotation or a type says of it
   mesh::Sharding sharding;
+  mesh::AxisList withheld = {};  // axes that it must not take now
 };
 
 /*! \brief A graph node with slots of the whole program, which Program::Operands and Results give.
@@ -41,6 +42,7 @@ struct Link {
   int first;  // of its slots in Program::link_slots
   int num_operands;
   int num_results;
+  dialect::Blocked blocked = {};
 };
 
 /*! \brief Numbers that lie one behind the other. */
@@ -102,8 +104,11 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  *
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *
- * Stated slots never change. A dimension takes only axes that its tensor does not use elsewhere,
- * and that divide it, unless the call can be padded along it (rules/tails.h).
+ * Stated slots never change, but for dimensions that are open, which take axes behind those that
+ * are stated. What has a priority above 0 is withheld from its tensor, and its dimension is closed,
+ * until all before it has spread; 2 and 3 are done once per priority. A dimension takes only axes
+ * that its tensor does not use elsewhere, and that divide it, unless the call can be padded along
+ * it (rules/tails.h).
  */
 void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster);
 

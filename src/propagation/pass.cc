@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "dialect/collective.h"
+#include "dialect/operators/annotation.h"
 #include "ir/build.h"
-#include "ir/call_graph.h"
-#include "ir/names.h"
+#include "ir/module/call_graph.h"
+#include "ir/module/names.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "propagation/batch_dims.h"
-#include "propagation/emit.h"
+#include "propagation/emission/emit.h"
 #include "propagation/instances.h"
 #include "rules/tir/rule.h"
 #include "support/error.h"
@@ -108,8 +108,7 @@ class Participants {
     ir::VisitBindings(function.body(), [&states](const ir::Binding& binding) {
       if (states) return;
       const ir::Call call = ir::BoundCall(binding);
-      states = dialect::HasDTensor(binding.var().ty()) ||
-               (call.defined() && ir::IsOp(call.op(), "relax.dist.annotate_sharding"));
+      states = dialect::HasDTensor(binding.var().ty()) || dialect::IsAnnotation(call);
     });
     return states;
   }

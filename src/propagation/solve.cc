@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "propagation/instances.h"
@@ -124,12 +125,15 @@ class AxisSolver {
         waits_(program->links.size(), false) {}
 
   void Run() {
-    for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
-    Drain(Stage::kParallel);
-    EnqueueWaiting();
-    Drain(Stage::kAgreed);
-    EnqueueWaiting();
-    Drain(Stage::kConflicts);
+    for (int priority : Priorities()) {
+      Admit(priority);
+      for (size_t l = 0; l < program_.links.size(); ++l) Enqueue(static_cast<int>(l));
+      Drain(Stage::kParallel);
+      EnqueueWaiting();
+      Drain(Stage::kAgreed);
+      EnqueueWaiting();
+      Drain(Stage::kConflicts);
+    }
   }
 
  private:
@@ -138,6 +142,49 @@ class AxisSolver {
     kAgreed,     // all factors, where the tensors of a link agree
     kConflicts,  // all factors
   };
+
+  /*! \brief The priorities that dimensions have, 0 always among them. */
+  std::set<int> Priorities() const {
+    std::set<int> found = {0};
+    for (const SlotState& slot : program_.slots) {
+      if (slot.stated != nullptr)
+        found.insert(slot.stated->priorities.begin(), slot.stated->priorities.end());
+    }
+    return found;
+  }
+
+  /*! \brief Lets what is stated with a priority up to this one count, and withholds the rest. */
+  void Admit(int priority) {
+    priority_ = priority;
+    for (SlotState& slot : program_.slots) {
+      const Source* stated = slot.stated;
+      if (stated == nullptr || (stated->priorities.empty() && priority > 0)) continue;
+      slot.withheld = stated->replicated;
+      for (size_t d = 0; d < stated->sharding.dims.size(); ++d) {
+        const AxisList& axes = stated->sharding.dims[d];
+        if (stated->Priority(d) > priority) {
+          slot.sharding.dims[d].clear();
+          slot.withheld.insert(slot.withheld.end(), axes.begin(), axes.end());
+        } else if (stated->Priority(d) == priority) {
+          slot.sharding.dims[d] = axes;
+        }
+      }
+    }
+  }
+
+  bool IsOpen(const SlotState& slot, size_t dim) const {
+    return slot.stated == nullptr ||
+           (slot.stated->IsOpen(dim) && slot.stated->Priority(dim) <= priority_);
+  }
+
+  /*! \brief Whether nothing is known of how a slot is sharded: it fits whatever is decided. */
+  bool IsFree(const SlotState& slot) const {
+    if (!slot.sharding.IsReplicated()) return false;
+    for (size_t d = 0; slot.stated != nullptr && d < slot.sharding.dims.size(); ++d) {
+      if (slot.stated->Priority(d) <= priority_ && !slot.stated->IsOpen(d)) return false;
+    }
+    return slot.stated == nullptr || !slot.sharding.dims.empty();
+  }
 
   // Other links would give nothing new at the next stage.
   void EnqueueWaiting() {
@@ -200,6 +247,7 @@ class AxisSolver {
         if (slot.root != root || slot.info->is_constant) continue;
         views_.push_back({slots[i], &tensors[i], is_result, {}});
         if (slot.sharding.IsReplicated()) continue;
+        if (is_result ? link.blocked.backward : link.blocked.forward) continue;
         if (stage == Stage::kParallel && slot.info->elements < broadcast_to) {
           skipped = true;
           continue;
@@ -228,6 +276,7 @@ class AxisSolver {
     rules::DropUnnestable(*link.rule, &merged.factors);
     rules::DropUnnestable(*link.rule, &merged.of_results);
     for (const View& view : views_) {
+      if (view.is_result ? link.blocked.forward : link.blocked.backward) continue;
       Apply(*link.rule, view, view.is_result ? merged.of_results : merged.factors);
     }
   }
@@ -321,8 +370,7 @@ class AxisSolver {
     for (bool is_result : {false, true}) {
       for (int index : is_result ? program_.Results(link) : program_.Operands(link)) {
         const SlotState& slot = program_.slots[index];
-        const bool is_free = slot.info->is_constant || slot.root != root ||
-                             (!slot.is_stated && slot.sharding.IsReplicated());
+        const bool is_free = slot.info->is_constant || slot.root != root || IsFree(slot);
         known[is_result].push_back(is_free ? nullptr : &slot.sharding);
         bytes[is_result].push_back(slot.info->bytes());
       }
@@ -333,14 +381,15 @@ class AxisSolver {
 
   void Apply(const rules::FactorRule& rule, const View& view, const FactorShardings& merged) {
     SlotState& slot = program_.slots[view.slot];
-    if (slot.is_stated) return;
+    if (slot.stated != nullptr && !slot.stated->HasOpen()) return;
     mesh::Sharding composed = rules::Compose(rule, *view.tensor, merged);
     bool changed = false;
     for (size_t d = 0; d < composed.dims.size(); ++d) {
+      if (!IsOpen(slot, d)) continue;
       AxisList& current = slot.sharding.dims[d];
       if (mesh::NumShards(composed.dims[d]) <= mesh::NumShards(current)) continue;
       if (!mesh::IsPrefix(current, composed.dims[d])) continue;
-      AxisList used;
+      AxisList used = slot.withheld;
       for (size_t other = 0; other < composed.dims.size(); ++other) {
         if (other != d)
           used.insert(used.end(), slot.sharding.dims[other].begin(),
@@ -370,6 +419,7 @@ class AxisSolver {
   std::vector<bool> waits_;  // for the next stage, as of the link's last visit
   std::deque<int> pass_through_, others_;
   std::vector<View> views_;  // of the link being visited
+  int priority_ = 0;         // up to which what is stated counts
 };
 
 }  // namespace

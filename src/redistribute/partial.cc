@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "dialect/collective.h"
-#include "dialect/fused_norm.h"
-#include "dialect/local_view.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/fused_norm.h"
+#include "dialect/operators/local_view.h"
 #include "ir/leaves.h"
 #include "rules/linearity.h"
 

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "cost/cluster.h"
-#include "dialect/collective.h"
-#include "dialect/copies_reduction.h"
-#include "dialect/local_view.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/copies_reduction.h"
+#include "dialect/operators/local_view.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"

@@ -130,11 +130,9 @@ void Append(const AxisList& axes, std::vector<int64_t>* key) {
   for (const AxisRef& ref : axes) key->insert(key->end(), {ref.axis, ref.pre_size, ref.size});
 }
 
-std::vector<int64_t> KeyOf(const mesh::Mesh& mesh, const Sharding& source, const Sharding& target,
+std::vector<int64_t> KeyOf(int64_t mesh, const Sharding& source, const Sharding& target,
                            const TensorSize& size) {
-  std::vector<int64_t> key;
-  Append(mesh.shape, &key);
-  Append(mesh.device_ids, &key);
+  std::vector<int64_t> key = {mesh};
   for (const AxisList& axes : source.dims) Append(axes, &key);
   Append(source.partial, &key);
   for (const AxisList& axes : target.dims) Append(axes, &key);
@@ -236,7 +234,49 @@ class Projection {
 
 }  // namespace
 
-Planner::Planner(cost::Cluster cluster) : cluster_(std::move(cluster)) {}
+/*! \brief What planners of clusters with the same links have found. */
+struct PlanStore {
+  std::map<std::vector<int64_t>, int64_t> kinds;  // of meshes, by shape and pattern of links
+  std::map<std::vector<int64_t>, std::unique_ptr<Space>> spaces;
+  std::map<std::vector<int64_t>, Plan> plans;
+
+  Space* SpaceOf(int64_t kind, const mesh::Mesh& mesh,
+                 const std::shared_ptr<const cost::Cluster>& cluster, const AxisList& atoms,
+                 int ndim) {
+    std::vector<int64_t> key = {kind};
+    Append(atoms, &key);
+    key.push_back(ndim);
+    std::unique_ptr<Space>& space = spaces[std::move(key)];
+    if (space == nullptr) space = std::make_unique<Space>(mesh, cluster, atoms, ndim);
+    return space.get();
+  }
+};
+
+namespace {
+
+// Beyond these, the next planner begins anew: a space may take some 50 MB.
+constexpr size_t kMostSpaces = 32, kMostPlans = 100000;
+
+std::shared_ptr<PlanStore> StoreOf(const cost::Cluster& cluster) {
+  static thread_local std::vector<double> of_last;
+  static thread_local std::shared_ptr<PlanStore> last;
+  std::vector<double> numbers = {cluster.launch()};
+  for (const cost::Link& link : cluster.links())
+    numbers.insert(numbers.end(), {link.latency, link.gap, link.bandwidth});
+  const bool is_full =
+      last != nullptr && (last->spaces.size() > kMostSpaces || last->plans.size() > kMostPlans);
+  if (last == nullptr || is_full || numbers != of_last) {
+    last = std::make_shared<PlanStore>();
+    of_last = std::move(numbers);
+  }
+  return last;
+}
+
+}  // namespace
+
+Planner::Planner(cost::Cluster cluster)
+    : cluster_(std::make_shared<const cost::Cluster>(std::move(cluster))),
+      store_(StoreOf(*cluster_)) {}
 Planner::~Planner() = default;
 
 const Plan& Planner::Find(const mesh::Mesh& mesh, const Sharding& source, const Sharding& target,
@@ -248,27 +288,31 @@ const Plan& Planner::Find(const mesh::Mesh& mesh, const Sharding& source, const 
                               << mesh::ToString(target, mesh);
   }
   for (const AxisList& axes : source.dims) TVM_FFI_ICHECK(!mesh::Overlaps(axes, source.partial));
-  auto [found, is_new] = plans_.try_emplace(KeyOf(mesh, source, target, size));
+  const int64_t kind = KindOf(mesh);
+  auto [found, is_new] = store_->plans.try_emplace(KeyOf(kind, source, target, size));
   Plan& plan = found->second;
   if (!is_new || (source.partial.empty() && mesh::SameLayout(mesh, source, target))) return plan;
   std::optional<AxisList> atoms = ChooseAtoms(mesh, source, target);
   if (!atoms || atoms->size() > kMostAtoms) {
-    return plan = PlanDirectly(cluster_, mesh, source, target, size.bytes);
+    return plan = PlanDirectly(*cluster_, mesh, source, target, size.bytes);
   }
   const Projection projection(source, target, size);
-  Space* space = SpaceOf(mesh, *atoms, projection.ndim());
-  return plan = projection.Read(*space, FindWay(space, cluster_, projection.Ask(space)));
+  Space* space = store_->SpaceOf(kind, mesh, cluster_, *atoms, projection.ndim());
+  return plan = projection.Read(*space, FindWay(space, projection.Ask(space)));
 }
 
-Space* Planner::SpaceOf(const mesh::Mesh& mesh, const AxisList& atoms, int ndim) {
+int64_t Planner::KindOf(const mesh::Mesh& mesh) {
   std::vector<int64_t> key;
   Append(mesh.shape, &key);
+  std::vector<int64_t> kind = key;
   Append(mesh.device_ids, &key);
-  Append(atoms, &key);
-  key.push_back(ndim);
-  std::unique_ptr<Space>& space = spaces_[std::move(key)];
-  if (space == nullptr) space = std::make_unique<Space>(mesh, cluster_, atoms, ndim);
-  return space.get();
+  auto [known, is_new] = kinds_.try_emplace(std::move(key), 0);
+  if (is_new) {
+    Append(cluster_->PatternOf(mesh.device_ids), &kind);
+    const auto next = static_cast<int64_t>(store_->kinds.size());
+    known->second = store_->kinds.emplace(std::move(kind), next).first->second;
+  }
+  return known->second;
 }
 
 }  // namespace redistribute

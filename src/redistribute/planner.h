@@ -58,9 +58,10 @@ struct TensorSize {
   double bytes = 0;  // in all
 };
 
-class Space;
+struct PlanStore;
 
-/*! \brief Plans, each made once. */
+/*! \brief Plans, each made once in a thread for all meshes whose devices are joined alike, as those
+ * of the stages of a pipeline often are. */
 class Planner {
  public:
   explicit Planner(cost::Cluster cluster);
@@ -74,11 +75,12 @@ class Planner {
                    const mesh::Sharding& target, const TensorSize& size);
 
  private:
-  Space* SpaceOf(const mesh::Mesh& mesh, const mesh::AxisList& atoms, int ndim);
+  /*! \brief A number for the mesh's shape and how its devices are joined. */
+  int64_t KindOf(const mesh::Mesh& mesh);
 
-  const cost::Cluster cluster_;
-  std::map<std::vector<int64_t>, std::unique_ptr<Space>> spaces_;
-  std::map<std::vector<int64_t>, Plan> plans_;
+  const std::shared_ptr<const cost::Cluster> cluster_;
+  const std::shared_ptr<PlanStore> store_;
+  std::map<std::vector<int64_t>, int64_t> kinds_;  // by shape and devices
 };
 
 }  // namespace redistribute

@@ -52,10 +52,10 @@ constexpr int kMostExpanded = 2000;
 
 class Search {
  public:
-  Search(Space* space, const cost::Cluster& cluster, const Question& question)
+  Search(Space* space, const Question& question)
       : space_(*space),
-        cluster_(cluster),
-        best_(BestOf(cluster)),
+        cluster_(space->cluster()),
+        best_(BestOf(cluster_)),
         question_(question),
         target_(space->at(question.target)) {}
 
@@ -64,7 +64,7 @@ class Search {
     records_[question_.source] = Record{};
     if (question_.source == question_.target) return {};
     StartWithDirectWay(source);
-    open_.push({Bound(source), question_.source});
+    open_.push({Bound(question_.source), question_.source});
     int expanded = 0;
     while (!open_.empty()) {
       auto [estimate, node] = open_.top();
@@ -107,18 +107,16 @@ class Search {
   double LocalBytes(const Node& node) const { return node.layout.Fraction() * question_.bytes; }
 
   /*! \brief Less than any way from a node to the target takes. */
-  Time Bound(const Node& node) {
+  Time Bound(int node) {
     double received = target_.layout.Fraction() * question_.bytes;  // of a partial value: all
-    if (node.partial == 0) received = Lacking(node);
+    if (space_.at(node).partial == 0) received = Lacking(node);
     if (received == 0) return 0;
     double seconds = cluster_.launch() + best_.links()[0].Seconds(1, received);
     return static_cast<Time>(static_cast<double>(ToTime(seconds)) * (1 - 1e-9));
   }
 
   /*! \brief Bytes that the worst-off device lacks. */
-  double Lacking(const Node& node) const {
-    return cost::CostOfExchange(best_, node.layout, target_.layout, question_.bytes).received;
-  }
+  double Lacking(int node) { return space_.Lacking(node, question_.target) * question_.bytes; }
 
   /*! \brief Reduces what is partial, then exchanges: a way that there always is. */
   void StartWithDirectWay(const Node& source) {
@@ -126,7 +124,7 @@ class Search {
     Move reduce{};
     if (source.partial != 0)
       reduce = ReductionMove(CollectiveKind::kAllReduce, source, source.partial);
-    Move exchange = ExchangeMove(space_.at(whole), question_.target);
+    Move exchange = ExchangeMove(whole, question_.target);
     // Above the rounding of single steps, below any true difference.
     tie_ = 4 + (ToTime(reduce.seconds) + ToTime(exchange.seconds)) / 1000000000;
     if (source.partial != 0) Relax(question_.source, whole, reduce);
@@ -145,10 +143,10 @@ class Search {
   Move ReductionMove(CollectiveKind kind, const Node& from, AtomSet atoms) {
     return GroupMove(kind, from, atoms, atoms);
   }
-  Move ExchangeMove(const Node& from, int to) {
-    const cost::Layout& layout = space_.at(to).layout;
-    cost::ExchangeCost cost = cost::CostOfExchange(cluster_, from.layout, layout, question_.bytes);
-    bool same_grid = from.layout.counts() == layout.counts();
+  Move ExchangeMove(int from, int to) {
+    const cost::ExchangeCost cost =
+        space_.Exchange(from, to).Cost(cluster_.launch(), question_.bytes);
+    bool same_grid = space_.at(from).layout.counts() == space_.at(to).layout.counts();
     return Move{same_grid ? CollectiveKind::kPermute : CollectiveKind::kExchange, to, 0,
                 cost.seconds, cost.received};
   }
@@ -158,7 +156,7 @@ class Search {
     Time time = records_[from].time + ToTime(move.seconds) + tie_ * Weight(move.kind);
     auto [it, is_new] = records_.try_emplace(to);
     if (!is_new && it->second.time <= time) return;
-    Time estimate = time + (to == question_.target ? 0 : Bound(space_.at(to)));
+    Time estimate = time + (to == question_.target ? 0 : Bound(to));
     if (estimate > Best() && to != question_.target) {
       if (is_new) records_.erase(it);
       return;
@@ -201,8 +199,8 @@ class Search {
   void Expand(int index) {
     const Node& node = space_.at(index);
     if (node.partial == 0) {
-      Relax(index, question_.target, ExchangeMove(node, question_.target));
-      if (!question_.only_nearer) DecomposeExchanges(index, node);
+      Relax(index, question_.target, ExchangeMove(index, question_.target));
+      if (!question_.only_nearer) DecomposeExchanges(index);
     } else {
       DecomposeReductions(index, node);
     }
@@ -274,15 +272,15 @@ class Search {
   }
 
   /*! \brief Exchanges to somewhere on the way. */
-  void DecomposeExchanges(int index, const Node& node) {
+  void DecomposeExchanges(int index) {
     // Another step has to follow: two messages at least, and all that is lacking.
     const cost::Link& best = best_.links()[0];
     Time least =
-        ToTime(2 * (cluster_.launch() + best.Seconds(1, 0)) + Lacking(node) / best.bandwidth);
+        ToTime(2 * (cluster_.launch() + best.Seconds(1, 0)) + Lacking(index) / best.bandwidth);
     if (records_[index].time + least >= Best()) return;
     for (int to : space_.All()) {
       if (to == question_.target || !Divides(space_.at(to).dims)) continue;
-      Relax(index, to, ExchangeMove(node, to));
+      Relax(index, to, ExchangeMove(index, to));
     }
   }
 
@@ -298,8 +296,8 @@ class Search {
 
 }  // namespace
 
-std::vector<Move> FindWay(Space* space, const cost::Cluster& cluster, const Question& question) {
-  return Search(space, cluster, question).Run();
+std::vector<Move> FindWay(Space* space, const Question& question) {
+  return Search(space, question).Run();
 }
 
 }  // namespace redistribute

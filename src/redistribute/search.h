@@ -32,7 +32,7 @@ struct Question {
 };
 
 /*! \brief The fastest way; among those within a millionth of each other, the simplest. */
-std::vector<Move> FindWay(Space* space, const cost::Cluster& cluster, const Question& question);
+std::vector<Move> FindWay(Space* space, const Question& question);
 
 }  // namespace redistribute
 }  // namespace distir

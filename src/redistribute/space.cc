@@ -5,8 +5,20 @@
 namespace distir {
 namespace redistribute {
 
-Space::Space(const mesh::Mesh& mesh, const cost::Cluster& cluster, mesh::AxisList atoms, int ndim)
-    : mesh_(mesh), cluster_(cluster), atoms_(std::move(atoms)), ndim_(ndim) {
+namespace {
+
+// Devices of a mesh for which links are listed by pairs.
+constexpr int64_t kMostInTable = 256;
+
+uint64_t PairOf(int from, int to) {
+  return static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
+}
+
+}  // namespace
+
+Space::Space(const mesh::Mesh& mesh, std::shared_ptr<const cost::Cluster> cluster,
+             mesh::AxisList atoms, int ndim)
+    : mesh_(mesh), cluster_(std::move(cluster)), atoms_(std::move(atoms)), ndim_(ndim) {
   for (const mesh::AxisRef& atom : atoms_) {
     std::vector<int64_t> digits;
     for (int64_t position = 0; position < mesh_.size(); ++position) {
@@ -25,10 +37,10 @@ int64_t Space::SizeOf(AtomSet atoms) const {
 }
 
 const cost::Link& Space::LinkAlong(AtomSet atoms) {
-  if (cluster_.IsUniform()) return cluster_.links()[0];
+  if (cluster_->IsUniform()) return cluster_->links()[0];
   auto [it, is_new] = link_along_.emplace(atoms, 0);
-  if (is_new) it->second = cluster_.Along(mesh_, AxesOf(atoms));
-  return cluster_.links()[it->second];
+  if (is_new) it->second = cluster_->Along(mesh_, AxesOf(atoms));
+  return cluster_->links()[it->second];
 }
 
 AtomList Space::AtomsOf(const mesh::AxisList& axes) const {
@@ -96,6 +108,33 @@ int Space::Intern(const std::vector<AtomList>& dims, AtomSet partial) {
       Node{dims, partial, everything & ~used,
            cost::Layout(&mesh_.device_ids, std::move(counts), std::move(block_of))}));
   return it->second;
+}
+
+const cost::ExchangeTerms& Space::Exchange(int from, int to) {
+  auto [known, is_new] = exchanges_.emplace(PairOf(from, to), 0);
+  if (is_new) {
+    if (links_ == nullptr && !cluster_->IsUniform() && mesh_.size() <= kMostInTable) {
+      links_ = std::make_unique<cost::LinkTable>(*cluster_, mesh_.device_ids, mesh_.device_ids);
+    }
+    cost::ExchangeTerms found =
+        cost::TermsOfExchange(*cluster_, at(from).layout, at(to).layout, links_.get());
+    std::vector<double> key = {found.received, static_cast<double>(found.messages)};
+    for (const cost::ExchangeTerms::Device& each : found.devices)
+      key.insert(key.end(), {each.latency, each.gaps, each.per_byte});
+    const auto next = static_cast<int>(terms_.size());
+    known->second = number_of_.emplace(std::move(key), next).first->second;
+    if (known->second == next) terms_.push_back(std::move(found));
+  }
+  return terms_[known->second];
+}
+
+double Space::Lacking(int from, int to) {
+  auto [known, is_new] = lacking_.emplace(PairOf(from, to), 0);
+  if (is_new) {
+    static const cost::Cluster joined_alike;
+    known->second = cost::TermsOfExchange(joined_alike, at(from).layout, at(to).layout).received;
+  }
+  return known->second;
 }
 
 const std::vector<int>& Space::All() {

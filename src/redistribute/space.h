@@ -6,6 +6,7 @@
 #define DISTIR_REDISTRIBUTE_SPACE_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,10 +39,12 @@ class Space {
    * \param atoms Parts of the mesh's axes that do not overlap; at most kMostAtoms.
    * \param ndim Dimensions of the tensor.
    */
-  Space(const mesh::Mesh& mesh, const cost::Cluster& cluster, mesh::AxisList atoms, int ndim);
+  Space(const mesh::Mesh& mesh, std::shared_ptr<const cost::Cluster> cluster, mesh::AxisList atoms,
+        int ndim);
   Space(const Space&) = delete;
 
   const mesh::Mesh& mesh() const { return mesh_; }
+  const cost::Cluster& cluster() const { return *cluster_; }
   int ndim() const { return ndim_; }
   int num_atoms() const { return static_cast<int>(atoms_.size()); }
   int64_t SizeOf(int atom) const { return atoms_[atom].size; }
@@ -59,12 +62,17 @@ class Space {
   const Node& at(int node) const { return *nodes_[node]; }
   /*! \brief Every sharding that is not partial. */
   const std::vector<int>& All();
+  /*! \brief What an exchange between two nodes takes, found out once. */
+  const cost::ExchangeTerms& Exchange(int from, int to);
+  /*! \brief The part of a tensor that the worst-off device lacks in it, found out once: in less
+   * time, as links do not matter. */
+  double Lacking(int from, int to);
 
  private:
   void AddAll(std::vector<AtomList>* dims, AtomSet free, size_t dim);
 
   const mesh::Mesh mesh_;
-  const cost::Cluster& cluster_;
+  const std::shared_ptr<const cost::Cluster> cluster_;
   const mesh::AxisList atoms_;
   const int ndim_;
   std::vector<std::vector<int64_t>> digits_;  // per atom, per device position
@@ -72,6 +80,11 @@ class Space {
   std::unordered_map<std::string, int> index_;
   std::map<AtomSet, int> link_along_;
   std::vector<int> all_;
+  std::unique_ptr<cost::LinkTable> links_;        // between the mesh's devices, if they are few
+  std::unordered_map<uint64_t, int> exchanges_;   // by pair of nodes, a number in terms_
+  std::deque<cost::ExchangeTerms> terms_;         // different ones
+  std::map<std::vector<double>, int> number_of_;  // in terms_
+  std::unordered_map<uint64_t, double> lacking_;  // by pair of nodes
 };
 
 }  // namespace redistribute

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 

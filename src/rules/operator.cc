@@ -5,8 +5,8 @@
 #include <map>
 #include <unordered_map>
 
-#include "ir/registration.h"
 #include "ir/rewriter.h"
+#include "ir/tvm/registration.h"
 
 namespace distir {
 namespace rules {

@@ -5,10 +5,10 @@
 #include <set>
 #include <string>
 
-#include "dialect/copies_reduction.h"
-#include "dialect/local_view.h"
+#include "dialect/operators/copies_reduction.h"
+#include "dialect/operators/local_view.h"
 #include "ir/build.h"
-#include "ir/pass.h"
+#include "ir/tvm/pass.h"
 #include "rules/operator.h"
 #include "rules/stated/user_rules.h"
 #include "rules/tails.h"

@@ -11,9 +11,9 @@
 #include "cost/cluster.h"
 #include "dialect/mesh_table.h"
 #include "ir/build.h"
-#include "ir/call_graph.h"
-#include "ir/pass.h"
+#include "ir/module/call_graph.h"
 #include "ir/rewriter.h"
+#include "ir/tvm/pass.h"
 #include "lower/stages/virtual_stages.h"
 #include "propagation/batch_dims.h"
 #include "propagation/pass.h"
@@ -28,9 +28,7 @@ namespace stages {
 
 namespace {
 
-bool IsAnnotation(const ir::Call& call) {
-  return call.defined() && ir::IsOp(call.op(), "relax.dist.annotate_sharding");
-}
+using dialect::IsAnnotation;
 
 bool HasAnnotations(const ir::Function& function) {
   bool found = false;
@@ -51,8 +49,7 @@ class AnnotationMover : public ir::FunctionRewriter {
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     ir::Call call = ir::Call::Cast(value);
     if (IsAnnotation(call)) {
-      Bind(var,
-           meshes_.Annotate(Rewrite(call.args()[0]), stage_, meshes_.DimsOf(call, var.name())));
+      Bind(var, meshes_.AnnotateAs(call, Rewrite(call.args()[0]), stage_, var.name()));
     } else if (call.defined() && ir::GlobalVar::Is(call.op())) {
       Bind(var, ir::MakeCall(call.ty(), callee_at_(call.op()), RewriteAll(call.args()),
                              call.attrs(), call.ty_args(), call.span()));
@@ -167,7 +164,7 @@ class StageWriter : public ir::FunctionRewriter {
       // Straight to where it is wanted, not first to where the stage would have it.
       ir::Expr moved = source.defined() && IsMade(source) ? FunctionRewriter::Rewrite(source)
                                                           : Rewrite(call.args()[0]);
-      Bind(var, meshes_.Annotate(moved, stage_, meshes_.DimsOf(call, var.name())));
+      Bind(var, meshes_.AnnotateAs(call, moved, stage_, var.name()));
       return;
     }
     if (call.defined() && ir::GlobalVar::Is(call.op())) {
@@ -244,7 +241,7 @@ class StageWriter : public ir::FunctionRewriter {
     ir::Call call = carried == nullptr ? ir::Call() : ir::Call::Cast(carried->value);
     if (IsAnnotation(call)) {
       ir::Expr source = Unmoved(call.args()[0], stage);
-      return Emit(var.name(), meshes_.Annotate(source, stage, meshes_.DimsOf(call, var.name())));
+      return Emit(var.name(), meshes_.AnnotateAs(call, source, stage, var.name()));
     }
     ir::Expr value = Unmoved(var, stage);
     // The fields of a tuple may belong to different stages.

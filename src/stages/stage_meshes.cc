@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "cost/exchange.h"
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/call/projection.h"
@@ -136,10 +137,51 @@ std::pair<ir::DeviceMesh, ir::Placement> StageMeshes::Placed(int stage, const Di
 }
 
 ir::Call StageMeshes::Annotate(const ir::Expr& value, int stage, const Dims& dims) {
+  return Annotate(value, stage, dims, ir::Call(), "");
+}
+
+ir::Call StageMeshes::AnnotateAs(const ir::Call& annotation, const ir::Expr& value, int stage,
+                                 const std::string& name) {
+  return Annotate(value, stage, DimsOf(annotation, name), annotation, name);
+}
+
+ir::Call StageMeshes::Annotate(const ir::Expr& value, int stage, const Dims& dims,
+                               const ir::Call& annotation, const std::string& name) {
   auto type = ir::TensorType::Cast(value.ty());
   auto [mesh, placement] =
       Placed(stage, type.defined() ? FittingDims(dims, meshes_[stage], type) : dims);
-  return dialect::MakeAnnotation(value, mesh, placement);
+  return dialect::MakeAnnotation(value, mesh, placement, TermsOn(mesh, stage, annotation, name));
+}
+
+dialect::Terms StageMeshes::TermsOn(const ir::DeviceMesh& placed, int stage,
+                                    const ir::Call& annotation, const std::string& name) {
+  if (!annotation.defined()) return {};
+  auto type = ir::TensorType::Cast(annotation.args()[0].ty());
+  const int rank = type.defined() ? std::max(type.ndim(), 0) : 0;
+  dialect::Terms terms = dialect::TermsOf(annotation, "`" + name + "`", rank);
+  const std::vector<int> stated = std::exchange(terms.replicated, {});
+  if (stated.empty()) return terms;
+  // By the axes of the whole mesh or of a stage's, as DimsOf; then by those of the view.
+  ir::DeviceMesh mesh = table_.Intern(dialect::ToMesh(dialect::TargetMesh(annotation)));
+  const ir::DeviceMesh root_mesh = table_.RootMesh(table_.RootOf(mesh));
+  const bool is_whole =
+      whole_.defined() && root_mesh.same_as(table_.RootMesh(table_.RootOf(whole_)));
+  const ir::DeviceMesh& named = is_whole ? whole_ : meshes_[stage];
+  const std::vector<mesh::AxisList> views = table_.AxesOf(mesh);
+  const std::vector<mesh::AxisList> axes = table_.AxesOf(named);
+  const std::vector<mesh::AxisList> on_stage = table_.AxesOf(meshes_[stage]);
+  const std::vector<mesh::AxisList> on_placed = table_.AxesOf(placed);
+  for (int replicated : stated) {
+    for (int axis = 0; axis < static_cast<int>(axes.size()); ++axis) {
+      if (!mesh::Overlaps(views[replicated], axes[axis]) || (is_whole && axis == axis_)) continue;
+      const mesh::AxisList& kept = on_stage[is_whole && axis > axis_ ? axis - 1 : axis];
+      for (int at = 0; at < static_cast<int>(on_placed.size()); ++at) {
+        if (mesh::Overlaps(kept, on_placed[at])) terms.replicated.push_back(at);
+      }
+    }
+  }
+  std::sort(terms.replicated.begin(), terms.replicated.end());
+  return terms;
 }
 
 double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,

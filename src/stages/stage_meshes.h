@@ -18,6 +18,7 @@
 
 #include "cost/cluster.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/annotation.h"
 #include "ir/node.h"
 #include "propagation/pass.h"
 
@@ -61,6 +62,11 @@ class StageMeshes {
    * shards there is not sharded. */
   ir::Call Annotate(const ir::Expr& value, int stage, const Dims& dims);
 
+  /*! \brief The value annotated on the mesh of a stage as a call annotates it on another; see
+   * DimsOf. */
+  ir::Call AnnotateAs(const ir::Call& annotation, const ir::Expr& value, int stage,
+                      const std::string& name);
+
   /*! \brief Seconds in which a tensor comes to a stage from the one before it. */
   double TransferSeconds(const cost::Cluster& cluster, int stage, const ir::TensorType& type,
                          const Dims& dims);
@@ -71,6 +77,11 @@ class StageMeshes {
     double per_byte;
   };
 
+  /*! \brief The terms of an annotation, on the mesh that it has got. */
+  dialect::Terms TermsOn(const ir::DeviceMesh& placed, int stage, const ir::Call& annotation,
+                         const std::string& name);
+  ir::Call Annotate(const ir::Expr& value, int stage, const Dims& dims, const ir::Call& annotation,
+                    const std::string& name);
   /*! \brief The mesh of a stage, or a view of it that has the axes in the order of dims. */
   std::pair<ir::DeviceMesh, ir::Placement> Placed(int stage, const Dims& dims);
 

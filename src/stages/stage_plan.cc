@@ -164,7 +164,7 @@ const Carried* CarriedBindings::Find(const ir::Expr& var) const {
 bool CarriedBindings::Add(const ir::Var& var, const ir::Expr& value) {
   ir::Expr source = value;
   auto call = ir::Call::Cast(value);
-  if (call.defined() && ir::IsOp(call.op(), "relax.dist.annotate_sharding")) {
+  if (dialect::IsAnnotation(call)) {
     source = call.args()[0];
   } else if (ir::TupleGetItem::Is(value)) {
     source = ir::TupleGetItem::Cast(value).tuple();

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "dialect/operators/annotation.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/call/projection.h"
@@ -87,7 +88,9 @@ double WorkEstimate::SecondsOf(const ir::Call& call, const ir::Type& result_ty) 
     of_functions_[callee.get()] = seconds;
     return seconds;
   }
-  if (ir::IsOp(call.op(), "relax.dist.annotate_sharding")) return 0;
+  if (dialect::IsAnnotation(call) || dialect::IsBarrier(call.op()) ||
+      dialect::IsShardingGroup(call.op()))
+    return 0;
   rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
   double made = 0, bytes = 0;
   for (const ir::TensorType& result : view.results) {

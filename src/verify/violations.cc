@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "decompose/pass.h"
-#include "dialect/collective.h"
-#include "dialect/copies_reduction.h"
-#include "dialect/local_view.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/annotation.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/copies_reduction.h"
+#include "dialect/operators/local_view.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -154,8 +155,10 @@ class DistributedVerifier {
   }
 
   void CheckOperatorCall(const ir::Var& var, const ir::Call& call) {
-    if (ir::IsOp(call.op(), "relax.dist.annotate_sharding"))
-      return Report(var, "annotate_sharding is left");
+    if (dialect::IsAnnotation(call) || dialect::IsBarrier(call.op()) ||
+        dialect::IsShardingGroup(call.op()))
+      return Report(var,
+                    ir::CalleeName(call).substr(std::string("relax.dist.").size()) + " is left");
     if (MovesTensors(call)) {
       CheckMesh(var, dialect::TargetMesh(call));
       if (is_legalized_ && ir::IsOp(call.op(), "relax.dist.redistribute"))
@@ -169,7 +172,7 @@ class DistributedVerifier {
       if (!misfit.empty()) Report(var, misfit);
     }
     if (is_legalized_ && decompose::IsSharded(call, &decisions_))
-      Report(var, "is sharded along a dimension that its operator looks along");
+      Report(var, "is sharded along a dimension that its operator needs replicated");
     const size_t known = violations_.size();
     int root = RootOf(var.ty());
     for (const ir::Expr& arg : call.args()) {

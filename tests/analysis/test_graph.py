@@ -13,7 +13,7 @@ from tests.analysis.test_memory import Branches, Calls
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext.analysis.dot import STYLES
+from distir_ext.analysis.graphs.dot import STYLES
 from distir_ext.analysis.repeated_layers import find_repeats
 from distir_ext.demo.llama import PLAN, LlamaConfig, export
 

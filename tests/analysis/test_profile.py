@@ -19,7 +19,7 @@ import distir_ext as dx
 from distir_ext._compile import cpu
 from distir_ext._runtime.profiling import _parse_rows, _Row, _Timed, _with_waiting
 from distir_ext._runtime.statistics import Traffic
-from distir_ext._signature import parse_signature
+from distir_ext._signature.signature import parse_signature
 from distir_ext.demo import llama
 
 

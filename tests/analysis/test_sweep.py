@@ -8,9 +8,12 @@ import pytest
 import tvm
 from tests.analysis.programs import function
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext.analysis import Sweep, SweepRow, factorizations, sweep
+from distir_ext.analysis.sweeps import figures
 
 CLUSTER = dx.Cluster.preset("H100")
 TENSOR = {r".*up": (None, "tp"), r".*down": ("tp", None)}
@@ -76,13 +79,13 @@ def test_rows_are_what_estimate_and_simulate_say(found):
 
 def test_equal_configurations_are_computed_once(monkeypatch):
     computed = []
-    planned = dx.analysis.configurations.planned_programs
+    costs = figures.ProgramCosts.__call__
 
     def counted(*args):
         computed.append(args)
-        return planned(*args)
+        return costs(*args)
 
-    monkeypatch.setattr(dx.analysis.configurations, "planned_programs", counted)
+    monkeypatch.setattr(figures.ProgramCosts, "__call__", counted)
     meshes = [dx.Mesh(dp=2), dx.Mesh(dp=2, tp=1), dx.Mesh(other=2)]
     plans = {"a": {"x": ("dp", None)}, "b": {"x": [("dp",), None]}, "c": {"x": ("other", None)}}
     found = sweep(network(), meshes, plans, CLUSTER, sizes={"n": 8})
@@ -90,6 +93,42 @@ def test_equal_configurations_are_computed_once(monkeypatch):
     assert len({row.seconds for row in found.configurations if row.error is None}) == 1
     errors = [(row.mesh.axis_names[0], row.plan) for row in found.configurations if row.error]
     assert errors == [("dp", "c"), ("dp", "c"), ("other", "a"), ("other", "b")]
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(
+        x: R.Tensor((16, 512), "float32"),
+        flag: R.Tensor((), "bool"),
+        w: R.Tensor((512, 512), "float32"),
+    ):
+        R.func_attr({"num_input": 2})
+        if flag:
+            y = R.matmul(x, w)
+            z = R.nn.relu(y)
+        else:
+            z = R.add(x, x)
+        return R.matmul(z, w)
+
+
+def test_functions_that_cannot_be_planned_apart(monkeypatch):
+    whole = []
+    planned = figures.ProgramCosts._of_whole_module
+
+    def counted(*args):
+        whole.append(args)
+        return planned(*args)
+
+    monkeypatch.setattr(figures.ProgramCosts, "_of_whole_module", counted)
+    plan = {"x": (None, "tp"), "w": ("tp", None)}
+    (row,) = sweep(Branches, [dx.Mesh(tp=2)], {"sum": plan}, CLUSTER).configurations
+    assert len(whole) == 1
+    mod = dx.annotate(Branches, dx.Mesh(tp=2), plan)
+    estimate = dx.analysis.estimate(mod, CLUSTER)
+    assert row.peak_memory == estimate.peak_memory
+    assert row.bytes_sent == estimate.bytes_sent > 0
+    assert row.seconds == pytest.approx(dx.analysis.simulate(mod, CLUSTER).seconds)
 
 
 def test_memory_limit(found):
@@ -158,11 +197,27 @@ def test_plot(found):
         ({"microbatches": (0,)}, "positive integer, not 0"),
         ({"memory_limit": 0}, "must be positive"),
         ({"processes": 0}, "must be at least 1"),
+        ({"inputs": ["y"]}, "input 'y' is no parameter of function main, which has x, layers.0.up"),
+        ({"inputs": ["layers.0.up"]}, "'x' comes before 'layers.0.up'"),
     ],
 )
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=message):
         swept(**options)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"layers.0.upp": ("tp", None)}, "plan 'mine' fits no mesh: pattern 'layers.0.upp' .*"),
+        ({"x": ("dpp", None)}, "plan 'mine' fits no mesh: .*'dpp'.*did you mean 'dp'"),
+        ({"x": ("dp",)}, "plan 'mine' fits no mesh: .*x"),
+    ],
+)
+def test_a_plan_that_fits_no_mesh_is_one_error(plan, message):
+    with pytest.raises(ValueError, match=message) as error:
+        sweep(network(), [dx.Mesh(dp=2), dx.Mesh(dp=4)], {"mine": plan}, CLUSTER, sizes={"n": 8})
+    assert str(error.value).count("fits no mesh") == 1
 
 
 def test_factorizations():

@@ -93,3 +93,51 @@ def test_what_is_no_expression_is_refused():
         dx.constrain(np.zeros((8, 8)), MESH, ("dp", None))
     with pytest.raises(TypeError, match="constrained value: the mesh is of type str"):
         dx.constrain(R.add(relax.const(1.0), relax.const(1.0)), "mesh[0]", None)
+
+
+def test_values_of_a_group_are_a_tuple():
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType((8, 8), "float32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        tied = builder.emit(dx.constrain(R.add(x, x), y, MESH, ("dp", ...)), "tied")
+        builder.emit_func_output(builder.emit(relax.TupleGetItem(tied, 0)))
+    mod = builder.finalize()
+    round_trip(mod)
+    assert mod.script().count("R.dist.annotate_sharding") == 2
+    assert "R.dist.sharding_group((" in mod.script()
+    by_name = dx.constrain(x, y, mesh=MESH, dims=("dp", ...))
+    assert str(by_name) == str(dx.constrain(x, y, MESH, ("dp", ...)))
+
+
+def test_barriers_in_tvmscript():
+    @I.ir_module
+    class Stated:
+        @R.function
+        def main(x: R.Tensor((8, 8), "float32")):
+            y = dx.constrain(x, MESH, ("dp", None))
+            z = dx.barrier(y, blocks="forward")
+            g = dx.constrain(z, x)
+            return g
+
+    assert 'R.dist.propagation_barrier(y, blocks="forward")' in Stated.script()
+    round_trip(Stated)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda x, v: dx.constrain(x), TypeError, "takes a value, a mesh and dims; or several"),
+        (lambda x, v: dx.constrain(x, v), ValueError, "of dimensions: `x` has 2, `v` has 1"),
+        (lambda x, v: dx.constrain(x, MESH, None, 3), TypeError, "behind|too much"),
+        (lambda x, v: dx.constrain(x, MESH, mesh=MESH), TypeError, "is given mesh twice"),
+        (lambda x, v: dx.constrain(x, x, dims=("dp",)), TypeError, "dims without a mesh"),
+        (lambda x, v: dx.constrain(x, relax.ShapeExpr([1])), TypeError, "value 1 .* is no tensor"),
+        (lambda x, v: dx.barrier(x, "forwards"), ValueError, "did you mean 'forward'"),
+        (lambda x, v: dx.barrier(3), TypeError, "a value of type int cannot be"),
+    ],
+)
+def test_bad_controls(make, error, message):
+    x = relax.Var("x", relax.TensorType((8, 3), "float32"))
+    v = relax.Var("v", relax.TensorType((8,), "float32"))
+    with pytest.raises(error, match=message):
+        make(x, v)

@@ -24,7 +24,7 @@ def test_commands_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     for name, content in (("mlp.py", program), ("plan.json", plan), ("cluster.json", cluster)):
         (tmp_path / name).write_text(content)
     sessions = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(sessions) == 9
+    assert len(sessions) == 10
     monkeypatch.setattr(cores, "allowed_cores", lambda: [0, 1])
     small = program.replace("4096", "256").replace("8192", "512").replace("28672", "2048")
     (tmp_path / "small.py").write_text(small)
@@ -40,7 +40,8 @@ def test_commands_print_what_the_page_says(tmp_path, monkeypatch, capsys):
                 if command.startswith("profile"):
                     out, expected = masked(out), masked(expected)
                 assert out.rstrip() == expected.rstrip()
-    assert shown == 7
+    assert shown == 8
     assert (tmp_path / "trace.json.gz").exists()
     assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "sweep.html").exists()
     assert cli.main(["report", "propagated.py", "--cluster", "cluster.json"]) == 0

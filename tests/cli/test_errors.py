@@ -4,7 +4,7 @@ import pytest
 from tests.cli.conftest import SHARDED
 
 from distir_ext import cli
-from distir_ext._full_tracebacks import VARIABLE
+from distir_ext._errors.full_tracebacks import VARIABLE
 from distir_ext.cli import rules
 
 MESH = ["--mesh", "dp=2,tp=2"]
@@ -71,6 +71,11 @@ def test_what_does_not_fit_the_program(model, file, refused, arguments, message)
         ("[]", "the plan plan.json is damaged: it is not a JSON object"),
         ('{"x": 3}', "the plan plan.json, 'x': 3 is no sharding"),
         ('{"x": "dp,,"}', "the plan plan.json, 'x': 'dp,,' is no sharding"),
+        ('{"x": [{"axis": "dp"}, null]}', "the plan plan.json, 'x': [{"),
+        (
+            '{"x": [{"priority": "1"}, null]}',
+            "the plan plan.json, 'x': the priority of a ",
+        ),
         ('{"x": "dp,-", "x": null}', "the plan plan.json is damaged: it has ['x'] twice"),
     ],
 )

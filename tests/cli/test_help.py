@@ -8,9 +8,10 @@ from rich.console import Console
 import distir_ext as dx
 from distir_ext import cli
 from distir_ext._compile.steps import steps
-from distir_ext._tables import as_text, print_tables
+from distir_ext._text.tables import as_text, print_tables
 from distir_ext.analysis.tables import sharding_table
-from distir_ext.cli import clusters, partition
+from distir_ext.cli import partition
+from distir_ext.cli.shared import clusters
 
 
 def parsers():
@@ -43,7 +44,7 @@ def test_every_phase_is_in_the_help():
 @pytest.mark.parametrize(
     "name",
     [
-        *("report", "simulate", "profile", "diff", "explain", "visualize", "partition"),
+        *("report", "simulate", "sweep", "profile", "diff", "explain", "visualize", "partition"),
         *("redistribute", "rules"),
     ],
 )
@@ -57,7 +58,7 @@ def test_lines_of_help_fit_a_terminal():
 
 
 def test_narrow_terminals_cut_nothing_off(model, capsys):
-    from distir_ext.cli.programs import read_program
+    from distir_ext.cli.shared.programs import read_program
 
     mod = dx.annotate(read_program(model), dx.Mesh(dp=2, tp=2), {"up": (None, "tp")})
     table = sharding_table(dx.analysis.shardings(mod))

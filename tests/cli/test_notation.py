@@ -1,8 +1,13 @@
 """Arguments for meshes, shardings, shapes and sizes."""
 
+import json
+
 import pytest
 
-from distir_ext.cli.notation import parse_dims, parse_shape, parse_shard, parse_sizes
+from distir_ext import Dim, TensorDims
+from distir_ext._annotate.dims import dims_data
+from distir_ext.cli.shared.notation import parse_dims, parse_shape, parse_shard, parse_sizes
+from distir_ext.cli.shared.sharded import read_plan
 
 
 @pytest.mark.parametrize(
@@ -23,16 +28,47 @@ from distir_ext.cli.notation import parse_dims, parse_shape, parse_shard, parse_
         ("(('dp', 'tp'), None)", (("dp", "tp"), None)),
         ("(None,)", (None,)),
         ("'dp'", ("dp",)),
+        ("dp+...,...", (("dp", ...), ...)),
+        ("(dp tp ...),-", (("dp", "tp", ...), None)),
+        ("(('dp', ...), None)", (("dp", ...), None)),
+        ("dp@1,...@2", (Dim("dp", priority=1), Dim(open=True, priority=2))),
+        ("(dp tp)@0,-", (("dp", "tp"), None)),
     ],
 )
 def test_shardings(text, dims):
     assert parse_dims(text) == dims
 
 
-@pytest.mark.parametrize("text", ["dp,,tp", "dp+,-", "(dp,-", "dp tp,-", "((dp tp)),-", "('dp'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dp,,tp",
+        "dp+,-",
+        "(dp,-",
+        "dp tp,-",
+        "((dp tp)),-",
+        "('dp'",
+        "...+dp,-",
+        "dp@,-",
+        "dp@x,-",
+        "dp+-",
+    ],
+)
 def test_what_is_no_sharding(text):
     with pytest.raises(ValueError, match="is no sharding"):
         parse_dims(text)
+
+
+def test_plans_in_files_say_all_that_dims_say(tmp_path):
+    plan = {
+        "x": (("dp", ...), None),
+        "w": (Dim("tp", open=True, priority=2), ...),
+        "h": TensorDims("dp", ..., replicated=("tp",)),
+        "b": None,
+    }
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({name: dims_data(dims) for name, dims in plan.items()}))
+    assert dict(read_plan(str(file))) == plan
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ from html.parser import HTMLParser
 import pytest
 from tests.cli.conftest import MODEL, SHARDED
 
+import distir_ext as dx
 from distir_ext import cli
+from distir_ext._text.tables import amount
+from distir_ext.analysis.page import report_page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -98,6 +101,23 @@ def test_a_program_without_one_timeline(model, file, printed, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "timeline" not in pictures(page)
     assert "The page has no timeline: " in page
+
+
+def test_the_time_of_a_pipeline_is_that_of_its_timeline(file, printed, tmp_path):
+    """The slowest stage takes less, as it does not wait for the others."""
+    namespace = {}
+    exec(compile(MODEL, file("model.py", MODEL), "exec"), namespace)
+    mesh = dx.Mesh(pp=2)
+    annotated = dx.annotate(namespace["MLP"], mesh, {"x": None})
+    staged = dx.transform.AssignStages(mesh, "pp")(annotated)
+    cluster = dx.Cluster.preset("H100")
+    seconds = dx.analysis.simulate(staged, cluster).seconds
+    assert seconds > 1.2 * dx.analysis.estimate(staged, cluster).seconds
+    printed("report", file("staged.py", dx.script(staged)), "--html", "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert f"<dt>time</dt><dd>{amount(seconds, 's')}</dd>" in text
+    page = report_page("staged", dx.analysis.estimate(staged, cluster))
+    assert "<dt>time of the slowest program</dt>" in page
 
 
 def test_it_lists_what_nobody_asked_for(model, printed, tmp_path):

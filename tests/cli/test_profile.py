@@ -1,17 +1,30 @@
 """``distir profile``: programs run on workers, and their figures are printed."""
 
 import gzip
+import io
 import json
+import tracemalloc
+import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 from tests.cli.conftest import MODEL
 
 from distir_ext import cli
-from distir_ext._signature import FunctionSpec, ParamSpec, Signature, TensorSpec, TupleSpec
+from distir_ext._runtime.host_array import numpy_dtype
+from distir_ext._signature.signature import (
+    FunctionSpec,
+    ParamSpec,
+    Signature,
+    TensorSpec,
+    TupleSpec,
+)
 from distir_ext._workers import cores
-from distir_ext.cli.arguments import Arguments, read_arrays
+from distir_ext.cli.array_files import read_arrays
+from distir_ext.cli.shared.arguments import Arguments, arrays_taken
 
 TWO = ["--mesh", "tp=2", "--shard", "up=-,tp", "--shard", "down=tp,-", "--inputs", "x"]
 
@@ -101,7 +114,7 @@ def test_random_integers_are_said(file, capsys):
 def test_values_reach_the_program(model, refused):
     np.savez("wrong.npz", up=np.zeros((64, 255), np.float32))
     line = refused("profile", model, *TWO, "--values", "wrong.npz")
-    assert line == 'dimension 1 of weight "up" of "main" has size 255, expected 256'
+    assert line == "'up' of wrong.npz has the shape [64, 255]; the parameter takes [64, 256]"
 
 
 def test_files_of_values_that_are_none(model, file, refused):
@@ -191,7 +204,38 @@ def test_fields_of_tuples_have_names(tmp_path):
     pair = ParamSpec("pair", TupleSpec((tensor("", (2,), "float32").spec,) * 2))
     found = signature(pair, num_input=1)
     np.savez(tmp_path / "pair.npz", **{"pair.1": np.array([1, 2], "float32")})
-    given = read_arrays(str(tmp_path / "pair.npz"), found)
+    given = read_arrays(str(tmp_path / "pair.npz"), arrays_taken(found))
     ((first, second),) = Arguments(given, 0, 2).inputs(found.functions["main"])
     assert first.shape == (2,)
     assert second.tolist() == [1, 2]
+
+
+def test_types_that_numpy_does_not_know(tmp_path):
+    found = signature(tensor("x", (2,), "bfloat16"), num_input=1)
+    np.savez(tmp_path / "x.npz", x=np.array([1, 2], numpy_dtype("bfloat16")))
+    given = read_arrays(str(tmp_path / "x.npz"), arrays_taken(found))
+    assert given["x"].astype("float32").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096), (1 << 40, 1 << 40), (1 << 40,), (3,)])
+def test_a_small_file_does_not_fill_the_memory(tmp_path, shape):
+    """Neither one that claims much nor one that is compressed a thousandfold."""
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(4096 * 4096 * 8))
+    assert (tmp_path / "x.npz").stat().st_size < 200_000
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"x\.npz"):
+        read_arrays(str(tmp_path / "x.npz"), {"x": [tensor("x", (2, "n"), "float64").spec]})
+    with pytest.raises(ValueError, match=r"x\.npz"):
+        read_arrays(str(tmp_path / "x.npz"), {"x": [tensor("x", (5,), "float64").spec]})
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+    with zipfile.ZipFile(tmp_path / "twice.npz", "w") as archive:
+        for _ in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                archive.writestr("x.npy", b"")
+    with pytest.raises(ValueError, match="two arrays of one name"):
+        read_arrays(str(tmp_path / "twice.npz"), {"x": [tensor("x", (5,), "float64").spec]})

@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tests.cli.conftest import MODEL
 
-from distir_ext.cli.programs import read_program
+from distir_ext.cli.shared.programs import read_program
 
 
 def functions(mod):
@@ -109,5 +109,7 @@ def test_names_that_are_no_module(model, name, message):
 @pytest.mark.parametrize(("suffix", "package"), [("onnx", "onnx"), ("pt2", "torch")])
 def test_without_a_framework_it_says_what_to_install(file, monkeypatch, suffix, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"needs {package}: pip install 'distir-ext\[torch\]'"):
+    with pytest.raises(
+        ImportError, match=rf"needs {package}: pip install 'distir-ext\[{package}\]'"
+    ):
         read_program(file(f"model.{suffix}", ""))

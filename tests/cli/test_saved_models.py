@@ -1,16 +1,13 @@
 """Files of ONNX and torch.export, read and reported."""
 
+import numpy as np
+import onnx
 import pytest
-
-pytestmark = pytest.mark.models
+from onnx import TensorProto, helper, numpy_helper
 
 
 @pytest.fixture
 def onnx_file(tmp_path, monkeypatch):
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     weights = {"up": (64, 256), "down": (256, 64)}
@@ -58,13 +55,55 @@ def test_onnx(onnx_file, data, refused):
     assert [each["role"] for each in found["tensors"]] == ["input", "weight", "weight", "result"]
 
 
+def configured(name, number, axis):
+    """Adds a device configuration to the file: the rows or columns of the first weight."""
+    model = onnx.load("model.onnx")
+    model.ir_version = 11
+    model.configuration.add(name=name, num_devices=number)
+    placement = model.graph.node[0].device_configurations.add(configuration_id=name)
+    spec = placement.sharding_spec.add(tensor_name="up", device=range(number))
+    spec.sharded_dim.add(axis=axis).simple_sharding.add(num_shards=number)
+    onnx.save(model, "model.onnx")
+
+
+def test_onnx_with_a_device_configuration(onnx_file, data, refused):
+    """It is used where no mesh is given."""
+    configured("columns", 4, 1)
+    found = data("report", onnx_file, "--size", "n=8")
+    assert {each["name"]: each["sharding"] for each in found["tensors"]}["up"] == "(None, 'x')"
+    assert data("report", onnx_file, "--size", "n=8", "--configuration", "columns") == found
+    other = data("report", onnx_file, "--size", "n=8", "--mesh", "dp=2", "--shard", "x=dp,-")
+    assert {each["name"]: each["sharding"] for each in other["tensors"]}["up"] == "(None, None)"
+
+    configured("rows", 2, 0)
+    assert "name one: 'columns', 'rows'" in refused("report", onnx_file)
+    assert data("report", onnx_file, "--size", "n=8", "--configuration", "columns") == found
+    assert "did you mean 'rows'" in refused("report", onnx_file, "--configuration", "row")
+    assert "sharded without --mesh" in refused(
+        "report", onnx_file, "--configuration", "rows", "--mesh", "dp=2", status=2
+    )
+    other = ["--with-mesh", "dp=2", "--with-shard", "x=dp,-"]
+    options = ["--size", "n=8", "--configuration", "columns"]
+    compared = data("diff", onnx_file, *options, *other)
+    assert compared["with"] == onnx_file
+
+
+def test_broken_device_configurations(onnx_file, refused):
+    configured("columns", 4, 9)
+    said = refused("report", onnx_file)
+    assert "node 0 (MatMul), tensor 'up': axis 9 is sharded, but it has 2 axes" in said
+
+
+@pytest.mark.models
 def test_torch_export(torch_file, data):
     shards = ["--mesh", "dp=2,tp=2", "--shard", "input.*=dp,-", "--shard", "p_0_weight=tp,-"]
     found = data("report", torch_file, *shards, "--shard", "p_2_weight=-,tp")
     assert found["flops"] == FLOPS
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.pt2"])
+@pytest.mark.parametrize(
+    "name", ["model.onnx", pytest.param("model.pt2", marks=pytest.mark.models)]
+)
 def test_broken_files(tmp_path, monkeypatch, refused, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text("no model")

@@ -1,4 +1,4 @@
-"""Calls that are sharded along what they look along: what they become, and what that sends."""
+"""Calls that are sharded along a dimension that needs replication: what they become and send."""
 
 import numpy as np
 import pytest
@@ -353,5 +353,5 @@ def test_late_expansion_is_refused():
     )
     with pytest.raises(ValueError, match="in `main`: a call is sharded along a dimension that its"):
         dx.transform.LegalizeRedistribute()(marked)
-    with pytest.raises(ValueError, match="sharded along a dimension that its operator looks"):
+    with pytest.raises(ValueError, match="a dimension that its operator needs replicated"):
         verify(marked, "legalized")

@@ -127,3 +127,24 @@ def test_parameters_follow_from_what_a_callee_states(prepare):
         assert text.endswith(" in `inner`")
         assert "  stated by" in text
         assert f"stated by an annotation or a type of `{name}`" not in text
+
+
+def test_what_is_put_behind_stated_axes_is_not_stated():
+    plan = {"x": (("dp", ...), ...), "other": (("dp", "tp"), "ep")}
+    mod = dx.transform.PropagateSharding()(dx.annotate(Block, dx.Mesh(dp=2, tp=2, ep=2), plan))
+    assert dx.dims(mod, mod["main"].params[0]) == (("dp", "tp"), "ep")
+    lines = dx.explain(mod, "x").lines
+    ends = [each for each in lines if each.startswith("  stated by")]
+    assert ends == [
+        "  stated by an annotation or a type of `x` in `main`",
+        *["  stated by an annotation or a type of `other` in `main`"] * 2,
+    ]
+    assert lines[0].startswith("`x` in `main`: dimension 0 is sharded over mesh axes 'dp' ")
+
+
+def test_an_open_tensor_that_nothing_shards_is_not_stated():
+    plan = {"x": (..., ...), "bias": ("dp",)}
+    mod = dx.transform.PropagateSharding()(dx.annotate(Block, dx.Mesh(dp=2), plan))
+    assert dx.explain(mod, "x").lines == (
+        '`x` in `main`: replicated (placement "R"), nothing shards it',
+    )

@@ -19,26 +19,29 @@ from typing import Any
 import tvm_ffi
 from tests.native.library import call
 
+from distir_ext import interop
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
-from distir_ext._printable import printable_line
-from distir_ext._signature import parse_signature
-from distir_ext._workers import handshake
+from distir_ext._signature.signature import TensorSpec, parse_signature
+from distir_ext._text.printable import printable_line
 from distir_ext._workers.answers import check_answer, check_greeting
-from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, FrameReader
-from distir_ext._workers.connections import parse_address
-from distir_ext._workers.credentials import Credentials
-from distir_ext._workers.libraries import check_library
-from distir_ext._workers.openings import (
+from distir_ext._workers.connection import handshake
+from distir_ext._workers.connection.byte_stream import Stream
+from distir_ext._workers.connection.connections import parse_address
+from distir_ext._workers.connection.credentials import Credentials
+from distir_ext._workers.hosts.openings import (
     RefusedError,
     parse_hosts,
     parse_opening,
     rank_of,
     request_of,
 )
-from distir_ext.cli.clusters import cluster_of
-from distir_ext.cli.sharded import read_plan
+from distir_ext._workers.libraries import check_library
+from distir_ext.cli.array_files import read_arrays
+from distir_ext.cli.shared.clusters import cluster_of
+from distir_ext.cli.shared.sharded import read_plan
+from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh import Mesh
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -242,6 +245,69 @@ def plan_files(data: bytes) -> None:
         mesh.placement(*(dims if isinstance(dims, tuple) else ()))
 
 
+def onnx_models(data: bytes) -> None:
+    """The device configurations of a model."""
+    found = interop.onnx.check(data)
+    for each in found:
+        assert printable_line(str(each)) == str(each)
+    interop.onnx.read(data)
+    assert not found
+
+
+def array_files(data: bytes) -> None:
+    """Arrays, as ``--values FILE.npz`` takes them."""
+    path = _folder() / "values.npz"
+    path.write_bytes(data)
+    takes = [TensorSpec(("n", 3), "float32", (1,), (0,), (-1,))]
+    with _named_and_printable(path.parent):
+        read_arrays(str(path), {"x": takes, "p.0": takes})
+
+
+def gspmd_shardings(data: bytes) -> None:
+    """HLO's text: what is read is printed and read again, and has a mesh or says why not."""
+    sharding = gspmd.parse(_text(data))
+    _same(gspmd.parse(str(sharding)), sharding)
+    for each in (sharding, *sharding.elements):
+        with _without_position():
+            canonical = each.canonical()
+            _same(canonical.to_v1().canonical(), canonical)
+            each.to_mesh_dims(rank=len(each.data_dims) or 2)
+
+
+def shardy_attributes(data: bytes) -> None:
+    """A sharding, several, or a mesh, as the text begins."""
+    text = _text(data)
+    if "mesh" in text[:9]:
+        mesh = shardy.parse_mesh(text)
+        _same(shardy.parse_mesh(str(mesh)), mesh)
+    elif "per_value" in text[:30]:
+        several = shardy.parse_per_value(text)
+        _same(shardy.parse_per_value(shardy.per_value_text(several)), several)
+    else:
+        sharding = shardy.parse(text)
+        _same(shardy.parse(str(sharding)), sharding)
+        with _without_position():
+            shardy.to_mesh_dims(sharding, Mesh(x=8, y=4))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _same(left: Any, right: Any) -> None:
+    if left != right:
+        raise AssertionError(f"{left!r} is not {right!r}")
+
+
+@contextlib.contextmanager
+def _without_position() -> Iterator[None]:
+    """What was read is a sharding, so an error is not about the text."""
+    try:
+        yield
+    except gspmd.FormatError as error:
+        raise AssertionError from error
+
+
 def libraries(data: bytes) -> None:
     """The look at a library before it is loaded."""
     path = _folder() / "library.so"
@@ -267,6 +333,10 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         indices,
         cluster_files,
         plan_files,
+        onnx_models,
+        array_files,
+        gspmd_shardings,
+        shardy_attributes,
         libraries,
     )
 }

@@ -1,8 +1,9 @@
 """Workers with GPUs, or with what stands in for GPUs where CUDA_ON_HOST names it.
 
-``CUDA_ON_HOST`` is the library made of the C++ files here;
-``tests/runtime/test_nccl_on_host.py`` builds it and runs these tests with it. Without it they need
-a GPU and NCCL, and run as many threads as there are GPUs: ``python -m pytest tests/gpu -m gpu``.
+``CUDA_ON_HOST`` is the library made of the C++ files here, which
+``tests/runtime/collectives/test_nccl_on_host.py`` builds; it runs these tests with it. Without it
+they need a GPU and NCCL, and run as many threads as there are GPUs:
+``python -m pytest tests/gpu -m gpu``.
 Processes can have a GPU together, so that four of them run on any number of GPUs.
 """
 

@@ -6,7 +6,7 @@
 
 #include "on_host.h"
 #include "runtime/communicators/nccl/abi.h"
-#include "runtime/kernels/half_precision.h"
+#include "runtime/kernels/floats/half_precision.h"
 
 namespace on_host {
 

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._full_tracebacks import VARIABLE
+from distir_ext._errors.full_tracebacks import VARIABLE
 
 MESH = dx.Mesh(tp=2)
 
@@ -69,7 +69,7 @@ def test_no_frame_is_of_the_inside(name, built, session, monkeypatch):
         MISTAKES[name](built, session)
 
     files = files_of(raised_by(run))
-    assert set(files) <= {"test_tracebacks.py", "_tracebacks.py"}
+    assert set(files) <= {"test_tracebacks.py", "tracebacks.py"}
     assert len(files) <= 4
     monkeypatch.setenv(VARIABLE, "1")
     assert len(files_of(raised_by(run))) > len(files)

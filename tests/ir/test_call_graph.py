@@ -1,4 +1,4 @@
-"""Which functions of a module call which: what `src/ir/call_graph.h` promises."""
+"""Which functions of a module call which: what `src/ir/module/call_graph.h` promises."""
 
 import pytest
 import tvm

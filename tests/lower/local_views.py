@@ -1,6 +1,7 @@
 """Programs with local views, and the orders of passes that they go through."""
 
 import tvm
+from tests.meshes import meshes
 from tvm import relax
 from tvm.relax import op
 from tvm.script.parser import ir as I
@@ -88,7 +89,7 @@ def plans_on(mesh):
 
 @I.ir_module(s_tir=True)
 class ByHand:
-    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+    I.module_global_infos(meshes((2, 2)))
 
     @T.prim_func(private=True, s_tir=True)
     def scale(A: T.Buffer((4, 3), "float32"), B: T.Buffer((4, 3), "float32")):
@@ -137,7 +138,7 @@ class ByHand:
 def reduced_by(name, placement="R"):
     @I.ir_module(s_tir=True)
     class Reduced:
-        I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+        I.module_global_infos(meshes((2,)))
 
         @T.prim_func(private=True, s_tir=True)
         def scale(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):

@@ -1,5 +1,5 @@
 // The call graph of src/ir, with functions by their names.
-#include "ir/call_graph.h"
+#include "ir/module/call_graph.h"
 
 #include "arguments.h"
 

@@ -55,7 +55,7 @@ class Case:
     combined: str = ""
     """Letters over which shards are combined by a reduction."""
     decomposed: str = ""
-    """Letters along which the operator looks, and that a decomposition may keep sharded."""
+    """Letters of dimensions that need replication, and that a decomposition may keep sharded."""
     moves: bool = False
     """Whether elements move between the shards along these, so that their dimensions may have other
     extents in every tensor, and shards need not divide them; ``sizes`` has the least extents."""

@@ -31,7 +31,7 @@ def reduction(name, placement, result=None) -> Partitioned:
 
 
 def decomposed(op, label, *operands) -> Partitioned:
-    """The first case of an operator that looks along what is sharded."""
+    """The first case of an operator that is sharded along a dimension that it needs replicated."""
     case = next(c for c in CASES[f"relax.{op}"] if c.decomposed and label in c.label)
     return placed(case, operands, None)
 

@@ -159,7 +159,7 @@ def test_bad_include_is_one_violation_that_names_its_place(tmp_path, file, line,
 GOOD_PYTHON = {
     "python/distir_ext/__init__.py": "from distir_ext import _library\nfrom .mesh import Mesh\n",
     "python/distir_ext/__main__.py": "from distir_ext.session import Session\n",
-    "python/distir_ext/_library.py": "import ctypes\n",
+    "python/distir_ext/_native/library.py": "import ctypes\n",
     "python/distir_ext/mesh.py": (
         "from typing import TYPE_CHECKING\n"
         "from ._library import load\n"

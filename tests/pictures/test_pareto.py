@@ -49,6 +49,15 @@ def test_all_points_are_drawn_and_the_front_is_marked():
     assert colors.get_ylabel() == "sent by a device (B)"
 
 
+def test_labels_of_points_that_are_near_do_not_lie_on_each_other():
+    points = [Point(f"configuration {i}", 1 + i / 100, 9e9, 5.0) for i in range(4)]
+    figure = draw([*points, Point("far", 3.0, 2e9, 9.0)])
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 5
+    overlaps = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+    assert overlaps == []
+
+
 def test_without_points_there_is_no_picture():
     with pytest.raises(ValueError, match="no point is given"):
         draw([])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distir_ext as dx
-from distir_ext._device_text import device_text
+from distir_ext._meshes.device_text import device_text
 from distir_ext._pictures.sharding_layout import lay_out
 
 ALL = (1000, 1000, 1000)

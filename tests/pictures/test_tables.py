@@ -13,8 +13,8 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext._pictures.function_table import function_table
-from distir_ext._signature import FunctionSpec, ParamSpec, Program, TensorSpec
-from distir_ext._tables import amount, as_html, as_text, new_table
+from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program, TensorSpec
+from distir_ext._text.tables import amount, as_html, as_text, new_table
 
 
 def tables_of(html):
@@ -202,3 +202,45 @@ def test_tables_in_text_have_their_titles_and_notes():
         "value",
         "a note",
     ]
+
+
+def test_in_a_notebook_text_is_text(monkeypatch):
+    """Rich shows what is printed to a console in a notebook, whatever its file is."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    table = new_table("title", "name")
+    assert "title" in as_text([table])
+    assert "4 x 4" in dx.visualize((8, 4), MESH, ("dp", None)).text()
+    assert "4 x 4" in str(dx.visualize((8, 4), MESH, ("dp", None)))
+
+
+def test_results_are_tables_where_a_prompt_shows_them():
+    mod = dx.annotate(Sum, MESH, PLAN)
+    cluster = dx.Cluster.preset("H100")
+    for result in (
+        dx.analysis.estimate(mod, cluster),
+        dx.analysis.simulate(mod, cluster),
+        dx.analysis.reshards(mod),
+        dx.analysis.diff(mod, mod, cluster),
+        dx.analysis.sweep(Sum, [MESH], {"plan": PLAN}, cluster),
+        dx.analysis.redistribution(MESH, ("dp", None), (None, "tp"), (8, 4), cluster=cluster),
+    ):
+        assert repr(result) == str(result)
+        assert "─────" in repr(result)
+
+
+def test_a_summary_of_two_meshes_says_where_each_value_is():
+    first, second = dx.Mesh(tp=2), dx.Mesh((1,), ("tp",), [2])
+    of_calls = [{0: (first, None), 1: (first, ("tp", None))}, {1: (second, None)}]
+
+    class EachOnItsMesh(dx.ShardingMutator):
+        calls = iter(of_calls)
+
+        def place(self, call):
+            return next(self.calls)
+
+    text = str(dx.summary(dx.transform.PropagateSharding()(EachOnItsMesh()(Sum))))
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "('tp', None) on devices 0, 1 " in rows["a_1"]
+    assert "(None, None) on device 2 " in rows["a_2"]
+    # Devices 0 and 1 have x and half of a_1, device 2 has a_2.
+    assert rows["parameters"] == "parameters on a device: at most 192 B"

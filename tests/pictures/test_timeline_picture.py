@@ -77,6 +77,13 @@ def test_microbatches_have_their_colors_and_numbers():
     assert labels == ["microbatch 0", "microbatch 1", "microbatch 2"]
 
 
+def test_numbers_are_said_only_where_there_are_any():
+    events = [event(microbatch=i, stage=0, start=float(i)) for i in range(400)]
+    (axes,) = draw(events).axes
+    assert len(axes.texts) == 0
+    assert "numbers" not in axes.get_title()
+
+
 def test_names_stand_on_events_of_one_microbatch():
     (axes,) = draw([event(microbatch=0, stage=0)]).axes
     assert [text.get_text() for text in axes.texts] == ["name"]

@@ -37,6 +37,14 @@ def test_a_build_prints_nothing(annotated, target, capfd, caplog):
     assert caplog.messages == []
 
 
+def test_an_estimate_prints_nothing(annotated, capfd, caplog):
+    with caplog.at_level(logging.WARNING):
+        dx.analysis.estimate(annotated, dx.Cluster.preset("H100"))
+        dx.analysis.simulate(annotated, dx.Cluster.preset("H100"))
+    assert capfd.readouterr() == ("", "")
+    assert caplog.messages == []
+
+
 def test_who_asks_sees_what_tvm_says(annotated, caplog):
     with caplog.at_level(logging.INFO, "distir_ext"):
         dx.build(annotated)

@@ -1,14 +1,12 @@
-"""Small programs with known propagations, those of Shardy's tests, and what becomes of them here.
+"""Small programs with known propagations, those of Shardy's tests, with closed annotations.
 
-Axes have the size 2 unless a mesh says otherwise. An annotation of DistIR states the whole
-placement of its tensor, so dimensions are open only where nothing is annotated; and operands that
-disagree are redistributed, where Shardy leaves the result open. Where that makes a difference, a
-comment says what Shardy has.
+Axes have the size 2 unless a mesh says otherwise. Operands that disagree are redistributed, where
+Shardy leaves the result open. Where that makes a difference, a comment says what Shardy has.
 
+The same with open dimensions, and what priorities, barriers and groups do, is in test_controls.py.
 Sequences of collectives are in test_explicit_redistribution.py and in test_reference_cases.py of
 tests/redistribute; branches and recursion in test_control_flow.py, calls and several meshes in
-test_calls.py. DistIR has no barriers, user priorities, manual computations or sharding groups: an
-annotation stops what spreads, and what two tensors should share is annotated on both.
+test_calls.py.
 """
 
 import pytest
@@ -106,7 +104,6 @@ def test_a_dimension_that_is_needed_whole_does_not_spread():
 
 
 def test_an_annotation_stops_what_spreads_backward():
-    # Where Shardy has a barrier, DistIR has an annotation.
     p = Program(2, 2, 2)
     x = p.param("x", 8, 8)
     between = p.place("between", p.emit("e", (op.exp, x)), "a|c")

@@ -1,5 +1,5 @@
-"""Dimensions that operators look along, as a choice among others: what their shards would get from
-each other counts like any other collective.
+"""Dimensions that operators need replicated, as a choice among others: what their shards would get
+from each other counts like any other collective.
 
 Placements are written as in test_rules_of_choice.
 """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -10,6 +13,16 @@ from tvm.script.parser import tirx as T
 import distir_ext as dx
 
 MESH = dx.Mesh((2, 2), ("a", "b"))
+
+
+@tvm_ffi.register_global_func("tests.projection")
+def projection(x, weight, out):
+    out.copyfrom(np.einsum("bsh,ho->bso", x.numpy(), weight.numpy()))
+
+
+@tvm_ffi.register_global_func("tests.negative")
+def negative(x):
+    return tvm.runtime.tensor(-x.numpy())
 
 
 def call_of(name, *shapes, out=((8, 6),)):

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from tests.rules.stated import MESH, AnyRows, FixedRows, call_of, kinds, placement_of, propagated
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
-
-
-@tvm_ffi.register_global_func("tests.projection")
-def projection(x, weight, out):
-    out.copyfrom(np.einsum("bsh,ho->bso", x.numpy(), weight.numpy()))
-
-
-@tvm_ffi.register_global_func("tests.negative")
-def negative(x):
-    return tvm.runtime.tensor(-x.numpy())
-
 
 PROJECTION = call_of("tests.projection", (4, 3, 8), (8, 6), out=((4, 3, 6),))
 

@@ -20,9 +20,9 @@ import tvm_ffi
 import distir_ext  # noqa: F401  (loads the native library)
 from distir_ext._runtime.host_array import host_array
 from distir_ext._workers.base import Workers
+from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
 from distir_ext._workers.processes import ProcessWorkers
 from distir_ext._workers.threads import ThreadWorkers
-from distir_ext._workers.tokens import TOKEN_VARIABLE
 from distir_ext.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path

@@ -221,7 +221,7 @@ def test_bad_signatures(build, changes, match):
 
 
 def test_signatures_of_another_version_or_that_contradict_themselves():
-    from distir_ext._signature import parse_signature
+    from distir_ext._signature.signature import parse_signature
 
     def written(**changes):
         program = {"name": "f", "devices": "0", "params": "", "results": "0"}

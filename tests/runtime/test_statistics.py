@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distir_ext as dx
-from distir_ext._mesh_axes import MeshAxes, NamedMesh
+from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
 from distir_ext._runtime.statistics import parse_traffic, read_statistics, reset_statistics
 
 

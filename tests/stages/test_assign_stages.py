@@ -41,6 +41,23 @@ def test_the_text_of_a_cut_program_parses_back():
     tvm.ir.assert_structural_equal(tvm.script.from_source(mod.script()), mod)
 
 
+@pytest.mark.parametrize(
+    "mesh", [dx.Mesh(pp=2, tp=2, dp=2), dx.Mesh(tp=2, pp=2, dp=2)], ids=["first", "between"]
+)
+def test_terms_of_annotations_are_kept(mesh):
+    dims = {
+        "w0": (None, ("tp", ...)),
+        "w1": dx.TensorDims(("dp", "tp", ...), None, replicated="pp"),
+        "x": dx.TensorDims(dx.Dim("tp", priority=1), ..., replicated=("dp",)),
+    }
+    mod = staged(dx.annotate(chain([8, 16, 8]), mesh, dims), mesh, "pp")
+    text = mod.script()
+    assert "open=[1]" in text
+    assert "open=[0]" in text
+    assert "priorities=[1, 0], replicated=[1]" in text  # dp is the second axis of a stage
+    assert text.count("replicated=") == 1  # a stage has no axis pp
+
+
 def test_an_empty_function_can_not_be_cut():
     @I.ir_module
     class Nothing:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext._modules import check_module
+from distir_ext._errors.modules import check_module
 
 _ATTR = "distir.optimizations"
 

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from distir_ext._compile import cpu, gpu
+from distir_ext._compile import cpu, gpu, tvm_log
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 
 # What changes neither arithmetic nor memory, and takes time for every kernel.
@@ -32,10 +32,12 @@ def resolve_target(name: str) -> tvm.target.Target:
     return cpu.host_target() if name == "llvm" else tvm.target.Target("nvidia/nvidia-h100")
 
 
+@tvm_log.captured()
 def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
     """Runs the passes of ``dx.build`` up to TVM's memory plan.
 
-    Equal calls of operators are legalised once, which gives the same kernels.
+    Equal calls of operators are legalised once, which gives the same kernels. TVM's warnings are
+    logged, as those of ``dx.build`` are.
 
     Args:
         mod: A module after LowerCCL.

@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from distir_ext._analysis.trace import event_row, name_rows, write_rows
-from distir_ext._tables import amount, as_html, as_text, new_table
+from distir_ext._text.tables import amount, as_html, as_text, new_table
 
 # Rows of kernels that a table shows.
 _MOST = 10
@@ -178,6 +178,9 @@ class Profile:
 
     def __str__(self) -> str:
         return as_text(profile_tables(self))
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html(profile_tables(self))

@@ -27,6 +27,10 @@ class Step:
     shapes: tuple[str, ...]
     groups: str
     plan: str
+    given_bytes: float
+    """Of a collective, of what it is given."""
+    made_bytes: float
+    """Of a collective, of what it makes."""
     seconds: float
     live_bytes: float
     after: tuple[int, ...] = ()
@@ -72,7 +76,21 @@ def read_steps(mod: tvm.IRModule, cluster: Mapping[str, Any]) -> dict[str, Funct
     Raises:
         ValueError: Functions call each other in a circle.
     """
-    rows = tvm_ffi.get_global_func("distir.analysis.Steps")(mod, cluster)
+    return _functions(tvm_ffi.get_global_func("distir.analysis.Steps")(cluster, mod))
+
+
+class StepReader:
+    """Reads the steps of modules one after the other; collectives take no time."""
+
+    def __init__(self) -> None:
+        self._read = tvm_ffi.get_global_func("distir.analysis.StepReader")()
+
+    def __call__(self, mod: tvm.IRModule) -> dict[str, FunctionSteps]:
+        """As :func:`read_steps`, without functions whose names one had that was read before."""
+        return _functions(self._read(mod))
+
+
+def _functions(rows: Any) -> dict[str, FunctionSteps]:
     return {
         str(row["name"]): FunctionSteps(
             str(row["name"]), str(row["operator"]), _pairs(row["params"]), _body(row)
@@ -95,7 +113,7 @@ def _body(data: Any) -> Body:
 
 def _step(row: Sequence[Any]) -> Step:
     kind, name, callee, flops, transcendentals, read, written, unknown, reads, shapes = row[:10]
-    groups, plan, seconds, live, after = row[10:15]
+    groups, plan, given, made, seconds, live, after = row[10:17]
     return Step(
         str(kind),
         str(name),
@@ -109,10 +127,12 @@ def _step(row: Sequence[Any]) -> Step:
         tuple(map(str, shapes)),
         str(groups),
         str(plan),
+        float(given),
+        float(made),
         float(seconds),
         float(live),
         tuple(map(int, after)),
-        tuple(_body(branch) for branch in row[15:]),
+        tuple(_body(branch) for branch in row[17:]),
     )
 
 

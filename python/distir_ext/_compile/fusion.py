@@ -6,7 +6,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-__all__ = ["fuse_kernels"]
+__all__ = ["fuse_kernels", "is_unfused"]
+
+_UNFUSED_ATTR = "distir.unfused"
 
 
 def fuse_kernels() -> tvm.transform.Pass:
@@ -23,9 +25,14 @@ def fuse_kernels() -> tvm.transform.Pass:
         except tvm.error.InternalError:
             # FuseTIR of TVM 0.27 fails where FuseOps has put nothing but tuples in a function, as
             # it does with nested ones; such a module is compiled unfused.
-            return mod
+            return mod.with_attr(_UNFUSED_ATTR, True)
 
     return tvm.transform.module_pass(apply, opt_level=0, name="FuseKernels")
+
+
+def is_unfused(mod: tvm.IRModule) -> bool:
+    """Whether TVM could not fuse a module."""
+    return mod.attrs is not None and _UNFUSED_ATTR in mod.attrs
 
 
 def _fuse_operators() -> tvm.transform.Pass:

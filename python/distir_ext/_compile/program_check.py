@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 import tvm
 from tvm import relax
 
-from distir_ext._signature import (
+from distir_ext._errors.spelling import counted
+from distir_ext._signature.signature import (
     FunctionSpec,
     ParamSpec,
     Program,
@@ -23,7 +24,6 @@ from distir_ext._signature import (
     TensorSpec,
     TupleSpec,
 )
-from distir_ext._spelling import counted
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 
-from distir_ext import _library  # loads the native library  # noqa: F401
-from distir_ext._modules import check_module
-from distir_ext._spelling import did_you_mean
+from distir_ext import _native  # loads the native library  # noqa: F401
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.spelling import did_you_mean
 
 
 def native_pass(name: str) -> tvm.transform.Pass:

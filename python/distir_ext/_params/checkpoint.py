@@ -10,7 +10,7 @@ from distir_ext._params import param_dict, safetensors, shards, tensor_cache
 from distir_ext._params.json_file import read_json, require, some_of
 from distir_ext._params.regular_file import MOST_INDEX_BYTES, check_link, read_file
 from distir_ext._params.stored_array import Stored
-from distir_ext._printable import printable_line
+from distir_ext._text.printable import printable_line
 
 
 def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:

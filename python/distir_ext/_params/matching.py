@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._signature import Signature
-from distir_ext._spelling import nearest, plain
+from distir_ext._errors.spelling import nearest, plain
+from distir_ext._signature.signature import Signature
 
 # What users may pass as weights: by name, in order, by function, or the path of files with them.
 Params = Mapping[str, Any] | Iterable[Any] | str | os.PathLike[str] | None

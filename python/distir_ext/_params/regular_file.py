@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distir_ext._params.json_file import require
-from distir_ext._printable import printable_line
+from distir_ext._text.printable import printable_line
 
 # Of an index or a header, in bytes; the limit that the safetensors format's own reader has.
 MOST_INDEX_BYTES = 100_000_000

@@ -22,7 +22,7 @@ from distir_ext._params.json_file import read_json, require
 from distir_ext._params.regular_file import MOST_INDEX_BYTES, beside, read_file
 from distir_ext._params.stored_array import StoredArray, StoredShards, piece_extent
 from distir_ext._runtime.host_array import check_shape
-from distir_ext._signature import TensorSpec
+from distir_ext._signature.signature import TensorSpec
 
 INDEX_NAME = "shards.json"
 FORMAT = "distir_ext.shards"

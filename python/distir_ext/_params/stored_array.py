@@ -17,7 +17,7 @@ import ml_dtypes  # noqa: F401  (makes its types known to NumPy by name)
 import numpy as np
 import tvm_ffi
 
-from distir_ext._blocks import shard_shape
+from distir_ext._meshes.blocks import shard_shape
 from distir_ext._params.json_file import require
 from distir_ext._params.regular_file import open_file
 from distir_ext._runtime.host_array import (

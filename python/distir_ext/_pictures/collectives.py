@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distir_ext._errors.spelling import counted
 from distir_ext._pictures.figure import engineering, new_figure
 from distir_ext._pictures.palette import series, text_on
-from distir_ext._spelling import counted
-from distir_ext._tables import amount
+from distir_ext._text.tables import amount
 
 if TYPE_CHECKING:
     from distir_ext.analysis.costs import ProgramEstimate

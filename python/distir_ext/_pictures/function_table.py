@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from distir_ext._device_text import device_text
-from distir_ext._spelling import counted
-from distir_ext._tables import new_table
+from distir_ext._errors.spelling import counted
+from distir_ext._meshes.device_text import device_text
+from distir_ext._text.tables import new_table
 
 if TYPE_CHECKING:
-    from distir_ext._signature import FunctionSpec
+    from distir_ext._signature.signature import FunctionSpec
 
 _MOST_DEVICES = 24
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir_ext._pictures.figure import engineering, new_figure
 from distir_ext._pictures.palette import BLUE, BLUISH_GREEN, ORANGE, SKY_BLUE
-from distir_ext._tables import amount
+from distir_ext._text.tables import amount
 
 if TYPE_CHECKING:
     from distir_ext.analysis.costs import ProgramEstimate

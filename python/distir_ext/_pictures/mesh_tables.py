@@ -9,10 +9,10 @@ import numpy as np
 from rich.table import Table
 
 from distir_ext._pictures.abbreviation import shown
-from distir_ext._tables import amount, new_table
+from distir_ext._text.tables import amount, new_table
 
 if TYPE_CHECKING:
-    from distir_ext._mesh import Mesh
+    from distir_ext._meshes.mesh import Mesh
     from distir_ext.cluster import Device, Link
 
 _MOST_ROWS, _MOST_COLUMNS = 16, 16
@@ -25,15 +25,16 @@ def mesh_table(mesh: Mesh) -> Table:
     )
     columns = shown(mesh.shape[-1], _MOST_COLUMNS)
     heads = ["…" if each is None else f"{mesh.axis_names[-1]} {each}" for each in columns]
-    title = f"Mesh {sizes}: the ids of its {mesh.size} devices"
+    ids = "the id of its device" if mesh.size == 1 else f"the ids of its {mesh.size} devices"
+    title = f"Mesh {sizes}: {ids}"
     table = new_table(title, *mesh.axis_names[:-1], *heads, texts=0)
-    ids = np.array(mesh.device_ids).reshape(-1, mesh.shape[-1])
-    for row in shown(len(ids), _MOST_ROWS):
+    table_ids = np.array(mesh.device_ids).reshape(-1, mesh.shape[-1])
+    for row in shown(len(table_ids), _MOST_ROWS):
         if row is None:
             table.add_row(*["…"] * len(table.columns))
             continue
         place = np.unravel_index(row, mesh.shape[:-1]) if mesh.shape[:-1] else ()
-        held = ["…" if each is None else str(ids[row, each]) for each in columns]
+        held = ["…" if each is None else str(table_ids[row, each]) for each in columns]
         table.add_row(*map(str, place), *held)
     return table
 

@@ -9,6 +9,9 @@ from typing import Any
 from distir_ext._pictures.figure import engineering, engineering_format, new_figure
 from distir_ext._pictures.palette import VERMILION
 
+# Where the label of a point may begin, in points from it: the first of these that is free.
+_PLACES = [(7, 7), (7, -15), (7, 19), (7, -27), (7, 31), (7, -39)]
+
 
 @dataclass(frozen=True)
 class Point:
@@ -88,15 +91,17 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
             linewidth=2 if chosen is best else 0.6,
             zorder=3 if chosen is best else 2,
         )
-    for each in points:
+    labels = [
         axes.annotate(
             each.label,
             (each.seconds, each.memory),
-            xytext=(7, 7),
+            xytext=_PLACES[0],
             textcoords="offset points",
             fontsize="small",
             fontweight="bold" if each in best else "normal",
         )
+        for each in points
+    ]
     if capacity is not None:
         axes.axhline(capacity, color="black", linestyle=":", label="memory of a device")
     figure.colorbar(drawn, ax=axes, label="sent by a device (B)", format=engineering_format("B"))
@@ -105,5 +110,21 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
     engineering(axes.xaxis, "s")
     engineering(axes.yaxis, "B")
     axes.grid(alpha=0.3)
-    axes.legend(loc="best", fontsize="small")
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    _keep_apart(figure, labels)
     return figure
+
+
+def _keep_apart(figure: Any, labels: Iterable[Any]) -> None:
+    """Moves labels that would lie on others to the next free place beside their points."""
+    figure.draw_without_rendering()
+    taken: list[Any] = []
+    for label in labels:
+        if not label.get_text():
+            continue
+        for place in _PLACES:
+            label.set_position(place)
+            box = label.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(box)

@@ -14,13 +14,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distir_ext._device_text import device_text
+from distir_ext._errors.spelling import counted
+from distir_ext._meshes.device_text import device_text
 from distir_ext._pictures.abbreviation import shown
 from distir_ext._pictures.palette import cell_color
-from distir_ext._spelling import counted
 
 if TYPE_CHECKING:
-    from distir_ext._sharding import Sharding
+    from distir_ext._meshes.sharding import Sharding
 
 MOST_ROWS, MOST_COLUMNS, MOST_GRIDS = 10, 8, 6
 """Blocks that a picture shows of a dimension, and grids, if it is not told otherwise."""

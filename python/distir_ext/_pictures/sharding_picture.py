@@ -21,7 +21,7 @@ from distir_ext._pictures.sharding_layout import (
 )
 
 if TYPE_CHECKING:
-    from distir_ext._sharding import Sharding
+    from distir_ext._meshes.sharding import Sharding
 
 _WIDTH_OF_TEXT = 100
 
@@ -49,7 +49,8 @@ class ShardingPicture:
         Args:
             width: Characters of a line. Blocks that do not fit are left out.
         """
-        return self._rendered(Console(file=io.StringIO(), width=width, color_system=None))
+        console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
+        return self._rendered(console)
 
     def to_svg(self, path: str | os.PathLike[str]) -> None:
         """Writes the picture as an SVG file, which follows the reader's light or dark mode.
@@ -76,6 +77,7 @@ class ShardingPicture:
                 file=io.StringIO(),
                 width=terminal.width,
                 force_terminal=True,
+                force_jupyter=False,
                 color_system=terminal.color_system,  # type: ignore[arg-type]
             )
         )

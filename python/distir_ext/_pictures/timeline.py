@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from distir_ext._errors.spelling import did_you_mean
 from distir_ext._pictures.abbreviation import shown
 from distir_ext._pictures.figure import engineering, new_figure
 from distir_ext._pictures.palette import series, text_on
-from distir_ext._spelling import did_you_mean
 
 STREAMS = ("compute", "communication")
 
@@ -79,16 +79,16 @@ def draw(events: Iterable[Any], title: str = "") -> Any:
     communicates = any(each.stream == "communication" for each in read)
     lanes = _TWO_LANES if communicates else _ONE_LANE
     notes = ["upper lane: computing, lower lane: communicating"] if communicates else []
-    if meaning:
-        notes.append(f"numbers: {meaning}")
-    if None in rows:
-        notes.append(f"{len(place)} of {len(devices)} devices are drawn")
     chosen: dict[str, list[Event]] = {key: [] for key in groups}
     for each in read:
         if each.device in place:
             chosen[group(each)].append(each)
     for number, (key, of_group) in enumerate(chosen.items()):
         _bars(axes, of_group, place, number, key, end - begin, text_of, lanes)
+    if meaning and axes.texts:  # there may be no room for any
+        notes.append(f"numbers: {meaning}")
+    if None in rows:
+        notes.append(f"{len(place)} of {len(devices)} devices are drawn")
     axes.set_yticks(
         [row + 0.45 for row in range(len(rows))],
         ["…" if index is None else f"device {devices[index]}" for index in rows],

@@ -13,10 +13,10 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join, shard_for
 from distir_ext._runtime.weights import Weights
-from distir_ext._signature import HOST, FunctionSpec
-from distir_ext._spelling import counted, did_you_mean
+from distir_ext._signature.signature import HOST, FunctionSpec
 from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
 
 # A virtual stage and the index of a call.

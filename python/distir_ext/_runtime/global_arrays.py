@@ -11,12 +11,20 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._errors.spelling import counted
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import HostArray, host_array
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
-from distir_ext._signature import Dim, Leaf, ShapeSpec, Spec, TensorSpec, TupleSpec, ValueSpec
-from distir_ext._spelling import counted
+from distir_ext._signature.signature import (
+    Dim,
+    Leaf,
+    ShapeSpec,
+    Spec,
+    TensorSpec,
+    TupleSpec,
+    ValueSpec,
+)
 from distir_ext._workers.base import Workers
 
 Sizes = Mapping[str, tuple[int, str]]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from distir_ext._errors.spelling import counted
 from distir_ext._runtime.sharded_array import ShardedArray
-from distir_ext._signature import FunctionSpec, ParamSpec, TensorSpec
-from distir_ext._spelling import counted
+from distir_ext._signature.signature import FunctionSpec, ParamSpec, TensorSpec
 
 BatchDims = Mapping[str, int | None]
 

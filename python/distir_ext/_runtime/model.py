@@ -11,7 +11,9 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._analysis.profile import Profile
-from distir_ext._mesh_axes import MeshAxes, NamedMesh
+from distir_ext._errors.spelling import counted
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._pictures.function_table import function_table
@@ -21,10 +23,8 @@ from distir_ext._runtime.pipeline import Pipeline
 from distir_ext._runtime.profiling import StepNames, profile_calls
 from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
-from distir_ext._signature import Signature, TensorSpec, parse_signature, unflatten
-from distir_ext._spelling import counted
-from distir_ext._tables import as_html
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._signature.signature import Signature, TensorSpec, parse_signature, unflatten
+from distir_ext._text.tables import as_html
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 

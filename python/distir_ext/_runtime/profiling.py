@@ -1,6 +1,6 @@
 """Measures calls of a function, in which workers note when they run what.
 
-The worker's side is ``src/runtime/session/profile.h``.
+The worker's side is ``src/runtime/session/notes/profile.h``.
 
 A worker notes begin and end of its collectives. That it waited follows from when the others began:
 of the k-th collective on a group, all that comes before the last member's begin is waiting; of a
@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep
-from distir_ext._mesh_axes import MeshAxes
+from distir_ext._meshes.mesh_axes import MeshAxes
 from distir_ext._params.progress import counting_bar
-from distir_ext._printable import printable
 from distir_ext._runtime.function_calls import FunctionCalls
 from distir_ext._runtime.statistics import Traffic, parse_traffic
 from distir_ext._runtime.step_names import StepCursor
-from distir_ext._signature import FunctionSpec
+from distir_ext._signature.signature import FunctionSpec
+from distir_ext._text.printable import printable
 from distir_ext._workers.base import Workers
 
 _BEGIN = "distir.runtime.profile_begin"

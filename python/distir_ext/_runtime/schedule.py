@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distir_ext._signature import Program
+from distir_ext._signature.signature import Program
 
 KINDS = ("gpipe", "1f1b", "interleaved")
 

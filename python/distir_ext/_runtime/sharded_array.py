@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm_ffi
 
+from distir_ext._errors.spelling import counted
 from distir_ext._runtime.host_array import numpy_dtype, numpy_view
-from distir_ext._signature import TensorSpec
-from distir_ext._spelling import counted
+from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
 
 if TYPE_CHECKING:
-    from distir_ext._sharding import Sharding
+    from distir_ext._meshes.sharding import Sharding
 
 
 class ShardedArray:
@@ -78,7 +78,7 @@ class ShardedArray:
     def sharding(self) -> Sharding:
         """The mesh, the dims, and which part of the array each device holds."""
         # Workers, which have arrays too, start without what draws them.
-        from distir_ext._sharding import sharding_of_shards
+        from distir_ext._meshes.sharding import sharding_of_shards
 
         return sharding_of_shards(self._spec, self._shape, self._shards)
 

@@ -1,4 +1,4 @@
-"""What workers have sent and received: the counts of ``src/runtime/session/traffic.h``."""
+"""What workers have sent and received: the counts of ``src/runtime/session/notes/traffic.h``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext._mesh_axes import MeshAxes, NamedMesh
-from distir_ext._printable import printable
-from distir_ext._tables import amount, as_html, as_text, new_table
+from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._text.printable import printable
+from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext._workers.base import Workers
 
 _COUNT = "distir.runtime.traffic"
@@ -119,6 +119,9 @@ class Statistics:
 
     def __str__(self) -> str:
         return as_text([_table(self)])
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html([_table(self)])

@@ -95,6 +95,9 @@ class Timeline:
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def _drawn(event: TimedEvent, start: float) -> drawing.Event:
     return drawing.Event(

@@ -9,7 +9,7 @@ from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, shard_for
-from distir_ext._signature import ParamSpec, Signature
+from distir_ext._signature.signature import ParamSpec, Signature
 from distir_ext._workers.base import Workers
 
 # Per rank the worker's shards of a function's weights, by parameter index.

@@ -12,8 +12,8 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._params.stored_array import StoredArray, StoredShards
-from distir_ext._printable import printable
 from distir_ext._runtime.host_array import check_shape, tensor_bytes
+from distir_ext._text.printable import printable
 from distir_ext._workers.channel import Held
 
 # Results that are sent, and do not stay with the worker.

@@ -34,9 +34,9 @@ from distir_ext._params.stored_array import (
     from_plain,
     to_plain,
 )
-from distir_ext._printable import printable
 from distir_ext._runtime.host_array import check_shape, memory_of, on_host, tensor_bytes
-from distir_ext._workers.byte_stream import ByteStream
+from distir_ext._text.printable import printable
+from distir_ext._workers.connection.byte_stream import ByteStream
 
 _PREFIX = struct.Struct("<Q")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distir_ext._workers.base import UNWIND_LIMIT
-from distir_ext._workers.byte_stream import ByteStream, Stream
 from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
+from distir_ext._workers.connection.byte_stream import ByteStream, Stream
 
 # How long nothing arrives before somebody looks whether anything can arrive, in seconds.
 _LOOK_INTERVAL = 0.5

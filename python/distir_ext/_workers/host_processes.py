@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 
 import tvm_ffi
 
-from distir_ext._library import native_libraries
+from distir_ext._native.library import native_libraries
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.base import LEAVE_LIMIT, UNWIND_LIMIT
-from distir_ext._workers.byte_stream import ByteStream, Stream
-from distir_ext._workers.tokens import TOKEN_VARIABLE
+from distir_ext._workers.connection.byte_stream import ByteStream, Stream
+from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
 # its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to

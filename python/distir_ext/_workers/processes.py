@@ -30,12 +30,12 @@ from distir_ext._workers.base import (
     wait_for_one_running,
 )
 from distir_ext._workers.channel import Frame
-from distir_ext._workers.deadlock import find_deadlock
 from distir_ext._workers.exchange import Exchange, is_cause, is_first, run_exchange
 from distir_ext._workers.executables import pack
 from distir_ext._workers.host_processes import HostProcesses, Started, start_here
-from distir_ext._workers.hosts import Hosts
-from distir_ext._workers.remote_processes import start_on_hosts
+from distir_ext._workers.hosts.deadlock import find_deadlock
+from distir_ext._workers.hosts.hosts import Hosts
+from distir_ext._workers.hosts.remote_processes import start_on_hosts
 from distir_ext._workers.remote_values import (
     RemoteObject,
     RemoteProgram,

@@ -39,12 +39,12 @@ from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.global_arrays import flatten
-from distir_ext._workers.byte_stream import Stream
 from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
+from distir_ext._workers.connection.byte_stream import Stream
+from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
 from distir_ext._workers.executables import unpack
 from distir_ext._workers.start import import_all
-from distir_ext._workers.tls import Tls
 
 # Elements of a result that is sent with the answer: one more message costs more.
 _SMALL = 4096

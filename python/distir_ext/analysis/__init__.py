@@ -2,9 +2,7 @@
 
 from distir_ext._analysis.optimizations import Optimization, optimizations
 from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal
-from distir_ext.analysis.check_reshards import CheckReshards
 from distir_ext.analysis.comparison import ComparedRow, Comparison, compare
-from distir_ext.analysis.configurations import factorizations
 from distir_ext.analysis.costs import (
     AxisTotal,
     CollectiveCost,
@@ -18,20 +16,22 @@ from distir_ext.analysis.costs import (
 from distir_ext.analysis.diff import diff
 from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
-from distir_ext.analysis.graph import Graph, graph
-from distir_ext.analysis.redistribution import (
+from distir_ext.analysis.graphs.graph import Graph, graph
+from distir_ext.analysis.redistributions.check_reshards import CheckReshards
+from distir_ext.analysis.redistributions.redistribution import (
     Redistribution,
     RedistributionStep,
     redistribution,
 )
-from distir_ext.analysis.reshards import reshards
-from distir_ext.analysis.reshards_result import Reshard, Reshards, Suggestion
+from distir_ext.analysis.redistributions.reshards import reshards
+from distir_ext.analysis.redistributions.reshards_result import Reshard, Reshards, Suggestion
 from distir_ext.analysis.shardings import TensorSharding, shardings
 from distir_ext.analysis.simulate import simulate
-from distir_ext.analysis.sweep import sweep
-from distir_ext.analysis.sweep_result import Sweep, SweepRow
+from distir_ext.analysis.sweeps.configurations import factorizations
+from distir_ext.analysis.sweeps.sweep import sweep
+from distir_ext.analysis.sweeps.sweep_result import Sweep, SweepRow
 from distir_ext.analysis.tables import collective_table, sharding_table
-from distir_ext.analysis.timeline import (
+from distir_ext.analysis.timelines.timeline import (
     CriticalOperator,
     DeviceGroup,
     DeviceTime,

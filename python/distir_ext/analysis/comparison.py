@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from distir_ext._analysis.profile import Profile
-from distir_ext._tables import amount, as_html, as_text, new_table
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.analysis.costs import Estimate, ProgramEstimate
-from distir_ext.analysis.timeline import Timeline
+from distir_ext.analysis.timelines.timeline import Timeline
 
 # Rows that a table shows.
 _MOST = 20
@@ -101,6 +101,9 @@ class Comparison:
 
     def __str__(self) -> str:
         return as_text([comparison_table(self)])
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html([comparison_table(self)])

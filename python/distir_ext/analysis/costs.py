@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from distir_ext._errors.spelling import did_you_mean
 from distir_ext._pictures import collectives, memory, roofline
-from distir_ext._spelling import did_you_mean
-from distir_ext._tables import as_html, as_text
+from distir_ext._text.tables import as_html, as_text
 from distir_ext.analysis.tables import estimate_tables
 from distir_ext.cluster import Cluster, Device
 
@@ -420,6 +420,9 @@ class Estimate:
 
     def __str__(self) -> str:
         return as_text(estimate_tables(self))
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html(estimate_tables(self))

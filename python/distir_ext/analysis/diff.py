@@ -9,11 +9,11 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotated_function import Site, parameter_sites, variable_sites
+from distir_ext._annotate.annotated_function import Site, parameter_sites, variable_sites
 from distir_ext._compile.steps import phase, steps_until
-from distir_ext._modules import check_module
-from distir_ext._spelling import did_you_mean
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.costs import CollectiveCost, Estimate
 from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate

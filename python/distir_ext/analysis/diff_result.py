@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.table import Table
 
-from distir_ext._tables import amount, as_html, as_text, new_table
-from distir_ext.analysis.reshards_result import shortened
+from distir_ext._text.tables import amount, as_html, as_text, new_table
+from distir_ext.analysis.redistributions.reshards_result import shortened
 
 _MOST_ROWS = 20
 
@@ -140,6 +140,9 @@ class Difference:
 
     def __str__(self) -> str:
         return as_text(difference_tables(self))
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html(difference_tables(self))

@@ -11,7 +11,7 @@ import tvm
 
 from distir_ext._analysis.layers import layer_of_weight, layers_of_steps
 from distir_ext._analysis.steps import Body, FunctionSteps, Step
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.costs import (
     CollectiveCost,
     Estimate,
@@ -88,16 +88,22 @@ def estimate_of(programs: PlannedPrograms) -> Estimate:
     return Estimate(programs.cluster, costs, tuple(not_exact(reasons)))
 
 
-def peak_memory_of(programs: PlannedPrograms, function: str) -> float:
-    """:attr:`Estimate.peak_memory` of one function, without counting anything else."""
-    stated = programs.signature["functions"][function]
+def peak_memory_of(
+    cluster: Cluster, stated: Mapping[str, Any], kernels: Mapping[str, FunctionSteps]
+) -> float:
+    """:attr:`Estimate.peak_memory` of one function, without counting anything else.
+
+    Args:
+        cluster: The devices.
+        stated: What the signature says of the function.
+        kernels: The steps that run, by program.
+    """
     costs = []
     for program in stated["programs"]:
         name, devices = str(program["name"]), tuple(map(int, program["device_ids"]))
-        steps = programs.kernels[name]
-        memory = _memory(steps, _weights(steps, stated, program))
-        costs.append(ProgramEstimate(name, function, devices, (), (), (), memory))
-    return Estimate(programs.cluster, tuple(costs)).peak_memory
+        memory = _memory(kernels[name], _weights(kernels[name], stated, program))
+        costs.append(ProgramEstimate(name, "", devices, (), (), (), memory))
+    return Estimate(cluster, tuple(costs)).peak_memory
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,26 @@ from dataclasses import dataclass
 from distir_ext._analysis.layers import layers_of_steps
 from distir_ext._analysis.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.roofline import Roofline
-from distir_ext.analysis.timeline import COMMUNICATION, COMPUTE, Operation
+from distir_ext.analysis.timelines.timeline import COMMUNICATION, COMPUTE, Operation
 from distir_ext.communication.collectives import CollectiveCall
 
 After = tuple[int, ...]
+
+# Of OperationKind in src/analysis/timeline.h.
+_SIMULATED_KINDS = {"kernel": 0, "send": 2, "recv": 3}
+_COLLECTIVE = 1
+
+
+def simulated_kind(kind: str) -> int:
+    """What the native simulation takes an operation for, by :attr:`Operation.kind`."""
+    return _SIMULATED_KINDS.get(kind, _COLLECTIVE)
+
+
+def form_of_members(kind: str, plan: str) -> str:
+    """How a collective says who takes part in it: by groups, or by one of two kinds of plans."""
+    if not plan:
+        return "groups"
+    return "segments" if kind == "segment_exchange" else "transfer"
 
 
 @dataclass(frozen=True)
@@ -155,11 +171,7 @@ class _Walk:
                 () if key is None else key.axes,
                 step.plan,
             )
-            if step.plan:
-                form = "segments" if step.callee == "segment_exchange" else "transfer"
-                members = (form, step.plan)
-            else:
-                members = ("groups", step.groups)
+            members = form_of_members(step.callee, step.plan), step.plan or step.groups
             after = self._add(communication, after, members)
             if not step.flops:
                 return after

@@ -1,4 +1,4 @@
-"""An estimate as a page of its own: a file that opens without a network."""
+"""Results of analysis as pages of their own: files that open without a network."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from distir_ext._html_page import html_page
-from distir_ext._tables import amount, as_html
+from distir_ext._text.html_page import html_page
+from distir_ext._text.tables import amount, as_html
 from distir_ext.analysis.tables import estimate_tables, sharding_table
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def report_page(
     others: Sequence[Table] = (),
     pictures: Mapping[str, str] = MappingProxyType({}),
     notes: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> str:
     """An estimate as the text of an HTML file that refers to nothing else.
 
@@ -72,6 +73,8 @@ def report_page(
         others: Tables that stand behind those of the estimate.
         pictures: Elements ``<svg>`` by what they show.
         notes: What the page lacks.
+        seconds: From the begin to the end of a call on all devices. Where it is left out, the page
+            has the time of the program that takes longest, in which nothing waits for others.
     """
     tables: list[Table] = [*estimate_tables(estimate), *others]
     if tensors:
@@ -81,13 +84,39 @@ def report_page(
     about = f"{len(devices)} devices, each {device.name}; figures are of one call, per device"
     held, there = amount(estimate.peak_memory, "B"), amount(device.memory, "B")
     warning = f"A device needs {held} of memory, but has {there}." if not estimate.fits else ""
+    time = "time of the slowest program" if len(estimate.programs) > 1 else "time"
+    if seconds is not None:
+        time = "time"
     tiles = {
-        "time": amount(estimate.seconds, "s"),
+        time: amount(estimate.seconds if seconds is None else seconds, "s"),
         "operations": amount(estimate.flops, "FLOP"),
         "bytes accessed": amount(estimate.bytes_accessed, "B"),
         "sent by a device": amount(estimate.bytes_sent, "B"),
         f"peak memory, of {there}": held,
     }
+    return figures_page(title, about, tiles, tables, warning, pictures, notes)
+
+
+def figures_page(
+    title: str,
+    about: str,
+    tiles: Mapping[str, str],
+    tables: Sequence[Table],
+    warning: str = "",
+    pictures: Mapping[str, str] = MappingProxyType({}),
+    notes: Sequence[str] = (),
+) -> str:
+    """The text of an HTML file with figures, pictures and tables that refers to nothing else.
+
+    Args:
+        title: What the page is about.
+        about: What its figures are of.
+        tiles: The most important ones, by what they say.
+        tables: All of them.
+        warning: What is wrong with them; empty if nothing is.
+        pictures: Elements ``<svg>`` by what they show.
+        notes: What the page lacks.
+    """
     body = _BODY.format(
         about=escape(about),
         warning=f'<p class="bad">{escape(warning)}</p>\n' if warning else "",

@@ -13,8 +13,8 @@ from distir_ext import transform
 from distir_ext._analysis.planned_program import PlannedProgram, plan, resolve_target
 from distir_ext._analysis.sizes import with_sizes
 from distir_ext._analysis.steps import FunctionSteps, read_steps
-from distir_ext._modules import check_module
-from distir_ext._signature_attr import has_signature, read_signature
+from distir_ext._errors.modules import check_module
+from distir_ext._signature.signature_attr import has_signature, read_signature
 from distir_ext.cluster import Cluster, Device
 from distir_ext.communication.collectives import CollectiveCall, collective_calls
 from distir_ext.lowering import lower_for
@@ -32,7 +32,7 @@ class PlannedPrograms:
 
     planned: PlannedProgram
     signature: Mapping[str, Any]
-    """As :func:`distir_ext._signature_attr.read_signature` gives it."""
+    """As :func:`distir_ext._signature.signature_attr.read_signature` gives it."""
 
     @property
     def device(self) -> Device:
@@ -71,13 +71,42 @@ def planned_programs(
             nothing of its devices; a symbolic size has no value, or there is no such size.
         TypeError: It is no module, or no cluster.
     """
+    lowered = lowered_programs(mod, cluster, sizes)
+    return PlannedPrograms(
+        cluster,
+        lowered.module,
+        plan(lowered.with_runtime_calls, lowered.target),
+        lowered.signature,
+    )
+
+
+@dataclass(frozen=True)
+class LoweredPrograms:
+    """What devices run, before TVM's passes."""
+
+    target: tvm.target.Target
+    module: tvm.IRModule
+    """After LowerDistIR."""
+
+    with_runtime_calls: tvm.IRModule
+    """After LowerCCL."""
+
+    @cached_property
+    def signature(self) -> Mapping[str, Any]:
+        """As :func:`distir_ext._signature.signature_attr.read_signature` gives it."""
+        return read_signature(self.module)
+
+
+def lowered_programs(
+    mod: Any, cluster: Any, sizes: Mapping[str, int] | None = None
+) -> LoweredPrograms:
+    """Lowers a copy of a module for a cluster; arguments and errors as :func:`planned_programs`."""
     check_module(mod)
     check_cluster(cluster)
     mod, _ = with_sizes(mod, sizes or {})
     target = resolve_target(cluster.device.target)
     lowered = lower_for(mod, None if has_signature(mod) else cluster, target)
-    planned = plan(transform.LowerCCL()(lowered), target)
-    return PlannedPrograms(cluster, lowered, planned, read_signature(lowered))
+    return LoweredPrograms(target, lowered, transform.LowerCCL()(lowered))
 
 
 def check_cluster(cluster: Any) -> None:

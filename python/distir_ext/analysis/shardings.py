@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext._device_text import device_text
-from distir_ext._modules import check_module
-from distir_ext._sharding import Sharding
-from distir_ext._signature_attr import has_signature
-from distir_ext._tracebacks import short_tracebacks
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._meshes.device_text import device_text
+from distir_ext._meshes.sharding import Sharding
+from distir_ext._signature.signature_attr import has_signature
 from distir_ext.compile import lower
 from distir_ext.summary import SummaryRow, summary
 

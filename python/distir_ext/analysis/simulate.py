@@ -12,25 +12,21 @@ import tvm
 import tvm_ffi
 
 from distir_ext._analysis.layers import layer_of_weight
-from distir_ext._runtime.schedule import (
-    Schedule,
-    schedule_of_programs,
-    stages_of_devices,
-    virtual_stages_in_order,
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._signature.signature import Program
+from distir_ext.analysis.operations import (
+    OperationReader,
+    Planned,
+    simulated_kind,
 )
-from distir_ext._signature import Program
-from distir_ext._spelling import did_you_mean
-from distir_ext._tracebacks import short_tracebacks
-from distir_ext.analysis.operations import OperationReader, Planned
+from distir_ext.analysis.pipeline_layout import PipelineLayout
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline, not_exact
-from distir_ext.analysis.timeline import COMMUNICATION, DeviceGroup, Timeline
+from distir_ext.analysis.timelines.timeline import COMMUNICATION, DeviceGroup, Timeline
 from distir_ext.cluster import Cluster
 
-# The kinds of OperationKind in src/analysis/timeline.h.
-_COMPUTE, _COLLECTIVE, _SEND, _RECEIVE = range(4)
 _Integers = npt.NDArray[np.int64]
-_KINDS = {"send": _SEND, "recv": _RECEIVE}
 
 
 @short_tracebacks
@@ -97,21 +93,16 @@ def timeline_of(
     """The timeline of programs that are planned already; arguments as for :func:`simulate`."""
     name = _function(known.signature["functions"], function)
     stated = known.signature["functions"][name]
-    programs = [_program(each) for each in stated["programs"]]
-    plan = schedule_of_programs(name, programs, schedule, microbatches)
+    layout = PipelineLayout(name, stated, microbatches, schedule)
     on_gpus = known.device.target != "llvm"
-    if on_gpus and plan.kind == "interleaved" and not overlap:
-        raise ValueError(
-            f'devices of "{name}" have several stages each, which sessions on GPUs refuse: one '
-            "that sends waits for the receiver, and then all of them could wait; overlap=True "
-            "simulates sends that do not wait"
-        )
+    if on_gpus and not overlap:
+        layout.check_sends(name)
     reader = OperationReader(known.kernels, known.collectives, Roofline(known.device))
     operations = [
         reader.read(program.name, stage, _weights(stated, program))
-        for stage, program in enumerate(programs)
+        for stage, program in enumerate(layout.programs)
     ]
-    simulation = _Simulation(programs, operations, plan, overlap, on_gpus and not overlap)
+    simulation = _Simulation(layout, operations, overlap, on_gpus and not overlap)
     return simulation.timeline(known.cluster, name)
 
 
@@ -128,17 +119,6 @@ def _function(functions: Mapping[str, Any], name: str | None) -> str:
     return name
 
 
-def _program(stated: Mapping[str, Any]) -> Program:
-    return Program(
-        str(stated["name"]),
-        tuple(stated["device_ids"]),
-        tuple(stated["params"]),
-        tuple(stated["results"]),
-        tuple(stated["sizes"]),
-        int(stated["virtual_stage"]),
-    )
-
-
 def _weights(function: Mapping[str, Any], program: Program) -> dict[str, str]:
     """The layer of each weight that a program takes."""
     first = function["num_input"]
@@ -151,23 +131,15 @@ class _Simulation:
 
     def __init__(
         self,
-        programs: Sequence[Program],
+        layout: PipelineLayout,
         operations: Sequence[Sequence[Planned]],
-        plan: Schedule,
         overlap: bool,
         sends_wait: bool,
     ) -> None:
-        self._programs = programs
+        self._layout = layout
         self._operations = _with_sends(operations) if sends_wait else operations
-        self._plan = plan
         self._overlap = overlap
         self._sends_wait = sends_wait
-        self._order = virtual_stages_in_order(stages_of_devices(programs), plan.microbatches)
-        self._stages: dict[int, dict[int, int]] = {}
-        for stage, program in enumerate(programs):
-            for device in program.device_ids:
-                self._stages.setdefault(device, {})[program.virtual_stage] = stage
-        self._device_ids = sorted(self._stages)
         operators = (each.operation.operator for program in operations for each in program)
         self._labels = {name: index for index, name in enumerate(dict.fromkeys(operators))}
         if "send" in self._labels:  # both sides of a transfer are asked about together
@@ -203,11 +175,11 @@ class _Simulation:
         return Timeline(
             cluster,
             function,
-            self._plan.kind,
-            self._plan.microbatches,
+            self._layout.plan.kind,
+            self._layout.plan.microbatches,
             self._overlap,
             float(found["seconds"]),
-            tuple(program.name for program in self._programs),
+            tuple(program.name for program in self._layout.programs),
             self._operation_list,
             tuple(sorted(groups, key=lambda group: group.device_ids)),
             tuple(not_exact(reasons)),
@@ -216,36 +188,24 @@ class _Simulation:
         )
 
     def _problem(self) -> dict[str, Any]:
-        """As ``src/analysis/timeline_data.cc`` reads it."""
+        """As ``src/analysis/timeline/timeline_data.cc`` reads it."""
         communications: dict[tuple[str, str], int] = {}
         programs = [
             [self._row(each, communications) for each in program] for program in self._operations
         ]
-        limits, finishers = self._limits()
-        virtual_stages = max((each.virtual_stage + 1 for each in self._programs), default=1)
         return {
+            **self._layout.as_data(self._sends_wait),
             "programs": programs,
             "communications": [list(each) for each in communications],
-            "device_ids": self._device_ids,
-            "devices": [
-                [self._stages[device].get(index, -1) for index in range(virtual_stages)]
-                for device in self._device_ids
-            ],
-            "order": [list(each) for each in self._order],
-            "limits": limits,
-            "finishers": finishers,
-            "sends_wait": self._sends_wait,
         }
 
     def _row(self, each: Planned, communications: dict[tuple[str, str], int]) -> list[Any]:
         operation, number = each.operation, -1
-        kind = _COMPUTE
         if each.communication is not None:
             number = communications.setdefault(each.communication, len(communications))
-            kind = _KINDS.get(operation.kind, _COLLECTIVE)
         on_own_stream = self._overlap and operation.stream == COMMUNICATION
         return [
-            kind,
+            simulated_kind(operation.kind),
             operation.seconds,
             int(on_own_stream),
             number,
@@ -253,23 +213,14 @@ class _Simulation:
             list(each.after) if self._overlap else [],
         ]
 
-    def _limits(self) -> tuple[list[int], list[int]]:
-        """Per device how many microbatches it may have in flight, and who has the last stage."""
-        limits, last = self._plan.in_flight, self._plan.stages - 1
-        if limits is None:
-            return [0] * len(self._device_ids), []
-        stages = [self._stages[device][0] for device in self._device_ids]
-        return (
-            [0 if stage == last else limits[stage] for stage in stages],
-            [number for number, stage in enumerate(stages) if stage == last],
-        )
-
     def _group(self, row: Sequence[Any]) -> DeviceGroup:
         """The times of a class of devices."""
-        devices = tuple(self._device_ids[number] for number in row[0])
-        stages = self._stages[devices[0]]
+        devices = tuple(self._layout.device_ids[number] for number in row[0])
+        stages = self._layout.stages[devices[0]]
         blocks = [
-            (stages[index], microbatch) for index, microbatch in self._order if index in stages
+            (stages[index], microbatch)
+            for index, microbatch in self._layout.order
+            if index in stages
         ]
         sizes = [len(self._operations[stage]) for stage, _ in blocks]
         operations = [

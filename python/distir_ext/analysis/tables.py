@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from distir_ext._folding import folded
-from distir_ext._tables import amount, new_table
+from distir_ext._text.folding import folded
+from distir_ext._text.tables import amount, new_table
 
 if TYPE_CHECKING:
     from distir_ext.analysis.costs import Cost, Estimate, ProgramEstimate
-    from distir_ext.analysis.redistribution import Redistribution
+    from distir_ext.analysis.redistributions.redistribution import Redistribution
     from distir_ext.analysis.shardings import TensorSharding
     from distir_ext.communication.collectives import Collective
     from distir_ext.variables import VariableSharding

@@ -24,15 +24,17 @@ from distir_ext.cli import (
     report,
     rules,
     simulate,
+    sweep,
     token,
     visualize,
 )
-from distir_ext.cli.failures import exit_status_of
-from distir_ext.cli.parser import Parser
+from distir_ext.cli.shared.failures import exit_status_of
+from distir_ext.cli.shared.parser import Parser
 
 COMMANDS = (
     report,
     simulate,
+    sweep,
     profile,
     diff,
     explain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from distir_ext.cli.parser import Commands, Parser
+from distir_ext.cli.shared.parser import Commands, Parser
 
 SHELLS = ("bash", "zsh", "fish")
 

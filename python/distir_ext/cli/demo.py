@@ -6,7 +6,7 @@ import argparse
 
 from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext.cli.credentials import add_credentials
-from distir_ext.cli.parser import Commands
+from distir_ext.cli.shared.parser import Commands
 
 DEMONSTRATIONS = {
     "forum": "one function called twice, each call on a mesh of its own; 2 workers",
@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the cases."""
-    from distir_ext.cli.output import console
+    from distir_ext.cli.shared.output import console
     from distir_ext.demo.run import run_demo
     from distir_ext.session import Hosts
 

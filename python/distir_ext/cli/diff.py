@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 
-from distir_ext.cli.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
-from distir_ext.cli.failures import UsageError
-from distir_ext.cli.notation import parse_shard, parse_sizes
-from distir_ext.cli.output import add_json, print_json, show_tables
-from distir_ext.cli.parser import Commands, argument_type
-from distir_ext.cli.sharded import (
+from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
+from distir_ext.cli.shared.failures import UsageError
+from distir_ext.cli.shared.notation import parse_shard, parse_sizes
+from distir_ext.cli.shared.output import add_json, print_json, show_tables
+from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
     add_sharded_program,
@@ -99,4 +99,6 @@ def _second(options: argparse.Namespace) -> argparse.Namespace:
     changes = {name: value for name, value in changes.items() if value is not None}
     if not changes:
         raise UsageError("state a second program, --with-plan, --with-shard or --with-mesh")
+    if "mesh" in changes:
+        changes["configuration"] = None  # of the first, if it has no mesh
     return argparse.Namespace(**{**vars(options), **changes})

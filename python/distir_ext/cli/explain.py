@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from distir_ext._spelling import did_you_mean
-from distir_ext.cli.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
-from distir_ext.cli.failures import UsageError
-from distir_ext.cli.output import add_json, print_json, show_tables, write_text
-from distir_ext.cli.parser import Commands
-from distir_ext.cli.sharded import (
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext.cli.shared.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
+from distir_ext.cli.shared.failures import UsageError
+from distir_ext.cli.shared.output import add_json, print_json, show_tables, write_text
+from distir_ext.cli.shared.parser import Commands
+from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
     add_sharded_program,

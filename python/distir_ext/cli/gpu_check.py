@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from distir_ext.cli.parser import Commands
+from distir_ext.cli.shared.parser import Commands
 
 
 def add(commands: Commands) -> None:
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Checks the GPUs, or downloads what that needs."""
-    from distir_ext.cli.output import console
+    from distir_ext.cli.shared.output import console
     from distir_ext.gpu_check.bundle import make_bundle
     from distir_ext.gpu_check.run import run_gpu_check
 

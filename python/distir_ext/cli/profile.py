@@ -6,14 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from distir_ext._spelling import counted, did_you_mean
+from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._workers import SUPPORTED_WORKERS
-from distir_ext.cli.clusters import CLUSTER_FILES, MEASURE, add_cluster, cluster_of
-from distir_ext.cli.failures import UsageError, say
-from distir_ext.cli.notation import parse_count
-from distir_ext.cli.output import add_json, print_json, show_tables
-from distir_ext.cli.parser import Commands, argument_type
-from distir_ext.cli.sharded import (
+from distir_ext.cli.shared.clusters import CLUSTER_FILES, MEASURE, add_cluster, cluster_of
+from distir_ext.cli.shared.failures import UsageError, say
+from distir_ext.cli.shared.notation import parse_count
+from distir_ext.cli.shared.output import add_json, print_json, show_tables
+from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
     add_sharded_program,
@@ -23,7 +23,7 @@ from distir_ext.cli.sharded import (
 )
 
 if TYPE_CHECKING:
-    from distir_ext._signature import Signature
+    from distir_ext._signature.signature import Signature
     from distir_ext.analysis import Comparison, Profile
 
 # More workers than this on one host measure how its system shares cores.
@@ -133,12 +133,13 @@ def _check_devices(devices: int) -> None:
 
 def _measured(options: argparse.Namespace, executable: Any) -> Profile:
     import distir_ext as dx
-    from distir_ext._signature import parse_signature
-    from distir_ext.cli.arguments import Arguments, read_arrays
+    from distir_ext._signature.signature import parse_signature
+    from distir_ext.cli.array_files import read_arrays
+    from distir_ext.cli.shared.arguments import Arguments, arrays_taken
 
     signature = parse_signature(executable.distir_signature)
     name = _function(signature, options.func)
-    given = read_arrays(options.values, signature) if options.values else {}
+    given = read_arrays(options.values, arrays_taken(signature)) if options.values else {}
     arguments = Arguments(given, options.seed, options.integers_below)
     inputs = arguments.inputs(signature.functions[name])
     weights = arguments.weights(signature)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 
-from distir_ext.cli.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
-from distir_ext.cli.notation import parse_dims, parse_shape, parse_sizes
-from distir_ext.cli.output import add_json, print_json, show_tables
-from distir_ext.cli.parser import Commands, argument_type
+from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
+from distir_ext.cli.shared.notation import parse_dims, parse_shape, parse_sizes
+from distir_ext.cli.shared.output import add_json, print_json, show_tables
+from distir_ext.cli.shared.parser import Commands, argument_type
 
 
 def add(commands: Commands) -> None:

@@ -7,13 +7,13 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from distir_ext._spelling import counted
-from distir_ext.cli.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
-from distir_ext.cli.failures import FAILED, say
-from distir_ext.cli.notation import parse_bytes
-from distir_ext.cli.output import add_json, print_json, show_tables, write_text
-from distir_ext.cli.parser import Commands, argument_type
-from distir_ext.cli.sharded import (
+from distir_ext._errors.spelling import counted
+from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
+from distir_ext.cli.shared.failures import FAILED, say
+from distir_ext.cli.shared.notation import parse_bytes
+from distir_ext.cli.shared.output import add_json, print_json, show_tables, write_text
+from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
     add_sharded_program,
@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> int:
     """Prints the report."""
     import distir_ext as dx
     from distir_ext import analysis
-    from distir_ext._tables import amount
+    from distir_ext._text.tables import amount
     from distir_ext.analysis.page import report_page
-    from distir_ext.analysis.page_pictures import report_pictures
-    from distir_ext.analysis.reshards_result import implicit_tables
+    from distir_ext.analysis.page_pictures import call_timeline, report_pictures
+    from distir_ext.analysis.redistributions.reshards_result import implicit_tables
     from distir_ext.analysis.tables import estimate_tables
 
     mod = sharded_program(options)
@@ -95,8 +95,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         show_tables([analysis.sharding_table(tensors), *estimate_tables(estimate), *implicit])
     if options.html:
-        pictures, notes = report_pictures(estimate, mod, cluster, options.func)
-        page = report_page(options.program, estimate, tensors, implicit, pictures, notes)
+        timeline = call_timeline(mod, cluster, options.func)
+        pictures, notes = report_pictures(estimate, timeline)
+        seconds = None if isinstance(timeline, ValueError) else timeline.seconds
+        page = report_page(options.program, estimate, tensors, implicit, pictures, notes, seconds)
         write_text(options.html, page)
     failed = reshards is not None and _complain(reshards, options)
     if options.fail_over_memory and not estimate.fits:
@@ -110,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _complain(reshards: Reshards, options: argparse.Namespace) -> bool:
     """Says which redistributions ``--reshards`` does not allow; whether that is a failure."""
-    from distir_ext._tables import amount
+    from distir_ext._text.tables import amount
 
     above = options.reshards_above
     costly = [each for each in reshards.reshards if each.bytes_per_device > above]

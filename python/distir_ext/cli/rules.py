@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 import sys
 
-from distir_ext.cli.failures import UsageError
-from distir_ext.cli.output import add_json, console, print_json
-from distir_ext.cli.parser import Commands
+from distir_ext.cli.shared.failures import UsageError
+from distir_ext.cli.shared.output import add_json, console, print_json
+from distir_ext.cli.shared.parser import Commands
 
 
 def add(commands: Commands) -> None:

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from distir_ext.cli.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
-from distir_ext.cli.notation import parse_count
-from distir_ext.cli.output import add_json, print_json, show_tables
-from distir_ext.cli.parser import Commands, argument_type
-from distir_ext.cli.sharded import (
+from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
+from distir_ext.cli.shared.notation import parse_count
+from distir_ext.cli.shared.output import add_json, print_json, show_tables
+from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
     add_sharded_program,
@@ -66,7 +66,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the timeline."""
     from distir_ext import analysis
-    from distir_ext.analysis.timeline_tables import timeline_tables
+    from distir_ext.analysis.timelines.timeline_tables import timeline_tables
 
     mod = sharded_program(options)
     check_sizes(mod)

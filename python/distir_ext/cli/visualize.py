@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from distir_ext.cli.failures import UsageError
-from distir_ext.cli.notation import parse_dims, parse_shape
-from distir_ext.cli.output import add_json, console, print_json
-from distir_ext.cli.parser import Commands, argument_type
-from distir_ext.cli.sharded import PROGRAMS, SHARDINGS, add_sharding, sharded_program
+from distir_ext.cli.shared.failures import UsageError
+from distir_ext.cli.shared.notation import parse_dims, parse_shape
+from distir_ext.cli.shared.output import add_json, console, print_json
+from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import PROGRAMS, SHARDINGS, add_sharding, sharded_program
 
 if TYPE_CHECKING:
     from distir_ext.pictures import Sharding, ShardingPicture

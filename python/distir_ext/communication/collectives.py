@@ -13,8 +13,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext._mesh_axes import MeshAxes, NamedMesh
-from distir_ext._signature_attr import has_signature, read_signature
+from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._signature.signature_attr import has_signature, read_signature
 from distir_ext._workers.executables import executable_module
 from distir_ext.communication.calls import CalledCollective, read_collective
 from distir_ext.notation import meshes
@@ -301,27 +301,19 @@ class _FunctionCollectives:
             return self._planned(called, moved, devices)
         size, unit = _tensor_bytes(moved)
         group = called.groups[0]
-        sent = tvm_ffi.get_global_func("distir.cost.BytesSent")(
-            _SENDS_AS.get(called.kind, called.kind), len(group), float(size)
-        )
-        return CollectiveKey(
-            called.kind, len(group), self._meshes.of_group(group), float(sent), unit
-        )
+        sent = sent_in_group(called.kind, len(group), size)
+        return CollectiveKey(called.kind, len(group), self._meshes.of_group(group), sent, unit)
 
     def _planned(
         self, called: CalledCollective, moved: Any, among: Sequence[int] | None
     ) -> CollectiveKey | None:
-        """Bytes that the busiest of the devices sends that run this; a receiver sends none."""
-        moves = "Segment" if called.kind == "segment_exchange" else "Transfer"
-        traffic = tvm_ffi.get_global_func(f"distir.abi.{moves}Traffic")
-        devices, sent, block = map(int, traffic(called.plan, among))
+        local, unit = _tensor_bytes(moved)
+        devices, size = sent_by_plan(called.kind, called.plan, among, local)
         if not devices:
             return None
-        local, unit = _tensor_bytes(moved)
-        size = 0.0 if called.kind == "recv" else sent * local / block
         axes: tuple[str, ...] = ()
         if called.kind not in ("send", "recv"):
-            axes_of = tvm_ffi.get_global_func(f"distir.abi.{moves}Axes")
+            axes_of = tvm_ffi.get_global_func(f"distir.abi.{_moves(called.kind)}Axes")
             axes = self._meshes.of_move(partial(axes_of, called.plan))
         return CollectiveKey(called.kind, devices, axes, size, unit if size else "")
 
@@ -332,6 +324,34 @@ def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, floa
         return called.plan, estimated_bytes(*_tensor_bytes(given))
     groups = [list(group) for group in called.groups]
     return json.dumps(groups, separators=(",", ":")), estimated_bytes(*_tensor_bytes(moved))
+
+
+def sent_in_group(kind: str, group_size: int, size: float) -> float:
+    """Bytes that a device sends in a collective of groups, of so many bytes of its argument."""
+    sends_as = _SENDS_AS.get(kind, kind)
+    return float(
+        tvm_ffi.get_global_func("distir.cost.BytesSent")(sends_as, group_size, float(size))
+    )
+
+
+def sent_by_plan(
+    kind: str, plan: str, among: Sequence[int] | None, size: float
+) -> tuple[int, float]:
+    """How many devices take part in what follows a plan, and what the busiest of them sends.
+
+    Args:
+        kind: Of the collective; who receives sends nothing.
+        plan: As JSON.
+        among: The devices that run it, of which the busiest is sought; None for all.
+        size: Bytes of its argument on a device.
+    """
+    traffic = tvm_ffi.get_global_func(f"distir.abi.{_moves(kind)}Traffic")
+    devices, sent, block = map(int, traffic(plan, among))
+    return devices, 0.0 if kind == "recv" or not devices else sent * size / block
+
+
+def _moves(kind: str) -> str:
+    return "Segment" if kind == "segment_exchange" else "Transfer"
 
 
 def estimated_bytes(size: float, unit: str) -> float:

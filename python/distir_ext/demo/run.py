@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tvm import relax
 
-from distir_ext._tables import print_tables
+from distir_ext._text.tables import print_tables
 from distir_ext.analysis import collective_table, collectives, sharding_table, shardings
 from distir_ext.compile import build, lower
 from distir_ext.demo.case import Array, Case

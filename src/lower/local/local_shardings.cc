@@ -9,8 +9,8 @@
 
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "ir/names.h"
-#include "ir/numbered.h"
+#include "ir/module/names.h"
+#include "ir/module/numbered.h"
 #include "ir/rewriter.h"
 #include "lower/stages/mesh_index.h"
 

@@ -33,7 +33,7 @@ constexpr const char* kShardingsAttr = "distir.shardings";
 /*! \brief The module attribute that names the functions which take no part. */
 constexpr const char* kApartAttr = "distir.apart";
 
-/*! \brief Names by placement, those of layers folded (ir/numbered.h). */
+/*! \brief Names by placement, those of layers folded (ir/module/numbered.h). */
 using ShardingsAttr = ffi::Map<ffi::String, ffi::Array<ffi::Any>>;
 
 /*! \brief Writes the attribute. */

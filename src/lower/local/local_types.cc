@@ -118,6 +118,12 @@ ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
 }
 
 ir::Type LocalTypes::Local(const ir::Type& type) {
+  ir::Type& local = local_[type];  // a variable and the call that it is bound to share their type
+  if (!local.defined()) local = MakeLocal(type);
+  return local;
+}
+
+ir::Type LocalTypes::MakeLocal(const ir::Type& type) {
   return ir::MapLeaves(type, [this](const ir::Type& leaf) -> ir::Type {
     auto dtensor = ir::DTensorType::Cast(leaf);
     if (!dtensor.defined())

@@ -50,9 +50,12 @@ class LocalTypes {
   const std::vector<ir::Var>& undefined() const { return undefined_; }
 
  private:
+  ir::Type MakeLocal(const ir::Type& type);
+
   std::string function_name_;
   dialect::MeshTable& meshes_;
   std::unordered_map<const ffi::Object*, ir::Expr> replacements_;  // m -> m' * k
+  std::unordered_map<ir::Type, ir::Type, ffi::ObjectPtrHash, ffi::ObjectPtrEqual> local_;
   bool may_be_undefined_;
   std::unordered_set<const ffi::Object*> known_;  // defined, or in undefined_
   std::vector<ir::Var> undefined_;

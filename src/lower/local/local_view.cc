@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "dialect/local_view.h"
+#include "dialect/operators/local_view.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "ir/names.h"
+#include "ir/module/names.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"

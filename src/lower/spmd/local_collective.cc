@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "dialect/collective.h"
-#include "dialect/fused_norm.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/fused_norm.h"
 #include "ir/build.h"
 #include "lower/spmd/combined_collective.h"
 

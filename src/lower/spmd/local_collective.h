@@ -37,7 +37,7 @@ class LocalCollectives {
   ffi::Array<ir::Expr> OfCombined(const ir::Call& call, mesh::CollectiveKind kind,
                                   const ir::Expr& tuple,
                                   const std::function<ir::Expr(const ir::Expr&)>& emit);
-  /*! \brief An all-reduce fused with a norm (dialect/fused_norm.h). */
+  /*! \brief An all-reduce fused with a norm (dialect/operators/fused_norm.h). */
   ir::Expr OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args);
 
  private:

@@ -1,6 +1,6 @@
 #include "lower/spmd/local_operator.h"
 
-#include "dialect/local_view.h"
+#include "dialect/operators/local_view.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"

@@ -11,8 +11,8 @@
 #ifndef DISTIR_LOWER_SPMD_LOCAL_OPERATOR_H_
 #define DISTIR_LOWER_SPMD_LOCAL_OPERATOR_H_
 
-#include "dialect/kv_cache.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/kv_cache.h"
 #include "ir/node.h"
 #include "lower/local/local_types.h"
 

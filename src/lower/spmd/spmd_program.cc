@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "dialect/collective.h"
-#include "dialect/fused_norm.h"
-#include "dialect/kv_cache.h"
-#include "dialect/segment_exchange.h"
+#include "dialect/operators/collective.h"
+#include "dialect/operators/fused_norm.h"
+#include "dialect/operators/kv_cache.h"
+#include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"

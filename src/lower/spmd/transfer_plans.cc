@@ -5,7 +5,7 @@
 
 #include "abi/segment_plan.h"
 #include "abi/transfer_plan.h"
-#include "dialect/segment_exchange.h"
+#include "dialect/operators/segment_exchange.h"
 #include "ir/symbolic.h"
 #include "mesh/layout.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "dialect/mesh_table.h"
-#include "ir/call_graph.h"
+#include "ir/module/call_graph.h"
 #include "ir/node.h"
 #include "lower/stages/mesh_index.h"
 

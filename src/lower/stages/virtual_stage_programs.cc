@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ir/build.h"
-#include "ir/renew.h"
+#include "ir/module/renew.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"

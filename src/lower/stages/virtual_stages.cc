@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "dialect/collective.h"
+#include "dialect/operators/collective.h"
 #include "ir/rewriter.h"
 #include "support/error.h"
 

@@ -120,10 +120,28 @@ void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
   }
 }
 
+bool IsReplicated(const Sharding* sharding) {
+  return sharding == nullptr || sharding->IsReplicated();
+}
+
+/*! \brief No factor is sharded. */
+CallSharding WithoutSharding(const FactorRule& rule) {
+  CallSharding call;
+  call.factors.resize(rule.factors.size());
+  for (const TensorFactors& tensor : rule.operands)
+    call.operands.push_back(Sharding::Replicated(static_cast<int>(tensor.size())));
+  for (const TensorFactors& tensor : rule.results)
+    call.results.push_back(Sharding::Replicated(static_cast<int>(tensor.size())));
+  return call;
+}
+
 /*! \brief Both ImpliedSharding and, with what the ways cost, DecideCall. */
 CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Sharding*>& operands,
                             const std::vector<const Sharding*>& results,
                             const std::vector<double>& operand_elements, const CallCost* cost) {
+  if (std::all_of(operands.begin(), operands.end(), IsReplicated) &&
+      std::all_of(results.begin(), results.end(), IsReplicated))
+    return WithoutSharding(rule);
   Candidates candidates{ProjectAll(rule, rule.operands, operands),
                         ProjectAll(rule, rule.results, results)};
 

@@ -2,12 +2,22 @@
 
 #include <utility>
 
-#include "dialect/local_view.h"
+#include "dialect/operators/local_view.h"
 #include "dialect/placement.h"
+#include "ir/leaves.h"
 #include "rules/registry.h"
 
 namespace distir {
 namespace rules {
+
+bool Decisions::HasShardedOperand(const ir::Call& call) {
+  const auto is_sharded = [this](const ir::Type& leaf) {
+    auto type = ir::DTensorType::Cast(leaf);
+    return type.defined() && !meshes_.ShardingOf(type).IsReplicated();
+  };
+  return std::any_of(call.args().begin(), call.args().end(),
+                     [&](const ir::Expr& arg) { return ir::AnyLeaf(arg.ty(), is_sharded); });
+}
 
 std::optional<FactorRule> Decisions::RuleOfPlaced(const ir::Call& call) {
   if (!HasRule(call) || !dialect::TakesDTensors(call)) return std::nullopt;

@@ -45,10 +45,11 @@ class Decisions {
   /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
    */
   std::optional<Decision> Of(const ir::Call& call);
-  /*! \brief The same, but nullopt also where no factor of the rule is of a kind
-   * (ReductionFactor, ..): most calls are passed over so without reading their types. */
+  /*! \brief The same, but nullopt also where no operand is sharded, or no factor of the rule is of
+   * a kind (ReductionFactor, ..): most calls are passed over so without working out more. */
   template <typename Kind>
   std::optional<Decision> WithFactor(const ir::Call& call) {
+    if (!HasShardedOperand(call)) return std::nullopt;
     std::optional<FactorRule> rule = RuleOfPlaced(call);
     const bool has_factor =
         rule && std::any_of(rule->factors.begin(), rule->factors.end(),
@@ -64,6 +65,7 @@ class Decisions {
   std::optional<Decision> OfLocalView(const ir::Call& call);
 
  private:
+  bool HasShardedOperand(const ir::Call& call);
   std::optional<FactorRule> RuleOfPlaced(const ir::Call& call);
   Decision Read(const ir::Call& call, FactorRule rule);
 

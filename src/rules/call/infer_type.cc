@@ -4,12 +4,12 @@
 
 #include <string>
 
-#include "dialect/collective.h"
 #include "dialect/mesh_names.h"
+#include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "ir/registration.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/registration.h"
 #include "mesh/axis_text.h"
 #include "rules/operator.h"
 #include "rules/registry.h"

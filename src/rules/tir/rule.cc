@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "dialect/local_view.h"
+#include "dialect/operators/local_view.h"
 #include "ir/build.h"
 #include "ir/operator_attrs.h"
 #include "ir/symbolic.h"

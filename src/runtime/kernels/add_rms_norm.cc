@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/kernels/stored_float.h"
+#include "runtime/kernels/floats/stored_float.h"
 
 namespace distir::runtime {
 

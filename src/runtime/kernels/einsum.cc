@@ -17,8 +17,8 @@
 
 #include "runtime/kernels/blas.h"
 #include "runtime/kernels/contraction.h"
+#include "runtime/kernels/floats/stored_float.h"
 #include "runtime/kernels/format_list.h"
-#include "runtime/kernels/stored_float.h"
 #include "runtime/kernels/strided_copy.h"
 
 namespace distir::runtime {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "runtime/kernels/stored_float.h"
+#include "runtime/kernels/floats/stored_float.h"
 #include "runtime/kernels/streaming_store.h"
 
 namespace distir::runtime {
@@ -40,8 +40,8 @@ const char* ReduceKindName(ReduceKind kind) {
 
 namespace {
 
-// Storage types as in runtime/kernels/stored_float.h. Integers are combined as unsigned, where
-// wrapping around is defined.
+// Storage types as in runtime/kernels/floats/stored_float.h. Integers are combined as unsigned,
+// where wrapping around is defined.
 template <typename T>
 struct Wrapping {
   using Stored = T;

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "abi/segment_plan.h"
-#include "runtime/kernels/stored_float.h"
+#include "runtime/kernels/floats/stored_float.h"
 #include "runtime/kernels/strided_copy.h"
 
 namespace distir::runtime {

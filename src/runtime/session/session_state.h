@@ -21,7 +21,7 @@
 
 #include "runtime/communicators/communicator.h"
 #include "runtime/session/job.h"
-#include "runtime/session/shared_text.h"
+#include "runtime/session/notes/shared_text.h"
 
 namespace distir::runtime {
 

@@ -25,8 +25,8 @@
 #include "runtime/communicators/communicator.h"
 #include "runtime/plan/segment_plan.h"
 #include "runtime/session/descriptors.h"
-#include "runtime/session/profile.h"
-#include "runtime/session/traffic.h"
+#include "runtime/session/notes/profile.h"
+#include "runtime/session/notes/traffic.h"
 
 namespace distir::runtime {
 

@@ -1,4 +1,4 @@
-"""Operators that look along one whole dimension and keep the others: scans, sorts, flips."""
+"""Operators that need one whole dimension and keep the others: scans, sorts, flips."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
  *
  * Both are loaded when a session asks for them, so one build of this library works with and
  * without a GPU. Handles are void*, enumerations are int; the values are those of nccl.h (NCCL 2)
- * and cuda_runtime_api.h (CUDA 12 and 13). tests/runtime/test_nccl_abi.py compares this file with
- * the real headers where they are installed.
+ * and cuda_runtime_api.h (CUDA 12 and 13). tests/runtime/collectives/test_nccl_abi.py compares this
+ * file with the real headers where they are installed.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_ABI_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_ABI_H_

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/communicators/nccl/cuda_devices.h"
+#include "runtime/communicators/nccl/devices/cuda_devices.h"
 #include "runtime/communicators/nccl/library.h"
 #include "runtime/communicators/nccl/nccl_communicator.h"
 #include "runtime/kernels/format_list.h"

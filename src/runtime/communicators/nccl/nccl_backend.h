@@ -27,7 +27,7 @@
 
 #include "runtime/communicators/communicator.h"
 #include "runtime/communicators/nccl/connection.h"
-#include "runtime/communicators/nccl/device_claim.h"
+#include "runtime/communicators/nccl/devices/device_claim.h"
 
 namespace distir::runtime::nccl {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "runtime/communicators/nccl/data_type.h"
-#include "runtime/communicators/nccl/device_memory.h"
+#include "runtime/communicators/nccl/devices/device_memory.h"
 #include "runtime/communicators/nccl/library.h"
 #include "runtime/plan/segment_plan.h"
 #include "support/error.h"

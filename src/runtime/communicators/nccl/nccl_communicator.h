@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
+#include "runtime/communicators/nccl/devices/staging.h"
+#include "runtime/communicators/nccl/devices/worker_stream.h"
 #include "runtime/communicators/nccl/nccl_backend.h"
-#include "runtime/communicators/nccl/staging.h"
-#include "runtime/communicators/nccl/worker_stream.h"
 
 namespace distir::runtime::nccl {
 

@@ -23,7 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/session/shared_text.h"
+#include "runtime/session/notes/shared_text.h"
 
 namespace distir::runtime::cpu {
 

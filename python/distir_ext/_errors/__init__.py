@@ -1,0 +1,1 @@
+"""What is refused, how names are suggested, and where tracebacks end."""

@@ -1,0 +1,414 @@
+"""What an executable says about itself: its functions' global types and SPMD programs.
+
+``dx.build`` adds a function ``distir_signature`` that returns JSON (``signature_form``); this
+module reads it into classes that know how a global array is divided among devices.
+
+A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
+rounded up: the last of them end in padding. A placement has, per mesh axis, the tensor
+dimension that it shards, or -1; several axes on one dimension nest in mesh order. The sharding is
+the same in the words of users, for people to read.
+
+Example: a type of shape ``[8, "n"]`` on a mesh of shape ``[2, 2]`` with placement ``[0, -1]`` is
+cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and 3 the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from distir_ext._meshes.blocks import Blocks, blocks_of, shard_shape
+from distir_ext._meshes.mesh_axes import NamedMesh
+from distir_ext._signature import signature_form
+
+HOST = 1  # DLPack's kDLCPU
+
+Dim = int | str
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The global type of one tensor and where its shards are.
+
+    Attributes:
+        shape: Sizes; a string is the name of a symbolic variable.
+        dtype: TVM's name of the element type.
+        mesh_shape: Devices per mesh axis.
+        device_ids: Devices of the mesh, row-major.
+        placement: Per mesh axis the tensor dimension that it shards, or -1.
+        sharding: The same in the words of a plan, with names of mesh axes: ``"('dp', None)"``.
+        dims: The names alone, per dimension from major to minor.
+        named_mesh: The mesh that has these axes.
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: str
+    mesh_shape: tuple[int, ...]
+    device_ids: tuple[int, ...]
+    placement: tuple[int, ...]
+    sharding: str = ""
+    dims: tuple[tuple[str, ...], ...] = ()
+    named_mesh: NamedMesh | None = None
+
+    def __post_init__(self) -> None:
+        if prod(self.mesh_shape) != len(self.device_ids):
+            raise ValueError(
+                f"a mesh of shape {list(self.mesh_shape)} has {len(self.device_ids)} devices"
+            )
+        if len(self.placement) != len(self.mesh_shape) or not all(
+            -1 <= dim < len(self.shape) for dim in self.placement
+        ):
+            raise ValueError(
+                f"placement {list(self.placement)} does not fit a tensor of shape "
+                f"{list(self.shape)} on a mesh of shape {list(self.mesh_shape)}"
+            )
+        if self.named_mesh is not None and len(self.dims) != len(self.shape):
+            raise ValueError(f"dims {self.dims} do not fit a tensor of shape {list(self.shape)}")
+
+    @cached_property
+    def _cut(self) -> Blocks:
+        return blocks_of(self.mesh_shape, self.device_ids, self.placement, len(self.shape))
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Into how many parts each dimension is cut."""
+        return self._cut.parts
+
+    @property
+    def blocks(self) -> Mapping[int, tuple[int, ...]]:
+        """Which part of each dimension a device holds, for every device of the mesh."""
+        return self._cut.of_device
+
+    def holders(self, devices: Container[int]) -> dict[tuple[int, ...], int]:
+        """By block, the first device of some that holds it."""
+        found: dict[tuple[int, ...], int] = {}
+        for device, block in self.blocks.items():
+            if device in devices:
+                found.setdefault(block, device)
+        return found
+
+    @property
+    def placement_text(self) -> str:
+        """The placement as TVM writes it: ``"S[0], R"``."""
+        return ", ".join("R" if dim < 0 else f"S[{dim}]" for dim in self.placement)
+
+    def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of every shard of a global array of this shape.
+
+        Where the parts do not divide a size, the last of them are padded.
+        """
+        return shard_shape(shape, self.parts)
+
+    def begin(self, device: int, shape: Sequence[int]) -> tuple[int, ...]:
+        """Where the shard of a device begins in a global array of this shape."""
+        extent = self.local_shape(shape)
+        return tuple(i * size for i, size in zip(self.blocks[device], extent, strict=True))
+
+    def uneven(self, shape: Sequence[int]) -> list[int]:
+        """The dimensions of an array of this shape that the parts do not divide."""
+        sizes = zip(shape, self.local_shape(shape), self.parts, strict=True)
+        return [dim for dim, (size, local, parts) in enumerate(sizes) if local * parts != size]
+
+    def __str__(self) -> str:
+        shape = ", ".join(str(dim) for dim in self.shape)
+        text = f"{self.dtype}[{shape}]"
+        return f"{text} {self.sharding}" if self.sharding and len(self.device_ids) > 1 else text
+
+
+@dataclass(frozen=True)
+class TupleSpec:
+    """A tuple of types."""
+
+    fields: tuple[Spec, ...]
+
+    def __str__(self) -> str:
+        return "(" + ", ".join(str(each) for each in self.fields) + ")"
+
+
+@dataclass(frozen=True)
+class ShapeSpec:
+    """A shape value; every worker gets all of it."""
+
+    def __str__(self) -> str:
+        return "shape"
+
+
+@dataclass(frozen=True)
+class ValueSpec:
+    """Anything else; every worker has one of its own, which it keeps."""
+
+    def __str__(self) -> str:
+        return "value"
+
+
+Leaf = TensorSpec | ShapeSpec | ValueSpec
+Spec = Leaf | TupleSpec
+
+
+def leaves(spec: Spec) -> Iterator[Leaf]:
+    """The types in a nested tuple, left to right."""
+    if isinstance(spec, TupleSpec):
+        for each in spec.fields:
+            yield from leaves(each)
+    else:
+        yield spec
+
+
+def unflatten(spec: Spec, values: Iterator[Any]) -> Any:
+    """Nests values, given in the order of :func:`leaves`, as tuples of the type's form."""
+    if isinstance(spec, TupleSpec):
+        return tuple(unflatten(each, values) for each in spec.fields)
+    return next(values)
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """A parameter of a function."""
+
+    name: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Program:
+    """What some devices run for a function.
+
+    Attributes:
+        name: Of the function in the executable.
+        device_ids: Devices that run it.
+        params: Indices of the function's parameters that it takes, in order.
+        results: Indices of the leaves of the function's result that it returns, in order.
+        sizes: Symbolic dimensions that none of its parameters has; the program takes their global
+            sizes as one more argument, a shape, if there are any.
+        virtual_stage: A device runs its programs of a function in order of their virtual stages.
+            What one of them returns is not a result but the last arguments of the next, unless it
+            is the last.
+    """
+
+    name: str
+    device_ids: tuple[int, ...]
+    params: tuple[int, ...]
+    results: tuple[int, ...]
+    sizes: tuple[str, ...] = ()
+    virtual_stage: int = 0
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A function of an executable.
+
+    Attributes:
+        name: Its name for the user.
+        num_input: Parameters from this index on are weights.
+        params: All parameters, with global types.
+        result: Global type of the result.
+        programs: What devices run for it, in the order in which values go through them; no device
+            has two of one virtual stage.
+    """
+
+    name: str
+    num_input: int
+    params: tuple[ParamSpec, ...]
+    result: Spec
+    programs: tuple[Program, ...]
+
+    def __post_init__(self) -> None:
+        devices = Counter(
+            (device, program.virtual_stage)
+            for program in self.programs
+            for device in program.device_ids
+        )
+        repeated = sorted({device for (device, _), count in devices.items() if count > 1})
+        if repeated:
+            raise ValueError(f'function "{self.name}" has two programs for devices {repeated}')
+        self._check_params()
+        self._check_results()
+
+    @cached_property
+    def programs_of(self) -> dict[int, tuple[Program, ...]]:
+        """The programs that a device runs, in order; devices that run none are not in it."""
+        found: dict[int, tuple[Program, ...]] = {}
+        for program in sorted(self.programs, key=lambda program: program.virtual_stage):
+            for device in program.device_ids:
+                found[device] = (*found.get(device, ()), program)
+        return found
+
+    @cached_property
+    def virtual_stages(self) -> int:
+        """The number of virtual stages, at least 1."""
+        return max((program.virtual_stage + 1 for program in self.programs), default=1)
+
+    @cached_property
+    def result_leaves(self) -> tuple[Leaf, ...]:
+        """The types in the result, left to right."""
+        return tuple(leaves(self.result))
+
+    def _check_params(self) -> None:
+        """A program takes parameters only on devices that have shards of them."""
+        for program in self.programs:
+            for index in program.params:
+                param = self.params[index]
+                tensors = [leaf for leaf in leaves(param.spec) if isinstance(leaf, TensorSpec)]
+                holders = {device for leaf in tensors for device in leaf.device_ids}
+                missing = set(program.device_ids) - holders
+                if tensors and missing:
+                    raise ValueError(
+                        f'program "{program.name}" takes parameter "{param.name}" on devices '
+                        f"{sorted(missing)}, which are not in its mesh"
+                    )
+
+    def _check_results(self) -> None:
+        """Every part of the result is returned by some device."""
+        for index, leaf in enumerate(self.result_leaves):
+            holders = {
+                device
+                for device, programs in self.programs_of.items()
+                if index in programs[-1].results
+            }
+            if not isinstance(leaf, TensorSpec):
+                complete = bool(holders)
+            else:
+                held = {leaf.blocks[device] for device in holders if device in leaf.blocks}
+                complete = held == set(leaf.blocks.values())
+            if not complete:
+                raise ValueError(
+                    f'no program of function "{self.name}" returns all of result {index}'
+                )
+
+    @property
+    def inputs(self) -> tuple[ParamSpec, ...]:
+        """The parameters that are passed in every call."""
+        return self.params[: self.num_input]
+
+    @property
+    def weights(self) -> tuple[ParamSpec, ...]:
+        """The parameters that are given once, when the executable is loaded."""
+        return self.params[self.num_input :]
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{param.name}: {param.spec}" for param in self.inputs)
+        weights = f" with {len(self.weights)} weights" if self.weights else ""
+        return f"{self.name}({inputs}) -> {self.result}{weights}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All functions of an executable and the devices that it needs.
+
+    Attributes:
+        device_ids: Ids of the devices.
+        device_type: What they are, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
+        functions: The functions by name.
+        partitions: Lists of disjoint groups of devices that communicate in its programs, as JSON.
+        named_meshes: Those of the module that it was built from.
+    """
+
+    device_ids: tuple[int, ...]
+    device_type: int
+    functions: Mapping[str, FunctionSpec]
+    partitions: tuple[str, ...] = ()
+    named_meshes: tuple[NamedMesh, ...] = ()
+
+
+_Mesh = tuple[tuple[int, ...], tuple[int, ...], NamedMesh]
+"""Shape, device ids, and the mesh that has names for its axes."""
+
+
+def _parse_named_mesh(written: Sequence[Any]) -> NamedMesh:
+    shape, axes, devices = (tuple(each) for each in written)
+    if len(axes) != len(shape) or not all(isinstance(name, str) for name in axes):
+        raise ValueError(f"a mesh of shape {list(shape)} has the axes {list(axes)}")
+    return NamedMesh(shape, axes, devices)
+
+
+def _parse_mesh(value: Mapping[str, Any]) -> _Mesh:
+    return tuple(value["shape"]), tuple(value["device_ids"]), _parse_named_mesh(value["named"])
+
+
+def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
+    kind = value["kind"]
+    if kind == "tensor":
+        mesh_shape, device_ids, named_mesh = meshes[value["mesh"]]
+        return TensorSpec(
+            tuple(value["shape"]),
+            value["dtype"],
+            mesh_shape,
+            device_ids,
+            tuple(value["placement"]),
+            value["sharding"],
+            tuple(tuple(names) for names in value["dims"]),
+            named_mesh,
+        )
+    if kind == "tuple":
+        return TupleSpec(tuple(_parse_spec(each, meshes) for each in value["fields"]))
+    if kind == "shape":
+        return ShapeSpec()
+    return ValueSpec()
+
+
+def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> FunctionSpec:
+    params = tuple(
+        ParamSpec(each["name"], _parse_spec(each["type"], meshes)) for each in value["params"]
+    )
+    programs = tuple(
+        Program(
+            each["name"],
+            tuple(each["device_ids"]),
+            tuple(each["params"]),
+            tuple(each["results"]),
+            tuple(each["sizes"]),
+            each["virtual_stage"],
+        )
+        for each in value["programs"]
+    )
+    result = _parse_spec(value["result"], meshes)
+    return FunctionSpec(name, value["num_input"], params, result, programs)
+
+
+def parse_signature(text: str) -> Signature:
+    """Reads what ``distir_signature`` returned.
+
+    Args:
+        text: JSON.
+
+    Raises:
+        ValueError: it is not a signature of the version that this package reads, or it contradicts
+            itself.
+    """
+    try:
+        written = json.loads(text)
+        version = written["version"]
+        if version != signature_form.version():
+            raise ValueError(
+                f"the executable has a signature of version {version}, this package reads version "
+                f"{signature_form.version()}; build it again"
+            )
+        found = signature_form.read(written)
+        for type_text, sharding in written.get("shardings", {}).items():
+            found.tensors[type_text]["sharding"] = sharding
+        for type_text, dims in written.get("dims", {}).items():
+            found.tensors[type_text]["dims"] = dims
+        named_meshes = written.get("named_meshes", [])
+        for mesh, named in zip(found.signature["meshes"], named_meshes, strict=False):
+            if named is not None:
+                mesh["named"] = named
+        meshes = [_parse_mesh(mesh) for mesh in found.signature["meshes"]]
+        functions = {
+            name: _parse_function(name, each, meshes)
+            for name, each in found.signature["functions"].items()
+        }
+        partitions = tuple(json.dumps(groups) for groups in written.get("partitions", ()))
+        devices = tuple(found.signature["device_ids"])
+        # Of one mesh there may be several views.
+        distinct = dict.fromkeys(_parse_named_mesh(each) for each in named_meshes if each)
+        device_type = int(written.get("device_type", HOST))
+        return Signature(devices, device_type, functions, partitions, tuple(distinct))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the executable's distir_signature is no JSON: {error}") from error
+    except signature_form.DAMAGED as error:
+        raise ValueError(f"the executable's distir_signature is malformed: {error!r}") from error

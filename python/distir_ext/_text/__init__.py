@@ -1,0 +1,1 @@
+"""Text for terminals and pages: tables, the frame of HTML pages, folded lists."""

@@ -1,0 +1,394 @@
+"""``distir host``: starts the worker processes of sessions on this host, and ends them.
+
+It listens at one address. Every connection has one of three purposes (``handshake``, ``openings``):
+
+- ``session``, from a controller: a session, for as long as the connection lasts.
+  ``start``, ``status``, ``progress`` and ``how_it_ended`` are answered with ``{"answer"}``, or
+  ``{"refused"}`` with the reason; ``abort`` and ``kill`` are not answered;
+- ``channel``, from a controller: its channel to a worker;
+- ``peer``, from another host: between two workers.
+
+Workers are handed their connections when they start. They end with the session, or with the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from distir_ext._workers.channel import ChannelClosedError, receive, send
+from distir_ext._workers.connection.byte_stream import Stream, hang_up, interrupt
+from distir_ext._workers.connection.connections import (
+    format_address,
+    is_loopback_address,
+    keep_watch,
+    listen,
+)
+from distir_ext._workers.connection.credentials import Credentials
+from distir_ext._workers.connection.handshake import (
+    HANDSHAKE_LIMIT,
+    NotConnectedError,
+    RefusedByHostError,
+    accept,
+    connect,
+)
+from distir_ext._workers.connection.strangers import Strangers, most_strangers
+from distir_ext._workers.host_processes import KeyedSocket, LocalProcesses
+from distir_ext._workers.hosts.openings import (
+    ChannelOpening,
+    PeerOpening,
+    RefusedError,
+    SessionOpening,
+    parse_hosts,
+    parse_opening,
+    rank_of,
+    request_of,
+)
+from distir_ext._workers.hosts.remote_processes import versions
+
+_Result = TypeVar("_Result")
+
+# How long the connections for a session's workers may take, in seconds.
+_ARRIVAL_LIMIT = 30.0
+
+# How long sessions may take to end when the agent does, in seconds.
+_END_LIMIT = 5.0
+
+# Why the system may not accept one connection more for now, and how long to wait then, in seconds.
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_EXHAUSTED_WAIT = 0.01
+
+# What accepting says of a listener that is closed; all else is about one connection.
+_CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
+
+
+class HostAgent:
+    """What ``distir host`` runs.
+
+    Args:
+        address: Where to listen.
+        credentials: What others have to have.
+
+    Attributes:
+        address: Where it listens, with the port that was found if none was asked for (port 0).
+
+    Raises:
+        OSError: it cannot listen there.
+        RuntimeError: OpenSSL cannot be loaded.
+        ValueError: a certificate, or the file of a key or an authority, is of no use.
+    """
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._listener = listen(address)
+        self.address = format_address(self._listener.getsockname())
+        if credentials.certificate or not is_loopback_address(self._listener.getsockname()):
+            self._check_tls()
+        self._strangers = Strangers()
+        self._mutex = threading.Lock()
+        self._sessions: dict[str, _HostedSession] = {}
+        self._threads: set[threading.Thread] = set()
+
+    def _check_tls(self) -> None:
+        """Finds out before anybody connects that there is no OpenSSL, or a file of no use."""
+        if self._credentials.tls is False:
+            return
+        try:
+            self._credentials.identity  # noqa: B018
+        except BaseException:
+            self._listener.close()
+            raise
+
+    def serve(self) -> None:
+        """Serves until the process is interrupted, then ends what has been started."""
+        try:
+            while (arrived := self._arrived()) is not None:
+                for raw in arrived:
+                    if not self._strangers.has(raw):
+                        raw.close()
+                        continue
+                    try:
+                        threading.Thread(target=self._receive, args=(raw,), daemon=True).start()
+                    except RuntimeError:  # the system has no thread more
+                        self._strangers.leave(raw)
+                        hang_up(raw)
+        finally:
+            self.close()
+            self._listener.close()
+
+    def _arrived(self) -> list[socket.socket] | None:
+        """Waits for connections and takes all that there are; None when there will be no more.
+
+        Of many strangers most have to go again, which costs little before they have a thread: who
+        has the token waits behind them.
+        """
+        arrived: list[socket.socket] = []
+        try:
+            self._listener.setblocking(True)
+            while len(arrived) < most_strangers():
+                raw, address = self._listener.accept()
+                self._strangers.enter(raw, address[0])
+                arrived.append(raw)
+                self._listener.setblocking(False)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno in _CLOSED:
+                for raw in arrived:
+                    self._strangers.leave(raw)
+                    hang_up(raw)
+                return None
+            if error.errno in _EXHAUSTED:
+                self._strangers.end_older_half()
+                time.sleep(_EXHAUSTED_WAIT)
+        return arrived
+
+    def close(self) -> None:
+        """Ends all sessions and their processes, and has :meth:`serve` return."""
+        interrupt(self._listener)
+        with self._mutex:
+            sessions, threads = list(self._sessions.values()), list(self._threads)
+        for session in sessions:
+            session.interrupt()
+        deadline = time.monotonic() + _END_LIMIT
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _receive(self, raw: socket.socket) -> None:
+        """Serves one connection."""
+        stream = Stream(raw)
+        stream.limit(HANDSHAKE_LIMIT)
+        try:
+            purpose = accept(stream, self._credentials)
+        except (NotConnectedError, OSError, EOFError):
+            stream.hang_up()
+            return
+        finally:
+            self._strangers.leave(raw)
+        try:
+            opening = parse_opening(purpose, stream.tls is not None, receive(stream))
+            if isinstance(opening, SessionOpening):
+                self._serve_session(stream, opening)
+            else:
+                self._session(opening.session).arrived(opening, stream)
+        except Exception as error:  # whatever it sends is an error for this client alone
+            with contextlib.suppress(ChannelClosedError):
+                send(stream, {"refused": str(error) or type(error).__name__})
+            stream.hang_up()
+
+    def _session(self, name: str) -> _HostedSession:
+        with self._mutex:
+            session = self._sessions.get(name)
+        if session is None:
+            raise RefusedError("it has no such session")
+        return session
+
+    def _serve_session(self, stream: Stream, opening: SessionOpening) -> None:
+        if opening.versions != versions():
+            theirs, ours = ", ".join(opening.versions), ", ".join(versions())
+            raise RefusedError(f"it has {ours}, the controller has {theirs}")
+        with self._mutex:
+            if opening.session in self._sessions:
+                raise RefusedError("it has a session of this name")
+            session = _HostedSession(stream, opening, self._credentials)
+            self._sessions[opening.session] = session
+            self._threads.add(threading.current_thread())
+        try:
+            keep_watch(stream.raw, opening.lost_after)
+            session.serve()
+        finally:
+            session.end()
+            with self._mutex:
+                del self._sessions[opening.session]
+                self._threads.discard(threading.current_thread())
+
+
+class _HostedSession:
+    """The part of one session that is on this host."""
+
+    def __init__(self, line: Stream, opening: SessionOpening, credentials: Credentials) -> None:
+        self._line = line
+        self._opening = opening
+        self._ranks = opening.ranks
+        self._credentials = credentials
+        self._processes = LocalProcesses(opening.num_workers, opening.imports)
+        self._changed = threading.Condition()
+        self._streams: dict[ChannelOpening | PeerOpening, Stream] = {}  # that no worker has yet
+        self._started = False
+        self._ended = False
+
+    def arrived(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
+        """Keeps a connection for the worker that will have it.
+
+        Raises:
+            RefusedError: no worker of this host will have it.
+        """
+        here = opening.rank if isinstance(opening, ChannelOpening) else opening.target
+        if here not in self._ranks:
+            raise RefusedError(f"rank {here} is none of this host's, {self._ranks}")
+        if isinstance(opening, PeerOpening) and (
+            opening.source in self._ranks or opening.source >= self._opening.num_workers
+        ):
+            raise RefusedError(f"rank {opening.source} is none of another host")
+        with self._changed:
+            if self._ended or self._started or opening in self._streams:
+                raise RefusedError(f"worker {here} has this connection already")
+            send(stream, {"answer": None})
+            stream.key = opening.key
+            self._keep(opening, stream)
+
+    def _keep(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
+        with self._changed:
+            if self._ended:
+                stream.hang_up()
+                raise RefusedError("the session has ended")
+            keep_watch(stream.raw, self._opening.lost_after)
+            self._streams[opening] = stream
+            self._changed.notify_all()
+
+    def interrupt(self) -> None:
+        """Has :meth:`serve` return."""
+        interrupt(self._line.raw)
+
+    def serve(self) -> None:
+        """Does what the controller asks for, until it is gone."""
+        answers: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "start": self._start,
+            "status": lambda request: list(self._processes.status(self._rank(request))),
+            "progress": lambda request: self._processes.progress(self._rank(request)),
+            "how_it_ended": lambda request: self._processes.how_it_ended(self._rank(request)),
+        }
+        with contextlib.suppress(ChannelClosedError):
+            send(self._line, {"answer": None})
+            self._line.limit(math.inf)
+            while True:
+                message = receive(self._line)
+                try:
+                    request = request_of(message)
+                    if request == "abort":
+                        self._processes.abort()
+                        continue
+                    if request == "kill":
+                        self._processes.kill()
+                        continue
+                    if request not in answers:
+                        raise RefusedError(f'there is no request "{request}"')
+                    answer = {"answer": answers[request](message)}
+                except (RefusedError, RuntimeError, OSError) as error:
+                    answer = {"refused": str(error)}
+                send(self._line, answer)
+
+    def _rank(self, request: Mapping[str, Any]) -> int:
+        """The worker that a request is about, whose process has been started."""
+        rank = rank_of(request, self._ranks)
+        if rank not in self._processes.processes:
+            raise RefusedError(f"worker {rank} has not been started")
+        return rank
+
+    def end(self) -> None:
+        """Ends the processes."""
+        with self._changed:
+            self._ended = True
+            for stream in self._streams.values():
+                stream.hang_up()
+            self._streams.clear()
+            self._changed.notify_all()
+        self._line.hang_up()
+        self._processes.close()
+
+    def _start(self, request: Mapping[str, Any]) -> None:
+        if self._started:
+            raise RefusedError("its workers have been started")
+        hosts = parse_hosts(request, self._opening.num_workers, self._ranks)
+        streams = self._while_the_controller_is_there(lambda: self._gather(hosts))
+        for rank in self._ranks:
+            peers = {
+                each.source: KeyedSocket(stream.raw, stream.key)
+                for each, stream in streams.items()
+                if isinstance(each, PeerOpening) and each.target == rank
+            }
+            channel = streams[ChannelOpening(self._opening.session, rank)]
+            self._processes.start(rank, KeyedSocket(channel.raw, channel.key), peers)
+
+    def _while_the_controller_is_there(self, work: Callable[[], _Result]) -> _Result:
+        """What something results in that waits for others.
+
+        Raises:
+            ChannelClosedError: the controller is gone; the work goes on alone, and finds out.
+        """
+        outcome: Future[_Result] = Future()
+        done, write = os.pipe()
+
+        def run() -> None:
+            try:
+                outcome.set_result(work())
+            except BaseException as error:
+                outcome.set_exception(error)
+            finally:
+                os.close(write)
+
+        threading.Thread(target=run, daemon=True).start()
+        poll = select.poll()
+        poll.register(done, select.POLLIN)
+        poll.register(self._line, select.POLLRDHUP)
+        poll.poll()
+        os.close(done)
+        if not outcome.done():
+            raise ChannelClosedError("the controller is gone")
+        return outcome.result()
+
+    def _gather(
+        self, hosts: Sequence[tuple[str, Sequence[int]]]
+    ) -> dict[ChannelOpening | PeerOpening, Stream]:
+        """The connections of this host's workers: some are made, others arrive."""
+        before = True  # whether hosts are asked by this one; the later ones ask it
+        expected: list[ChannelOpening | PeerOpening] = [
+            ChannelOpening(self._opening.session, rank) for rank in self._ranks
+        ]
+        for address, ranks in hosts:
+            if ranks == self._ranks:
+                before = False
+                continue
+            for mine in self._ranks:
+                for theirs in ranks:
+                    if before:
+                        self._connect(address, mine, theirs)
+                    expected.append(PeerOpening(self._opening.session, theirs, mine))
+        return self._wait_for(expected)
+
+    def _connect(self, address: str, mine: int, theirs: int) -> None:
+        session = self._opening.session
+        opening = {"session": session, "source": mine, "target": theirs}
+        try:
+            stream = connect(address, self._credentials, "peer", opening)
+        except (NotConnectedError, RefusedByHostError) as error:
+            raise RefusedError(f"it has no connection to host {address}: {error}") from error
+        self._keep(PeerOpening(session, theirs, mine), stream)
+
+    def _wait_for(
+        self, expected: Sequence[ChannelOpening | PeerOpening]
+    ) -> dict[ChannelOpening | PeerOpening, Stream]:
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: self._ended or self._streams.keys() >= set(expected), _ARRIVAL_LIMIT
+            ):
+                missing = sorted(
+                    {
+                        each.rank if isinstance(each, ChannelOpening) else each.source
+                        for each in set(expected) - self._streams.keys()
+                    }
+                )
+                raise RefusedError(f"the workers of ranks {missing} have not connected to it")
+            if self._ended:
+                raise RefusedError("the session has ended")
+            self._started = True
+            return {each: self._streams.pop(each) for each in expected}

@@ -1,0 +1,90 @@
+"""The hosts of a session, as its user states them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distir_ext._workers.connection.connections import parse_address
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Workers that are processes of several hosts, on each of which ``distir host`` runs.
+
+    Devices are given to hosts in order: the first host has those with the lowest ids.
+
+    Attributes:
+        addresses: Where ``distir host`` listens on each of them: ``"10.0.0.2"``,
+            ``"10.0.0.2:7272"``, ``"[fd00::2]:7272"`` or a name. Hosts use the same addresses among
+            themselves.
+        devices_per_host: How many devices each host has; None: equally many.
+        token_file: A file that has the token; None: the environment variable ``DISTIR_EXT_TOKEN``.
+        tls: Whether connections are encrypted; None: those that leave the machine.
+        certificate: A PEM file of this process's certificate; None: one is made. What connects is
+            known by the token all the same.
+        key: A PEM file of the certificate's private key.
+        authority: A PEM file of who has to have signed the hosts' certificates, which then have to
+            be for their addresses; None: the token will do.
+        lost_after: After how many seconds without a sign a host or a connection counts as lost; at
+            least 2.
+
+    Raises:
+        ValueError: no addresses, one of them twice or not an address, or numbers that make no
+            sense.
+    """
+
+    addresses: Sequence[str]
+    devices_per_host: Sequence[int] | None = None
+    token_file: str | os.PathLike[str] | None = None
+    lost_after: float = 20.0
+    tls: bool | None = None
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    authority: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.addresses, str) or not self.addresses:
+            raise ValueError(f"hosts are a list of addresses, not {self.addresses!r}")
+        parsed = [parse_address(each) for each in self.addresses]
+        for address, each in zip(self.addresses, parsed, strict=True):
+            if parsed.count(each) > 1:
+                raise ValueError(f'host "{address}" is given twice')
+        counts = self.devices_per_host
+        if counts is not None and (
+            len(counts) != len(self.addresses) or any(count < 1 for count in counts)
+        ):
+            raise ValueError(
+                f"devices_per_host is {list(counts)}; it must have a positive number for each of "
+                f"{len(self.addresses)} hosts"
+            )
+        if not 2 <= self.lost_after < math.inf:
+            raise ValueError(f"lost_after is {self.lost_after!r}; it must be 2 seconds or more")
+
+    def ranks(self, num_workers: int) -> list[list[int]]:
+        """By host the ranks of its workers.
+
+        Raises:
+            ValueError: the hosts have not as many devices as there are workers, or these do not
+                divide among the hosts.
+        """
+        counts = self.devices_per_host
+        if counts is None:
+            share, rest = divmod(num_workers, len(self.addresses))
+            if rest != 0:
+                raise ValueError(
+                    f"{num_workers} devices do not divide among {len(self.addresses)} hosts; state "
+                    "devices_per_host"
+                )
+            counts = [share] * len(self.addresses)
+        if sum(counts) != num_workers:
+            raise ValueError(
+                f"the hosts have {sum(counts)} devices {list(counts)}, the session has "
+                f"{num_workers}"
+            )
+        begins = [sum(counts[:index]) for index in range(len(counts))]
+        return [
+            list(range(begin, begin + count)) for begin, count in zip(begins, counts, strict=True)
+        ]

@@ -1,0 +1,234 @@
+"""The worker processes of another host, through the agent that runs there (``host_agent``)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import selectors
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import tvm
+
+from distir_ext._text.printable import printable
+from distir_ext._version import __version__
+from distir_ext._workers.channel import ChannelClosedError, send
+from distir_ext._workers.connection.byte_stream import Stream
+from distir_ext._workers.connection.connections import keep_watch
+from distir_ext._workers.connection.credentials import UNENCRYPTED, Credentials
+from distir_ext._workers.connection.handshake import (
+    NotConnectedError,
+    RefusedByHostError,
+    connect,
+    receive_answer,
+)
+from distir_ext._workers.connection.tls import Tls
+from distir_ext._workers.connection.tokens import read_token
+from distir_ext._workers.host_processes import HostProcesses, Started
+from distir_ext._workers.hosts.hosts import Hosts
+
+# How long an agent may take to answer, in seconds, when all that it has to do is to look.
+_ANSWER_LIMIT = 2.0
+
+# The same of starting workers. An agent that runs limits by itself how long hosts may take to
+# connect to each other; this is for one that is stopped, whose machine still answers.
+_START_LIMIT = 300.0
+
+
+def versions() -> list[str]:
+    """What hosts must have the same of."""
+    return [f"distir_ext {__version__}", f"tvm {tvm.__version__}", f"{sys.byteorder}-endian"]
+
+
+class RemoteProcesses(HostProcesses):
+    """The worker processes of one host.
+
+    Args:
+        address: Of its agent.
+        credentials: What agents want to see.
+        session: Names the session among those of the agent.
+        ranks: Its workers.
+        num_workers: Of the session, on all hosts.
+        imports: Names of modules that each worker imports first.
+        lost_after: See :class:`Hosts`.
+
+    Raises:
+        RuntimeError: the agent is not there, or refuses.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        session: str,
+        ranks: Sequence[int],
+        num_workers: int,
+        imports: Sequence[str],
+        lost_after: float,
+    ) -> None:
+        self.name = address
+        self._credentials = credentials
+        self._session = session
+        self._num_workers = num_workers
+        self._lost_after = lost_after
+        self.line: Stream = self._connect(
+            "session",
+            {
+                "versions": versions(),
+                "ranks": list(ranks),
+                "num_workers": num_workers,
+                "imports": list(imports),
+                "lost_after": lost_after,
+            },
+        )
+
+    def _connect(self, purpose: str, opening: dict[str, Any]) -> Stream:
+        opening["session"] = self._session
+        try:
+            stream = connect(self.name, self._credentials, purpose, opening)
+        except NotConnectedError as error:
+            raise RuntimeError(f"no session on host {self.name}: {error}") from error
+        except RefusedByHostError as error:
+            raise RuntimeError(f"host {self.name}: {error}") from error
+        keep_watch(stream.raw, self._lost_after)
+        return stream
+
+    def channel(self, rank: int) -> Stream:
+        """A channel to a worker that will be started."""
+        stream = self._connect("channel", {"rank": rank})
+        if stream.key:
+            tls = Tls.of_key(stream.fileno(), connecting=True, key=stream.key)
+            stream = Stream(stream.raw, tls)
+        stream.setblocking(False)
+        return stream
+
+    def begin_start(self, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """Asks for the workers; hosts connect to those before them, so all have to be asked.
+
+        Args:
+            hosts: All hosts' addresses and ranks.
+        """
+        self._send({"request": "start", "hosts": [list(each) for each in hosts]})
+
+    def finish_start(self) -> None:
+        """Reads the answer, once it has begun to arrive.
+
+        Raises:
+            RuntimeError: the agent could not start them.
+        """
+        self._receive()
+
+    def abort(self) -> None:
+        self._tell({"request": "abort"})
+
+    def kill(self) -> None:
+        self._tell({"request": "kill"})
+
+    def status(self, rank: int) -> tuple[str, str]:
+        found = self._look({"request": "status", "rank": rank}, ["", ""])
+        if not isinstance(found, list) or len(found) != 2:
+            return "", ""
+        return printable(str(found[0])), printable(str(found[1]))
+
+    def progress(self, rank: int) -> list[int]:
+        found = self._look({"request": "progress", "rank": rank}, [])
+        is_progress = isinstance(found, list) and len(found) == 2 + 2 * self._num_workers
+        return found if is_progress and all(isinstance(each, int) for each in found) else []
+
+    def how_it_ended(self, rank: int) -> str:
+        request = {"request": "how_it_ended", "rank": rank}
+        return printable(str(self._look(request, f"host {self.name} was lost")))
+
+    def forget(self) -> None:
+        self.line.close()
+
+    def close(self) -> None:
+        self.line.hang_up()
+
+    def _tell(self, request: dict[str, Any]) -> None:
+        """Says what has no answer, to an agent that may be gone."""
+        if not self.lost:
+            with contextlib.suppress(RuntimeError):
+                self._send(request)
+
+    def _look(self, request: dict[str, Any], otherwise: Any) -> Any:
+        """Asks an agent that may be gone."""
+        if not self.lost:
+            with contextlib.suppress(RuntimeError):
+                return self._ask(request)
+        return otherwise
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        self._send(request)
+        return self._receive()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        self.line.limit(_ANSWER_LIMIT)
+        try:
+            send(self.line, request)
+        except ChannelClosedError:
+            self._fail("has ended the connection")
+
+    def _receive(self) -> Any:
+        self.line.limit(_ANSWER_LIMIT)
+        try:
+            return receive_answer(self.line)
+        except RefusedByHostError as error:
+            raise RuntimeError(f"host {self.name}: {error}") from error
+        except (ChannelClosedError, ValueError) as error:
+            self._fail(f"does not answer: {error}")
+        finally:
+            self.line.limit(math.inf)
+
+    def _fail(self, why: str) -> NoReturn:
+        self.lost = True
+        raise RuntimeError(f"host {self.name} {why}")
+
+
+def start_on_hosts(
+    started: Started, hosts: Hosts, num_workers: int, imports: Sequence[str]
+) -> None:
+    """Starts the workers of a session on its hosts.
+
+    Raises:
+        OSError, ValueError: there is no token, or the devices do not fit the hosts.
+        RuntimeError: a host is not there, refuses, or cannot reach another one; names it.
+    """
+    by_host = list(zip(hosts.addresses, hosts.ranks(num_workers), strict=True))
+    credentials = Credentials(
+        read_token(hosts.token_file), hosts.tls, hosts.certificate, hosts.key, hosts.authority
+    )
+    if hosts.tls is False:
+        warnings.warn(f"hosts are given with tls=False: {UNENCRYPTED}", stacklevel=2)
+    session = secrets.token_hex(16)
+    agents = []
+    for address, ranks in by_host:
+        agent = RemoteProcesses(
+            address, credentials, session, ranks, num_workers, imports, hosts.lost_after
+        )
+        started.hosts.append(agent)
+        agents.append(agent)
+    for agent, (_, ranks) in zip(agents, by_host, strict=True):
+        for rank in ranks:
+            started.streams.append(agent.channel(rank))
+            started.host_of.append(agent)
+    for agent in agents:
+        agent.begin_start(by_host)
+    with selectors.DefaultSelector() as selector:
+        for agent in agents:
+            selector.register(agent.line, selectors.EVENT_READ, agent)
+        deadline = time.monotonic() + _START_LIMIT
+        while late := [key.data.name for key in selector.get_map().values()]:
+            # Whoever answers first: a refusal has others wait.
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RuntimeError(
+                    f"host {', '.join(late)} did not start workers within {_START_LIMIT:g} seconds"
+                )
+            for key, _ in ready:
+                selector.unregister(key.fileobj)
+                key.data.finish_start()

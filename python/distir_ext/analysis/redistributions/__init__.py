@@ -1,0 +1,1 @@
+"""Redistributions that nobody asked for: their causes, their costs, and what avoids them."""

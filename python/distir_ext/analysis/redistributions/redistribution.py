@@ -1,0 +1,198 @@
+"""How one tensor gets from a sharding to another, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from distir_ext import transform
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._text.tables import as_html, as_text
+from distir_ext.analysis.costs import CollectiveCost
+from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.tables import redistribution_table
+from distir_ext.annotate import annotate
+from distir_ext.annotations import MeshTable
+from distir_ext.cluster import Cluster
+from distir_ext.mesh import DimSharding, Mesh, as_mesh
+from distir_ext.notation import Notation
+
+_COLLECTIVES = "relax.dist."
+
+
+@dataclass(frozen=True)
+class RedistributionStep:
+    """One operator of a redistribution."""
+
+    kind: str
+    """``all_gather``, ``all_to_all``, ``exchange`` and so on; ``slice`` and others that only a
+    device's own part takes part in send nothing."""
+
+    axes: tuple[str, ...]
+    """The mesh axes that it communicates over."""
+
+    sharding: str
+    """What it leads to, as ``"('dp', None)"``."""
+
+    bytes_per_device: float
+    """Bytes that a device sends; where they differ, the one that sends most."""
+
+    seconds: float
+    """By the cluster's links."""
+
+
+@dataclass(frozen=True)
+class Redistribution:
+    """The cheapest steps from one sharding to another; prints as a table."""
+
+    mesh: Mesh
+    """The devices."""
+
+    cluster: Cluster
+    """What joins them."""
+
+    shape: tuple[int, ...]
+    """Of the tensor."""
+
+    dtype: str
+    """Of its elements."""
+
+    source: str
+    """How it is sharded, as ``"('dp', None)"``."""
+
+    target: str
+    """How it is to be."""
+
+    steps: tuple[RedistributionStep, ...]
+    """One after the other; none where nothing has to be done."""
+
+    @property
+    def bytes_per_device(self) -> float:
+        """Bytes that a device sends in all steps."""
+        return sum(step.bytes_per_device for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps, one after the other."""
+        return sum(step.seconds for step in self.steps)
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it as what JSON can say."""
+        return {
+            "mesh": dict(zip(self.mesh.axis_names, self.mesh.shape, strict=True)),
+            "cluster": repr(self.cluster),
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "source": self.source,
+            "target": self.target,
+            "steps": [asdict(step) for step in self.steps],
+            "bytes_per_device": self.bytes_per_device,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        return as_text([redistribution_table(self)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html([redistribution_table(self)])
+
+
+@short_tracebacks
+def redistribution(
+    mesh: Mesh | Any,
+    source: Sequence[DimSharding] | None,
+    target: Sequence[DimSharding] | None,
+    shape: Sequence[int],
+    dtype: str = "float32",
+    cluster: Cluster | None = None,
+) -> Redistribution:
+    """Plans how a tensor gets from one sharding to another on a mesh.
+
+    The plan is that of LegalizeRedistribute in a program (docs/redistribution.md).
+
+    Args:
+        mesh: The devices.
+        source: How the tensor is sharded, as in plans: an entry per dimension, or None for
+            replicated.
+        target: How it is to be sharded.
+        shape: The global shape. Dimensions that the axes do not divide are padded.
+        dtype: The element type.
+        cluster: What joins the devices; a preset of H100s by default.
+
+    Raises:
+        ValueError: Dims do not have an entry for each dimension, name an axis that the mesh lacks,
+            or name one twice; a dimension has fewer elements than shards; the cluster says nothing
+            of its devices.
+        TypeError: The mesh or dims have a wrong type.
+
+    Example:
+        >>> plan = redistribution(Mesh(dp=2, tp=4), ("dp", None), (None, "dp"), (1024, 1024))
+        >>> [step.kind for step in plan.steps], plan.bytes_per_device  # half of the device's half
+        (['all_to_all'], 1048576.0)
+    """
+    mesh = as_mesh(mesh, "the mesh of a redistribution")
+    cluster = cluster or Cluster.preset("H100")
+    shape = tuple(int(size) for size in shape)
+    mod, table = _identity(shape, dtype), MeshTable(tvm.IRModule())
+    for entity, dims in (("the source", source), ("the target", target)):
+        table.mark(entity, mesh, dims, mod["main"].params[0].ty)  # refuses dims in these words
+    mod = annotate(mod, mesh, {"x": source, "return": target})
+    planned = tvm.transform.Sequential(
+        [
+            transform.SetCluster(cluster),
+            transform.PropagateSharding(),
+            transform.PadShards(),
+            transform.LegalizeRedistribute(),
+        ]
+    )(mod)
+    costs = estimate(transform.LowerDistIR()(planned), cluster)
+    sent = iter([each for program in costs.programs for each in program.collectives])
+    function, notation = planned["main"], Notation(planned)
+    steps = tuple(_steps(function, notation, sent))
+    left = notation.dims(function.params[0].ty)
+    return Redistribution(
+        mesh,
+        cluster,
+        shape,
+        dtype,
+        str(left),
+        steps[-1].sharding if steps else str(left),
+        steps,
+    )
+
+
+def _identity(shape: Sequence[int], dtype: str) -> tvm.IRModule:
+    x = relax.Var("x", relax.TensorType(shape, dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(x)
+    return builder.get()
+
+
+def _steps(
+    function: relax.Function, notation: Notation, sent: Iterator[CollectiveCost]
+) -> Iterator[RedistributionStep]:
+    """The steps of a planned function, with the costs of those that send, in their order."""
+    waiting = next(sent, None)
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if not isinstance(binding.value, relax.Call):
+                continue
+            name = str(binding.value.op.name)
+            kind = name.removeprefix(_COLLECTIVES).removeprefix("relax.")
+            sharding = str(notation.dims(binding.var.ty))
+            if waiting is not None and name == f"{_COLLECTIVES}{waiting.kind}":
+                yield RedistributionStep(
+                    kind, waiting.axes, sharding, waiting.bytes_per_device, waiting.seconds
+                )
+                waiting = next(sent, None)
+            elif name != f"{_COLLECTIVES}view":  # the same shards by another name
+                yield RedistributionStep(kind, (), sharding, 0.0, 0.0)
+    assert waiting is None, f"the plan has no step for {waiting}"

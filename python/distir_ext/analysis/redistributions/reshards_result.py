@@ -1,0 +1,345 @@
+"""What a listing of redistributions consists of: rows with causes and suggestions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from distir_ext._annotate.dims import dims_data, dims_text
+from distir_ext._text.tables import amount, as_html, as_text, new_table
+from distir_ext.annotate import Plan
+from distir_ext.annotations import Dims
+from distir_ext.mesh import Mesh
+
+RESHARD, REDUCTION, STATED = "reshard", "reduction", "stated"
+OPERATOR, TRANSFER = "operator", "transfer"
+
+# What each kind is called in tables.
+_KINDS = {
+    RESHARD: "implicit redistribution",
+    REDUCTION: "reduction",
+    STATED: "stated redistribution",
+    OPERATOR: "part of an operator",
+    TRANSFER: "transfer between meshes",
+}
+# Rows of a table, and tensors of a row, that are printed.
+_MOST_ROWS = 20
+_MOST_NAMES = 2
+# Steps of a chain that are printed.
+_MOST_HOPS = 4
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """An annotation without which a redistribution is there, and with which it is not.
+
+    It was applied to a copy of the module, and the copy was lowered.
+
+    Example:
+        ``dx.annotate(mod, found.mesh, found.applied_to(plan), func=found.function)``, where
+        ``plan`` is what the module was annotated with.
+    """
+
+    function: str
+    """The function to annotate."""
+
+    plan: Mapping[str, Dims]
+    """From a pattern on names of parameters, or the name of a variable, to dims."""
+
+    mesh: Mesh
+    """The mesh that dims refer to."""
+
+    bytes_change: float
+    """By how much all collectives of the module together send more than before; per device and
+    call. Below zero where less is sent."""
+
+    seconds_change: float
+    """The same for the time of all collectives, one after the other."""
+
+    parameter_bytes_change: float
+    """By how much the parameters on each device become larger."""
+
+    def applied_to(self, plan: Plan) -> dict[str, Any]:
+        """A plan with the suggestion in front, since the first pattern that matches decides."""
+        others = {name: dims for name, dims in plan.items() if name not in self.plan}
+        return {**self.plan, **others}
+
+    def __str__(self) -> str:
+        plan = ", ".join(f"{name!r}: {dims_text(dims)}" for name, dims in self.plan.items())
+        changes = [
+            f"{_signed(self.bytes_change, 'B')} sent",
+            f"{_signed(self.seconds_change, 's')} of collectives",
+        ]
+        if self.parameter_bytes_change:
+            changes.append(f"{_signed(self.parameter_bytes_change, 'B')} of parameters")
+        return f"{{{plan}}} ({', '.join(changes)})"
+
+
+@dataclass(frozen=True)
+class Reshard:
+    """What brings tensors from one sharding to another; equal ones are counted together."""
+
+    kind: str
+    """``"reshard"``: nobody asked for it. ``"stated"``: an annotation of an intermediate value or
+    ``R.dist.redistribute`` asks for it. ``"reduction"``: partial results are combined.
+    ``"operator"``: an operator sends by itself, as a slice of a sharded dimension does.
+    ``"transfer"``: values move between meshes."""
+
+    function: str
+    """The function of the module."""
+
+    tensors: tuple[str, ...]
+    """The variables that move, in program order, by their names in the module."""
+
+    operators: tuple[str, ...]
+    """The operators that read the result; of a reduction and a transfer, that make the tensor."""
+
+    readers: tuple[str, ...]
+    """The variables that are computed of the result."""
+
+    source: str
+    """The sharding before, as ``"('dp', None), partial sum over 'tp'"``; empty if not known."""
+
+    target: str
+    """The sharding after."""
+
+    collectives: tuple[str, ...]
+    """What is run for one tensor, in order, such as ``"all_gather"``."""
+
+    axes: tuple[str, ...]
+    """The mesh axes that these communicate over; none for transfers."""
+
+    bytes_per_device: float
+    """Bytes that a device sends for one tensor. A symbolic size without a value counts as 1024."""
+
+    seconds: float
+    """The time for one tensor, by the cost model of redistributions."""
+
+    count: int
+    """How many of them run in one call of each entry function; calls are multiplied out."""
+
+    source_cause: tuple[str, ...] = ()
+    """Why the first tensor is sharded as it is before, as the chain back to an annotation."""
+
+    target_cause: tuple[str, ...] = ()
+    """Why it is wanted otherwise."""
+
+    conflict: tuple[str, ...] = ()
+    """What each side costs, as ``dx.explain`` says it."""
+
+    suggestion: Suggestion | None = None
+    """What to state instead; None where nothing that was tried removes it."""
+
+    @property
+    def tensor(self) -> str:
+        """The first of :attr:`tensors`."""
+        return self.tensors[0]
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that a device sends for all of them."""
+        return self.bytes_per_device * self.count
+
+    @property
+    def total_seconds(self) -> float:
+        """The time of all of them, one after the other."""
+        return self.seconds * self.count
+
+    def __str__(self) -> str:
+        text = f"{shortened(self.tensors)}: {self.source or '?'} -> {self.target or '?'}"
+        if self.operators:
+            text += f" for {', '.join(self.operators)}"
+        size, seconds = amount(self.total_bytes, "B"), amount(self.total_seconds, "s")
+        return f"{text}: {self.count} x {', '.join(self.collectives)}, {size} per device, {seconds}"
+
+
+@dataclass(frozen=True)
+class Reshards:
+    """All that a distributed module sends, by what it is there for; the most expensive first.
+
+    ``print`` shows tables with causes and suggestions, notebooks show them as HTML. :meth:`rows`
+    is for pandas, :meth:`to_json` for machines.
+    """
+
+    entries: tuple[Reshard, ...]
+    """Of all kinds. Every collective of the lowered module is in one of them."""
+
+    notes: tuple[str, ...] = field(default=())
+    """What the listing leaves out."""
+
+    @property
+    def reshards(self) -> tuple[Reshard, ...]:
+        """Those that nobody asked for."""
+        return tuple(each for each in self.entries if each.kind == RESHARD)
+
+    @property
+    def others(self) -> tuple[Reshard, ...]:
+        """All others, which are reductions, what was stated, what operators send, transfers."""
+        return tuple(each for each in self.entries if each.kind != RESHARD)
+
+    @property
+    def bytes_sent(self) -> float:
+        """Bytes that a device sends, in all."""
+        return sum(each.total_bytes for each in self.entries)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all of it, one after the other."""
+        return sum(each.total_seconds for each in self.entries)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each entry, for ``pandas.DataFrame``."""
+        return [_row(each) for each in self.entries]
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        entries = [_data(each) for each in self.entries]
+        totals = {"bytes_sent": self.bytes_sent, "seconds": self.seconds}
+        return json.dumps({**totals, "notes": list(self.notes), "entries": entries})
+
+    def __str__(self) -> str:
+        return as_text(_tables(self))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(_tables(self))
+
+
+def shortened(names: tuple[str, ...]) -> str:
+    """The first names, and how many others there are."""
+    rest = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _row(each: Reshard) -> dict[str, Any]:
+    return {
+        "kind": each.kind,
+        "function": each.function,
+        "tensor": ", ".join(each.tensors),
+        "operator": ", ".join(each.operators),
+        "source": each.source,
+        "target": each.target,
+        "collectives": ", ".join(each.collectives),
+        "axes": ", ".join(each.axes),
+        "count": each.count,
+        "bytes_per_device": each.bytes_per_device,
+        "seconds": each.seconds,
+        "total_bytes": each.total_bytes,
+        "total_seconds": each.total_seconds,
+        "suggestion": "" if each.suggestion is None else str(each.suggestion),
+    }
+
+
+def _data(each: Reshard) -> dict[str, Any]:
+    suggestion = each.suggestion
+    data: dict[str, Any] = {
+        name: getattr(each, name)
+        for name in type(each).__dataclass_fields__
+        if name != "suggestion"
+    }
+    data["suggestion"] = None
+    if suggestion is not None:
+        data["suggestion"] = {
+            "function": suggestion.function,
+            "plan": {name: dims_data(dims) for name, dims in suggestion.plan.items()},
+            "mesh": {
+                "shape": suggestion.mesh.shape,
+                "axis_names": suggestion.mesh.axis_names,
+                "device_ids": suggestion.mesh.device_ids,
+            },
+            "bytes_change": suggestion.bytes_change,
+            "seconds_change": suggestion.seconds_change,
+            "parameter_bytes_change": suggestion.parameter_bytes_change,
+        }
+    return data
+
+
+def implicit_tables(found: Reshards) -> list[Table]:
+    """What nobody asked for, and why it is there."""
+    tables = [_listing("implicit redistributions, per device", found.reshards)]
+    why = _why(found.reshards)
+    if why.row_count:
+        tables.append(why)
+    return tables
+
+
+def _tables(found: Reshards) -> list[Table]:
+    tables = implicit_tables(found)
+    if found.others:
+        tables.append(_listing("other communication, per device", found.others, with_kind=True))
+    total = (
+        f"in all, a device sends {amount(found.bytes_sent, 'B')} in {amount(found.seconds, 's')}"
+    )
+    tables[-1].caption = "\n".join(filter(None, (str(tables[-1].caption or ""), total)))
+    tables[-1].caption = "\n".join([tables[-1].caption, *found.notes])
+    return tables
+
+
+def _listing(title: str, entries: Iterable[Reshard], with_kind: bool = False) -> Table:
+    entries = tuple(entries)
+    if len(entries) > _MOST_ROWS:
+        title += f" (first {_MOST_ROWS} of {len(entries)})"
+    columns = ["tensor", "for", "from", "to", "collectives", "count", "sent", "seconds"]
+    texts = 5
+    if with_kind:
+        columns.insert(0, "what")
+        texts = 6
+    table = new_table(title, *columns, texts=texts)
+    for column in table.columns[:texts]:
+        column.overflow = "fold"
+    for each in entries[:_MOST_ROWS]:
+        cells = [
+            shortened(each.tensors),
+            ", ".join(each.operators),
+            each.source,
+            each.target,
+            ", ".join(each.collectives),
+            str(each.count),
+            amount(each.total_bytes, "B"),
+            amount(each.total_seconds, "s"),
+        ]
+        table.add_row(*([_KINDS[each.kind], *cells] if with_kind else cells))
+    if not entries:
+        table.caption = "none"
+    return table
+
+
+def _why(entries: Iterable[Reshard]) -> Table:
+    table = new_table("why, and what to state instead", "tensor", "cause", texts=2)
+    table.columns[1].overflow = "fold"
+    for each in tuple(entries)[:_MOST_ROWS]:
+        if not each.conflict and not each.suggestion:
+            continue
+        chains = [*_folded(each.source_cause), *_folded(each.target_cause)]
+        lines = [*chains, *each.conflict]
+        # What was tried says more than the line that says what might help.
+        lines = [line for line in lines if not line.startswith("  to avoid it")]
+        advice = "nothing that was tried avoids it"
+        if each.suggestion is not None:
+            advice = f"state {each.suggestion}"
+        table.add_row(shortened(each.tensors), "\n".join([*lines, advice]))
+    return table
+
+
+def _folded(lines: Sequence[str]) -> list[str]:
+    """Chains without their middle."""
+    folded: list[str] = []
+    for is_hop, group in itertools.groupby(lines, lambda line: line.startswith("  from")):
+        each = list(group)
+        if is_hop and len(each) > _MOST_HOPS:
+            rest = len(each) - _MOST_HOPS
+            each[_MOST_HOPS // 2 : -_MOST_HOPS // 2] = [f"  ... {rest} more"]
+        folded += each
+    return folded
+
+
+def _signed(value: float, unit: str) -> str:
+    return f"{'-' if value < 0 else '+'}{amount(abs(value), unit)}"

@@ -1,0 +1,185 @@
+"""One mesh, plan and number of microbatches of a model: what makes two equal, what one costs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from distir_ext import transform
+from distir_ext._analysis.sizes import bind_sizes
+from distir_ext._annotate.dims import TensorDims, read_dim, replicated_axes
+from distir_ext.analysis.planned import check_cluster
+from distir_ext.analysis.sweeps.figures import Figures, ProgramCosts
+from distir_ext.annotate import Plan, annotate
+from distir_ext.cluster import Cluster
+from distir_ext.mesh import Mesh
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """What a row of a sweep is of."""
+
+    mesh: Mesh
+    plan: str
+    """Its name."""
+
+    entries: Plan
+    """The plan itself."""
+
+    microbatches: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """What all configurations of a sweep are of."""
+
+    mod: tvm.IRModule
+    func: str
+    cluster: Cluster
+    stages: str | None
+    batch: str | None
+    sizes: Mapping[str, int]
+    inputs: Sequence[str] | None
+
+
+class Evaluator:
+    """Says what configurations of a model cost.
+
+    Keeps what configurations have in common: the module of each batch size, and functions that
+    differ only in the devices that communicate.
+    """
+
+    def __init__(self, model: Model) -> None:
+        check_cluster(model.cluster)
+        self._model = model
+        self._modules: dict[int, tuple[tvm.IRModule, tvm.IRModule]] = {}
+        self._costs = ProgramCosts(model.cluster)
+
+    def __call__(self, configuration: Configuration) -> Figures:
+        """The figures, or the error of a configuration that cannot be partitioned."""
+        model = self._model
+        try:
+            mod = self._annotated(configuration)
+            stages = cut_axis(configuration.mesh, model.stages)
+            if stages is not None:
+                assign = transform.AssignStages(configuration.mesh, stages, func=model.func)
+                mod = assign(mod)
+            return self._costs(mod, model.func, configuration.microbatches)
+        except ValueError as error:
+            return Figures(error=str(error))
+
+    def _annotated(self, configuration: Configuration) -> tvm.IRModule:
+        """With layers as calls of one function, unless the plan names variables of layers."""
+        model, mesh, plan = self._model, configuration.mesh, configuration.entries
+        bound, outlined = self._bound(configuration.microbatches)
+        try:
+            return annotate(outlined, mesh, plan, model.func, model.inputs)
+        except ValueError:
+            return annotate(bound, mesh, plan, model.func, model.inputs)
+
+    def _bound(self, microbatches: int) -> tuple[tvm.IRModule, tvm.IRModule]:
+        """The module of one microbatch, and the same with its repeats as calls."""
+        if microbatches not in self._modules:
+            model = self._model
+            sizes = dict(model.sizes)
+            if model.batch is not None:
+                if sizes[model.batch] % microbatches:
+                    raise ValueError(
+                        f"{model.batch} = {sizes[model.batch]} does not divide into "
+                        f"{microbatches} microbatches"
+                    )
+                sizes[model.batch] //= microbatches
+            bound = bind_sizes(model.mod, sizes)
+            self._modules[microbatches] = (bound, transform.OutlineRepeats()(bound))
+        return self._modules[microbatches]
+
+
+def cut_axis(mesh: Mesh, stages: str | None) -> str | None:
+    """The axis of a mesh that is cut into stages; none where it has size 1, or no such axis."""
+    if stages is None or stages not in mesh.axis_names:
+        return None
+    return stages if mesh.shape[mesh.axis_names.index(stages)] > 1 else None
+
+
+def identity(configuration: Configuration, stages: str | None) -> Hashable:
+    """Equal for configurations that differ in nothing but names and axes of size 1."""
+    mesh = configuration.mesh
+    large = [
+        name for name, size in zip(mesh.axis_names, mesh.shape, strict=True) if size > 1
+    ] or list(mesh.axis_names[:1])
+    number = {name: large.index(name) if name in large else -1 for name in mesh.axis_names}
+    shape = tuple(mesh.shape[mesh.axis_names.index(name)] for name in large)
+    cut = cut_axis(mesh, stages)
+    entries = []
+    for pattern, dims in configuration.entries.items():
+        numbered = _numbered(dims, number)
+        if numbered is None:
+            return id(configuration)
+        entries.append((pattern, numbered))
+    return (
+        shape,
+        mesh.device_ids,
+        None if cut is None else number[cut],
+        tuple(entries),
+        configuration.microbatches,
+    )
+
+
+def _numbered(dims: Any, number: Mapping[str, int]) -> Hashable:
+    """Dims with numbers instead of axes; None for other forms, and for axes that are unknown."""
+    if dims is None:
+        return "replicated"
+    if type(dims) not in (tuple, list, TensorDims):
+        return None
+    found: list[Hashable] = []
+    try:
+        stated = [read_dim("dims", each) for each in dims]
+    except (TypeError, ValueError):
+        return None
+    replicated = replicated_axes(dims)
+    used = {*replicated, *(axis for each in stated for axis in each.axes)}
+    if not used <= set(number):
+        return None
+
+    def numbers(axes: Iterable[str]) -> tuple[int, ...]:
+        return tuple(number[axis] for axis in axes if number[axis] >= 0)
+
+    for each in stated:
+        found.append((numbers(each.axes), each.open, each.priority))
+    return (*found, frozenset(numbers(replicated)))
+
+
+def factorizations(size: int, axis_names: Sequence[str]) -> list[Mesh]:
+    """All meshes of so many devices: every way to write a number as a product of axis sizes.
+
+    Args:
+        size: The number of devices.
+        axis_names: The axes, in the order of the meshes.
+
+    Returns:
+        Meshes, by the size of the first axis, then of the second, and so on, ascending.
+
+    Raises:
+        ValueError: The size is not positive, or there is no axis.
+
+    Example:
+        >>> [mesh.shape for mesh in factorizations(4, ("dp", "tp"))]
+        [(1, 4), (2, 2), (4, 1)]
+    """
+    if size < 1:
+        raise ValueError(f"the number of devices is {size}; it must be at least 1")
+    if not axis_names:
+        raise ValueError("a mesh has at least one axis, and none is named")
+    return [Mesh(shape, axis_names) for shape in _shapes(size, len(axis_names))]
+
+
+def _shapes(size: int, axes: int) -> Iterator[tuple[int, ...]]:
+    if axes == 1:
+        yield (size,)
+        return
+    for first in range(1, size + 1):
+        if size % first == 0:
+            yield from ((first, *rest) for rest in _shapes(size // first, axes - 1))

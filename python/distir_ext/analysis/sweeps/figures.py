@@ -1,0 +1,139 @@
+"""What a module costs, as :func:`distir_ext.analysis.estimate` and ``simulate`` say, in less time.
+
+Planning, fusing and reading a function of a module is the most part of both, and most functions of
+most configurations of a sweep are equal to earlier ones but for the devices that communicate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from distir_ext._analysis.planned_program import plan, resolve_target
+from distir_ext.analysis.estimate import peak_memory_of
+from distir_ext.analysis.pipeline_layout import PipelineLayout
+from distir_ext.analysis.planned import LoweredPrograms, PlannedPrograms, lowered_programs
+from distir_ext.analysis.simulate import timeline_of
+from distir_ext.analysis.sweeps.equal_functions import FunctionOnDevices, FunctionPlanner
+from distir_ext.analysis.sweeps.operation_times import (
+    OperationTimesReader,
+    Prices,
+    simulated_seconds,
+    with_sends,
+)
+from distir_ext.analysis.timelines.timeline import COMMUNICATION, Timeline
+from distir_ext.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a configuration costs; nothing but the error where it cannot be partitioned."""
+
+    seconds: float | None = None
+    peak_memory: float | None = None
+    bytes_sent: float | None = None
+    bubble: float | None = None
+    exposed_communication: float | None = None
+    error: str | None = None
+
+
+class ProgramCosts:
+    """Costs of modules on a cluster.
+
+    Args:
+        cluster: The devices, with a :class:`distir_ext.Device`.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        assert cluster.device is not None
+        self._cluster = cluster
+        self._on_gpus = cluster.device.target != "llvm"
+        self._plan = FunctionPlanner(resolve_target(cluster.device.target))
+        self._prices = Prices(cluster)
+
+    def __call__(self, mod: tvm.IRModule, function: str, microbatches: int) -> Figures:
+        """The figures of one call of a function, or of several that follow each other.
+
+        Args:
+            mod: A module in any phase before LowerCCL, of one microbatch.
+            function: What is called.
+            microbatches: How often.
+
+        Raises:
+            ValueError: As :func:`distir_ext.analysis.simulate`.
+        """
+        lowered = lowered_programs(mod, self._cluster)
+        functions = self._plan(lowered.with_runtime_calls)
+        found = None
+        if functions is not None:
+            found = self._of_equal_functions(lowered, functions, function, microbatches)
+        return found or self._of_whole_module(lowered, function, microbatches)
+
+    def _of_equal_functions(
+        self,
+        lowered: LoweredPrograms,
+        functions: dict[str, FunctionOnDevices],
+        function: str,
+        microbatches: int,
+    ) -> Figures | None:
+        """None where devices wait for each other for ever."""
+        stated = lowered.signature["functions"][function]
+        layout = PipelineLayout(function, stated, microbatches)
+        if self._on_gpus:
+            layout.check_sends(function)
+        reader = OperationTimesReader(functions, self._prices)
+        programs = [reader.read(each.name, each.device_ids) for each in layout.programs]
+        if self._on_gpus:
+            programs = with_sends(programs)
+        seconds = simulated_seconds(layout.as_data(self._on_gpus), programs, reader.communications)
+        if seconds is None:
+            return None
+        # Programs of each device, for all microbatches. Nothing overlaps.
+        of_devices = [
+            [programs[stage] for stage in stages.values()] for stages in layout.stages.values()
+        ]
+        computing, communicating = (
+            sum(sum(times) for times in each) * microbatches / len(of_devices)
+            for each in (
+                [[program.computing for program in own] for own in of_devices],
+                [[program.communicating for program in own] for own in of_devices],
+            )
+        )
+        sent = max(sum(program.bytes_sent for program in own) for own in of_devices)
+        steps = {each.name: each.steps for each in functions.values()}
+        return Figures(
+            seconds,
+            peak_memory_of(self._cluster, stated, steps),
+            sent * microbatches,
+            (seconds - computing - communicating) / seconds if seconds else 0.0,
+            communicating,
+        )
+
+    def _of_whole_module(
+        self, lowered: LoweredPrograms, function: str, microbatches: int
+    ) -> Figures:
+        planned = plan(lowered.with_runtime_calls, lowered.target)
+        programs = PlannedPrograms(self._cluster, lowered.module, planned, lowered.signature)
+        timeline = timeline_of(programs, function, microbatches)
+        stated = lowered.signature["functions"][function]
+        return Figures(
+            timeline.seconds,
+            peak_memory_of(self._cluster, stated, programs.kernels),
+            _most_sent(timeline) * microbatches,
+            timeline.bubble,
+            timeline.exposed_communication,
+        )
+
+
+def _most_sent(timeline: Timeline) -> float:
+    """Bytes that a device sends for one microbatch, where that is most."""
+    by_stage = dict.fromkeys(range(len(timeline.stages)), 0.0)
+    for each in timeline.operations:
+        if each.stream == COMMUNICATION:
+            by_stage[each.stage] += each.bytes
+    stages_of = (
+        {timeline.operations[each].stage for each in set(group.operations.tolist())}
+        for group in timeline.groups
+    )
+    return max((sum(by_stage[stage] for stage in stages) for stages in stages_of), default=0.0)

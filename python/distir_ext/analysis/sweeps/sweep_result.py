@@ -1,0 +1,180 @@
+"""What a sweep consists of: a row for each configuration, the best of them, a table, a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distir_ext._pictures.pareto import Point, draw, front
+from distir_ext._text.tables import as_html, as_text
+from distir_ext.analysis.sweeps.sweep_tables import sweep_tables
+from distir_ext.cluster import Cluster
+from distir_ext.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A mesh, a plan and a number of microbatches, and what they cost.
+
+    Figures are None where there is an error.
+    """
+
+    mesh: Mesh
+    """The devices."""
+
+    plan: str
+    """The name of the plan."""
+
+    microbatches: int
+    """Into how many the batch is divided."""
+
+    seconds: float | None = None
+    """Of the batch, all microbatches, as :func:`simulate` says."""
+
+    throughput: float | None = None
+    """The batch size by these seconds; None where no batch was named."""
+
+    peak_memory: float | None = None
+    """Bytes, of the device that needs most, as :attr:`Estimate.peak_memory`."""
+
+    fits: bool = False
+    """Whether a device has as much memory, or the limit is as high."""
+
+    bytes_sent: float | None = None
+    """Bytes that a device sends for the batch, where that is most."""
+
+    bubble: float | None = None
+    """The part of the devices' time in which they are idle, 0 to 1."""
+
+    exposed_communication: float | None = None
+    """Seconds in which a device communicates and computes nothing, on average."""
+
+    error: str | None = None
+    """Why it cannot be partitioned; None where it can."""
+
+    def __str__(self) -> str:
+        sizes = zip(self.mesh.axis_names, self.mesh.shape, strict=True)
+        label = ", ".join(f"{name}={size}" for name, size in sizes) + f", {self.plan}"
+        return label + (f", {self.microbatches} microbatches" if self.microbatches > 1 else "")
+
+    def as_data(self) -> dict[str, Any]:
+        """The row as a dict; the mesh as a dict from axis to size."""
+        sizes = dict(zip(self.mesh.axis_names, self.mesh.shape, strict=True))
+        return {**vars(self), "mesh": sizes}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What configurations of a model cost on a cluster.
+
+    ``print`` shows a table, the best first, notebooks show it as HTML.
+    """
+
+    cluster: Cluster
+    """What it was simulated for."""
+
+    memory_limit: float
+    """Bytes that a device may hold."""
+
+    configurations: tuple[SweepRow, ...]
+    """In the order in which they were stated, meshes, then plans, then microbatches."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The configurations as dicts, for ``pandas.DataFrame``."""
+        return [row.as_data() for row in self.configurations]
+
+    @property
+    def ranked(self) -> tuple[SweepRow, ...]:
+        """Those that fit, then those that do not, then those with errors.
+
+        Each by time; of equally fast ones the one with less memory comes first, then the one that
+        sends less.
+        """
+
+        def rank(row: SweepRow) -> tuple[bool, bool, float, float, float]:
+            figures = (row.seconds, row.peak_memory, row.bytes_sent)
+            seconds, memory, sent = (each or 0.0 for each in figures)
+            return row.error is not None, not row.fits, seconds, memory, sent
+
+        return tuple(sorted(self.configurations, key=rank))
+
+    @property
+    def best(self) -> SweepRow | None:
+        """The first of :attr:`ranked`, which is the fastest that fits. None where nothing fits."""
+        return next((row for row in self.ranked if row.fits), None)
+
+    def pareto(self) -> tuple[SweepRow, ...]:
+        """Those that fit, and that no other one beats.
+
+        One beats another if it is not worse in time, memory and bytes sent, and better in one of
+        them. Of equal ones all are there.
+
+        Returns:
+            By time, ascending.
+        """
+        fitting = [row for row in self.ranked if row.fits]
+        figures = [(row.seconds, row.peak_memory, row.bytes_sent) for row in fitting]
+        points = np.array(figures, float).reshape(-1, 3)
+        return tuple(
+            row
+            for row, point in zip(fitting, points, strict=True)
+            if not np.any(np.all(points <= point, axis=1) & np.any(points < point, axis=1))
+        )
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        data = {
+            "links": self.cluster.as_data(),
+            "memory_limit": self.memory_limit,
+            "configurations": self.rows(),
+        }
+        return json.dumps(data)
+
+    def plot(self) -> Any:
+        """Draws time and memory with matplotlib (``pip install 'distir-ext[plot]'``).
+
+        Those that no other one beats in both have a label, whether they fit or not; of equal ones
+        the first. The limit is drawn where a configuration holds more than half of it.
+
+        Returns:
+            A ``matplotlib.figure.Figure``, which notebooks show.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            ValueError: There is no configuration without an error.
+        """
+        points = list(self._points())
+        named = {(each.seconds, each.memory): each for each in reversed(front(points))}
+        labelled = [
+            point if named.get((point.seconds, point.memory)) is point else replace(point, label="")
+            for point in points
+        ]
+        most = max((point.memory for point in points), default=0.0)
+        device = self.cluster.device
+        title = f"{len(points)} configurations on {device.name if device else 'a cluster'}"
+        # A limit that is far above all of them would press them together.
+        return draw(labelled, self.memory_limit if most > self.memory_limit / 2 else None, title)
+
+    def _points(self) -> Iterator[Point]:
+        for row in self.configurations:
+            if row.error is None:
+                assert row.seconds is not None
+                assert row.peak_memory is not None
+                assert row.bytes_sent is not None
+                yield Point(str(row), row.seconds, row.peak_memory, row.bytes_sent)
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    def __str__(self) -> str:
+        return as_text(sweep_tables(self))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(sweep_tables(self))

@@ -1,0 +1,1 @@
+"""Timelines of simulated runs: their data, tables and traces."""

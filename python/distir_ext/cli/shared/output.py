@@ -1,0 +1,56 @@
+"""What commands print: tables that fit a terminal or a file, or one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# A file has no width; this one holds the widest table on one line per row.
+_WIDTH_OF_A_FILE = 120
+
+
+def console(width_of_a_file: int = _WIDTH_OF_A_FILE) -> Console:
+    """Standard output, as wide as its terminal."""
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the command's exit status says it
+
+    found = Output()
+    return found if found.is_terminal else Output(width=width_of_a_file)
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """Adds the option ``--json``."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, and nothing else"
+    )
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Prints one JSON object."""
+    print(json.dumps(data))
+
+
+def show_tables(tables: Iterable[Table]) -> None:
+    """Prints tables as wide as the terminal; for a file as plain text, without trailing spaces."""
+    from distir_ext._text.tables import as_text, print_tables
+
+    output = console()
+    if output.is_terminal:
+        print_tables(tables, output)
+    else:
+        print(as_text(tables))
+
+
+def write_text(file: str, text: str) -> None:
+    """Writes a file of text."""
+    Path(file).write_text(text, encoding="utf-8")

@@ -1,0 +1,132 @@
+"""Products and convolutions, in all their dimension numbers."""
+
+from __future__ import annotations
+
+import string
+
+from jaxlib.mlir.dialects import stablehlo
+from tvm.relax import op as relax_op
+
+from distir_ext.interop.jax.shapes import padded, permuted
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    UnsupportedError,
+    dtype_of,
+    integer,
+    integers,
+    pairs,
+    shape_of,
+)
+from distir_ext.interop.jax.table import translates
+from distir_ext.interop.jax.writer import Known, Writer
+
+
+@translates("stablehlo.dot_general")
+def _dot_general(writer: Writer, op: Operation) -> Known:
+    """A matmul where it is one, up to the order of dimensions; otherwise an einsum."""
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    left, right = (writer.full(each) for each in op.operands)
+    dtype = dtype_of(op.results[0])
+    left_batch, right_batch = (
+        list(numbers.lhs_batching_dimensions),
+        list(numbers.rhs_batching_dimensions),
+    )
+    left_sum, right_sum = (
+        list(numbers.lhs_contracting_dimensions),
+        list(numbers.rhs_contracting_dimensions),
+    )
+    left_free = _others(len(shape_of(op.operands[0])), left_batch + left_sum)
+    right_free = _others(len(shape_of(op.operands[1])), right_batch + right_sum)
+    is_matmul = (
+        len(left_sum) == len(right_free) == 1
+        and len(left_free) >= 1
+        and (not left_batch or len(left_free) == 1)
+    )
+    if is_matmul:
+        left = permuted(writer, left, left_batch + left_free + left_sum)
+        right = permuted(writer, right, right_batch + right_sum + right_free)
+        same = {str(left.ty.dtype), str(right.ty.dtype)} == {dtype}
+        return writer.emit(relax_op.matmul(left, right, out_dtype=None if same else dtype))
+    left, right = (
+        each if str(each.ty.dtype) == dtype else writer.emit(relax_op.astype(each, dtype))
+        for each in (left, right)
+    )
+    letters = iter(string.ascii_letters)
+    names = {("left", dim): next(letters) for dim in left_batch + left_free + left_sum}
+    names |= {("right", dim): next(letters) for dim in right_free}
+    pairs_ = zip(left_batch + left_sum, right_batch + right_sum, strict=True)
+    names |= {("right", theirs): names["left", ours] for ours, theirs in pairs_}
+    left_names = "".join(names["left", dim] for dim in range(int(left.ty.ndim)))
+    right_names = "".join(names["right", dim] for dim in range(int(right.ty.ndim)))
+    result = "".join(names["left", dim] for dim in left_batch + left_free)
+    result += "".join(names["right", dim] for dim in right_free)
+    return writer.emit(relax_op.einsum((left, right), f"{left_names},{right_names}->{result}"))
+
+
+def _others(count: int, dims: list[int]) -> list[int]:
+    return [dim for dim in range(count) if dim not in dims]
+
+
+_CONVOLUTIONS = {
+    1: (relax_op.nn.conv1d, "NCW", "OIW"),
+    2: (relax_op.nn.conv2d, "NCHW", "OIHW"),
+    3: (relax_op.nn.conv3d, "NCDHW", "OIDHW"),
+}
+
+
+@translates("stablehlo.convolution")
+def _convolution(writer: Writer, op: Operation) -> Known:
+    """A convolution in Relax's own order of dimensions, with permutations around it."""
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    spatial = len(numbers.input_spatial_dimensions)
+    if spatial not in _CONVOLUTIONS:
+        raise UnsupportedError(f"of {spatial} spatial dimensions; Relax has 1 to 3")
+    if integer(op, "batch_group_count") != 1:
+        raise UnsupportedError("with batch_group_count, as in gradients of grouped convolutions")
+    ones = [1] * spatial
+    x = permuted(
+        writer,
+        writer.full(op.operands[0]),
+        [
+            numbers.input_batch_dimension,
+            numbers.input_feature_dimension,
+            *numbers.input_spatial_dimensions,
+        ],
+    )
+    kernel = permuted(
+        writer,
+        writer.full(op.operands[1]),
+        [
+            numbers.kernel_output_feature_dimension,
+            numbers.kernel_input_feature_dimension,
+            *numbers.kernel_spatial_dimensions,
+        ],
+    )
+    if "window_reversal" in op.attributes:
+        for dim, is_reversed in enumerate(op.attributes["window_reversal"]):
+            kernel = writer.emit(relax_op.flip(kernel, dim + 2)) if is_reversed else kernel
+    edges = pairs(op, "padding", spatial)
+    interior = [factor - 1 for factor in integers(op, "lhs_dilation", ones)]
+    if any(interior) or any(min(edge) < 0 for edge in edges):
+        cut = [(min(low, 0), min(high, 0)) for low, high in edges]
+        x = padded(writer, x, [(0, 0)] * 2 + cut, [0, 0, *interior], 0)
+    build, layout, kernel_layout = _CONVOLUTIONS[spatial]
+    made = writer.emit(
+        build(
+            x,
+            kernel,
+            strides=integers(op, "window_strides", ones),
+            padding=[max(0, low) for low, _ in edges] + [max(0, high) for _, high in edges],
+            dilation=integers(op, "rhs_dilation", ones),
+            groups=integer(op, "feature_group_count"),
+            data_layout=layout,
+            kernel_layout=kernel_layout,
+            out_dtype=dtype_of(op.results[0]),
+        )
+    )
+    places = [
+        numbers.output_batch_dimension,
+        numbers.output_feature_dimension,
+        *numbers.output_spatial_dimensions,
+    ]
+    return permuted(writer, made, [places.index(dim) for dim in range(len(places))])

@@ -1,0 +1,242 @@
+"""Operations of single elements: arithmetic, comparisons, conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op as relax_op
+
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    UnsupportedError,
+    dtype_of,
+    enumerator,
+    integer,
+    numpy_dtype,
+)
+from distir_ext.interop.jax.table import enter_all, translates
+from distir_ext.interop.jax.writer import Known, Writer
+
+Build = Callable[..., relax.Expr]
+
+
+def _number(value: float, like: relax.Expr) -> relax.Expr:
+    dtype = str(like.ty.dtype)
+    return relax.const(np.asarray(value).astype(numpy_dtype(dtype)), dtype)
+
+
+# ---- one function of Relax for one operation
+
+_SAME: dict[str, Build] = {
+    "stablehlo.abs": relax_op.abs,
+    "stablehlo.atan2": relax_op.atan2,
+    "stablehlo.ceil": relax_op.ceil,
+    "stablehlo.cosine": relax_op.cos,
+    "stablehlo.divide": relax_op.divide,
+    "stablehlo.exponential": relax_op.exp,
+    "stablehlo.floor": relax_op.floor,
+    "stablehlo.is_finite": relax_op.isfinite,
+    "stablehlo.log": relax_op.log,
+    "stablehlo.logistic": relax_op.sigmoid,
+    "stablehlo.negate": relax_op.negative,
+    "stablehlo.power": relax_op.power,
+    "stablehlo.remainder": relax_op.mod,
+    "stablehlo.round_nearest_even": relax_op.round,
+    "stablehlo.rsqrt": relax_op.rsqrt,
+    "stablehlo.select": relax_op.where,
+    "stablehlo.shift_left": relax_op.left_shift,
+    "stablehlo.sign": relax_op.sign,
+    "stablehlo.sine": relax_op.sin,
+    "stablehlo.sqrt": relax_op.sqrt,
+    "stablehlo.subtract": relax_op.subtract,
+    "stablehlo.tan": relax_op.tan,
+    "stablehlo.tanh": relax_op.tanh,
+    "chlo.acos": relax_op.acos,
+    "chlo.acosh": relax_op.acosh,
+    "chlo.asin": relax_op.asin,
+    "chlo.asinh": relax_op.asinh,
+    "chlo.atan": relax_op.atan,
+    "chlo.atanh": relax_op.atanh,
+    "chlo.cosh": relax_op.cosh,
+    "chlo.erf": relax_op.erf,
+    "chlo.is_inf": relax_op.isinf,
+    "chlo.sinh": relax_op.sinh,
+    "chlo.square": lambda x: relax_op.multiply(x, x),
+    "chlo.tan": relax_op.tan,
+}
+
+for _name, _build in _SAME.items():
+
+    def _same(writer: Writer, op: Operation, build: Build = _build) -> Known:
+        return writer.elementwise(op, build)
+
+    enter_all([_name], _same)
+
+# ---- of booleans and of numbers
+
+_BY_KIND: dict[str, tuple[Build, Build]] = {
+    "stablehlo.add": (relax_op.logical_or, relax_op.add),
+    "stablehlo.and": (relax_op.logical_and, relax_op.bitwise_and),
+    "stablehlo.maximum": (relax_op.logical_or, relax_op.maximum),
+    "stablehlo.minimum": (relax_op.logical_and, relax_op.minimum),
+    "stablehlo.multiply": (relax_op.logical_and, relax_op.multiply),
+    "stablehlo.not": (relax_op.logical_not, relax_op.bitwise_not),
+    "stablehlo.or": (relax_op.logical_or, relax_op.bitwise_or),
+    "stablehlo.xor": (relax_op.logical_xor, relax_op.bitwise_xor),
+}
+
+
+def combiner(name: str, dtype: str) -> Build | None:
+    """The operator of Relax for an operation of two elements; None if there is none."""
+    if name in _BY_KIND:
+        of_booleans, of_numbers = _BY_KIND[name]
+        return of_booleans if dtype == "bool" else of_numbers
+    return _SAME.get(name)
+
+
+def _by_kind(writer: Writer, op: Operation) -> Known:
+    build = combiner(op.name, dtype_of(op.operands[0]))
+    assert build is not None
+    return writer.elementwise(op, build)
+
+
+enter_all(_BY_KIND, _by_kind)
+
+
+# ---- others
+
+_COMPARISONS: dict[str, Build] = {
+    "EQ": relax_op.equal,
+    "NE": relax_op.not_equal,
+    "LT": relax_op.less,
+    "LE": relax_op.less_equal,
+    "GT": relax_op.greater,
+    "GE": relax_op.greater_equal,
+}
+
+
+@translates("stablehlo.compare")
+def _compare(writer: Writer, op: Operation) -> Known:
+    build = _COMPARISONS[enumerator(op, "comparison_direction")]
+    if dtype_of(op.operands[0]) != "bool":
+        return writer.elementwise(op, build)
+    # TVM compares no booleans.
+    return writer.elementwise(
+        op, lambda a, b: build(*(writer.emit(relax_op.astype(x, "int8")) for x in (a, b)))
+    )
+
+
+@translates("stablehlo.clamp")
+def _clamp(writer: Writer, op: Operation) -> Known:
+    def build(low: Any, value: Any, high: Any) -> relax.Expr:
+        return relax_op.minimum(writer.emit(relax_op.maximum(value, low)), high)
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.convert")
+def _convert(writer: Writer, op: Operation) -> Known:
+    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
+    if source == target:
+        return writer.known(op.operands[0])
+    if target == "bool":
+        return writer.elementwise(op, lambda x: relax_op.not_equal(x, _number(0, x)))
+    return writer.elementwise(op, lambda x: relax_op.astype(x, target))
+
+
+@translates("stablehlo.exponential_minus_one")
+def _expm1(writer: Writer, op: Operation) -> Known:
+    """Kahan's form near 0, where e^x - 1 would lose all digits."""
+
+    def build(x: Any) -> relax.Expr:
+        emit, one = writer.emit, _number(1, x)
+        power = emit(relax_op.exp(x))
+        less_one = emit(relax_op.subtract(power, one))
+        product = emit(relax_op.multiply(less_one, x))
+        corrected = emit(relax_op.divide(product, emit(relax_op.log(power))))
+        is_one = emit(relax_op.equal(power, one))
+        small = emit(relax_op.where(is_one, x, corrected))
+        is_small = emit(relax_op.less(emit(relax_op.abs(x)), _number(0.5, x)))
+        return relax_op.where(is_small, small, less_one)
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.log_plus_one")
+def _log1p(writer: Writer, op: Operation) -> Known:
+    """Kahan's form near 0, where log(1 + x) would lose all digits."""
+
+    def build(x: Any) -> relax.Expr:
+        emit, one = writer.emit, _number(1, x)
+        sum_ = emit(relax_op.add(x, one))
+        log = emit(relax_op.log(sum_))
+        ratio = emit(relax_op.divide(x, emit(relax_op.subtract(sum_, one))))
+        corrected = emit(relax_op.multiply(log, ratio))
+        small = emit(relax_op.where(emit(relax_op.equal(sum_, one)), x, corrected))
+        is_small = emit(relax_op.less(emit(relax_op.abs(x)), _number(0.5, x)))
+        return relax_op.where(is_small, small, log)
+
+    return writer.elementwise(op, build)
+
+
+@translates("chlo.erfc")
+def _erfc(writer: Writer, op: Operation) -> Known:
+    def build(x: Any) -> relax.Expr:
+        return relax_op.subtract(_number(1, x), writer.emit(relax_op.erf(x)))
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.cbrt")
+def _cbrt(writer: Writer, op: Operation) -> Known:
+    def build(x: Any) -> relax.Expr:
+        root = writer.emit(relax_op.power(writer.emit(relax_op.abs(x)), _number(1 / 3, x)))
+        return relax_op.multiply(writer.emit(relax_op.sign(x)), root)
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.round_nearest_afz")
+def _round_away(writer: Writer, op: Operation) -> Known:
+    def build(x: Any) -> relax.Expr:
+        whole = writer.emit(relax_op.trunc(x))
+        rest = writer.emit(relax_op.abs(writer.emit(relax_op.subtract(x, whole))))
+        further = writer.emit(relax_op.greater_equal(rest, _number(0.5, x)))
+        away = writer.emit(relax_op.add(whole, writer.emit(relax_op.sign(x))))
+        return relax_op.where(further, away, whole)
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical")
+def _shift_right(writer: Writer, op: Operation) -> Known:
+    dtype = dtype_of(op.operands[0])
+    is_signed = dtype.startswith("int")
+    if is_signed == op.name.endswith("arithmetic"):
+        return writer.elementwise(op, relax_op.right_shift)
+    other = f"u{dtype}" if is_signed else dtype[1:]
+
+    def build(x: Any, count: Any) -> relax.Expr:
+        operands = [writer.emit(relax_op.astype(each, other)) for each in (x, count)]
+        return relax_op.astype(writer.emit(relax_op.right_shift(*operands)), dtype)
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.reduce_precision")
+def _reduce_precision(writer: Writer, op: Operation) -> Known:
+    bits = (integer(op, "exponent_bits"), integer(op, "mantissa_bits"))
+    dtype = dtype_of(op.operands[0])
+    smaller = {(8, 23): "float32", (5, 10): "float16", (11, 52): "float64"}
+    # bfloat16 is none of these: a kernel of TVM that computes it rounds only what it stores.
+    if bits not in smaller:
+        raise UnsupportedError(f"to {bits[0]} bits of exponent and {bits[1]} of mantissa")
+    if numpy_dtype(smaller[bits]).itemsize >= numpy_dtype(dtype).itemsize:
+        return writer.known(op.operands[0])
+    return writer.elementwise(
+        op,
+        lambda x: relax_op.astype(writer.emit(relax_op.astype(x, smaller[bits])), dtype),
+    )

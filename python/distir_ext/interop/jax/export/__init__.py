@@ -1,0 +1,1 @@
+"""From a worker's program of Relax to a program of JAX."""

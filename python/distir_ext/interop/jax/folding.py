@@ -1,0 +1,113 @@
+"""Scalars that are known while a program is read: counters of loops, and what is computed of them.
+
+Only integers and booleans are folded: a float of NumPy need not be the float of a target. The
+same evaluation, with floats too, tells what a comparator of a sort or a reducer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    array_of,
+    dtype_of,
+    enumerator,
+    numpy_dtype,
+    operations_of,
+    shape_of,
+)
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
+
+def _not(value: Any) -> Any:
+    return ~value
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "stablehlo.add": np.add,
+    "stablehlo.subtract": np.subtract,
+    "stablehlo.multiply": np.multiply,
+    "stablehlo.maximum": np.maximum,
+    "stablehlo.minimum": np.minimum,
+    "stablehlo.negate": np.negative,
+    "stablehlo.abs": np.abs,
+    "stablehlo.and": np.bitwise_and,
+    "stablehlo.or": np.bitwise_or,
+    "stablehlo.xor": np.bitwise_xor,
+    "stablehlo.not": _not,
+    "stablehlo.select": np.where,
+    "stablehlo.clamp": lambda low, value, high: np.minimum(np.maximum(value, low), high),
+    "stablehlo.convert": lambda value: value,
+    "stablehlo.reshape": lambda value: value,
+    "stablehlo.broadcast_in_dim": lambda value: value,
+}
+
+
+def fold(op: Operation, operands: Sequence[np.ndarray | None]) -> Any | None:
+    """The one number that all elements of the result are; None if that is not known.
+
+    Args:
+        op: An operation.
+        operands: The number that each operand is; None where it is not known.
+    """
+    if not operands or any(each is None for each in operands):
+        return None
+    if any(each.dtype.kind not in "biu" for each in operands if each is not None):
+        return None
+    if len(op.results) != 1 or numpy_dtype(dtype_of(op.results[0])).kind not in "biu":
+        return None
+    return evaluate(op, operands)
+
+
+def evaluate(op: Operation, operands: Sequence[Any]) -> Any | None:
+    """What an elementwise operation is of these numbers; None if it is another operation."""
+    if op.name == "stablehlo.compare":
+        return _COMPARISONS[enumerator(op, "comparison_direction")](*operands)
+    function = _FUNCTIONS.get(op.name)
+    if function is None:
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*operands)).astype(numpy_dtype(dtype_of(op.results[0])))
+
+
+def evaluate_block(block: Any, arguments: Sequence[Any]) -> list[Any] | None:
+    """What a block of scalars returns for these numbers; None if it has other operations."""
+    values: dict[Any, Any] = {}
+    for argument, number in zip(block.arguments, arguments, strict=True):
+        values[argument] = np.asarray(number).astype(numpy_dtype(dtype_of(argument)))
+    for op in operations_of(block):
+        if op.name == "stablehlo.constant":
+            values[op.results[0]] = array_of(op.attributes["value"])
+            continue
+        operands = [_number_of(each, values) for each in op.operands]
+        if any(each is None for each in operands):
+            return None
+        if op.name == "stablehlo.return":
+            return operands
+        result = evaluate(op, operands)
+        if result is None:
+            return None
+        values[op.results[0]] = result
+    return None
+
+
+def _number_of(value: Any, values: dict[Any, Any]) -> Any | None:
+    """A value in a block, or a constant outside of it."""
+    if value in values:
+        return values[value]
+    owner = getattr(value.owner, "operation", value.owner)
+    if getattr(owner, "name", "") == "stablehlo.constant" and not shape_of(value):
+        return array_of(owner.attributes["value"])
+    return None

@@ -1,0 +1,175 @@
+"""From StableHLO with Shardy's shardings to an annotated Relax module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import tvm
+from jaxlib.mlir import ir
+
+from distir_ext._errors.spelling import counted, did_you_mean
+from distir_ext._errors.tracebacks import short_tracebacks
+
+# Their handlers enter themselves in the table.
+from distir_ext.interop.jax import contraction, elementwise, lookup, loops, reduction, shapes  # noqa: F401
+from distir_ext.interop.jax.control_flow import function_of, recursive
+from distir_ext.interop.jax.shardings import Shardings
+from distir_ext.interop.jax.stablehlo import (
+    UnsupportedError,
+    argument_name,
+    functions_of,
+    only_block,
+    parse,
+)
+from distir_ext.interop.jax.writer import Program
+
+_LISTED = 20
+
+
+@short_tracebacks
+def from_exported(
+    exported: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64
+) -> tvm.IRModule:
+    """Imports what ``jax.export`` exported, with its shardings as annotations.
+
+    Parameters of ``main`` are called by their paths in the pytrees of arguments: the leaf
+    ``params["layers"][0]["w"]`` is ``params.layers.0.w``. An argument that the function does
+    not read is none, as in ``exported.module_kept_var_idx``. Several results are a tuple, in the
+    order of the leaves of JAX's result.
+
+    Args:
+        exported: A ``jax.export.Exported``; or a ``jax.stages.Lowered``, what
+            ``jax.jit(f).lower(...)`` returns.
+        weights: Arguments that do not change between calls, such as ``("params",)``: an argument's
+            name means all of its leaves. They become weights, which ``Session.load`` takes; the
+            others, which every call passes, come first.
+        unroll_limit: Most iterations of a loop that are written one behind the other. A longer
+            one, or one whose end is not known before the program runs, is a function that calls
+            itself.
+
+    Returns:
+        A module of ``main`` and private functions that it calls. Axes of meshes have their names.
+
+    Raises:
+        TypeError: ``exported`` is neither.
+        ValueError: Operations have no translation (the message lists all of them and where they
+            are), or no argument is called like one of the weights.
+    """
+    if hasattr(exported, "mlir_module"):
+        return from_stablehlo(exported.mlir_module(), weights=weights, unroll_limit=unroll_limit)
+    if hasattr(exported, "compiler_ir"):
+        module = exported.compiler_ir("stablehlo")
+        return from_stablehlo(module, weights=weights, unroll_limit=unroll_limit)
+    raise TypeError(
+        f"expected what jax.export.export(jax.jit(f))(*args) returns, got {type(exported).__name__}"
+    )
+
+
+@short_tracebacks
+def from_stablehlo(
+    module: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64
+) -> tvm.IRModule:
+    """Imports a module of StableHLO, with its Shardy shardings as annotations.
+
+    Args:
+        module: The text of the module, its bytecode, or jaxlib's ``ir.Module``.
+        weights: As for :func:`from_exported`; names of arguments are the module's locations. Where
+            it has none, arguments are ``arg0``, ``arg1``, ...
+        unroll_limit: As for :func:`from_exported`.
+
+    Returns:
+        As :func:`from_exported`.
+
+    Raises:
+        TypeError: ``module`` is neither a text nor a module; or ``weights`` is a text.
+        ValueError: jaxlib does not read the text, or as :func:`from_exported`.
+    """
+    if isinstance(module, str | bytes):
+        module = parse(module)
+    if not isinstance(module, ir.Module):
+        raise TypeError(f"expected StableHLO, a text or a module, got {type(module).__name__}")
+    if isinstance(weights, str):
+        raise TypeError(f"weights are a list of names, ({weights!r},), not one text")
+    functions = functions_of(module)
+    if "main" not in functions:
+        raise ValueError(
+            f"the module has no function main; it has {', '.join(functions) or 'none'}"
+        )
+    if (name := recursive(functions)) is not None:
+        raise ValueError(f"@{name} calls itself, which functions of StableHLO do not")
+    main = functions["main"]
+    program = Program(functions, Shardings(module), unroll_limit)
+    try:
+        names = _unique(
+            [argument_name(each, i) for i, each in enumerate(only_block(main).arguments)]
+        )
+        order, inputs = _inputs_first(names, weights)
+        function = function_of(program, main, names, order)
+        if weights:
+            function = function.with_attr("num_input", inputs)
+        program.module["main"] = function.with_attr("global_symbol", "main")
+    except UnsupportedError as error:
+        program.problems[f"main {error}", ""] = None
+    program.write_all()
+    _raise_problems(program)
+    return program.meshes.store(program.module)
+
+
+def named_leaves(**arguments: Any) -> dict[str, Any]:
+    """Leaves of pytrees by the names that parameters of imported programs have.
+
+    Args:
+        **arguments: Pytrees by the name of the function's argument.
+
+    Returns:
+        What ``Session.load(params=...)`` takes.
+
+    Example:
+        >>> named_leaves(params={"layers": [{"w": 1, "b": 2}]})
+        {'params.layers.0.b': 2, 'params.layers.0.w': 1}
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(arguments)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    taken: set[str] = set()
+    unique = []
+    for name in names:
+        free, number = name, 1
+        while free in taken:
+            free, number = f"{name}_{number}", number + 1
+        taken.add(free)
+        unique.append(free)
+    return unique
+
+
+def _inputs_first(names: Sequence[str], weights: Sequence[str]) -> tuple[list[int], int]:
+    """The order of parameters with weights last, and how many are none."""
+    is_weight = [False] * len(names)
+    for weight in weights:
+        found = [i for i, name in enumerate(names) if f"{name}.".startswith(f"{weight}.")]
+        if not found:
+            arguments = dict.fromkeys(name.split(".")[0] for name in names)
+            raise ValueError(
+                f"no argument is called {weight!r}; the function has {', '.join(arguments)}"
+                f"{did_you_mean(weight, [*arguments, *names])}"
+            )
+        for index in found:
+            is_weight[index] = True
+    order = sorted(range(len(names)), key=is_weight.__getitem__)
+    return order, is_weight.count(False)
+
+
+def _raise_problems(program: Program) -> None:
+    if not program.problems:
+        return
+    lines = [f"{reason} ({place})" if place else reason for reason, place in program.problems]
+    more = len(lines) - _LISTED
+    rest = f"\n  and {more} more" if more > 0 else ""
+    listed = "\n  ".join(lines[:_LISTED])
+    raise ValueError(
+        f"{counted(len(lines), 'operation')} of the module cannot be imported:\n  {listed}{rest}"
+    )

@@ -1,0 +1,306 @@
+"""Gather and scatter: lookups and writes at places that tensors of indices state.
+
+Each has forms that keep dimensions apart, which can be sharded, and one for everything else: on
+all elements in a row, which needs replication.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir.dialects import stablehlo
+from tvm import relax
+from tvm.relax import op as relax_op
+
+from distir_ext.interop.jax.reduction import reducer_of
+from distir_ext.interop.jax.shapes import (
+    along,
+    bounded,
+    numbers,
+    padded,
+    permuted,
+    reshaped,
+    sliced,
+)
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    UnsupportedError,
+    integers,
+    only_block,
+    operations_of,
+    shape_of,
+)
+from distir_ext.interop.jax.table import translates
+from distir_ext.interop.jax.writer import Known, Writer, dims_of
+
+
+@dataclass(frozen=True)
+class _Dims:
+    """The dimension numbers that gather and scatter share.
+
+    "Window" is the slice that one index vector stands for; "moved" is what has its shape: the
+    result of a gather, the updates of a scatter.
+
+    Attributes:
+        windows: Dimensions of what is moved that are the window's.
+        dropped: Dimensions of the tensor that a window has no dimension for.
+        batch: Dimensions of the tensor that are batches.
+        index_batch: Dimensions of the indices for each of ``batch``.
+        mapped: Dimensions of the tensor that index vectors have a number for, in their order.
+        vector: The dimension of the indices that holds the vectors.
+    """
+
+    windows: list[int]
+    dropped: list[int]
+    batch: list[int]
+    index_batch: list[int]
+    mapped: list[int]
+    vector: int
+
+    def batches_of(self, rank: int) -> list[int]:
+        """Dimensions of what is moved that are not the window's."""
+        return [dim for dim in range(rank) if dim not in self.windows]
+
+    def kept(self, rank: int) -> list[int]:
+        """Dimensions of the tensor that ``windows`` stand for."""
+        return [dim for dim in range(rank) if dim not in self.dropped + self.batch]
+
+    def is_elementwise(self, shape: tuple[int, ...], indices: tuple[int, ...]) -> bool:
+        """Whether each place is for one element of its own row: ``jnp.take_along_axis``."""
+        return (
+            len(self.mapped) == 1
+            and self.mapped == self.dropped
+            and not self.windows
+            and self.batch == self.index_batch
+            and sorted(self.batch + self.mapped) == list(range(len(shape)))
+            and len(indices) == len(shape)
+            and all(indices[dim] == shape[dim] for dim in self.batch)
+        )
+
+
+def _index_vectors(
+    writer: Writer, indices: relax.Expr, dims: _Dims
+) -> tuple[relax.Expr, tuple[int, ...]]:
+    """Indices with their vectors along the last dimension, and the shape of the others."""
+    shape = dims_of(indices)
+    if dims.vector == len(shape):
+        return reshaped(writer, indices, (*shape, 1)), shape
+    order = [dim for dim in range(len(shape)) if dim != dims.vector] + [dims.vector]
+    return permuted(writer, indices, order), tuple(shape[dim] for dim in order[:-1])
+
+
+def _column(
+    writer: Writer, indices: relax.Expr, position: int, batch: tuple[int, ...]
+) -> relax.Expr:
+    """One number of all index vectors, as int32 or int64."""
+    starts = [0] * len(batch) + [position]
+    column = sliced(writer, indices, starts, [*batch, position + 1])
+    column = reshaped(writer, column, batch)
+    if str(column.ty.dtype) in ("int32", "int64"):
+        return column
+    return writer.emit(relax_op.astype(column, "int32"))
+
+
+# ---- gather
+
+
+@translates("stablehlo.gather")
+def _gather(writer: Writer, op: Operation) -> Known:
+    """R.take along one dimension, R.gather_elements, or R.take of all elements in a row."""
+    stated = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    dims = _Dims(
+        list(stated.offset_dims),
+        list(stated.collapsed_slice_dims),
+        list(stated.operand_batching_dims),
+        list(stated.start_indices_batching_dims),
+        list(stated.start_index_map),
+        stated.index_vector_dim,
+    )
+    x, indices = (writer.full(each) for each in op.operands)
+    sizes, shape = integers(op, "slice_sizes"), dims_of(x)
+    indices, batch = _index_vectors(writer, indices, dims)
+    others = [dim for dim in range(len(shape)) if dim not in dims.mapped]
+    is_whole = all(sizes[dim] == shape[dim] for dim in others)
+    if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
+        return _take(writer, x, indices, dims, batch)
+    if dims.is_elementwise(shape, batch):
+        (axis,) = dims.mapped
+        places = bounded(writer, reshaped(writer, indices, batch), shape[axis] - 1)
+        return writer.emit(relax_op.gather_elements(x, places, axis))
+    result = shape_of(op.results[0])
+    starts = [
+        bounded(writer, _column(writer, indices, position, batch), shape[dim] - sizes[dim])
+        for position, dim in enumerate(dims.mapped)
+    ]
+    place, _ = _in_a_row(writer, dims, starts, shape, result)
+    flat = reshaped(writer, x, [math.prod(shape)])
+    return writer.emit(relax_op.take(flat, place, axis=0))
+
+
+def _take(
+    writer: Writer, x: relax.Expr, indices: relax.Expr, dims: _Dims, batch: tuple[int, ...]
+) -> relax.Expr:
+    (axis,) = dims.mapped
+    places = bounded(writer, reshaped(writer, indices, batch), dims_of(x)[axis] - 1)
+    made = writer.emit(relax_op.take(x, places, axis=axis))
+    # R.take puts the dimensions of the indices where the axis was; the others keep their order.
+    rank, count = len(dims_of(made)), len(batch)
+    batches = iter(range(axis, axis + count))
+    windows = iter(dim for dim in range(rank) if not axis <= dim < axis + count)
+    order = [next(windows) if dim in dims.windows else next(batches) for dim in range(rank)]
+    return permuted(writer, made, order)
+
+
+def _in_a_row(
+    writer: Writer,
+    dims: _Dims,
+    starts: list[relax.Expr],
+    shape: tuple[int, ...],
+    moved: tuple[int, ...],
+) -> tuple[relax.Expr, Known]:
+    """Where each element of what is moved lies among all elements of the tensor, in a row.
+
+    Args:
+        writer: Writes it.
+        dims: The dimension numbers.
+        starts: Where windows begin, per mapped dimension: of the shape of the indices.
+        shape: Of the tensor.
+        moved: The shape of what is moved.
+
+    Returns:
+        The places, and whether they are inside of the tensor.
+    """
+    if math.prod(shape) >= 2**31:
+        raise UnsupportedError(f"of a tensor of {math.prod(shape)} elements")
+    batches = dims.batches_of(len(moved))
+    # By dimension of the tensor what adds up to its index.
+    parts: list[list[Known]] = [[] for _ in shape]
+    for dim, start in zip(dims.mapped, starts, strict=True):
+        extents = [1] * len(moved)
+        for place, size in zip(batches, dims_of(start), strict=True):
+            extents[place] = size
+        start = start if str(start.ty.dtype) == "int32" else _as_int32(writer, start)
+        parts[dim].append(
+            writer.combine(lambda x, to=extents: relax_op.reshape(x, to), [start], moved)
+        )
+    for dim, source in zip(dims.batch, dims.index_batch, strict=True):
+        place = batches[source - (1 if source > dims.vector else 0)]
+        parts[dim].append(along(writer, numbers(writer, moved[place], "int32"), place, moved))
+    for dim, place in zip(dims.kept(len(shape)), dims.windows, strict=True):
+        if moved[place] > 1:
+            parts[dim].append(along(writer, numbers(writer, moved[place], "int32"), place, moved))
+    total: Known = relax.const(0, "int32")
+    inside: Known = relax.const(True, "bool")
+    for dim, terms in enumerate(parts):
+        stride = relax.const(math.prod(shape[dim + 1 :]), "int32")
+        index: Known = relax.const(0, "int32")
+        for term in terms:
+            index = writer.combine(relax_op.add, [index, term], moved)
+        if dim in dims.mapped:
+            for compare, bound in (
+                (relax_op.greater_equal, 0),
+                (relax_op.less, shape[dim]),
+            ):
+                here = writer.combine(compare, [index, relax.const(bound, "int32")], moved)
+                inside = writer.combine(relax_op.logical_and, [inside, here], moved)
+        step = writer.combine(relax_op.multiply, [index, stride], moved)
+        total = writer.combine(relax_op.add, [total, step], moved)
+    return writer.write_out(total), inside
+
+
+def _as_int32(writer: Writer, x: relax.Expr) -> relax.Expr:
+    return writer.emit(relax_op.astype(x, "int32"))
+
+
+# ---- scatter
+
+_REDUCTIONS = {
+    "stablehlo.add": "add",
+    "stablehlo.multiply": "mul",
+    "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min",
+}
+
+
+@translates("stablehlo.scatter")
+def _scatter(writer: Writer, op: Operation) -> Known:
+    """R.scatter_elements, of rows, of elements of rows, or of all elements in a row.
+
+    Updates outside of the tensor are left out, as in StableHLO: they go to a spare place behind it.
+    """
+    if len(op.results) != 1:
+        raise UnsupportedError("of several tensors")
+    stated = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    dims = _Dims(
+        list(stated.update_window_dims),
+        list(stated.inserted_window_dims),
+        list(stated.input_batching_dims),
+        list(stated.scatter_indices_batching_dims),
+        list(stated.scattered_dims_to_operand_dims),
+        stated.index_vector_dim,
+    )
+    x, indices, updates = (writer.full(each) for each in op.operands)
+    shape, extents, reduction = dims_of(x), dims_of(updates), _reduction(op)
+    indices, batch = _index_vectors(writer, indices, dims)
+    kept = dims.kept(len(shape))
+    is_whole = all(
+        extents[place] == shape[dim] for dim, place in zip(kept, dims.windows, strict=True)
+    )
+    if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
+        # One row per index, with the dimension of the rows first.
+        count = math.prod(batch)
+        rest = [shape[dim] for dim in kept]
+        order = dims.batches_of(len(extents)) + dims.windows
+        updates = reshaped(writer, permuted(writer, updates, order), [count, *rest])
+        column = reshaped(writer, _column(writer, indices, 0, batch), [count, *[1] * len(rest)])
+        order = dims.mapped + kept
+        made = _written(writer, permuted(writer, x, order), column, updates, 0, reduction)
+        return permuted(writer, made, [order.index(dim) for dim in range(len(shape))])
+    if dims.is_elementwise(shape, batch):
+        column = _column(writer, indices, 0, batch)
+        return _written(writer, x, column, updates, dims.mapped[0], reduction)
+    starts = [_column(writer, indices, position, batch) for position in range(len(dims.mapped))]
+    place, inside = _in_a_row(writer, dims, starts, shape, extents)
+    total = math.prod(shape)
+    spare = relax.const(total, "int32")
+    place = writer.write_out(writer.combine(relax_op.where, [inside, place, spare], extents))
+    count = math.prod(extents)
+    made = _written(
+        writer,
+        reshaped(writer, x, [total]),
+        reshaped(writer, place, [count]),
+        reshaped(writer, updates, [count]),
+        0,
+        reduction,
+    )
+    return reshaped(writer, made, shape)
+
+
+def _written(
+    writer: Writer, x: relax.Expr, places: Any, updates: relax.Expr, axis: int, reduction: str
+) -> relax.Expr:
+    """A tensor with updates at places along one axis; those outside of it are left out."""
+    shape, dtype = dims_of(x), str(places.ty.dtype)
+    low = writer.emit(relax_op.greater_equal(places, relax.const(0, dtype)))
+    high = writer.emit(relax_op.less(places, relax.const(shape[axis], dtype)))
+    inside = writer.emit(relax_op.logical_and(low, high))
+    places = writer.emit(relax_op.where(inside, places, relax.const(shape[axis], dtype)))
+    if dims_of(places) != dims_of(updates):
+        places = writer.emit(relax_op.broadcast_to(places, list(dims_of(updates))))
+    edges = [(0, 1 if dim == axis else 0) for dim in range(len(shape))]
+    wide = padded(writer, x, edges, [0] * len(shape), 0)
+    made = writer.emit(relax_op.scatter_elements(wide, places, updates, axis, reduction))
+    return sliced(writer, made, [0] * len(shape), shape)
+
+
+def _reduction(op: Operation) -> str:
+    block = only_block(op)
+    inner = list(operations_of(block))
+    if len(inner) == 1 and list(inner[0].operands) == [block.arguments[1]]:
+        return "update"
+    name = reducer_of(op)
+    if name not in _REDUCTIONS:
+        raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(_REDUCTIONS))}")
+    return _REDUCTIONS[name]

@@ -1,0 +1,316 @@
+"""Reductions, windows and orders: what has a function of scalars as its region."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op as relax_op
+
+from distir_ext.interop.jax.elementwise import combiner
+from distir_ext.interop.jax.folding import evaluate_block
+from distir_ext.interop.jax.shapes import padded, permuted, sliced
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    UnsupportedError,
+    dtype_of,
+    integer,
+    integers,
+    numpy_dtype,
+    only_block,
+    operations_of,
+    pairs,
+    shape_of,
+    tensor_of,
+)
+from distir_ext.interop.jax.table import translates
+from distir_ext.interop.jax.writer import Known, Writer, dims_of
+
+_REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
+    "stablehlo.add": relax_op.sum,
+    "stablehlo.maximum": relax_op.max,
+    "stablehlo.minimum": relax_op.min,
+    "stablehlo.multiply": relax_op.prod,
+}
+# Of booleans, which TVM does not reduce: any is a maximum, all a minimum.
+_OF_BOOLEANS = {
+    "stablehlo.or": relax_op.max,
+    "stablehlo.maximum": relax_op.max,
+    "stablehlo.add": relax_op.max,
+    "stablehlo.and": relax_op.min,
+    "stablehlo.minimum": relax_op.min,
+    "stablehlo.multiply": relax_op.min,
+}
+
+
+def reducer_of(op: Operation) -> str:
+    """The one operation that a region combines its two arguments by.
+
+    Raises:
+        UnsupportedError: The region does something else.
+    """
+    block = only_block(op)
+    inner = list(operations_of(block))
+    arguments = list(block.arguments)
+    if (
+        len(inner) == 2
+        and len(arguments) == 2
+        and sorted(arguments.index(each) if each in arguments else -1 for each in inner[0].operands)
+        == [0, 1]
+    ):
+        return str(inner[0].name)
+    raise UnsupportedError(
+        "has a region that is not one operation of its two arguments, but "
+        + ", ".join(each.name for each in inner[:-1])
+    )
+
+
+def _is_neutral(name: str, start: Any, dtype: str) -> bool:
+    if start is None:
+        return False
+    number = float(start)
+    if name in ("stablehlo.add", "stablehlo.or"):
+        return number == 0
+    if name in ("stablehlo.multiply", "stablehlo.and"):
+        return number == 1
+    if dtype == "bool":
+        return number == (0 if name == "stablehlo.maximum" else 1)
+    sign = -1 if name == "stablehlo.maximum" else 1
+    if dtype.startswith(("int", "uint")):
+        info = np.iinfo(dtype)
+        return number == (info.min if sign < 0 else info.max)
+    return math.isinf(number) and number * sign > 0
+
+
+@translates("stablehlo.reduce")
+def _reduce(writer: Writer, op: Operation) -> Any:
+    if len(op.results) != 1:
+        return _first_of_largest(writer, op)
+    name, dtype = reducer_of(op), dtype_of(op.operands[0])
+    dims = integers(op, "dimensions")
+    x = writer.full(op.operands[0])
+    combine = combiner(name, dtype)
+    table = _OF_BOOLEANS if dtype == "bool" else _REDUCTIONS
+    if name not in table or combine is None:
+        raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(table))}")
+    if not dims:
+        made: relax.Expr = x
+    elif dtype == "bool":
+        wide = writer.emit(relax_op.astype(x, "int32"))
+        made = writer.emit(relax_op.astype(writer.emit(table[name](wide, dims)), "bool"))
+    else:
+        made = writer.emit(table[name](x, dims))
+    if _is_neutral(name, writer.constant(op.operands[1]), dtype):
+        return made
+    start = writer.known(op.operands[1])
+    return writer.combine(combine, [made, start], dims_of(made))
+
+
+def _picks(block: Any, better: Callable[[Any, Any], bool]) -> bool:
+    """Whether a region of (value, index) pairs keeps the better value, of equal the first."""
+    kind = numpy_dtype(dtype_of(block.arguments[0])).kind
+    values = {"b": (0, 1), "u": (0, 1, 2)}.get(kind, (-1, 0, 2))
+    for value, index, other, place in itertools.product(values, range(3), values, range(3)):
+        found = evaluate_block(block, (value, index, other, place))
+        wins = better(value, other) or (value == other and index <= place)
+        wanted = (value, index) if wins else (other, place)
+        if found is None or (float(found[0]), int(found[1])) != wanted:
+            return False
+    return True
+
+
+def _first_of_largest(writer: Writer, op: Operation) -> list[Known]:
+    """Argmax and argmin, which JAX writes as a reduction of values with their positions."""
+    dims = integers(op, "dimensions")
+    positions = op.operands[1].owner
+    is_positions = getattr(positions, "name", "") == "stablehlo.iota"
+    block = only_block(op)
+    if len(op.results) != 2 or len(dims) != 1 or not is_positions:
+        raise UnsupportedError("of several tensors; only argmax and argmin are understood")
+    if integer(positions, "iota_dimension") != dims[0]:
+        raise UnsupportedError("of positions along another dimension")
+    for better, find, reduce in (
+        (np.greater, relax_op.argmax, relax_op.max),
+        (np.less, relax_op.argmin, relax_op.min),
+    ):
+        if _picks(block, better):
+            x, dtype = writer.full(op.operands[0]), dtype_of(op.operands[0])
+            if dtype == "bool":  # which TVM does not order
+                x = writer.emit(relax_op.astype(x, "int8"))
+            value, place = writer.emit(reduce(x, dims)), writer.emit(find(x, dims[0]))
+            return [
+                writer.emit(relax_op.astype(value, dtype)) if dtype == "bool" else value,
+                writer.emit(relax_op.astype(place, dtype_of(op.results[1]))),
+            ]
+    raise UnsupportedError("of several tensors by a region that is neither argmax nor argmin")
+
+
+# ---- windows
+
+_MOST_SLICES = 256  # of windows that no operator of Relax knows
+
+
+@translates("stablehlo.reduce_window")
+def _reduce_window(writer: Writer, op: Operation) -> Known:
+    """Sums along a dimension, pooling, or else an operator on shifted slices of the tensor."""
+    if len(op.results) != 1:
+        raise UnsupportedError("of several tensors")
+    name, (shape, dtype) = reducer_of(op), tensor_of(op.operands[0].type)
+    ones = [1] * len(shape)
+    window = integers(op, "window_dimensions")
+    strides = integers(op, "window_strides", ones)
+    spread = integers(op, "window_dilations", ones)
+    interior = [factor - 1 for factor in integers(op, "base_dilations", ones)]
+    edges = pairs(op, "padding", len(shape))
+    start = writer.constant(op.operands[1])
+    x = writer.full(op.operands[0])
+    if start is None:
+        raise UnsupportedError("that starts with a value that is no constant")
+    if _is_neutral(name, start, dtype) and not any(interior):
+        if strides == spread == ones:
+            made = _cumulative(writer, name, x, window, edges)
+            if made is not None:
+                return made
+        made = _pool(writer, name, x, window, strides, spread, edges)
+        if made is not None:
+            return made
+    combine = combiner(name, dtype)
+    if combine is None or math.prod(window) > _MOST_SLICES:
+        raise UnsupportedError(f"by {name} over windows of {math.prod(window)} elements")
+    x = padded(writer, x, edges, interior, start)
+    result: relax.Expr | None = None
+    extents = shape_of(op.results[0])
+    places = [range(0, n * by, by) for n, by in zip(window, spread, strict=True)]
+    for offsets in itertools.product(*places):
+        limits = [
+            offset + (extent - 1) * stride + 1
+            for offset, extent, stride in zip(offsets, extents, strides, strict=True)
+        ]
+        part = sliced(writer, x, offsets, limits, strides)
+        result = part if result is None else writer.emit(combine(result, part))
+    assert result is not None
+    return (
+        result
+        if _is_neutral(name, start, dtype)
+        else writer.combine(combine, [result, writer.known(op.operands[1])], extents)
+    )
+
+
+def _cumulative(
+    writer: Writer,
+    name: str,
+    x: relax.Expr,
+    window: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+) -> relax.Expr | None:
+    """The sum of all elements up to each, or from each on; None if it is something else."""
+    build = {"stablehlo.add": relax_op.cumsum, "stablehlo.multiply": relax_op.cumprod}.get(name)
+    wide = [dim for dim, size in enumerate(window) if size > 1]
+    if build is None or len(wide) != 1 or window[wide[0]] != dims_of(x)[wide[0]]:
+        return None
+    (dim,) = wide
+    rest = window[dim] - 1
+    if any(edge != (0, 0) for axis, edge in enumerate(edges) if axis != dim):
+        return None
+    if edges[dim] == (rest, 0):
+        return writer.emit(build(x, dim))
+    if edges[dim] == (0, rest):
+        flipped = writer.emit(relax_op.flip(x, dim))
+        return writer.emit(relax_op.flip(writer.emit(build(flipped, dim)), dim))
+    return None
+
+
+_POOLS = {
+    "stablehlo.maximum": {
+        1: relax_op.nn.max_pool1d,
+        2: relax_op.nn.max_pool2d,
+        3: relax_op.nn.max_pool3d,
+    },
+    "stablehlo.add": {
+        1: relax_op.nn.avg_pool1d,
+        2: relax_op.nn.avg_pool2d,
+        3: relax_op.nn.avg_pool3d,
+    },
+}
+
+
+def _pool(
+    writer: Writer,
+    name: str,
+    x: relax.Expr,
+    window: Sequence[int],
+    strides: Sequence[int],
+    spread: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+) -> relax.Expr | None:
+    """A pooling over all but two dimensions; None if Relax has no such pooling."""
+    rows = list(zip(window, strides, spread, edges, strict=True))
+    spatial = [dim for dim, row in enumerate(rows) if row != (1, 1, 1, (0, 0))]
+    others = [dim for dim in range(len(rows)) if dim not in spatial]
+    build = _POOLS.get(name, {}).get(len(spatial))
+    is_float = str(x.ty.dtype).startswith(("float", "bfloat"))
+    fits = all(max(edges[dim]) < window[dim] and min(edges[dim]) >= 0 for dim in spatial)
+    if build is None or len(others) != 2 or not is_float or not fits:
+        return None
+    order = others + spatial
+    options: dict[str, Any] = {
+        "pool_size": [window[dim] for dim in spatial],
+        "strides": [strides[dim] for dim in spatial],
+        "dilation": [spread[dim] for dim in spatial],
+        "padding": [edges[dim][0] for dim in spatial] + [edges[dim][1] for dim in spatial],
+    }
+    made = permuted(writer, x, order)
+    if name == "stablehlo.add":
+        made = writer.emit(build(made, **options, count_include_pad=True))
+        count = relax.const(math.prod(options["pool_size"]), str(x.ty.dtype))
+        made = writer.emit(relax_op.multiply(made, count))
+    else:
+        made = writer.emit(build(made, **options))
+    return permuted(writer, made, [order.index(dim) for dim in range(len(order))])
+
+
+# ---- orders
+
+
+def _is_descending(block: Any) -> bool | None:
+    """Whether a comparator is > or < of its first two arguments; None if it is neither."""
+    others = len(block.arguments) - 2
+    samples = list(itertools.product((0, 1), (0, 1), (0, 1), (0, 1)))
+    found = [evaluate_block(block, (a, b, *([c, d] * others)[:others])) for a, b, c, d in samples]
+    if any(each is None for each in found):
+        return None
+    answers = [bool(each[0]) for each in found if each]
+    for descending, compare in ((False, np.less), (True, np.greater)):
+        if answers == [bool(compare(a, b)) for a, b, *_ in samples]:
+            return descending
+    return None
+
+
+@translates("stablehlo.sort")
+def _sort(writer: Writer, op: Operation) -> list[Known]:
+    """The first tensor in order, the others in the order of the first."""
+    axis, block = integer(op, "dimension"), only_block(op)
+    descending = _is_descending(block)
+    if descending is None:
+        raise UnsupportedError("by a region that is not < or > of the first tensor")
+    key = writer.full(op.operands[0])
+    if len(op.operands) == 1:
+        return [writer.emit(relax_op.sort(key, axis, descending))]
+    order = writer.emit(relax_op.argsort(key, axis, descending, "int32"))
+    others = [writer.full(each) for each in op.operands]
+    return [writer.emit(relax_op.gather_elements(each, order, axis)) for each in others]
+
+
+@translates("chlo.top_k")
+def _top_k(writer: Writer, op: Operation) -> list[Known]:
+    """The k largest along the last dimension with their places."""
+    stated = "composite_attributes"
+    source = op.attributes[stated] if stated in op.attributes else op.attributes  # noqa: SIM401
+    k = int(source["k"].value)
+    x = writer.full(op.operands[0])
+    both = writer.emit(relax_op.topk(x, k, -1, "both", True, dtype_of(op.results[1])))
+    return [writer.emit(relax.TupleGetItem(both, index)) for index in range(2)]

@@ -1,0 +1,213 @@
+"""StableHLO as jaxlib's MLIR bindings have it, read as plain data.
+
+Everything that knows the bindings' classes of types, attributes and locations is here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+
+Operation: TypeAlias = Any
+"""An ``ir.Operation``: it has no type information."""
+Value: TypeAlias = Any
+"""An ``ir.Value``."""
+
+_DTYPES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i1": "bool",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+_NUMBER = re.compile(r"0x[0-9A-Fa-f]+|-?\d[\d.]*(?:[eE][+-]?\d+)?")
+
+
+class UnsupportedError(Exception):
+    """What is said of one operation that has no translation; the importer lists them all."""
+
+
+def parse(text: str | bytes) -> Any:
+    """The module of a text of StableHLO, or of its bytecode.
+
+    Raises:
+        ValueError: It is none; says what jaxlib says.
+    """
+    try:
+        return ir.Module.parse(text, jax_mlir.make_ir_context())
+    except ir.MLIRError as error:
+        message = str(error).replace('"-":', "line ")
+        raise ValueError(f"this is no StableHLO module that jaxlib reads: {message}") from None
+
+
+def functions_of(module: Any) -> dict[str, Operation]:
+    """The functions of a module by name."""
+    return {
+        ir.StringAttr(op.attributes["sym_name"]).value: op
+        for op in operations_of(module.body)
+        if op.name == "func.func"
+    }
+
+
+def operations_of(block: Any) -> Iterator[Operation]:
+    """The operations of a block, in order."""
+    return (view.operation for view in block.operations)
+
+
+def nested_operations(op: Operation) -> Iterator[Operation]:
+    """An operation and all in its regions."""
+    yield op
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in operations_of(block):
+                yield from nested_operations(inner)
+
+
+def only_block(op: Operation, region: int = 0) -> Any:
+    """The block of a region.
+
+    Raises:
+        UnsupportedError: It has several, which StableHLO's own regions never have.
+    """
+    blocks = list(op.regions[region].blocks)
+    if len(blocks) != 1:
+        raise UnsupportedError(f"has a region of {len(blocks)} blocks")
+    return blocks[0]
+
+
+def tensor_of(mlir_type: Any) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype of a type.
+
+    Raises:
+        UnsupportedError: It is no tensor, its shape is not static, or Relax has no such dtype.
+    """
+    try:
+        tensor = ir.RankedTensorType(mlir_type)
+    except (TypeError, ValueError):
+        raise UnsupportedError(f"has the type {mlir_type}, which is no tensor") from None
+    if not tensor.has_static_shape:
+        raise UnsupportedError(f"has the type {mlir_type}, whose shape is not static")
+    dtype = _DTYPES.get(str(tensor.element_type))
+    if dtype is None:
+        raise UnsupportedError(f"has the type {mlir_type}, for whose elements Relax has no dtype")
+    return tuple(tensor.shape), dtype
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The shape of a value."""
+    return tensor_of(value.type)[0]
+
+
+def dtype_of(value: Value) -> str:
+    """The dtype of a value."""
+    return tensor_of(value.type)[1]
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """NumPy's dtype of a dtype's name."""
+    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+
+
+def array_of(attribute: Any) -> np.ndarray:
+    """The elements of a dense attribute; one element without dimensions where all are the same.
+
+    Raises:
+        UnsupportedError: It is another kind of constant.
+    """
+    shape, dtype = tensor_of(attribute.type)
+    wanted = numpy_dtype(dtype)
+    try:
+        dense = ir.DenseElementsAttr(attribute)
+    except (TypeError, ValueError):
+        raise UnsupportedError("is a constant whose elements are not in the text") from None
+    if dtype == "bfloat16":
+        return _from_text(str(attribute), shape, wanted)
+    array = np.array(dense, dtype=wanted)
+    return array.reshape(-1)[0] if dense.is_splat and array.size > 1 else array.reshape(shape)
+
+
+def _from_text(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    # The bindings have no buffers of bfloat16. Text has many elements as one hexadecimal number.
+    content = text[text.index("<") + 1 : text.rindex(">")]
+    raw = re.fullmatch(r'"0x([0-9A-Fa-f]*)"', content.split("> :")[0])
+    if raw:
+        elements = np.frombuffer(bytes.fromhex(raw[1]), dtype)
+    else:
+        found = [_number(each, dtype) for each in _NUMBER.findall(content.split("> :")[0])]
+        elements = np.array(found, dtype)
+    return elements[0] if elements.size == 1 and shape else elements.reshape(shape)
+
+
+def _number(text: str, dtype: Any) -> Any:
+    if text.startswith("0x"):  # NaN and infinities
+        return np.array(int(text, 16), np.uint16).view(dtype)
+    return float(text)
+
+
+def integers(op: Operation, name: str, default: list[int] | None = None) -> list[int]:
+    """An attribute that lists integers."""
+    if name not in op.attributes:
+        if default is None:
+            raise UnsupportedError(f"has no attribute {name}")
+        return default
+    return [int(each) for each in op.attributes[name]]
+
+
+def integer(op: Operation, name: str) -> int:
+    """An attribute that is one integer."""
+    return int(ir.IntegerAttr(op.attributes[name]).value)
+
+
+def pairs(op: Operation, name: str, count: int) -> list[tuple[int, int]]:
+    """An attribute of (low, high) per dimension; zeros if it is absent."""
+    if name not in op.attributes:
+        return [(0, 0)] * count
+    rows = np.array(ir.DenseElementsAttr(op.attributes[name])).reshape(-1, 2)
+    return [(int(low), int(high)) for low, high in rows]
+
+
+def symbol(op: Operation, name: str) -> str:
+    """An attribute that names a function."""
+    return str(ir.FlatSymbolRefAttr(op.attributes[name]).value)
+
+
+def text(op: Operation, name: str) -> str:
+    """An attribute that is a text."""
+    return str(ir.StringAttr(op.attributes[name]).value)
+
+
+def enumerator(op: Operation, name: str) -> str:
+    """An attribute that is a word of StableHLO, such as LT."""
+    words = re.findall(r"\w+", str(op.attributes[name]))
+    return words[-1] if words else ""
+
+
+def where(op: Operation) -> str:
+    """Where an operation is, in the words of JAX: what it was in Python, and the line."""
+    location = str(op.location)
+    scope = re.match(r'loc\("([^"]*)"\(', location)
+    line = re.search(r'"([^"]+)":(\d+):\d+', location)
+    parts = [scope[1]] if scope else []
+    if line:
+        parts.append(f"line {line[2]}" if line[1] == "-" else f"{line[1]}:{line[2]}")
+    return " at ".join(parts)
+
+
+def argument_name(argument: Value, index: int) -> str:
+    """The path of an argument in the function's pytrees, joined by dots.
+
+    ``params['layers'][0].weight`` is ``params.layers.0.weight``.
+    """
+    found = re.match(r'loc\("([^"]*)"\)', str(argument.location).replace('\\"', "'"))
+    if not found or not re.match(r"[A-Za-z_]", found[1]):
+        return f"arg{index}"
+    name = re.sub(r"\[<flat index (\d+)>\]", r".\1", found[1])
+    return re.sub(r"\[(?:'([^']*)'|([^\]]*))\]", lambda match: f".{match[1] or match[2]}", name)

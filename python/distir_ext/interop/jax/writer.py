@@ -1,0 +1,337 @@
+"""One Relax function while it is written, and the program that it belongs to.
+
+A value of StableHLO is a Relax expression here, or a ``Stretched`` one: StableHLO writes every
+broadcast in full, Relax's operators broadcast by themselves.
+
+    %3 = stablehlo.broadcast_in_dim %scale, dims = [] : (tensor<f32>) -> tensor<8x32xf32>
+    %4 = stablehlo.multiply %3, %2 : tensor<8x32xf32>
+
+is ``R.multiply(scale, lv2)``: %3 is only written out where an operator needs all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from distir_ext._errors.spelling import nearest
+from distir_ext.annotations import MeshTable
+from distir_ext.interop.jax.folding import fold
+from distir_ext.interop.jax.shardings import Shardings, results_shardings
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    UnsupportedError,
+    Value,
+    numpy_dtype,
+    operations_of,
+    tensor_of,
+    where,
+)
+from distir_ext.interop.jax.table import HANDLERS
+
+_RETURNS = ("func.return", "stablehlo.return")
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """A value that is another one, broadcast.
+
+    Attributes:
+        base: Without dimensions, or with as many as the shape has, some of them of size 1.
+        shape: Of the value.
+    """
+
+    base: relax.Expr
+    shape: tuple[int, ...]
+
+
+Known: TypeAlias = relax.Expr | Stretched
+
+
+@dataclass
+class Program:
+    """What all functions of a module share.
+
+    Attributes:
+        functions: The functions of the StableHLO module by name.
+        shardings: Its meshes.
+        unroll_limit: Most iterations of a loop that are written one behind the other.
+    """
+
+    functions: dict[str, Operation]
+    shardings: Shardings
+    unroll_limit: int
+    module: tvm.IRModule = field(default_factory=tvm.IRModule)
+    builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
+    problems: dict[tuple[str, str], None] = field(default_factory=dict)
+    _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
+        default_factory=list
+    )
+    _called: dict[str, tvm.ir.GlobalVar] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=lambda: {"main"})
+    meshes: MeshTable = field(default_factory=lambda: MeshTable(tvm.IRModule()))
+
+    def later(
+        self,
+        name: str,
+        parameters: Sequence[relax.Type],
+        result: relax.Type,
+        write: Callable[[tvm.ir.GlobalVar], relax.Function],
+    ) -> tvm.ir.GlobalVar:
+        """Has a private function written behind what is being written.
+
+        Args:
+            name: What it is called, up to a number.
+            parameters: The types of its parameters.
+            result: The type of its result.
+            write: Makes it, given its own name.
+        """
+        unique, number = name, 0
+        while unique in self._names:
+            unique, number = f"{name}_{number}", number + 1
+        self._names.add(unique)
+        symbol = tvm.ir.GlobalVar(unique)
+        relax.expr._update_type(symbol, relax.FuncType(list(parameters), result))
+        self._queue.append((symbol, lambda: write(symbol)))
+        return symbol
+
+    def symbol_of(self, name: str, write: Callable[[Operation], relax.Function]) -> Any:
+        """The private function of a function of the module, which is written once."""
+        if name not in self._called:
+            op = self.functions[name]
+            kind = op.attributes["function_type"].value
+            types = [relax_type(each) for each in kind.inputs]
+            self._called[name] = self.later(
+                name, types, result_type(list(kind.results)), lambda _: write(op)
+            )
+        return self._called[name]
+
+    def write_all(self) -> None:
+        """Writes what is queued, and what that queues."""
+        while self._queue:
+            symbol, write = self._queue.pop()
+            try:
+                self.module[symbol] = write()
+            except UnsupportedError as error:
+                self.problems[f"{symbol.name_hint} {error}", ""] = None
+
+    def problem(self, op: Operation, reason: str) -> None:
+        """Notes what has no translation."""
+        self.problems[(reason, where(op))] = None
+
+
+def _near(name: str) -> str:
+    """The end of a message about an unknown operation: dialects are not what is misspelled."""
+    plain = {each.rpartition(".")[2]: each for each in HANDLERS}
+    found = [plain[each] for each in nearest(name.rpartition(".")[2], plain, 2)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def relax_type(mlir_type: Any) -> relax.TensorType:
+    """The tensor type of a type of StableHLO."""
+    shape, dtype = tensor_of(mlir_type)
+    return relax.TensorType(shape, dtype)
+
+
+def result_type(mlir_types: Sequence[Any]) -> relax.Type:
+    """What a function with such results returns: a tensor, or a tuple of them."""
+    types = [relax_type(each) for each in mlir_types]
+    return types[0] if len(types) == 1 else relax.TupleType(types)
+
+
+class Writer:
+    """Writes one function.
+
+    Args:
+        program: What it belongs to.
+        names: The parameters' names.
+        types: Their types in StableHLO.
+    """
+
+    def __init__(self, program: Program, names: Sequence[str], types: Sequence[Any]) -> None:
+        self.program = program
+        self.parameters = [
+            relax.Var(name, relax_type(each)) for name, each in zip(names, types, strict=True)
+        ]
+        self.bindings: list[relax.Binding] = []
+        self.values: dict[Value, Known] = {}
+
+    # ---- values
+
+    def set(self, value: Value, known: Known) -> None:
+        """States what a value is."""
+        self.values[value] = known
+
+    def known(self, value: Value) -> Known:
+        """What a value is, stretched or not."""
+        return self.values[value]
+
+    def full(self, value: Value) -> relax.Expr:
+        """A value as an expression of its own shape."""
+        known = self.values[value]
+        if isinstance(known, Stretched):
+            known = self.write_out(known)
+            self.values[value] = known
+        return known
+
+    def write_out(self, known: Known) -> relax.Expr:
+        """A value as an expression of its own shape."""
+        if not isinstance(known, Stretched):
+            return known
+        number = scalar_of(known.base)
+        # TVM 0.27 has no kernel for R.full of an infinity or NaN.
+        is_plain = number is None or bool(np.isfinite(number.astype(np.float64)))
+        if not dims_of(known.base) and is_plain:
+            dtype = str(known.base.ty.dtype)
+            return self.emit(relax.op.full(list(known.shape), known.base, dtype))
+        return self.emit(relax.op.broadcast_to(known.base, list(known.shape)))
+
+    def constant(self, value: Value) -> np.ndarray | None:
+        """The number that a value is known to be, everywhere in it; None if it is not known."""
+        known = self.values[value]
+        base = known.base if isinstance(known, Stretched) else known
+        return scalar_of(base)
+
+    # ---- emission
+
+    def emit(self, expr: relax.Expr, name: str = "lv") -> relax.Var:
+        """Binds an expression, whose operands are variables or constants, to a variable."""
+        expr = self.program.builder.normalize(expr)
+        variable = relax.DataflowVar(name, expr.ty)
+        self.bindings.append(relax.VarBinding(variable, expr))
+        return variable
+
+    def elementwise(
+        self, op: Operation, build: Callable[..., relax.Expr], operands: Sequence[Value] = ()
+    ) -> Known:
+        """An operator of single elements; scalars and stretched operands stay as they are."""
+        values = [self.values[each] for each in operands or op.operands]
+        return self.combine(build, values, tensor_of(op.results[0].type)[0])
+
+    def combine(
+        self, build: Callable[..., relax.Expr], values: Sequence[Known], shape: tuple[int, ...]
+    ) -> Known:
+        """The same for values that need not be operands of one operation."""
+        bases = [each.base if isinstance(each, Stretched) else each for each in values]
+        made = self.emit(build(*bases))
+        return made if dims_of(made) == shape else Stretched(made, shape)
+
+    # ---- operations
+
+    def block(self, block: Any, arguments: Sequence[Known]) -> list[Known]:
+        """Writes the operations of a block, given its arguments; returns what it returns."""
+        for argument, known in zip(block.arguments, arguments, strict=True):
+            self.set(argument, known)
+        for op in operations_of(block):
+            if op.name in _RETURNS:
+                return [self.values[each] for each in op.operands]
+            self.operation(op)
+        raise UnsupportedError("a block has no return")
+
+    def operation(self, op: Operation) -> None:
+        """Writes one operation; what has no translation is noted, and stood in for."""
+        try:
+            results = self._translated(op)
+            for value, known in zip(op.results, results, strict=True):
+                check_type(op, value, known)
+                self.set(value, known)
+        except UnsupportedError as error:
+            self.program.problem(op, f"{op.name} {error}")
+            self._stand_in(op)
+        except (RuntimeError, TypeError, ValueError) as error:
+            # What Relax refuses; behind a stand-in it may be because of that.
+            if not self.program.problems:
+                line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                self.program.problem(op, f"{op.name} is refused by Relax: {line}")
+            self._stand_in(op)
+
+    def _stand_in(self, op: Operation) -> None:
+        """Results of these types, for what has no translation; no program with them is returned."""
+        for value in op.results:
+            try:
+                kind = relax_type(value.type)
+            except UnsupportedError:
+                kind = relax.TensorType((), "float32")
+            self.set(value, relax.Var("unsupported", kind))
+
+    def _translated(self, op: Operation) -> Sequence[Known]:
+        handler = HANDLERS.get(op.name)
+        if handler is None:
+            raise UnsupportedError(f"has no translation{_near(op.name)}")
+        folded = fold(op, [self.constant(each) for each in op.operands])
+        if folded is not None:
+            shape, dtype = tensor_of(op.results[0].type)
+            return [constant_of(folded, dtype, shape)]
+        made = handler(self, op)
+        results = made if isinstance(made, list) else [made]
+        stated = results_shardings(op)
+        if stated is None:
+            return results
+        return [
+            self.annotated(known, sharding, f"the result of {op.name}")
+            for known, sharding in zip(results, stated, strict=True)
+        ]
+
+    def annotated(self, known: Known, sharding: Any, entity: str) -> Known:
+        """A value with a sharding of Shardy; the value itself if it leaves all dimensions open."""
+        expr = self.write_out(known)
+        stated = self.program.shardings.read(sharding)
+        if stated is None:
+            return known
+        mesh, dims = stated
+        try:
+            mark = self.program.meshes.mark(entity, mesh, dims, expr.ty)
+        except ValueError as error:
+            raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
+        return self.emit(mark.on(expr), "sharded")
+
+    # ---- the function
+
+    def function(self, results: Sequence[Known]) -> relax.Function:
+        """The function that returns these results: one tensor, or a tuple."""
+        outputs = [self.write_out(each) for each in results]
+        expr = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+        expr = self.program.builder.normalize(expr)
+        result = relax.Var("result", expr.ty)
+        self.bindings.append(relax.VarBinding(result, expr))
+        body = relax.SeqExpr([relax.DataflowBlock(self.bindings)], result)
+        return relax.Function(self.parameters, body, result.ty, is_pure=True)
+
+
+def dims_of(expr: relax.Expr) -> tuple[int, ...]:
+    """The shape of an expression."""
+    return tuple(int(each) for each in expr.ty.shape.values)
+
+
+def scalar_of(expr: relax.Expr) -> np.ndarray | None:
+    """The number that a constant without dimensions is."""
+    if isinstance(expr, tvm.ir.GenericConst) and not dims_of(expr):
+        return np.asarray(expr.value.numpy())
+    return None
+
+
+def constant_of(value: Any, dtype: str, shape: tuple[int, ...]) -> Known:
+    """A constant of this shape from its elements, or from one that all of them are."""
+    array = np.asarray(value).astype(numpy_dtype(dtype))
+    constant = relax.const(array, dtype)
+    return constant if array.shape == shape else Stretched(constant, shape)
+
+
+def check_type(op: Operation, value: Value, known: Known) -> None:
+    """What was written has the type that StableHLO says.
+
+    Raises:
+        UnsupportedError: Relax's operator gives another.
+    """
+    shape, dtype = tensor_of(value.type)
+    base = known.base if isinstance(known, Stretched) else known
+    found = known.shape if isinstance(known, Stretched) else dims_of(base)
+    if found != shape or str(base.ty.dtype) != dtype:
+        raise UnsupportedError(
+            f"gives {dtype} {shape}, but Relax's operators for it {base.ty.dtype} {found}"
+        )

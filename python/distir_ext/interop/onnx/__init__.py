@@ -1,0 +1,31 @@
+"""Device configurations of ONNX models (IR version 11): read, checked, imported and written.
+
+``docs/interop/onnx.md`` is the guide. Needs ``pip install 'distir-ext[onnx]'``.
+"""
+
+from distir_ext.interop.onnx.check import check
+from distir_ext.interop.onnx.configuration import (
+    AxisPart,
+    Configuration,
+    NodePlacement,
+    ShardedAxis,
+    TensorSharding,
+    Violation,
+)
+from distir_ext.interop.onnx.load import Imported, from_onnx
+from distir_ext.interop.onnx.read import read
+from distir_ext.interop.onnx.write import write
+
+__all__ = [
+    "AxisPart",
+    "Configuration",
+    "Imported",
+    "NodePlacement",
+    "ShardedAxis",
+    "TensorSharding",
+    "Violation",
+    "check",
+    "from_onnx",
+    "read",
+    "write",
+]

@@ -1,0 +1,169 @@
+"""Models in any of the forms that users have them in, and their nodes with what is known there."""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+try:
+    import onnx
+except ImportError as error:
+    raise ImportError(
+        f"dx.interop.onnx needs the package onnx: pip install 'distir-ext[onnx]' ({error})"
+    ) from error
+
+from distir_ext._text.printable import printable_line
+
+Shape: TypeAlias = tuple[int | str | None, ...]
+"""Sizes, names of symbolic sizes, None for what is not known."""
+
+Shapes: TypeAlias = MutableMapping[str, Shape | None]
+"""By the names of values; None for those of which not even the rank is known."""
+
+# From here on the ONNX format has device configurations.
+IR_VERSION = 11
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node, and where it is."""
+
+    proto: Any
+    label: str
+    index: int | None
+    shapes: Shapes
+    """Of the values that the model says something of."""
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of its inputs and outputs."""
+        return [name for name in (*self.proto.input, *self.proto.output) if name]
+
+
+def model_proto(model: Any, weights: bool = False) -> Any:
+    """The ``onnx.ModelProto`` of a model; not a copy of one that is one already.
+
+    Args:
+        model: An ``onnx.ModelProto``, an ``onnx_ir.Model``, the path of a file, or its bytes.
+        weights: Whether weights that a file has outside of itself are read, too.
+
+    Raises:
+        TypeError: It is none of these.
+        ValueError: The file or bytes are no ONNX model, or an ``onnx_ir.Model`` cannot be written.
+        OSError: The file cannot be read.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        parsed = _parsed(path.read_bytes(), str(path))
+        if weights:
+            _read_external_data(parsed, path)
+        return parsed
+    if isinstance(model, bytes):
+        return _parsed(model, "the model")
+    if is_ir_model(model):
+        return _written(model, weights)
+    raise TypeError(
+        f"the model is of type {type(model).__name__}; it has to be an onnx.ModelProto, an "
+        "onnx_ir.Model, the path of a file, or its bytes"
+    )
+
+
+def is_ir_model(model: Any) -> bool:
+    """Whether it is an ``onnx_ir.Model``; the package need not be there."""
+    return type(model).__name__ == "Model" and type(model).__module__.startswith("onnx_ir")
+
+
+def _written(model: Any, weights: bool) -> Any:
+    """An ``onnx_ir.Model`` as a proto."""
+    import onnx_ir
+
+    try:
+        proto = onnx_ir.to_proto(model)
+        for tensor in external_weights(proto) if weights else ():
+            value = model.graph.initializers[tensor.name].const_value
+            loaded = onnx_ir.external_data.convert_tensors_from_external([value])
+            tensor.CopyFrom(onnx_ir.to_proto(loaded[0]))
+    except Exception as error:
+        raise ValueError(f"onnx_ir cannot write the model: {error.__cause__ or error}") from error
+    return proto
+
+
+def external_weights(model: Any) -> list[Any]:
+    """The initializers of an ``onnx.ModelProto`` whose values are in files."""
+    external = onnx.TensorProto.EXTERNAL
+    return [each for each in model.graph.initializer if each.data_location == external]
+
+
+def _parsed(data: bytes, what: str) -> Any:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # of protobuf, which is not a dependency of ours
+        raise ValueError(f"{what} is no ONNX model: {error}") from error
+    return model
+
+
+def _read_external_data(model: Any, path: Path) -> None:
+    try:
+        onnx.load_external_data_for_model(model, str(path.resolve().parent))
+    except Exception as error:
+        raise ValueError(f"{path}: its external data cannot be read: {error}") from error
+
+
+def nodes_of(model: Any) -> Iterator[Node]:
+    """All nodes: of the graph, of branches and loop bodies in it, and of functions."""
+    yield from _nodes_of_graph(model.graph, {}, "", is_top=True)
+    for function in model.functions:
+        shapes = dict(_declared(function.value_info))
+        yield from _labelled(function.node, shapes, f" of function {function.name!r}")
+
+
+def _nodes_of_graph(graph: Any, outer: Shapes, where: str, is_top: bool = False) -> Iterator[Node]:
+    shapes = ChainMap(dict(_declared((*graph.value_info, *graph.input, *graph.output))), outer)
+    shapes.update((each.name, tuple(each.dims)) for each in graph.initializer)
+    shapes.update((each.values.name, tuple(each.dims)) for each in graph.sparse_initializer)
+    yield from _labelled(graph.node, shapes, where, is_top)
+
+
+def _labelled(
+    nodes: Iterable[Any],
+    shapes: Shapes,
+    where: str,
+    is_top: bool = False,
+) -> Iterator[Node]:
+    for index, proto in enumerate(nodes):
+        label = node_label(proto, index) + where
+        yield Node(proto, label, index if is_top else None, shapes)
+        for attribute in proto.attribute:
+            graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
+            for graph in graphs:
+                yield from _nodes_of_graph(graph, shapes, f" in {attribute.name!r} of {label}")
+
+
+def node_label(proto: Any, index: int) -> str:
+    """What messages call a node, which need not have a name."""
+    if proto.name:
+        return f"node {proto.name!r}"
+    return f"node {index} ({printable_line(proto.op_type)})"
+
+
+def _declared(values: Iterable[Any]) -> Iterator[tuple[str, Shape | None]]:
+    for value in values:
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            yield value.name, tuple(size_of(dim) for dim in tensor.shape.dim)
+        else:
+            yield value.name, None
+
+
+def size_of(dim: Any) -> int | str | None:
+    """A ``TensorShapeProto.Dimension``; or the ``dim`` of a ``SimpleShardedDimProto``."""
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) if dim.HasField("dim_param") else None

@@ -1,0 +1,74 @@
+/*!
+ * \file analysis/equal_functions.h
+ * \brief Functions of SPMD programs that differ only in who communicates with whom, and in names,
+ * so that what does not depend on devices is found out once for all of them.
+ *
+ * Worked example: of a pipeline of four equal stages on two devices each, the layers of all stages
+ * are one function, in place of whose groups "[[0,1]]", "[[2,3]]", .. stands "[0]":
+ *
+ *     def layer_1(x, w):                                  def function_0(x, w):
+ *         y = matmul(x, w)                                    y = matmul(x, w)
+ *         return all_reduce(y, "[[2,3]]", "sum")     ->       return all_reduce(y, "[0]", "sum")
+ *
+ * and "[[2,3]]" is what layer_1 has at place 0. The stages in the middle are one function, too:
+ * functions are equal if those that they call are.
+ */
+#ifndef DISTIR_ANALYSIS_EQUAL_FUNCTIONS_H_
+#define DISTIR_ANALYSIS_EQUAL_FUNCTIONS_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "analysis/structural_index.h"
+#include "ir/module/call_graph.h"
+#include "ir/node.h"
+
+namespace distir {
+namespace analysis {
+
+/*! \brief By what a callee is equal to, the callee. */
+using Callees = std::map<std::string, std::string>;
+
+/*! \brief A function of a module. */
+struct FunctionOnDevices {
+  std::string name;
+  std::string like;  // the function that it is equal to
+  /*! \brief Groups and plans, each once, by the places where they stand. */
+  std::vector<std::string> communications;
+  Callees callees;
+};
+
+struct FunctionsOnDevices {
+  std::vector<FunctionOnDevices> functions;  // callees first
+  /*!
+   * \brief The functions that no module had before, with the kernels that they call. What they call
+   * that was there before is a function of the same type, which calls a packed function.
+   */
+  ir::IRModule others;
+};
+
+/*! \brief Compares the functions of modules that are given one after the other. */
+class EqualFunctions {
+ public:
+  /*!
+   * \param mod After LowerCCL.
+   * \return Nothing where a function cannot be treated apart from those that call it: it calls
+   * itself, calls two functions that are equal, has a branch or a function in it, is a value, or is
+   * private, so that TVM may change its parameters, and has one that is a tuple or is not used.
+   */
+  std::optional<FunctionsOnDevices> Add(const ir::IRModule& mod);
+
+ private:
+  class Abstraction;
+  ir::GlobalVar NameOfKernel(const ir::GlobalVar& name, const ir::BaseFunc& kernel);
+
+  StructuralIndex functions_, kernels_;
+  std::vector<ir::GlobalVar> names_, kernel_names_;  // by number
+};
+
+}  // namespace analysis
+}  // namespace distir
+#endif  // DISTIR_ANALYSIS_EQUAL_FUNCTIONS_H_

@@ -1,0 +1,26 @@
+#include "analysis/structural_index.h"
+
+#include "ir/build.h"
+
+namespace distir {
+namespace analysis {
+
+namespace {
+
+const ir::GlobalFunction kStructuralHash("ffi.StructuralHash");
+
+}  // namespace
+
+size_t StructuralIndex::Find(const ffi::ObjectRef& object) {
+  // The elements of constants are compared only: to hash large ones takes long.
+  std::vector<size_t>& like = by_hash_[kStructuralHash(object, false, true).cast<int64_t>()];
+  for (size_t candidate : like) {
+    if (ir::StructurallyEqual(objects_[candidate], object)) return candidate;
+  }
+  like.push_back(objects_.size());
+  objects_.push_back(object);
+  return like.back();
+}
+
+}  // namespace analysis
+}  // namespace distir

@@ -1,0 +1,52 @@
+/*!
+ * \file analysis/timeline/collective_time.h
+ * \brief How long a collective of a worker's program takes, from the groups or the plan that the
+ * runtime gets.
+ *
+ * The formulas are those that redistribution is planned by: cost/collective_cost.h for what runs
+ * inside groups; for a plan, that of cost/exchange.h on the pieces that the plan gives every
+ * device.
+ */
+#ifndef DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_
+#define DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "cost/cluster.h"
+
+namespace distir {
+namespace analysis {
+
+class CollectiveTimes {
+ public:
+  explicit CollectiveTimes(const cost::Cluster& cluster) : cluster_(cluster) {}
+
+  /*!
+   * \brief Of any collective, as the runtime is told of it.
+   * \param kind "all_reduce", .. \param how Its groups, or its plan.
+   * \param given Bytes of its argument on a device. \param made Bytes of its result there.
+   */
+  double Of(const std::string& kind, const std::string& how, double given, double made);
+  /*! \brief Of a collective inside groups, "[[0,1],[2,3]]"; the slowest group counts.
+   * \param kind "all_reduce", .. \param bytes Of its argument on a device. */
+  double InGroups(const std::string& kind, const std::string& groups, double bytes);
+  /*! \brief Of a transfer or exchange. \param bytes Of the result on a device. */
+  double OfTransfer(const std::string& plan, double bytes);
+  /*! \brief Of a segment exchange. \param bytes Of the result on a device. */
+  double OfSegments(const std::string& plan, double bytes);
+
+ private:
+  struct Groups {
+    int64_t size;
+    int link;  // the slowest
+  };
+  const cost::Cluster& cluster_;
+  std::map<std::string, Groups> groups_;
+  std::map<std::pair<std::string, double>, double> plans_;
+};
+
+}  // namespace analysis
+}  // namespace distir
+#endif  // DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_

@@ -1,0 +1,205 @@
+#include "ir/module/well_formed.h"
+
+#include <tvm/ffi/error.h>
+
+#include <unordered_set>
+#include <vector>
+
+#include "ir/tvm/view_definition.h"
+
+namespace distir {
+namespace ir {
+
+namespace {
+
+/*! \brief Whether a type is TVM's placeholder of one that has not been inferred. */
+bool IsMissing(const Type& type) {
+  return !type.defined() || type->type_index() == Type::GetKind().type_index();
+}
+
+bool IsTensor(const Type& type) { return TensorType::Is(type) || DTensorType::Is(type); }
+
+bool HasDTensor(const Type& type) {
+  if (DTensorType::Is(type)) return true;
+  if (auto tuple = TupleType::Cast(type); tuple.defined()) {
+    for (const Type& field : tuple.fields()) {
+      if (HasDTensor(field)) return true;
+    }
+  }
+  return false;
+}
+
+class FunctionCheck {
+ public:
+  FunctionCheck(const IRModule& mod, const std::string& pass, const std::string& name)
+      : mod_(mod), pass_(pass), name_(name) {}
+
+  void Run(const Function& function) {
+    for (const Var& param : function.params()) Define(param);
+    CheckSeq(function.body(), nullptr);
+  }
+
+ private:
+  [[noreturn]] void Fail(const std::string& what) const {
+    std::string advice = "; a pass that ran before has left the function so";
+    if (has_dtensors_) {
+      advice +=
+          ". Passes of TVM that rewrite functions with DTensors often do: run them before "
+          "PropagateSharding or after LowerDistIR";
+    }
+    TVM_FFI_THROW(ValueError) << pass_ << ": " << Place() << " in `" << name_ << "` " << what
+                              << advice;
+  }
+
+  [[noreturn]] void FailByEffects(const std::string& callee) const {
+    TVM_FFI_THROW(ValueError) << pass_ << ": " << Place() << " in `" << name_ << "` calls "
+                              << callee
+                              << ", which has effects, in a dataflow block; leave passes such as "
+                              << "relax.transform.CallTIRRewrite to dx.build, or run "
+                              << "relax.transform.ToNonDataflow before them";
+  }
+
+  std::string Place() const {
+    return place_ == nullptr ? "the result" : "`" + static_cast<std::string>(place_->name()) + "`";
+  }
+
+  void Define(const Var& var) {
+    place_ = &var;
+    has_dtensors_ = has_dtensors_ || HasDTensor(var.ty());
+    if (IsMissing(var.ty())) Fail("has no type");
+    if (!visible_.insert(var.get()).second) Fail("is bound twice");
+    scope_.push_back(var.get());
+  }
+
+  /*! \brief Takes away what was defined since there were `size` visible variables; with
+   * `only_dataflow`, what a dataflow block keeps for itself. */
+  void EndScope(size_t size, bool only_dataflow) {
+    size_t kept = size;
+    for (size_t i = size; i < scope_.size(); ++i) {
+      if (only_dataflow && !DataflowVar::GetKind().Matches(scope_[i])) {
+        scope_[kept++] = scope_[i];
+      } else {
+        visible_.erase(scope_[i]);
+      }
+    }
+    scope_.resize(kept);
+  }
+
+  /*! \brief `result` is the variable that the sequence is for, null where that is the function. */
+  void CheckSeq(const SeqExpr& seq, const Var* result) {
+    const size_t outer = scope_.size();
+    for (const BindingBlock& block : seq.blocks()) {
+      const size_t size = scope_.size();
+      in_dataflow_ = DataflowBlock::Is(block);
+      for (const Binding& binding : block.bindings()) CheckBinding(binding);
+      if (in_dataflow_) EndScope(size, true);
+      in_dataflow_ = false;
+    }
+    place_ = result;
+    CheckArgument(seq.body());
+    EndScope(outer, false);
+  }
+
+  void CheckBinding(const Binding& binding) {
+    const Var& var = binding.var();
+    place_ = &var;
+    if (auto cast = MatchCast::Cast(binding); cast.defined()) {
+      CheckArgument(cast.value());
+    } else {
+      CheckValue(var, VarBinding::Cast(binding).value());
+    }
+    Define(var);
+  }
+
+  void CheckValue(const Var& var, const Expr& value) {
+    if (auto call = Call::Cast(value); call.defined()) {
+      CheckCall(call);
+    } else if (auto branch = If::Cast(value); branch.defined()) {
+      CheckArgument(branch.cond());
+      CheckSeq(branch.true_branch(), &var);
+      CheckSeq(branch.false_branch(), &var);
+    } else if (!Function::Is(value)) {  // a local function, which passes that need none refuse
+      CheckArgument(value);
+    }
+  }
+
+  void CheckCall(const Call& call) {
+    if (IsMissing(call.ty())) Fail("has no type");
+    const Expr& callee = call.op();
+    if (auto gv = GlobalVar::Cast(callee); gv.defined()) {
+      CheckFunctionCall(call, gv);
+    } else if (ExternFunc::Is(callee)) {
+      if (in_dataflow_ && !IsTensor(call.ty()))
+        FailByEffects("`" + ExternFunc::Cast(callee).name() + "`");
+    } else if (IsOp(callee, "relax.memory.kill_tensor") ||
+               IsOp(callee, "relax.memory.kill_storage") || IsOp(callee, "relax.vm.kill_object")) {
+      const std::string op = Op::Cast(callee).name();
+      TVM_FFI_THROW(ValueError)
+          << pass_ << ": " << op << " in `" << name_ << "` ends the life of `" << NameOf(call)
+          << "`, which passes that add uses do not see; leave relax.transform.KillAfterLastUse to "
+          << "dx.build or tvm.compile, which run it last";
+    } else if (!Op::Is(callee)) {
+      CheckArgument(callee);
+    }
+    for (const Expr& arg : call.args()) CheckArgument(arg);
+  }
+
+  static std::string NameOf(const Call& call) {
+    auto var = call.args().empty() ? Var() : Var::Cast(call.args()[0]);
+    return var.defined() ? static_cast<std::string>(var.name()) : "a value";
+  }
+
+  void CheckFunctionCall(const Call& call, const GlobalVar& gv) {
+    auto callee = mod_.functions().find(gv);
+    if (callee == mod_.functions().end())
+      Fail("calls `" + gv.name() + "`, which is no function of the module");
+    auto function = Function::Cast((*callee).second);
+    // A kernel writes to its last argument.
+    if (in_dataflow_ && !(function.defined() && function.is_pure()))
+      FailByEffects("`" + gv.name() + "`");
+    if (function.defined() && function.params().size() != call.args().size()) {
+      Fail("calls `" + gv.name() + "` with " + std::to_string(call.args().size()) +
+           " arguments, and it has " + std::to_string(function.params().size()) + " parameters");
+    }
+  }
+
+  void CheckArgument(const Expr& expr) {
+    if (auto var = Var::Cast(expr); var.defined()) {
+      const bool is_size = PrimType::Is(var.ty());  // shapes define symbolic variables
+      if (!is_size && visible_.count(var.get()) == 0) {
+        has_dtensors_ = has_dtensors_ || HasDTensor(var.ty());
+        Fail("uses `" + static_cast<std::string>(var.name()) + "`, which is not defined there");
+      }
+    } else if (auto tuple = Tuple::Cast(expr); tuple.defined()) {
+      for (const Expr& field : tuple.fields()) CheckArgument(field);
+    } else if (auto item = TupleGetItem::Cast(expr); item.defined()) {
+      CheckArgument(item.tuple());
+    } else if (auto call = Call::Cast(expr); call.defined() && !PrimType::Is(call.ty())) {
+      // What is lowered to the virtual machine is no longer in A-normal form.
+      if (has_dtensors_)
+        Fail("has a call within an expression, which relax.transform.Normalize would take apart");
+      CheckCall(call);
+    }
+  }
+
+  const IRModule& mod_;
+  const std::string& pass_;
+  const std::string name_;
+  const Var* place_ = nullptr;  // what is being checked; null: what the function gives
+  bool has_dtensors_ = false;
+  bool in_dataflow_ = false;
+  std::unordered_set<const ffi::Object*> visible_;
+  std::vector<const ffi::Object*> scope_;  // what is visible, in order of definition
+};
+
+}  // namespace
+
+void CheckWellFormed(const IRModule& mod, const std::string& pass) {
+  for (const auto& [gv, base] : OrderedFunctions(mod)) {
+    if (auto function = Function::Cast(base); function.defined())
+      FunctionCheck(mod, pass, gv.name()).Run(function);
+  }
+}
+
+}  // namespace ir
+}  // namespace distir

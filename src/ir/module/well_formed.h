@@ -1,0 +1,44 @@
+/*!
+ * \file ir/module/well_formed.h
+ * \brief What every pass takes for granted of the Relax functions of a module.
+ *
+ * Users run passes of TVM and of their own between ours. Some leave broken functions: those of TVM
+ * 0.27 that rewrite expressions make a new variable for every one of a DTensor type, and not all of
+ * them replace its uses. Such a module would end in a crash or in wrong numbers much later.
+ *
+ *     with R.dataflow():
+ *         y: R.DTensor(...) = R.exp(x)
+ *         z: R.DTensor(...) = R.add(y_old, y_old)  # `z` in `main` uses `y`, which is not defined
+ *
+ * Time is linear in the module.
+ */
+#ifndef DISTIR_IR_MODULE_WELL_FORMED_H_
+#define DISTIR_IR_MODULE_WELL_FORMED_H_
+
+#include <string>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+/*!
+ * \brief Checks the Relax functions of a module:
+ * - a variable is bound once, and used only where it is visible; symbolic sizes are left out;
+ * - parameters, bound variables and calls have types;
+ * - with DTensors, functions are in A-normal form: an argument is no call;
+ * - a function that is called is in the module, and is given as many arguments as it has
+ *   parameters;
+ * - a dataflow block calls no kernel, no impure function, and no packed function that gives no
+ *   tensor;
+ * - nothing ends the life of a value (relax.transform.KillAfterLastUse), since passes add uses.
+ *
+ * \param pass The pass that is about to run, for the message.
+ * \throws ValueError at the first violation, in order of the functions' names; names function and
+ * variable.
+ */
+void CheckWellFormed(const IRModule& mod, const std::string& pass);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_MODULE_WELL_FORMED_H_

@@ -1,0 +1,28 @@
+/*!
+ * \file optimize/program/chain.h
+ * \brief Chains of collectives replaced by the planner's way from their first value to their last.
+ */
+#ifndef DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_
+#define DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_
+
+#include "optimize/optimization.h"
+
+namespace distir {
+namespace optimize {
+
+enum class Chains {
+  kMoving,    // without reductions
+  kReducing,  // with at least one
+};
+
+/*!
+ * \brief Replans the collective of a binding together with collectives before it, where that sends
+ * less. A collective before it counts as saved only if nothing else uses its value.
+ * \return Whether the binding was changed.
+ */
+bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains which,
+               Program* program);
+
+}  // namespace optimize
+}  // namespace distir
+#endif  // DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_

@@ -1,0 +1,396 @@
+#include "propagation/emission/instance_emitter.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "dialect/operators/collective.h"
+#include "dialect/operators/kv_cache.h"
+#include "dialect/operators/local_view.h"
+#include "dialect/operators/segment_exchange.h"
+#include "ir/build.h"
+#include "ir/leaves.h"
+#include "ir/module/numbered.h"
+#include "ir/report.h"
+#include "ir/symbolic.h"
+#include "propagation/emission/placement_rewriter.h"
+#include "propagation/emission/solved_types.h"
+#include "rules/call/call_cost.h"
+#include "rules/call/decision.h"
+#include "support/error.h"
+
+namespace distir {
+namespace propagation {
+
+namespace {
+
+/*! \brief `type` with its tensors placed as those of `like` are; the shapes are those of `type`. */
+ir::Type PlacedAs(const ir::Type& type, const ir::Type& like) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    auto like_tuple = ir::TupleType::Cast(like);
+    ffi::Array<ir::Type> fields;
+    for (size_t i = 0; i < tuple.fields().size(); ++i)
+      fields.push_back(PlacedAs(tuple.fields()[i], like_tuple.fields()[i]));
+    return ir::MakeTupleType(fields);
+  }
+  auto dtensor = ir::DTensorType::Cast(like);
+  auto tensor = ir::TensorType::Cast(rules::StripDistribution(type));
+  if (!dtensor.defined() || !tensor.defined()) return type;
+  return ir::MakeDTensorType(tensor, dtensor.device_mesh(), dtensor.placement());
+}
+
+class InstanceEmitter : public PlacementRewriter {
+ public:
+  InstanceEmitter(const Emission& emission, const Program& program, int instance)
+      : PlacementRewriter(emission.meshes),
+        emission_(emission),
+        program_(program),
+        instance_(program.instances[instance]),
+        graph_(*instance_.graph),
+        solved_(emission.meshes, program, instance) {}
+
+  /*! \param exact_ret_ty The type that the function must return exactly, or null. */
+  ir::Function Run(const ir::Type& exact_ret_ty) {
+    exact_ret_ty_ = exact_ret_ty;
+    return RewriteFunction(graph_.function);
+  }
+
+ private:
+  // ---- functions and sequences
+
+  ir::Node RewriteAttrs(const ir::Node& attrs) override {
+    std::vector<std::string> names = ir::UnfoldNames(ir::GetAttr(attrs, kStatedAttr));
+    std::vector<std::string> open = ir::UnfoldNames(ir::GetAttr(attrs, kOpenAttr));
+    std::set<std::string> listed(names.begin(), names.end());
+    for (const ir::Var& var : stated_) {
+      auto now = ir::Var::Cast(Rewrite(var));
+      if (!now.defined() || !listed.insert(now.name()).second) continue;
+      names.push_back(now.name());
+      const std::string shards = StatedShards(var);
+      if (!shards.empty()) open.push_back(names.back() + ":" + shards);
+    }
+    if (names.empty()) return attrs;
+    ir::Node noted = ir::WithAttr(attrs, kStatedAttr, ir::FoldNames(names));
+    return open.empty() ? noted : ir::WithAttr(noted, kOpenAttr, ir::FoldNumbered(open));
+  }
+
+  /*! \brief The stated shards of each dimension, " 2 1", of what has open dimensions. */
+  std::string StatedShards(const ir::Var& var) const {
+    const SlotList& slots = SlotsOf(var);
+    const Source* stated = slots.size() == 1 ? solved_.StateOf(slots[0]).stated : nullptr;
+    std::string text;
+    for (size_t d = 0; stated != nullptr && d < stated->open.size(); ++d)
+      text += " " + std::to_string(mesh::NumShards(stated->sharding.dims[d]));
+    return stated != nullptr && stated->HasOpen() ? text : "";
+  }
+
+  /*! \brief From here on, variables have different names (ir/module/names.h). */
+  ffi::String NameFor(const ir::Var& var) override {
+    const ffi::String& name = var.name();
+    return names_.insert({name.data(), name.size()}).second ? name : FreshName(name);
+  }
+
+  ir::Var RewriteParam(const ir::Var& param) override {
+    NoteStated(param);
+    ir::Type type = solved_.Of(param.ty(), graph_.var_slots.at(param.get()));
+    return type.same_as(param.ty()) ? param : ir::MakeVar(param.name(), type, false);
+  }
+
+  ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
+    ir::Type global_ty = rules::StripDistribution(value.ty());
+    if (branch_of.defined()) return Placed(value, solved_.Of(global_ty, SlotsOf(branch_of)), true);
+    if (exact_ret_ty_.defined()) return Placed(value, exact_ret_ty_, true);
+    return Placed(value, solved_.Of(global_ty, graph_.results), false);
+  }
+
+  ir::Expr RewriteConstant(const ir::Constant& constant) override {
+    auto slots = graph_.expr_slots.find(constant.get());
+    if (slots == graph_.expr_slots.end() || slots->second.size() != 1) return constant;
+    return PlacedConstant(
+        constant,
+        meshes_.PlacementOf(solved_.StateOf(slots->second[0]).root, Replica(constant)).first);
+  }
+
+  // ---- bindings
+
+  /*! \brief What has a DTensor type is stated, unless an earlier run has given it that type. */
+  void NoteStated(const ir::Var& var) {
+    if (emission_.is_first && dialect::HasDTensor(var.ty())) stated_.push_back(var);
+  }
+
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    NoteStated(var);
+    if (auto call = ir::Call::Cast(value); call.defined()) {
+      EmitCall(var, call);
+    } else if (ir::Constant::Is(value) && ir::TensorType::Is(value.ty())) {
+      BindSolved(var, Rewrite(value));
+    } else if (auto branch = ir::If::Cast(value); branch.defined()) {
+      EmitIf(var, branch);
+    } else if (ir::Tuple::Is(value)) {
+      // Variables that are Tensors until they are used are placed here.
+      Bind(var, Placed(value, solved_.Of(rules::StripDistribution(var.ty()), SlotsOf(var)), false));
+    } else {
+      FunctionRewriter::RewriteVarBinding(var, value);
+    }
+  }
+
+  void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
+    ir::Type wanted = solved_.Of(rules::StripDistribution(var.ty()), SlotsOf(var));
+    ir::Expr value = Placed(cast.value(), PlacedAs(cast.value().ty(), wanted), true);
+    ir::Var fresh = ir::MakeVar(var.name(), wanted, ir::DataflowVar::Is(var));
+    writer().Add(ir::MakeMatchCast(fresh, value, wanted));
+    Replace(var, fresh);
+  }
+
+  void EmitCall(const ir::Var& var, const ir::Call& call) {
+    const bool is_annotation = dialect::IsAnnotation(call);
+    if (is_annotation || ir::IsOp(call.op(), "relax.dist.redistribute")) {
+      // A redistribution that is there before any pass was run is the user's.
+      if (is_annotation || emission_.is_first) stated_.push_back(var);
+      const ir::Expr& tensor = call.args()[0];
+      ir::Type wanted = solved_.Of(rules::StripDistribution(var.ty()), SlotsOf(var));
+      return BindPlaced(var, ir::Constant::Is(tensor) ? tensor : Rewrite(tensor), wanted);
+    }
+    if (dialect::IsBarrier(call.op())) {
+      ir::Type wanted = solved_.Of(rules::StripDistribution(var.ty()), SlotsOf(var));
+      return BindPlaced(var, Rewrite(call.args()[0]), wanted);
+    }
+    if (dialect::IsShardingGroup(call.op())) return EmitGroup(var, call);
+    auto callee = instance_.callee_of_call.find(call.get());
+    if (callee != instance_.callee_of_call.end()) {
+      EmitFunctionCall(var, call, callee->second);
+    } else if (dialect::DTensorCollective(call.op()).has_value() ||
+               dialect::IsSegmentExchange(call.op())) {
+      ir::Expr value = ir::MakeCall(var.ty(), call.op(), RewriteAll(call.args()), call.attrs(),
+                                    call.ty_args(), call.span());
+      Bind(var, value, var.ty());
+    } else {
+      EmitOperator(var, call);
+    }
+  }
+
+  /*! \brief The values of a sharding group, brought to what they share. */
+  void EmitGroup(const ir::Var& var, const ir::Call& call) {
+    const SlotList& shared = SlotsOf(var);
+    std::vector<ir::DTensorType> types;
+    CollectPlaced(call.args()[0], &types);
+    for (size_t i = 0; i < types.size(); ++i) {
+      const int root = solved_.StateOf(shared[0]).root;
+      DISTIR_REQUIRE(!types[i].defined() || meshes_.RootOf(types[i]) == root, ValueError)
+          << "`" << var.name() << "` in `" << graph_.name
+          << "` is a sharding group of tensors on different meshes: one on "
+          << meshes_.MeshText(types[i].device_mesh()) << ", one on "
+          << mesh::ToString(meshes_.Root(root));
+    }
+    Bind(var,
+         Placed(call.args()[0], solved_.Of(rules::StripDistribution(var.ty()), shared), false));
+  }
+
+  void EmitFunctionCall(const ir::Var& var, const ir::Call& call, int callee) {
+    const Specialization target = emission_.specialize(program_, callee);
+    ffi::Array<ir::Type> wanted = SolvedTypes(&meshes_, program_, callee).OfParams();
+    ffi::Array<ir::Expr> args;
+    for (size_t i = 0; i < call.args().size(); ++i)
+      args.push_back(Placed(call.args()[i], wanted[i], true));
+    // The callee's type speaks of its own symbolic variables.
+    ir::Type type = PlacedAs(var.ty(), target.ret_ty);
+    BindSolved(var,
+               ir::MakeCall(type, target.name, args, call.attrs(), call.ty_args(), call.span()));
+  }
+
+  void EmitIf(const ir::Var& var, const ir::If& branch) {
+    ir::Expr cond = Placed(branch.cond(), ConditionType(branch.cond(), SlotsOf(var)), false);
+    ir::SeqExpr true_branch = RewriteSeq(branch.true_branch(), var);
+    ir::SeqExpr false_branch = RewriteSeq(branch.false_branch(), var);
+    Bind(var, ir::MakeIf(cond, true_branch, false_branch, true_branch.ty()));
+  }
+
+  /*! \brief A condition is needed where the branches run. */
+  ir::Type ConditionType(const ir::Expr& cond, const SlotList& results) {
+    auto tensor = ir::TensorType::Cast(rules::StripDistribution(cond.ty()));
+    if (!tensor.defined() || results.empty()) return cond.ty();
+    int root = solved_.StateOf(results[0]).root;
+    return meshes_.TypeOf(tensor, root, Replica(cond));
+  }
+
+  // All tensors of a cache are placed as the first one that the function puts in.
+  void EmitCacheCall(const ir::Var& var, const ir::Call& call, dialect::CacheCallKind kind,
+                     const Node& node) {
+    ffi::Array<ir::Expr> args = RewriteAll(call.args());
+    ir::Type type = rules::StripDistribution(var.ty());
+    ir::Expr cache = dialect::UsedCache(call, kind);
+    auto known = cache_types_.find(cache.get());
+    int argument = dialect::CacheTensorArgument(kind);
+    ir::DTensorType like = known == cache_types_.end() ? ir::DTensorType() : known->second;
+    if (argument >= 0) {
+      const ir::Expr& tensor = call.args()[argument];
+      auto tensor_ty = ir::TensorType::Cast(rules::StripDistribution(tensor.ty()));
+      if (!like.defined()) {
+        const SlotState& state = solved_.StateOf(node.results[0]);
+        mesh::Sharding sharding = state.sharding;
+        if (!sharding.dims.empty()) sharding.dims[0].clear();  // positions come in turns
+        like = meshes_.TypeOf(tensor_ty, state.root, sharding);
+      }
+      args.Set(argument,
+               Placed(tensor, ir::MakeDTensorType(tensor_ty, like.device_mesh(), like.placement()),
+                      true));
+      cache_types_[var.get()] = like;
+      if (cache.defined()) cache_types_[cache.get()] = like;
+    } else if (like.defined()) {
+      type = ir::MakeDTensorType(ir::TensorType::Cast(type), like.device_mesh(), like.placement());
+    } else {
+      type = solved_.Of(type, SlotsOf(var));
+    }
+    ffi::Array<ir::Type> ty_args = call.ty_args();
+    if (!ty_args.empty()) ty_args = {type};
+    BindSolved(var, ir::MakeCall(type, dialect::DistributedCacheCallee(kind), args, call.attrs(),
+                                 ty_args, call.span()));
+  }
+
+  // Its types state how it is computed. What is a Tensor so far is placed as solved.
+  void EmitLocalView(const ir::Var& var, const ir::Call& call, const Node& node) {
+    ffi::Array<ir::Expr> args;
+    InOrder slots(node.operands);
+    for (const ir::Expr& arg : call.args()) {
+      const ir::Type wanted = StatedOrSolved(arg.ty(), &slots);
+      args.push_back(dialect::HasDTensor(wanted) ? Placed(arg, wanted, true) : Rewrite(arg));
+    }
+    BindSolved(var,
+               ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span()));
+  }
+
+  ir::Type StatedOrSolved(const ir::Type& type, InOrder<SlotList>* slots) {
+    return ir::MapLeaves(type, [&](const ir::Type& leaf) {
+      if (!ir::DTensorType::Is(leaf)) return solved_.Of(leaf, slots);
+      slots->Take();
+      return leaf;
+    });
+  }
+
+  void EmitOperator(const ir::Var& var, const ir::Call& call) {
+    ir::Type global_ty = rules::StripDistribution(var.ty());
+    auto index = graph_.node_of_call.find(call.get());
+    if (index == graph_.node_of_call.end()) {
+      // R.shape_of: what is known of a shape needs no tensor.
+      Bind(var, ir::TensorType::Cast(rules::StripDistribution(call.args()[0].ty())).shape());
+      return;
+    }
+    const Node& node = graph_.nodes[index->second];
+    if (dialect::IsLocalView(call.op())) return EmitLocalView(var, call, node);
+    if (auto cache = dialect::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
+    // What the tensors have now, and what the result should have, decide how the call is computed.
+    std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
+    std::vector<const mesh::Sharding*> results;
+    std::vector<double> elements(node.operands.size(), 0);
+    int root = kNoRoot;
+    for (int slot : node.results) root = std::max(root, solved_.StateOf(slot).root);
+    std::vector<ir::DTensorType> types;
+    for (const ir::Expr& arg : call.args()) CollectPlaced(arg, &types);
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const SlotState& state = solved_.StateOf(node.operands[i]);
+      if (root == kNoRoot) root = state.root;
+      elements[i] = state.info->elements;
+      if (state.info->is_constant || !types[i].defined()) continue;
+      if (meshes_.RootOf(types[i]) == root) operands[i] = &meshes_.ShardingOf(types[i]);
+    }
+    if (node.operands.empty()) {
+      // R.zeros: a Tensor, made by every device alike; each use places it as it needs.
+      Bind(var, ir::MakeCall(global_ty, call.op(), RewriteAll(call.args()), call.attrs(),
+                             call.ty_args(), call.span()));
+      return;
+    }
+    std::vector<double> result_bytes, operand_bytes;
+    for (int slot : node.results) {
+      results.push_back(&solved_.StateOf(slot).sharding);
+      result_bytes.push_back(solved_.StateOf(slot).info->bytes());
+    }
+    for (int slot : node.operands) operand_bytes.push_back(solved_.StateOf(slot).info->bytes());
+    const rules::CallCost cost(*emission_.cluster, meshes_.Root(root), *node.rule, operands,
+                               results, operand_bytes, result_bytes);
+    rules::CallSharding decision = rules::DecideCall(*node.rule, operands, results, elements, cost);
+    // Factors that only results have cannot be chosen by a call: they come by redistribution
+    // afterwards.
+    ir::DeviceMesh view = ViewFor(root, decision.operands, decision.results);
+    ffi::Array<ir::Expr> args;
+    Decided decided(decision.operands);
+    for (const ir::Expr& arg : call.args()) args.push_back(PlacedOn(arg, view, root, &decided));
+    ir::Call placed =
+        ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
+    const rules::InferredCall read = rules::InferCall(placed, global_ty, *node.rule, &meshes_);
+    const ir::Type& type = read.type;
+    // Later passes compute the call as its types say: right in any case, but not as priced.
+    if (!rules::IsAsDecided(*node.rule, decision, read.sharding))
+      ir::Skip("decision", "read back otherwise: " + ir::CalleeName(call));
+    ffi::Array<ir::Type> ty_args = call.ty_args();
+    if (rules::StatesResultType(call.op()) && !ty_args.empty()) ty_args = {type};
+    BindSolved(var, ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span()));
+  }
+
+  /*! \brief Binds a value and, where its layout is not the solved one, redistributes it. */
+  void BindSolved(const ir::Var& var, const ir::Expr& value) {
+    ir::Type type = value.ty();
+    const SlotList& slots = SlotsOf(var);
+    bool is_tensor = slots.size() == 1 && !ir::TupleType::Is(type);
+    if (!is_tensor) {
+      // The fields of a tuple are redistributed where they are used; plain tensors in it are placed
+      // now.
+      if (HasPlainTensor(type)) {
+        ir::Var raw = Emit(var.name(), value);
+        ir::Type wanted = solved_.Of(rules::StripDistribution(type), slots);
+        ir::Expr placed = PlacedValue(raw, wanted, false);
+        Bind(var, placed, placed.ty());
+      } else {
+        Bind(var, value, type);
+      }
+      return;
+    }
+    const SlotState& state = solved_.StateOf(slots[0]);
+    if (auto dtensor = ir::DTensorType::Cast(type);
+        dtensor.defined() && HasLayout(dtensor, state)) {
+      Bind(var, value, type);
+      return;
+    }
+    ir::DTensorType wanted = meshes_.TypeOf(ir::TensorType::Cast(rules::StripDistribution(type)),
+                                            state.root, state.sharding);
+    ir::Expr raw = ir::Constant::Is(value) ? value : ir::Expr(Emit(var.name(), value));
+    BindRedistributed(var, raw, wanted);
+  }
+
+  bool HasLayout(const ir::DTensorType& type, const SlotState& state) {
+    return meshes_.RootOf(type) == state.root &&
+           mesh::SameLayout(meshes_.Root(state.root), meshes_.ShardingOf(type), state.sharding);
+  }
+
+  static bool HasPlainTensor(const ir::Type& type) {
+    return ir::AnyLeaf(type, [](const ir::Type& leaf) { return ir::TensorType::Is(leaf); });
+  }
+
+  const SlotList& SlotsOf(const ir::Var& var) const {
+    static const SlotList none;
+    auto it = graph_.var_slots.find(var.get());
+    return it == graph_.var_slots.end() ? none : it->second;
+  }
+
+  const Emission& emission_;
+  const Program& program_;
+  const Instance& instance_;
+  const FunctionGraph& graph_;
+  SolvedTypes solved_;
+  ir::Type exact_ret_ty_;
+  std::vector<ir::Var> stated_;                 // of the given function
+  std::unordered_set<std::string_view> names_;  // of its variables, as far as it is written
+  /*! \brief How a cache holds what was appended, by its variable. */
+  std::unordered_map<const ffi::Object*, ir::DTensorType> cache_types_;
+};
+
+}  // namespace
+
+ir::Function EmitInstance(const Emission& emission, const Program& program, int instance,
+                          const ir::Type& exact_ret_ty) {
+  return InstanceEmitter(emission, program, instance).Run(exact_ret_ty);
+}
+
+}  // namespace propagation
+}  // namespace distir

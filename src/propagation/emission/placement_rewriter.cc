@@ -1,0 +1,200 @@
+#include "propagation/emission/placement_rewriter.h"
+
+#include <tvm/ffi/error.h>
+
+#include <optional>
+
+#include "dialect/operators/collective.h"
+#include "dialect/placement.h"
+#include "ir/build.h"
+#include "ir/leaves.h"
+#include "mesh/common_view.h"
+#include "rules/call/infer_type.h"
+#include "rules/factor/factor_rule.h"
+
+namespace distir {
+namespace propagation {
+
+mesh::Sharding Replica(const ir::Expr& tensor) {
+  auto type = ir::TensorType::Cast(rules::StripDistribution(tensor.ty()));
+  return mesh::Sharding::Replicated(rules::ShardableRank(type));
+}
+
+void PlacementRewriter::LeaveScope() {
+  for (; log_.size() > scopes_.back(); log_.pop_back()) redistributed_[log_.back()].pop_back();
+  scopes_.pop_back();
+}
+
+// ---- placing
+
+ir::Expr PlacementRewriter::Placed(const ir::Expr& expr, const ir::Type& wanted, bool exact) {
+  return PlacedValue(ir::Constant::Is(expr) ? expr : Rewrite(expr), wanted, exact);
+}
+
+ir::Expr PlacementRewriter::PlacedValue(const ir::Expr& value, const ir::Type& wanted, bool exact) {
+  if (auto tuple_ty = ir::TupleType::Cast(wanted); tuple_ty.defined()) {
+    if (!ir::Tuple::Is(value) && FitsAll(value.ty(), tuple_ty, exact)) return value;
+    ffi::Array<ir::Expr> fields;
+    for (size_t i = 0; i < tuple_ty.fields().size(); ++i) {
+      fields.push_back(PlacedValue(Field(value, static_cast<int>(i)), tuple_ty.fields()[i], exact));
+    }
+    return ir::MakeTuple(fields);
+  }
+  auto target = ir::DTensorType::Cast(wanted);
+  if (!target.defined()) return value;
+  if (ir::Constant::Is(value) && !ir::DTensorType::Is(value.ty())) {
+    ir::Expr constant = PlacedConstant(value, target.device_mesh());
+    if (dialect::SamePlacement(ir::DTensorType::Cast(constant.ty()), target)) return constant;
+    return Redistributed(constant, target);
+  }
+  if (Fits(value.ty(), target, exact)) return value;
+  return Redistributed(value, target);
+}
+
+ir::Expr PlacementRewriter::PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& view, int root,
+                                     Decided* decided) {
+  if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+    ffi::Array<ir::Expr> fields;
+    for (const ir::Expr& field : tuple.fields())
+      fields.push_back(PlacedOn(field, view, root, decided));
+    return ir::MakeTuple(fields);
+  }
+  ir::Expr value = ir::Constant::Is(arg) ? arg : Rewrite(arg);
+  // Most arguments are where they should be; that is seen without making a type.
+  if (auto have = ir::DTensorType::Cast(value.ty());
+      have.defined() && have.device_mesh().same_as(view)) {
+    ir::Placement wanted = meshes_.PlacementOn(view, root, decided->Peek());
+    if (wanted.defined() && dialect::SamePlacement(have.placement(), wanted)) {
+      decided->Take();
+      return value;
+    }
+  }
+  return PlacedValue(value, TypeOn(arg.ty(), view, root, decided), true);
+}
+
+ir::Type PlacementRewriter::TypeOn(const ir::Type& type, const ir::DeviceMesh& view, int root,
+                                   Decided* decided) {
+  return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
+    if (!ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf)) return leaf;
+    auto tensor = ir::TensorType::Cast(rules::StripDistribution(leaf));
+    const mesh::Sharding& sharding = decided->Take();
+    ir::Placement placement = meshes_.PlacementOn(view, root, sharding);
+    if (!placement.defined()) return meshes_.TypeOf(tensor, root, sharding);
+    return ir::MakeDTensorType(tensor, view, placement);
+  });
+}
+
+ir::Expr PlacementRewriter::PlacedConstant(const ir::Expr& constant, const ir::DeviceMesh& view) {
+  auto type = ir::TensorType::Cast(rules::StripDistribution(constant.ty()));
+  std::vector<int> replica(view.shape().size(), -1);
+  return ir::MakeTensorConstant(ir::Constant::Cast(constant).value(),
+                                ir::MakeDTensorType(type, view, ir::MakePlacement(replica)));
+}
+
+void PlacementRewriter::BindPlaced(const ir::Var& var, const ir::Expr& value,
+                                   const ir::Type& wanted) {
+  auto target = ir::DTensorType::Cast(wanted);
+  bool is_new = ir::Var::Is(value) && target.defined() && !Fits(value.ty(), target, false) &&
+                !FindRedistributed(value, target).defined();
+  if (!is_new) return Alias(var, PlacedValue(value, wanted, false));
+  ir::Var fresh = Bind(var, dialect::MakeRedistribute(value, target), target);
+  KeepRedistributed(value, target, fresh);
+}
+
+void PlacementRewriter::BindRedistributed(const ir::Var& var, const ir::Expr& value,
+                                          const ir::DTensorType& wanted) {
+  Bind(var, dialect::MakeRedistribute(value, wanted), wanted);
+}
+
+// ---- what is there
+
+void PlacementRewriter::CollectPlaced(const ir::Expr& arg, std::vector<ir::DTensorType>* out) {
+  if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+    for (const ir::Expr& field : tuple.fields()) CollectPlaced(field, out);
+  } else if (ir::Constant::Is(arg)) {
+    if (ir::TensorType::Is(arg.ty()) || ir::DTensorType::Is(arg.ty()))
+      out->push_back(ir::DTensorType());
+  } else if (ir::Var::Is(arg) || ir::TupleGetItem::Is(arg)) {
+    dialect::CollectDTensorTypes(Rewrite(arg).ty(), out);
+  }
+}
+
+ir::DeviceMesh PlacementRewriter::ViewFor(int root, const std::vector<mesh::Sharding>& operands,
+                                          const std::vector<mesh::Sharding>& results) {
+  ir::DeviceMesh root_mesh = meshes_.RootMesh(root);
+  bool root_serves = true;
+  for (const auto* shardings : {&operands, &results}) {
+    for (const mesh::Sharding& sharding : *shardings)
+      root_serves = root_serves && meshes_.PlacementOn(root_mesh, root, sharding).defined();
+  }
+  if (root_serves) return root_mesh;
+  // The lists come from one factor rule, so they agree on the order of what they share.
+  std::vector<mesh::AxisList> lists;
+  for (const auto* shardings : {&operands, &results}) {
+    for (const mesh::Sharding& sharding : *shardings)
+      lists.insert(lists.end(), sharding.dims.begin(), sharding.dims.end());
+  }
+  std::optional<mesh::Mesh> view = mesh::CommonView(meshes_.Root(root), lists);
+  TVM_FFI_ICHECK(view.has_value()) << "the shardings of a call have no common mesh";
+  return meshes_.Intern(*view);
+}
+
+bool PlacementRewriter::Fits(const ir::Type& have, const ir::DTensorType& wanted, bool exact) {
+  auto dtensor = ir::DTensorType::Cast(have);
+  if (!dtensor.defined()) return false;
+  if (dialect::SamePlacement(dtensor, wanted)) return true;
+  if (exact) return false;
+  const int root = meshes_.RootOf(dtensor);
+  return root == meshes_.RootOf(wanted) &&
+         mesh::SameLayout(meshes_.Root(root), meshes_.ShardingOf(dtensor),
+                          meshes_.ShardingOf(wanted));
+}
+
+bool PlacementRewriter::FitsAll(const ir::Type& have, const ir::TupleType& wanted, bool exact) {
+  auto tuple = ir::TupleType::Cast(have);
+  for (size_t i = 0; i < wanted.fields().size(); ++i) {
+    if (auto nested = ir::TupleType::Cast(wanted.fields()[i]); nested.defined()) {
+      if (!FitsAll(tuple.fields()[i], nested, exact)) return false;
+    } else if (auto target = ir::DTensorType::Cast(wanted.fields()[i]); target.defined()) {
+      if (!Fits(tuple.fields()[i], target, exact)) return false;
+    }
+  }
+  return true;
+}
+
+ir::Expr PlacementRewriter::Field(const ir::Expr& value, int index) {
+  if (auto tuple = ir::Tuple::Cast(value); tuple.defined()) return tuple.fields()[index];
+  return Emit("lv", ir::MakeTupleGetItem(value, index));
+}
+
+// ---- redistributions
+
+ir::Expr PlacementRewriter::Redistributed(const ir::Expr& value, const ir::DTensorType& target) {
+  if (ir::Var known = FindRedistributed(value, target); known.defined()) return known;
+  ir::Expr argument = value;
+  if (ir::TupleGetItem::Is(value)) argument = Emit("lv", value);
+  ffi::String name = ir::Var::Is(argument) ? ir::Var::Cast(argument).name() : ffi::String("lv");
+  ir::Var var = Emit(name, dialect::MakeRedistribute(argument, target));
+  KeepRedistributed(value, target, var);
+  return var;
+}
+
+ir::Var PlacementRewriter::FindRedistributed(const ir::Expr& value,
+                                             const ir::DTensorType& target) const {
+  auto known = redistributed_.find(value.get());
+  if (known == redistributed_.end()) return ir::Var();
+  for (const auto& [type, var] : known->second) {
+    if (dialect::SamePlacement(type, target)) return var;
+  }
+  return ir::Var();
+}
+
+void PlacementRewriter::KeepRedistributed(const ir::Expr& value, const ir::DTensorType& target,
+                                          const ir::Var& var) {
+  if (!ir::Var::Is(value)) return;
+  redistributed_[value.get()].emplace_back(target, var);
+  log_.push_back(value.get());
+}
+
+}  // namespace propagation
+}  // namespace distir

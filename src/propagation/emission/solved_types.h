@@ -1,0 +1,40 @@
+/*!
+ * \file propagation/emission/solved_types.h
+ * \brief The types that solving gives the values of an instance.
+ *
+ * Worked example: a parameter x of type R.Tensor((8, 16)), whose slot was solved as [tp | -] on
+ * mesh (dp, tp), has the type R.DTensor((8, 16), mesh, "R, S[0]").
+ */
+#ifndef DISTIR_PROPAGATION_EMISSION_SOLVED_TYPES_H_
+#define DISTIR_PROPAGATION_EMISSION_SOLVED_TYPES_H_
+
+#include "dialect/mesh_table.h"
+#include "propagation/instances.h"
+#include "support/in_order.h"
+
+namespace distir {
+namespace propagation {
+
+class SolvedTypes {
+ public:
+  SolvedTypes(dialect::MeshTable* meshes, const Program& program, int instance)
+      : meshes_(*meshes), program_(program), instance_(program.instances[instance]) {}
+
+  /*! \brief What was solved for a slot of the function's graph. */
+  const SlotState& StateOf(int slot) const { return program_.slots[instance_.Slot(slot)]; }
+  /*! \brief The type whose tensors are placed as their slots are solved; non-tensors stay. */
+  ir::Type Of(const ir::Type& type, const SlotList& slots);
+  /*! \brief The same of a part of a value, whose slots are the next ones. */
+  ir::Type Of(const ir::Type& type, InOrder<SlotList>* slots);
+  ffi::Array<ir::Type> OfParams();
+  ir::Type OfResult();
+
+ private:
+  dialect::MeshTable& meshes_;
+  const Program& program_;
+  const Instance& instance_;
+};
+
+}  // namespace propagation
+}  // namespace distir
+#endif  // DISTIR_PROPAGATION_EMISSION_SOLVED_TYPES_H_

@@ -1,0 +1,36 @@
+/*!
+ * \file runtime/communicators/nccl/devices/cuda_devices.h
+ * \brief Which CUDA device each worker of a host has.
+ *
+ * The i-th worker has device i, or entry i of the list in DISTIR_EXT_CUDA_DEVICES. An entry may
+ * occur several times if the workers are processes.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_CUDA_DEVICES_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_CUDA_DEVICES_H_
+
+#include <vector>
+
+#include "runtime/communicators/communicator.h"
+
+namespace distir::runtime::nccl {
+
+/*!
+ * \brief How many CUDA devices this machine has.
+ * \throws RuntimeError if the driver is too old for CUDA's runtime; says both versions.
+ */
+int CountCudaDevices();
+
+/*!
+ * \brief The CUDA device of each worker of this host, in order.
+ *
+ * NCCL takes two ranks of one device for a mistake unless they say that they are on different
+ * hosts; where workers share a device, this lets the worker of this process say so.
+ *
+ * \throws ValueError if the variable is malformed, too short, or lets threads share a device.
+ * \throws RuntimeError if this machine lacks a device, or TVM's runtime for it.
+ */
+std::vector<int> ChooseCudaDevices(const WorkerSet& workers);
+
+}  // namespace distir::runtime::nccl
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_CUDA_DEVICES_H_

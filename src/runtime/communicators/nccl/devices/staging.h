@@ -1,0 +1,54 @@
+/*!
+ * \file runtime/communicators/nccl/devices/staging.h
+ * \brief Pinned host memory through which a worker copies what it is given to its GPU.
+ *
+ * A copy from pinned memory needs no wait on either side, while what is read later must stay as it
+ * is: CUDA may read memory that is not pinned when the copy's turn comes. The memory is a ring:
+ * what is copied goes behind what was copied before, and waits only where the ring is full.
+ */
+#ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_STAGING_H_
+#define DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_STAGING_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "runtime/communicators/nccl/abi.h"
+
+namespace distir::runtime::nccl {
+
+class Staging {
+ public:
+  /*! \param wait Called again and again while the ring is full; it throws to give up. */
+  explicit Staging(std::function<void()> wait);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /*! \brief Enqueues a copy to the device; the source may be changed when it returns. */
+  void Copy(const void* source, void* target, int64_t bytes, Stream stream);
+
+  /*! \brief Leaves the memory to the process: a device that is stuck may still read it. */
+  void Abandon() { ring_ = nullptr; }
+
+ private:
+  struct Part {
+    int64_t end;
+    Event event;
+  };
+  /*! \brief Where so many bytes, of which there are at most kLargestPart, are free. */
+  int64_t Reserve(int64_t bytes);
+  Event NewEvent();
+
+  std::function<void()> wait_;
+  char* ring_ = nullptr;
+  int64_t head_ = 0;          // behind the newest part
+  std::deque<Part> pending_;  // in the order of the ring, the oldest first
+  int64_t tail_ = 0;          // where the oldest part begins
+  std::vector<Event> free_events_;
+};
+
+}  // namespace distir::runtime::nccl
+
+#endif  // DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_STAGING_H_

@@ -1,0 +1,162 @@
+#include "runtime/session/notes/traffic.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <set>
+#include <utility>
+
+#include "runtime/kernels/strided_copy.h"
+#include "runtime/session/worker_context.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+
+const char* NameOf(FlowKind kind) {
+  switch (kind) {
+    case FlowKind::kAllReduce:
+      return "all_reduce";
+    case FlowKind::kAllReduceAddRmsNorm:
+      return "all_reduce_add_rms_norm";
+    case FlowKind::kAllGather:
+      return "all_gather";
+    case FlowKind::kReduceScatter:
+      return "reduce_scatter";
+    case FlowKind::kAllToAll:
+      return "all_to_all";
+    case FlowKind::kTransfer:
+      return "transfer";
+    case FlowKind::kSegmentExchange:
+      return "segment_exchange";
+    case FlowKind::kSend:
+      return "send";
+    case FlowKind::kRecv:
+      return "recv";
+  }
+  TVM_FFI_UNREACHABLE();
+}
+
+void Traffic::FunctionBegins(const std::string& name) {
+  auto [known, is_new] = functions_.emplace(name, static_cast<int>(names_.size()));
+  if (is_new) names_.push_back(name);
+  function_ = known->second;
+}
+
+std::pair<int, bool> Traffic::Find(const Key& key, const ffi::String& descriptor) {
+  auto [known, is_new] = index_.emplace(key, static_cast<int>(flows_.size()));
+  if (is_new) {
+    Flow flow;
+    if (key.function >= 0) flow.function = names_[key.function];
+    flow.kind = key.kind;
+    flow.descriptor = descriptor;
+    flows_.push_back(std::move(flow));
+    pieces_.emplace_back();
+  }
+  return {known->second, is_new};
+}
+
+void Traffic::Add(int flow, int64_t sent, int64_t received, int64_t messages) {
+  Flow& counted = flows_[flow];
+  ++counted.calls;
+  counted.bytes_sent += sent;
+  counted.bytes_received += received;
+  counted.messages += messages;
+  last_ = flow;
+}
+
+void Traffic::CountInGroup(FlowKind kind, const ffi::String& groups, const Group& group,
+                           int64_t bytes) {
+  const auto [flow, is_new] = Find({&group, function_, kind}, groups);
+  if (is_new) flows_[flow].waits_for = group.ranks;
+  const int64_t n = group.size();
+  // Of a size that does not divide into n parts, some members send one more byte than others.
+  auto share = [n](int64_t whole) { return (whole + n - 1) / n; };
+  int64_t sent = 0, messages = n - 1;
+  switch (kind) {
+    case FlowKind::kAllReduce:
+    case FlowKind::kAllReduceAddRmsNorm:
+      sent = share(2 * (n - 1) * bytes);
+      messages = 2 * (n - 1);
+      break;
+    case FlowKind::kAllGather:
+      sent = (n - 1) * bytes;
+      break;
+    case FlowKind::kReduceScatter:
+    case FlowKind::kAllToAll:
+      sent = share((n - 1) * bytes);
+      break;
+    default:
+      TVM_FFI_ICHECK(false) << NameOf(kind) << " has a plan";
+  }
+  Add(flow, sent, sent, messages);  // each member receives as much
+}
+
+Traffic::Pieces Traffic::PiecesOf(const TransferPlan& plan, Flow* flow) {
+  Pieces pieces;
+  for (int64_t units : plan.source_units) pieces.source *= units;
+  for (int64_t units : plan.target_units) pieces.target *= units;
+  std::set<int> targets, sources;
+  for (const TransferPiece& piece : plan.sends) {
+    if (piece.peer == plan.rank) continue;
+    pieces.sent += NumElements(piece.extent);
+    targets.insert(piece.peer);
+  }
+  for (const TransferPiece& piece : plan.receives) {
+    if (piece.peer == plan.rank) continue;
+    pieces.received += NumElements(piece.extent);
+    sources.insert(piece.peer);
+  }
+  pieces.messages = static_cast<int64_t>(targets.size());
+  flow->waits_for.assign(sources.begin(), sources.end());
+  return pieces;
+}
+
+void Traffic::CountPieces(FlowKind kind, const ffi::String& text, const TransferPlan& plan,
+                          const ffi::TensorView* x, const ffi::TensorView* out) {
+  const auto [flow, is_new] = Find({&plan, function_, kind}, text);
+  if (is_new) pieces_[flow] = PiecesOf(plan, &flows_[flow]);
+  const Pieces& pieces = pieces_[flow];
+  // Every dimension is a multiple of its units, so a unit is the same number of elements anywhere.
+  auto bytes = [](const ffi::TensorView* tensor, int64_t units, int64_t all) -> int64_t {
+    if (tensor == nullptr || all == 0) return 0;
+    return tensor->numel() / all * units * ElementBytes(tensor->dtype());
+  };
+  Add(flow, bytes(x, pieces.sent, pieces.source), bytes(out, pieces.received, pieces.target),
+      pieces.messages);
+}
+
+int Traffic::TakeLast() { return std::exchange(last_, -1); }
+
+void Traffic::Reset() {
+  flows_.clear();
+  pieces_.clear();
+  index_.clear();
+  last_ = -1;
+}
+
+namespace {
+
+// A row per flow: function, kind, descriptor, ranks that are waited for, calls, bytes that were
+// sent, bytes that were received, messages.
+ffi::Array<ffi::Any> Rows(const Traffic& traffic) {
+  ffi::Array<ffi::Any> rows;
+  for (const Flow& flow : traffic.flows()) {
+    rows.push_back(ffi::Array<ffi::Any>{
+        ffi::String(flow.function), ffi::String(NameOf(flow.kind)), flow.descriptor,
+        ffi::Shape(flow.waits_for.begin(), flow.waits_for.end()), flow.calls, flow.bytes_sent,
+        flow.bytes_received, flow.messages});
+  }
+  return rows;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def("distir.runtime.traffic", []() { return Rows(WorkerContext::Current().traffic()); })
+      .def("distir.runtime.reset_traffic", []() { WorkerContext::Current().traffic().Reset(); });
+}
+
+}  // namespace
+
+}  // namespace distir::runtime

@@ -1,0 +1,334 @@
+"""What the importer makes of names, shardings and texts, and what it refuses."""
+
+import doctest
+import random
+import re
+import sys
+
+import pytest
+from tvm import relax
+
+import distir_ext as dx
+from distir_ext.annotations import Mark
+
+jax = pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
+
+from jax.sharding import AbstractMesh, AxisType, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+jnp, lax = jax.numpy, jax.lax
+from_exported = dx.interop.jax.from_exported
+from_stablehlo = dx.interop.jax.from_stablehlo
+MESH = AbstractMesh((2, 4), ("dp", "tp"), axis_types=(AxisType.Auto,) * 2)
+
+
+def like(*shape, spec=None, dtype="float32"):
+    sharding = spec and NamedSharding(MESH, spec)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def exported(function, *arguments):
+    return jax.export.export(jax.jit(function), platforms=["cpu"])(*arguments)
+
+
+def called(name, mod):
+    calls = []
+    for function in mod.functions.values():
+        relax.analysis.post_order_visit(function, lambda node: calls.append(node))
+    ops = [getattr(each, "op", None) for each in calls]
+    return sum(getattr(op, "name", "") == name for op in ops)
+
+
+# ---- names and weights
+
+
+def linear(params, x, unused):
+    return x @ params["layers"][0]["w"] + params["b"]
+
+
+PARAMS = {"layers": [{"w": like(16, 8, spec=P(None, "tp"))}], "b": like(8)}
+
+
+def test_parameters_are_called_by_their_paths():
+    mod = from_exported(exported(linear, PARAMS, like(4, 16, spec=P("dp")), like(2)))
+    assert [each.name for each in mod["main"].params] == ["params.b", "params.layers.0.w", "x"]
+
+
+def test_weights_come_last():
+    mod = from_exported(exported(linear, PARAMS, like(4, 16), like(2)), weights=["params"])
+    assert [each.name for each in mod["main"].params] == ["x", "params.b", "params.layers.0.w"]
+    assert int(mod["main"].attrs["num_input"]) == 1
+
+
+def test_a_weight_may_be_one_leaf():
+    mod = from_exported(exported(linear, PARAMS, like(4, 16), like(2)), weights=["params.layers"])
+    assert [each.name for each in mod["main"].params][-1] == "params.layers.0.w"
+
+
+def test_weights_that_are_no_argument():
+    program = exported(linear, PARAMS, like(4, 16), like(2))
+    with pytest.raises(ValueError, match=r"no argument is called 'parms'; .*did you mean 'params'"):
+        from_exported(program, weights=["parms"])
+    with pytest.raises(TypeError, match=r"weights are a list of names, \('params',\)"):
+        from_exported(program, weights="params")
+
+
+def test_a_lowered_function_is_imported_too():
+    mod = from_exported(
+        jax.jit(linear).lower({**PARAMS, "layers": [{"w": like(16, 8)}]}, like(4, 16), like(2))
+    )
+    assert "params.layers.0.w" in [each.name for each in mod["main"].params]
+
+
+# ---- shardings
+
+
+def sharding(text, shape="8x16", mesh='["dp"=2, "tp"=4]'):
+    return f"""module {{
+      sdy.mesh @mesh = <{mesh}>
+      func.func public @main(%x: tensor<{shape}xf32> {{sdy.sharding = #sdy.sharding<{text}>}})
+          -> tensor<{shape}xf32> {{
+        %0 = stablehlo.tanh %x : tensor<{shape}xf32>
+        return %0 : tensor<{shape}xf32>
+      }}
+    }}"""
+
+
+def annotations(mod):
+    found = []
+    relax.analysis.post_order_visit(mod["main"], lambda node: found.append(node))
+    calls = [each for each in found if isinstance(each, relax.Call)]
+    marks = [each for each in calls if each.op.name == "relax.dist.annotate_sharding"]
+    return [str(Mark.of(each).placement).strip('"') for each in marks]
+
+
+@pytest.mark.parametrize(
+    ("text", "placements"),
+    [
+        ('@mesh, [{"dp"}, {"tp"}]', ["S[0], S[1]"]),
+        ('@mesh, [{"dp", "tp"}, {}]', ["S[0], S[0]"]),
+        ("@mesh, [{}, {}]", ["R, R"]),
+        ("@mesh, [{?}, {?}]", []),
+        ('@mesh, [{"dp", ?}, {?}]', ["S[0], R"]),
+        ('mesh<["a"=4]>, [{}, {"a"}]', ["S[1]"]),
+    ],
+)
+def test_shardings_become_annotations(text, placements):
+    assert annotations(from_stablehlo(sharding(text))) == placements
+
+
+def test_meshes_keep_names_and_devices():
+    devices = [0, 2, 4, 6, 1, 3, 5, 7]
+    mod = from_stablehlo(
+        sharding('@mesh, [{"x"}, {}]', mesh=f'["x"=2, "y"=2, "z"=2], device_ids={devices}')
+    )
+    assert dx.meshes(mod) == (dx.Mesh((2, 2, 2), ("x", "y", "z"), devices),)
+
+
+def test_a_mesh_without_axes_says_nothing():
+    assert annotations(from_stablehlo(sharding("@mesh, [{}, {}]", mesh="[]"))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('@mesh, [{"tp":(1)2}, {}]', "a part of an axis"),
+        ('@mesh, [{}, {}], unreduced={"tp"}', "unreduced"),
+        ('@mesh, [{"dp", "tp"}, {}]', "fewer elements than the 8 shards of mesh axis 'dp', 'tp'"),
+    ],
+)
+def test_shardings_that_cannot_be(text, message):
+    with pytest.raises(ValueError, match=r"parameter arg0") as caught:
+        from_stablehlo(sharding(text, "4x16"))
+    assert message in str(caught.value)
+
+
+def test_constraints_and_results_are_annotated():
+    def function(x):
+        x = lax.with_sharding_constraint(x * 2, NamedSharding(MESH, P("dp", "tp")))
+        return x + 1
+
+    out = NamedSharding(MESH, P(None, "tp"))
+    jitted = jax.jit(function, out_shardings=out)
+    program = jax.export.export(jitted, platforms=["cpu"])(like(8, 16, spec=P("dp")))
+    assert annotations(from_exported(program)) == ["S[0], R", "S[0], S[1]", "R, S[1]"]
+
+
+# ---- loops and calls
+
+
+def test_a_short_loop_is_written_out_and_a_long_one_calls_itself():
+    def function(x):
+        return lax.fori_loop(0, 10, lambda _, value: jnp.tanh(value), x)
+
+    program = exported(function, like(8))
+    assert called("relax.tanh", from_exported(program)) == 10
+    mod = from_exported(program, unroll_limit=9)
+    assert called("relax.tanh", mod) == 1
+    assert "loop" in [each.name_hint for each in mod.get_global_vars()]
+
+
+def test_a_layer_stays_one_function():
+    @jax.jit
+    def layer(x, w):
+        for _ in range(10):
+            x = jnp.tanh(x @ w) + x
+        return x
+
+    def function(x, w):
+        return layer(layer(x, w), w)
+
+    mod = from_exported(exported(function, like(8, 8), like(8, 8)))
+    assert sorted(each.name_hint for each in mod.get_global_vars()) == ["layer", "main"]
+    assert called("relax.matmul", mod) == 10
+
+
+def test_named_leaves_are_called_like_parameters():
+    mod = from_exported(exported(linear, PARAMS, like(4, 16), like(2)), weights=["params"])
+    names = [each.name for each in mod["main"].params][1:]
+    assert sorted(dx.interop.jax.named_leaves(params=PARAMS)) == names
+    doctests = doctest.testmod(sys.modules[from_exported.__module__])
+    assert doctests.attempted
+    assert not doctests.failed
+
+
+# ---- what is refused
+
+
+def test_functions_that_call_themselves():
+    text = """module {
+      func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+        %0 = call @f(%x) : (tensor<8xf32>) -> tensor<8xf32>
+        return %0 : tensor<8xf32>
+      }
+      func.func private @f(%x: tensor<8xf32>) -> tensor<8xf32> {
+        %0 = call @f(%x) : (tensor<8xf32>) -> tensor<8xf32>
+        return %0 : tensor<8xf32>
+      }
+    }"""
+    with pytest.raises(ValueError, match="@f calls itself"):
+        from_stablehlo(text)
+
+
+def test_all_operations_without_translation_are_listed():
+    def function(x):
+        return lax.population_count(x) + lax.clz(x)
+
+    with pytest.raises(ValueError, match=r"^2 operations of the module cannot") as error:
+        from_exported(exported(function, like(4, dtype="int32")))
+    for operation in ("stablehlo.popcnt", "stablehlo.count_leading_zeros"):
+        where = r" has no translation.* \(jit.* at .*test_import.py:\d+\)"
+        assert re.search(operation + where, str(error.value))
+
+
+def test_near_matches_and_lines_are_said():
+    text = sharding("@mesh, [{}, {}]").replace("stablehlo.tanh %x", "chlo.conj %x")
+    text = text.replace("%x : tensor<8x16xf32>\n", "%x : tensor<8x16xf32> -> tensor<8x16xf32>\n")
+    with pytest.raises(ValueError, match=r"chlo.conj has no translation.* \(line 5\)"):
+        from_stablehlo(text)
+    text = text.replace("chlo.conj", "chlo.lgamma")
+    with pytest.raises(ValueError, match=r"chlo.lgamma has no translation \(line 5\)"):
+        from_stablehlo(text)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (lambda x: lax.sort((x, -x), num_keys=2), (like(4),), "stablehlo.sort by a region"),
+        (
+            lambda x: jnp.exp(1j * x),
+            (like(4),),
+            "the type tensor<4xcomplex<f32>>, for whose elements Relax has no dtype",
+        ),
+        (
+            lambda x: lax.bitcast_convert_type(x, jnp.int32),
+            (like(4),),
+            "bitcast_convert from float32 to int32",
+        ),
+        (
+            lambda x: lax.reduce_precision(x, 4, 3),
+            (like(4),),
+            "to 4 bits of exponent and 3 of mantissa",
+        ),
+        (lambda x: x.astype("float8_e4m3fn"), (like(4),), "for whose elements Relax has no dtype"),
+    ],
+)
+def test_forms_that_have_no_translation(function, arguments, message):
+    with pytest.raises(ValueError, match="cannot be imported") as error:
+        from_exported(exported(function, *arguments))
+    assert message in str(error.value)
+
+
+def test_shapes_that_are_not_static():
+    (rows,) = jax.export.symbolic_shape("rows")
+    with pytest.raises(ValueError, match=r"the type tensor<\?x8xf32>, whose shape is not static"):
+        from_exported(exported(jnp.tanh, jax.ShapeDtypeStruct((rows, 8), "float32")))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("module {", "no StableHLO module that jaxlib reads"),
+        ("", "the module has no function main"),
+        ("module { func.func @f() { return } }", "no function main; it has f"),
+        ("\x00\xff", "no StableHLO module that jaxlib reads"),
+        (b"ML\xefR\x01", "no StableHLO module that jaxlib reads"),
+    ],
+)
+def test_texts_that_are_no_program(text, message):
+    with pytest.raises(ValueError, match=message):
+        from_stablehlo(text)
+
+
+def test_other_things_than_programs():
+    with pytest.raises(TypeError, match="expected StableHLO, a text or a module, got int"):
+        from_stablehlo(3)
+    with pytest.raises(TypeError, match=r"jax.export.export\(jax.jit\(f\)\)\(\*args\)"):
+        from_exported(linear)
+
+
+# ---- texts that are nearly programs
+
+
+def changed(text, dice):
+    kind = dice.randrange(5)
+    if kind == 0:  # another operation
+        return _replaced(text, r"stablehlo\.\w+", dice)
+    if kind == 1:  # another number
+        number = dice.choice(["0", "1", "3", "-1", "100", str(2**40)])
+        return _replaced(text, r"(?<![%\w<])\d+(?![\w>])", dice, number)
+    if kind == 2:  # another dtype
+        old, new = dice.choice([("f32", "bf16"), ("f32", "i32"), ("i32", "ui8"), ("f32", "f64")])
+        return text.replace(old, new)
+    if kind == 3:  # another value or function
+        return _replaced(text, r"[%@]\w+", dice)
+    return _replaced(text, r'\{("\w+"(, )?)*\}', dice, dice.choice(["{?}", '{"tp", ?}', '{"no"}']))
+
+
+def _replaced(text, pattern, dice, new=None):
+    found = list(re.finditer(pattern, text))
+    old = dice.choice(found)
+    return text[: old.start()] + (new or dice.choice(found)[0]) + text[old.end() :]
+
+
+def test_changed_texts_are_imported_or_refused():
+    def function(x, w, i):
+        def step(carry, row):
+            return jnp.tanh(carry @ w) + row, carry.sum()
+
+        last, sums = lax.scan(step, x, jnp.stack([x, x]))
+        return last[i], lax.top_k(sums, 1), lax.while_loop(lambda c: c < 9, lambda c: c + i, i)
+
+    arguments = like(8, 8, spec=P("dp")), like(8, 8, spec=P(None, "tp")), like(dtype="int32")
+    text = jax.jit(function).trace(*arguments).lower(lowering_platforms=("cpu",)).as_text()
+    from_stablehlo(text)
+    dice = random.Random(0)
+    refused = imported = 0
+    for _ in range(200):
+        try:
+            from_stablehlo(changed(text, dice))
+            imported += 1
+        except ValueError:
+            refused += 1
+    assert imported
+    assert refused
