@@ -78,16 +78,33 @@ def for_the_site(app, what, name, obj, options, lines):
     lines[:] = text.replace("Raises (when applied):", "Raises when applied:").split("\n")
 
 
+NOTEBOOKS = Path(__file__).parents[1] / "examples" / "notebooks"
+
+
+def copy_notebooks(app):
+    """Sphinx reads its own folder only: ``docs/notebooks`` has what ``examples/notebooks`` has."""
+    copies = Path(app.srcdir) / "notebooks"
+    copies.mkdir(exist_ok=True)
+    texts = {path.name: path.read_bytes() for path in NOTEBOOKS.glob("*.ipynb")}
+    for old in copies.iterdir():
+        if old.name not in texts:
+            old.unlink()
+    for name, text in texts.items():
+        copy = copies / name
+        if not copy.exists() or copy.read_bytes() != text:
+            copy.write_bytes(text)
+
+
 def to_notebooks(app, doctree):
-    """Links of ``examples/notebooks`` lead to its pages: ``docs/notebooks`` is the same folder."""
-    folder = Path(__file__).parents[1] / "examples" / "notebooks"
+    """Links of ``examples/notebooks`` lead to its pages."""
     for link in doctree.findall(pending_xref):
         target = Path(link["reftarget"])
-        if target.parent == folder:
+        if target.parent == NOTEBOOKS:
             link["reftarget"] = f"notebooks/{target.name}"
 
 
 def setup(app):
     """Called by Sphinx."""
+    app.connect("builder-inited", copy_notebooks)
     app.connect("doctree-read", to_notebooks)
     app.connect("autodoc-process-docstring", for_the_site, priority=400)  # before napoleon
