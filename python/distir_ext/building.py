@@ -19,6 +19,7 @@ from distir_ext._signature.signature_attr import signature_for_executable
 from distir_ext.communication.collectives import collectives, to_data
 from distir_ext.dump import dumped
 from distir_ext.lowering import lower_for
+from distir_ext.pipelines.pipeline import PassPipeline, package_pipeline
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -33,6 +34,7 @@ def build_executable(
     cluster: Cluster | None = None,
     *,
     blas: bool = True,
+    pipeline: PassPipeline | None = None,
     dump_dir: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Any:
@@ -42,17 +44,20 @@ def build_executable(
         ValueError: as :func:`distir_ext.build`.
     """
     target = _nvidia.resolve_target(target)
+    chosen = pipeline or package_pipeline()
     if cpu.is_cpu(target):
         resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
-        tail = cpu.pipeline(resolved, blas)
+        tail = cpu.pipeline(resolved, blas, without=chosen.disabled_for_cpus())
     else:
         gpu.check_options()
         resolved = tvm.target.Target(target)
         tail = gpu.pipeline(resolved)
     options.setdefault("relax_pipeline", tail)
     with dumped(dump_dir):
-        program = lower_for(mod, cluster, resolved)
+        program = lower_for(mod, cluster, resolved, chosen)
         lowered = transform.LowerCCL()(program)
+        for each in chosen.behind("runtime", "runtime"):
+            lowered = each(lowered)
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
         described |= {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from distir_ext import transform
 from distir_ext._compile import tvm_log
 from distir_ext._compile.steps import steps_until
 from distir_ext._errors.modules import check_module
@@ -16,7 +15,9 @@ from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.redistributions.check_reshards import apply_policy, check_policy
 from distir_ext.building import build_executable
 from distir_ext.dump import dumped
-from distir_ext.lowering import run_steps
+from distir_ext.lowering import run_pipeline
+from distir_ext.pipelines import PassPipeline, load
+from distir_ext.pipelines.pipeline import package_pipeline
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
@@ -28,6 +29,7 @@ def lower(
     cluster: Cluster | None = None,
     *,
     until: str = "lowered",
+    pipeline: PassPipeline | str | os.PathLike[str] | None = None,
     reshards: str = "allow",
     reshards_above: float = 0,
     dump_dir: str | os.PathLike[str] | None = None,
@@ -44,6 +46,8 @@ def lower(
         cluster: What the devices are joined by; the module's own, or NVLink, if left out.
         until: Where to stop: behind a phase, as ``"propagated"``, ``"legalized"``, ``"lowered"`` or
             ``"runtime"``, or behind a pass, as ``"PadShards"``.
+        pipeline: Which passes run, with which options, from :func:`distir_ext.pipelines.load`, or
+            a configuration that it reads. By default those of this package.
         reshards: What is done about redistributions that no annotation asks for, before the first
             pass: ``"allow"``, ``"warn"`` (one warning) or ``"error"``.
         reshards_above: Only about those for which a device sends more than so many bytes.
@@ -55,17 +59,32 @@ def lower(
 
     Raises:
         ValueError: the module has no sharding annotations, a pass refuses it, or ``until`` is
-            unknown; ``reshards`` is ``"error"``, and there are such redistributions: the error has
-            the most expensive ones, their causes, and what to state instead.
+            unknown; the configuration is wrong; ``reshards`` is ``"error"``, and there are such
+            redistributions: the error has the most expensive ones, their causes, and what to state
+            instead.
         TypeError: ``mod`` is no module.
         OSError: ``dump_dir`` cannot be written to.
     """
     check_module(mod)
     check_policy(reshards, reshards_above)
-    steps = steps_until(until)
+    steps_until(until)  # refuses what there is not
+    chosen = _as_pipeline(pipeline)
     apply_policy(mod, cluster, reshards, reshards_above)
     with dumped(dump_dir):
-        return run_steps(mod, cluster, steps, transform.OptimizeCollectives())
+        return run_pipeline(mod, cluster, chosen, until, {})
+
+
+def _as_pipeline(pipeline: PassPipeline | str | os.PathLike[str] | None) -> PassPipeline:
+    if pipeline is None:
+        return package_pipeline()
+    if isinstance(pipeline, str | os.PathLike):
+        return load(pipeline)
+    if not isinstance(pipeline, PassPipeline):
+        raise TypeError(
+            f"pipeline is a {type(pipeline).__name__}; it is what distir_ext.pipelines.load gives, "
+            "or the file of a configuration"
+        )
+    return pipeline
 
 
 @short_tracebacks
@@ -76,6 +95,7 @@ def build(
     cluster: Cluster | None = None,
     *,
     blas: bool = True,
+    pipeline: PassPipeline | str | os.PathLike[str] | None = None,
     reshards: str = "allow",
     reshards_above: float = 0,
     dump_dir: str | os.PathLike[str] | None = None,
@@ -95,6 +115,7 @@ def build(
         cluster: What the devices are joined by, as for :func:`lower`.
         blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
             installed, by TVM's loops, which are slow.
+        pipeline: Which passes run before those of TVM, as for :func:`lower`.
         reshards: What is done about redistributions that no annotation asks for, as for
             :func:`lower`.
         reshards_above: As for :func:`lower`.
@@ -117,4 +138,7 @@ def build(
     check_module(mod)
     check_policy(reshards, reshards_above)
     apply_policy(mod, cluster, reshards, reshards_above)
-    return build_executable(mod, target, cluster, blas=blas, dump_dir=dump_dir, **options)
+    chosen = _as_pipeline(pipeline)
+    return build_executable(
+        mod, target, cluster, blas=blas, pipeline=chosen, dump_dir=dump_dir, **options
+    )

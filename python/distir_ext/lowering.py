@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
@@ -12,13 +13,18 @@ from distir_ext._analysis.optimizations import is_optimized
 from distir_ext._compile import cpu
 from distir_ext._compile.pass_context import uninstrumented
 from distir_ext._compile.steps import Step, phase, steps_until
+from distir_ext.pipelines.package_passes import OPTIMIZE
+from distir_ext.pipelines.pipeline import PassPipeline, package_pipeline
 
 if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
 
 
 def lower_for(
-    mod: tvm.IRModule, cluster: Cluster | None, target: tvm.target.Target
+    mod: tvm.IRModule,
+    cluster: Cluster | None,
+    target: tvm.target.Target,
+    pipeline: PassPipeline | None = None,
 ) -> tvm.IRModule:
     """The per-worker programs that :func:`distir_ext.build` compiles for a target.
 
@@ -26,17 +32,45 @@ def lower_for(
         mod: A module in any phase.
         cluster: What the devices are joined by, as for :func:`distir_ext.lower`.
         target: What each worker runs on.
+        pipeline: As for :func:`distir_ext.lower`.
 
     Raises:
         ValueError: as :func:`distir_ext.lower`.
     """
     options = cpu.optimize_options() if cpu.is_cpu(target) else {}
-    optimize = transform.OptimizeCollectives(**options)
-    return run_steps(mod, cluster, steps_until("lowered"), optimize)
+    return run_pipeline(mod, cluster, pipeline or package_pipeline(), "lowered", options)
+
+
+def run_pipeline(
+    mod: tvm.IRModule,
+    cluster: Cluster | None,
+    pipeline: PassPipeline,
+    until: str,
+    optimize_options: Mapping[str, Any],
+) -> tvm.IRModule:
+    """Runs what the module lacks of a pipeline.
+
+    Args:
+        mod: A module in any phase.
+        cluster: As for :func:`distir_ext.lower`.
+        pipeline: The passes.
+        until: A phase or a step.
+        optimize_options: Of OptimizeCollectives, where the pipeline states none.
+
+    Raises:
+        ValueError: as :func:`distir_ext.lower`.
+    """
+    steps = steps_until(until)
+    return run_steps(mod, cluster, steps, pipeline.optimize(optimize_options), pipeline, until)
 
 
 def run_steps(
-    mod: tvm.IRModule, cluster: Cluster | None, steps: list[Step], optimize: tvm.transform.Pass
+    mod: tvm.IRModule,
+    cluster: Cluster | None,
+    steps: list[Step],
+    optimize: tvm.transform.Pass | None,
+    pipeline: PassPipeline | None = None,
+    until: str = "",
 ) -> tvm.IRModule:
     """Runs those of the steps that the module lacks.
 
@@ -45,6 +79,8 @@ def run_steps(
         cluster: As for :func:`distir_ext.lower`.
         steps: From the first step on.
         optimize: What runs in place of the step OptimizeCollectives.
+        pipeline: What runs between the steps.
+        until: The phase that the steps end at, if they end at one.
 
     Raises:
         ValueError: Nothing in the module is distributed, or a pass refuses it.
@@ -65,11 +101,16 @@ def run_steps(
         steps = [step for step in steps if step.needs == "lowered"]
     elif cluster is not None:
         mod = transform.SetCluster(cluster)(mod)
-    passes = [
-        optimize if step.name == "OptimizeCollectives" else step.alone()
-        for step in steps
-        if step.name != "OptimizeCollectives" or not is_optimized(mod)
-    ]
+    if pipeline:
+        pipeline.report_skipped(mod, reached)
+    passes: list[tvm.transform.Pass] = []
+    for step in steps:
+        passes += pipeline.before(step.name, reached) if pipeline else []
+        if step.name != OPTIMIZE:
+            passes.append(step.alone())
+        elif optimize is not None and not is_optimized(mod):
+            passes.append(optimize)
+    passes += pipeline.behind(until, reached) if pipeline else []
     return tvm.transform.Sequential(passes)(mod) if passes else mod
 
 

@@ -6,7 +6,7 @@
 
 The log line goes to the logger ``distir_ext.passes`` at level INFO::
 
-    [SUMMARY] LegalizeRedistribute: 12 all_gather, 4 all_reduce (0.8 ms)
+    [SUMMARY] pass=LegalizeRedistribute matches=16 skipped=0: 12 all_gather, 4 all_reduce (0.8 ms)
 """
 
 from __future__ import annotations
@@ -44,6 +44,16 @@ class PassReport:
     skipped: dict[str, dict[str, int]]
     """How often it left what as it was, by reason."""
 
+    @property
+    def matches(self) -> int:
+        """How often it did something."""
+        return sum(self.done.values())
+
+    @property
+    def skips(self) -> int:
+        """How often it left something as it was."""
+        return sum(count for reasons in self.skipped.values() for count in reasons.values())
+
     def _repr_html_(self) -> str:
         title = f"{self.name} ({self.seconds * 1e3:.1f} ms)"
         done = new_table(title, "what", "times")
@@ -56,13 +66,21 @@ class PassReport:
         return as_html([done, left] if left.rows else [done])
 
     def __str__(self) -> str:
+        return f"{self.name}: {self._details()}"
+
+    def _details(self) -> str:
         done = ", ".join(f"{count} {what}" for what, count in self.done.items())
         skipped = "".join(
             f"; {what} not {sum(reasons.values())} times"
             f" ({', '.join(f'{why}: {count}' for why, count in reasons.items())})"
             for what, reasons in self.skipped.items()
         )
-        return f"{self.name}: {done or 'nothing to do'}{skipped} ({self.seconds * 1e3:.1f} ms)"
+        return f"{done or 'nothing to do'}{skipped} ({self.seconds * 1e3:.1f} ms)"
+
+    def log_line(self) -> str:
+        """The line that the logger has, with numbers that scripts find."""
+        numbers = f"pass={self.name} matches={self.matches} skipped={self.skips}"
+        return f"[SUMMARY] {numbers}: {self._details()}"
 
 
 @contextlib.contextmanager
@@ -111,4 +129,4 @@ def record(
     )
     for reports in collected:
         reports.append(report)
-    _LOGGER.info("[SUMMARY] %s", report)
+    _LOGGER.info(report.log_line())

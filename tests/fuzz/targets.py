@@ -43,6 +43,7 @@ from distir_ext.cli.shared.clusters import cluster_of
 from distir_ext.cli.shared.sharded import read_plan
 from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh import Mesh
+from distir_ext.pipelines.configuration import read_configuration
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -245,6 +246,11 @@ def plan_files(data: bytes) -> None:
         mesh.placement(*(dims if isinstance(dims, tuple) else ()))
 
 
+def configurations(data: bytes) -> None:
+    """A configuration of a pipeline, as ``--config`` takes it."""
+    read_configuration(data, "the text")
+
+
 def onnx_models(data: bytes) -> None:
     """The device configurations of a model."""
     found = interop.onnx.check(data)
@@ -333,6 +339,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         indices,
         cluster_files,
         plan_files,
+        configurations,
         onnx_models,
         array_files,
         gspmd_shardings,

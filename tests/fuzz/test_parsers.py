@@ -14,7 +14,8 @@ from .mutation import inputs
 from .targets import TARGETS, corpus_of, run
 
 # How many inputs of those that people write by hand.
-COUNTS = dict.fromkeys(("gspmd_shardings", "shardy_attributes"), (2_000, 100_000))
+BY_HAND = ("configurations", "gspmd_shardings", "shardy_attributes")
+COUNTS = dict.fromkeys(BY_HAND, (2_000, 100_000))
 
 # Of one input, which has at most 20 kB; on a machine that others use, too.
 SECONDS = 2

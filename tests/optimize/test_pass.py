@@ -81,4 +81,5 @@ def test_the_counts_are_logged(caplog):
     with caplog.at_level(logging.INFO, logger="distir_ext"):
         dx.transform.OptimizeCollectives()(propagated())
     (line,) = [text for text in caplog.messages if "OptimizeCollectives" in text]
-    assert line.startswith("[SUMMARY] OptimizeCollectives: 1 defer_reductions")
+    assert line.startswith("[SUMMARY] pass=OptimizeCollectives matches=1 ")
+    assert ": 1 defer_reductions" in line

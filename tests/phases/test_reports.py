@@ -52,9 +52,8 @@ def test_each_pass_logs_one_line(caplog):
     with caplog.at_level(logging.INFO, logger="distir_ext.passes"):
         dx.lower(mod, until="legalized")
     lines = [text for text in caplog.messages if text.startswith("[SUMMARY] ")]
-    assert re.fullmatch(
-        r"\[SUMMARY\] LegalizeRedistribute: 3 all_reduce \(\d+\.\d ms\)", lines[4]
-    ), lines
+    summary = r"\[SUMMARY\] pass=LegalizeRedistribute matches=3 skipped=0: 3 all_reduce "
+    assert re.fullmatch(summary + r"\(\d+\.\d ms\)", lines[4]), lines
 
 
 def test_a_dump_has_the_module_before_and_after_each_pass_that_changed_it(tmp_path):

@@ -130,7 +130,8 @@ def test_the_report_of_annotate_counts_what_each_entry_matched(caplog):
     (report,) = reports
     assert report.name == "AnnotateSharding"
     assert report.done == {"a_.*: (None, 'tp')": 2, "x: ('dp', None)": 1, "y: replicated": 1}
-    assert "[SUMMARY] AnnotateSharding: 2 a_.*: (None, 'tp')" in caplog.text
+    summary = "[SUMMARY] pass=AnnotateSharding matches=4 skipped=0: 2 a_.*: (None, 'tp')"
+    assert summary in caplog.text
     (rows,) = tables_of(report._repr_html_()).values()
     assert rows[1] == ["a_.*: (None, 'tp')", "2"]
     with dx.pass_reports() as reports, pytest.warns(UserWarning, match="annotated already"):

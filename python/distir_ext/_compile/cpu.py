@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tvm
@@ -56,7 +57,9 @@ def optimize_options() -> dict[str, Any]:
     }
 
 
-def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass:
+def pipeline(
+    target: tvm.target.Target, blas: bool = True, without: Collection[str] = ()
+) -> tvm.transform.Pass:
     """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
 
     TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` before it and a
@@ -66,15 +69,22 @@ def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass
     Args:
         target: What to compile for.
         blas: Whether products are left to a BLAS library, where one is installed.
+        without: Names of passes of this package that do not run.
     """
-    return tvm.transform.Sequential(passes(target, blas), name="distir_cpu")
+    return tvm.transform.Sequential(passes(target, blas, without), name="distir_cpu")
 
 
-def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.Pass]:
+def passes(
+    target: tvm.target.Target, blas: bool = True, without: Collection[str] = ()
+) -> list[tvm.transform.Pass]:
     """The passes of :func:`pipeline`."""
+
+    def own(name: str) -> list[tvm.transform.Pass]:
+        return [] if name in without else [native_pass(name)]
+
     passes: list[tvm.transform.Pass] = [_keep_functions()]
     if blas and blas_library.LIBRARY is not None:
-        passes.append(native_pass("DispatchMatmul"))
+        passes += own("DispatchMatmul")
     passes.append(accumulation.widen_scans())
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
@@ -90,10 +100,10 @@ def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.P
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
-        native_pass("ShareResults"),
+        *own("ShareResults"),
         name_steps(),
         relax.transform.CallTIRRewrite(),
-        native_pass("ShareOperands"),
+        *own("ShareOperands"),
     ]
     passes += cpu_generic.finalize_passes(target)
     return passes

@@ -9,6 +9,7 @@ from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
 from distir_ext.cli.shared.output import add_json, print_json, write_text
 from distir_ext.cli.shared.parser import Commands
+from distir_ext.cli.shared.pipelines import CONFIGURATIONS, add_pipeline, pipeline_of
 from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
@@ -33,12 +34,13 @@ def add(commands: Commands) -> None:
         "  legalized   redistributions are collectives\n"
         "  lowered     the program of each device (default)\n"
         "  runtime     collectives are calls of the runtime\n\n"
-        f"{SHARDINGS}\n\n{CLUSTER_FILES}",
+        f"{SHARDINGS}\n\n{CONFIGURATIONS}\n\n{CLUSTER_FILES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, needs_package=True)
     add_sharded_program(parser)
     add_cluster(parser, UNSTATED)
+    add_pipeline(parser)
     parser.add_argument(
         "--phase",
         default="lowered",
@@ -67,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
             f"{did_you_mean(options.phase, known)}"
         )
     mod = sharded_program(options)
+    pipeline = pipeline_of(options)
     wanted = next((s.gives for s in every if s.name == options.phase), options.phase)
     reached, phases = str(dx.phase(mod)), [ANNOTATED, *(s.gives for s in every)]
     if phases.index(reached) > phases.index(wanted):
@@ -74,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
     cluster = None if options.cluster is None else cluster_of(options.cluster, devices_of(mod))
     with dx.pass_reports() as reports:
         if options.phase != ANNOTATED:
-            mod = dx.lower(mod, cluster, until=options.phase, dump_dir=options.dump)
+            mod = dx.lower(
+                mod, cluster, until=options.phase, pipeline=pipeline, dump_dir=options.dump
+            )
     text = dx.script(mod)
     if options.output:
         write_text(options.output, text)

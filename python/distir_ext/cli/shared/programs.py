@@ -46,7 +46,7 @@ def read_program(
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a program is {_known()}")
     if path.suffix == ".py":
-        return _module_of(path, _run(path), name)
+        return _module_of(path, run_file(path), name)
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise ValueError(f"{path} is of no known kind; a program is {_known()}")
@@ -70,8 +70,12 @@ def _known() -> str:
     return f"a .py file with TVMScript, or {' or '.join(_READERS)}"
 
 
-def _run(path: Path) -> ModuleType:
-    """Runs a file, which is not the main program of the process, beside its own modules."""
+def run_file(path: Path) -> ModuleType:
+    """Runs a file, which is not the main program of the process, beside its own modules.
+
+    Raises:
+        RuntimeError: It raised an error; says where.
+    """
     name = f"_distir_program_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None
