@@ -4,7 +4,9 @@ TVM generates one loop nest per operator of a fused kernel, each over the whole 
 core. Here kernels that only map elements become one nest. The operators of others (softmax, norms)
 share the loops over their leading dimensions, so that a row stays in the cache. These loops run on
 the threads of TVM's pool. Inner loops are LLVM's to vectorise; it must not reorder sums of floats,
-so reductions get explicit lanes. A kernel that does not fit stays as it is.
+so reductions get explicit lanes. Where a leading dimension is reduced (softmax over axis 0), rows
+of the result are no rows of what is read: operators have loops of their own there, and a reduction
+adds whole rows up. A kernel that does not fit stays as it is.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ SMALLEST_KERNEL = 1 << 12
 
 # Elements of a row that a thread computes at least before it takes the next one.
 SMALLEST_ROW = 256
+
+# Columns that a thread adds up at most, where rows are added: their results stay in its cache.
+MOST_COLUMNS = 128
 
 
 def schedule_kernels(mod: tvm.IRModule) -> tvm.IRModule:
@@ -73,11 +78,12 @@ def _schedule(function: tirx.PrimFunc) -> s_tir.Schedule | None:
             remaining = try_inline(schedule, blocks)
             for block in remaining:
                 _schedule_map(schedule, block.block_rv)
-        else:
+        elif _share_rows(schedule, blocks):
             rows = min(_leading_spatial(block.dom_kind()) for block in blocks)
-            if rows == 0:
-                return None
             _schedule_rows(schedule, [block.block_rv for block in blocks], rows)
+        else:
+            for block in blocks:
+                _schedule_alone(schedule, block)
     except s_tir.ScheduleError:
         return None
     return schedule
@@ -117,6 +123,27 @@ def _schedule_map(schedule: s_tir.Schedule, block: Any) -> None:
         schedule.parallel(schedule.fuse(*loops[: longest + 1]))
 
 
+def _share_rows(schedule: s_tir.Schedule, blocks: Sequence[Any]) -> bool:
+    """Whether rows of all operators are rows of what they read, and as many."""
+    loops = [schedule.get_loops(block.block_rv)[:1] for block in blocks]
+    numbers = {str(schedule.get(loop[0]).extent) for loop in loops if loop}
+    return (
+        len(numbers) == 1
+        and all(_leading_spatial(block.dom_kind()) > 0 for block in blocks)
+        and not any(_adds_rows(schedule, block.block_rv) for block in blocks)
+    )
+
+
+def _schedule_alone(schedule: s_tir.Schedule, block: Any) -> None:
+    """One operator, which shares no loops with others."""
+    if block.is_injective():
+        _schedule_map(schedule, block.block_rv)
+    elif _adds_rows(schedule, block.block_rv):
+        _schedule_added_rows(schedule, block.block_rv)
+    elif rows := _leading_spatial(block.dom_kind()):
+        _schedule_rows(schedule, [block.block_rv], rows)
+
+
 def _schedule_rows(schedule: s_tir.Schedule, blocks: list[Any], rows: int) -> None:
     """All operators in one loop over the leading dimensions, which all of them have."""
     leading = [_extents(schedule, schedule.get_loops(block)[:rows]) for block in blocks]
@@ -138,6 +165,46 @@ def _schedule_rows(schedule: s_tir.Schedule, blocks: list[Any], rows: int) -> No
         schedule.parallel(row)
     for block in lanes:
         _vectorize_lanes(schedule, block)
+
+
+def _adds_rows(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether a block reduces, and neighbours in memory belong to different results."""
+    found = schedule.get(block)
+    spatial = [axis.var for axis in found.iter_vars if axis.iter_type == tirx.IterVar.DataPar]
+    if len(spatial) == len(found.iter_vars) or len(found.writes) != 1:
+        return False
+    last = [read.region[-1] for read in found.reads if len(read.region)]
+    return bool(last) and all(
+        _static(each.extent) == 1 and any(each.min.same_as(var) for var in spatial) for each in last
+    )
+
+
+def _schedule_added_rows(schedule: s_tir.Schedule, block: Any) -> None:
+    """Leading dimensions and pieces of columns in parallel; in each, row is added to row."""
+    found = schedule.get(block)
+    loops = schedule.get_loops(block)
+    written = found.writes[0].region[-1].min
+    kinds = [axis.iter_type for axis in found.iter_vars]
+    at = next((i for i, axis in enumerate(found.iter_vars) if axis.var.same_as(written)), None)
+    if at is None:
+        return
+    outer = [loop for i, loop in enumerate(loops) if i != at and kinds[i] == tirx.IterVar.DataPar]
+    reduced = [loop for i, loop in enumerate(loops) if kinds[i] != tirx.IterVar.DataPar]
+    columns = loops[at]
+    work = _count(_extents(schedule, loops))
+    (extent,) = _extents(schedule, [columns])
+    piece = _largest_divisor(extent, MOST_COLUMNS) if extent is not None else 1
+    if piece >= LANES:
+        pieces, columns = schedule.split(columns, [None, piece])
+        outer.append(pieces)
+    schedule.reorder(*outer, *reduced, columns)
+    schedule.decompose_reduction(block, reduced[0])
+    if outer and work >= SMALLEST_PARALLEL:
+        schedule.parallel(schedule.fuse(*outer))
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    return next(each for each in range(min(number, most), 0, -1) if number % each == 0)
 
 
 def _split_reduction(schedule: s_tir.Schedule, block: Any) -> Any | None:

@@ -1,0 +1,101 @@
+"""Kernels on CPUs that reduce leading dimensions, alone and fused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax, tirx
+from tvm.relax import op
+
+import distir_ext as dx
+from distir_ext._compile.cpu_kernels import schedule_kernels
+
+AXES = [((512, 256), 0), ((256, 256), 0), ((37, 129), 0), ((4, 64, 96), 1), ((8, 48, 33), 0)]
+OPERATORS = {
+    "softmax": lambda x, axis: op.nn.softmax(x, axis=axis),
+    "log_softmax": lambda x, axis: op.nn.log_softmax(x, axis=axis),
+    "sum": lambda x, axis: op.sum(x, axis=axis),
+    "mean": lambda x, axis: op.mean(x, axis=axis, keepdims=True),
+    "max": lambda x, axis: op.max(x, axis=axis),
+    "argmax": lambda x, axis: op.argmax(x, axis=axis),
+    "norm": lambda x, axis: op.divide(x, op.sum(x, axis=axis, keepdims=True)),
+}
+
+
+def expected(operator, x, axis):
+    x = x.astype("float64")
+    power = np.exp(x - x.max(axis, keepdims=True))
+    return {
+        "softmax": lambda: power / power.sum(axis, keepdims=True),
+        "log_softmax": lambda: np.log(power / power.sum(axis, keepdims=True)),
+        "sum": lambda: x.sum(axis),
+        "mean": lambda: x.mean(axis, keepdims=True),
+        "max": lambda: x.max(axis),
+        "argmax": lambda: x.argmax(axis),
+        "norm": lambda: x / x.sum(axis, keepdims=True),
+    }[operator]()
+
+
+def program(shape, axis, operator, symbolic=()):
+    sizes = [tirx.Var(f"n{i}", "int64") if i in symbolic else n for i, n in enumerate(shape)]
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(sizes, "float32"))
+    with builder.function("main", [x], {"num_input": 1}):
+        with builder.dataflow():
+            positive = builder.emit(op.add(op.abs(x), relax.const(0.5)))
+            result = builder.emit_output(OPERATORS[operator](positive, axis))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize(("number", "operator"), list(enumerate(OPERATORS)))
+@pytest.mark.parametrize("symbolic", [(), (0,), (1,), (0, 1)])
+def test_numbers(number, operator, symbolic, sample):
+    few = [AXES[(number + len(symbolic)) % len(AXES)]]
+    for shape, axis in sample(few, AXES, AXES):
+        mod = program(shape, axis, operator, symbolic)
+        mod = dx.annotate(mod, dx.Mesh(a=2), {"x": None})
+        x = np.random.default_rng(0).standard_normal(shape, "float32")
+        with dx.Session(2) as session:
+            found = session.load(dx.build(mod))(x).numpy()
+        wanted = expected(operator, np.abs(x) + np.float32(0.5), axis)
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+
+
+def iterations(function):
+    """How often the stores of a kernel run."""
+    total = 0
+
+    def visit(statement, times):
+        nonlocal total
+        if isinstance(statement, tirx.For):
+            visit(statement.body, times * int(statement.extent))
+        elif isinstance(statement, tirx.SeqStmt):
+            for each in statement.seq:
+                visit(each, times)
+        elif hasattr(statement, "block"):
+            for each in (statement.block.init, statement.block.body):
+                if each is not None:
+                    visit(each, times)
+        elif isinstance(statement, tirx.BufferStore):
+            total += times
+        else:
+            for name in ("body", "then_case", "else_case"):
+                inner = getattr(statement, name, None)
+                if inner is not None:
+                    visit(inner, times)
+
+    visit(function.body, 1)
+    return total
+
+
+@pytest.mark.parametrize(("shape", "axis"), AXES)
+@pytest.mark.parametrize("operator", ["softmax", "norm", "log_softmax"])
+def test_nothing_is_computed_again(shape, axis, operator):
+    mod = relax.transform.LegalizeOps()(program(shape, axis, operator))
+    mod = relax.transform.AnnotateTIROpPattern()(mod)
+    mod = relax.transform.FuseTIR()(relax.transform.FuseOps()(mod))
+    before = [f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc)]
+    after = [f for f in schedule_kernels(mod).functions.values() if isinstance(f, tirx.PrimFunc)]
+    assert any("is_scheduled" in str(f.attrs) for f in after)
+    assert sum(map(iterations, after)) <= 1.2 * sum(map(iterations, before))
