@@ -27,6 +27,7 @@
 
 #include "dialect/placement.h"
 #include "ir/node.h"
+#include "mesh/region.h"
 #include "mesh/sharding.h"
 #include "support/small_vector.h"
 
@@ -49,6 +50,23 @@ constexpr const char* kExplicitReductions = "distir.explicit_reductions";
 bool HasExplicitReductions(const ir::Function& function);
 /*! \brief Whether all distributed functions of a module are marked so. */
 bool HasExplicitReductions(const ir::IRModule& mod);
+
+/*! \brief A manual region: its mesh (mesh/region.h) is a root of its own, on which its values lie.
+ */
+struct ManualRegion {
+  int outer;              // root of the mesh that it is entered from
+  int inner;              // root of its own mesh; the same one if its axes have the size 1
+  mesh::AxisList manual;  // on the outer root, in its order
+  std::vector<mesh::AxisPair> to_inner, to_outer;  // the axes that stay automatic
+
+  /*! \brief The longest prefix of axes of the outer root that stay automatic, on the inner root. */
+  mesh::AxisList Inside(const mesh::AxisList& axes) const {
+    return mesh::MapPrefix(axes, to_inner);
+  }
+  mesh::AxisList Outside(const mesh::AxisList& axes) const {
+    return mesh::MapPrefix(axes, to_outer);
+  }
+};
 
 class MeshTable {
  public:
@@ -108,6 +126,21 @@ class MeshTable {
   /*! \brief The unique DeviceMesh equal to `mesh`. */
   ir::DeviceMesh Intern(const mesh::Mesh& mesh);
 
+  /*! \brief The region over some axes of a mesh, which has its own mesh in the table from now on.
+   * The reference is valid as long as the table.
+   * \throws ValueError where the module has that mesh for something else. */
+  const ManualRegion& EnterRegion(const ir::DeviceMesh& device_mesh,
+                                  const std::vector<int>& manual_axes);
+  /*! \brief The region, entered from no other one, whose values lie on a root; null for roots of
+   * ordinary meshes. */
+  const ManualRegion* RegionOf(int root) const;
+  /*! \brief The region that leads from one root to another, or null. */
+  const ManualRegion* RegionBetween(int outer, int inner) const;
+  /*! \brief The root of the devices that have values of a root: of a region, all of its devices. */
+  int DevicesOf(int root) const;
+  /*! \brief A mesh of a root that has these as axes of its own, and which of its axes they are. */
+  std::pair<ir::DeviceMesh, std::vector<int>> WholeAxes(int root, const mesh::AxisList& axes);
+
   /*! \brief The module's global infos with every mesh of the table among them. */
   ir::GlobalInfoMap GlobalInfos() const;
   /*! \brief Attributes of a module with these global infos and the names that were added. */
@@ -152,6 +185,8 @@ class MeshTable {
   int FindView(const mesh::Mesh& mesh, const Hashes& hashes) const;
   int ViewOf(const ir::DeviceMesh& device_mesh);
   void NameView(int view, const std::vector<std::string>& names);
+  void NameRegionMesh(const ir::DeviceMesh& outer, const mesh::AxisList& axes,
+                      const ir::DeviceMesh& inner);
   const mesh::Mesh& NamedMesh(int view) const;
 
   ir::GlobalInfoMap global_infos_;
@@ -166,6 +201,8 @@ class MeshTable {
   std::unordered_map<PlacementKey, ReadPlacement, HashPlacementKey> read_;
   std::map<ShardingKey, std::pair<ir::DeviceMesh, ir::Placement>> placements_;
   std::map<ShardingKey, ir::Placement> placements_on_view_;
+  std::map<std::pair<int, std::vector<mesh::AxisRef>>, ManualRegion> entered_regions_;
+  std::map<int, ManualRegion> regions_;  // by their own root
 };
 
 }  // namespace dialect

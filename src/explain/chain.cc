@@ -44,10 +44,16 @@ class Search {
     Enter(from, -1, "", {});
     for (size_t next = 0; next < seen_.size(); ++next) {
       const Place at = seen_[next].hop.to;
+      root_ = seen_[next].root;
+      axis_ = seen_[next].axis;
       if (at.view->facts[at.slot].States(at.dim, axis_)) return HopsTo(static_cast<int>(next));
       for (int n : at.view->nodes_of_slot[at.slot]) {
         const Node& node = at.view->graph.nodes[n];
-        EnterNode(static_cast<int>(next), at, node);
+        if (node.crossing != nullptr) {
+          Cross(static_cast<int>(next), at, node);
+        } else {
+          EnterNode(static_cast<int>(next), at, node);
+        }
       }
       for (const auto& [other, is_upstream] : program_.AcrossCalls({at.view, at.slot})) {
         if (is_upstream_ && !is_upstream) continue;
@@ -63,12 +69,14 @@ class Search {
   struct Seen {
     Hop hop;
     int before;  // in seen_
+    int root;
+    mesh::AxisRef axis;  // on this root
   };
 
   void Enter(const Place& place, int before, const std::string& through, std::vector<int> dims) {
     if (!Has(place.view->facts[place.slot], root_, place.dim, axis_)) return;
     if (!entered_.insert({place.view, place.slot, place.dim}).second) return;
-    seen_.push_back({{place, through, std::move(dims)}, before});
+    seen_.push_back({{place, through, std::move(dims)}, before, root_, axis_});
   }
 
   void EnterNode(int before, const Place& at, const Node& node) {
@@ -93,6 +101,24 @@ class Search {
     if (!is_upstream_) enter(node.results, node.rule->results);
   }
 
+  /*! \brief To the other side of a manual region's border, where the axis has another name. */
+  void Cross(int before, const Place& at, const Node& node) {
+    const bool is_result = node.results[0] == at.slot;
+    if (is_upstream_ && !is_result) return;
+    const dialect::ManualRegion& region = *node.crossing->region;
+    const bool is_inside = is_result == node.crossing->enters;
+    const mesh::AxisList axis = is_inside ? region.Outside({axis_}) : region.Inside({axis_});
+    if (axis.size() != 1) return;
+    root_ = is_inside ? region.outer : region.inner;
+    axis_ = axis[0];
+    // A sharding cannot be carried along: its axes are those of one side.
+    std::vector<int> none(at.view->facts[at.slot].sharding.dims.size(), -1);
+    Enter({at.view, is_result ? node.operands[0] : node.results[0], at.dim}, before, node.name,
+          std::move(none));
+    root_ = seen_[before].root;
+    axis_ = seen_[before].axis;
+  }
+
   std::vector<Hop> HopsTo(int index) const {
     std::vector<Hop> hops;
     for (; seen_[index].before >= 0; index = seen_[index].before) hops.push_back(seen_[index].hop);
@@ -101,8 +127,8 @@ class Search {
   }
 
   Program& program_;
-  const int root_;
-  const mesh::AxisRef axis_;
+  int root_;  // of what is being visited
+  mesh::AxisRef axis_;
   const bool is_upstream_;
   std::set<std::tuple<const FunctionView*, int, int>> entered_;
   std::deque<Seen> seen_;

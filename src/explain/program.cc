@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dialect/operators/collective.h"
+#include "dialect/operators/manual.h"
 #include "dialect/placement.h"
 #include "ir/leaves.h"
 #include "ir/module/call_graph.h"
@@ -149,7 +150,7 @@ ir::Expr FunctionView::OriginOf(ir::Expr var) const {
 
 Program::Program(const ir::IRModule& mod)
     : mod_(mod),
-      meshes_(mod),
+      meshes_(dialect::TableWithRegions(mod)),
       kernels_(mod.functions()),
       cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))),
       planner_(cluster_) {
@@ -263,6 +264,7 @@ void Program::ReadFacts(FunctionView* view) {
     fact.root = source.root;
     fact.sharding = source.sharding;
   }
+  ReadBorders(view);
   ReadPlacements(view);
   if (view->is_local) ReadLocalFacts(view);
   for (size_t s = 0; s < view->facts.size(); ++s) {
@@ -270,6 +272,22 @@ void Program::ReadFacts(FunctionView* view) {
     if (fact.root >= 0) fact.sharding.dims.resize(view->graph.slots[s].sizes.size());
   }
   ReadStated(view);
+}
+
+void Program::ReadBorders(FunctionView* view) {
+  const std::vector<propagation::Node>& nodes = view->graph.nodes;
+  for (size_t n = 1; n < nodes.size(); ++n) {
+    const propagation::Crossing* crossing = nodes[n].crossing;
+    if (crossing == nullptr || nodes[n - 1].results[0] != nodes[n].operands[0]) continue;
+    // Behind propagation the operand is placed as it crosses the border.
+    Fact& fact = view->facts[nodes[n].operands[0]];
+    fact = view->facts[nodes[n - 1].operands[0]];
+    if (!crossing->enters) continue;
+    fact.is_stated = true;
+    fact.stated_shards.clear();
+    for (const mesh::AxisList& axes : crossing->manual)
+      fact.stated_shards.push_back(mesh::NumShards(axes));
+  }
 }
 
 void Program::ReadPlacements(FunctionView* view) {

@@ -149,6 +149,8 @@ class Program {
   FunctionView Read(const std::string& name, const ir::Function& function);
   void ReadFacts(FunctionView* view);
   /*! \brief The placements that the types of variables state. */
+  /*! \brief What crosses the border of a manual region, which states its manual axes. */
+  void ReadBorders(FunctionView* view);
   static void ReadPlacements(FunctionView* view);
   void ReadLocalFacts(FunctionView* view);
   void ReadStated(FunctionView* view);

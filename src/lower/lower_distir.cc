@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "dialect/mesh_table.h"
+#include "dialect/operators/manual.h"
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/module/names.h"
@@ -30,7 +31,7 @@ class ModuleLowering {
  public:
   explicit ModuleLowering(const ir::IRModule& mod)
       : mod_(mod),
-        meshes_(mod),
+        meshes_(dialect::TableWithRegions(mod)),
         calls_(mod),
         roots_(RootsOfFunctions(mod, calls_, &meshes_)),
         plans_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)), &meshes_),

@@ -3,6 +3,7 @@
 #include "dialect/mesh_table.h"
 #include "dialect/operators/annotation.h"
 #include "dialect/operators/copies_reduction.h"
+#include "dialect/operators/manual.h"
 #include "ir/rewriter.h"
 #include "lower/signature.h"
 
@@ -19,7 +20,9 @@ std::optional<Phase> PhaseOfFunction(const ir::Function& function) {
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     ir::Call call = ir::BoundCall(binding);
     if (!call.defined() || !ir::Op::Is(call.op())) return;
-    is_annotated = is_annotated || dialect::IsAnnotation(call);
+    const bool is_propagated = dialect::HasDTensor(binding.var().ty());
+    is_annotated = is_annotated || dialect::IsAnnotation(call) ||
+                   (dialect::CrossesRegion(call) && !is_propagated);
     is_redistributed = is_redistributed || dialect::IsLegalizable(call);
   });
   if (is_annotated) return Phase::kAnnotated;

@@ -8,6 +8,7 @@
 #include "dialect/operators/collective.h"
 #include "dialect/operators/copies_reduction.h"
 #include "dialect/operators/kv_cache.h"
+#include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
@@ -94,6 +95,8 @@ class GraphBuilder {
                     dialect::BlockedBy(call));
     } else if (dialect::IsShardingGroup(call.op())) {
       results = VisitGroup(var, SlotsOf(call.args()[0]));
+    } else if (dialect::CrossesRegion(call)) {
+      VisitCrossing(var, call, results);
     } else if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
       SlotsOf(call.args()[0]);
       StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
@@ -118,6 +121,57 @@ class GraphBuilder {
       VisitOperator(var, call, results);
     }
     graph_.var_slots[var.get()] = std::move(results);
+  }
+
+  void VisitCrossing(const ir::Var& var, const ir::Call& call, const SlotList& results) {
+    const SlotList given = SlotsOf(call.args()[0]);
+    TVM_FFI_ICHECK(given.size() == 1 && results.size() == 1) << "regions take single tensors";
+    const int end = static_cast<int>(graph_.slots.size());  // the operand, at the region's border
+    graph_.slots.push_back(graph_.slots[given[0]]);
+    graph_.slots.back().is_constant = false;
+    graph_.slots.back().name = var.name();
+    const bool enters = dialect::IsEnterManual(call.op());
+    AddIdentities(given, {end}, enters ? "enter_manual" : "leave_manual");
+    const Crossing& crossing = graph_.crossings.emplace_back(Crossing{
+        &dialect::RegionOfCrossing(call, &meshes_), dialect::ManualDims(call, &meshes_), enters});
+    Node node;
+    node.rule = graph_.rules.Add(rules::IdentityRule(graph_.slots[end].sizes));
+    node.operands = {end};
+    node.results = results;
+    node.name = enters ? "enter_manual" : "leave_manual";
+    node.crossing = &crossing;
+    graph_.nodes.push_back(std::move(node));
+    // What its DTensor type says already is not stated again.
+    const bool is_placed = ir::DTensorType::Is(var.ty());
+    if (enters || !is_placed) StateOutside(crossing, enters ? end : results[0]);
+    if (!enters || !is_placed) StateInside(crossing, enters ? results[0] : end);
+  }
+
+  /*! \brief Its manual axes are stated, and any automatic ones may stand behind them. */
+  void StateOutside(const Crossing& crossing, int slot) {
+    Source source;
+    source.slot = slot;
+    source.root = crossing.region->outer;
+    source.sharding = mesh::Sharding::Replicated(static_cast<int>(crossing.manual.size()));
+    source.sharding.dims = crossing.manual;
+    source.open.assign(crossing.manual.size(), true);
+    mesh::AxisList stated;
+    for (const mesh::AxisList& axes : crossing.manual)
+      stated.insert(stated.end(), axes.begin(), axes.end());
+    for (const mesh::AxisRef& ref : crossing.region->manual) {
+      if (!mesh::Overlaps({ref}, stated)) source.replicated.push_back(ref);
+    }
+    CheckHasElements(graph_.slots[slot], source);
+    graph_.sources.push_back(std::move(source));
+  }
+
+  void StateInside(const Crossing& crossing, int slot) {
+    Source source;
+    source.slot = slot;
+    source.root = crossing.region->inner;
+    source.sharding = mesh::Sharding::Replicated(static_cast<int>(crossing.manual.size()));
+    source.open.assign(crossing.manual.size(), true);
+    graph_.sources.push_back(std::move(source));
   }
 
   /*! \brief One slot for all values of a group, of sizes that whatever divides them divides all. */

@@ -6,13 +6,16 @@
  * them. Variables that rename a value (tuples, tuple elements, `lv1 = lv0`) share its slots. A node
  * links slots by a factor rule; an identity node links two slots that hold the same tensor but may
  * be placed differently (an annotation and its argument, a result of a function and its value). The
- * values of a sharding group share one slot, to which each of them is linked by such a node. The
- * graph of a function is built once, however often the function is specialised.
+ * values of a sharding group share one slot, to which each of them is linked by such a node. A
+ * value that enters or leaves a manual region is linked, by a crossing, to a slot on the other
+ * mesh, which an identity node links to the operand. The graph of a function is built once, however
+ * often the function is specialised.
  */
 #ifndef DISTIR_PROPAGATION_GRAPH_H_
 #define DISTIR_PROPAGATION_GRAPH_H_
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -55,12 +58,20 @@ struct SlotInfo {
   bool is_constant = false;  // every device has all of it, so it says nothing of shardings
 };
 
+/*! \brief A value that enters or leaves a manual region (dialect/operators/manual.h). */
+struct Crossing {
+  const dialect::ManualRegion* region;
+  std::vector<mesh::AxisList> manual;  // by dimension: the axes that cut it outside
+  bool enters;
+};
+
 struct Node {
   const rules::FactorRule* rule;  // in the graph's rules
   SlotList operands;
   SlotList results;
   ffi::String name;  // of the operator, for explanations
   dialect::Blocked blocked = {};
+  const Crossing* crossing = nullptr;  // in the graph's crossings
 };
 
 /*! \brief A call of another function of the module. */
@@ -82,6 +93,7 @@ struct FunctionGraph {
   SlotList params;   // slots of all parameters, flattened
   SlotList results;  // of the returned value, flattened: separate from those of its expression
   rules::RuleSet rules;
+  std::deque<Crossing> crossings;
   /*! \brief Slots of each variable; a variable without tensors has none. */
   std::unordered_map<const ffi::Object*, SlotList> var_slots;
   /*! \brief Slots of each constant and of each If, by the expression. */

@@ -53,6 +53,7 @@ class Unfolder {
       const Node& node = graph.nodes[i];
       AddLink(node.rule, &node.name, node.operands, offset, node.results, offset);
       program_.links.back().blocked = node.blocked;
+      program_.links.back().crossing = node.crossing;
     }
     open_.erase(&graph);
   }

@@ -43,6 +43,7 @@ struct Link {
   int num_operands;
   int num_results;
   dialect::Blocked blocked = {};
+  const Crossing* crossing = nullptr;
 };
 
 /*! \brief Numbers that lie one behind the other. */
@@ -93,7 +94,7 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  *
  * 1. Meshes go forward along the program (a call on values of several meshes runs on the last of
  * them in the module's order), then backward to values that have none; the first stated mesh serves
- * what is left.
+ * what is left. Only what is computed from values of a manual region is in it.
  * 2. Axes are propagated between slots on one mesh, along factors, both ways, first through
  * operators whose factors are all parallel, then through all; only where the tensors of a link
  * agree (one has a prefix of the other's axes). First along parallel factors, which results have,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dialect/operators/annotation.h"
+#include "dialect/operators/manual.h"
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/module/names.h"
@@ -108,7 +109,8 @@ class Participants {
     ir::VisitBindings(function.body(), [&states](const ir::Binding& binding) {
       if (states) return;
       const ir::Call call = ir::BoundCall(binding);
-      states = dialect::HasDTensor(binding.var().ty()) || dialect::IsAnnotation(call);
+      states = dialect::HasDTensor(binding.var().ty()) || dialect::IsAnnotation(call) ||
+               dialect::CrossesRegion(call);
     });
     return states;
   }
@@ -124,7 +126,7 @@ class Propagation {
   explicit Propagation(const ir::IRModule& mod)
       : mod_(mod),
         participants_(mod),
-        meshes_(mod),
+        meshes_(dialect::TableWithRegions(mod)),
         kernels_(mod.functions()),
         cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))) {}
 
@@ -144,12 +146,14 @@ class Propagation {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
     }
     for (const ir::GlobalVar& root : roots) {
-      emitter.EmitRoot(SolvedProgram(root), root.name());
+      const Program program = SolvedProgram(root);
+      RequireOutside(program);
+      emitter.EmitRoot(program, root.name());
     }
     ir::Count("functions", static_cast<int64_t>(emitter.functions().size()));
     for (const EmittedFunction& emitted : emitter.functions())
       functions.Set(emitted.name, emitted.function);
-    return ir::MakeModule(functions, mod_.attrs(), meshes_.GlobalInfos());
+    return ir::MakeModule(functions, meshes_.ModuleAttrs(mod_.attrs()), meshes_.GlobalInfos());
   }
 
   VarShardings ShardingsOf(const ir::GlobalVar& function, const mesh::Mesh& view) {
@@ -173,6 +177,19 @@ class Propagation {
                [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
     Solve(&program, meshes_, cluster_);
     return program;
+  }
+
+  /*! \brief What a function gives to others has left all regions. */
+  void RequireOutside(const Program& program) const {
+    const Instance& instance = program.instances[0];
+    for (int result : instance.graph->results) {
+      const dialect::ManualRegion* region =
+          meshes_.RegionOf(program.slots[instance.Slot(result)].root);
+      DISTIR_REQUIRE(region == nullptr, ValueError)
+          << "`" << instance.graph->name << "` returns a value of a manual region over "
+          << mesh::ToString(region->manual, meshes_.Root(region->outer))
+          << "; let it leave the region first, as a result of the function that dx.manual is given";
+    }
   }
 
   bool IsFirst() const {

@@ -54,7 +54,8 @@ class LinksOfSlots {
 
 class MeshSolver {
  public:
-  MeshSolver(Program* program, const LinksOfSlots& users) : program_(*program), users_(users) {}
+  MeshSolver(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes)
+      : program_(*program), users_(users), meshes_(meshes) {}
 
   void Run() {
     std::vector<int> all(program_.links.size());
@@ -72,7 +73,7 @@ class MeshSolver {
     }
     int fallback = kNoRoot;
     for (const SlotState& slot : program_.slots) {
-      if (fallback == kNoRoot) fallback = slot.root;
+      if (fallback == kNoRoot && slot.root != kNoRoot) fallback = meshes_.DevicesOf(slot.root);
     }
     for (SlotState& slot : program_.slots) {
       if (slot.root == kNoRoot) slot.root = std::max(fallback, 0);
@@ -87,7 +88,7 @@ class MeshSolver {
     } else {
       int root = LastRoot(program_.Results(link));
       if (root == kNoRoot) root = LastRoot(program_.Operands(link));
-      if (root != kNoRoot) AssignAll(program_.Operands(link), root);
+      if (root != kNoRoot) AssignAll(program_.Operands(link), meshes_.DevicesOf(root));
     }
   }
 
@@ -110,6 +111,7 @@ class MeshSolver {
 
   Program& program_;
   const LinksOfSlots& users_;
+  const dialect::MeshTable& meshes_;
   std::deque<int> forward_, backward_;
 };
 
@@ -228,6 +230,7 @@ class AxisSolver {
 
   void Visit(int index, Stage stage) {
     const Link& link = program_.links[index];
+    if (link.crossing != nullptr) return Cross(link);
     views_.clear();
     bool any = false, skipped = false;
     // What is broadcast, as a bias, has nothing to say of the dimensions that it lacks.
@@ -279,6 +282,30 @@ class AxisSolver {
       if (view.is_result ? link.blocked.forward : link.blocked.backward) continue;
       Apply(*link.rule, view, view.is_result ? merged.of_results : merged.factors);
     }
+  }
+
+  /*! \brief The automatic axes behind the manual ones of each dimension outside are those inside.
+   */
+  void Cross(const Link& link) {
+    const Crossing& crossing = *link.crossing;
+    const int ends[] = {program_.Operands(link)[0], program_.Results(link)[0]};
+    const int outer = ends[crossing.enters ? 0 : 1], inner = ends[crossing.enters ? 1 : 0];
+    for (size_t d = 0; d < crossing.manual.size(); ++d) {
+      const AxisList& manual = crossing.manual[d];
+      const AxisList outside = program_.slots[outer].sharding.dims[d];
+      if (mesh::IsPrefix(manual, outside))
+        ExtendEvenly(inner, d, crossing.region->Inside(mesh::RemovePrefix(outside, manual)));
+      AxisList joined = manual;
+      const AxisList inside = crossing.region->Outside(program_.slots[inner].sharding.dims[d]);
+      joined.insert(joined.end(), inside.begin(), inside.end());
+      ExtendEvenly(outer, d, mesh::Canonical(joined));
+    }
+  }
+
+  void ExtendEvenly(int slot, size_t dim, const AxisList& axes) {
+    const rules::Factor whole = {program_.slots[slot].info->sizes[dim], rules::ParallelFactor()};
+    if (!Extend(slot, dim, axes, whole)) return;
+    for (int user : users_[slot]) Enqueue(user);
   }
 
   void ClearBlocked(const rules::FactorRule& rule, Merged* merged) const {
@@ -385,30 +412,35 @@ class AxisSolver {
     mesh::Sharding composed = rules::Compose(rule, *view.tensor, merged);
     bool changed = false;
     for (size_t d = 0; d < composed.dims.size(); ++d) {
-      if (!IsOpen(slot, d)) continue;
-      AxisList& current = slot.sharding.dims[d];
-      if (mesh::NumShards(composed.dims[d]) <= mesh::NumShards(current)) continue;
-      if (!mesh::IsPrefix(current, composed.dims[d])) continue;
-      AxisList used = slot.withheld;
-      for (size_t other = 0; other < composed.dims.size(); ++other) {
-        if (other != d)
-          used.insert(used.end(), slot.sharding.dims[other].begin(),
-                      slot.sharding.dims[other].end());
-      }
       rules::Factor whole = {slot.info->sizes[d], rules::ParallelFactor()};
       const rules::FactorList& factors = (*view.tensor)[d];
       if (factors.size() == 1) {
         const rules::Factor& factor = rule.factors[factors[0]];
         whole.may_be_uneven = factor.may_be_uneven && (factor.moves() || factor.size == whole.size);
       }
-      AxisList extended =
-          rules::FittingPrefix(mesh::PrefixDisjointFrom(composed.dims[d], used), whole);
-      if (mesh::NumShards(extended) <= mesh::NumShards(current)) continue;
-      current = std::move(extended);
-      changed = true;
+      if (Extend(view.slot, d, composed.dims[d], whole)) changed = true;
     }
     if (!changed) return;
     for (int user : users_[view.slot]) Enqueue(user);
+  }
+
+  /*! \brief Gives a dimension as many of these axes as it may take and divides into. Returns
+   * whether it has more than before. */
+  bool Extend(int index, size_t dim, const AxisList& axes, const rules::Factor& whole) {
+    SlotState& slot = program_.slots[index];
+    if (!IsOpen(slot, dim)) return false;
+    AxisList& current = slot.sharding.dims[dim];
+    if (mesh::NumShards(axes) <= mesh::NumShards(current)) return false;
+    if (!mesh::IsPrefix(current, axes)) return false;
+    AxisList used = slot.withheld;
+    for (size_t other = 0; other < slot.sharding.dims.size(); ++other) {
+      if (other != dim)
+        used.insert(used.end(), slot.sharding.dims[other].begin(), slot.sharding.dims[other].end());
+    }
+    AxisList extended = rules::FittingPrefix(mesh::PrefixDisjointFrom(axes, used), whole);
+    if (mesh::NumShards(extended) <= mesh::NumShards(current)) return false;
+    current = std::move(extended);
+    return true;
   }
 
   Program& program_;
@@ -426,7 +458,7 @@ class AxisSolver {
 
 void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster) {
   LinksOfSlots users(*program);
-  MeshSolver(program, users).Run();
+  MeshSolver(program, users, meshes).Run();
   AxisSolver(program, users, meshes, cluster).Run();
 }
 

@@ -10,6 +10,7 @@
 
 #include "cost/cluster.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/manual.h"
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/rewriter.h"
@@ -29,6 +30,19 @@ namespace stages {
 namespace {
 
 using dialect::IsAnnotation;
+
+void RequireNoRegions(const ir::IRModule& mod) {
+  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
+    auto function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    ir::VisitBindings(function.body(), [&name = gv](const ir::Binding& binding) {
+      DISTIR_REQUIRE(!dialect::CrossesRegion(ir::BoundCall(binding)), ValueError)
+          << "`" << binding.var().name() << "` in `" << name.name()
+          << "` belongs to a manual region, which AssignStages cannot put on the mesh of a stage; "
+          << "annotate the stages by hand, with regions on their meshes";
+    });
+  }
+}
 
 bool HasAnnotations(const ir::Function& function) {
   bool found = false;
@@ -347,6 +361,7 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   ir::Function original = ir::Function::Cast(mod.functions().at(gv));
   DISTIR_REQUIRE(!dialect::IsDistributed(original), ValueError)
       << "`" << options.function << "` has DTensors; assign stages before PropagateSharding";
+  RequireNoRegions(mod);
   dialect::MeshTable table(mod);
   StageMeshes meshes(options.meshes, options.whole, options.axis, &table);
   for (size_t stage = 0; stage < meshes.size(); ++stage)

@@ -13,6 +13,7 @@
 #include "dialect/operators/collective.h"
 #include "dialect/operators/copies_reduction.h"
 #include "dialect/operators/local_view.h"
+#include "dialect/operators/manual.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -48,7 +49,7 @@ class DistributedVerifier {
   DistributedVerifier(const ir::IRModule& mod, bool is_legalized)
       : mod_(mod),
         is_legalized_(is_legalized),
-        meshes_(mod),
+        meshes_(dialect::TableWithRegions(mod)),
         padded_(&meshes_),
         kernels_(mod.functions()),
         decisions_(&meshes_, &kernels_) {
@@ -159,6 +160,8 @@ class DistributedVerifier {
         dialect::IsShardingGroup(call.op()))
       return Report(var,
                     ir::CalleeName(call).substr(std::string("relax.dist.").size()) + " is left");
+    if (dialect::CrossesRegion(call)) return CheckCrossing(var, call);
+    if (dialect::ManualCollective(call.op()).has_value()) CheckManualCollective(var, call);
     if (MovesTensors(call)) {
       CheckMesh(var, dialect::TargetMesh(call));
       if (is_legalized_ && ir::IsOp(call.op(), "relax.dist.redistribute"))
@@ -185,6 +188,23 @@ class DistributedVerifier {
       });
     }
     if (violations_.size() == known) CheckDecision(var, call);
+  }
+
+  /*! \brief Type inference says what may cross the border of a region. */
+  void CheckCrossing(const ir::Var& var, const ir::Call& call) {
+    try {
+      dialect::InferCrossing(call);
+    } catch (const ffi::Error& error) {
+      Report(var, error.message());
+    }
+  }
+
+  void CheckManualCollective(const ir::Var& var, const ir::Call& call) {
+    try {
+      dialect::RequireInRegion(call, RootOf(call.args()[0].ty()), "it", &meshes_);
+    } catch (const ffi::Error& error) {
+      Report(var, error.message());
+    }
   }
 
   /*! \brief Whether two types shard their tensors alike, whatever view of the mesh they name. */

@@ -6,6 +6,7 @@
 
 #include "dialect/operators/collective.h"
 #include "dialect/operators/fused_norm.h"
+#include "dialect/operators/manual.h"
 #include "ir/build.h"
 #include "lower/spmd/combined_collective.h"
 
@@ -73,6 +74,20 @@ ir::Expr LocalCollectives::Of(const ir::Call& call, CollectiveKind kind, const i
   }
   std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
   return ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs);
+}
+
+ir::Expr LocalCollectives::OfManual(const ir::Call& call, const ir::Expr& value) {
+  const CollectiveKind kind = *dialect::ManualCollective(call.op());
+  const mesh::AxisList axes = dialect::ManualAxes(call, &meshes_);
+  if (mesh::NumShards(axes) == 1) return value;
+  std::vector<std::pair<const char*, ffi::Any>> attrs = {
+      {"groups", groups_.Along(meshes_.RootOf(dialect::TargetMesh(call)), axes)}};
+  for (const char* key : {"dim", "split_dim", "concat_dim", "reduction"}) {
+    const ffi::Any attr = ir::GetAttr(call.attrs(), key);
+    if (attr != nullptr) attrs.emplace_back(key, attr);
+  }
+  const std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+  return ir::MakeOpCall(types_.Local(call.ty()), op_name.c_str(), {value}, attrs);
 }
 
 ir::Expr LocalCollectives::OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args) {

@@ -37,6 +37,8 @@ class LocalCollectives {
   ffi::Array<ir::Expr> OfCombined(const ir::Call& call, mesh::CollectiveKind kind,
                                   const ir::Expr& tuple,
                                   const std::function<ir::Expr(const ir::Expr&)>& emit);
+  /*! \brief A collective of a manual region that is no permutation, as Of. */
+  ir::Expr OfManual(const ir::Call& call, const ir::Expr& value);
   /*! \brief An all-reduce fused with a norm (dialect/operators/fused_norm.h). */
   ir::Expr OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args);
 

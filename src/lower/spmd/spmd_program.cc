@@ -11,9 +11,11 @@
 #include "dialect/operators/collective.h"
 #include "dialect/operators/fused_norm.h"
 #include "dialect/operators/kv_cache.h"
+#include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
+#include "ir/make_operators.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
@@ -42,8 +44,9 @@ bool IsPresent(const ir::Type& type, const SpmdContext& context) {
     return tuple.fields().empty();
   }
   auto dtensor = ir::DTensorType::Cast(type);
-  return !dtensor.defined() ||
-         context.roots->count(context.meshes->RootOf(dtensor.device_mesh())) > 0;
+  if (!dtensor.defined()) return true;
+  const int root = context.meshes->RootOf(dtensor.device_mesh());
+  return context.roots->count(context.meshes->DevicesOf(root)) > 0;
 }
 
 namespace {
@@ -291,12 +294,16 @@ class SpmdRewriter : public ir::FunctionRewriter {
       return;
     }
     if (collective.has_value()) return LowerCollective(var, call, *collective);
+    if (dialect::CrossesRegion(call)) return Alias(var, Rewrite(call.args()[0]));
+    if (dialect::ManualCollective(call.op()).has_value()) return LowerManual(var, call);
     if (dialect::IsFusedNorm(call.op()))
       return void(Bind(var, collectives_.OfFusedNorm(call, RewriteAll(call.args()))));
     if (dialect::IsSegmentExchange(call.op())) {
-      Bind(var, dialect::MakeLocalSegmentExchange(Rewrite(call.args()[0]), types_.Local(var.ty()),
-                                                  context_.plans->SegmentPlanOf(call)));
-      return;
+      return MoveBlocks(var, Rewrite(call.args()[0]), IsInRegion(var),
+                        [&](const ir::Expr& value, const ir::Type& type) {
+                          return dialect::MakeLocalSegmentExchange(
+                              value, type, context_.plans->SegmentPlanOf(call));
+                        });
     }
     if (ir::IsOp(call.op(), "relax.dist.redistribute_replica_to_shard")) {
       return LowerCollective(var, call, CollectiveKind::kSlice);
@@ -350,8 +357,10 @@ class SpmdRewriter : public ir::FunctionRewriter {
     ir::Type local = types_.Local(var.ty());
     if (sends && receives) {
       std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
-      Bind(var, ir::MakeOpCall(local, op_name.c_str(), {Rewrite(call.args()[0])}, {{"plan", plan}},
-                               {local}));
+      MoveBlocks(var, Rewrite(call.args()[0]), IsInRegion(var),
+                 [&](const ir::Expr& value, const ir::Type& type) {
+                   return ir::MakeOpCall(type, op_name.c_str(), {value}, {{"plan", plan}}, {type});
+                 });
     } else if (receives) {
       Bind(var, ir::MakeOpCall(local, "relax.ccl.recv", {}, {{"plan", plan}}, {local}));
     } else {
@@ -360,6 +369,49 @@ class SpmdRewriter : public ir::FunctionRewriter {
       Emit(var.name(), ir::MakeOpCall(ir::MakeTupleType({}), "relax.ccl.send",
                                       {Rewrite(call.args()[0])}, {{"plan", plan}}));
     }
+  }
+
+  bool IsInRegion(const ir::Var& var) const {
+    return context_.plans->MovesStack(ir::DTensorType::Cast(var.ty()));
+  }
+
+  /*! \brief Binds a move of a worker's block; `stacks` as the only one of its part of a stack. */
+  template <typename Move>
+  void MoveBlocks(const ir::Var& var, const ir::Expr& value, bool stacks, const Move& move) {
+    const auto local = ir::TensorType::Cast(types_.Local(var.ty()));
+    if (!stacks) return void(Bind(var, move(value, local)));
+    const ir::Expr one = Emit(var.name(), Reshaped(value, Stacked(value.ty())));
+    const ir::Expr moved = Emit(var.name(), move(one, Stacked(local)));
+    Bind(var, Reshaped(moved, local));
+  }
+
+  static ir::TensorType Stacked(const ir::Type& type) {
+    auto tensor = ir::TensorType::Cast(type);
+    ffi::Array<ir::Expr> shape = {ir::MakeInt(1)};
+    for (const ir::Expr& dim : ir::ShapeOf(tensor)) shape.push_back(dim);
+    return ir::MakeTensorType(shape, tensor);
+  }
+
+  static ir::Call Reshaped(const ir::Expr& value, const ir::TensorType& type) {
+    const ir::Expr shape = ir::MakeShape(ir::ShapeOf(type));
+    ir::Call call = ir::make::kReshape(value, shape).cast<ir::Call>();
+    ir::SetType(call, type);
+    return call;
+  }
+
+  void LowerManual(const ir::Var& var, const ir::Call& call) {
+    auto type = ir::DTensorType::Cast(call.args()[0].ty());
+    dialect::RequireInRegion(call, context_.meshes->RootOf(type),
+                             "`" + var.name() + "` in `" + name_ + "`", context_.meshes);
+    const ir::Expr value = Rewrite(call.args()[0]);
+    if (*dialect::ManualCollective(call.op()) == CollectiveKind::kPermute) {
+      return MoveBlocks(var, value, true, [&](const ir::Expr& one, const ir::Type& stacked) {
+        return dialect::MakeLocalSegmentExchange(one, stacked,
+                                                 context_.plans->PermutationPlanOf(call));
+      });
+    }
+    const ir::Expr lowered = collectives_.OfManual(call, value);
+    return lowered.same_as(value) ? Alias(var, value) : void(Bind(var, lowered));
   }
 
   void LowerCollective(const ir::Var& var, const ir::Call& call, CollectiveKind kind) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "abi/layout.h"
 #include "cost/cluster.h"
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
@@ -27,8 +28,19 @@ class TransferPlans {
   const tvm::ffi::String& PlanOf(const ir::Call& call);
   /*! \brief The same (abi/segment_plan.h) of a segment exchange. */
   const tvm::ffi::String& SegmentPlanOf(const ir::Call& call);
+  /*! \brief The same of a permutation in a manual region, which moves blocks of a stack: each
+   * device has one, in the order of the mesh. */
+  const tvm::ffi::String& PermutationPlanOf(const ir::Call& call);
+  /*! \brief Whether values of a type are moved within a manual region. A plan then is that of their
+   * stack: a first dimension numbers the devices along the manual axes, each of which has one. */
+  bool MovesStack(const ir::DTensorType& type) const {
+    return meshes_.RegionOf(meshes_.RootOf(type)) != nullptr;
+  }
 
  private:
+  /*! \brief The layout of a tensor, or of the stack of those of a manual region. */
+  abi::Layout LayoutOf(const ir::DTensorType& type);
+
   const cost::Cluster cluster_;
   dialect::MeshTable& meshes_;
   std::unordered_map<const tvm::ffi::Object*, tvm::ffi::String> plans_;

@@ -27,7 +27,8 @@ class Where {
     ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       auto dtensor = ir::DTensorType::Cast(leaf);
       (dtensor.defined() ? has_tensors : has_others) = true;
-      if (dtensor.defined()) roots_.insert(meshes_.RootOf(dtensor.device_mesh()));
+      if (dtensor.defined())
+        roots_.insert(meshes_.DevicesOf(meshes_.RootOf(dtensor.device_mesh())));
     });
     is_mixed_ = is_mixed_ || (has_tensors && has_others);
   }

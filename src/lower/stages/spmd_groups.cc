@@ -19,7 +19,7 @@ std::set<int> RootsOf(const ir::Function& function, dialect::MeshTable* meshes) 
   const auto visit = [&](const ir::Type& type) {
     ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
       if (auto dtensor = ir::DTensorType::Cast(leaf); dtensor.defined())
-        roots.insert(meshes->RootOf(dtensor.device_mesh()));
+        roots.insert(meshes->DevicesOf(meshes->RootOf(dtensor.device_mesh())));
     });
   };
   for (const ir::Var& param : function.params()) visit(param.ty());

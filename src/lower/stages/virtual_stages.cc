@@ -31,7 +31,8 @@ struct Item {
 
 int64_t SmallestDevice(const ir::Type& type, dialect::MeshTable* meshes) {
   auto dtensor = ir::DTensorType::Cast(type);
-  const auto& devices = meshes->Root(meshes->RootOf(dtensor.device_mesh())).device_ids;
+  const auto& devices =
+      meshes->Root(meshes->DevicesOf(meshes->RootOf(dtensor.device_mesh()))).device_ids;
   return *std::min_element(devices.begin(), devices.end());
 }
 

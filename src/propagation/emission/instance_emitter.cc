@@ -9,6 +9,7 @@
 #include "dialect/operators/collective.h"
 #include "dialect/operators/kv_cache.h"
 #include "dialect/operators/local_view.h"
+#include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
@@ -19,6 +20,7 @@
 #include "propagation/emission/solved_types.h"
 #include "rules/call/call_cost.h"
 #include "rules/call/decision.h"
+#include "rules/call/projection.h"
 #include "support/error.h"
 
 namespace distir {
@@ -158,6 +160,7 @@ class InstanceEmitter : public PlacementRewriter {
       return BindPlaced(var, Rewrite(call.args()[0]), wanted);
     }
     if (dialect::IsShardingGroup(call.op())) return EmitGroup(var, call);
+    if (dialect::CrossesRegion(call)) return EmitCrossing(var, call);
     auto callee = instance_.callee_of_call.find(call.get());
     if (callee != instance_.callee_of_call.end()) {
       EmitFunctionCall(var, call, callee->second);
@@ -169,6 +172,35 @@ class InstanceEmitter : public PlacementRewriter {
     } else {
       EmitOperator(var, call);
     }
+  }
+
+  /*! \brief Automatic axes cross the border of a region where they divide both sides evenly; along
+   * others the value is redistributed on its side. */
+  void EmitCrossing(const ir::Var& var, const ir::Call& call) {
+    const dialect::ManualRegion& region = dialect::RegionOfCrossing(call, &meshes_);
+    const std::vector<mesh::AxisList> manual = dialect::ManualDims(call, &meshes_);
+    const bool enters = dialect::IsEnterManual(call.op());
+    if (!enters) stated_.push_back(var);
+    const mesh::Sharding& solved = solved_.StateOf(SlotsOf(var)[0]).sharding;
+    const auto given = ir::TensorType::Cast(rules::StripDistribution(call.args()[0].ty()));
+    const auto made = ir::TensorType::Cast(rules::StripDistribution(var.ty()));
+    const rules::Sizes sizes = rules::StaticSizes(enters ? made : given);
+    mesh::Sharding outside = solved, inside = solved;
+    for (size_t d = 0; d < manual.size(); ++d) {
+      mesh::AxisList& axes = inside.dims[d];
+      if (!enters)
+        axes = mesh::IsPrefix(manual[d], axes) ? region.Inside(mesh::RemovePrefix(axes, manual[d]))
+                                               : mesh::AxisList();
+      axes = rules::FittingPrefix(axes, sizes[d]);
+      outside.dims[d] = manual[d];
+      const mesh::AxisList behind = region.Outside(axes);
+      outside.dims[d].insert(outside.dims[d].end(), behind.begin(), behind.end());
+    }
+    const ir::DTensorType from =
+        meshes_.TypeOf(given, enters ? region.outer : region.inner, enters ? outside : inside);
+    const ir::DTensorType to =
+        meshes_.TypeOf(made, enters ? region.inner : region.outer, enters ? inside : outside);
+    BindSolved(var, dialect::MakeCrossing(call, Placed(call.args()[0], from, true), to));
   }
 
   /*! \brief The values of a sharding group, brought to what they share. */
@@ -278,6 +310,10 @@ class InstanceEmitter : public PlacementRewriter {
       return;
     }
     const Node& node = graph_.nodes[index->second];
+    if (dialect::ManualCollective(call.op()).has_value()) {
+      dialect::RequireInRegion(call, solved_.StateOf(node.operands[0]).root,
+                               "`" + var.name() + "` in `" + graph_.name + "`", &meshes_);
+    }
     if (dialect::IsLocalView(call.op())) return EmitLocalView(var, call, node);
     if (auto cache = dialect::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
     // What the tensors have now, and what the result should have, decide how the call is computed.

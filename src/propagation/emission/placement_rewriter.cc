@@ -5,12 +5,14 @@
 #include <optional>
 
 #include "dialect/operators/collective.h"
+#include "dialect/operators/manual.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "mesh/common_view.h"
 #include "rules/call/infer_type.h"
 #include "rules/factor/factor_rule.h"
+#include "support/error.h"
 
 namespace distir {
 namespace propagation {
@@ -97,13 +99,13 @@ void PlacementRewriter::BindPlaced(const ir::Var& var, const ir::Expr& value,
   bool is_new = ir::Var::Is(value) && target.defined() && !Fits(value.ty(), target, false) &&
                 !FindRedistributed(value, target).defined();
   if (!is_new) return Alias(var, PlacedValue(value, wanted, false));
-  ir::Var fresh = Bind(var, dialect::MakeRedistribute(value, target), target);
+  ir::Var fresh = Bind(var, Moved(value, target), target);
   KeepRedistributed(value, target, fresh);
 }
 
 void PlacementRewriter::BindRedistributed(const ir::Var& var, const ir::Expr& value,
                                           const ir::DTensorType& wanted) {
-  Bind(var, dialect::MakeRedistribute(value, wanted), wanted);
+  Bind(var, Moved(value, wanted), wanted);
 }
 
 // ---- what is there
@@ -169,12 +171,41 @@ ir::Expr PlacementRewriter::Field(const ir::Expr& value, int index) {
 
 // ---- redistributions
 
+ir::Call PlacementRewriter::Moved(const ir::Expr& value, const ir::DTensorType& target) {
+  auto source = ir::DTensorType::Cast(value.ty());
+  const int from = source.defined() ? meshes_.RootOf(source) : meshes_.RootOf(target);
+  const int to = meshes_.RootOf(target);
+  if (from == to) return dialect::MakeRedistribute(value, target);
+  const std::string name =
+      ir::Var::Is(value) ? std::string(ir::Var::Cast(value).name()) : "a value";
+  if (const dialect::ManualRegion* region = meshes_.RegionBetween(from, to)) {
+    mesh::Sharding outside = meshes_.ShardingOf(target);
+    for (mesh::AxisList& axes : outside.dims) axes = region->Outside(axes);
+    const ir::DTensorType outer_ty = meshes_.TypeOf(target.tensor_ty(), from, outside);
+    const ir::Expr entering = Fits(source, outer_ty, false)
+                                  ? value
+                                  : Emit(name, dialect::MakeRedistribute(value, outer_ty));
+    return dialect::MakeImplicitEntry(entering, *region, target, &meshes_);
+  }
+  const dialect::ManualRegion* region = meshes_.RegionOf(from);
+  DISTIR_REQUIRE(region == nullptr, ValueError)
+      << "`" << name << "` is a value of a manual region over "
+      << mesh::ToString(region->manual, meshes_.Root(region->outer))
+      << " and is used outside of it; let it leave the region first, as a result of the function "
+      << "that dx.manual is given";
+  DISTIR_REQUIRE(meshes_.RegionOf(to) == nullptr, ValueError)
+      << "`" << name << "` lies on " << meshes_.MeshText(source.device_mesh())
+      << " and is used in a manual region of "
+      << mesh::ToString(meshes_.Root(meshes_.DevicesOf(to))) << "; redistribute it first";
+  return dialect::MakeRedistribute(value, target);
+}
+
 ir::Expr PlacementRewriter::Redistributed(const ir::Expr& value, const ir::DTensorType& target) {
   if (ir::Var known = FindRedistributed(value, target); known.defined()) return known;
   ir::Expr argument = value;
   if (ir::TupleGetItem::Is(value)) argument = Emit("lv", value);
   ffi::String name = ir::Var::Is(argument) ? ir::Var::Cast(argument).name() : ffi::String("lv");
-  ir::Var var = Emit(name, dialect::MakeRedistribute(argument, target));
+  ir::Var var = Emit(name, Moved(argument, target));
   KeepRedistributed(value, target, var);
   return var;
 }

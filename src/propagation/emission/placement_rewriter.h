@@ -49,6 +49,10 @@ class PlacementRewriter : public ir::FunctionRewriter {
   void BindPlaced(const ir::Var& var, const ir::Expr& value, const ir::Type& wanted);
   /*! \brief Binds `var` to the redistribution of a value. */
   void BindRedistributed(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& wanted);
+  /*! \brief The call that brings a value to a type: a redistribution; or, of a value that is used
+   * in a manual region without having entered it, its entry.
+   * \throws ValueError for a value of a region that is used outside of it. */
+  ir::Call Moved(const ir::Expr& value, const ir::DTensorType& target);
 
   /*! \brief A mesh on which all shardings of a call can be named: the root if possible. */
   ir::DeviceMesh ViewFor(int root, const std::vector<mesh::Sharding>& operands,

@@ -134,8 +134,6 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
   return inferred;
 }
 
-namespace {
-
 ir::Type InferDTensorType(const ir::Call& call) {
   if (StatesResultType(call.op()) && !call.ty_args().empty()) {
     std::vector<ir::DTensorType> stated;
@@ -156,6 +154,8 @@ ir::Type InferDTensorType(const ir::Call& call) {
   }
   return InferCall(call, global_ty, rule, &table).type;
 }
+
+namespace {
 
 // Not tensor operators, or with inference of their own.
 bool NeedsInference(const std::string& name) {

@@ -56,6 +56,9 @@ InferredCall InferCall(const ir::Call& call, const ir::Type& global_ty, const Fa
 /*! \brief The result type of the call on undistributed tensors, by the operator's own inference. */
 ir::Type InferGlobalType(const ir::Call& call);
 
+/*! \brief The type of a call with DTensor arguments, by its factor rule or as it states it. */
+ir::Type InferDTensorType(const ir::Call& call);
+
 /*! \brief Whether the result type of calls of this callee is stated in ty_args (call_tir,
  * call_dps_packed, ..). */
 bool StatesResultType(const ir::Expr& callee);

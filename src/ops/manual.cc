@@ -1,0 +1,71 @@
+// Collectives of manual regions: what a device sends is the same part of its value as on all
+// others, so they work on shards along automatic axes as on whole values.
+#include "dialect/operators/manual.h"
+
+#include "ir/tvm/registration.h"
+#include "ops/family.h"
+#include "rules/call/infer_type.h"
+#include "rules/factor/broadcasting.h"
+
+namespace distir {
+namespace ops {
+
+namespace {
+
+/*! \brief Dimensions that are joined or divided need replication, all others are parallel. */
+FactorRule ParallelBut(const OpView& view, std::initializer_list<const char*> keys) {
+  RuleBuilder builder(view);
+  std::vector<bool> changes(view.operands[0].ndim(), false);
+  for (const char* key : keys) changes[dialect::ManualInteger(view.call, key)] = true;
+  const Sizes before = StaticSizes(view.operands[0]), after = StaticSizes(view.results[0]);
+  for (size_t d = 0; d < before.size(); ++d) {
+    if (changes[d]) {
+      builder.Operand(0, d, builder.NeedsReplication(before[d]));
+      builder.Result(0, d, builder.NeedsReplication(after[d]));
+    } else {
+      const int factor = builder.Parallel(before[d]);
+      builder.Operand(0, d, factor);
+      builder.Result(0, d, factor);
+    }
+  }
+  return builder.Finish();
+}
+
+FactorRule AlongDim(const OpView& view) { return ParallelBut(view, {"dim"}); }
+FactorRule AlongTwo(const OpView& view) { return ParallelBut(view, {"split_dim", "concat_dim"}); }
+
+Operator Manual(const char* name, rules::RuleFunction rule) {
+  return Operator(name, rule).Pad(Padding::kParallel);
+}
+
+const Operators kElementwise("manual region", {"all"},
+                             {Manual("relax.dist.manual_all_reduce", rules::Broadcasting),
+                              Manual("relax.dist.manual_permute", rules::Broadcasting)});
+const Operators kAlong("manual region",
+                       {"all but those that are joined or divided", "",
+                        "those that are joined or divided over manual axes"},
+                       {Manual("relax.dist.manual_all_gather", AlongDim),
+                        Manual("relax.dist.manual_reduce_scatter", AlongDim),
+                        Manual("relax.dist.manual_all_to_all", AlongTwo)});
+const DescribedOperators kCrossings("manual region",
+                                    "its automatic axes are the same inside and outside",
+                                    {"relax.dist.enter_manual", "relax.dist.leave_manual"});
+
+const ir::OnLoad kRegister([] {
+  const auto add = [](const char* kind, const char* description) {
+    const std::string name = std::string("relax.dist.manual_") + kind;
+    ir::RegisterOp(name, description, {"x"}, true);
+    ir::SetInferType(name, dialect::InferManualCollective);
+    ir::SetInferDTensorType(name, rules::InferDTensorType);
+  };
+  add("all_reduce", "Reduces the values of the devices along manual axes.");
+  add("all_gather", "Joins the values of the devices along manual axes.");
+  add("reduce_scatter", "Reduces values along manual axes, of which each device keeps its part.");
+  add("all_to_all", "Each device along manual axes gets a part of each value, joined.");
+  add("permute", "Sends whole values to devices along manual axes; who gets none has zeros.");
+});
+
+}  // namespace
+
+}  // namespace ops
+}  // namespace distir
