@@ -14,6 +14,7 @@ if TYPE_CHECKING or not _command.waits:
         _native,  # first: loads the native library
         _nvidia,
         analysis,
+        collectives,
         interop,
         pipelines,
         reports,
@@ -29,6 +30,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.compile import build, lower
     from distir_ext.constrain import barrier, constrain
     from distir_ext.dump import DumpPasses
+    from distir_ext.manual import manual
     from distir_ext.mesh import Mesh
     from distir_ext.mutator import ShardingMutator
     from distir_ext.notation import dims, meshes
@@ -71,11 +73,13 @@ __all__ = [
     "annotate",
     "barrier",
     "build",
+    "collectives",
     "constrain",
     "dims",
     "explain",
     "interop",
     "lower",
+    "manual",
     "meshes",
     "pass_reports",
     "phase",

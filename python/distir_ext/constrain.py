@@ -7,11 +7,11 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.script.ir_builder.base import IRBuilder
-from tvm.script.ir_builder.ir import IRModuleFrame
 
 from distir_ext._annotate.frameworks import read_sharding
 from distir_ext._errors.spelling import did_you_mean
+from distir_ext._manual.emitting import is_nn, like, module_being_written
+from distir_ext._manual.regions import automatic
 from distir_ext.annotations import MeshTable
 
 _DIRECTIONS = ("forward", "backward", "both")
@@ -33,6 +33,8 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
     however far apart they are computed: ``left, right = dx.constrain(left, right)``. With a mesh
     and dims behind the values, all of them are annotated, too.
 
+    In a function that :func:`manual` calls, dims name axes that stay automatic there.
+
     Args:
         x: A Relax expression that is a tensor, or a Tensor of ``relax.frontend.nn``.
         *more: A mesh and dims; or more values, which have as many dimensions as ``x``, and then, if
@@ -47,8 +49,8 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
         several values a tuple of them: an expression to be emitted, or a Python tuple of Tensors.
 
     Raises:
-        ValueError: Dims do not fit the mesh or the tensor, see :func:`annotate`; or the values of a
-            group have different numbers of dimensions.
+        ValueError: Dims do not fit the mesh or the tensor, see :func:`annotate`, or name an axis
+            that is manual; or the values of a group have different numbers of dimensions.
         TypeError: A value, the mesh or dims have a wrong type; or a value stands alone.
     """
     values = [x]
@@ -58,12 +60,13 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
     mesh, dims = _mesh_and_dims(rest, mesh, dims)
     if mesh is None and len(values) == 1:
         raise TypeError("constrain takes a value, a mesh and dims; or several values, to tie them")
-    if len({_is_nn(value) for value in values}) > 1:
+    if len({is_nn(value) for value in values}) > 1:
         raise TypeError("a sharding group has Relax expressions or Tensors of nn, not both")
     if len(values) > 1:
         _check_ranks(values)
     if mesh is not None:
         mesh, dims = read_sharding(mesh) or (mesh, dims)
+        mesh = automatic(mesh, dims)
         values = [_applied(value, "constrained", _annotator(mesh, dims)) for value in values]
     return values[0] if len(values) == 1 else _group(values)
 
@@ -115,26 +118,21 @@ def _mesh_and_dims(rest: Sequence[Any], mesh: Any, dims: Any) -> tuple[Any, Any]
     return given["mesh"], given["dims"]
 
 
-def _is_nn(value: Any) -> bool:
-    # nn is not imported, as most programs do without it.
-    return isinstance(getattr(value, "_expr", None), relax.Expr)
-
-
 def _is_value(value: Any) -> bool:
-    return isinstance(value, relax.Expr) or _is_nn(value)
+    return isinstance(value, relax.Expr) or is_nn(value)
 
 
 def _applied(x: Any, what: str, make: Callable[[relax.Expr], relax.Call]) -> Any:
     """A value made from another one; of nn's Tensors it is emitted."""
     if isinstance(x, relax.Expr):
         return make(x)
-    if not _is_nn(x):
+    if not is_nn(x):
         raise TypeError(
             f"a value of type {type(x).__name__} cannot be constrained: it is no Relax expression"
         )
     expr = x._expr
     name = f"{expr.name}_{what}" if isinstance(expr, relax.Var) else what
-    return type(x)(_expr=_builder_of_nn().emit(make(expr), name))
+    return like(x, _builder_of_nn().emit(make(expr), name))
 
 
 def _builder_of_nn() -> relax.BlockBuilder:
@@ -148,10 +146,10 @@ def _builder_of_nn() -> relax.BlockBuilder:
 
 def _group(values: Sequence[Any]) -> Any:
     """A sharding group of values of one kind."""
-    exprs = [value._expr if _is_nn(value) else value for value in values]
+    exprs = [value._expr if is_nn(value) else value for value in values]
     op = tvm.ir.Op.get("relax.dist.sharding_group")
     call = relax.Call(op, [relax.Tuple(exprs)], None)
-    if not _is_nn(values[0]):
+    if not is_nn(values[0]):
         return call
     builder = _builder_of_nn()
     tied = builder.emit(call, "tied")
@@ -164,7 +162,7 @@ def _group(values: Sequence[Any]) -> Any:
 def _check_ranks(values: Sequence[Any]) -> None:
     ranks: dict[str, int] = {}
     for number, value in enumerate(values):
-        expr = value._expr if _is_nn(value) else value
+        expr = value._expr if is_nn(value) else value
         name = f"`{expr.name}`" if isinstance(expr, relax.Var) else f"value {number}"
         if type(expr.ty) is tvm.ir.Type:  # of a call that was not emitted yet nothing is known
             continue
@@ -183,20 +181,10 @@ def _annotator(mesh: Any, dims: Any) -> Callable[[relax.Expr], relax.Call]:
         entity = f"constrained value {x.name}" if isinstance(x, relax.Var) else "constrained value"
         # A call that was not emitted yet has no type; propagation checks what it gets then.
         type_ = None if type(x.ty) is tvm.ir.Type else x.ty
-        mod = _module_being_written()
+        mod = module_being_written()
         meshes = MeshTable(mod)
         mark = meshes.mark(entity, mesh, dims, type_)
         meshes.store_in_place(mod)
         return mark.on(x)
 
     return annotated
-
-
-def _module_being_written() -> Any:
-    """The module of the builder in use, TVMScript's frame of one, or an empty one."""
-    builder = relax.BlockBuilder.current()
-    if builder is not None:
-        return builder.get()  # what it builds, not a copy
-    frames = IRBuilder.current().frames if IRBuilder.is_in_scope() else ()
-    modules = [frame for frame in frames if isinstance(frame, IRModuleFrame)]
-    return modules[0] if modules else tvm.IRModule({})

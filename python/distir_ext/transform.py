@@ -80,7 +80,7 @@ def AssignStages(  # noqa: N802
     Raises (when applied):
         ValueError: There is no such function, or fewer operators than stages; an annotation lies
             on another mesh, or is sharded along the axis of the stages; a value that is no tensor
-            (a KV cache) would have to move between stages.
+            (a KV cache) would have to move between stages; there are manual regions.
     """
     if isinstance(meshes, Mesh) or is_mesh(meshes):
         meshes = as_mesh(meshes, "the mesh of stages")

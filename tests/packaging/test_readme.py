@@ -29,6 +29,7 @@ assert error < 1e-5, error
     [
         ("README.md", CHECK),
         ("docs/annotate.md", ""),
+        ("docs/manual.md", ""),
         ("docs/design.md", ""),
         ("docs/explain.md", ""),
         ("docs/interop/gspmd.md", ""),

@@ -12,6 +12,9 @@ test_calls.py.
 import pytest
 from tvm import relax
 
+import distir_ext as dx
+
+from .checks import propagated
 from .programs import Program
 
 op = relax.op
@@ -110,3 +113,20 @@ def test_an_annotation_stops_what_spreads_backward():
     y = p.place("z", p.emit("y", (op.exp, between)), "ab|-")
     found = p.shardings(y)
     assert (found["x"], found["e"], found["y"]) == ("a|c", "a|c", "ab|c")
+
+
+def test_a_manual_region_appends_from_inside():
+    """What shards a part of a device stands behind the manual axes outside."""
+    mesh = dx.Mesh(a=2, b=2)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+
+    def part(x):
+        return dx.constrain(builder.emit(op.exp(x)), mesh, ("b", None))
+
+    with builder.function("main", [x]):
+        region = dx.manual(part, mesh, [("a", None)], ("a", None), axes=["a"])
+        builder.emit_func_output(region(x))
+    mod = propagated(builder.finalize())
+    assert dx.dims(mod, mod["main"].params[0]) == (("a", "b"), None)
+    assert dx.dims(mod, mod["main"].ret_ty) == (("a", "b"), None)

@@ -34,6 +34,7 @@ _COLLECTIVES = (
     "exchange",
     "transfer",
 )
+_MANUAL_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
 _CONTROLS = ("propagation_barrier", "sharding_group")
 _DTENSOR_COLLECTIVES = (*_COLLECTIVES, "view")
 _LOCAL_COLLECTIVES = (*_COLLECTIVES, "all_reduce_add_rms_norm", "send", "recv")
@@ -100,6 +101,39 @@ def _control_function(name: str) -> Any:
         return _call(f"relax.dist.{name}", [value], attrs)
 
     return _named(control, f"R.dist.{name}")
+
+
+def _crossing_function(name: str) -> Any:
+    """``R.dist.enter_manual`` or ``R.dist.leave_manual``, with the type of the result if stated."""
+
+    def crossing(
+        x: relax.Expr,
+        device_mesh: str | DeviceMesh,
+        placement: str | Placement,
+        manual_axes: Sequence[int],
+        ty_args: Any = (),
+    ) -> tvm.ir.Call:
+        mesh = _lookup_device_mesh(device_mesh) if isinstance(device_mesh, str) else device_mesh
+        target = {"device_mesh": mesh, "placement": _as_placement(placement)}
+        types = ty_args if isinstance(ty_args, tuple | list) else [ty_args]
+        attrs = {**target, "manual_axes": list(manual_axes)}
+        return _call(f"relax.dist.{name}", [x], attrs, [_as_type(ty) for ty in types])
+
+    return _named(crossing, f"R.dist.{name}")
+
+
+def _manual_function(name: str) -> Any:
+    """A collective of a manual region, over axes of a mesh."""
+
+    def collective(
+        x: relax.Expr, device_mesh: str | DeviceMesh, axes: Sequence[int], **attrs: Any
+    ) -> tvm.ir.Call:
+        mesh = _lookup_device_mesh(device_mesh) if isinstance(device_mesh, str) else device_mesh
+        return _call(
+            f"relax.dist.manual_{name}", [x], {"device_mesh": mesh, "axes": list(axes), **attrs}
+        )
+
+    return _named(collective, f"R.dist.manual_{name}")
 
 
 def _all_reduce_add_rms_norm(
@@ -259,6 +293,10 @@ def install() -> None:
     _dist.call_tir_inplace_local_view = _call_tir_inplace_local_view
     for name in _CONTROLS:
         setattr(_dist, name, _control_function(name))
+    for name in ("enter_manual", "leave_manual"):
+        setattr(_dist, name, _crossing_function(name))
+    for name in _MANUAL_COLLECTIVES:
+        setattr(_dist, f"manual_{name}", _manual_function(name))
     for name in _DTENSOR_COLLECTIVES:
         setattr(_dist, name, _dtensor_function(name))
     _dist.all_reduce_add_rms_norm = _named(

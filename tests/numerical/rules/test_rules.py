@@ -11,8 +11,9 @@ from ..partitioned import check
 from ..placement import MESHES
 from ..sampling import PROGRAMS, programs_of
 
-WITHOUT_RULE = {"calls", "distribution"}
-"""Families that no rule of the table shards."""
+WITHOUT_RULE = {"calls", "distribution", "manual region"}
+"""Families that no rule of the table shards, or that mean something in a manual region only:
+tests/manual has their numbers."""
 
 
 def test_every_operator_that_is_sharded_has_cases():

@@ -1,0 +1,1 @@
+"""Behind manual regions: which one is being written, and its operators."""
