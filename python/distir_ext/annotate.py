@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
@@ -110,12 +111,19 @@ def annotate(
 
     meshes = MeshTable(mod)
     marks: dict[Site, Mark] = {}
+    known: dict[str, list[tuple[Any, Mark]]] = {}  # by entry, what it means for which types
     # Meshes are numbered in the order of the parameters, whatever that of the plan.
     others = [site for site in chosen if site not in names.parameters]
     for site in (*(site for site in names.parameters if site in chosen), *others):
         text, type_ = chosen[site]
-        other_mesh, dims = split_mesh(plan[text], mesh)
-        marks[site] = meshes.mark(str(site), other_mesh, dims, type_)
+        said_before = known.setdefault(text, [])
+        for other, mark in said_before:
+            if tvm_ffi.structural_equal(type_, other):
+                marks[site] = mark
+                break
+        else:
+            marks[site] = meshes.mark(str(site), *split_mesh(plan[text], mesh), type_)
+            said_before.append((type_, marks[site]))
     marks = _without_repetitions(mod, func, marks, {s: chosen[s][1] for s in chosen})
     _report(plan, chosen, marks, time.perf_counter() - start)
     if inputs is not None:
@@ -183,9 +191,9 @@ class _Names:
 
     def find(self, text: str, pattern: re.Pattern[str]) -> dict[Site, Any]:
         """The values that an entry names, with their types."""
-        candidates = dict(self.parameters)
+        candidates = self.parameters
         if text.startswith("return"):
-            candidates.update(self.results)
+            candidates = {**candidates, **self.results}
         found = {site: type_ for site, type_ in candidates.items() if pattern.fullmatch(site.label)}
         return found or self._variable(text)
 

@@ -45,6 +45,14 @@ bool StandsAlone(const ir::Function& function) {
   });
 }
 
+std::vector<std::string> VariablesOf(const ir::Function& function) {
+  std::vector<std::string> names;
+  for (const ir::Var& param : function.params()) names.emplace_back(param.name());
+  ir::VisitBindings(function.body(),
+                    [&](const ir::Binding& binding) { names.emplace_back(binding.var().name()); });
+  return names;
+}
+
 /*! \brief A function that TVM cannot look into, in place of one that is known. */
 ir::Function Opaque(const ir::Function& function) {
   ffi::Array<ir::Var> params;
@@ -127,10 +135,17 @@ class EqualFunctions::Abstraction : public ir::FunctionRewriter {
 ir::GlobalVar EqualFunctions::NameOfKernel(const ir::GlobalVar& name, const ir::BaseFunc& kernel) {
   const size_t number = kernels_.Find(kernel);
   if (number == kernel_names_.size()) {
-    kernel_names_.push_back(ir::MakeGlobalVar("kernel_" + std::to_string(number)));
+    kernel_names_.push_back(NewName(name.name()));
     ir::SetType(kernel_names_.back(), name.ty());
   }
   return kernel_names_[number];
+}
+
+ir::GlobalVar EqualFunctions::NewName(const std::string& text) {
+  std::string name = text;
+  for (int number = 1; !taken_.insert(name).second; ++number)
+    name = text + "_" + std::to_string(number);
+  return ir::MakeGlobalVar(name);
 }
 
 std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
@@ -158,14 +173,13 @@ std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
                          CompiledAttrs(function.attrs(), ""));
     const size_t like = functions_.Find(compared);
     if (like == names_.size()) {
-      const std::string text = "function_" + std::to_string(like);
-      names_.push_back(ir::MakeGlobalVar(text));
+      names_.push_back(NewName("function_" + std::to_string(like)));
       ffi::Array<ir::Type> params;
       for (const ir::Var& param : body.params()) params.push_back(param.ty());
       ir::SetType(names_.back(), ir::MakeFuncType(params, body.ret_ty(), body.is_pure()));
       others.Set(names_.back(),
                  ir::MakeFunction(body.params(), body.body(), body.ret_ty(), body.is_pure(),
-                                  CompiledAttrs(function.attrs(), text)));
+                                  CompiledAttrs(function.attrs(), names_.back().name())));
       for (const auto& [_, kernel] : abstraction.kernels)
         others.Set(kernel.stands_for, mod.functions().at(kernel.name));
       for (size_t callee : calls[number].callees) {
@@ -176,7 +190,8 @@ std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
     }
     known.emplace(name.get(), names_[like]);
     found.functions.push_back({name.name(), names_[like].name(),
-                               std::move(abstraction.communications), std::move(callees)});
+                               std::move(abstraction.communications), std::move(callees),
+                               VariablesOf(function)});
   }
   found.others = ir::MakeModule(others, ir::Node(), {});
   return found;

@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "analysis/structural_index.h"
@@ -39,6 +40,8 @@ struct FunctionOnDevices {
   /*! \brief Groups and plans, each once, by the places where they stand. */
   std::vector<std::string> communications;
   Callees callees;
+  /*! \brief Its parameters and variables in program order. Equal functions have as many. */
+  std::vector<std::string> variables;
 };
 
 struct FunctionsOnDevices {
@@ -63,10 +66,13 @@ class EqualFunctions {
 
  private:
   class Abstraction;
+  /*! \brief Its own, with a number if another kernel has it. */
   ir::GlobalVar NameOfKernel(const ir::GlobalVar& name, const ir::BaseFunc& kernel);
+  ir::GlobalVar NewName(const std::string& text);
 
   StructuralIndex functions_, kernels_;
   std::vector<ir::GlobalVar> names_, kernel_names_;  // by number
+  std::unordered_set<std::string> taken_;            // names
 };
 
 }  // namespace analysis

@@ -154,9 +154,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                for (const FunctionOnDevices& each : found->functions) {
                  ffi::Map<ffi::String, ffi::String> callees;
                  for (const auto& [like, name] : each.callees) callees.Set(like, name);
-                 functions.push_back(ffi::Array<ffi::Any>{ffi::String(each.name),
-                                                          ffi::String(each.like),
-                                                          ToData(each.communications), callees});
+                 functions.push_back(ffi::Array<ffi::Any>{
+                     ffi::String(each.name), ffi::String(each.like), ToData(each.communications),
+                     callees, ToData(each.variables)});
                }
                return ffi::Array<ffi::Any>{functions, found->others};
              });

@@ -27,6 +27,8 @@ def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, int]) -> tvm.IRModule:
     Raises:
         ValueError: There is no such size, or a number is none of a size.
     """
+    if not sizes:
+        return mod
     found = symbolic_sizes(mod)
     for name, value in sizes.items():
         if name not in found:
@@ -36,8 +38,6 @@ def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, int]) -> tvm.IRModule:
             )
         if not (isinstance(value, int) and value > 0):
             raise ValueError(f"size {name!r} is a positive integer, not {value!r}")
-    if not sizes:
-        return mod
     bind = tvm.transform.Sequential(
         [
             relax.transform.BindSymbolicVars(_of_function(function, sizes), name.name_hint)
@@ -58,10 +58,12 @@ def with_sizes(
     """
     lacking = tuple(name for name in symbolic_sizes(mod) if name not in sizes)
     mod = bind_sizes(mod, sizes)
-    if lacking and default is None:
+    if not lacking:
+        return mod, ()
+    if default is None:
         stated = ", ".join(f"{name!r}: ..." for name in lacking)
         raise ValueError(f"symbolic sizes need values: sizes={{{stated}}}")
-    return bind_sizes(mod, dict.fromkeys(lacking, default or 0)), lacking
+    return bind_sizes(mod, dict.fromkeys(lacking, default)), lacking
 
 
 def _of_function(function: relax.Function, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -79,5 +81,5 @@ def _symbolic(type_: Any) -> Iterator[str]:
     shape = getattr(tensor, "shape", None)
     values = getattr(shape if shape is not None else type_, "values", None) or ()
     for size in values:
-        for var in tvm.tirx.analysis.undefined_vars(size):
-            yield str(var.name)
+        if not isinstance(size, tvm.tirx.IntImm):
+            yield from (str(var.name) for var in tvm.tirx.analysis.undefined_vars(size))

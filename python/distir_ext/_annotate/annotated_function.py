@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import tvm
@@ -45,7 +46,7 @@ class Site:
     name: str
     path: Path
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What plans call it: ``w``, ``weights.0``, ``return``."""
         return ".".join([self.name, *map(str, self.path)])

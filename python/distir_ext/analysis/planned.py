@@ -10,9 +10,10 @@ from typing import Any
 import tvm
 
 from distir_ext import transform
-from distir_ext._analysis.planned_program import PlannedProgram, plan, resolve_target
+from distir_ext._analysis.planned_program import resolve_target
+from distir_ext._analysis.planned_steps import PlannedSteps, planned_steps
 from distir_ext._analysis.sizes import with_sizes
-from distir_ext._analysis.steps import FunctionSteps, read_steps
+from distir_ext._analysis.steps import FunctionSteps
 from distir_ext._errors.modules import check_module
 from distir_ext._signature.signature_attr import has_signature, read_signature
 from distir_ext.cluster import Cluster, Device
@@ -30,7 +31,7 @@ class PlannedPrograms:
     lowered: tvm.IRModule
     """After LowerDistIR."""
 
-    planned: PlannedProgram
+    steps: PlannedSteps
     signature: Mapping[str, Any]
     """As :func:`distir_ext._signature.signature_attr.read_signature` gives it."""
 
@@ -40,15 +41,15 @@ class PlannedPrograms:
         assert self.cluster.device is not None
         return self.cluster.device
 
-    @cached_property
+    @property
     def kernels(self) -> Mapping[str, FunctionSteps]:
         """The steps that run, by function."""
-        return read_steps(self.planned.kernels, self.cluster.as_data())
+        return self.steps.kernels
 
-    @cached_property
+    @property
     def operators(self) -> Mapping[str, FunctionSteps]:
         """The steps before fusion, by function."""
-        return read_steps(self.planned.operators, self.cluster.as_data())
+        return self.steps.operators
 
     @cached_property
     def collectives(self) -> Mapping[str, list[CollectiveCall]]:
@@ -75,7 +76,7 @@ def planned_programs(
     return PlannedPrograms(
         cluster,
         lowered.module,
-        plan(lowered.with_runtime_calls, lowered.target),
+        planned_steps(lowered.with_runtime_calls, lowered.target, cluster.as_data()),
         lowered.signature,
     )
 

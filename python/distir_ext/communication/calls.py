@@ -37,10 +37,11 @@ def read_collective(value: Any) -> CalledCollective | None:
     """What a call says; None where it is none of a collective or a slice."""
     if not isinstance(value, relax.Call):
         return None
-    if isinstance(value.op, tvm.ir.Op) and value.op.name.startswith(_OPERATOR):
+    callee = value.op
+    if isinstance(callee, tvm.ir.Op) and (operator := callee.name).startswith(_OPERATOR):
         attrs = value.attrs
         return CalledCollective(
-            value.op.name.removeprefix(_OPERATOR),
+            operator.removeprefix(_OPERATOR),
             value.args[0] if value.args else None,
             [[int(device) for device in group] for group in attrs["groups"]]
             if "groups" in attrs
@@ -65,10 +66,12 @@ def read_collective(value: Any) -> CalledCollective | None:
 
 def _builtin(call: relax.Call) -> tuple[str, Sequence[Any]]:
     """The builtin that a call calls, and what with; nothing where it calls none."""
-    callee, args = call.op, list(call.args)
-    if isinstance(callee, tvm.ir.Op) and callee.name == "relax.call_dps_packed":
-        callee, args = args[0], list(args[1].fields)
+    callee, is_operator = call.op, isinstance(call.op, tvm.ir.Op)
+    if is_operator and callee.name == "relax.call_dps_packed":
+        callee = call.args[0]
     if not isinstance(callee, relax.ExternFunc):
         return "", ()
     name = str(callee.global_symbol)
-    return (name.removeprefix(_BUILTIN), args) if name.startswith(_BUILTIN) else ("", ())
+    if not name.startswith(_BUILTIN):
+        return "", ()
+    return name.removeprefix(_BUILTIN), list(call.args[1].fields if is_operator else call.args)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import tvm
@@ -223,6 +223,7 @@ class _FunctionCollectives:
             NamedMesh(each.shape, each.axis_names, each.device_ids) for each in meshes(mod)
         )
         self._found: dict[str, dict[CollectiveKey, _Tally]] = {}
+        self._bindings: dict[str, list[Any]] = {}
         self._devices = self._devices_by_function(mod)
 
     def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
@@ -239,9 +240,8 @@ class _FunctionCollectives:
             if devices <= found.get(name, set()):
                 continue
             found.setdefault(name, set()).update(devices)
-            function = self._functions.get(name)
-            if isinstance(function, relax.Function):
-                pending += [(callee, devices) for callee in _callees(function)]
+            if isinstance(self._functions.get(name), relax.Function):
+                pending += [(callee, devices) for callee in _callees(self._bindings_of(name))]
         return {name: sorted(devices) for name, devices in found.items()}
 
     def of(self, name: str) -> Mapping[CollectiveKey, _Tally]:
@@ -271,7 +271,7 @@ class _FunctionCollectives:
         function = self._functions[name]
         assert isinstance(function, relax.Function)
         devices = self._devices.get(name)
-        bindings = list(_bindings(function.body))
+        bindings = self._bindings_of(name)
         context = _Context(function, bindings)
         for binding in bindings:
             call = binding.value
@@ -293,6 +293,12 @@ class _FunctionCollectives:
                     str(binding.var.name),
                     *_priced(called, moved.ty, binding.var.ty),
                 )
+
+    def _bindings_of(self, name: str) -> list[Any]:
+        """Of a function, those of branches behind their ``If``."""
+        if name not in self._bindings:
+            self._bindings[name] = list(_bindings(self._functions[name].body))
+        return self._bindings[name]
 
     def _key(
         self, called: CalledCollective, moved: Any, devices: Sequence[int] | None
@@ -363,12 +369,22 @@ class _Context:
     """Who makes and who reads the variables of a function."""
 
     def __init__(self, function: relax.Function, bindings: Sequence[Any]) -> None:
-        self._made = {binding.var: binding.value for binding in bindings}
-        self._read: dict[Any, list[Any]] = {}
-        for binding in bindings:
-            for var in _variables(binding.value):
-                self._read.setdefault(var, []).append(binding)
+        self._bindings = bindings
         self._returned = set(_variables(function.body.body))
+
+    @cached_property
+    def _made(self) -> Mapping[Any, Any]:
+        """Variables and what they are bound to."""
+        return {binding.var: binding.value for binding in self._bindings}
+
+    @cached_property
+    def _read(self) -> Mapping[Any, list[Any]]:
+        """Variables and what reads them."""
+        found: dict[Any, list[Any]] = {}
+        for binding in self._bindings:
+            for var in _variables(binding.value):
+                found.setdefault(var, []).append(binding)
+        return found
 
     def makers(self, value: Any) -> list[str]:
         """The operators that give a value, seen through tuples and other collectives."""
@@ -404,9 +420,9 @@ def _operator(call: relax.Call) -> str:
     return str(callee.global_symbol if isinstance(callee, relax.ExternFunc) else callee.name)
 
 
-def _callees(function: relax.Function) -> Iterator[str]:
-    """The functions of the module that a function calls."""
-    for binding in _bindings(function.body):
+def _callees(bindings: Iterable[Any]) -> Iterator[str]:
+    """The functions of the module that are called."""
+    for binding in bindings:
         if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, tvm.ir.GlobalVar):
             yield str(binding.value.op.name_hint)
 

@@ -56,6 +56,7 @@ class Evaluator:
         check_cluster(model.cluster)
         self._model = model
         self._modules: dict[int, tuple[tvm.IRModule, tvm.IRModule]] = {}
+        self._fit_outlined: set[str] = set()  # plans
         self._costs = ProgramCosts(model.cluster)
 
     def __call__(self, configuration: Configuration) -> Figures:
@@ -76,9 +77,13 @@ class Evaluator:
         model, mesh, plan = self._model, configuration.mesh, configuration.entries
         bound, outlined = self._bound(configuration.microbatches)
         try:
-            return annotate(outlined, mesh, plan, model.func, model.inputs)
+            annotated = annotate(outlined, mesh, plan, model.func, model.inputs)
         except ValueError:
+            if configuration.plan in self._fit_outlined:
+                raise
             return annotate(bound, mesh, plan, model.func, model.inputs)
+        self._fit_outlined.add(configuration.plan)
+        return annotated
 
     def _bound(self, microbatches: int) -> tuple[tvm.IRModule, tvm.IRModule]:
         """The module of one microbatch, and the same with its repeats as calls."""

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 import tvm
 
 from distir_ext._analysis.planned_program import plan, resolve_target
+from distir_ext._analysis.planned_steps import StepsOfModule
 from distir_ext.analysis.estimate import peak_memory_of
 from distir_ext.analysis.pipeline_layout import PipelineLayout
 from distir_ext.analysis.planned import LoweredPrograms, PlannedPrograms, lowered_programs
 from distir_ext.analysis.simulate import timeline_of
-from distir_ext.analysis.sweeps.equal_functions import FunctionOnDevices, FunctionPlanner
 from distir_ext.analysis.sweeps.operation_times import (
     OperationTimesReader,
     Prices,
     simulated_seconds,
     with_sends,
 )
+from distir_ext.analysis.sweeps.planned_functions import FunctionPlanner, PlannedFunction
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, Timeline
 from distir_ext.cluster import Cluster
 
@@ -73,7 +74,7 @@ class ProgramCosts:
     def _of_equal_functions(
         self,
         lowered: LoweredPrograms,
-        functions: dict[str, FunctionOnDevices],
+        functions: dict[str, PlannedFunction],
         function: str,
         microbatches: int,
     ) -> Figures | None:
@@ -101,7 +102,7 @@ class ProgramCosts:
             )
         )
         sent = max(sum(program.bytes_sent for program in own) for own in of_devices)
-        steps = {each.name: each.steps for each in functions.values()}
+        steps = {name: each.steps for name, each in functions.items()}
         return Figures(
             seconds,
             peak_memory_of(self._cluster, stated, steps),
@@ -114,7 +115,8 @@ class ProgramCosts:
         self, lowered: LoweredPrograms, function: str, microbatches: int
     ) -> Figures:
         planned = plan(lowered.with_runtime_calls, lowered.target)
-        programs = PlannedPrograms(self._cluster, lowered.module, planned, lowered.signature)
+        steps = StepsOfModule(planned, self._cluster.as_data())
+        programs = PlannedPrograms(self._cluster, lowered.module, steps, lowered.signature)
         timeline = timeline_of(programs, function, microbatches)
         stated = lowered.signature["functions"][function]
         return Figures(

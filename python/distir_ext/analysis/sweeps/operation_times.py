@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import tvm_ffi
 
+from distir_ext._analysis.planned_steps import place_of
 from distir_ext._analysis.steps import Step
 from distir_ext.analysis.operations import form_of_members, simulated_kind
 from distir_ext.analysis.roofline import Roofline
-from distir_ext.analysis.sweeps.equal_functions import FunctionOnDevices
+from distir_ext.analysis.sweeps.planned_functions import PlannedFunction
 from distir_ext.cluster import Cluster
 from distir_ext.communication.collectives import sent_by_plan, sent_in_group
 
@@ -88,7 +89,7 @@ class OperationTimesReader:
         prices: What their steps cost.
     """
 
-    def __init__(self, functions: Mapping[str, FunctionOnDevices], prices: Prices) -> None:
+    def __init__(self, functions: Mapping[str, PlannedFunction], prices: Prices) -> None:
         self._functions = functions
         self._prices = prices
         self._found: dict[tuple[str, tuple[int, ...]], OperationTimes] = {}
@@ -106,11 +107,12 @@ class OperationTimesReader:
             self._found[key] = self._joined(self._functions[name], device_ids)
         return self._found[key]
 
-    def _joined(self, function: FunctionOnDevices, device_ids: tuple[int, ...]) -> OperationTimes:
+    def _joined(self, planned: PlannedFunction, device_ids: tuple[int, ...]) -> OperationTimes:
+        function = planned.function
         parts: list[Records] = []
         rows: list[tuple[float, int, int]] = []
         sent = 0.0
-        for step in function.steps.body.steps:
+        for step in planned.steps.body.steps:
             assert not step.branches
             if step.kind == "call":
                 called = self.read(function.callees[step.callee], device_ids)
@@ -119,7 +121,7 @@ class OperationTimesReader:
                 sent += called.bytes_sent
                 continue
             if step.kind == "collective":
-                text = function.communications[int((step.plan or step.groups)[1:-1])]
+                text = function.communications[place_of(step)]
                 members = form_of_members(step.callee, step.plan), text
                 number = self._numbers.setdefault(members, len(self._numbers))
                 seconds = self._prices.seconds(step, text)
