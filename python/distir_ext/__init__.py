@@ -38,6 +38,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.printing import script
     from distir_ext.provenance import explain
     from distir_ext.reports import PassReport, pass_reports
+    from distir_ext.saving import SavedProgram, load, save
     from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
     from distir_ext.summary import Summary, summary
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
@@ -59,6 +60,7 @@ __all__ = [
     "Link",
     "Mesh",
     "PassReport",
+    "SavedProgram",
     "Session",
     "ShardedArray",
     "Sharding",
@@ -78,6 +80,7 @@ __all__ = [
     "dims",
     "explain",
     "interop",
+    "load",
     "lower",
     "manual",
     "meshes",
@@ -87,6 +90,7 @@ __all__ = [
     "register_backend",
     "register_rule",
     "registered_rules",
+    "save",
     "script",
     "stages",
     "summary",

@@ -89,7 +89,7 @@ def test_files_that_are_not_there(model, tmp_path):
         read_program("modle.py")
     with pytest.raises(FileNotFoundError, match=r"no file elsewhere/model.py$"):
         read_program("elsewhere/model.py")
-    with pytest.raises(ValueError, match=r"is a folder; a program is a .py file"):
+    with pytest.raises(ValueError, match=r"is a folder without program.json; a program is a .py"):
         read_program(str(tmp_path))
 
 

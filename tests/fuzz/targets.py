@@ -6,6 +6,7 @@ A new parser gets a function here and a folder of the same name in ``corpus``.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import socket
@@ -44,6 +45,7 @@ from distir_ext.cli.shared.sharded import read_plan
 from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh import Mesh
 from distir_ext.pipelines.configuration import read_configuration
+from distir_ext.saving import load
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -314,6 +316,32 @@ def _without_position() -> Iterator[None]:
         raise AssertionError from error
 
 
+def saved_programs(data: bytes) -> None:
+    """The manifest of a program, beside a module and weights."""
+    _saved_program(data, (CORPUS / "saved_modules" / "network").read_bytes())
+
+
+def saved_modules(data: bytes) -> None:
+    """A module, of which the manifest says the right size and checksum."""
+    stated = {"file": "module.json", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest = {"format": "distir_ext program", "version": 1, "module": stated}
+    _saved_program(json.dumps(manifest).encode(), data)
+
+
+def _saved_program(manifest: bytes, module: bytes) -> None:
+    folder = _folder() / "program"
+    folder.mkdir(exist_ok=True)
+    files = {
+        "program.json": manifest,
+        "module.json": module,
+        "weights.safetensors": (CORPUS / "safetensors" / "two").read_bytes(),
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    with contextlib.suppress(OSError), _named_and_printable(folder):  # a file that is not there
+        load(folder)
+
+
 def libraries(data: bytes) -> None:
     """The look at a library before it is loaded."""
     path = _folder() / "library.so"
@@ -344,6 +372,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         array_files,
         gspmd_shardings,
         shardy_attributes,
+        saved_programs,
+        saved_modules,
         libraries,
     )
 }

@@ -6,6 +6,7 @@ dtype, shape and size before its elements; all of it little-endian.
 
 from __future__ import annotations
 
+import io
 import struct
 from math import prod
 from pathlib import Path
@@ -54,6 +55,17 @@ def read_file(path: Path) -> dict[str, StoredArray]:
             f"{path} is damaged: it has {tensors} tensors and {len(set(names))} names",
         )
         return {name: _skip_tensor(file, name, path, size) for name in names}
+
+
+def check_tensor(data: bytes, where: str) -> None:
+    """Refuses bytes that are not one tensor as TVM writes it.
+
+    Raises:
+        ValueError: they are not; names ``where``.
+    """
+    file = io.BytesIO(data)
+    _skip_tensor(file, "", Path(where), len(data))
+    require(file.tell() == len(data), f"{where} has bytes behind its tensor")
 
 
 def _skip_tensor(file: BinaryIO, name: str, path: Path, size: int) -> StoredArray:

@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, needs_package=True)
-    parser.add_argument("program", metavar="PROGRAM", help="the file of the program")
+    parser.add_argument("program", metavar="PROGRAM", help="the file of the program, or its folder")
     parser.add_argument(
         "--mesh",
         action="append",

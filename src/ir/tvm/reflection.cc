@@ -1,5 +1,6 @@
 #include "ir/tvm/reflection.h"
 
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/accessor.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -162,7 +163,37 @@ std::string GlobalFunction::Resolve() {
   return "";
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() { ffi::reflection::GlobalDef().def("distir.ir.Resolve", ResolveAll); }
+namespace {
+
+/*! \brief The fields of a type that TVM's JSON has as they are, not as numbers of other nodes; null
+ * for a type that does not exist. */
+ffi::Any PlainFields(const ffi::String& type_key) {
+  const TVMFFITypeInfo* type = FindType(type_key.c_str());
+  if (type == nullptr) return ffi::Any();
+  ffi::Array<ffi::String> names;
+  ffi::reflection::ForEachFieldInfo(type, [&](const TVMFFIFieldInfo* field) {
+    switch (field->field_static_type_index) {
+      case TVMFFITypeIndex::kTVMFFINone:
+      case TVMFFITypeIndex::kTVMFFIInt:
+      case TVMFFITypeIndex::kTVMFFIBool:
+      case TVMFFITypeIndex::kTVMFFIFloat:
+      case TVMFFITypeIndex::kTVMFFIDataType:
+        names.push_back(ffi::String(field->name.data, field->name.size));
+        break;
+      default:
+        break;
+    }
+  });
+  return names;
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.ir.Resolve", ResolveAll)
+      .def("distir.ir.PlainFields", PlainFields);
+}
 
 }  // namespace ir
 }  // namespace distir

@@ -1,4 +1,4 @@
-"""Programs as files: TVMScript, and what other frameworks save."""
+"""Programs as files: TVMScript, what other frameworks save, and folders of ``distir_ext.save``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import tvm
 from distir_ext._errors.full_tracebacks import are_tracebacks_full
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.files import existing
+from distir_ext.saving import MANIFEST, load
 
 # How errors of TVMScript say where they are.
 _DIAGNOSTIC = re.compile(r"error: (.*)\n\s*--> (.*):(\d+):\d+$", re.MULTILINE)
@@ -25,7 +26,7 @@ _DIAGNOSTIC = re.compile(r"error: (.*)\n\s*--> (.*):(\d+):\d+$", re.MULTILINE)
 def read_program(
     text: str, annotated: bool = True, configuration: str | None = None
 ) -> tvm.IRModule:
-    """The module that an argument names: ``model.py``, ``model.py:MLP``, ``model.onnx``, ..
+    """The module that an argument names: ``model.py``, ``model.py:MLP``, ``model.onnx``, a folder..
 
     A Python file is run. What it prints goes to standard error, so that standard output has what
     the command prints alone.
@@ -43,11 +44,9 @@ def read_program(
     """
     file, name = _split(text)
     path = existing(file)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; a program is {_known()}")
-    if path.suffix == ".py":
+    if path.suffix == ".py" and not path.is_dir():
         return _module_of(path, run_file(path), name)
-    reader = _READERS.get(path.suffix)
+    reader = _read_saved if path.is_dir() else _READERS.get(path.suffix)
     if reader is None:
         raise ValueError(f"{path} is of no known kind; a program is {_known()}")
     if name:
@@ -67,7 +66,9 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _known() -> str:
-    return f"a .py file with TVMScript, or {' or '.join(_READERS)}"
+    return (
+        f"a .py file with TVMScript, {', '.join(_READERS)} or a folder that distir_ext.save wrote"
+    )
 
 
 def run_file(path: Path) -> ModuleType:
@@ -135,6 +136,13 @@ def _module_of(path: Path, program: ModuleType, name: str) -> tvm.IRModule:
         )
     names = [f"{path}:{key}" for key in distinct.values()]
     raise ValueError(f"{path} has several modules; name one: {', '.join(names)}")
+
+
+def _read_saved(path: Path, annotated: bool, configuration: str | None) -> tvm.IRModule:
+    del annotated, configuration  # it has none of its own
+    if not (path / MANIFEST).exists():
+        raise ValueError(f"{path} is a folder without {MANIFEST}; a program is {_known()}")
+    return load(path).mod
 
 
 def _read_onnx(path: Path, annotated: bool, configuration: str | None) -> tvm.IRModule:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from distir_ext.cluster import Cluster
 
 PROGRAMS = """A program is a Python file with a TVMScript module ('model.py', or 'model.py:MLP' if
-it has several), as dx.script writes them, too; an ONNX file ('.onnx'); or a saved torch.export
-('.pt2'). Python files are run, and a '.pt2' can run code as well: take them from whom you trust."""
+it has several), as dx.script writes them, too; an ONNX file ('.onnx'); a saved torch.export
+('.pt2'); or a folder that dx.save wrote. Python files are run, and a '.pt2' can run code as well:
+take them from whom you trust."""
 
 SHARDINGS = """A sharding has an entry per dimension: an axis, several ('dp+tp'), or '-' for none:
 
@@ -38,7 +39,7 @@ must not shard a tensor are stated in JSON alone: {"dims": ["...", null], "repli
 
 def add_sharded_program(parser: argparse.ArgumentParser) -> None:
     """Adds the program, its sizes, its mesh and its plan."""
-    parser.add_argument("program", metavar="PROGRAM", help="the file of the program")
+    parser.add_argument("program", metavar="PROGRAM", help="the file of the program, or its folder")
     add_sharding(parser)
 
 

@@ -1,0 +1,216 @@
+"""Programs in directories: a module in any phase, and its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from distir_ext._errors.modules import check_module
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._params import safetensors
+from distir_ext._params.json_file import read_json, require
+from distir_ext._params.regular_file import beside, read_file
+from distir_ext._runtime.host_array import host_array, numpy_view
+from distir_ext._saved.module_text import MOST_BYTES, read_module, write_module
+from distir_ext._text.printable import printable_line
+
+__all__ = ["MANIFEST", "SavedProgram", "load", "save"]
+
+MANIFEST = "program.json"
+"""The file of a directory that says what it has."""
+
+_FORMAT, _VERSION = "distir_ext program", 1
+_MODULE, _WEIGHTS = "module.json", "weights.safetensors"
+_MOST_MANIFEST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class SavedProgram:
+    """What :func:`load` has found."""
+
+    mod: tvm.IRModule
+    """The module, in the phase that it was in."""
+
+    params: Path | None
+    """The file of its weights, which ``Session.load(params=...)`` takes; None if it has none."""
+
+
+@short_tracebacks
+def save(
+    path: str | os.PathLike[str],
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
+) -> None:
+    """Writes a program into a directory: ``program.json``, ``module.json`` and weights, if any.
+
+    The module keeps its annotations, its meshes and the names of their axes, and its phase.
+    Commands as ``distir report`` take the directory in place of a file.
+
+    Args:
+        path: The directory. It is made; one that has a program already gets this one instead.
+        mod: A module in any phase. Its constants are part of it, and it takes at most 100 MB.
+        params: Weights by name, or pairs of name and array; they become ``weights.safetensors``.
+
+    Raises:
+        ValueError: The directory has other files and no program; the module is too large, or has
+            compiled code in it; a name is given twice; a weight has a dtype that safetensors lack.
+        TypeError: It is no module; a name is no text, or a weight no array.
+        OSError: A file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from tvm import relax
+        >>> from distir_ext import Mesh, annotate
+        >>> builder = relax.BlockBuilder()
+        >>> x, w = (relax.Var(name, relax.TensorType((8, 8), "float32")) for name in "xw")
+        >>> with builder.function("main", [x, w]):
+        ...     result = builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
+        >>> mod = annotate(builder.get(), Mesh(tp=2), {"w": (None, "tp")})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(folder, mod, {"w": np.zeros((8, 8), "float32")})
+        ...     found = load(folder)
+        >>> found.params.name
+        'weights.safetensors'
+    """
+    check_module(mod)
+    folder = Path(path)
+    manifest = folder / MANIFEST
+    is_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not is_empty and not manifest.exists():
+        raise ValueError(f"{folder} exists and has no program; a program gets its own folder")
+    text = write_module(mod)
+    weights = _weights(params)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest.unlink(missing_ok=True)  # whoever is interrupted leaves no half of a program
+    for name in (_MODULE, _WEIGHTS):
+        (folder / name).unlink(missing_ok=True)  # a link is replaced, not what it leads to
+    (folder / _MODULE).write_bytes(text)
+    stated: dict[str, Any] = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "tvm": tvm.__version__,
+        "module": {
+            "file": _MODULE,
+            "bytes": len(text),
+            "sha256": hashlib.sha256(text).hexdigest(),
+        },
+    }
+    if params is not None:
+        safetensors.write_file(folder / _WEIGHTS, weights.items())
+        stated["weights"] = {"file": _WEIGHTS, "bytes": (folder / _WEIGHTS).stat().st_size}
+    manifest.write_text(json.dumps(stated, indent=2) + "\n")
+
+
+@short_tracebacks
+def load(path: str | os.PathLike[str]) -> SavedProgram:
+    """Reads a program that :func:`save` wrote.
+
+    Nothing of it is run, and no weight is read but the names, types and sizes. A program from
+    elsewhere is checked (docs/security.md).
+
+    Args:
+        path: The directory.
+
+    Raises:
+        OSError: The directory or a file of it is not there, or cannot be read.
+        ValueError: It is none of a program, or of an unknown version; or is damaged. It names the
+            file.
+    """
+    manifest = Path(path) / MANIFEST
+    try:
+        return _load(manifest)
+    except ValueError as error:
+        raise ValueError(printable_line(str(error))) from error  # names in it are the file's
+
+
+def _load(manifest: Path) -> SavedProgram:
+    stated = read_json(read_file(manifest, _MOST_MANIFEST_BYTES), str(manifest))
+    require(
+        stated.get("format") == _FORMAT,
+        f"{manifest} is no program that distir_ext.save wrote",
+    )
+    version = stated.get("version")
+    require(
+        type(version) is int and version == _VERSION,
+        f"{manifest} has the version {str(version)[:40]}; this package reads {_VERSION}",
+    )
+    file, size = _file_of(manifest, stated, "module")
+    text = read_file(file, MOST_BYTES)
+    _check_size(file, len(text), size)
+    if hashlib.sha256(text).hexdigest() != stated["module"].get("sha256"):
+        raise ValueError(f"{file} is damaged: it has another checksum than {manifest} says")
+    try:
+        mod = read_module(text, str(file))
+    except ValueError as error:
+        writer = str(stated.get("tvm"))[:40]
+        if writer == tvm.__version__:
+            raise
+        raise ValueError(
+            f"{error} (it was written with TVM {writer}, and this is {tvm.__version__})"
+        ) from error
+    if "weights" not in stated:
+        return SavedProgram(mod, None)
+    weights, size = _file_of(manifest, stated, "weights")
+    require(weights.suffix == ".safetensors", f"{manifest} is damaged: {weights} is no safetensors")
+    safetensors.read_file(weights)
+    _check_size(weights, weights.stat().st_size, size)
+    return SavedProgram(mod, weights)
+
+
+def _file_of(manifest: Path, stated: Mapping[str, Any], what: str) -> tuple[Path, int]:
+    """A file that the manifest names, and how many bytes it should have."""
+    entry = stated.get(what)
+    size = entry.get("bytes") if isinstance(entry, dict) else None
+    require(
+        isinstance(entry, dict) and type(size) is int,
+        f"{manifest} is damaged: it does not say which file has the {what}, of how many bytes",
+    )
+    assert isinstance(entry, dict)
+    assert isinstance(size, int)
+    return beside(manifest, entry.get("file")), size
+
+
+def _check_size(file: Path, found: int, stated: int) -> None:
+    require(found == stated, f"{file} is damaged: it has {found} bytes, not {str(stated)[:40]}")
+
+
+class _Weight:
+    """An array as the writer of safetensors takes it."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        try:
+            self._array = host_array(value)
+        except TypeError as error:
+            raise TypeError(f"weight {name!r} cannot be saved: {error}") from error
+        self.shape = self._array.shape
+        self.dtype = self._array.dtype
+        if self.dtype not in safetensors.DTYPES.values():
+            raise ValueError(
+                f"weight {name!r} has dtype {self.dtype}, which safetensors files lack"
+            )
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Its elements, one behind the other."""
+        shard = self._array.shard([0] * len(self.shape), self.shape)
+        return numpy_view(tvm_ffi.get_global_func("distir.runtime.cut_shard")(shard))
+
+
+def _weights(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> dict[str, _Weight]:
+    pairs = params.items() if isinstance(params, Mapping) else params or ()
+    found: dict[str, _Weight] = {}
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a weight is a text, not {name!r}")
+        if name in found:
+            raise ValueError(f"two weights are called {name!r}")
+        found[name] = _Weight(name, value)
+    return found
