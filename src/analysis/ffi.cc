@@ -12,6 +12,7 @@
 
 #include "analysis/equal_functions.h"
 #include "analysis/fused_names.h"
+#include "analysis/legalized_operators.h"
 #include "analysis/operator_calls.h"
 #include "analysis/program_steps.h"
 #include "analysis/step_names.h"
@@ -171,6 +172,16 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                  [known, times](ffi::String kind, ffi::String how, double given, double made) {
                    return times->Of(kind, how, given, made);
                  });
+           })
+      // Two functions, WithKnown and Learn; see legalized_operators.h.
+      .def("distir.analysis.LegalizedOperators",
+           [] {
+             auto all = std::make_shared<LegalizedOperators>();
+             return ffi::Array<ffi::Any>{
+                 ffi::Function::FromTyped([all](ir::IRModule mod) { return all->WithKnown(mod); }),
+                 ffi::Function::FromTyped([all](ir::IRModule mod, ir::IRModule legalized) {
+                   all->Learn(mod, legalized);
+                 })};
            })
       .def("distir.analysis.WithNamesOf", WithNamesOf)
       .def("distir.analysis.StepNames", StepNames)

@@ -32,8 +32,24 @@ def resolve_target(name: str) -> tvm.target.Target:
     return cpu.host_target() if name == "llvm" else tvm.target.Target("nvidia/nvidia-h100")
 
 
+class LegalizedOperators:
+    """What TVM has made of operators of earlier modules, all for one target."""
+
+    def __init__(self) -> None:
+        made = tvm_ffi.get_global_func("distir.analysis.LegalizedOperators")()
+        self._with_known, self._learn = made
+
+    def legalized(self, outlined: tvm.IRModule, legalize: tvm.transform.Pass) -> tvm.IRModule:
+        """A module of operators as functions, legalised."""
+        found = legalize(self._with_known(outlined))
+        self._learn(outlined, found)
+        return found
+
+
 @tvm_log.captured()
-def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
+def plan(
+    mod: tvm.IRModule, target: tvm.target.Target, known: LegalizedOperators | None = None
+) -> PlannedProgram:
     """Runs the passes of ``dx.build`` up to TVM's memory plan.
 
     Equal calls of operators are legalised once, which gives the same kernels. TVM's warnings are
@@ -42,6 +58,7 @@ def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
     Args:
         mod: A module after LowerCCL.
         target: What ``dx.build`` would compile for.
+        known: What earlier modules have in common with this one. Kernels are called after those.
     """
     passes = cpu.passes(target) if cpu.is_cpu(target) else gpu.passes(target)
     mod = in_dataflow(mod)
@@ -52,7 +69,8 @@ def plan(mod: tvm.IRModule, target: tvm.target.Target) -> PlannedProgram:
             if name in _SCHEDULES:
                 continue
             if name == "LegalizeOps":
-                operators = each(_native("OutlineOperators")(mod))
+                outlined = _native("OutlineOperators")(mod)
+                operators = known.legalized(outlined, each) if known else each(outlined)
                 mod = _native("InlineOperators")(operators)
             else:
                 mod = each(mod)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tvm
 
 from distir_ext._analysis.equal_functions import FunctionComparer, FunctionOnDevices
-from distir_ext._analysis.planned_program import plan
+from distir_ext._analysis.planned_program import LegalizedOperators, plan
 from distir_ext._analysis.steps import FunctionSteps, StepReader
 from distir_ext._compile.fusion import is_unfused
 
@@ -31,6 +31,7 @@ class FunctionPlanner:
     def __init__(self, target: tvm.target.Target) -> None:
         self._target = target
         self._compare = FunctionComparer()
+        self._operators = LegalizedOperators()
         self._read = StepReader()
         self._steps: dict[str, FunctionSteps] = {}
         self._unfused: set[str] = set()
@@ -46,7 +47,7 @@ class FunctionPlanner:
             return None
         functions, others = found
         if len(others.functions):
-            planned = plan(others, self._target).kernels
+            planned = plan(others, self._target, self._operators).kernels
             new = self._read(planned)
             self._steps |= new
             if is_unfused(planned):
