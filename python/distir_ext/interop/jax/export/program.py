@@ -35,6 +35,8 @@ from distir_ext._signature.signature_attr import signature_for_executable
 from distir_ext.annotations import relax_function
 from distir_ext.compile import lower
 from distir_ext.interop.jax.export.collectives import COLLECTIVES, Devices, run_collective
+from distir_ext.interop.jax.export.loops import loop_of
+from distir_ext.interop.jax.export.recursion import Recursions, calls_of
 from distir_ext.interop.jax.export.relax_operators import OPERATORS
 from distir_ext.interop.jax.stablehlo import numpy_dtype
 
@@ -256,29 +258,24 @@ def _cropped(array: Any, tensor: TensorSpec) -> Any:
 # ---- the body
 
 
-def _calls(function: relax.Function) -> list[relax.Call]:
-    found: list[relax.Call] = []
-    relax.analysis.post_order_visit(
-        function, lambda node: found.append(node) if isinstance(node, relax.Call) else None
-    )
-    return found
-
-
 def _check_operators(mod: tvm.IRModule, start: str) -> None:
     """Refuses what has no counterpart in JAX, all of it in one message."""
     problems: dict[str, None] = {}
     done: set[str] = set()
+    recursions = Recursions(mod)
 
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if name in path:
-            problems[f"{name} calls itself; JAX's programs have no recursion"] = None
+    def visit(name: str, recursion: frozenset[str]) -> None:
+        if name not in recursion:
+            recursion = recursions.of(name)
+            if recursion and loop_of(mod, name, recursion) is None:
+                problems[f"{name}, which calls itself in another way than a loop"] = None
         if name in done:
             return
         done.add(name)
-        for call in _calls(mod[name]):
+        for call in calls_of(mod[name]):
             if isinstance(call.op, tvm.ir.GlobalVar):
                 if isinstance(mod[call.op], relax.Function):
-                    visit(call.op.name_hint, (*path, name))
+                    visit(call.op.name_hint, recursion)
                     continue
                 problems[f"{call.op.name_hint}, which is a kernel (in {name})"] = None
                 continue
@@ -288,7 +285,7 @@ def _check_operators(mod: tvm.IRModule, start: str) -> None:
                 hint = did_you_mean(plain, OPERATORS)
                 problems[f"R.{plain} (in {name}){hint}"] = None
 
-    visit(start, ())
+    visit(start, frozenset())
     if problems:
         listed = "\n  ".join(problems)
         raise ValueError(
@@ -308,6 +305,9 @@ class _Body:
     mod: tvm.IRModule
     devices: Devices
     _jitted: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._recursions = Recursions(self.mod)
 
     def run(self, function: relax.Function, arguments: Sequence[Any]) -> Any:
         """What a function returns for these arguments."""
@@ -356,8 +356,12 @@ class _Body:
         """A private function, which is traced once for all of its calls."""
         if symbol.name_hint not in self._jitted:
             function = self.mod[symbol]
+            recursion = self._recursions.of(symbol.name_hint)
+            loop = loop_of(self.mod, symbol.name_hint, recursion) if recursion else None
 
             def called(*arguments: Any) -> Any:
+                if loop is not None:
+                    return loop(self._value, arguments)
                 return self.run(function, list(arguments))
 
             called.__name__ = symbol.name_hint
