@@ -24,11 +24,14 @@ WRITTEN = "mlp"  # what goes out again is kept of this one
 MESH = jax.sharding.AbstractMesh((2, 2), ("dp", "tp"), axis_types=(AxisType.Auto,) * 2)
 
 
-def case(*specs, weights=()):
-    """Enters function(*arguments) as a case of its name, with its arguments and their specs."""
+def case(*specs, weights=(), rows=None):
+    """Enters function(*arguments) as a case of its name, with its arguments and their specs.
+
+    What ``dp`` shards first has ``rows`` as its size there, a symbol such as "2*n".
+    """
 
     def enter(make):
-        CASES[make.__name__] = (make, specs, weights)
+        CASES[make.__name__] = (make, specs, weights, rows)
         return make
 
     return enter
@@ -49,6 +52,15 @@ def mlp():
         return x + hidden @ params["down"]
 
     return function, ({"up": normal(8, 12), "down": normal(12, 8)}, normal(4, 8))
+
+
+@case({"down": P("tp"), "up": P(None, "tp")}, P("dp"), weights=("params",), rows="2*n")
+def any_batch():
+    def function(params, x):
+        hidden = jnp.tanh(x @ params["up"])
+        return (hidden @ params["down"]).reshape(-1, 4), hidden.mean(0)
+
+    return function, ({"down": normal(6, 8), "up": normal(8, 6)}, normal(4, 8))
 
 
 @case(P(None, "tp"), P("dp", None))
@@ -80,13 +92,18 @@ def lookups():
 
 def exported(name):
     """What jax.export exports of a case."""
-    make, specs, _ = CASES[name]
+    make, specs, _, rows = CASES[name]
+    sizes = jax.export.symbolic_shape(rows) if rows else ()
     function, arguments = make()
     flat, tree = jax.tree.flatten(arguments)
     given = jax.tree.unflatten(
         tree,
         [
-            jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=on(spec))
+            jax.ShapeDtypeStruct(
+                (*sizes, *each.shape[1:]) if rows and spec[0] == "dp" else each.shape,
+                each.dtype,
+                sharding=on(spec),
+            )
             for each, spec in zip(flat, jax.tree.leaves(specs), strict=True)
         ],
     )
@@ -107,7 +124,7 @@ def numbers(results):
 
 def main():
     GOLDEN.mkdir(exist_ok=True)
-    for name, (make, _, weights) in CASES.items():
+    for name, (make, _, weights, _) in CASES.items():
         text = str(exported(name).mlir_module()).replace(f"{ROOT}/", "")
         mod = dx.interop.jax.from_stablehlo(text, weights=weights)
         function, arguments = make()

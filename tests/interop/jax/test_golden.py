@@ -25,7 +25,7 @@ def test_texts_become_these_modules(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_modules_compute_what_jax_computed(name):
-    make, _, weights = CASES[name]
+    make, _, weights, _ = CASES[name]
     _, arguments = make()
     mod, params = imported(name), {}
     if weights:

@@ -259,12 +259,6 @@ def test_forms_that_have_no_translation(function, arguments, message):
     assert message in str(error.value)
 
 
-def test_shapes_that_are_not_static():
-    (rows,) = jax.export.symbolic_shape("rows")
-    with pytest.raises(ValueError, match=r"the type tensor<\?x8xf32>, whose shape is not static"):
-        from_exported(exported(jnp.tanh, jax.ShapeDtypeStruct((rows, 8), "float32")))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

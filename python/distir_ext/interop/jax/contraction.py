@@ -15,7 +15,7 @@ from distir_ext.interop.jax.stablehlo import (
     integer,
     integers,
     pairs,
-    shape_of,
+    rank_of,
 )
 from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Known, Writer
@@ -35,8 +35,8 @@ def _dot_general(writer: Writer, op: Operation) -> Known:
         list(numbers.lhs_contracting_dimensions),
         list(numbers.rhs_contracting_dimensions),
     )
-    left_free = _others(len(shape_of(op.operands[0])), left_batch + left_sum)
-    right_free = _others(len(shape_of(op.operands[1])), right_batch + right_sum)
+    left_free = _others(rank_of(op.operands[0]), left_batch + left_sum)
+    right_free = _others(rank_of(op.operands[1]), right_batch + right_sum)
     is_matmul = (
         len(left_sum) == len(right_free) == 1
         and len(left_free) >= 1

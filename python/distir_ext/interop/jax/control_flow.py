@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import graphlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext.interop.jax.shardings import argument_sharding
+from distir_ext.interop.jax.sizes import Sizes, replaced, shape_of_type, variables_of
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -26,11 +28,14 @@ from distir_ext.interop.jax.table import HANDLERS, translates
 from distir_ext.interop.jax.writer import (
     Known,
     Program,
+    Stretched,
     Writer,
+    constant_of,
     relax_type,
     result_type,
 )
 
+_WRAPPED = "_wrapped_jax_export_main"  # a program with sizes; main only computes them
 _SMALL = 16  # operations of a function that is written where it is called
 
 
@@ -52,13 +57,16 @@ def call(writer: Writer, name: str, operands: Sequence[Value]) -> list[Known]:
         raise UnsupportedError(f"of @{name}, which the module lacks")
     function = program.functions[name]
     block = only_block(function)
+    if name == _WRAPPED:  # whose shardings main states, too
+        return writer.block(block, [writer.values[each] for each in operands])
+    given = given_to(writer, [writer.values[each] for each in operands])
     has_index = any(
         (number := writer.constant(each)) is not None and number.dtype.kind in "iu"
         for each in operands
     )
-    if has_index or _is_small(block):
+    if has_index or _is_small(block) or given is None:
         arguments = [
-            _annotated(writer, writer.known(each), function, "arg_attrs", index)
+            _annotated(writer, writer.values[each], function, "arg_attrs", index)
             for index, each in enumerate(operands)
         ]
         results = writer.block(block, arguments)
@@ -66,9 +74,61 @@ def call(writer: Writer, name: str, operands: Sequence[Value]) -> list[Known]:
             _annotated(writer, each, function, "res_attrs", index)
             for index, each in enumerate(results)
         ]
-    callee = program.symbol_of(name, lambda op: function_of(program, op))
-    made = writer.emit(relax.Call(callee, [writer.full(each) for each in operands]))
-    return fields_of(writer, made)
+    if not any(isinstance(each, Sizes) for each in given) and not variables_in(given):
+        callee = program.symbol_of(name, lambda op: function_of(program, op, given))
+    else:
+        key = f"{name}({', '.join(map(str, given))})"
+        callee = program.special(name, key, lambda op: function_of(program, op, given))
+    tensors = zip(operands, given, strict=True)
+    arguments = [writer.full(each) for each, kind in tensors if not isinstance(kind, Sizes)]
+    return fields_of(writer, writer.emit(relax.Call(callee, arguments)))
+
+
+Given: TypeAlias = relax.TensorType | Sizes
+"""What a function knows of an argument: its type, or the sizes that it is."""
+
+
+def variables_in(given: Sequence[Given]) -> dict[Any, None]:
+    """The variables of what a function is given."""
+    return variables_of(
+        size
+        for each in given
+        for size in (each.values if isinstance(each, Sizes) else shape_of_type(each))
+    )
+
+
+def _given(known: Known) -> Given:
+    if isinstance(known, Stretched):
+        return relax.TensorType(known.shape, known.base.ty.dtype)
+    return known if isinstance(known, Sizes) else known.ty
+
+
+def given_to(writer: Writer, arguments: Sequence[Known]) -> list[Given] | None:
+    """What a function of its own knows of these arguments, by variables of its own.
+
+    Returns:
+        None if it cannot have such variables: each has to be a dimension of an argument.
+    """
+    given = [_given(each) for each in arguments]
+    variables = variables_in(given)
+    if not variables:
+        return given
+    plain = {
+        size
+        for each in given
+        if not isinstance(each, Sizes)
+        for size in shape_of_type(each)
+        if size in variables
+    }
+    if plain != set(variables):
+        return None
+    own = {each: writer.program.algebra.like(each) for each in variables}
+    return [
+        Sizes(tuple(replaced(size, own) for size in each.values), each.dtype, each.shape)
+        if isinstance(each, Sizes)
+        else relax.TensorType([replaced(size, own) for size in shape_of_type(each)], each.dtype)
+        for each in given
+    ]
 
 
 def recursive(functions: Mapping[str, Operation]) -> str | None:
@@ -104,6 +164,7 @@ def fields_of(writer: Writer, made: relax.Expr) -> list[Known]:
 def function_of(
     program: Program,
     op: Operation,
+    given: Sequence[Given],
     names: Sequence[str] | None = None,
     order: Sequence[int] | None = None,
 ) -> relax.Function:
@@ -112,19 +173,19 @@ def function_of(
     Args:
         program: What it belongs to.
         op: The ``func.func``.
-        names: Of its parameters.
+        given: What it knows of its arguments; sizes are no parameters.
+        names: Of its arguments.
         order: Of its parameters: which of the operation's arguments each is.
     """
     block = only_block(op)
-    arguments = list(block.arguments)
-    order = list(order) if order is not None else list(range(len(arguments)))
-    names = names or [f"arg{index}" for index in range(len(arguments))]
-    types = [arguments[index].type for index in order]
-    writer = Writer(program, [names[index] for index in order], types)
-    parameters: list[Known] = list(arguments)
+    order = list(order) if order is not None else list(range(len(given)))
+    order = [index for index in order if not isinstance(given[index], Sizes)]
+    names = names or [f"arg{index}" for index in range(len(given))]
+    writer = Writer(program, [names[index] for index in order], [given[index] for index in order])
+    known: list[Known] = [_plain(each) for each in given]
     for parameter, index in zip(writer.parameters, order, strict=True):
-        parameters[index] = _annotated(writer, parameter, op, "arg_attrs", index)
-    results = writer.block(block, parameters)
+        known[index] = _annotated(writer, parameter, op, "arg_attrs", index)
+    results = writer.block(block, known)
     results = [
         _annotated(writer, each, op, "res_attrs", index) for index, each in enumerate(results)
     ]
@@ -133,7 +194,7 @@ def function_of(
 
 def _annotated(writer: Writer, known: Known, op: Operation, kind: str, index: int) -> Known:
     sharding = argument_sharding(op, kind, index)
-    if sharding is None:
+    if sharding is None or isinstance(known, Sizes):
         return known
     entity = f"parameter {known.name}" if isinstance(known, relax.Var) else "a value"
     if kind == "res_attrs":
@@ -143,6 +204,13 @@ def _annotated(writer: Writer, known: Known, op: Operation, kind: str, index: in
     except UnsupportedError as error:
         writer.program.problem(op, f"{entity} {error}")
         return known
+
+
+def _plain(given: Given) -> Known:
+    """Sizes that are integers, as constants."""
+    if isinstance(given, Sizes) and all(isinstance(each, int) for each in given.values):
+        return constant_of(np.array(given.values).reshape(given.shape), given.dtype, given.shape)
+    return given
 
 
 @translates("stablehlo.composite")
@@ -160,6 +228,8 @@ _CUSTOM_CALLS = {"mhlo.erf": "chlo.erf", "mhlo.topk": "chlo.top_k", "mhlo.tan": 
 @translates("stablehlo.custom_call")
 def _custom_call(writer: Writer, op: Operation) -> Any:
     target = text(op, "call_target_name")
+    if target == "shape_assertion":
+        return HANDLERS[target](writer, op)
     if target not in _CUSTOM_CALLS:
         raise UnsupportedError(
             f"of {target!r} has no translation{did_you_mean(target, _CUSTOM_CALLS)}"
@@ -294,11 +364,12 @@ def lifted(
     types = [*arguments, *(each.type for each in captures)]
     numbers = {each: writer.known(each) for each in captures if writer.constant(each) is not None}
     results = [each.type for each in list(operations_of(block))[-1].operands]
+    kinds = [relax_type(each) for each in types]
 
     def write(_: tvm.ir.GlobalVar) -> relax.Function:
-        inner = Writer(program, [f"arg{index}" for index in range(len(types))], types)
+        inner = Writer(program, [f"arg{i}" for i in range(len(types))], kinds)
         for value, parameter in zip(captures, inner.parameters[len(arguments) :], strict=True):
             inner.set(value, numbers.get(value, parameter))
         return inner.function(inner.block(block, inner.parameters[: len(arguments)]))
 
-    return program.later(name, [relax_type(each) for each in types], result_type(results), write)
+    return program.later(name, kinds, result_type(results), write)

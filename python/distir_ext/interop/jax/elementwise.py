@@ -18,7 +18,7 @@ from distir_ext.interop.jax.stablehlo import (
     numpy_dtype,
 )
 from distir_ext.interop.jax.table import enter_all, translates
-from distir_ext.interop.jax.writer import Known, Writer
+from distir_ext.interop.jax.writer import Known, Writer, constant_of
 
 Build = Callable[..., relax.Expr]
 
@@ -144,6 +144,9 @@ def _convert(writer: Writer, op: Operation) -> Known:
         return writer.known(op.operands[0])
     if target == "bool":
         return writer.elementwise(op, lambda x: relax_op.not_equal(x, _number(0, x)))
+    number = writer.constant(op.operands[0])
+    if number is not None and number.dtype.kind in "biu":
+        return constant_of(number, target, writer.shape(writer.known(op.operands[0])))
     return writer.elementwise(op, lambda x: relax_op.astype(x, target))
 
 

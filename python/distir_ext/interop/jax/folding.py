@@ -35,6 +35,11 @@ def _not(value: Any) -> Any:
     return ~value
 
 
+def _divide(one: Any, other: Any) -> Any:
+    """Of integers towards 0."""
+    return one / other if one.dtype.kind == "f" else (one - np.fmod(one, other)) // other
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add,
     "stablehlo.subtract": np.subtract,
@@ -43,6 +48,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "stablehlo.minimum": np.minimum,
     "stablehlo.negate": np.negative,
     "stablehlo.abs": np.abs,
+    "stablehlo.sign": np.sign,
+    "stablehlo.divide": _divide,
+    "stablehlo.remainder": np.fmod,
     "stablehlo.and": np.bitwise_and,
     "stablehlo.or": np.bitwise_or,
     "stablehlo.xor": np.bitwise_xor,

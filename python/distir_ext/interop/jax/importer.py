@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,14 +13,20 @@ from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 
 # Their handlers enter themselves in the table.
-from distir_ext.interop.jax import contraction, elementwise, lookup, loops, reduction, shapes  # noqa: F401
+from distir_ext.interop.jax import (  # noqa: F401
+    contraction,
+    dynamic,
+    elementwise,
+    loops,
+    reduction,
+)
+from distir_ext.interop.jax.arguments import Place, arguments_of, names_of
 from distir_ext.interop.jax.control_flow import function_of, recursive
 from distir_ext.interop.jax.shardings import Shardings
+from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
     UnsupportedError,
-    argument_name,
     functions_of,
-    only_block,
     parse,
 )
 from distir_ext.interop.jax.writer import Program
@@ -58,10 +64,10 @@ def from_exported(
             are), or no argument is called like one of the weights.
     """
     if hasattr(exported, "mlir_module"):
-        return from_stablehlo(exported.mlir_module(), weights=weights, unroll_limit=unroll_limit)
+        module = parse(exported.mlir_module())
+        return _imported(module, weights, unroll_limit, _symbols(exported))
     if hasattr(exported, "compiler_ir"):
-        module = exported.compiler_ir("stablehlo")
-        return from_stablehlo(module, weights=weights, unroll_limit=unroll_limit)
+        return _imported(exported.compiler_ir("stablehlo"), weights, unroll_limit, {})
     raise TypeError(
         f"expected what jax.export.export(jax.jit(f))(*args) returns, got {type(exported).__name__}"
     )
@@ -90,6 +96,12 @@ def from_stablehlo(
         module = parse(module)
     if not isinstance(module, ir.Module):
         raise TypeError(f"expected StableHLO, a text or a module, got {type(module).__name__}")
+    return _imported(module, weights, unroll_limit, {})
+
+
+def _imported(
+    module: Any, weights: Sequence[str], unroll_limit: int, symbols: Mapping[Place, str]
+) -> tvm.IRModule:
     if isinstance(weights, str):
         raise TypeError(f"weights are a list of names, ({weights!r},), not one text")
     functions = functions_of(module)
@@ -102,11 +114,11 @@ def from_stablehlo(
     main = functions["main"]
     program = Program(functions, Shardings(module), unroll_limit)
     try:
-        names = _unique(
-            [argument_name(each, i) for i, each in enumerate(only_block(main).arguments)]
-        )
-        order, inputs = _inputs_first(names, weights)
-        function = function_of(program, main, names, order)
+        names = names_of(functions, main)
+        given = arguments_of(program, main, names, symbols)
+        tensors = [index for index, each in enumerate(given) if not isinstance(each, Sizes)]
+        order, inputs = _inputs_first([names[index] for index in tensors], weights)
+        function = function_of(program, main, given, names, [tensors[index] for index in order])
         if weights:
             function = function.with_attr("num_input", inputs)
         program.module["main"] = function.with_attr("global_symbol", "main")
@@ -115,6 +127,18 @@ def from_stablehlo(
     program.write_all()
     _raise_problems(program)
     return program.meshes.store(program.module)
+
+
+def _symbols(exported: Any) -> dict[Place, str]:
+    """What the sizes of arguments that are not known are called."""
+    kept = [exported.in_avals[index] for index in exported.module_kept_var_idx]
+    first = 1 if len(exported.platforms) > 1 else 0  # behind the number of the platform
+    return {
+        (first + index, dim): str(size)
+        for index, aval in enumerate(kept)
+        for dim, size in enumerate(aval.shape)
+        if not isinstance(size, int)
+    }
 
 
 def named_leaves(**arguments: Any) -> dict[str, Any]:
@@ -132,18 +156,6 @@ def named_leaves(**arguments: Any) -> dict[str, Any]:
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(arguments)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    taken: set[str] = set()
-    unique = []
-    for name in names:
-        free, number = name, 1
-        while free in taken:
-            free, number = f"{name}_{number}", number + 1
-        taken.add(free)
-        unique.append(free)
-    return unique
 
 
 def _inputs_first(names: Sequence[str], weights: Sequence[str]) -> tuple[list[int], int]:

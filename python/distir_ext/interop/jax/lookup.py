@@ -7,6 +7,7 @@ all elements in a row, which needs replication.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +25,18 @@ from distir_ext.interop.jax.shapes import (
     reshaped,
     sliced,
 )
+from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     integers,
     only_block,
     operations_of,
+    rank_of,
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, dims_of
+from distir_ext.interop.jax.writer import Known, Writer, dims_of, sizes_of
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,9 @@ class _Dims:
 
 def _index_vectors(
     writer: Writer, indices: relax.Expr, dims: _Dims
-) -> tuple[relax.Expr, tuple[int, ...]]:
+) -> tuple[relax.Expr, tuple[Size, ...]]:
     """Indices with their vectors along the last dimension, and the shape of the others."""
-    shape = dims_of(indices)
+    shape = sizes_of(indices)
     if dims.vector == len(shape):
         return reshaped(writer, indices, (*shape, 1)), shape
     order = [dim for dim in range(len(shape)) if dim != dims.vector] + [dims.vector]
@@ -108,7 +111,17 @@ def _column(
 
 @translates("stablehlo.gather")
 def _gather(writer: Writer, op: Operation) -> Known:
-    """R.take along one dimension, R.gather_elements, or R.take of all elements in a row."""
+    return gathered(writer, op, integers(op, "slice_sizes"))
+
+
+def gathered(writer: Writer, op: Operation, sizes: Sequence[Size]) -> Known:
+    """R.take along one dimension, R.gather_elements, or R.take of all elements in a row.
+
+    Args:
+        writer: Writes it.
+        op: A gather.
+        sizes: Of the window that one index vector stands for.
+    """
     stated = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     dims = _Dims(
         list(stated.offset_dims),
@@ -118,13 +131,21 @@ def _gather(writer: Writer, op: Operation) -> Known:
         list(stated.start_index_map),
         stated.index_vector_dim,
     )
-    x, indices = (writer.full(each) for each in op.operands)
-    sizes, shape = integers(op, "slice_sizes"), dims_of(x)
-    indices, batch = _index_vectors(writer, indices, dims)
+    x = writer.full(op.operands[0])
+    shape, is_same = sizes_of(x), writer.program.algebra.is_same
+    window = _known_window(writer, op.operands[1], dims, shape, sizes)
+    if window is not None:
+        return reshaped(
+            writer,
+            sliced(writer, x, *window),
+            [sizes[dim] for dim in range(len(shape)) if dim not in dims.dropped],
+        )
+    indices, batch = _index_vectors(writer, writer.full(op.operands[1]), dims)
     others = [dim for dim in range(len(shape)) if dim not in dims.mapped]
-    is_whole = all(sizes[dim] == shape[dim] for dim in others)
+    is_whole = all(is_same(sizes[dim], shape[dim]) for dim in others)
     if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
         return _take(writer, x, indices, dims, batch)
+    shape, batch = dims_of(x), dims_of(indices)[:-1]
     if dims.is_elementwise(shape, batch):
         (axis,) = dims.mapped
         places = bounded(writer, reshaped(writer, indices, batch), shape[axis] - 1)
@@ -139,14 +160,35 @@ def _gather(writer: Writer, op: Operation) -> Known:
     return writer.emit(relax_op.take(flat, place, axis=0))
 
 
+def _known_window(
+    writer: Writer, indices: Any, dims: _Dims, shape: tuple[Size, ...], sizes: Sequence[Size]
+) -> tuple[list[Size], list[Size]] | None:
+    """Where the one window of a gather begins and ends; None if it has several, or is not known."""
+    rank = rank_of(indices)
+    if rank > 1 or dims.vector != 0 or dims.batch:
+        return None
+    places = writer.integers(indices)
+    if places is None:
+        return None
+    starts: list[Size] = [0] * len(shape)
+    algebra = writer.program.algebra
+    for dim, place in zip(dims.mapped, places, strict=True):
+        last = algebra.simplified(shape[dim] - sizes[dim])
+        if not algebra.proves(place >= 0):
+            place = 0
+        starts[dim] = place if algebra.proves(place <= last) else last
+    limits = [algebra.simplified(start + size) for start, size in zip(starts, sizes, strict=True)]
+    return starts, limits
+
+
 def _take(
-    writer: Writer, x: relax.Expr, indices: relax.Expr, dims: _Dims, batch: tuple[int, ...]
+    writer: Writer, x: relax.Expr, indices: relax.Expr, dims: _Dims, batch: tuple[Size, ...]
 ) -> relax.Expr:
     (axis,) = dims.mapped
-    places = bounded(writer, reshaped(writer, indices, batch), dims_of(x)[axis] - 1)
+    places = bounded(writer, reshaped(writer, indices, batch), sizes_of(x)[axis] - 1)
     made = writer.emit(relax_op.take(x, places, axis=axis))
     # R.take puts the dimensions of the indices where the axis was; the others keep their order.
-    rank, count = len(dims_of(made)), len(batch)
+    rank, count = len(sizes_of(made)), len(batch)
     batches = iter(range(axis, axis + count))
     windows = iter(dim for dim in range(rank) if not axis <= dim < axis + count)
     order = [next(windows) if dim in dims.windows else next(batches) for dim in range(rank)]
@@ -243,7 +285,8 @@ def _scatter(writer: Writer, op: Operation) -> Known:
     )
     x, indices, updates = (writer.full(each) for each in op.operands)
     shape, extents, reduction = dims_of(x), dims_of(updates), _reduction(op)
-    indices, batch = _index_vectors(writer, indices, dims)
+    indices, _ = _index_vectors(writer, indices, dims)
+    batch = dims_of(indices)[:-1]
     kept = dims.kept(len(shape))
     is_whole = all(
         extents[place] == shape[dim] for dim, place in zip(kept, dims.windows, strict=True)

@@ -14,6 +14,7 @@ from tvm.relax import op as relax_op
 from distir_ext.interop.jax.elementwise import combiner
 from distir_ext.interop.jax.folding import evaluate_block
 from distir_ext.interop.jax.shapes import padded, permuted, sliced
+from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -24,11 +25,11 @@ from distir_ext.interop.jax.stablehlo import (
     only_block,
     operations_of,
     pairs,
+    rank_of,
     shape_of,
-    tensor_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, dims_of
+from distir_ext.interop.jax.writer import Known, Writer, sizes_of
 
 _REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
     "stablehlo.add": relax_op.sum,
@@ -107,7 +108,7 @@ def _reduce(writer: Writer, op: Operation) -> Any:
     if _is_neutral(name, writer.constant(op.operands[1]), dtype):
         return made
     start = writer.known(op.operands[1])
-    return writer.combine(combine, [made, start], dims_of(made))
+    return writer.combine(combine, [made, start], sizes_of(made))
 
 
 def _picks(block: Any, better: Callable[[Any, Any], bool]) -> bool:
@@ -127,7 +128,7 @@ def _first_of_largest(writer: Writer, op: Operation) -> list[Known]:
     """Argmax and argmin, which JAX writes as a reduction of values with their positions."""
     dims = integers(op, "dimensions")
     positions = op.operands[1].owner
-    is_positions = getattr(positions, "name", "") == "stablehlo.iota"
+    is_positions = getattr(positions, "name", "") in ("stablehlo.iota", "stablehlo.dynamic_iota")
     block = only_block(op)
     if len(op.results) != 2 or len(dims) != 1 or not is_positions:
         raise UnsupportedError("of several tensors; only argmax and argmin are understood")
@@ -159,13 +160,13 @@ def _reduce_window(writer: Writer, op: Operation) -> Known:
     """Sums along a dimension, pooling, or else an operator on shifted slices of the tensor."""
     if len(op.results) != 1:
         raise UnsupportedError("of several tensors")
-    name, (shape, dtype) = reducer_of(op), tensor_of(op.operands[0].type)
-    ones = [1] * len(shape)
+    name, dtype, rank = reducer_of(op), dtype_of(op.operands[0]), rank_of(op.operands[0])
+    ones = [1] * rank
     window = integers(op, "window_dimensions")
     strides = integers(op, "window_strides", ones)
     spread = integers(op, "window_dilations", ones)
     interior = [factor - 1 for factor in integers(op, "base_dilations", ones)]
-    edges = pairs(op, "padding", len(shape))
+    edges = pairs(op, "padding", rank)
     start = writer.constant(op.operands[1])
     x = writer.full(op.operands[0])
     if start is None:
@@ -210,7 +211,7 @@ def _cumulative(
     """The sum of all elements up to each, or from each on; None if it is something else."""
     build = {"stablehlo.add": relax_op.cumsum, "stablehlo.multiply": relax_op.cumprod}.get(name)
     wide = [dim for dim, size in enumerate(window) if size > 1]
-    if build is None or len(wide) != 1 or window[wide[0]] != dims_of(x)[wide[0]]:
+    if build is None or len(wide) != 1 or not _is_size(window[wide[0]], sizes_of(x)[wide[0]]):
         return None
     (dim,) = wide
     rest = window[dim] - 1
@@ -222,6 +223,10 @@ def _cumulative(
         flipped = writer.emit(relax_op.flip(x, dim))
         return writer.emit(relax_op.flip(writer.emit(build(flipped, dim)), dim))
     return None
+
+
+def _is_size(number: int, size: Size) -> bool:
+    return isinstance(size, int) and number == size
 
 
 _POOLS = {

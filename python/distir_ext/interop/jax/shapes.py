@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -25,6 +26,7 @@ from distir_ext.interop.jax.writer import (
     Writer,
     constant_of,
     dims_of,
+    sizes_of,
 )
 
 
@@ -41,28 +43,31 @@ def _iota(writer: Writer, op: Operation) -> Known:
     return along(writer, numbers(writer, shape[dim], dtype), dim, shape)
 
 
-def numbers(writer: Writer, count: int, dtype: str) -> relax.Expr:
+def numbers(writer: Writer, count: Size, dtype: str) -> relax.Expr:
     """0, 1, .., count - 1."""
     if dtype in ("int32", "int64", "float32"):
         return writer.emit(relax_op.arange(0, count, 1, dtype))
     return writer.emit(relax_op.astype(writer.emit(relax_op.arange(0, count, 1, "int32")), dtype))
 
 
-def along(writer: Writer, vector: relax.Expr, dim: int, shape: tuple[int, ...]) -> Known:
+def along(writer: Writer, vector: relax.Expr, dim: int, shape: tuple[Size, ...]) -> Known:
     """A vector along one dimension, the same along all others."""
     others = [axis for axis in range(len(shape)) if axis != dim]
     base = writer.emit(relax_op.expand_dims(vector, others)) if others else vector
-    return base if dims_of(base) == shape else Stretched(base, shape)
+    return base if writer.is_shaped(base, shape) else Stretched(base, shape)
 
 
 @translates("stablehlo.broadcast_in_dim")
 def _broadcast_in_dim(writer: Writer, op: Operation) -> Known:
-    shape = shape_of(op.results[0])
-    known = writer.known(op.operands[0])
+    shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
+    return broadcast(writer, writer.known(op.operands[0]), shape, dims)
+
+
+def broadcast(writer: Writer, known: Known, shape: tuple[Size, ...], dims: list[int]) -> Known:
+    """A tensor whose dimensions are these of a shape, the same along all others."""
     base = known.base if isinstance(known, Stretched) else known
-    if not dims_of(base):
+    if not sizes_of(base):
         return base if not shape else Stretched(base, shape)
-    dims = integers(op, "broadcast_dimensions")
     if dims != sorted(dims):
         order = sorted(range(len(dims)), key=dims.__getitem__)
         base = writer.emit(relax_op.permute_dims(base, order))
@@ -70,22 +75,30 @@ def _broadcast_in_dim(writer: Writer, op: Operation) -> Known:
     missing = [axis for axis in range(len(shape)) if axis not in dims]
     if missing:
         base = writer.emit(relax_op.expand_dims(base, missing))
-    return base if dims_of(base) == shape else Stretched(base, shape)
+    is_same = writer.program.algebra.is_same
+    for size, wanted in zip(sizes_of(base), shape, strict=True):
+        if not is_same(size, 1) and not is_same(size, wanted):
+            raise UnsupportedError(f"of the size {size} to {wanted}, which it may not be")
+    return base if writer.is_shaped(base, shape) else Stretched(base, shape)
 
 
 @translates("stablehlo.reshape")
 def _reshape(writer: Writer, op: Operation) -> Known:
-    shape = shape_of(op.results[0])
+    return in_shape(writer, op, shape_of(op.results[0]))
+
+
+def in_shape(writer: Writer, op: Operation, shape: tuple[Size, ...]) -> Known:
+    """The first operand of an operation in another shape."""
     known = writer.known(op.operands[0])
     base = known.base if isinstance(known, Stretched) else known
-    if not dims_of(base) and shape:
+    if not sizes_of(base) and shape:
         return Stretched(base, shape)
     return reshaped(writer, writer.full(op.operands[0]), shape)
 
 
-def reshaped(writer: Writer, x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
+def reshaped(writer: Writer, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
     """A tensor in another shape."""
-    if dims_of(x) == tuple(shape):
+    if writer.is_shaped(x, shape):
         return x
     return writer.emit(relax_op.reshape(x, list(shape)))
 
@@ -95,8 +108,8 @@ def _transpose(writer: Writer, op: Operation) -> Known:
     order = integers(op, "permutation")
     known = writer.known(op.operands[0])
     if isinstance(known, Stretched):
-        shape = shape_of(op.results[0])
-        if not dims_of(known.base):
+        shape = tuple(known.shape[dim] for dim in order)
+        if not sizes_of(known.base):
             return Stretched(known.base, shape)
         return Stretched(permuted(writer, known.base, order), shape)
     return permuted(writer, known, order)
@@ -112,7 +125,7 @@ def permuted(writer: Writer, x: relax.Expr, order: Sequence[int]) -> relax.Expr:
 @translates("stablehlo.slice")
 def _slice(writer: Writer, op: Operation) -> Known:
     known = writer.known(op.operands[0])
-    if isinstance(known, Stretched) and not dims_of(known.base):
+    if isinstance(known, Stretched) and not sizes_of(known.base):
         return Stretched(known.base, shape_of(op.results[0]))
     starts, limits = integers(op, "start_indices"), integers(op, "limit_indices")
     return sliced(writer, writer.full(op.operands[0]), starts, limits, integers(op, "strides"))
@@ -121,14 +134,16 @@ def _slice(writer: Writer, op: Operation) -> Known:
 def sliced(
     writer: Writer,
     x: relax.Expr,
-    starts: Sequence[int],
-    limits: Sequence[int],
+    starts: Sequence[Size],
+    limits: Sequence[Size],
     strides: Sequence[int] | None = None,
 ) -> relax.Expr:
     """Part of a tensor; one entry per dimension, as in ``x[start:limit:stride]``."""
     strides = strides or [1] * len(starts)
-    bounds = list(zip(starts, limits, strides, dims_of(x), strict=True))
-    axes = [axis for axis, (*b, size) in enumerate(bounds) if tuple(b) != (0, size, 1)]
+    bounds = list(zip(starts, limits, strides, strict=True))
+    are_same = writer.program.algebra.are_same
+    whole = [(0, size, 1) for size in sizes_of(x)]
+    axes = [axis for axis, each in enumerate(bounds) if not are_same(each, whole[axis])]
     if not axes:
         return x
     begin, end, step = ([bounds[axis][part] for axis in axes] for part in range(3))
@@ -139,7 +154,9 @@ def sliced(
 def _concatenate(writer: Writer, op: Operation) -> Known:
     operands = [writer.full(each) for each in op.operands]
     axis = integer(op, "dimension")
-    return joined(writer, [each for each in operands if dims_of(each)[axis]] or operands[:1], axis)
+    is_same = writer.program.algebra.is_same
+    filled = [each for each in operands if not is_same(sizes_of(each)[axis], 0)]
+    return joined(writer, filled or operands[:1], axis)
 
 
 def joined(writer: Writer, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
@@ -187,10 +204,11 @@ def padded(
     for dim, between in enumerate(interior):
         if between and dims_of(x)[dim] > 1:
             x = _spread(writer, x, dim, between, fill)
-    shape = dims_of(x)
+    shape = sizes_of(x)
     starts = [max(0, -low) for low, _ in edges]
     limits = [size - max(0, -high) for size, (_, high) in zip(shape, edges, strict=True)]
-    if any(start > limit for start, limit in zip(starts, limits, strict=True)):
+    proves = writer.program.algebra.proves
+    if not all(proves(limit >= start) for start, limit in zip(starts, limits, strict=True)):
         raise UnsupportedError("cuts off more than there is")
     x = sliced(writer, x, starts, limits)
     return _surrounded(writer, x, [(max(0, low), max(0, high)) for low, high in edges], fill)
@@ -262,8 +280,10 @@ def _places(writer: Writer, start: Any, size: int, extent: int) -> relax.Expr:
     return writer.emit(relax_op.add(numbers(writer, size, str(first.ty.dtype)), first))
 
 
-def bounded(writer: Writer, indices: relax.Expr, last: int) -> relax.Expr:
+def bounded(writer: Writer, indices: relax.Expr, last: Size) -> relax.Expr:
     """Indices from 0 to ``last``, as StableHLO brings them into their bounds."""
+    if not isinstance(last, int):
+        raise UnsupportedError(f"up to {last}, which is not known")
     dtype = str(indices.ty.dtype)
     if dtype not in ("int32", "int64"):
         indices, dtype = writer.emit(relax_op.astype(indices, "int32")), "int32"

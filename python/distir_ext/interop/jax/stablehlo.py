@@ -89,16 +89,30 @@ def tensor_of(mlir_type: Any) -> tuple[tuple[int, ...], str]:
     Raises:
         UnsupportedError: It is no tensor, its shape is not static, or Relax has no such dtype.
     """
+    shape, dtype = open_tensor_of(mlir_type)
+    if None in shape:
+        raise UnsupportedError(f"has the type {mlir_type}, whose shape is not static")
+    return tuple(each for each in shape if each is not None), dtype
+
+
+def open_tensor_of(mlir_type: Any) -> tuple[tuple[int | None, ...], str]:
+    """Shape and dtype of a type; None for a size that it leaves open.
+
+    Raises:
+        UnsupportedError: It is no tensor, or Relax has no such dtype.
+    """
     try:
         tensor = ir.RankedTensorType(mlir_type)
     except (TypeError, ValueError):
         raise UnsupportedError(f"has the type {mlir_type}, which is no tensor") from None
-    if not tensor.has_static_shape:
-        raise UnsupportedError(f"has the type {mlir_type}, whose shape is not static")
     dtype = _DTYPES.get(str(tensor.element_type))
     if dtype is None:
         raise UnsupportedError(f"has the type {mlir_type}, for whose elements Relax has no dtype")
-    return tuple(tensor.shape), dtype
+    sizes = (
+        None if tensor.is_dynamic_dim(dim) else int(tensor.get_dim_size(dim))
+        for dim in range(tensor.rank)
+    )
+    return tuple(sizes), dtype
 
 
 def shape_of(value: Value) -> tuple[int, ...]:
@@ -106,9 +120,19 @@ def shape_of(value: Value) -> tuple[int, ...]:
     return tensor_of(value.type)[0]
 
 
+def open_shape_of(value: Value) -> tuple[int | None, ...]:
+    """The shape of a value; None for a size that its type leaves open."""
+    return open_tensor_of(value.type)[0]
+
+
+def rank_of(value: Value) -> int:
+    """How many dimensions a value has."""
+    return len(open_shape_of(value))
+
+
 def dtype_of(value: Value) -> str:
     """The dtype of a value."""
-    return tensor_of(value.type)[1]
+    return open_tensor_of(value.type)[1]
 
 
 def numpy_dtype(dtype: str) -> Any:
@@ -201,13 +225,22 @@ def where(op: Operation) -> str:
     return " at ".join(parts)
 
 
-def argument_name(argument: Value, index: int) -> str:
-    """The path of an argument in the function's pytrees, joined by dots.
+def global_constant(function: Operation, index: int) -> str | None:
+    """What JAX calls an argument that all functions of a module are given, such as a size."""
+    if "arg_attrs" not in function.attributes:
+        return None
+    attributes = ir.ArrayAttr(function.attributes["arg_attrs"])[index]
+    name = "jax.global_constant"
+    return str(ir.StringAttr(attributes[name]).value) if name in attributes else None
+
+
+def argument_name(argument: Value) -> str | None:
+    """The path of an argument in the function's pytrees, joined by dots; None if it has none.
 
     ``params['layers'][0].weight`` is ``params.layers.0.weight``.
     """
     found = re.match(r'loc\("([^"]*)"\)', str(argument.location).replace('\\"', "'"))
     if not found or not re.match(r"[A-Za-z_]", found[1]):
-        return f"arg{index}"
+        return None
     name = re.sub(r"\[<flat index (\d+)>\]", r".\1", found[1])
     return re.sub(r"\[(?:'([^']*)'|([^\]]*))\]", lambda match: f".{match[1] or match[2]}", name)

@@ -23,11 +23,13 @@ from distir_ext._errors.spelling import nearest
 from distir_ext.annotations import MeshTable
 from distir_ext.interop.jax.folding import fold
 from distir_ext.interop.jax.shardings import Shardings, results_shardings
+from distir_ext.interop.jax.sizes import Algebra, Size, Sizes, fold_sizes, shape_of_type
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
     numpy_dtype,
+    open_tensor_of,
     operations_of,
     tensor_of,
     where,
@@ -47,10 +49,10 @@ class Stretched:
     """
 
     base: relax.Expr
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
 
 
-Known: TypeAlias = relax.Expr | Stretched
+Known: TypeAlias = relax.Expr | Stretched | Sizes
 
 
 @dataclass
@@ -61,14 +63,17 @@ class Program:
         functions: The functions of the StableHLO module by name.
         shardings: Its meshes.
         unroll_limit: Most iterations of a loop that are written one behind the other.
+        algebra: What is known of sizes.
     """
 
     functions: dict[str, Operation]
     shardings: Shardings
     unroll_limit: int
+    algebra: Algebra = field(default_factory=Algebra)
     module: tvm.IRModule = field(default_factory=tvm.IRModule)
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     problems: dict[tuple[str, str], None] = field(default_factory=dict)
+    stand_ins: set[relax.Var] = field(default_factory=set)
     _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
         default_factory=list
     )
@@ -91,14 +96,34 @@ class Program:
             result: The type of its result.
             write: Makes it, given its own name.
         """
+        symbol = self._symbol(name, parameters, result)
+        self._queue.append((symbol, lambda: write(symbol)))
+        return symbol
+
+    def _symbol(
+        self, name: str, parameters: Sequence[relax.Type], result: relax.Type
+    ) -> tvm.ir.GlobalVar:
         unique, number = name, 0
         while unique in self._names:
             unique, number = f"{name}_{number}", number + 1
         self._names.add(unique)
         symbol = tvm.ir.GlobalVar(unique)
         relax.expr._update_type(symbol, relax.FuncType(list(parameters), result))
-        self._queue.append((symbol, lambda: write(symbol)))
         return symbol
+
+    def special(
+        self, name: str, key: str, write: Callable[[Operation], relax.Function]
+    ) -> tvm.ir.GlobalVar:
+        """The private function of a function of the module for sizes, which ``key`` tells apart.
+
+        It is written at once: only then is the type of its result known.
+        """
+        if key not in self._called:
+            function = write(self.functions[name])
+            types = [each.ty for each in function.params]
+            self._called[key] = self._symbol(name, types, function.ret_ty)
+            self.module[self._called[key]] = function
+        return self._called[key]
 
     def symbol_of(self, name: str, write: Callable[[Operation], relax.Function]) -> Any:
         """The private function of a function of the module, which is written once."""
@@ -150,14 +175,12 @@ class Writer:
     Args:
         program: What it belongs to.
         names: The parameters' names.
-        types: Their types in StableHLO.
+        types: Their types.
     """
 
-    def __init__(self, program: Program, names: Sequence[str], types: Sequence[Any]) -> None:
+    def __init__(self, program: Program, names: Sequence[str], types: Sequence[relax.Type]) -> None:
         self.program = program
-        self.parameters = [
-            relax.Var(name, relax_type(each)) for name, each in zip(names, types, strict=True)
-        ]
+        self.parameters = [relax.Var(*each) for each in zip(names, types, strict=True)]
         self.bindings: list[relax.Binding] = []
         self.values: dict[Value, Known] = {}
 
@@ -168,32 +191,87 @@ class Writer:
         self.values[value] = known
 
     def known(self, value: Value) -> Known:
-        """What a value is, stretched or not."""
-        return self.values[value]
+        """What a value is, stretched or not; sizes are tensors."""
+        known = self.values[value]
+        return self.write_out(known) if isinstance(known, Sizes) else known
 
     def full(self, value: Value) -> relax.Expr:
         """A value as an expression of its own shape."""
         known = self.values[value]
+        if isinstance(known, Sizes):  # which stay known as such
+            return self.write_out(known)
         if isinstance(known, Stretched):
             known = self.write_out(known)
             self.values[value] = known
         return known
 
+    def sizes(self, value: Value) -> tuple[Size, ...]:
+        """The integers that a value lists.
+
+        Raises:
+            UnsupportedError: They depend on what tensors hold.
+        """
+        found = self.integers(value)
+        if found is None:
+            raise UnsupportedError("by sizes that are computed of what tensors hold")
+        return found
+
+    def integers(self, value: Value) -> tuple[Size, ...] | None:
+        """The integers or booleans of a vector or scalar; None if they are not known."""
+        known = self.values[value]
+        if isinstance(known, Sizes):
+            return known.values
+        base = known.base if isinstance(known, Stretched) else known
+        if not isinstance(base, tvm.ir.GenericConst):
+            return None
+        array = np.asarray(base.value.numpy())
+        shape = self.shape(known)
+        if array.dtype.kind not in "biu" or len(shape) > 1:
+            return None
+        if not all(isinstance(each, int) for each in shape):
+            return None
+        array = np.broadcast_to(array, shape)
+        return tuple(int(each) for each in array.reshape(-1))
+
+    def number(self, size: Size, dtype: str) -> Known:
+        """A scalar that is a size."""
+        size = self.program.algebra.simplified(size)
+        return constant_of(size, dtype, ()) if isinstance(size, int) else Sizes((size,), dtype, ())
+
+    def shape(self, known: Known) -> tuple[Size, ...]:
+        """The shape of a value."""
+        return known.shape if isinstance(known, Stretched | Sizes) else sizes_of(known)
+
+    def is_shaped(self, known: Known, shape: Sequence[Size]) -> bool:
+        """Whether a value has a shape."""
+        return self.program.algebra.are_same(self.shape(known), shape)
+
     def write_out(self, known: Known) -> relax.Expr:
         """A value as an expression of its own shape."""
+        if isinstance(known, Sizes):
+            return self._tensor(known)
         if not isinstance(known, Stretched):
             return known
         number = scalar_of(known.base)
         # TVM 0.27 has no kernel for R.full of an infinity or NaN.
         is_plain = number is None or bool(np.isfinite(number.astype(np.float64)))
-        if not dims_of(known.base) and is_plain:
+        if not sizes_of(known.base) and is_plain:
             dtype = str(known.base.ty.dtype)
             return self.emit(relax.op.full(list(known.shape), known.base, dtype))
         return self.emit(relax.op.broadcast_to(known.base, list(known.shape)))
 
+    def _tensor(self, known: Sizes) -> relax.Expr:
+        """Sizes as a tensor."""
+        made = self.emit(relax.op.shape_to_tensor(relax.ShapeExpr(list(known.values))))
+        if known.dtype != "int64":
+            made = self.emit(relax.op.astype(made, known.dtype))
+        return made if known.shape else self.emit(relax.op.reshape(made, []))
+
     def constant(self, value: Value) -> np.ndarray | None:
         """The number that a value is known to be, everywhere in it; None if it is not known."""
         known = self.values[value]
+        if isinstance(known, Sizes):
+            return None
         base = known.base if isinstance(known, Stretched) else known
         return scalar_of(base)
 
@@ -210,16 +288,17 @@ class Writer:
         self, op: Operation, build: Callable[..., relax.Expr], operands: Sequence[Value] = ()
     ) -> Known:
         """An operator of single elements; scalars and stretched operands stay as they are."""
-        values = [self.values[each] for each in operands or op.operands]
-        return self.combine(build, values, tensor_of(op.results[0].type)[0])
+        values = [self.known(each) for each in operands or op.operands]
+        # A select may have one condition for all elements, a clamp one bound.
+        return self.combine(build, values, max(map(self.shape, values), key=len))
 
     def combine(
-        self, build: Callable[..., relax.Expr], values: Sequence[Known], shape: tuple[int, ...]
+        self, build: Callable[..., relax.Expr], values: Sequence[Known], shape: tuple[Size, ...]
     ) -> Known:
         """The same for values that need not be operands of one operation."""
         bases = [each.base if isinstance(each, Stretched) else each for each in values]
         made = self.emit(build(*bases))
-        return made if dims_of(made) == shape else Stretched(made, shape)
+        return made if self.is_shaped(made, shape) else Stretched(made, shape)
 
     # ---- operations
 
@@ -238,13 +317,15 @@ class Writer:
         try:
             results = self._translated(op)
             for value, known in zip(op.results, results, strict=True):
-                check_type(op, value, known)
+                check_type(value, known)
                 self.set(value, known)
         except UnsupportedError as error:
-            self.program.problem(op, f"{op.name} {error}")
+            # Behind a stand-in it may be because of that.
+            if op.name not in HANDLERS or not self._has_stand_in(op):
+                self.program.problem(op, f"{op.name} {error}")
             self._stand_in(op)
         except (RuntimeError, TypeError, ValueError) as error:
-            # What Relax refuses; behind a stand-in it may be because of that.
+            # What Relax refuses.
             if not self.program.problems:
                 line = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 self.program.problem(op, f"{op.name} is refused by Relax: {line}")
@@ -254,10 +335,19 @@ class Writer:
         """Results of these types, for what has no translation; no program with them is returned."""
         for value in op.results:
             try:
-                kind = relax_type(value.type)
+                shape, dtype = open_tensor_of(value.type)
+                variable = self.program.algebra.multiple
+                sizes = [variable("unknown") if each is None else each for each in shape]
+                kind = relax.TensorType(sizes, dtype)
             except UnsupportedError:
                 kind = relax.TensorType((), "float32")
-            self.set(value, relax.Var("unsupported", kind))
+            stand_in = relax.Var("unsupported", kind)
+            self.program.stand_ins.add(stand_in)
+            self.set(value, stand_in)
+
+    def _has_stand_in(self, op: Operation) -> bool:
+        known = (self.values[each] for each in op.operands)
+        return any(isinstance(each, relax.Var) and each in self.program.stand_ins for each in known)
 
     def _translated(self, op: Operation) -> Sequence[Known]:
         handler = HANDLERS.get(op.name)
@@ -267,6 +357,9 @@ class Writer:
         if folded is not None:
             shape, dtype = tensor_of(op.results[0].type)
             return [constant_of(folded, dtype, shape)]
+        sizes = self._sizes_of_sizes(op)
+        if sizes is not None:
+            return [sizes]
         made = handler(self, op)
         results = made if isinstance(made, list) else [made]
         stated = results_shardings(op)
@@ -276,6 +369,18 @@ class Writer:
             self.annotated(known, sharding, f"the result of {op.name}")
             for known, sharding in zip(results, stated, strict=True)
         ]
+
+    def _sizes_of_sizes(self, op: Operation) -> Known | None:
+        """What an operation computes of sizes; None if it is another operation."""
+        if not any(isinstance(self.values[each], Sizes) for each in op.operands):
+            return None
+        values = fold_sizes(self.program.algebra, op, [self.integers(each) for each in op.operands])
+        if values is None:
+            return None
+        shape, dtype = tensor_of(op.results[0].type)
+        if all(isinstance(each, int) for each in values):
+            return constant_of(np.array(values).reshape(shape), dtype, shape)
+        return Sizes(values, dtype, shape)
 
     def annotated(self, known: Known, sharding: Any, entity: str) -> Known:
         """A value with a sharding of Shardy; the value itself if it leaves all dimensions open."""
@@ -303,14 +408,27 @@ class Writer:
         return relax.Function(self.parameters, body, result.ty, is_pure=True)
 
 
-def dims_of(expr: relax.Expr) -> tuple[int, ...]:
+def sizes_of(expr: relax.Expr) -> tuple[Size, ...]:
     """The shape of an expression."""
-    return tuple(int(each) for each in expr.ty.shape.values)
+    return shape_of_type(expr.ty)
+
+
+def dims_of(expr: relax.Expr) -> tuple[int, ...]:
+    """The shape of an expression, of which all is known.
+
+    Raises:
+        UnsupportedError: A size is a variable.
+    """
+    shape = sizes_of(expr)
+    if not all(isinstance(each, int) for each in shape):
+        listed = ", ".join(map(str, shape))
+        raise UnsupportedError(f"of the shape ({listed}), which is not static")
+    return shape
 
 
 def scalar_of(expr: relax.Expr) -> np.ndarray | None:
     """The number that a constant without dimensions is."""
-    if isinstance(expr, tvm.ir.GenericConst) and not dims_of(expr):
+    if isinstance(expr, tvm.ir.GenericConst) and not sizes_of(expr):
         return np.asarray(expr.value.numpy())
     return None
 
@@ -322,16 +440,23 @@ def constant_of(value: Any, dtype: str, shape: tuple[int, ...]) -> Known:
     return constant if array.shape == shape else Stretched(constant, shape)
 
 
-def check_type(op: Operation, value: Value, known: Known) -> None:
-    """What was written has the type that StableHLO says.
+def check_type(value: Value, known: Known) -> None:
+    """What was written has the type that StableHLO says; a size that is open there may be any.
 
     Raises:
         UnsupportedError: Relax's operator gives another.
     """
-    shape, dtype = tensor_of(value.type)
+    if isinstance(known, Sizes):
+        return
+    shape, dtype = open_tensor_of(value.type)
     base = known.base if isinstance(known, Stretched) else known
-    found = known.shape if isinstance(known, Stretched) else dims_of(base)
-    if found != shape or str(base.ty.dtype) != dtype:
+    found = known.shape if isinstance(known, Stretched) else sizes_of(base)
+    fits = len(found) == len(shape) and all(
+        stated is None or (isinstance(size, int) and size == stated)
+        for size, stated in zip(found, shape, strict=True)
+    )
+    if not fits or str(base.ty.dtype) != dtype:
+        stated = tuple("?" if each is None else each for each in shape)
         raise UnsupportedError(
-            f"gives {dtype} {shape}, but Relax's operators for it {base.ty.dtype} {found}"
+            f"gives {dtype} {stated}, but Relax's operators for it {base.ty.dtype} {found}"
         )
