@@ -5,7 +5,9 @@ import random
 import re
 import sys
 
+import numpy as np
 import pytest
+from tests.targets import QUICK
 from tvm import relax
 
 import distir_ext as dx
@@ -132,7 +134,6 @@ def test_a_mesh_without_axes_says_nothing():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('@mesh, [{"tp":(1)2}, {}]', "a part of an axis"),
         ('@mesh, [{}, {}], unreduced={"tp"}', "unreduced"),
         ('@mesh, [{"dp", "tp"}, {}]', "fewer elements than the 8 shards of mesh axis 'dp', 'tp'"),
     ],
@@ -141,6 +142,39 @@ def test_shardings_that_cannot_be(text, message):
     with pytest.raises(ValueError, match=r"parameter arg0") as caught:
         from_stablehlo(sharding(text, "4x16"))
     assert message in str(caught.value)
+
+
+PARTS = """module {
+  sdy.mesh @mesh = <["dp"=2, "tp"=4]>
+  func.func public @main(
+      %x: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"tp":(1)2}, {"dp"}]>} loc("x"),
+      %w: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"tp"}]>} loc("w"))
+      -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}, {"tp":(2)2}]>}) {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<8x16xf32>, tensor<16x8xf32>) -> tensor<8x8xf32>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"tp":(2)2}, {}]> : tensor<8x8xf32>
+    return %1 : tensor<8x8xf32>
+  }
+}"""
+
+
+def test_parts_of_axes_cut_the_mesh_for_the_whole_module():
+    mod = from_stablehlo(PARTS)
+    assert dx.meshes(mod)[0] == dx.Mesh(dp=2, tp=4)
+    assert annotations(mod) == ["S[1], S[0], R", "R, S[1], S[1]", "R, R, S[0]", "S[0], R, S[1]"]
+    propagated = dx.lower(mod, until="propagated")
+    x, w = propagated["main"].params
+    assert dx.dims(propagated, x) == ("tp:(1)2", "dp")
+    assert dx.dims(propagated, w) == (None, "tp")
+
+
+def test_values_sharded_by_parts_of_axes_are_computed():
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype("float32") for shape in ((8, 16), (16, 8)))
+    with dx.Session(8) as session:
+        found = session.load(dx.build(from_stablehlo(PARTS), target=QUICK))["main"](x, w)
+    assert found.sharding.dims == ("dp", "tp:(2)2")
+    np.testing.assert_allclose(found.numpy(), x @ w, rtol=1e-5, atol=1e-5)
 
 
 def test_constraints_and_results_are_annotated():

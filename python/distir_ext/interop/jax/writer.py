@@ -388,8 +388,9 @@ class Writer:
         stated = self.program.shardings.read(sharding)
         if stated is None:
             return known
-        mesh, dims = stated
+        base, mesh, dims = stated
         try:
+            self.program.meshes.mark("the mesh", base, None, None)
             mark = self.program.meshes.mark(entity, mesh, dims, expr.ty)
         except ValueError as error:
             raise UnsupportedError(f"has a sharding that cannot be: {error}") from error

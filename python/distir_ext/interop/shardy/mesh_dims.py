@@ -17,7 +17,9 @@ _SUB_AXIS = re.compile(r"(.*):\(([0-9]{1,18})\)([0-9]{1,18})", re.DOTALL)
 
 
 def to_mesh_dims(
-    sharding: Sharding, mesh: Mesh | LogicalMesh | Mapping[str, Any] | Any = None
+    sharding: Sharding,
+    mesh: Mesh | LogicalMesh | Mapping[str, Any] | Any = None,
+    others: Iterable[Sharding] = (),
 ) -> tuple[Mesh, tuple[Any, ...]]:
     """A mesh and dims, as :func:`distir_ext.annotate` takes them.
 
@@ -25,6 +27,8 @@ def to_mesh_dims(
         sharding: A sharding.
         mesh: The mesh that it names, or meshes by their names; not needed where a mesh is written
             into the sharding.
+        others: Shardings on the same mesh, whose parts of axes the mesh has, too: so it is one for
+            all of them.
 
     Returns:
         The mesh, and one entry per dimension. Where the sharding uses part of an axis, the mesh
@@ -55,7 +59,7 @@ def to_mesh_dims(
             )
     if sharding.mesh.is_maximal or not sharding.mesh.axes:
         return sharding.mesh.to_mesh(), tuple(None for _ in sharding.dims)
-    parts = _parts_of(sharding)
+    parts = _parts_of([sharding, *(each.on(sharding.mesh) for each in others)], sharding.mesh)
     entries = [
         short_entry(Dim(*_names(dim.axes, parts), open=dim.open, priority=dim.priority))
         for dim in sharding.dims
@@ -137,12 +141,10 @@ def _ref(text: str, mesh: LogicalMesh) -> AxisRef:
     return AxisRef(text) if found is None else AxisRef(found[1], int(found[2]), int(found[3]))
 
 
-def _parts_of(sharding: Sharding) -> dict[str, list[tuple[int, int]]]:
+def _parts_of(shardings: Iterable[Sharding], mesh: LogicalMesh) -> dict[str, list[tuple[int, int]]]:
     """For each axis where its parts begin and end, as products of sizes from its major end."""
-    mesh = sharding.mesh
-    assert isinstance(mesh, LogicalMesh)
     cuts = {name: {1, size} for name, size in mesh.axes}
-    for ref in sharding.refs():
+    for ref in (ref for each in shardings for ref in each.refs()):
         cuts[ref.name].update(ref.bounds(mesh))
     return {
         name: list(pairwise(sorted(ends))) or [(1, 1)]  # an axis of size 1

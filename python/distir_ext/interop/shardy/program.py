@@ -86,11 +86,11 @@ def annotate_on(
         known = {(mesh.shape, mesh.device_ids): mesh.axis_names for mesh in meshes(mod)}
         for name, (mesh, dims) in plan.items():
             if mesh not in bases and dims is not None:
-                entries[name] = _without_names(mesh, dims, known)
+                entries[name] = without_names(mesh, dims, known)
     return annotate_by_plan(mod, bases[0], entries, func, inputs)
 
 
-def _without_names(mesh: Mesh, dims: Any, known: Mapping[Any, tuple[str, ...]]) -> tuple[Any, Any]:
+def without_names(mesh: Mesh, dims: Any, known: Mapping[Any, tuple[str, ...]]) -> tuple[Any, Any]:
     """TVM's form of a mesh, and dims with the names that its axes have then."""
     given = known.get((mesh.shape, mesh.device_ids), Mesh(mesh.device_mesh).axis_names)
     names = dict(zip(mesh.axis_names, given, strict=True))
