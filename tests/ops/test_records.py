@@ -65,6 +65,8 @@ KERNELS = {
         "relax.sigmoid",
     },
 }
+# What an imported loop counts down by, which is looked for where it is exported.
+COUNTED = {"interop/jax/export/loops.py": {"relax.equal", "relax.subtract"}}
 
 
 def operators_named_in(path: Path) -> set[str]:
@@ -86,7 +88,10 @@ def test_no_operator_is_named_outside_of_its_family(path):
     assert operators_named_in(path) == PATTERNS.get(where, set())
 
 
-REDUCTIONS = {"sum", "max", "min", "prod", "mean"}  # of partial values
+REDUCTIONS = (
+    {"sum", "max", "min", "prod", "mean"},  # of partial values
+    {"sum", "max", "min"},  # of unreduced axes in Shardy's text
+)
 
 
 def operators_listed_in(path: Path) -> set[str]:
@@ -97,7 +102,7 @@ def operators_listed_in(path: Path) -> set[str]:
     short = [
         {f"relax.{each.value}" for each in table.elts if isinstance(each, ast.Constant)} & OPERATORS
         for table in tables
-        if not {getattr(each, "value", None) for each in table.elts} <= REDUCTIONS
+        if {getattr(each, "value", None) for each in table.elts} not in REDUCTIONS
     ]
     found = (texts & OPERATORS).union(*(names for names in short if len(names) > 1))
     return {name for name in found if not CALLS.fullmatch(name)}
@@ -106,7 +111,7 @@ def operators_listed_in(path: Path) -> set[str]:
 def test_python_has_no_table_of_operators():
     paths = sorted(PACKAGE.rglob("*.py"))
     named = {str(path.relative_to(PACKAGE)): operators_listed_in(path) for path in paths}
-    assert {path: names for path, names in named.items() if names} == KERNELS
+    assert {path: names for path, names in named.items() if names} == {**KERNELS, **COUNTED}
 
 
 def test_each_operator_is_described_in_one_family():
