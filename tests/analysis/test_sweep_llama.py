@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
+from tests.benchmark_modules import benchmark_module
 
 import distir_ext as dx
 from distir_ext._analysis.sizes import bind_sizes
 from distir_ext.analysis import sweep
 from distir_ext.analysis.sweeps import figures
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 BATCH = 64
 # dp, tp, pp, microbatches, plan, and the cluster.
 SAMPLE = [
@@ -29,20 +25,8 @@ SAMPLE = [
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The benchmark as a module; its package ``models`` is not the folder of tests of that name."""
-    others = {name: sys.modules.pop(name) for name in models_in(sys.modules)}
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module("sweep")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in models_in(sys.modules):
-            del sys.modules[name]
-        sys.modules.update(others)
-
-
-def models_in(names):
-    return [name for name in names if name.split(".")[0] == "models"]
+    with benchmark_module("sweep") as module:
+        yield module
 
 
 def cluster_of(name):

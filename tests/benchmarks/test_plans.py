@@ -1,34 +1,15 @@
 """Standard plans of transformers communicate no more than XLA does, and what the textbook says."""
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+from tests.benchmark_modules import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def plans():
-    """The benchmark as a module; its package ``models`` is not the folder of tests of that name."""
-    others = {name: sys.modules.pop(name) for name in models_in(sys.modules)}
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        spec = importlib.util.spec_from_file_location("plans_benchmark", BENCHMARKS / "plans.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    with benchmark_module("plans") as module:
         yield module
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in models_in(sys.modules):
-            del sys.modules[name]
-        sys.modules.update(others)
-
-
-def models_in(names):
-    return [name for name in names if name.split(".")[0] == "models"]
 
 
 def megabytes(found):

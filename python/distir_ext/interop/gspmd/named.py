@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from distir_ext.interop._text import Scanner
 from distir_ext.interop.gspmd.iota import Iota, find_iota
 from distir_ext.interop.gspmd.metadata import metadata_text, read_metadata
+from distir_ext.interop.shardy.axis_text import read_dim, read_part, read_reduction
 from distir_ext.interop.shardy.model import (
-    REDUCTIONS,
     AxisRef,
     DimSharding,
     LogicalMesh,
@@ -59,11 +59,8 @@ def read_named(scanner: Scanner) -> tuple[Sharding, str]:
         if mesh.is_maximal or word not in _LISTS or word in lists:
             scanner.fail("'replicated=', 'unreduced=', 'manual=' or 'metadata='", here)
         scanner.expect("=")
-        if word == "unreduced" and not scanner.sees("{"):
-            here = scanner.skip()
-            reduction = scanner.word()
-            if reduction not in REDUCTIONS[1:]:
-                scanner.fail("'{', 'max' or 'min'", here)
+        if word == "unreduced":
+            reduction = read_reduction(scanner)
         scanner.expect("{")
         lists[word] = tuple(scanner.until("}", lambda: _read_axis(scanner)))
     sharding = Sharding(mesh, tuple(dims), reduction=reduction, **lists)
@@ -207,26 +204,11 @@ def read_iota(scanner: Scanner) -> Iota:
 
 
 def _read_dim(scanner: Scanner) -> DimSharding:
-    scanner.expect("{")
-    axes: list[AxisRef] = []
-    is_open = False
-    if not scanner.accept("}"):
-        while not (is_open := scanner.accept("?")):
-            axes.append(_read_axis(scanner))
-            if not scanner.accept(","):
-                break
-        scanner.expect("}")
-    return DimSharding(tuple(axes), is_open)
+    return DimSharding(*read_dim(scanner, lambda: _read_axis(scanner)))
 
 
 def _read_axis(scanner: Scanner) -> AxisRef:
-    name = _read_name(scanner)
-    if not scanner.accept(":"):
-        return AxisRef(name)
-    scanner.expect("(")
-    pre_size = scanner.integer("a pre-size")
-    scanner.expect(")")
-    return AxisRef(name, pre_size, scanner.integer("the size of a sub-axis"))
+    return read_part(scanner, _read_name(scanner))
 
 
 def _read_name(scanner: Scanner) -> str:

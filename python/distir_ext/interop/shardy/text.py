@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable
 
 from distir_ext.interop._text import Scanner
+from distir_ext.interop.shardy.axis_text import read_dim, read_part, read_reduction
 from distir_ext.interop.shardy.model import (
-    REDUCTIONS,
     SYMBOL,
     AxisRef,
     DimSharding,
@@ -129,11 +129,8 @@ def _sharding(scanner: Scanner) -> Sharding:
                 begin,
             )
         scanner.expect("=")
-        if keyword == "unreduced" and not scanner.sees("{"):
-            begin = scanner.skip()
-            reduction = scanner.word()
-            if reduction not in REDUCTIONS[1:]:
-                scanner.fail("'{', 'max' or 'min'", begin)
+        if keyword == "unreduced":
+            reduction = read_reduction(scanner)
         scanner.expect("{")
         lists[keyword] = tuple(scanner.one_or_more(lambda: _axis(scanner)))
         scanner.expect("}")
@@ -144,16 +141,8 @@ def _sharding(scanner: Scanner) -> Sharding:
 
 
 def _dim(scanner: Scanner) -> DimSharding:
-    scanner.expect("{")
-    axes: list[AxisRef] = []
-    is_open = False
-    if not scanner.accept("}"):
-        while not (is_open := scanner.accept("?")):
-            axes.append(_axis(scanner))
-            if not scanner.accept(","):
-                break
-        scanner.expect("}")
-    return DimSharding(tuple(axes), is_open, _priority(scanner))
+    axes, is_open = read_dim(scanner, lambda: _axis(scanner))
+    return DimSharding(axes, is_open, _priority(scanner))
 
 
 def _priority(scanner: Scanner) -> int | None:
@@ -169,13 +158,7 @@ def _priority(scanner: Scanner) -> int | None:
 def _axis(scanner: Scanner) -> AxisRef:
     if not scanner.sees('"'):
         scanner.fail('the name of a mesh axis in quotes, as "x"')
-    name = _string(scanner)
-    if not scanner.accept(":"):
-        return AxisRef(name)
-    scanner.expect("(")
-    pre_size = scanner.integer("a pre-size")
-    scanner.expect(")")
-    return AxisRef(name, pre_size, scanner.integer("the size of a sub-axis"))
+    return read_part(scanner, _string(scanner))
 
 
 def _mesh(scanner: Scanner) -> LogicalMesh:
