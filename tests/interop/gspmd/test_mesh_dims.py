@@ -200,11 +200,26 @@ def test_common_mesh_of_named_shardings():
     assert gspmd.common_mesh(texts) == dx.Mesh(a=2, b=4)
 
 
+def test_a_common_mesh_whose_devices_are_in_another_order():
+    texts = [
+        "{devices=[2,3]<=[2,3]T(1,0)}",
+        "{devices=[1,2,3]<=[2,3]T(1,0) last_tile_dim_replicate}",
+    ]
+    mesh = gspmd.common_mesh(texts)
+    assert sorted(mesh.shape) == [2, 3]
+    for text in texts:
+        sharding = gspmd.parse(text)
+        on, dims = sharding.to_mesh_dims(mesh)
+        assert on == mesh
+        assert gspmd.HloSharding.from_mesh_dims(mesh, dims).canonical() == sharding.canonical()
+
+
 def test_there_is_no_common_mesh():
     with pytest.raises(ValueError, match=r"\{devices=\[4,3\]<=\[12\]\} cuts the devices otherwise"):
         gspmd.common_mesh(["{devices=[3,4]<=[12]}", "{devices=[4,3]<=[12]}"])
-    with pytest.raises(ValueError, match="along the axes of no mesh with its devices in order"):
-        gspmd.common_mesh(["{devices=[2,3]<=[2,3]T(1,0)}"])
+    other = "{devices=[2,3]0,3,1,5,2,4}"
+    with pytest.raises(ValueError, match=r"0,3,1,5,2,4\} cuts the devices otherwise"):
+        gspmd.common_mesh(["{devices=[2,3]<=[2,3]T(1,0)}", other])
     with pytest.raises(ValueError, match="has 4 devices"):
         gspmd.common_mesh(["{devices=[8]<=[8]}", "{devices=[4]<=[4]}"])
     with pytest.raises(ValueError, match="no sharding names the devices"):

@@ -55,11 +55,10 @@ def test_parts_of_axes_are_said_on_the_whole_mesh():
 
 def test_another_order_of_devices():
     given = {"x": "{devices=[2,3]<=[2,3]T(1,0)}", "up": "{replicated}"}
-    with pytest.raises(ValueError, match="along the axes of no mesh"):
-        gspmd.annotate(Products, given)
     mesh, dims = gspmd.parse(given["x"]).to_mesh_dims()
-    mod = gspmd.annotate(Products, given, mesh)
-    assert texts(gspmd.shardings(mod)) == given
+    for mod in (gspmd.annotate(Products, given), gspmd.annotate(Products, given, mesh)):
+        assert texts(gspmd.shardings(mod)) == given
+        assert dx.meshes(mod) == (mesh,)
     assert dims == ("x", "y")
 
 

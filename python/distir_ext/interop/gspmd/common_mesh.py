@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from distir_ext._meshes.mesh import Mesh
+from distir_ext.interop._arrangements import Arrangement, CommonMesh
 from distir_ext.interop.gspmd.sharding import HloSharding, shown, tiles_in
 from distir_ext.interop.gspmd.text import parse
-from distir_ext.interop.gspmd.tiles import factor_sizes
+from distir_ext.interop.gspmd.tiles import Tiles, factor_sizes
 from distir_ext.interop.shardy.model import LogicalMesh
 
 
 def common_mesh(shardings: Iterable[HloSharding | str]) -> Mesh:
     """The mesh with the fewest axes that all of these shardings lie along.
 
-    Its axes are called x, y, z, w. Named shardings that are all on one mesh have this one.
+    Its axes are called x, y, z, w. Its devices are in order if they can be. Named shardings that
+    are all on one mesh have this one.
 
     Args:
         shardings: Or their texts. Tuples count by their elements; what is replicated, manual or
@@ -44,17 +46,27 @@ def common_mesh(shardings: Iterable[HloSharding | str]) -> Mesh:
     if not tiled:
         raise ValueError("no sharding names the devices of a mesh")
     tiles = [tiles_in(each) for each in tiled]
-    sizes, number = factor_sizes(tiles)
+    sizes = factor_sizes(tiles)
     if sizes is None:
-        raise ValueError(
-            f"there is no mesh for all shardings: {shown(tiled[number])} "
-            + (
-                "cuts the devices otherwise than those before it"
-                if number
-                else "lies along the axes of no mesh with its devices in order"
-            )
-        )
+        return _in_any_order(tiled, tiles)
     return Mesh(np.asarray(sorted(tiles[0].devices)).reshape(sizes))
+
+
+def _in_any_order(shardings: Sequence[HloSharding], tiles: Sequence[Tiles]) -> Mesh:
+    found = CommonMesh(tiles[0].devices)
+    for sharding, each in zip(shardings, tiles, strict=True):
+        replicas = each.dims[-1] if each.subgroups[-1:] == ("replicated",) else 1
+        shards = each.dims[:-1] if replicas > 1 else each.dims
+        rows = np.reshape(each.devices, (-1, replicas)).tolist()
+        groups = tuple(tuple(row) for row in rows)
+        try:
+            found.add(Arrangement(shards, groups))
+        except ValueError:
+            raise ValueError(
+                f"there is no mesh for all shardings: {shown(sharding)} cuts the devices otherwise "
+                "than those before it"
+            ) from None
+    return found.mesh()
 
 
 def _leaves(sharding: HloSharding) -> Iterable[HloSharding]:

@@ -314,7 +314,7 @@ class HloSharding:
         if "maximal" in tiles.subgroups:
             raise ValueError(f"{shown(self)} has a maximal subgroup, which no axes of a mesh say")
         if mesh is None:
-            sizes, _ = factor_sizes([tiles])
+            sizes = factor_sizes([tiles])
             mesh = _mesh_of(tiles, sizes)
         found = sharding_of(tiles, mesh)
         if found is None:

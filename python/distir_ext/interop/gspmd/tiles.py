@@ -140,27 +140,26 @@ def sharding_of(tiles: Tiles, mesh: LogicalMesh) -> Sharding | None:
     ).on(mesh)
 
 
-def factor_sizes(tiles: Sequence[Tiles]) -> tuple[tuple[int, ...] | None, int]:
+def factor_sizes(tiles: Sequence[Tiles]) -> tuple[int, ...] | None:
     """The axes of a mesh, over the sorted devices, that all of these tiles lie along.
 
     Returns:
-        Sizes, major to minor, as few as there are; or None, and which of the tiles is the first
-        that no mesh fits that fits the others before it.
+        Sizes, major to minor, as few as there are; or None if there is no such mesh.
 
     Raises:
         ValueError: They have different devices.
     """
     devices = sorted(tiles[0].devices)
     bounds = {1, len(devices)}
-    for number, each in enumerate(tiles):
+    for each in tiles:
         pieces = _pieces(each, devices)
         if pieces is None:
-            return None, number
+            return None
         bounds |= {stride for dimension in pieces for _, stride in dimension}
         if any(high % low for low, high in pairwise(sorted(bounds))):
-            return None, number
+            return None
     sizes = [high // low for low, high in pairwise(sorted(bounds))]
-    return tuple(reversed(sizes)) or (1,), len(tiles)
+    return tuple(reversed(sizes)) or (1,)
 
 
 def _pieces(tiles: Tiles, devices: Sequence[int]) -> list[tuple[Factor, ...]] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distir_ext.interop.onnx.devices import CommonMesh
+from distir_ext.interop._arrangements import CommonMesh
 from distir_ext.interop.onnx.proto import node_label
 from distir_ext.interop.onnx.targets import Plan, Target
 from distir_ext.mesh import Mesh

@@ -17,13 +17,13 @@ from typing import Any
 
 from distir_ext._errors.spelling import counted
 from distir_ext._meshes.mesh import MOST_DEVICES
+from distir_ext.interop._arrangements import Arrangement
 from distir_ext.interop.onnx.configuration import (
     Configuration,
     NodePlacement,
     ShardedAxis,
     TensorSharding,
 )
-from distir_ext.interop.onnx.devices import Arrangement
 
 
 @dataclass(frozen=True)

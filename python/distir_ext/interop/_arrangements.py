@@ -1,6 +1,7 @@
 """Where the shards of tensors lie, and one mesh whose axes say it for all of them.
 
-ONNX lists devices tensor by tensor, and knows no mesh. Here are two tensors on four devices::
+ONNX lists devices tensor by tensor, as HLO does, and knows no mesh. Here are two tensors on four
+devices::
 
     w: axis 1 in 4 shards on devices 0, 1, 2, 3
     x: axis 0 in 2 shards on devices {0, 1} and {2, 3}
@@ -22,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distir_ext._meshes.device_text import device_text
-from distir_ext.mesh import Mesh
+from distir_ext._meshes.mesh import Mesh
 
 Digits: TypeAlias = Any
 """A NumPy array with a number for each device, in the order of the devices."""

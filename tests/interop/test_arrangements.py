@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distir_ext as dx
-from distir_ext.interop.onnx.devices import Arrangement, CommonMesh
+from distir_ext.interop._arrangements import Arrangement, CommonMesh
 
 
 def common(*arrangements):
