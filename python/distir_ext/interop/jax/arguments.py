@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from tvm import relax
 
-from distir_ext.interop.jax.control_flow import Given
+from distir_ext.interop.jax.operations.control_flow import Given
 from distir_ext.interop.jax.sizes import Algebra, Size, Sizes
 from distir_ext.interop.jax.stablehlo import (
     Operation,

@@ -11,17 +11,17 @@ from jaxlib.mlir import ir
 
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext.interop.jax.arguments import Place, arguments_of, names_of
 
 # Their handlers enter themselves in the table.
-from distir_ext.interop.jax import (  # noqa: F401
+from distir_ext.interop.jax.operations import (  # noqa: F401
     contraction,
     dynamic,
     elementwise,
     loops,
     reduction,
 )
-from distir_ext.interop.jax.arguments import Place, arguments_of, names_of
-from distir_ext.interop.jax.control_flow import function_of, recursive
+from distir_ext.interop.jax.operations.control_flow import function_of, recursive
 from distir_ext.interop.jax.shardings import Shardings
 from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
@@ -43,7 +43,8 @@ def from_exported(
     Parameters of ``main`` are called by their paths in the pytrees of arguments: the leaf
     ``params["layers"][0]["w"]`` is ``params.layers.0.w``. An argument that the function does
     not read is none, as in ``exported.module_kept_var_idx``. Several results are a tuple, in the
-    order of the leaves of JAX's result.
+    order of the leaves of JAX's result. Symbolic dimensions are variables with JAX's names; where
+    arguments only have multiples of one, ``2*rows``, the variable ``rows`` is this multiple.
 
     Args:
         exported: A ``jax.export.Exported``; or a ``jax.stages.Lowered``, what

@@ -65,8 +65,9 @@ def to_exported(
         padded and cropped in the program.
 
     Raises:
-        ValueError: Operators have no counterpart in JAX (the message lists all), shapes are not
-            static, or the function runs on several meshes; or as :func:`distir_ext.lower`.
+        ValueError: Operators have no counterpart in JAX (the message lists all), a function calls
+            itself in another way than a loop, shapes are not static, or the function runs on
+            several meshes; or as :func:`distir_ext.lower`.
         TypeError: ``mod`` is no module.
     """
     check_module(mod)

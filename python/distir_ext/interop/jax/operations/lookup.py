@@ -15,8 +15,8 @@ from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.reduction import reducer_of
-from distir_ext.interop.jax.shapes import (
+from distir_ext.interop.jax.operations.reduction import reducer_of
+from distir_ext.interop.jax.operations.shapes import (
     along,
     bounded,
     numbers,

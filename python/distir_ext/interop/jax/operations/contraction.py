@@ -7,7 +7,7 @@ import string
 from jaxlib.mlir.dialects import stablehlo
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.shapes import padded, permuted
+from distir_ext.interop.jax.operations.shapes import padded, permuted
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,

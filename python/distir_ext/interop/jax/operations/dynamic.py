@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distir_ext.interop.jax.lookup import gathered
-from distir_ext.interop.jax.shapes import along, broadcast, in_shape, numbers, sliced
+from distir_ext.interop.jax.operations.lookup import gathered
+from distir_ext.interop.jax.operations.shapes import along, broadcast, in_shape, numbers, sliced
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,

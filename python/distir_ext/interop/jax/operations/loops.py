@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.control_flow import (
+from distir_ext.interop.jax.operations.control_flow import (
     bind,
     branch_of,
     captured,

@@ -11,9 +11,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.elementwise import combiner
 from distir_ext.interop.jax.folding import evaluate_block
-from distir_ext.interop.jax.shapes import padded, permuted, sliced
+from distir_ext.interop.jax.operations.elementwise import combiner
+from distir_ext.interop.jax.operations.shapes import padded, permuted, sliced
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
