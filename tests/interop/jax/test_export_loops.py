@@ -85,8 +85,14 @@ def test_collectives_stay_in_the_loop():
     assert len(re.findall("stablehlo.all_reduce", loop)) == 1
 
 
-def halves(depth=2, less="1", second="half", limit="n"):
+def halves(depth=2, less="1", second="half", limit="n", going=True):
     """A program that adds 1 up to 2**depth times, as long as the sum is below ``limit``."""
+    again = f"r = cls.run({second}, middle, n)"
+    condition, taken, other = (
+        (f"R.less(total, {limit})", again, "r = middle")
+        if going
+        else (f"R.greater_equal(total, {limit})", "r = middle", again)
+    )
     source = f"""
 @I.ir_module
 class Module:
@@ -101,10 +107,10 @@ class Module:
             half = R.subtract(depth, R.const({less}, "int32"))
             middle = cls.run(half, x, n)
             total = R.sum(middle)
-            if R.less(total, {limit}):
-                r = cls.run({second}, middle, n)
+            if {condition}:
+                {taken}
             else:
-                r = middle
+                {other}
         return r
 
     @R.function
@@ -121,8 +127,9 @@ class Module:
 @pytest.mark.parametrize(
     ("depth", "limit", "count"), [(0, 1e9, 1), (2, 1e9, 4), (3, 1e9, 8), (3, 100.0, 3), (3, 0, 1)]
 )
-def test_two_calls_of_itself_are_a_loop_with_a_bound(depth, limit, count):
-    (found,) = results(halves(depth), X, np.float32(limit))
+@pytest.mark.parametrize("going", [True, False])
+def test_two_calls_of_itself_are_a_loop_with_a_bound(depth, limit, count, going):
+    (found,) = results(halves(depth, going=going), X, np.float32(limit))
     np.testing.assert_allclose(found, X + count, rtol=1e-6)
 
 

@@ -164,12 +164,13 @@ def test_sizes_that_are_multiples_of_one_another():
 
 
 def test_a_program_for_several_platforms_runs_as_on_the_first():
-    def function(x):
-        return lax.platform_dependent(x, cpu=jnp.tanh, cuda=jnp.exp)
+    def function(x, y):
+        return lax.platform_dependent(x, cpu=jnp.tanh, cuda=jnp.exp) * y
 
-    for arguments in (like("rows, 8"), like((4, 8))):
-        program = exported(function, arguments, platforms=("cpu", "cuda"))
-        assert_equal_to_jax(program, function, (normal(4, 8),))
+    for function_ in (function, lambda x, y: x + y):
+        for shape in ("rows, 8", (4, 8)):
+            program = exported(function_, like(shape), like(shape), platforms=("cpu", "cuda"))
+            assert_equal_to_jax(program, function_, (normal(4, 8), normal(4, 8)))
 
 
 def test_sizes_that_do_not_fit_are_refused_in_a_call():

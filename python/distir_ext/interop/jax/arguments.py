@@ -35,6 +35,8 @@ from distir_ext.interop.jax.writer import Program
 _SPEC = re.compile(r"\.shape = \(([^()]*)\)")
 _MULTIPLE = re.compile(r"([1-9]\d*)\*([^\W\d]\w*)")
 
+_PLATFORM = "_platform_index"
+
 Place: TypeAlias = tuple[int, int]
 """An argument, and a dimension of it."""
 
@@ -72,9 +74,12 @@ def arguments_of(
         program: The program, which gets the variables.
         main: The function.
         names: Of its arguments.
-        stated: What open sizes are called; others are called as the module calls them.
+        stated: What open sizes are called, by the places of arguments without that number; others
+            are called as the module calls them.
     """
-    called = {**_called(main), **stated}
+    first = 1 if global_constant(main, 0) == _PLATFORM else 0
+    called = _called(main)
+    called |= {(first + index, dim): size for (index, dim), size in stated.items()}
     shapes = [open_shape_of(each) for each in only_block(main).arguments]
     for index, shape in enumerate(shapes):
         for dim in (dim for dim, size in enumerate(shape) if size is None):
@@ -82,7 +87,7 @@ def arguments_of(
     variables = _Variables(program.algebra, called.values())
     given: list[Given] = []
     for index, argument in enumerate(only_block(main).arguments):
-        if global_constant(main, index) == "_platform_index":
+        if index < first:
             given.append(Sizes((0,), dtype_of(argument), ()))
             continue
         sizes = [

@@ -133,9 +133,8 @@ def _imported(
 def _symbols(exported: Any) -> dict[Place, str]:
     """What the sizes of arguments that are not known are called."""
     kept = [exported.in_avals[index] for index in exported.module_kept_var_idx]
-    first = 1 if len(exported.platforms) > 1 else 0  # behind the number of the platform
     return {
-        (first + index, dim): str(size)
+        (index, dim): str(size)
         for index, aval in enumerate(kept)
         for dim, size in enumerate(aval.shape)
         if not isinstance(size, int)
