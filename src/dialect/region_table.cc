@@ -55,8 +55,9 @@ const ManualRegion& MeshTable::EnterRegion(const ir::DeviceMesh& device_mesh,
     manual.insert(manual.end(), refs.begin(), refs.end());
   }
   manual = Ordered(manual);
-  const auto [found, is_new] = entered_regions_.try_emplace(
-      {outer, std::vector<AxisRef>(manual.begin(), manual.end())}, ManualRegion{outer, outer, {}});
+  const auto [found, is_new] =
+      entered_regions_.try_emplace({outer, std::vector<AxisRef>(manual.begin(), manual.end())},
+                                   ManualRegion{outer, outer, {}, {}, {}});
   ManualRegion& region = found->second;
   if (!is_new) return region;
   const mesh::RegionMesh inner = mesh::MakeRegionMesh(Root(outer), manual);
