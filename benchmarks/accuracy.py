@@ -153,17 +153,18 @@ def main() -> None:
     parser.add_argument("--csv", help="a file for all runs")
     options = parser.parse_args()
     console = Console(width=120)
-    clusters: Mapping[int, dx.Cluster] = {}
+    clusters: Mapping[tuple[int, str], dx.Cluster] = {}
     runs: list[Run] = []
     for case in cases(options.quick):
         devices = int(np.prod(case.mesh))
-        if devices not in clusters:
-            clusters = {**clusters, devices: dx.Cluster.measure(devices)}
-            console.print(f"{devices} workers: {clusters[devices]} {clusters[devices].device}")
         mod = case.module()
         executable = dx.build(mod)
-        simulated = dx.analysis.simulate(mod, clusters[devices], microbatches=case.microbatches)
         for workers in options.workers:
+            kind = devices, workers
+            if kind not in clusters:
+                clusters = {**clusters, kind: dx.Cluster.measure(*kind)}
+                console.print(f"{devices} {workers}: {clusters[kind]} {clusters[kind].device}")
+            simulated = dx.analysis.simulate(mod, clusters[kind], microbatches=case.microbatches)
             measured = measure(case, executable, workers, options.repeats)
             runs.append(Run(case, workers, measured, simulated.seconds))
             console.print(

@@ -87,10 +87,24 @@ class Device:
     """Bytes per second of kernels that access at most so many bytes, by these. Where caches still
     hold what was accessed before, it is faster than :attr:`bandwidth`. May be empty."""
 
+    loops: float | None = None
+    """Operations per second on float32 of kernels that TVM generates from loops, where products
+    are computed by a library at the rates of :attr:`flops`, as on CPUs; None if these hold for all.
+    Other types are as much faster or slower as they are by :attr:`flops`."""
+
+    transcendentals: float | None = None
+    """Per second, what an estimate counts as :attr:`Cost.transcendentals`: logarithms, tanh and
+    the like. None if they take no time beside operations and bytes."""
+
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
         rates |= {f"bytes per second of {size:g} bytes": rate for size, rate in self.caches.items()}
         rates |= {"bytes of memory": self.memory, "memory bandwidth": self.bandwidth}
+        others = {
+            "operations per second of loops": self.loops,
+            "transcendentals per second": self.transcendentals,
+        }
+        rates |= {what: rate for what, rate in others.items() if rate is not None}
         for what, value in rates.items():
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"the {what} of device {self.name!r} are positive, not {value}")
@@ -122,6 +136,31 @@ class Device:
         """
         sizes = [size for size in self.caches if num_bytes <= size]
         return self.caches[min(sizes)] if sizes else self.bandwidth
+
+    def seconds_of(
+        self, operations: Mapping[str, float], transcendentals: float, is_loop: bool
+    ) -> float:
+        """How long a kernel takes to compute, whatever it reads and writes.
+
+        Args:
+            operations: By element type.
+            transcendentals: As well.
+            is_loop: Whether TVM generates the kernel.
+
+        Raises:
+            ValueError: There is no rate for an element type.
+
+        Example:
+            >>> device = Device("mine", {"float32": 1e12}, 16e9, 100e9, 5e-6, loops=1e10)
+            >>> [device.seconds_of({"float32": 1e10}, 0, is_loop) for is_loop in (False, True)]
+            [0.01, 1.0]
+        """
+        seconds = sum(count / self.rate(dtype) for dtype, count in operations.items())
+        if is_loop and self.loops is not None:
+            seconds *= self.rate("float32") / self.loops
+        if self.transcendentals is not None:
+            seconds += transcendentals / self.transcendentals
+        return seconds
 
     def rate(self, dtype: str) -> float:
         """Operations per second on numbers of an element type.
@@ -296,24 +335,25 @@ class Cluster:
         return cls.of_hosts(hosts, devices_per_host, within=link, device=device)
 
     @classmethod
-    def measure(cls, num_workers: int = 2) -> Cluster:
+    def measure(cls, num_workers: int = 2, workers: str = "threads") -> Cluster:
         """This host's CPU, as each of several workers has it that run at the same time.
 
-        Small programs are built and timed on worker threads, which takes some seconds: products of
-        float32 matrices for the operations, products with vectors for the bandwidth of memory and
-        of caches, tiny ones for the launch of a kernel, and sums over the workers for the link.
-        Smaller floats and float64 are taken to be computed at the same rate as float32, and at
-        half of it.
+        Small programs are built and timed on workers, which takes some seconds: products of
+        float32 matrices and sums of products by element for the operations, tanh for the
+        transcendentals, products with vectors for the bandwidth of memory and of caches, tiny ones
+        for the launch of a kernel, and sums over the workers for the link. Smaller floats and
+        float64 are taken to be computed at the same rate as float32, and at half of it.
 
         Args:
             num_workers: Workers that share the host, at least 2.
+            workers: What they are, as for :class:`Session`: ``"threads"`` or ``"processes"``.
 
         Raises:
-            ValueError: There are fewer.
+            ValueError: There are fewer, or no such workers.
         """
         if num_workers < 2:
             raise ValueError(f"links are measured between at least 2 workers, not {num_workers}")
-        speed = measure_device(num_workers)
+        speed = measure_device(num_workers, workers)
         device = Device(
             "CPU",
             {"float64": speed.flops / 2, "float32": speed.flops},
@@ -322,8 +362,10 @@ class Cluster:
             launch=speed.launch,
             caches=speed.caches,
             target="llvm",
+            loops=speed.loops,
+            transcendentals=speed.transcendentals,
         )
-        seconds, bandwidth = measure_link(num_workers)
+        seconds, bandwidth = measure_link(num_workers, workers)
         # What a small collective takes is not told apart into its launch and its messages.
         return cls.uniform(Link(latency=0.0, bandwidth=bandwidth), launch=seconds, device=device)
 

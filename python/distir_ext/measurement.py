@@ -25,6 +25,8 @@ _REPEATS = 9
 _PRODUCT, _STREAM, _TINY = 512, 4096, 4
 # Rows of matrices of 256 KiB and 4 MiB, which caches of different sizes hold.
 _CACHED = (256, 1024)
+# Rows of what is computed by element.
+_ELEMENTS = 256
 # Columns of what workers add up: a message of a few bytes, and one of many.
 _SHORT, _LONG = 8, 1 << 20
 
@@ -34,7 +36,11 @@ class DeviceSpeed:
     """What one of several workers has of the host."""
 
     flops: float
-    """Operations per second on float32."""
+    """Operations per second on float32, of a library's products."""
+    loops: float
+    """Of kernels that TVM generates."""
+    transcendentals: float
+    """Per second, of these kernels."""
     bandwidth: float
     """Bytes per second."""
     caches: dict[float, float]
@@ -45,15 +51,24 @@ class DeviceSpeed:
     """Bytes, an equal part for each worker."""
 
 
-def measure_device(num_workers: int) -> DeviceSpeed:
+def measure_device(num_workers: int, workers: str) -> DeviceSpeed:
     """The speed of each worker while all of them do the same."""
-    (launch,) = _per_step(num_workers, [_products((_TINY, _TINY))], 64)
-    (product,) = _per_step(num_workers, [_products((_PRODUCT, _PRODUCT))], 4)
-    (stream,) = _per_step(num_workers, [_products((1, _STREAM))], 4)
-    cached = [_per_step(num_workers, [_products((1, rows))], 32)[0] for rows in _CACHED]
+
+    def per_step(program: _Program, steps: int) -> float:
+        return _per_step(num_workers, workers, [program], steps)[0]
+
+    launch = per_step(_products((_TINY, _TINY)), 64)
+    product = per_step(_products((_PRODUCT, _PRODUCT)), 4)
+    stream = per_step(_products((1, _STREAM)), 4)
+    cached = [per_step(_products((1, rows)), 32) for rows in _CACHED]
+    # Chains of operators by element become one kernel each, whose values stay in registers.
+    arithmetic = per_step(_by_element(lambda x, w: op.add(op.multiply(x, w), w)), 16)
+    tanh = per_step(_by_element(lambda x, w: op.tanh(op.add(x, w))), 4)
     bandwidth = 4 * _STREAM**2 / stream
     return DeviceSpeed(
         2 * _PRODUCT**3 / product,
+        2 * _ELEMENTS**2 / arithmetic,
+        _ELEMENTS**2 / tanh,
         bandwidth,
         {
             4.0 * rows**2: max(4 * rows**2 / seconds, bandwidth)
@@ -64,18 +79,18 @@ def measure_device(num_workers: int) -> DeviceSpeed:
     )
 
 
-def measure_link(num_workers: int) -> tuple[float, float]:
+def measure_link(num_workers: int, workers: str) -> tuple[float, float]:
     """Seconds of a small all-reduce, and bytes per second that a worker sends in a large one."""
-    short = _seconds_of_sum(num_workers, _SHORT, 64)
-    long = _seconds_of_sum(num_workers, _LONG, 4)
+    short = _seconds_of_sum(num_workers, workers, _SHORT, 64)
+    long = _seconds_of_sum(num_workers, workers, _LONG, 4)
     sent = 2 * (num_workers - 1) / num_workers * 4 * _LONG
     # Other work on the host may make the small one look as slow.
     return short, sent / max(long - short, _LEAST * long)
 
 
-def _seconds_of_sum(num_workers: int, columns: int, steps: int) -> float:
+def _seconds_of_sum(num_workers: int, workers: str, columns: int, steps: int) -> float:
     programs = [_sums(columns, sharded) for sharded in (True, False)]
-    with_sum, without = _per_step(num_workers, programs, steps)
+    with_sum, without = _per_step(num_workers, workers, programs, steps)
     return max(with_sum - without, _LEAST * with_sum)
 
 
@@ -93,6 +108,18 @@ def _products(shape: Sequence[int]) -> _Program:
         mod = _chain(shape, [(size, size)], steps, lambda x, w: op.matmul(x, w))
         plan = {"x": (None, None), "w0": (None, None)}
         return annotate(mod, mesh, plan), [_values(shape), _values((size, size)) / size]
+
+    return write
+
+
+def _by_element(step: Callable[..., relax.Expr]) -> _Program:
+    """A chain of steps on x and a matrix of its shape."""
+
+    def write(steps: int, mesh: Mesh) -> tuple[tvm.IRModule, list[np.ndarray]]:
+        shape = (_ELEMENTS, _ELEMENTS)
+        plan = {"x": (None, None), "w0": (None, None)}
+        values = _values(shape) / _ELEMENTS
+        return annotate(_chain(shape, [shape], steps, step), mesh, plan), [values, values]
 
     return write
 
@@ -131,7 +158,9 @@ def _chain(
     return builder.get()
 
 
-def _per_step(num_workers: int, programs: Sequence[_Program], steps: int) -> list[float]:
+def _per_step(
+    num_workers: int, workers: str, programs: Sequence[_Program], steps: int
+) -> list[float]:
     """Seconds of a step of each program: what twice as many steps take more.
 
     Programs run in turns, so that all of them meet the same other work on the host.
@@ -142,7 +171,7 @@ def _per_step(num_workers: int, programs: Sequence[_Program], steps: int) -> lis
         for program in programs:
             for count in (steps, 2 * steps):
                 mod, values = program(count, mesh)
-                session = sessions.enter_context(Session(mesh))
+                session = sessions.enter_context(Session(mesh, workers=workers))
                 model = session.load(build_executable(mod), params=values[1:])
                 runs.append(partial(_seconds_of_run, model["main"].pipeline(1), values[0]))
         rounds = [[run() for run in runs] for _ in range(_REPEATS + 1)][1:]

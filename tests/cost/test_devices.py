@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from tvm import relax
 
 import distir_ext as dx
 
@@ -64,14 +65,47 @@ def test_bad_names_are_named():
         dx.Cluster(dx.Mesh(rack=2), {"rak": dx.NVLINK})
 
 
+def test_loops_and_transcendentals_have_rates_of_their_own():
+    rates = {"float64": 5e11, "float32": 1e12}
+    device = dx.Device("mine", rates, 16e9, 100e9, 5e-6, loops=1e10, transcendentals=1e8)
+    assert device.seconds_of({"float32": 1e10}, 0, is_loop=False) == 0.01
+    assert device.seconds_of({"float32": 1e10, "float64": 1e10}, 0, is_loop=True) == 3.0
+    assert device.seconds_of({"float32": 1e10}, 1e8, is_loop=True) == 2.0
+    assert "10 GFLOP/s" in device._repr_html_()
+    plain = dx.Device("mine", rates, 16e9, 100e9, 5e-6)
+    assert plain.seconds_of({"float32": 1e10}, 1e8, is_loop=True) == 0.01
+    for field in ("loops", "transcendentals"):
+        with pytest.raises(ValueError, match=r"per second.* of device 'mine' are positive, not 0"):
+            dx.Device("mine", rates, 16e9, 100e9, 5e-6, **{field: 0})
+
+
+def test_estimates_tell_loops_from_products():
+    builder = relax.BlockBuilder()
+    x, w = (relax.Var(name, relax.TensorType((64, 64), "float32")) for name in "xw")
+    with builder.function("main", [x, w], {"num_input": 1}):
+        total = builder.emit(relax.op.add(builder.emit(relax.op.matmul(x, w)), x))
+        builder.emit_func_output(builder.emit(relax.op.tanh(total)))
+    mod = dx.annotate(builder.get(), dx.Mesh(a=2), {"x": ("a", None)})
+    fields = {"flops": {"float32": 1e6}, "memory": 1e9, "bandwidth": 1e12, "launch": 0.0}
+    device = dx.Device("mine", **fields, target="llvm", loops=1e3, transcendentals=1e2)
+    estimate = dx.analysis.estimate(mod, dx.Cluster.uniform(device=device))
+    seconds = {each.kernel: each.cost.seconds for each in estimate["main"].kernels}
+    rows = 32 * 64
+    assert seconds.pop("einsum") == pytest.approx(2 * rows * 64 / 1e6)
+    assert sum(seconds.values()) == pytest.approx(rows / 1e3 + rows / 1e2)
+
+
 def test_one_worker_has_no_link():
     with pytest.raises(ValueError, match="at least 2 workers, not 1"):
         dx.Cluster.measure(1)
 
 
 @pytest.mark.slow
-def test_this_host_is_measured():
-    cluster = dx.Cluster.measure(2)
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_this_host_is_measured(workers):
+    cluster = dx.Cluster.measure(2, workers)
+    assert 1e7 < cluster.device.loops < 1e13
+    assert 1e6 < cluster.device.transcendentals < 1e12
     assert 1e8 < cluster.device.rate("float32") < 1e13
     assert 1e8 < cluster.device.bandwidth < 1e13
     assert 0 < cluster.device.launch < 1e-2

@@ -44,6 +44,10 @@ def device_table(device: Device) -> Table:
     table = new_table(f"Device {device.name}", "what", "peak")
     for dtype, rate in device.flops.items():
         table.add_row(f"{dtype} operations", amount(rate, "FLOP/s"))
+    if device.loops is not None:
+        table.add_row("float32 operations of loops", amount(device.loops, "FLOP/s"))
+    if device.transcendentals is not None:
+        table.add_row("transcendentals", amount(device.transcendentals, "/s"))
     table.add_row("memory", amount(device.memory, "B"))
     table.add_row("memory bandwidth", amount(device.bandwidth, "B/s"))
     for size, bandwidth in device.caches.items():

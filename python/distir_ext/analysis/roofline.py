@@ -26,7 +26,8 @@ class Roofline:
         """The cost of kernels one after the other, what bounds the longest, and what is unknown."""
         total, bound, longest, unknown = Cost(), "launch", -1.0, ""
         for step in steps:
-            computing = sum(count / self._device.rate(dtype) for dtype, count in step.flops.items())
+            is_loop = step.kind == "kernel"
+            computing = self._device.seconds_of(step.flops, step.transcendentals, is_loop)
             accessed = step.bytes_read + step.bytes_written
             moving = accessed / self._device.bandwidth_of(accessed)
             times = {"compute": computing, "memory": moving, "launch": self._device.launch}
