@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, TypeVar
+from typing import Any
 
 import tvm
 
@@ -45,7 +45,7 @@ class Option:
 
     name: str
     type: Any
-    """As annotated: ``int``, ``str | Sequence[str]``."""
+    """The annotation, as ``int`` or ``str | Sequence[str]``."""
 
     default: Any = _REQUIRED
     """What holds if nothing is stated."""
@@ -101,16 +101,12 @@ class Matches:
         reasons[why] = reasons.get(why, 0) + count
 
 
-_Function = TypeVar("_Function", bound=Callable[..., tvm.IRModule])
-
 _registered: dict[str, RegisteredPass] = {}
 _package: dict[str, RegisteredPass] = {}
 _loaded_entry_points: set[str] = set()
 
 
-def register_pass(
-    name: str, *, phase: str, enabled: bool = True
-) -> Callable[[_Function], _Function]:
+def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[Any], Any]:
     """Registers a function of a module as a pass that pipelines may run.
 
     Args:
@@ -151,7 +147,7 @@ def register_pass(
     if name in _package:
         raise ValueError(f"{name!r} is a pass of {_package[name].source}; choose another name")
 
-    def register(function: _Function) -> _Function:
+    def register(function: Callable[..., tvm.IRModule]) -> Callable[..., tvm.IRModule]:
         found = _options_of(name, function)
 
         def make(**stated: Any) -> tvm.transform.Pass:
