@@ -93,8 +93,8 @@ class Device:
     Other types are as much faster or slower as they are by :attr:`flops`."""
 
     transcendentals: float | None = None
-    """Per second, what an estimate counts as :attr:`Cost.transcendentals`: logarithms, tanh and
-    the like. None if they take no time beside operations and bytes."""
+    """Per second, what an estimate counts as ``transcendentals``: logarithms, tanh and the like.
+    None if they take no time beside operations and bytes."""
 
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}

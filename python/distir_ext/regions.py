@@ -20,8 +20,8 @@ from distir_ext.mesh import Mesh, as_mesh
 def enter_manual(x: relax.Expr, mesh: Any, dims: Any, axes: Sequence[str]) -> relax.Expr:
     """``R.dist.enter_manual``: the part of a tensor that one device has along manual axes.
 
-    For what writes regions without :func:`distir_ext.manual`, as an importer. With a builder the value is
-    emitted, otherwise it is an expression.
+    For what writes regions without :func:`distir_ext.manual`, as an importer. With a builder the
+    value is emitted, otherwise it is an expression.
 
     Args:
         x: The value.
