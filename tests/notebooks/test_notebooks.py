@@ -15,7 +15,7 @@ NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 EXPECTED = {
     "mutator_step_by_step": (
         [
-            r"(equal to NumPy: True\s[\s\S]*){2}",
+            r"(equal to NumPy:\s+True\s[\s\S]*){2}",
             r"up1 +weight .*on device 1",
             r"send .*65\.5 kB",
             r"all_reduce",
@@ -35,7 +35,7 @@ EXPECTED = {
     ),
     "why_this_gather": (
         [
-            r"(equal to NumPy: True\s[\s\S]*){2}",
+            r"(equal to NumPy:\s+True\s[\s\S]*){2}",
             r"narrow +relax\.multiply .*reduce_scatter, exchange",
             r"\{'gate': \('dp', None\)",
             r"implicit redistributions: 0",
@@ -45,7 +45,7 @@ EXPECTED = {
     ),
     "custom_kernel": (
         [
-            r"(equal to NumPy: True\s[\s\S]*){2}",
+            r"(equal to NumPy:\s+True\s[\s\S]*){2}",
             r"W\[3\]\[1 2\] S\[3\]\[1\] .* 1: 8 sum, 2: 4 sum",
             r"W: T\.Buffer\(\(16, 32\), \"uint32\"\)",
             r"packed +weight +uint32\[64, 32\] +\(None, 'tp'\) +64 x 8",
@@ -56,7 +56,7 @@ EXPECTED = {
     ),
     "pipeline_and_bubble": (
         [
-            r"equal to NumPy: True",
+            r"equal to NumPy:\s+True",
             r"bubble 75%",
             r"\n +8 +27\.\d% +27\.3%",
             r"2 per device: .*bubble 15\.\d%\n +by the formula 15\.8%",

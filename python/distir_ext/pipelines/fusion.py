@@ -47,6 +47,7 @@ def register_fusion(
 
     Example:
         >>> from tvm.relax.dpl import is_op, wildcard
+        >>> from distir_ext.pipelines import unregister_pass
         >>> x = wildcard()
         >>> @register_fusion("relu_once", is_op("relax.nn.relu")(is_op("relax.nn.relu")(x)),
         ...                  phase="annotated")

@@ -107,7 +107,9 @@ def test_a_stranger_too_many_costs_no_thread(monkeypatch):
 
 
 RUNS_DATA = r"""(?x)
-    ^\s*(?:import|from)\s+(?:pickle|cloudpickle|marshal|shelve|dill|joblib|yaml)\b
+    ^\s*(?:import|from)\s+(?:pickle|cloudpickle|marshal|shelve|dill|joblib)\b
+    | ^\s*(?:from\s+yaml|import\s+yaml\s+as)\b
+    | \byaml\.(?!SafeLoader\b|(?:Marked)?YAMLError\b|AliasEvent\b|org,)\w
     | (?<![\w.])(?:eval|exec)\(
     | \b(?:allow_pickle|shell)\s*=\s*True | \bos\.(?:system|popen)\(
 """
@@ -126,7 +128,15 @@ def test_nothing_is_unpickled_or_evaluated():
 
 @pytest.mark.parametrize(
     "line",
-    ["import pickle", "  from yaml import load", "x = eval(y)", "np.load(f, allow_pickle=True)"],
+    [
+        "import pickle",
+        "  from yaml import load",
+        "import yaml as y",
+        "yaml.load(text, Loader)",
+        "class Loader(yaml.FullLoader):",
+        "x = eval(y)",
+        "np.load(f, allow_pickle=True)",
+    ],
 )
 def test_what_runs_data_is_found(line):
     assert re.search(RUNS_DATA, line)
