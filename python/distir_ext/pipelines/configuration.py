@@ -26,12 +26,11 @@ from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._params.regular_file import read_file
 from distir_ext._text.yaml_text import MOST_BYTES, YamlDocument, read_yaml
-from distir_ext.pipelines.package_passes import SOURCE
 from distir_ext.pipelines.pipeline import PassPipeline, PipelinePass, in_order, with_options
 from distir_ext.pipelines.registry import (
     RESERVED,
-    RegisteredPass,
     load_entry_points,
+    package_passes,
     registered_passes,
 )
 
@@ -75,7 +74,7 @@ def load(*configurations: str | os.PathLike[str] | Mapping[str, Any]) -> PassPip
     for each in found.values():
         _check(each)
     # Passes of this package keep their order; others come as configurations mention them.
-    names = [*(name for name in found if name in _own()), *mentioned, *found]
+    names = [*(name for name in found if name in package_passes()), *mentioned, *found]
     return PassPipeline(in_order([found[name] for name in dict.fromkeys(names)]))
 
 
@@ -86,7 +85,7 @@ def read_configuration(data: bytes, what: str) -> None:
         ValueError: As :func:`load`.
     """
     document = read_yaml(data, what)
-    known = {name: PipelinePass(each, each.is_enabled) for name, each in _own().items()}
+    known = {name: PipelinePass(each, each.is_enabled) for name, each in package_passes().items()}
     for name, stated in _passes(document, known):
         known[name] = _merged(known[name], stated, document)
     for each in known.values():
@@ -96,7 +95,7 @@ def read_configuration(data: bytes, what: str) -> None:
 def default_text() -> str:
     """What ``default.yaml`` says: every pass of this package, with its options."""
     lines = [_HEAD]
-    for each in _own().values():
+    for each in package_passes().values():
         lines.append(f"  {each.name}:  # {each.summary}")
         lines.append(f"    phase: {each.phase}")
         if each.target:
@@ -118,10 +117,6 @@ _HEAD = """\
 # phase: of the module that the pass is given. Behind '#' stand options with what holds if they are
 # not stated. dx.build chooses those of OptimizeCollectives for the target.
 passes:"""
-
-
-def _own() -> dict[str, RegisteredPass]:
-    return {name: each for name, each in registered_passes().items() if each.source == SOURCE}
 
 
 def _as_yaml(value: Any) -> str:

@@ -15,7 +15,7 @@ from distir_ext._compile.steps import steps_until
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._text.tables import as_html, as_text, new_table
 from distir_ext.pipelines.package_passes import CPU_PASSES, OPTIMIZE, SOURCE
-from distir_ext.pipelines.registry import PHASES, RegisteredPass, registered_passes
+from distir_ext.pipelines.registry import PHASES, RegisteredPass, package_passes
 
 # The pass before which those of others run that are given a module of a phase; behind all for "".
 _BEFORE = {
@@ -177,7 +177,7 @@ def _yes(is_so: bool) -> str:
 @cache
 def package_pipeline() -> PassPipeline:
     """The passes of this package, as they are enabled by default."""
-    every = [each for each in registered_passes().values() if each.source == SOURCE]
+    every = package_passes().values()
     return PassPipeline([PipelinePass(each, each.is_enabled) for each in every])
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import time
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -178,6 +178,11 @@ def registered_passes() -> dict[str, RegisteredPass]:
     return {**_package, **_registered}
 
 
+def package_passes() -> dict[str, RegisteredPass]:
+    """Those of this package, in the order in which they run."""
+    return dict(_package)
+
+
 def add_package_pass(each: RegisteredPass) -> None:
     """Registers a pass of this package; in the order in which they run."""
     _package[each.name] = each
@@ -208,11 +213,7 @@ def options_of_factory(name: str, make: Callable[..., Any]) -> dict[str, Option]
     Raises:
         TypeError: One has no annotation.
     """
-    hints = typing.get_type_hints(make)
-    return {
-        each.name: Option(each.name, _annotation(name, each.name, hints), each.default)
-        for each in inspect.signature(make).parameters.values()
-    }
+    return _options(name, make, inspect.signature(make).parameters.values())
 
 
 def _options_of(name: str, function: Callable[..., Any]) -> dict[str, Option]:
@@ -223,10 +224,16 @@ def _options_of(name: str, function: Callable[..., Any]) -> dict[str, Option]:
         raise ValueError(
             f"the pass {name!r} has an option {reserved[0]!r}, which is stated of every pass"
         )
+    return _options(name, function, keywords)
+
+
+def _options(
+    name: str, function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
+) -> dict[str, Option]:
     hints = typing.get_type_hints(function)
     return {
         each.name: Option(each.name, _annotation(name, each.name, hints), each.default)
-        for each in keywords
+        for each in parameters
     }
 
 
