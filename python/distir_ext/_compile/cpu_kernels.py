@@ -18,7 +18,8 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
-from tvm.s_tir.dlight.base import try_inline
+
+from distir_ext._compile.inlining import inline_blocks
 
 # Partial results that a reduction keeps side by side: at least one vector of any CPU.
 LANES = 16
@@ -75,8 +76,7 @@ def _schedule(function: tirx.PrimFunc) -> s_tir.Schedule | None:
         if not blocks or any(set(block.dom_kind()) - {"S", "R"} for block in blocks):
             return None
         if all(block.is_injective() for block in blocks):
-            remaining = try_inline(schedule, blocks)
-            for block in remaining:
+            for block in inline_blocks(schedule, blocks):
                 _schedule_map(schedule, block.block_rv)
         elif _share_rows(schedule, blocks):
             rows = min(_leading_spatial(block.dom_kind()) for block in blocks)
