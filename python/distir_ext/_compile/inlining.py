@@ -20,6 +20,9 @@ LARGEST_EXPRESSION = 1024
 # How often TVM's lowering for LLVM writes out the operand of an operator; of others once.
 _COPIES = {"tirx.tanh": 5, "tirx.tan": 2, "tirx.atanh": 2}
 
+# A bound value is simplified anew in each value that it occurs in, so that nesting them is dear.
+_LET = 8
+
 _PARTS = (
     *("a", "b", "args", "indices", "value", "body", "seq"),
     *("condition", "true_value", "false_value", "then_case", "else_case"),
@@ -72,6 +75,8 @@ class _Terms:
     def _count(self, node: Any) -> int:
         if isinstance(node, tvm.ir.TensorLoad) and node.source.same_as(self.buffer):
             return self.of_read
+        if isinstance(node, tirx.Let):
+            return _LET * self.of(node.value) + self.of(node.body)
         copies = 1
         if isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.Op):
             copies = _COPIES.get(node.op.name, 1)

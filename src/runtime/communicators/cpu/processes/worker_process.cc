@@ -89,7 +89,7 @@ class ProcessWorkerObj : public ffi::Object {
 std::atomic<bool> is_leaving{false};
 
 // How long a process that is busy, and one that gives back what it has, outlives its controller.
-constexpr std::chrono::seconds kBusyAfterController{1};
+constexpr std::chrono::seconds kBusyAfterController{3};
 constexpr std::chrono::seconds kLeavingAfterController{4};
 
 // Ends this process soon after its controller is gone, whatever it is doing: when the other end of
