@@ -11,6 +11,7 @@ from tvm import relax, tirx, topi
 from tvm.relax.frontend import nn
 
 import distir_ext as dx
+from distir_ext import regions
 
 op = relax.op
 MESHES = {
@@ -214,6 +215,26 @@ def test_regions_nest(plan, session_of):
     expected = (blocks + index + total[None, :, None]).reshape(8, 8) + x
     found = ran(session_of, annotated(written(region, x=(8, 8)), mesh, plan), mesh, x)
     close(found, expected)
+
+
+def test_a_region_may_be_left_before_another_value_enters_the_one_around_it(session_of):
+    """What an optimisation moves forward: bindings need not show the outermost region first."""
+    mesh = MESHES["2x2x2"]
+    inner, innermost = dx.Mesh(tp=2, ep=2), dx.Mesh(ep=2)
+
+    def of(x):
+        numbers = op.arange(8, dtype="float32")
+        every, names = ("dp", "tp", "ep"), (("dp", "tp", "ep"),)
+        number = op.reshape(regions.enter_manual(numbers, mesh, names, every), (1, 1))
+        number = regions.leave_manual(number, innermost, None, ["ep"])
+        part = regions.enter_manual(x, mesh, ("dp", None), ["dp"])
+        part = regions.enter_manual(part, inner, (None, "tp"), ["tp"])
+        whole = regions.leave_manual(op.multiply(part, number), inner, (None, "tp"), ["tp"])
+        return regions.leave_manual(whole, mesh, ("dp", None), ["dp"])
+
+    (x,) = arrays((4, 6))
+    factors = np.kron([[0, 2], [4, 6]], np.ones((2, 3)))  # of the first devices along ep
+    close(ran(session_of, written(of, x=(4, 6)), mesh, x), x * factors)
 
 
 def test_tensors_of_nn(session_of):

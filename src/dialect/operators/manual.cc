@@ -331,16 +331,32 @@ void RequireInRegion(const ir::Call& collective, int root, const std::string& na
       << "dx.manual as an argument";
 }
 
+namespace {
+
+int64_t NumDevices(const ir::DeviceMesh& mesh) {
+  int64_t devices = 1;
+  for (int64_t size : mesh.shape()) devices *= size;
+  return devices;
+}
+
+}  // namespace
+
 MeshTable TableWithRegions(const ir::IRModule& mod) {
   MeshTable meshes(mod);
+  std::vector<ir::Call> crossings;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     auto function = ir::Function::Cast(base);
     if (!function.defined()) continue;
-    ir::VisitBindings(function.body(), [&meshes](const ir::Binding& binding) {
+    ir::VisitBindings(function.body(), [&crossings](const ir::Binding& binding) {
       const ir::Call call = ir::BoundCall(binding);
-      if (CrossesRegion(call)) RegionOfCrossing(call, &meshes);
+      if (CrossesRegion(call)) crossings.push_back(call);
     });
   }
+  // A region is known as one within another only behind that one, which is on more devices.
+  std::stable_sort(crossings.begin(), crossings.end(), [](const ir::Call& a, const ir::Call& b) {
+    return NumDevices(TargetMesh(a)) > NumDevices(TargetMesh(b));
+  });
+  for (const ir::Call& call : crossings) RegionOfCrossing(call, &meshes);
   return meshes;
 }
 
