@@ -1,145 +1,69 @@
-#loc = loc(unknown)
-#loc1 = loc("table")
-#loc2 = loc("tokens")
-#loc3 = loc("tests/interop/jax/golden.py":110:11 to :74)
-#loc4 = loc("tests/interop/jax/golden.py":128:19 to :33)
-#loc5 = loc("tests/interop/jax/golden.py":140:4 to :10)
-#loc6 = loc("<frozen runpy>":88:4 to :27)
-#loc7 = loc("<frozen runpy>":198:11 to 199:42)
-#loc9 = loc("tests/interop/jax/golden.py":86:15 to :40)
-#loc15 = loc("reduce")
-#loc26 = loc("exported"(#loc3))
-#loc27 = loc("main"(#loc4))
-#loc28 = loc("<module>"(#loc5))
-#loc29 = loc("_run_code"(#loc6))
-#loc30 = loc("_run_module_as_main"(#loc7))
-#loc32 = loc("lookups.<locals>.function"(#loc9))
-#loc38 = loc("reduce:"(#loc15))
-#loc39 = loc(callsite(#loc29 at #loc30))
-#loc43 = loc(callsite(#loc28 at #loc39))
-#loc51 = loc(callsite(#loc27 at #loc43))
-#loc52 = loc(callsite(#loc26 at #loc51))
-#loc55 = loc(callsite(#loc32 at #loc52))
-#loc65 = loc("jit(function)"(#loc55))
 module @jit_function attributes {jax.uses_shape_polymorphism = false, mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
-  sdy.mesh @mesh = <["dp"=2, "tp"=2]> {stablehlo.mesh = {axes = [{name = "dp", size = 2 : i64}, {name = "tp", size = 2 : i64}]}} loc(#loc)
+  sdy.mesh @mesh = <["dp"=2, "tp"=2]> {stablehlo.mesh = {axes = [{name = "dp", size = 2 : i64}, {name = "tp", size = 2 : i64}]}}
   func.func public @main(%arg0: tensor<6x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"tp"}, {}]>} loc("table"), %arg1: tensor<2x3xi32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}, {}]>} loc("tokens")) -> (tensor<2x3x4xf32> {jax.result_info = "result[0]"}, tensor<2x3xi32> {jax.result_info = "result[1]"}) {
-    %c = stablehlo.constant dense<1> : tensor<i32> loc(#loc53)
-    %c_0 = stablehlo.constant dense<3> : tensor<i32> loc(#loc53)
-    %c_1 = stablehlo.constant dense<6> : tensor<i32> loc(#loc53)
-    %c_2 = stablehlo.constant dense<0> : tensor<i32> loc(#loc)
-    %0 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3xi32> loc(#loc60)
-    %1 = stablehlo.compare LT, %arg1, %0, SIGNED : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi1> loc(#loc60)
-    %2 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i32>) -> tensor<2x3xi32> loc(#loc61)
-    %3 = stablehlo.add %arg1, %2 : tensor<2x3xi32> loc(#loc61)
-    %4 = stablehlo.select %1, %3, %arg1 : tensor<2x3xi1>, tensor<2x3xi32> loc(#loc62)
-    %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x3xi32>) -> tensor<2x3x1xi32> loc(#loc63)
-    %6 = "stablehlo.gather"(%arg0, %5) <{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, slice_sizes = array<i64: 1, 4>}> : (tensor<6x4xf32>, tensor<2x3x1xi32>) -> tensor<2x3x4xf32> loc(#loc64)
-    %7 = call @argmax(%6) : (tensor<2x3x4xf32>) -> tensor<2x3xi32> loc(#loc65)
-    %8 = stablehlo.broadcast_in_dim %7, dims = [0, 1] : (tensor<2x3xi32>) -> tensor<2x3x1xi32> loc(#loc66)
-    %9 = call @take_along_axis(%6, %8) : (tensor<2x3x4xf32>, tensor<2x3x1xi32>) -> tensor<2x3x1xf32> loc(#loc67)
-    %10 = stablehlo.slice %arg1 [0:1, 0:1] : (tensor<2x3xi32>) -> tensor<1x1xi32> loc(#loc68)
-    %11 = stablehlo.reshape %10 : (tensor<1x1xi32>) -> tensor<i32> loc(#loc69)
-    %12 = stablehlo.compare LT, %11, %c_2, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1> loc(#loc70)
-    %13 = stablehlo.add %11, %c_0 : tensor<i32> loc(#loc71)
-    %14 = stablehlo.select %12, %13, %11 : tensor<i1>, tensor<i32> loc(#loc72)
-    %15 = stablehlo.dynamic_update_slice %6, %9, %c_2, %14, %c : (tensor<2x3x4xf32>, tensor<2x3x1xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x3x4xf32> loc(#loc73)
-    return %15, %7 : tensor<2x3x4xf32>, tensor<2x3xi32> loc(#loc53)
-  } loc(#loc)
-  func.func private @argmax(%arg0: tensor<2x3x4xf32> loc("jit(function)"(#loc55))) -> tensor<2x3xi32> {
-    %c = stablehlo.constant dense<0> : tensor<i32> loc(#loc37)
-    %cst = stablehlo.constant dense<0xFF800000> : tensor<f32> loc(#loc37)
-    %0 = stablehlo.iota dim = 2 : tensor<2x3x4xi32> loc(#loc40)
+    %c = stablehlo.constant dense<1> : tensor<i32>
+    %c_0 = stablehlo.constant dense<3> : tensor<i32>
+    %c_1 = stablehlo.constant dense<6> : tensor<i32>
+    %c_2 = stablehlo.constant dense<0> : tensor<i32>
+    %0 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3xi32>
+    %1 = stablehlo.compare LT, %arg1, %0, SIGNED : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi1>
+    %2 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i32>) -> tensor<2x3xi32>
+    %3 = stablehlo.add %arg1, %2 : tensor<2x3xi32>
+    %4 = stablehlo.select %1, %3, %arg1 : tensor<2x3xi1>, tensor<2x3xi32>
+    %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x3xi32>) -> tensor<2x3x1xi32>
+    %6 = "stablehlo.gather"(%arg0, %5) <{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, slice_sizes = array<i64: 1, 4>}> : (tensor<6x4xf32>, tensor<2x3x1xi32>) -> tensor<2x3x4xf32>
+    %7 = call @argmax(%6) : (tensor<2x3x4xf32>) -> tensor<2x3xi32>
+    %8 = stablehlo.broadcast_in_dim %7, dims = [0, 1] : (tensor<2x3xi32>) -> tensor<2x3x1xi32>
+    %9 = call @take_along_axis(%6, %8) : (tensor<2x3x4xf32>, tensor<2x3x1xi32>) -> tensor<2x3x1xf32>
+    %10 = stablehlo.slice %arg1 [0:1, 0:1] : (tensor<2x3xi32>) -> tensor<1x1xi32>
+    %11 = stablehlo.reshape %10 : (tensor<1x1xi32>) -> tensor<i32>
+    %12 = stablehlo.compare LT, %11, %c_2, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %13 = stablehlo.add %11, %c_0 : tensor<i32>
+    %14 = stablehlo.select %12, %13, %11 : tensor<i1>, tensor<i32>
+    %15 = stablehlo.dynamic_update_slice %6, %9, %c_2, %14, %c : (tensor<2x3x4xf32>, tensor<2x3x1xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x3x4xf32>
+    return %15, %7 : tensor<2x3x4xf32>, tensor<2x3xi32>
+  }
+  func.func private @argmax(%arg0: tensor<2x3x4xf32>) -> tensor<2x3xi32> {
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %cst = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %0 = stablehlo.iota dim = 2 : tensor<2x3x4xi32>
     %1:2 = stablehlo.reduce(%arg0 init: %cst), (%0 init: %c) across dimensions = [2] : (tensor<2x3x4xf32>, tensor<2x3x4xi32>, tensor<f32>, tensor<i32>) -> (tensor<2x3xf32>, tensor<2x3xi32>)
-     reducer(%arg1: tensor<f32> loc("reduce:"(#loc15)), %arg3: tensor<f32> loc("reduce:"(#loc15))) (%arg2: tensor<i32> loc("reduce:"(#loc15)), %arg4: tensor<i32> loc("reduce:"(#loc15)))  {
-      %2 = stablehlo.compare GT, %arg1, %arg3, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1> loc(#loc44)
-      %3 = stablehlo.compare NE, %arg1, %arg1, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1> loc(#loc45)
-      %4 = stablehlo.or %2, %3 : tensor<i1> loc(#loc46)
-      %5 = stablehlo.compare EQ, %arg1, %arg3, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1> loc(#loc47)
-      %6 = stablehlo.compare LT, %arg2, %arg4, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1> loc(#loc48)
-      %7 = stablehlo.and %5, %6 : tensor<i1> loc(#loc49)
-      %8 = stablehlo.or %4, %7 : tensor<i1> loc(#loc46)
-      %9 = stablehlo.select %4, %arg1, %arg3 : tensor<i1>, tensor<f32> loc(#loc50)
-      %10 = stablehlo.select %8, %arg2, %arg4 : tensor<i1>, tensor<i32> loc(#loc50)
-      stablehlo.return %9, %10 : tensor<f32>, tensor<i32> loc(#loc41)
-    } loc(#loc41)
-    return %1#1 : tensor<2x3xi32> loc(#loc65)
-  } loc(#loc65)
-  func.func private @take_along_axis(%arg0: tensor<2x3x4xf32> loc(unknown), %arg1: tensor<2x3x1xi32> loc(unknown)) -> tensor<2x3x1xf32> {
-    %cst = stablehlo.constant dense<0x7FC00000> : tensor<f32> loc(#loc16)
-    %c = stablehlo.constant dense<true> : tensor<i1> loc(#loc17)
-    %c_0 = stablehlo.constant dense<3> : tensor<1xi32> loc(#loc16)
-    %c_1 = stablehlo.constant dense<4> : tensor<i32> loc(#loc)
-    %c_2 = stablehlo.constant dense<0> : tensor<i32> loc(#loc)
-    %0 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3x1xi32> loc(#loc18)
-    %1 = stablehlo.compare LT, %arg1, %0, SIGNED : (tensor<2x3x1xi32>, tensor<2x3x1xi32>) -> tensor<2x3x1xi1> loc(#loc18)
-    %2 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i32>) -> tensor<2x3x1xi32> loc(#loc19)
-    %3 = stablehlo.add %arg1, %2 : tensor<2x3x1xi32> loc(#loc19)
-    %4 = stablehlo.select %1, %3, %arg1 : tensor<2x3x1xi1>, tensor<2x3x1xi32> loc(#loc20)
-    %5 = stablehlo.reshape %4 : (tensor<2x3x1xi32>) -> tensor<2x3x1x1xi32> loc(#loc21)
-    %6 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3x1x1xi32> loc(#loc22)
-    %7 = stablehlo.compare GE, %5, %6, SIGNED : (tensor<2x3x1x1xi32>, tensor<2x3x1x1xi32>) -> tensor<2x3x1x1xi1> loc(#loc22)
-    %8 = stablehlo.broadcast_in_dim %c_0, dims = [3] : (tensor<1xi32>) -> tensor<1x1x1x1xi32> loc(#loc23)
-    %9 = stablehlo.broadcast_in_dim %8, dims = [0, 1, 2, 3] : (tensor<1x1x1x1xi32>) -> tensor<2x3x1x1xi32> loc(#loc24)
-    %10 = stablehlo.compare LE, %5, %9, SIGNED : (tensor<2x3x1x1xi32>, tensor<2x3x1x1xi32>) -> tensor<2x3x1x1xi1> loc(#loc24)
-    %11 = stablehlo.and %7, %10 : tensor<2x3x1x1xi1> loc(#loc25)
-    %12 = stablehlo.reduce(%11 init: %c) applies stablehlo.and across dimensions = [3] : (tensor<2x3x1x1xi1>, tensor<i1>) -> tensor<2x3x1xi1> loc(#loc17)
-    %13 = "stablehlo.gather"(%arg0, %5) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [2], operand_batching_dims = [0, 1], start_indices_batching_dims = [0, 1], start_index_map = [2], index_vector_dim = 3>, slice_sizes = array<i64: 1, 1, 1>}> : (tensor<2x3x4xf32>, tensor<2x3x1x1xi32>) -> tensor<2x3x1xf32> loc(#loc16)
-    %14 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<2x3x1xf32> loc(#loc23)
-    %15 = stablehlo.select %12, %13, %14 : tensor<2x3x1xi1>, tensor<2x3x1xf32> loc(#loc20)
-    return %15 : tensor<2x3x1xf32> loc(#loc)
-  } loc(#loc75)
-} loc(#loc)
-#loc8 = loc("tests/interop/jax/golden.py":85:15 to :28)
-#loc10 = loc("tests/interop/jax/golden.py":87:41 to :56)
-#loc11 = loc("tests/interop/jax/golden.py":87:15 to :66)
-#loc12 = loc("tests/interop/jax/golden.py":88:56 to :68)
-#loc13 = loc("tests/interop/jax/golden.py":88:15 to :73)
-#loc14 = loc("argmax")
-#loc16 = loc("gather")
-#loc17 = loc("reduce_and")
-#loc18 = loc("lt")
-#loc19 = loc("add")
-#loc20 = loc("select_n")
-#loc21 = loc("reshape")
-#loc22 = loc("ge")
-#loc23 = loc("broadcast_in_dim")
-#loc24 = loc("le")
-#loc25 = loc("and")
-#loc31 = loc("lookups.<locals>.function"(#loc8))
-#loc33 = loc("lookups.<locals>.function"(#loc10))
-#loc34 = loc("lookups.<locals>.function"(#loc11))
-#loc35 = loc("lookups.<locals>.function"(#loc12))
-#loc36 = loc("lookups.<locals>.function"(#loc13))
-#loc37 = loc("argmax:"(#loc14))
-#loc40 = loc("iota"(#loc32))
-#loc41 = loc("reduce"(#loc32))
-#loc42 = loc(callsite(#loc32 at #loc32))
-#loc44 = loc("gt"(#loc42))
-#loc45 = loc("ne"(#loc42))
-#loc46 = loc("or"(#loc42))
-#loc47 = loc("eq"(#loc42))
-#loc48 = loc("lt"(#loc42))
-#loc49 = loc("and"(#loc42))
-#loc50 = loc("select_n"(#loc42))
-#loc53 = loc("jit(function)"(#loc52))
-#loc54 = loc(callsite(#loc31 at #loc52))
-#loc56 = loc(callsite(#loc33 at #loc52))
-#loc57 = loc(callsite(#loc34 at #loc52))
-#loc58 = loc(callsite(#loc35 at #loc52))
-#loc59 = loc(callsite(#loc36 at #loc52))
-#loc60 = loc("jit(function)/lt"(#loc54))
-#loc61 = loc("jit(function)/add"(#loc54))
-#loc62 = loc("jit(function)/select_n"(#loc54))
-#loc63 = loc("jit(function)/broadcast_in_dim"(#loc54))
-#loc64 = loc("jit(function)/gather"(#loc54))
-#loc66 = loc("jit(function)/broadcast_in_dim"(#loc56))
-#loc67 = loc("jit(function)/jit(take_along_axis)"(#loc57))
-#loc68 = loc("jit(function)/slice"(#loc58))
-#loc69 = loc("jit(function)/squeeze"(#loc58))
-#loc70 = loc("jit(function)/lt"(#loc59))
-#loc71 = loc("jit(function)/add"(#loc59))
-#loc72 = loc("jit(function)/select_n"(#loc59))
-#loc73 = loc("jit(function)/dynamic_update_slice"(#loc59))
-#loc74 = loc("jit(function)/jit"(#loc57))
-#loc75 = loc("jit:"(#loc74))
+     reducer(%arg1: tensor<f32>, %arg3: tensor<f32>) (%arg2: tensor<i32>, %arg4: tensor<i32>)  {
+      %2 = stablehlo.compare GT, %arg1, %arg3, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %3 = stablehlo.compare NE, %arg1, %arg1, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %4 = stablehlo.or %2, %3 : tensor<i1>
+      %5 = stablehlo.compare EQ, %arg1, %arg3, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %6 = stablehlo.compare LT, %arg2, %arg4, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %7 = stablehlo.and %5, %6 : tensor<i1>
+      %8 = stablehlo.or %4, %7 : tensor<i1>
+      %9 = stablehlo.select %4, %arg1, %arg3 : tensor<i1>, tensor<f32>
+      %10 = stablehlo.select %8, %arg2, %arg4 : tensor<i1>, tensor<i32>
+      stablehlo.return %9, %10 : tensor<f32>, tensor<i32>
+    }
+    return %1#1 : tensor<2x3xi32>
+  }
+  func.func private @take_along_axis(%arg0: tensor<2x3x4xf32>, %arg1: tensor<2x3x1xi32>) -> tensor<2x3x1xf32> {
+    %cst = stablehlo.constant dense<0x7FC00000> : tensor<f32>
+    %c = stablehlo.constant dense<true> : tensor<i1>
+    %c_0 = stablehlo.constant dense<3> : tensor<1xi32>
+    %c_1 = stablehlo.constant dense<4> : tensor<i32>
+    %c_2 = stablehlo.constant dense<0> : tensor<i32>
+    %0 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3x1xi32>
+    %1 = stablehlo.compare LT, %arg1, %0, SIGNED : (tensor<2x3x1xi32>, tensor<2x3x1xi32>) -> tensor<2x3x1xi1>
+    %2 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i32>) -> tensor<2x3x1xi32>
+    %3 = stablehlo.add %arg1, %2 : tensor<2x3x1xi32>
+    %4 = stablehlo.select %1, %3, %arg1 : tensor<2x3x1xi1>, tensor<2x3x1xi32>
+    %5 = stablehlo.reshape %4 : (tensor<2x3x1xi32>) -> tensor<2x3x1x1xi32>
+    %6 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3x1x1xi32>
+    %7 = stablehlo.compare GE, %5, %6, SIGNED : (tensor<2x3x1x1xi32>, tensor<2x3x1x1xi32>) -> tensor<2x3x1x1xi1>
+    %8 = stablehlo.broadcast_in_dim %c_0, dims = [3] : (tensor<1xi32>) -> tensor<1x1x1x1xi32>
+    %9 = stablehlo.broadcast_in_dim %8, dims = [0, 1, 2, 3] : (tensor<1x1x1x1xi32>) -> tensor<2x3x1x1xi32>
+    %10 = stablehlo.compare LE, %5, %9, SIGNED : (tensor<2x3x1x1xi32>, tensor<2x3x1x1xi32>) -> tensor<2x3x1x1xi1>
+    %11 = stablehlo.and %7, %10 : tensor<2x3x1x1xi1>
+    %12 = stablehlo.reduce(%11 init: %c) applies stablehlo.and across dimensions = [3] : (tensor<2x3x1x1xi1>, tensor<i1>) -> tensor<2x3x1xi1>
+    %13 = "stablehlo.gather"(%arg0, %5) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [2], operand_batching_dims = [0, 1], start_indices_batching_dims = [0, 1], start_index_map = [2], index_vector_dim = 3>, slice_sizes = array<i64: 1, 1, 1>}> : (tensor<2x3x4xf32>, tensor<2x3x1x1xi32>) -> tensor<2x3x1xf32>
+    %14 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<2x3x1xf32>
+    %15 = stablehlo.select %12, %13, %14 : tensor<2x3x1xi1>, tensor<2x3x1xf32>
+    return %15 : tensor<2x3x1xf32>
+  }
+}

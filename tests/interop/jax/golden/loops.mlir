@@ -1,191 +1,82 @@
-#loc = loc(unknown)
-#loc1 = loc("w")
-#loc2 = loc("x")
 module @jit_function attributes {jax.uses_shape_polymorphism = false, mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
-  sdy.mesh @mesh = <["dp"=2, "tp"=2]> {stablehlo.mesh = {axes = [{name = "dp", size = 2 : i64}, {name = "tp", size = 2 : i64}]}} loc(#loc)
+  sdy.mesh @mesh = <["dp"=2, "tp"=2]> {stablehlo.mesh = {axes = [{name = "dp", size = 2 : i64}, {name = "tp", size = 2 : i64}]}}
   func.func public @main(%arg0: tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"tp"}]>} loc("w"), %arg1: tensor<2x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}, {}]>} loc("x")) -> (tensor<2x4xf32> {jax.result_info = "result[0]"}, tensor<2x2xf32> {jax.result_info = "result[1]"}, tensor<i32> {jax.result_info = "result[2]"}) {
-    %cst = stablehlo.constant dense<1.000000e+00> : tensor<f32> loc(#loc)
-    %c = stablehlo.constant dense<4> : tensor<i32> loc(#loc68)
-    %cst_0 = stablehlo.constant dense<1.250000e+00> : tensor<f32> loc(#loc)
-    %c_1 = stablehlo.constant dense<false> : tensor<i1> loc(#loc)
-    %cst_2 = stablehlo.constant dense<5.000000e+00> : tensor<f32> loc(#loc)
-    %cst_3 = stablehlo.constant dense<0xFF800000> : tensor<f32> loc(#loc)
-    %c_4 = stablehlo.constant dense<40> : tensor<i32> loc(#loc)
-    %c_5 = stablehlo.constant dense<1> : tensor<i32> loc(#loc)
-    %c_6 = stablehlo.constant dense<2> : tensor<i32> loc(#loc)
-    %c_7 = stablehlo.constant dense<0> : tensor<i32> loc(#loc)
-    %cst_8 = stablehlo.constant dense<2.000000e+00> : tensor<f32> loc(#loc68)
-    %cst_9 = stablehlo.constant dense<0.000000e+00> : tensor<f32> loc(#loc)
-    %0 = stablehlo.broadcast_in_dim %cst_9, dims = [] : (tensor<f32>) -> tensor<2x4xf32> loc(#loc76)
-    %1 = stablehlo.broadcast_in_dim %cst_8, dims = [] : (tensor<f32>) -> tensor<2x4xf32> loc(#loc77)
-    %2 = stablehlo.multiply %1, %arg1 : tensor<2x4xf32> loc(#loc77)
-    %3 = stablehlo.broadcast_in_dim %arg1, dims = [1, 2] : (tensor<2x4xf32>) -> tensor<1x2x4xf32> loc(#loc78)
-    %4 = stablehlo.broadcast_in_dim %2, dims = [1, 2] : (tensor<2x4xf32>) -> tensor<1x2x4xf32> loc(#loc78)
-    %5 = stablehlo.concatenate %3, %4, dim = 0 : (tensor<1x2x4xf32>, tensor<1x2x4xf32>) -> tensor<2x2x4xf32> loc(#loc78)
-    %6 = stablehlo.broadcast_in_dim %cst_9, dims = [] : (tensor<f32>) -> tensor<2x2xf32> loc(#loc93)
+    %cst = stablehlo.constant dense<1.000000e+00> : tensor<f32>
+    %c = stablehlo.constant dense<4> : tensor<i32>
+    %cst_0 = stablehlo.constant dense<1.250000e+00> : tensor<f32>
+    %c_1 = stablehlo.constant dense<false> : tensor<i1>
+    %cst_2 = stablehlo.constant dense<5.000000e+00> : tensor<f32>
+    %cst_3 = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %c_4 = stablehlo.constant dense<40> : tensor<i32>
+    %c_5 = stablehlo.constant dense<1> : tensor<i32>
+    %c_6 = stablehlo.constant dense<2> : tensor<i32>
+    %c_7 = stablehlo.constant dense<0> : tensor<i32>
+    %cst_8 = stablehlo.constant dense<2.000000e+00> : tensor<f32>
+    %cst_9 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+    %0 = stablehlo.broadcast_in_dim %cst_9, dims = [] : (tensor<f32>) -> tensor<2x4xf32>
+    %1 = stablehlo.broadcast_in_dim %cst_8, dims = [] : (tensor<f32>) -> tensor<2x4xf32>
+    %2 = stablehlo.multiply %1, %arg1 : tensor<2x4xf32>
+    %3 = stablehlo.broadcast_in_dim %arg1, dims = [1, 2] : (tensor<2x4xf32>) -> tensor<1x2x4xf32>
+    %4 = stablehlo.broadcast_in_dim %2, dims = [1, 2] : (tensor<2x4xf32>) -> tensor<1x2x4xf32>
+    %5 = stablehlo.concatenate %3, %4, dim = 0 : (tensor<1x2x4xf32>, tensor<1x2x4xf32>) -> tensor<2x2x4xf32>
+    %6 = stablehlo.broadcast_in_dim %cst_9, dims = [] : (tensor<f32>) -> tensor<2x2xf32>
     %7:5 = stablehlo.while(%iterArg = %5, %iterArg_10 = %arg0, %iterArg_11 = %c_7, %iterArg_12 = %0, %iterArg_13 = %6) : tensor<2x2x4xf32>, tensor<4x4xf32>, tensor<i32>, tensor<2x4xf32>, tensor<2x2xf32>
     cond {
-      %12 = stablehlo.compare LT, %iterArg_11, %c_6, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1> loc(#loc95)
-      stablehlo.return %12 : tensor<i1> loc(#loc94)
+      %12 = stablehlo.compare LT, %iterArg_11, %c_6, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %12 : tensor<i1>
     } do {
-      %12 = func.call @dynamic_index_in_dim(%iterArg, %iterArg_11) : (tensor<2x2x4xf32>, tensor<i32>) -> tensor<2x4xf32> loc(#loc96)
-      %13:2 = func.call @closed_call(%iterArg_10, %iterArg_12, %12) : (tensor<4x4xf32>, tensor<2x4xf32>, tensor<2x4xf32>) -> (tensor<2x4xf32>, tensor<2xf32>) loc(#loc97)
-      %14 = func.call @dynamic_update_index_in_dim(%iterArg_13, %13#1, %iterArg_11) : (tensor<2x2xf32>, tensor<2xf32>, tensor<i32>) -> tensor<2x2xf32> loc(#loc98)
-      %15 = stablehlo.add %iterArg_11, %c_5 : tensor<i32> loc(#loc99)
-      stablehlo.return %iterArg, %iterArg_10, %15, %13#0, %14 : tensor<2x2x4xf32>, tensor<4x4xf32>, tensor<i32>, tensor<2x4xf32>, tensor<2x2xf32> loc(#loc94)
-    } loc(#loc94)
+      %12 = func.call @dynamic_index_in_dim(%iterArg, %iterArg_11) : (tensor<2x2x4xf32>, tensor<i32>) -> tensor<2x4xf32>
+      %13:2 = func.call @closed_call(%iterArg_10, %iterArg_12, %12) : (tensor<4x4xf32>, tensor<2x4xf32>, tensor<2x4xf32>) -> (tensor<2x4xf32>, tensor<2xf32>)
+      %14 = func.call @dynamic_update_index_in_dim(%iterArg_13, %13#1, %iterArg_11) : (tensor<2x2xf32>, tensor<2xf32>, tensor<i32>) -> tensor<2x2xf32>
+      %15 = stablehlo.add %iterArg_11, %c_5 : tensor<i32>
+      stablehlo.return %iterArg, %iterArg_10, %15, %13#0, %14 : tensor<2x2x4xf32>, tensor<4x4xf32>, tensor<i32>, tensor<2x4xf32>, tensor<2x2xf32>
+    }
     %8:2 = stablehlo.while(%iterArg = %c_7, %iterArg_10 = %7#3) : tensor<i32>, tensor<2x4xf32>
     cond {
-      %12 = stablehlo.compare LT, %iterArg, %c_4, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1> loc(#loc100)
-      %13 = stablehlo.reduce(%iterArg_10 init: %cst_3) applies stablehlo.maximum across dimensions = [0, 1] : (tensor<2x4xf32>, tensor<f32>) -> tensor<f32> loc(#loc101)
-      %14 = stablehlo.compare LT, %13, %cst_2, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1> loc(#loc102)
-      %15 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i1>) -> tensor<i1> loc(#loc103)
-      %16 = stablehlo.compare NE, %12, %15, UNSIGNED : (tensor<i1>, tensor<i1>) -> tensor<i1> loc(#loc103)
-      %17 = stablehlo.convert %16 : tensor<i1> loc(#loc103)
-      %18 = stablehlo.and %17, %14 : tensor<i1> loc(#loc104)
-      stablehlo.return %18 : tensor<i1> loc(#loc81)
+      %12 = stablehlo.compare LT, %iterArg, %c_4, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %13 = stablehlo.reduce(%iterArg_10 init: %cst_3) applies stablehlo.maximum across dimensions = [0, 1] : (tensor<2x4xf32>, tensor<f32>) -> tensor<f32>
+      %14 = stablehlo.compare LT, %13, %cst_2, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %15 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i1>) -> tensor<i1>
+      %16 = stablehlo.compare NE, %12, %15, UNSIGNED : (tensor<i1>, tensor<i1>) -> tensor<i1>
+      %17 = stablehlo.convert %16 : tensor<i1>
+      %18 = stablehlo.and %17, %14 : tensor<i1>
+      stablehlo.return %18 : tensor<i1>
     } do {
-      %12 = stablehlo.add %iterArg, %c_5 : tensor<i32> loc(#loc105)
-      %13 = stablehlo.broadcast_in_dim %cst_0, dims = [] : (tensor<f32>) -> tensor<2x4xf32> loc(#loc106)
-      %14 = stablehlo.multiply %iterArg_10, %13 : tensor<2x4xf32> loc(#loc106)
-      stablehlo.return %12, %14 : tensor<i32>, tensor<2x4xf32> loc(#loc81)
-    } loc(#loc81)
-    %9 = stablehlo.compare GT, %8#0, %c, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1> loc(#loc88)
-    %10 = stablehlo.convert %9 : (tensor<i1>) -> tensor<i32> loc(#loc89)
+      %12 = stablehlo.add %iterArg, %c_5 : tensor<i32>
+      %13 = stablehlo.broadcast_in_dim %cst_0, dims = [] : (tensor<f32>) -> tensor<2x4xf32>
+      %14 = stablehlo.multiply %iterArg_10, %13 : tensor<2x4xf32>
+      stablehlo.return %12, %14 : tensor<i32>, tensor<2x4xf32>
+    }
+    %9 = stablehlo.compare GT, %8#0, %c, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %10 = stablehlo.convert %9 : (tensor<i1>) -> tensor<i32>
     %11 = "stablehlo.case"(%10) ({
-      %12 = stablehlo.negate %8#1 : tensor<2x4xf32> loc(#loc107)
-      stablehlo.return %12 : tensor<2x4xf32> loc(#loc90)
+      %12 = stablehlo.negate %8#1 : tensor<2x4xf32>
+      stablehlo.return %12 : tensor<2x4xf32>
     }, {
-      %12 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<2x4xf32> loc(#loc108)
-      %13 = stablehlo.add %8#1, %12 : tensor<2x4xf32> loc(#loc108)
-      stablehlo.return %13 : tensor<2x4xf32> loc(#loc90)
-    }) : (tensor<i32>) -> tensor<2x4xf32> loc(#loc90)
-    return %11, %7#4, %8#0 : tensor<2x4xf32>, tensor<2x2xf32>, tensor<i32> loc(#loc68)
-  } loc(#loc)
-  func.func private @dynamic_index_in_dim(%arg0: tensor<2x2x4xf32> loc(unknown), %arg1: tensor<i32> loc(unknown)) -> tensor<2x4xf32> {
-    %c = stablehlo.constant dense<0> : tensor<i32> loc(#loc)
-    %0 = stablehlo.dynamic_slice %arg0, %arg1, %c, %c, sizes = [1, 2, 4] : (tensor<2x2x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x4xf32> loc(#loc54)
-    %1 = stablehlo.reshape %0 : (tensor<1x2x4xf32>) -> tensor<2x4xf32> loc(#loc55)
-    return %1 : tensor<2x4xf32> loc(#loc)
-  } loc(#loc64)
-  func.func private @closed_call(%arg0: tensor<4x4xf32> loc(unknown), %arg1: tensor<2x4xf32> loc(unknown), %arg2: tensor<2x4xf32> loc(unknown)) -> (tensor<2x4xf32>, tensor<2xf32>) {
-    %cst = stablehlo.constant dense<0.000000e+00> : tensor<f32> loc(#loc57)
-    %0 = stablehlo.dot_general %arg1, %arg0, contracting_dims = [1] x [0] : (tensor<2x4xf32>, tensor<4x4xf32>) -> tensor<2x4xf32> loc(#loc58)
-    %1 = stablehlo.add %0, %arg2 : tensor<2x4xf32> loc(#loc59)
-    %2 = stablehlo.tanh %1 : tensor<2x4xf32> loc(#loc60)
-    %3 = stablehlo.reduce(%2 init: %cst) applies stablehlo.add across dimensions = [1] : (tensor<2x4xf32>, tensor<f32>) -> tensor<2xf32> loc(#loc57)
-    return %2, %3 : tensor<2x4xf32>, tensor<2xf32> loc(#loc)
-  } loc(#loc65)
-  func.func private @dynamic_update_index_in_dim(%arg0: tensor<2x2xf32> loc(unknown), %arg1: tensor<2xf32> loc(unknown), %arg2: tensor<i32> loc(unknown)) -> tensor<2x2xf32> {
-    %c = stablehlo.constant dense<0> : tensor<i32> loc(#loc)
-    %0 = stablehlo.broadcast_in_dim %arg1, dims = [1] : (tensor<2xf32>) -> tensor<1x2xf32> loc(#loc61)
-    %1 = stablehlo.dynamic_update_slice %arg0, %0, %arg2, %c : (tensor<2x2xf32>, tensor<1x2xf32>, tensor<i32>, tensor<i32>) -> tensor<2x2xf32> loc(#loc62)
-    return %1 : tensor<2x2xf32> loc(#loc)
-  } loc(#loc64)
-} loc(#loc)
-#loc3 = loc("tests/interop/jax/golden.py":110:11 to :74)
-#loc4 = loc("tests/interop/jax/golden.py":128:19 to :33)
-#loc5 = loc("tests/interop/jax/golden.py":140:4 to :10)
-#loc6 = loc("<frozen runpy>":88:4 to :27)
-#loc7 = loc("<frozen runpy>":198:11 to 199:42)
-#loc8 = loc("tests/interop/jax/golden.py":73:36 to :53)
-#loc9 = loc("tests/interop/jax/golden.py":73:69 to :74)
-#loc10 = loc("tests/interop/jax/golden.py":73:55 to :76)
-#loc11 = loc("tests/interop/jax/golden.py":73:21 to :77)
-#loc12 = loc("tests/interop/jax/golden.py":74:22 to 76:9)
-#loc13 = loc("tests/interop/jax/golden.py":75:23 to :32)
-#loc14 = loc("tests/interop/jax/golden.py":75:37 to :47)
-#loc15 = loc("tests/interop/jax/golden.py":75:37 to :51)
-#loc16 = loc("tests/interop/jax/golden.py":75:22 to :52)
-#loc17 = loc("tests/interop/jax/golden.py":75:65 to :73)
-#loc18 = loc("tests/interop/jax/golden.py":75:75 to :86)
-#loc19 = loc("tests/interop/jax/golden.py":77:24 to :33)
-#loc20 = loc("tests/interop/jax/golden.py":77:15 to :71)
-#loc21 = loc("tests/interop/jax/golden.py":77:62 to :64)
-#loc22 = loc("tests/interop/jax/golden.py":77:45 to :50)
-#loc23 = loc("tests/interop/jax/golden.py":71:26 to :39)
-#loc24 = loc("tests/interop/jax/golden.py":70:29 to :38)
-#loc25 = loc("tests/interop/jax/golden.py":70:29 to :44)
-#loc26 = loc("tests/interop/jax/golden.py":70:20 to :45)
-#loc27 = loc("exported"(#loc3))
-#loc28 = loc("main"(#loc4))
-#loc29 = loc("<module>"(#loc5))
-#loc30 = loc("_run_code"(#loc6))
-#loc31 = loc("_run_module_as_main"(#loc7))
-#loc32 = loc("loops.<locals>.function"(#loc8))
-#loc33 = loc("loops.<locals>.function"(#loc9))
-#loc34 = loc("loops.<locals>.function"(#loc10))
-#loc35 = loc("loops.<locals>.function"(#loc11))
-#loc36 = loc("loops.<locals>.function"(#loc12))
-#loc37 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc13))
-#loc38 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc14))
-#loc39 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc15))
-#loc40 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc16))
-#loc41 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc17))
-#loc42 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc18))
-#loc43 = loc("loops.<locals>.function"(#loc19))
-#loc44 = loc("loops.<locals>.function"(#loc20))
-#loc45 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc21))
-#loc46 = loc("loops.<locals>.function.<locals>.<lambda>"(#loc22))
-#loc47 = loc("loops.<locals>.function.<locals>.step"(#loc23))
-#loc48 = loc("loops.<locals>.function.<locals>.step"(#loc24))
-#loc49 = loc("loops.<locals>.function.<locals>.step"(#loc25))
-#loc50 = loc("loops.<locals>.function.<locals>.step"(#loc26))
-#loc51 = loc(callsite(#loc30 at #loc31))
-#loc52 = loc(callsite(#loc35 at #loc35))
-#loc53 = loc("while/body/jit"(#loc35))
-#loc54 = loc("dynamic_slice"(#loc35))
-#loc55 = loc("squeeze"(#loc35))
-#loc56 = loc("while/body/closed_call"(#loc35))
-#loc57 = loc("reduce_sum"(#loc47))
-#loc58 = loc("dot_general"(#loc48))
-#loc59 = loc("add"(#loc49))
-#loc60 = loc("tanh"(#loc50))
-#loc61 = loc("broadcast_in_dim"(#loc35))
-#loc62 = loc("dynamic_update_slice"(#loc35))
-#loc63 = loc(callsite(#loc29 at #loc51))
-#loc64 = loc("jit:"(#loc53))
-#loc65 = loc("closed_call:"(#loc56))
-#loc66 = loc(callsite(#loc28 at #loc63))
-#loc67 = loc(callsite(#loc27 at #loc66))
-#loc68 = loc("jit(function)"(#loc67))
-#loc69 = loc(callsite(#loc32 at #loc67))
-#loc70 = loc(callsite(#loc33 at #loc67))
-#loc71 = loc(callsite(#loc34 at #loc67))
-#loc72 = loc(callsite(#loc35 at #loc67))
-#loc73 = loc(callsite(#loc36 at #loc67))
-#loc74 = loc(callsite(#loc43 at #loc67))
-#loc75 = loc(callsite(#loc44 at #loc67))
-#loc76 = loc("jit(function)/broadcast_in_dim"(#loc69))
-#loc77 = loc("jit(function)/mul"(#loc70))
-#loc78 = loc("jit(function)/stack"(#loc71))
-#loc79 = loc(callsite(#loc35 at #loc72))
-#loc80 = loc(callsite(#loc52 at #loc72))
-#loc81 = loc("jit(function)/while"(#loc73))
-#loc82 = loc(callsite(#loc37 at #loc73))
-#loc83 = loc(callsite(#loc38 at #loc73))
-#loc84 = loc(callsite(#loc39 at #loc73))
-#loc85 = loc(callsite(#loc40 at #loc73))
-#loc86 = loc(callsite(#loc41 at #loc73))
-#loc87 = loc(callsite(#loc42 at #loc73))
-#loc88 = loc("jit(function)/gt"(#loc74))
-#loc89 = loc("jit(function)/convert_element_type"(#loc75))
-#loc90 = loc("jit(function)/cond"(#loc75))
-#loc91 = loc(callsite(#loc45 at #loc75))
-#loc92 = loc(callsite(#loc46 at #loc75))
-#loc93 = loc("jit(function)/broadcast_in_dim"(#loc79))
-#loc94 = loc("jit(function)/while"(#loc79))
-#loc95 = loc("jit(function)/while/cond/lt"(#loc80))
-#loc96 = loc("jit(function)/while/body/jit(dynamic_index_in_dim)"(#loc80))
-#loc97 = loc("jit(function)/while/body/closed_call"(#loc80))
-#loc98 = loc("jit(function)/while/body/jit(dynamic_update_index_in_dim)"(#loc80))
-#loc99 = loc("jit(function)/while/body/add"(#loc80))
-#loc100 = loc("jit(function)/while/cond/lt"(#loc82))
-#loc101 = loc("jit(function)/while/cond/reduce_max"(#loc83))
-#loc102 = loc("jit(function)/while/cond/lt"(#loc84))
-#loc103 = loc("jit(function)/while/cond/convert_element_type"(#loc85))
-#loc104 = loc("jit(function)/while/cond/and"(#loc85))
-#loc105 = loc("jit(function)/while/body/add"(#loc86))
-#loc106 = loc("jit(function)/while/body/mul"(#loc87))
-#loc107 = loc("jit(function)/cond/branch_0_fun/neg"(#loc91))
-#loc108 = loc("jit(function)/cond/branch_1_fun/add"(#loc92))
+      %12 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<2x4xf32>
+      %13 = stablehlo.add %8#1, %12 : tensor<2x4xf32>
+      stablehlo.return %13 : tensor<2x4xf32>
+    }) : (tensor<i32>) -> tensor<2x4xf32>
+    return %11, %7#4, %8#0 : tensor<2x4xf32>, tensor<2x2xf32>, tensor<i32>
+  }
+  func.func private @dynamic_index_in_dim(%arg0: tensor<2x2x4xf32>, %arg1: tensor<i32>) -> tensor<2x4xf32> {
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %0 = stablehlo.dynamic_slice %arg0, %arg1, %c, %c, sizes = [1, 2, 4] : (tensor<2x2x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x4xf32>
+    %1 = stablehlo.reshape %0 : (tensor<1x2x4xf32>) -> tensor<2x4xf32>
+    return %1 : tensor<2x4xf32>
+  }
+  func.func private @closed_call(%arg0: tensor<4x4xf32>, %arg1: tensor<2x4xf32>, %arg2: tensor<2x4xf32>) -> (tensor<2x4xf32>, tensor<2xf32>) {
+    %cst = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+    %0 = stablehlo.dot_general %arg1, %arg0, contracting_dims = [1] x [0] : (tensor<2x4xf32>, tensor<4x4xf32>) -> tensor<2x4xf32>
+    %1 = stablehlo.add %0, %arg2 : tensor<2x4xf32>
+    %2 = stablehlo.tanh %1 : tensor<2x4xf32>
+    %3 = stablehlo.reduce(%2 init: %cst) applies stablehlo.add across dimensions = [1] : (tensor<2x4xf32>, tensor<f32>) -> tensor<2xf32>
+    return %2, %3 : tensor<2x4xf32>, tensor<2xf32>
+  }
+  func.func private @dynamic_update_index_in_dim(%arg0: tensor<2x2xf32>, %arg1: tensor<2xf32>, %arg2: tensor<i32>) -> tensor<2x2xf32> {
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %0 = stablehlo.broadcast_in_dim %arg1, dims = [1] : (tensor<2xf32>) -> tensor<1x2xf32>
+    %1 = stablehlo.dynamic_update_slice %arg0, %0, %arg2, %c : (tensor<2x2xf32>, tensor<1x2xf32>, tensor<i32>, tensor<i32>) -> tensor<2x2xf32>
+    return %1 : tensor<2x2xf32>
+  }
+}

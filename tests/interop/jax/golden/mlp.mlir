@@ -1,69 +1,27 @@
-#loc1 = loc("params['down']")
-#loc2 = loc("params['up']")
-#loc3 = loc("x")
 module @jit_function attributes {jax.uses_shape_polymorphism = false, mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
-  sdy.mesh @mesh = <["dp"=2, "tp"=2]> {stablehlo.mesh = {axes = [{name = "dp", size = 2 : i64}, {name = "tp", size = 2 : i64}]}} loc(#loc)
+  sdy.mesh @mesh = <["dp"=2, "tp"=2]> {stablehlo.mesh = {axes = [{name = "dp", size = 2 : i64}, {name = "tp", size = 2 : i64}]}}
   func.func public @main(%arg0: tensor<12x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"tp"}, {}]>} loc("params['down']"), %arg1: tensor<8x12xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"tp"}]>} loc("params['up']"), %arg2: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}, {}]>} loc("x")) -> (tensor<4x8xf32> {jax.result_info = "result"}) {
-    %cst = stablehlo.constant dense<5.000000e-01> : tensor<f32> loc(#loc28)
-    %cst_0 = stablehlo.constant dense<1.000000e+00> : tensor<f32> loc(#loc28)
-    %cst_1 = stablehlo.constant dense<0.797884583> : tensor<f32> loc(#loc28)
-    %cst_2 = stablehlo.constant dense<4.471500e-02> : tensor<f32> loc(#loc28)
-    %0 = stablehlo.dot_general %arg2, %arg1, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x12xf32>) -> tensor<4x12xf32> loc(#loc34)
-    %1 = stablehlo.multiply %0, %0 : tensor<4x12xf32> loc(#loc35)
-    %2 = stablehlo.multiply %1, %0 : tensor<4x12xf32> loc(#loc35)
-    %3 = stablehlo.broadcast_in_dim %cst_2, dims = [] : (tensor<f32>) -> tensor<4x12xf32> loc(#loc36)
-    %4 = stablehlo.multiply %3, %2 : tensor<4x12xf32> loc(#loc36)
-    %5 = stablehlo.add %0, %4 : tensor<4x12xf32> loc(#loc37)
-    %6 = stablehlo.broadcast_in_dim %cst_1, dims = [] : (tensor<f32>) -> tensor<4x12xf32> loc(#loc36)
-    %7 = stablehlo.multiply %6, %5 : tensor<4x12xf32> loc(#loc36)
-    %8 = stablehlo.tanh %7 : tensor<4x12xf32> loc(#loc38)
-    %9 = stablehlo.broadcast_in_dim %cst_0, dims = [] : (tensor<f32>) -> tensor<4x12xf32> loc(#loc37)
-    %10 = stablehlo.add %9, %8 : tensor<4x12xf32> loc(#loc37)
-    %11 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<4x12xf32> loc(#loc36)
-    %12 = stablehlo.multiply %11, %10 : tensor<4x12xf32> loc(#loc36)
-    %13 = stablehlo.multiply %0, %12 : tensor<4x12xf32> loc(#loc36)
-    %14 = sdy.sharding_constraint %13 <@mesh, [{"dp"}, {"tp"}]> : tensor<4x12xf32> loc(#loc39)
-    %15 = stablehlo.dot_general %14, %arg0, contracting_dims = [1] x [0] : (tensor<4x12xf32>, tensor<12x8xf32>) -> tensor<4x8xf32> loc(#loc40)
-    %16 = stablehlo.add %arg2, %15 : tensor<4x8xf32> loc(#loc41)
-    return %16 : tensor<4x8xf32> loc(#loc28)
-  } loc(#loc)
-} loc(#loc)
-#loc = loc(unknown)
-#loc4 = loc("tests/interop/jax/golden.py":110:11 to :74)
-#loc5 = loc("tests/interop/jax/golden.py":128:19 to :33)
-#loc6 = loc("tests/interop/jax/golden.py":140:4 to :10)
-#loc7 = loc("<frozen runpy>":88:4 to :27)
-#loc8 = loc("<frozen runpy>":198:11 to 199:42)
-#loc9 = loc("tests/interop/jax/golden.py":51:58 to :74)
-#loc10 = loc("tests/interop/jax/golden.py":51:46 to :75)
-#loc11 = loc("tests/interop/jax/golden.py":51:17 to :95)
-#loc12 = loc("tests/interop/jax/golden.py":52:19 to :42)
-#loc13 = loc("tests/interop/jax/golden.py":52:15 to :42)
-#loc14 = loc("exported"(#loc4))
-#loc15 = loc("main"(#loc5))
-#loc16 = loc("<module>"(#loc6))
-#loc17 = loc("_run_code"(#loc7))
-#loc18 = loc("_run_module_as_main"(#loc8))
-#loc19 = loc("mlp.<locals>.function"(#loc9))
-#loc20 = loc("mlp.<locals>.function"(#loc10))
-#loc21 = loc("mlp.<locals>.function"(#loc11))
-#loc22 = loc("mlp.<locals>.function"(#loc12))
-#loc23 = loc("mlp.<locals>.function"(#loc13))
-#loc24 = loc(callsite(#loc17 at #loc18))
-#loc25 = loc(callsite(#loc16 at #loc24))
-#loc26 = loc(callsite(#loc15 at #loc25))
-#loc27 = loc(callsite(#loc14 at #loc26))
-#loc28 = loc("jit(function)"(#loc27))
-#loc29 = loc(callsite(#loc19 at #loc27))
-#loc30 = loc(callsite(#loc20 at #loc27))
-#loc31 = loc(callsite(#loc21 at #loc27))
-#loc32 = loc(callsite(#loc22 at #loc27))
-#loc33 = loc(callsite(#loc23 at #loc27))
-#loc34 = loc("jit(function)/dot_general"(#loc29))
-#loc35 = loc("jit(function)/integer_pow"(#loc30))
-#loc36 = loc("jit(function)/mul"(#loc30))
-#loc37 = loc("jit(function)/add"(#loc30))
-#loc38 = loc("jit(function)/tanh"(#loc30))
-#loc39 = loc("jit(function)/sharding_constraint"(#loc31))
-#loc40 = loc("jit(function)/dot_general"(#loc32))
-#loc41 = loc("jit(function)/add"(#loc33))
+    %cst = stablehlo.constant dense<5.000000e-01> : tensor<f32>
+    %cst_0 = stablehlo.constant dense<1.000000e+00> : tensor<f32>
+    %cst_1 = stablehlo.constant dense<0.797884583> : tensor<f32>
+    %cst_2 = stablehlo.constant dense<4.471500e-02> : tensor<f32>
+    %0 = stablehlo.dot_general %arg2, %arg1, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x12xf32>) -> tensor<4x12xf32>
+    %1 = stablehlo.multiply %0, %0 : tensor<4x12xf32>
+    %2 = stablehlo.multiply %1, %0 : tensor<4x12xf32>
+    %3 = stablehlo.broadcast_in_dim %cst_2, dims = [] : (tensor<f32>) -> tensor<4x12xf32>
+    %4 = stablehlo.multiply %3, %2 : tensor<4x12xf32>
+    %5 = stablehlo.add %0, %4 : tensor<4x12xf32>
+    %6 = stablehlo.broadcast_in_dim %cst_1, dims = [] : (tensor<f32>) -> tensor<4x12xf32>
+    %7 = stablehlo.multiply %6, %5 : tensor<4x12xf32>
+    %8 = stablehlo.tanh %7 : tensor<4x12xf32>
+    %9 = stablehlo.broadcast_in_dim %cst_0, dims = [] : (tensor<f32>) -> tensor<4x12xf32>
+    %10 = stablehlo.add %9, %8 : tensor<4x12xf32>
+    %11 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<4x12xf32>
+    %12 = stablehlo.multiply %11, %10 : tensor<4x12xf32>
+    %13 = stablehlo.multiply %0, %12 : tensor<4x12xf32>
+    %14 = sdy.sharding_constraint %13 <@mesh, [{"dp"}, {"tp"}]> : tensor<4x12xf32>
+    %15 = stablehlo.dot_general %14, %arg0, contracting_dims = [1] x [0] : (tensor<4x12xf32>, tensor<12x8xf32>) -> tensor<4x8xf32>
+    %16 = stablehlo.add %arg2, %15 : tensor<4x8xf32>
+    return %16 : tensor<4x8xf32>
+  }
+}

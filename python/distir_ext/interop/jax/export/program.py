@@ -9,6 +9,7 @@ The program that LowerDistIR gives, on shards, is traced as the body of ``jax.sh
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
@@ -60,7 +61,8 @@ def to_exported(
             "rocm", "tpu".
 
     Returns:
-        The program. Its arguments are the function's parameters in order, global arrays; its result
+        The program. Its arguments are the function's parameters in order, global arrays, and are
+        called like them where JAX keeps names, in locations; its result
         is an array or a tuple of arrays. Where shards do not divide an array, it is
         padded and cropped in the program.
 
@@ -109,6 +111,9 @@ def to_exported(
         return tuple(cropped) if is_tuple else cropped[0]
 
     program_of.__name__ = func
+    names = [spec.params[index].name for index in program.params]
+    signature_of_names = inspect.Signature([_Parameter(name) for name in names])
+    program_of.__signature__ = signature_of_names  # type: ignore[attr-defined]
     with jax.enable_x64(True):
         given = [
             jax.ShapeDtypeStruct(
@@ -142,6 +147,18 @@ def to_stablehlo(
         ValueError: As for :func:`to_exported`.
     """
     return str(to_exported(mod, func, platforms=platforms).mlir_module())
+
+
+class _Parameter(inspect.Parameter):
+    """A parameter as JAX asks a function for it, of any name: ``params.layers.0.w``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("array", inspect.Parameter.POSITIONAL_ONLY)
+        self._called = name
+
+    @property
+    def name(self) -> str:
+        return self._called
 
 
 def _lowered(mod: tvm.IRModule) -> tvm.IRModule:
