@@ -7,7 +7,6 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.distributed import DeviceMesh
 
 from distir_ext._annotate.dims import read_dim
 from distir_ext._annotate.frameworks import read_dims
@@ -65,9 +64,29 @@ def crossing(
     entity: str,
     type_: relax.TensorType | None = None,
 ) -> relax.Expr:
-    """``R.dist.enter_manual`` or ``R.dist.leave_manual`` of a value.
+    """:func:`crossing_call` where a program is written."""
+    x = emitted(x)
+    mod = module_being_written()
+    meshes = MeshTable(mod)
+    call = crossing_call(meshes, operator, x, mesh, dims, manual, entity, type_)
+    meshes.store_in_place(mod)
+    return emitted(call)
+
+
+def crossing_call(
+    meshes: MeshTable,
+    operator: str,
+    x: relax.Expr,
+    mesh: Mesh,
+    dims: Any,
+    manual: Sequence[str],
+    entity: str,
+    type_: relax.TensorType | None = None,
+) -> relax.Call:
+    """``R.dist.enter_manual`` or ``R.dist.leave_manual`` of a value, for a module with meshes.
 
     Args:
+        meshes: Those of the module, which get the one that dims need.
         operator: One of these names.
         x: The value, on either side.
         mesh: The mesh that the region is entered from.
@@ -80,9 +99,6 @@ def crossing(
         ValueError: Dims do not fit the tensor, name an axis that is not manual, or are open.
         TypeError: Dims are no tuple.
     """
-    x = emitted(x)
-    mod = module_being_written()
-    meshes = MeshTable(mod)
     known = known_type(x)
     mark = meshes.mark(entity, mesh, dims, _uncut(known))
     if mark.open or mark.priorities or mark.replicated:
@@ -101,13 +117,12 @@ def crossing(
                     "along it"
                 )
     order = mesh.ordered_for(*entries).axis_names
-    meshes.store_in_place(mod)
     attrs = {
         "device_mesh": mark.device_mesh,
         "placement": mark.placement,
         "manual_axes": sorted(order.index(name) for name in manual),
     }
-    return emitted(_call(operator, x, attrs, [] if type_ is None else [type_]))
+    return _call(operator, x, attrs, [] if type_ is None else [type_])
 
 
 def _uncut(type_: Any) -> Any:
@@ -118,19 +133,30 @@ def _uncut(type_: Any) -> Any:
 
 
 def collective(kind: str, x: relax.Expr, mesh: Mesh, axes: Sequence[str], **attrs: Any) -> Any:
-    """``R.dist.manual_<kind>`` of a value, over axes of the mesh of a region's devices."""
-    numbers = [mesh.axis_names.index(name) for name in axes]
-    all_attrs = {"device_mesh": _device_mesh(mesh), "axes": numbers, **attrs}
-    return emitted(_call(f"manual_{kind}", x, all_attrs))
-
-
-def _device_mesh(mesh: Mesh) -> DeviceMesh:
-    """The mesh as the module that is being written has it, from now on."""
+    """:func:`collective_call` where a program is written."""
     mod = module_being_written()
     meshes = MeshTable(mod)
-    device_mesh = meshes.mark("a collective", mesh, None, None).device_mesh
+    call = collective_call(meshes, kind, x, mesh, axes, **attrs)
     meshes.store_in_place(mod)
-    return device_mesh
+    return emitted(call)
+
+
+def collective_call(
+    meshes: MeshTable, kind: str, x: relax.Expr, mesh: Mesh, axes: Sequence[str], **attrs: Any
+) -> relax.Call:
+    """``R.dist.manual_<kind>`` of a value, for a module with meshes.
+
+    Args:
+        meshes: Those of the module, which get ``mesh``.
+        kind: Of the collective.
+        x: A value of a region.
+        mesh: The mesh of the region's devices.
+        axes: The names of manual axes of it, major to minor.
+        **attrs: What else the operator is told.
+    """
+    numbers = [mesh.axis_names.index(name) for name in axes]
+    device_mesh = meshes.mark("a collective", mesh, None, None).device_mesh
+    return _call(f"manual_{kind}", x, {"device_mesh": device_mesh, "axes": numbers, **attrs})
 
 
 def _call(

@@ -67,13 +67,22 @@ def inside(region: Region) -> Iterator[None]:
 
 
 def opened(mesh: Mesh, axes: Sequence[str] | None) -> Region:
+    """:func:`region_within` the one that is being written."""
+    return region_within(current(), mesh, axes)
+
+
+def region_within(around: Region | None, mesh: Mesh, axes: Sequence[str] | None) -> Region:
     """The region over some axes of a mesh, or over all that are not manual yet.
+
+    Args:
+        around: The region that it stands in; None if there is none.
+        mesh: The mesh of all its devices.
+        axes: The axes that are manual in it, and not around it; None for all others.
 
     Raises:
         ValueError: The mesh has no such axis, it is manual already, none is left, or the region
             around it is on another mesh.
     """
-    around = current()
     if around is not None and around.mesh != mesh:
         raise ValueError(
             f"a manual region on {mesh!r} stands within one on {around.mesh!r}; nested regions "

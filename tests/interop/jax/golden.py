@@ -78,6 +78,25 @@ def loops():
     return function, (normal(4, 4), normal(2, 4))
 
 
+@case(P(None, "tp"), P("tp", None), P("dp", None))
+def by_hand():
+    def block(up, down, x):
+        place = lax.axis_index("tp")
+        total = lax.psum(jax.nn.relu(x @ up) @ down, "tp")
+        return total, lax.ppermute(up * (place + 1), "tp", [(0, 1)])
+
+    def function(up, down, x):
+        region = jax.shard_map(
+            block,
+            in_specs=(P(None, "tp"), P("tp", None), P()),
+            out_specs=(P(), P(None, "tp")),
+            axis_names={"tp"},
+        )
+        return region(up, down, x)
+
+    return function, (normal(4, 6), normal(6, 4), normal(8, 4))
+
+
 @case(P("tp", None), P("dp", None))
 def lookups():
     def function(table, tokens):
@@ -106,7 +125,8 @@ def exported(name):
             for each, spec in zip(flat, jax.tree.leaves(specs), strict=True)
         ],
     )
-    return jax.export.export(jax.jit(function), platforms=["cpu"])(*given)
+    with jax.sharding.use_abstract_mesh(MESH):
+        return jax.export.export(jax.jit(function), platforms=["cpu"])(*given)
 
 
 def without_places(text):
@@ -127,11 +147,13 @@ def numbers(results):
 
 def main():
     GOLDEN.mkdir(exist_ok=True)
+    jax.config.update("jax_num_cpu_devices", 4)
     for name, (make, _, weights, _) in CASES.items():
         text = without_places(str(exported(name).mlir_module()))
         mod = dx.interop.jax.from_stablehlo(text, weights=weights)
         function, arguments = make()
-        wanted = numbers(jax.jit(function)(*arguments))
+        with jax.set_mesh(jax.make_mesh(MESH.axis_sizes, MESH.axis_names, MESH.axis_types)):
+            wanted = numbers(jax.jit(function)(*arguments))
         (GOLDEN / f"{name}.mlir").write_text(text, "utf-8")
         (GOLDEN / f"{name}.json").write_text(json.dumps(wanted) + "\n", "utf-8")
         (GOLDEN / f"{name}.script").write_text(mod.script() + "\n", "utf-8")

@@ -10,14 +10,18 @@ import sys
 import traceback
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Compiling is most of the time of such small programs.
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true"
+)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import numpy as np
 from jax import export
 from jaxlib import xla_client
-from tests.interop.jax.programs import CASES, on
+from tests.interop.jax.manual_programs import CASES, on
 
 import distir_ext as dx
 
@@ -29,16 +33,15 @@ def there_and_back(text, arguments, mesh):
     exported = dx.interop.jax.to_exported(legalized)
     plain = jax.sharding.Mesh(mesh.devices, mesh.axis_names)
     given = jax.device_put(jax.tree.leaves(arguments), list(exported.in_shardings_jax(plain)))
-    results = [np.asarray(each) for each in jax.tree.leaves(jax.jit(exported.call)(*given))]
+    of_jit = jax.tree.leaves(jax.jit(exported.call)(*given))
     compiled = compile_text(dx.interop.jax.to_stablehlo(legalized))
     of_text = compiled.execute_sharded(given).disassemble_into_single_device_arrays()
-    of_jit = jax.tree.leaves(jax.jit(exported.call)(*given))
     for shards, array in zip(of_text, of_jit, strict=True):
         by_device = {shard.device: np.asarray(shard.data) for shard in array.addressable_shards}
         for shard in shards:
             (device,) = shard.devices()
             np.testing.assert_array_equal(np.asarray(shard), by_device[device])
-    return results, str(exported.mlir_module())
+    return [np.asarray(each) for each in of_jit], str(exported.mlir_module())
 
 
 def compile_text(text):

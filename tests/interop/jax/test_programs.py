@@ -15,9 +15,9 @@ import distir_ext as dx
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
 
-from tests.interop.jax.programs import CASES
+from tests.interop.jax.manual_programs import CASES
 
-SMALL_SAMPLE = ("mlp", "recurrent_by_scan", "einsums_along_three_axes")
+SMALL_SAMPLE = ("mlp", "recurrent_by_scan", "einsums_along_three_axes", "feed_forward_by_hand")
 NAMES = [
     name if name in SMALL_SAMPLE else pytest.param(name, marks=pytest.mark.large) for name in CASES
 ]

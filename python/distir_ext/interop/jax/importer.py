@@ -19,6 +19,7 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     dynamic,
     elementwise,
     loops,
+    manual,
     reduction,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive

@@ -13,6 +13,7 @@ Here they are expressions of Relax's symbolic shapes: %4 is ``R.reshape(x, (rows
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -144,7 +145,12 @@ def variables_of(sizes: Iterable[Size]) -> dict[tirx.Var, None]:
     return found
 
 
-def replaced(size: Size, values: Mapping[tirx.Var, tirx.PrimExpr]) -> Size:
+def size_text(size: Size) -> str:
+    """A size as one writes it: ``rows - 1``."""
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
+
+
+def replaced(size: Size, values: Mapping[tirx.Var, Size]) -> Size:
     """A size with other variables."""
     if isinstance(size, tirx.Var):
         return values.get(size, size)
@@ -178,6 +184,7 @@ def _sign(algebra: Algebra, size: Size) -> Size | None:
 
 _FUNCTIONS: dict[str, Callable[..., Size | None]] = {
     "stablehlo.add": lambda _, a, b: a + b,
+    "stablehlo.clamp": lambda _, low, a, high: tirx.max(low, tirx.min(a, high)),
     "stablehlo.convert": lambda _, a: a,
     "stablehlo.divide": _divide,
     "stablehlo.maximum": lambda _, a, b: tirx.max(a, b),

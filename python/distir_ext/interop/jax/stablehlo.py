@@ -43,7 +43,7 @@ def parse(text: str | bytes) -> Any:
     """
     try:
         return ir.Module.parse(text, jax_mlir.make_ir_context())
-    except ir.MLIRError as error:
+    except (ir.MLIRError, ValueError) as error:
         message = str(error).replace('"-":', "line ")
         raise ValueError(f"this is no StableHLO module that jaxlib reads: {message}") from None
 
@@ -196,6 +196,15 @@ def pairs(op: Operation, name: str, count: int) -> list[tuple[int, int]]:
         return [(0, 0)] * count
     rows = np.array(ir.DenseElementsAttr(op.attributes[name])).reshape(-1, 2)
     return [(int(low), int(high)) for low, high in rows]
+
+
+def rows_of(op: Operation, name: str) -> list[list[int]]:
+    """An attribute that is a matrix of integers; rows that are shorter end with -1."""
+    try:
+        matrix = np.atleast_2d(np.array(ir.DenseElementsAttr(op.attributes[name])))
+    except (TypeError, ValueError):
+        raise UnsupportedError(f"has {name} in another form than as rows of numbers") from None
+    return [[int(each) for each in row if each >= 0] for row in matrix]
 
 
 def symbol(op: Operation, name: str) -> str:

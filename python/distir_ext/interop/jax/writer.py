@@ -11,15 +11,18 @@ is ``R.multiply(scale, lv2)``: %3 is only written out where an operator needs al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tvm
 from tvm import relax
 
 from distir_ext._errors.spelling import nearest
+from distir_ext._manual.regions import Region
+from distir_ext._meshes.mesh import Mesh
 from distir_ext.annotations import MeshTable
 from distir_ext.interop.jax.folding import fold
 from distir_ext.interop.jax.shardings import Shardings, results_shardings
@@ -35,8 +38,10 @@ from distir_ext.interop.jax.stablehlo import (
     where,
 )
 from distir_ext.interop.jax.table import HANDLERS
+from distir_ext.regions import crossing_call
 
-_RETURNS = ("func.return", "stablehlo.return")
+_LONGEST = 16  # of a vector that may be a shape
+_RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,14 @@ class Stretched:
 
 
 Known: TypeAlias = relax.Expr | Stretched | Sizes
+
+
+class FunctionsSoFar(NamedTuple):
+    """The functions of a program at some time."""
+
+    names: set[str]
+    queued: int
+    called: dict[Hashable, tvm.ir.GlobalVar]
 
 
 @dataclass
@@ -77,7 +90,7 @@ class Program:
     _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
         default_factory=list
     )
-    _called: dict[str, tvm.ir.GlobalVar] = field(default_factory=dict)
+    _called: dict[Hashable, tvm.ir.GlobalVar] = field(default_factory=dict)
     _names: set[str] = field(default_factory=lambda: {"main"})
     meshes: MeshTable = field(default_factory=lambda: MeshTable(tvm.IRModule()))
 
@@ -111,30 +124,53 @@ class Program:
         relax.expr._update_type(symbol, relax.FuncType(list(parameters), result))
         return symbol
 
+    def add(self, name: str, function: relax.Function) -> tvm.ir.GlobalVar:
+        """A private function that is written already.
+
+        Args:
+            name: What it is called, up to a number.
+            function: The function.
+        """
+        symbol = self._symbol(name, [each.ty for each in function.params], function.ret_ty)
+        self.module[symbol] = function
+        return symbol
+
     def special(
-        self, name: str, key: str, write: Callable[[Operation], relax.Function]
+        self, name: str, key: Hashable, write: Callable[[Operation], relax.Function]
     ) -> tvm.ir.GlobalVar:
         """The private function of a function of the module for sizes, which ``key`` tells apart.
 
         It is written at once: only then is the type of its result known.
         """
         if key not in self._called:
-            function = write(self.functions[name])
-            types = [each.ty for each in function.params]
-            self._called[key] = self._symbol(name, types, function.ret_ty)
-            self.module[self._called[key]] = function
+            self._called[key] = self.add(name, write(self.functions[name]))
         return self._called[key]
 
-    def symbol_of(self, name: str, write: Callable[[Operation], relax.Function]) -> Any:
-        """The private function of a function of the module, which is written once."""
-        if name not in self._called:
+    def symbol_of(
+        self, name: str, region: Region | None, write: Callable[[Operation], relax.Function]
+    ) -> tvm.ir.GlobalVar:
+        """The private function of a function of the module, which is written once per region."""
+        key = name, region
+        if key not in self._called:
             op = self.functions[name]
             kind = op.attributes["function_type"].value
             types = [relax_type(each) for each in kind.inputs]
-            self._called[name] = self.later(
+            self._called[key] = self.later(
                 name, types, result_type(list(kind.results)), lambda _: write(op)
             )
-        return self._called[name]
+        return self._called[key]
+
+    def functions_so_far(self) -> FunctionsSoFar:
+        """The functions that are written or queued, for :meth:`forget_others`."""
+        return FunctionsSoFar(set(self._names), len(self._queue), dict(self._called))
+
+    def forget_others(self, kept: FunctionsSoFar) -> None:
+        """Forgets functions that only what is given up calls."""
+        for symbol in self.module.get_global_vars():
+            if symbol.name_hint not in kept.names:
+                del self.module[symbol]
+        del self._queue[kept.queued :]
+        self._names, self._called = kept.names, kept.called
 
     def write_all(self) -> None:
         """Writes what is queued, and what that queues."""
@@ -176,13 +212,22 @@ class Writer:
         program: What it belongs to.
         names: The parameters' names.
         types: Their types.
+        region: The manual region that calls it, whose values its parameters are.
     """
 
-    def __init__(self, program: Program, names: Sequence[str], types: Sequence[relax.Type]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        names: Sequence[str],
+        types: Sequence[relax.Type],
+        region: Region | None = None,
+    ) -> None:
         self.program = program
         self.parameters = [relax.Var(*each) for each in zip(names, types, strict=True)]
         self.bindings: list[relax.Binding] = []
         self.values: dict[Value, Known] = {}
+        self.region = region
+        self._parts: set[relax.Expr] = set() if region is None else set(self.parameters)
 
     # ---- values
 
@@ -282,7 +327,54 @@ class Writer:
         expr = self.program.builder.normalize(expr)
         variable = relax.DataflowVar(name, expr.ty)
         self.bindings.append(relax.VarBinding(variable, expr))
+        if self._parts and not self._parts.isdisjoint(relax.analysis.free_vars(expr)):
+            self._parts.add(variable)
         return variable
+
+    # ---- manual regions
+
+    @contextmanager
+    def inside(self, region: Region) -> Iterator[None]:
+        """While the operations of a region are written."""
+        around = self.region, self._parts
+        self.region, self._parts = region, set()
+        try:
+            yield
+        finally:
+            self.region, self._parts = around
+
+    def part(self, known: Known) -> relax.Expr:
+        """A value as one of the region that is written, if any is: what every device has enters."""
+        expr = self.write_out(known)
+        if self.region is None or expr in self._parts:
+            return expr
+        return self.enter(expr, self.region.mesh, None, self.region.manual, "a value")
+
+    def enter(
+        self, expr: relax.Expr, mesh: Mesh, dims: Any, axes: Sequence[str], entity: str
+    ) -> relax.Expr:
+        """The part of a value that a device of the region has; see ``crossing_call``."""
+        call = crossing_call(self.program.meshes, "enter_manual", expr, mesh, dims, axes, entity)
+        made = self.emit(call)
+        self._parts.add(made)
+        return made
+
+    def leave(
+        self, expr: relax.Expr, region: Region, dims: Any, shape: Sequence[Size], entity: str
+    ) -> relax.Expr:
+        """The value of this shape of which devices of a region have parts."""
+        mesh, axes = region.base, region.entered
+        is_static = all(isinstance(size, int) for size in shape)
+        kind = None if is_static else relax.TensorType(shape, expr.ty.dtype)
+        meshes = self.program.meshes
+        made = self.emit(
+            crossing_call(meshes, "leave_manual", expr, mesh, dims, axes, entity, kind)
+        )
+        if self.region is not None:
+            self._parts.add(made)
+        return made
+
+    # ---- operators
 
     def elementwise(
         self, op: Operation, build: Callable[..., relax.Expr], operands: Sequence[Value] = ()
@@ -371,8 +463,9 @@ class Writer:
         ]
 
     def _sizes_of_sizes(self, op: Operation) -> Known | None:
-        """What an operation computes of sizes; None if it is another operation."""
-        if not any(isinstance(self.values[each], Sizes) for each in op.operands):
+        """What an operation computes of sizes, or of as few numbers; None if it is another."""
+        known = [self.values[each] for each in op.operands]
+        if not known or not all(isinstance(each, Sizes) or _is_short(each) for each in known):
             return None
         values = fold_sizes(self.program.algebra, op, [self.integers(each) for each in op.operands])
         if values is None:
@@ -384,11 +477,11 @@ class Writer:
 
     def annotated(self, known: Known, sharding: Any, entity: str) -> Known:
         """A value with a sharding of Shardy; the value itself if it leaves all dimensions open."""
-        expr = self.write_out(known)
-        stated = self.program.shardings.read(sharding)
+        stated = self.program.shardings.read(sharding, self.region)
         if stated is None:
             return known
         base, mesh, dims = stated
+        expr = self.part(known)
         try:
             self.program.meshes.mark("the mesh", base, None, None)
             mark = self.program.meshes.mark(entity, mesh, dims, expr.ty)
@@ -407,6 +500,18 @@ class Writer:
         self.bindings.append(relax.VarBinding(result, expr))
         body = relax.SeqExpr([relax.DataflowBlock(self.bindings)], result)
         return relax.Function(self.parameters, body, result.ty, is_pure=True)
+
+
+def _is_short(known: Known) -> bool:
+    """Whether this is a constant that may be a shape."""
+    base = known.base if isinstance(known, Stretched) else known
+    shape = known.shape if isinstance(known, Stretched) else sizes_of(base)
+    is_constant = isinstance(base, tvm.ir.GenericConst)
+    return (
+        is_constant
+        and len(shape) <= 1
+        and all(isinstance(size, int) and size <= _LONGEST for size in shape)
+    )
 
 
 def sizes_of(expr: relax.Expr) -> tuple[Size, ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op as relax_op
 
 from distir_ext._errors.spelling import did_you_mean
+from distir_ext._manual.regions import Region
 from distir_ext.interop.jax.shardings import argument_sharding
 from distir_ext.interop.jax.sizes import Sizes, replaced, shape_of_type, variables_of
 from distir_ext.interop.jax.stablehlo import (
@@ -31,8 +32,6 @@ from distir_ext.interop.jax.writer import (
     Stretched,
     Writer,
     constant_of,
-    relax_type,
-    result_type,
 )
 
 _WRAPPED = "_wrapped_jax_export_main"  # a program with sizes; main only computes them
@@ -74,13 +73,20 @@ def call(writer: Writer, name: str, operands: Sequence[Value]) -> list[Known]:
             _annotated(writer, each, function, "res_attrs", index)
             for index, each in enumerate(results)
         ]
+    region = writer.region
+
+    def write(op: Operation) -> relax.Function:
+        return function_of(program, op, given, region=region)
+
     if not any(isinstance(each, Sizes) for each in given) and not variables_in(given):
-        callee = program.symbol_of(name, lambda op: function_of(program, op, given))
+        callee = program.symbol_of(name, region, write)
     else:
-        key = f"{name}({', '.join(map(str, given))})"
-        callee = program.special(name, key, lambda op: function_of(program, op, given))
+        key = f"{name}({', '.join(map(str, given))})", region
+        callee = program.special(name, key, write)
     tensors = zip(operands, given, strict=True)
-    arguments = [writer.full(each) for each, kind in tensors if not isinstance(kind, Sizes)]
+    arguments = [
+        writer.part(writer.full(each)) for each, kind in tensors if not isinstance(kind, Sizes)
+    ]
     return fields_of(writer, writer.emit(relax.Call(callee, arguments)))
 
 
@@ -110,25 +116,34 @@ def given_to(writer: Writer, arguments: Sequence[Known]) -> list[Given] | None:
         None if it cannot have such variables: each has to be a dimension of an argument.
     """
     given = [_given(each) for each in arguments]
-    variables = variables_in(given)
-    if not variables:
-        return given
-    plain = {
-        size
-        for each in given
-        if not isinstance(each, Sizes)
-        for size in shape_of_type(each)
-        if size in variables
-    }
-    if plain != set(variables):
+    tensors = [each for each in given if not isinstance(each, Sizes)]
+    if not_in(tensors, variables_in(given)):
         return None
-    own = {each: writer.program.algebra.like(each) for each in variables}
-    return [
-        Sizes(tuple(replaced(size, own) for size in each.values), each.dtype, each.shape)
-        if isinstance(each, Sizes)
-        else relax.TensorType([replaced(size, own) for size in shape_of_type(each)], each.dtype)
-        for each in given
-    ]
+    return own(writer.program, given)[0]
+
+
+def not_in(tensors: Sequence[relax.TensorType], variables: Iterable[Any]) -> list[Any]:
+    """The variables that are no dimension of a tensor."""
+    plain = {size for each in tensors for size in shape_of_type(each) if isinstance(size, tirx.Var)}
+    return [each for each in variables if each not in plain]
+
+
+def own(program: Program, given: Sequence[Given]) -> tuple[list[Given], dict[Any, Any]]:
+    """The same by variables of a function's own, and these by the variables outside."""
+    new = {each: program.algebra.like(each) for each in variables_in(given)}
+    return [cast("Given", renamed(each, new)) for each in given], new
+
+
+def renamed(known: Given | Known, new: Mapping[Any, Any]) -> Given | Known:
+    """Sizes, a type or a stretched constant by other variables."""
+    if isinstance(known, Sizes):
+        values = tuple(replaced(size, new) for size in known.values)
+        return Sizes(values, known.dtype, known.shape)
+    if isinstance(known, Stretched):
+        return Stretched(known.base, tuple(replaced(size, new) for size in known.shape))
+    if not new or not isinstance(known, relax.TensorType):
+        return known
+    return relax.TensorType([replaced(size, new) for size in shape_of_type(known)], known.dtype)
 
 
 def recursive(functions: Mapping[str, Operation]) -> str | None:
@@ -167,6 +182,7 @@ def function_of(
     given: Sequence[Given],
     names: Sequence[str] | None = None,
     order: Sequence[int] | None = None,
+    region: Region | None = None,
 ) -> relax.Function:
     """The Relax function of a function of StableHLO.
 
@@ -176,12 +192,14 @@ def function_of(
         given: What it knows of its arguments; sizes are no parameters.
         names: Of its arguments.
         order: Of its parameters: which of the operation's arguments each is.
+        region: The manual region that calls it.
     """
     block = only_block(op)
     order = list(order) if order is not None else list(range(len(given)))
     order = [index for index in order if not isinstance(given[index], Sizes)]
     names = names or [f"arg{index}" for index in range(len(given))]
-    writer = Writer(program, [names[index] for index in order], [given[index] for index in order])
+    types = [given[index] for index in order]
+    writer = Writer(program, [names[index] for index in order], types, region)
     known: list[Known] = [_plain(each) for each in given]
     for parameter, index in zip(writer.parameters, order, strict=True):
         known[index] = _annotated(writer, parameter, op, "arg_attrs", index)
@@ -249,27 +267,22 @@ def _case(writer: Writer, op: Operation) -> list[Known]:
         index = int(place) if op.name == "stablehlo.case" else 1 - int(place)
         block = only_block(op, index if 0 <= index < count else count - 1)
         return writer.block(block, [])
-    captures = captured(op)
+    captures = Captures(writer, op)
     branches = [
         lifted(writer, f"branch_{index}", only_block(op, index), [], captures)
         for index in range(count)
     ]
-    operands = [writer.full(op.operands[0]), *(writer.full(each) for each in captures)]
-    choice = _chooser(
-        writer.program,
-        branches,
-        [each.ty for each in operands],
-        result_type([each.type for each in op.results]),
-        0 if op.name == "stablehlo.case" else None,
-    )
-    return fields_of(writer, writer.emit(relax.Call(choice, operands)))
+    place_of = writer.part(writer.full(op.operands[0]))
+    first = 0 if op.name == "stablehlo.case" else None
+    types = [each.ty for each in (place_of, *captures.arguments)]
+    choice = _chooser(writer.program, branches, types, first)
+    return fields_of(writer, writer.emit(relax.Call(choice, [place_of, *captures.arguments])))
 
 
 def _chooser(
     program: Program,
     branches: Sequence[tvm.ir.GlobalVar],
-    types: Sequence[relax.Type],
-    result: relax.Type,
+    types: Sequence[relax.TensorType],
     first: int | None,
 ) -> tvm.ir.GlobalVar:
     """A function that takes one of its branches by its first argument, which they are not given.
@@ -278,25 +291,21 @@ def _chooser(
         program: What it belongs to.
         branches: The functions.
         types: The types of its arguments.
-        result: The type of all branches.
         first: The number of the first branch; None if the argument is a condition.
     """
     rest = branches[1:] or branches
-    others = rest[0] if len(rest) == 1 else _chooser(program, rest, types, result, (first or 0) + 1)
-
-    def write(_: tvm.ir.GlobalVar) -> relax.Function:
-        parameters = parameters_of(types)
-        bindings: list[relax.Binding] = []
-        condition: relax.Expr = parameters[0]
-        if first is not None:
-            number = relax.const(first, str(condition.ty.dtype))
-            condition = bind(program, bindings, relax_op.equal(condition, number))
-        given = parameters[1:] if len(rest) == 1 else parameters
-        taken = branch_of(program, relax.Call(branches[0], parameters[1:]))
-        other = branch_of(program, relax.Call(others, given))
-        return choosing(parameters, bindings, condition, (taken, other), result)
-
-    return program.later("choose", types, result, write)
+    others = rest[0] if len(rest) == 1 else _chooser(program, rest, types, (first or 0) + 1)
+    parameters = parameters_of(own(program, types)[0])
+    bindings: list[relax.Binding] = []
+    condition: relax.Expr = parameters[0]
+    if first is not None:
+        number = relax.const(first, str(condition.ty.dtype))
+        condition = bind(program, bindings, relax_op.equal(condition, number))
+    given = parameters[1:] if len(rest) == 1 else parameters
+    taken = branch_of(program, relax.Call(branches[0], parameters[1:]))
+    other = branch_of(program, relax.Call(others, given))
+    chosen = choosing(parameters, bindings, condition, (taken, other), taken.body.ty)
+    return program.add("choose", chosen)
 
 
 def parameters_of(types: Sequence[relax.Type]) -> list[relax.Var]:
@@ -348,28 +357,64 @@ def captured(op: Operation) -> list[Value]:
     return [each for each in found if each not in inside]
 
 
+class Captures:
+    """What the regions of an operation read from outside.
+
+    Args:
+        writer: Of the function around it.
+        op: The operation.
+        carry: What its regions are given besides.
+
+    Attributes:
+        known: What is known of values, numbers and sizes, which its functions know, too.
+        tensors: The other values.
+        arguments: These in Relax, which are the last arguments of its functions; behind them
+            those that have the sizes that none of these has.
+    """
+
+    def __init__(self, writer: Writer, op: Operation, carry: Sequence[relax.Expr] = ()) -> None:
+        self.known: dict[Value, Known] = {}
+        self.tensors: list[Value] = []
+        for value in captured(op):
+            known = writer.values[value]
+            if writer.integers(value) is not None or writer.constant(value) is not None:
+                self.known[value] = known
+            else:
+                self.tensors.append(value)
+        self.arguments = [writer.part(writer.full(each)) for each in self.tensors]
+        types = [each.ty for each in (*carry, *self.arguments)]
+        sizes = [writer.shape(each) for each in self.known.values()]
+        sizes += [each.values for each in self.known.values() if isinstance(each, Sizes)]
+        variables = variables_in(types) | variables_of(size for each in sizes for size in each)
+        for variable in not_in(types, variables):
+            self.arguments.append(writer.part(_having(writer, variable)))
+
+
+def _having(writer: Writer, variable: Any) -> relax.Var:
+    """A parameter that has a variable as a dimension: functions have one for each of theirs."""
+    for parameter in writer.parameters:
+        if not not_in([parameter.ty], [variable]):
+            return parameter
+    raise UnsupportedError(f"of the size {variable}, which no argument has")
+
+
 def lifted(
-    writer: Writer, name: str, block: Any, arguments: Sequence[Any], captures: Sequence[Value]
+    writer: Writer, name: str, block: Any, carry: Sequence[relax.TensorType], captures: Captures
 ) -> tvm.ir.GlobalVar:
     """A private function of a region: of its arguments, and of what it reads from outside.
 
     Args:
-        writer: Of the function around it, which knows what is constant.
+        writer: Of the function around it.
         name: What it is called, up to a number.
         block: The region's.
-        arguments: The types of its arguments.
-        captures: What it may read; scalars that are known stay known.
+        carry: The types of its arguments.
+        captures: What it may read.
     """
     program = writer.program
-    types = [*arguments, *(each.type for each in captures)]
-    numbers = {each: writer.known(each) for each in captures if writer.constant(each) is not None}
-    results = [each.type for each in list(operations_of(block))[-1].operands]
-    kinds = [relax_type(each) for each in types]
-
-    def write(_: tvm.ir.GlobalVar) -> relax.Function:
-        inner = Writer(program, [f"arg{i}" for i in range(len(types))], kinds)
-        for value, parameter in zip(captures, inner.parameters[len(arguments) :], strict=True):
-            inner.set(value, numbers.get(value, parameter))
-        return inner.function(inner.block(block, inner.parameters[: len(arguments)]))
-
-    return program.later(name, kinds, result_type(results), write)
+    types, new = own(program, [*carry, *(each.ty for each in captures.arguments)])
+    inner = Writer(program, [f"arg{i}" for i in range(len(types))], types, writer.region)
+    for value, known in captures.known.items():
+        inner.set(value, renamed(known, new))
+    for value, parameter in zip(captures.tensors, inner.parameters[len(carry) :], strict=False):
+        inner.set(value, parameter)
+    return program.add(name, inner.function(inner.block(block, inner.parameters[: len(carry)])))

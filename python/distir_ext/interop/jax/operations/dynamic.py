@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tvm.relax import op as relax_op
+
 from distir_ext.interop.jax.operations.lookup import gathered
 from distir_ext.interop.jax.operations.shapes import along, broadcast, in_shape, numbers, sliced
+from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    Value,
     dtype_of,
     integer,
     integers,
     text,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer
+from distir_ext.interop.jax.writer import Known, Writer, sizes_of
 
 
 @translates("stablehlo.get_dimension_size")
@@ -41,10 +47,36 @@ def _dynamic_iota(writer: Writer, op: Operation) -> Known:
 
 @translates("stablehlo.real_dynamic_slice")
 def _real_dynamic_slice(writer: Writer, op: Operation) -> Known:
-    starts, limits, strides = (writer.sizes(each) for each in list(op.operands)[1:])
+    x, start, limit, stride = op.operands
+    strides = writer.sizes(stride)
     if not all(isinstance(each, int) for each in strides):
         raise UnsupportedError("by strides that are not known")
-    return sliced(writer, writer.full(op.operands[0]), starts, limits, strides)
+    if writer.integers(start) is None and all(each == 1 for each in strides):
+        return _slice_at(writer, x, start, _behind(writer, start, limit))
+    return sliced(writer, writer.full(x), writer.sizes(start), writer.sizes(limit), strides)
+
+
+def _behind(writer: Writer, start: Value, limit: Value) -> tuple[Size, ...]:
+    """How far limits are behind starts: JAX adds the sizes of a slice to where it begins."""
+    made = getattr(limit.owner, "operation", limit.owner)
+    operands = list(made.operands) if getattr(made, "name", "") == "stablehlo.add" else []
+    if start in operands:
+        operands.remove(start)
+        return writer.sizes(operands[0])
+    return writer.sizes(limit)
+
+
+def _slice_at(writer: Writer, x: Value, start: Value, sizes: Sequence[Size]) -> Known:
+    """A slice of these sizes, which begins where tensors say, and is in bounds."""
+    made, places = writer.full(x), writer.full(start)
+    dtype = str(places.ty.dtype)
+    is_same = writer.program.algebra.is_same
+    for dim, (size, extent) in enumerate(zip(sizes, sizes_of(made), strict=True)):
+        if not is_same(size, extent):
+            first = sliced(writer, places, [dim], [dim + 1])
+            rows = writer.emit(relax_op.add(numbers(writer, size, dtype), first))
+            made = writer.emit(relax_op.take(made, rows, axis=dim))
+    return made
 
 
 @translates("stablehlo.dynamic_gather")

@@ -13,24 +13,25 @@ calls itself, so that a million iterations need no more stack than 31 calls:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.operations.control_flow import (
+    Captures,
     bind,
     branch_of,
-    captured,
     choosing,
     fields_of,
     lifted,
+    own,
     parameters_of,
 )
 from distir_ext.interop.jax.stablehlo import Operation, only_block
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Program, Writer, relax_type, scalar_of
+from distir_ext.interop.jax.writer import Known, Program, Writer, scalar_of
 
 _DEPTH = 30  # of a loop that calls itself: 2**30 iterations at most
 
@@ -38,24 +39,19 @@ _DEPTH = 30  # of a loop that calls itself: 2**30 iterations at most
 @translates("stablehlo.while")
 def _while(writer: Writer, op: Operation) -> list[Known]:
     start = [writer.known(each) for each in op.operands]
-    length = len(writer.bindings)
+    length, functions = len(writer.bindings), writer.program.functions_so_far()
     unrolled = _unrolled(writer, op, start)
     if unrolled is not None:
         return unrolled
     del writer.bindings[length:]
-    captures = captured(op)
-    types = [each.type for each in op.operands]
+    writer.program.forget_others(functions)
+    carry = [writer.part(writer.full(each)) for each in op.operands]
+    captures = Captures(writer, op, carry)
+    types = [each.ty for each in carry]
     condition = lifted(writer, "condition", only_block(op, 0), types, captures)
     body = lifted(writer, "body", only_block(op, 1), types, captures)
-    loop = _loop(
-        writer.program,
-        condition,
-        body,
-        [relax_type(each) for each in types],
-        [relax_type(each.type) for each in captures],
-    )
-    operands = [writer.full(each) for each in [*op.operands, *captures]]
-    return fields_of(writer, writer.emit(relax.Call(loop, operands)))
+    loop = _loop(writer.program, condition, body, types, [each.ty for each in captures.arguments])
+    return fields_of(writer, writer.emit(relax.Call(loop, [*carry, *captures.arguments])))
 
 
 def _unrolled(writer: Writer, op: Operation, carry: list[Known]) -> list[Known] | None:
@@ -79,47 +75,43 @@ def _loop(
     program: Program,
     condition: tvm.ir.GlobalVar,
     body: tvm.ir.GlobalVar,
-    carry: Sequence[relax.Type],
-    captures: Sequence[relax.Type],
+    carry: Sequence[relax.TensorType],
+    captures: Sequence[relax.TensorType],
 ) -> tvm.ir.GlobalVar:
     """A function that runs a loop; see the head of this file."""
-    types, depth = [*carry, *captures], relax.TensorType((), "int32")
-    result = carry[0] if len(carry) == 1 else relax.TupleType(list(carry))
+    depth = relax.TensorType((), "int32")
 
-    def loop(_: tvm.ir.GlobalVar) -> relax.Function:
-        arguments = parameters_of(types)
+    def later(
+        name: str,
+        first: Sequence[relax.TensorType],
+        write: Callable[[list[relax.Var], relax.Type], relax.Function],
+    ) -> tvm.ir.GlobalVar:
+        types = own(program, [*carry, *captures])[0]
+        result = types[0] if len(carry) == 1 else relax.TupleType(types[: len(carry)])
+        every = [*first, *types]
+        return program.later(name, every, result, lambda _: write(parameters_of(every), result))
+
+    def loop(arguments: list[relax.Var], result: relax.Type) -> relax.Function:
         asked: list[relax.Binding] = []
         more = bind(program, asked, relax.Call(condition, arguments))
         most = relax.const(_DEPTH, "int32")
-        return choosing(
-            arguments,
-            asked,
-            more,
-            (
-                branch_of(program, relax.Call(run, [most, *arguments])),
-                branch_of(program, _packed(arguments[: len(carry)])),
-            ),
-            result,
+        branches = (
+            branch_of(program, relax.Call(run, [most, *arguments])),
+            branch_of(program, _packed(arguments[: len(carry)])),
         )
+        return choosing(arguments, asked, more, branches, result)
 
-    def write_run(_: tvm.ir.GlobalVar) -> relax.Function:
-        arguments = parameters_of([depth, *types])
+    def write_run(arguments: list[relax.Var], result: relax.Type) -> relax.Function:
         asked: list[relax.Binding] = []
         equal = relax_op.equal(arguments[0], relax.const(0, "int32"))
         is_one = bind(program, asked, equal)
-        return choosing(
-            arguments,
-            asked,
-            is_one,
-            (
-                branch_of(program, relax.Call(body, arguments[1:])),
-                branch_of(program, relax.Call(twice, arguments)),
-            ),
-            result,
+        branches = (
+            branch_of(program, relax.Call(body, arguments[1:])),
+            branch_of(program, relax.Call(twice, arguments)),
         )
+        return choosing(arguments, asked, is_one, branches, result)
 
-    def write_twice(_: tvm.ir.GlobalVar) -> relax.Function:
-        arguments = parameters_of([depth, *types])
+    def write_twice(arguments: list[relax.Var], result: relax.Type) -> relax.Function:
         constant = arguments[1 + len(carry) :]
         first: list[relax.Binding] = []
         less = relax_op.subtract(arguments[0], relax.const(1, "int32"))
@@ -130,20 +122,15 @@ def _loop(
             items = [relax.TupleGetItem(middle, index) for index in range(len(carry))]
             fields = [bind(program, first, item) for item in items]
         more = bind(program, first, relax.Call(condition, [*fields, *constant]))
-        return choosing(
-            arguments,
-            first,
-            more,
-            (
-                branch_of(program, relax.Call(run, [half, *fields, *constant])),
-                branch_of(program, _packed(fields)),
-            ),
-            result,
+        branches = (
+            branch_of(program, relax.Call(run, [half, *fields, *constant])),
+            branch_of(program, _packed(fields)),
         )
+        return choosing(arguments, first, more, branches, result)
 
-    run = program.later("run", [depth, *types], result, write_run)
-    twice = program.later("twice", [depth, *types], result, write_twice)
-    return program.later("loop", types, result, loop)
+    run = later("run", [depth], write_run)
+    twice = later("twice", [depth], write_twice)
+    return later("loop", [], loop)
 
 
 def _packed(fields: Sequence[relax.Expr]) -> relax.Expr:

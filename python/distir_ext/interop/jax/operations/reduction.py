@@ -55,7 +55,8 @@ def reducer_of(op: Operation) -> str:
         UnsupportedError: The region does something else.
     """
     block = only_block(op)
-    inner = list(operations_of(block))
+    # Where axes stay automatic around it, JAX says of a scalar that no axis shards it.
+    inner = [each for each in operations_of(block) if each.name != "sdy.sharding_constraint"]
     arguments = list(block.arguments)
     if (
         len(inner) == 2

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.sizes import Size
+from distir_ext.interop.jax.sizes import Size, size_text
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -78,7 +78,9 @@ def broadcast(writer: Writer, known: Known, shape: tuple[Size, ...], dims: list[
     is_same = writer.program.algebra.is_same
     for size, wanted in zip(sizes_of(base), shape, strict=True):
         if not is_same(size, 1) and not is_same(size, wanted):
-            raise UnsupportedError(f"of the size {size} to {wanted}, which it may not be")
+            raise UnsupportedError(
+                f"of the size {size_text(size)} to {size_text(wanted)}, which it may not be"
+            )
     return base if writer.is_shaped(base, shape) else Stretched(base, shape)
 
 
@@ -260,13 +262,13 @@ def _dynamic_slice(writer: Writer, op: Operation) -> Known:
     x = writer.full(op.operands[0])
     sizes = integers(op, "slice_sizes")
     for dim, (size, start) in enumerate(zip(sizes, list(op.operands)[1:], strict=True)):
-        extent = dims_of(x)[dim]
+        extent = sizes_of(x)[dim]
         if size == extent:
             continue
         place = writer.constant(start)
-        if place is not None:
+        if place is not None and isinstance(extent, int):
             first = min(max(int(place), 0), extent - size)
-            limits = list(dims_of(x))
+            limits = list(sizes_of(x))
             limits[dim] = first + size
             x = sliced(writer, x, [first if d == dim else 0 for d in range(len(sizes))], limits)
         else:
@@ -274,7 +276,7 @@ def _dynamic_slice(writer: Writer, op: Operation) -> Known:
     return x
 
 
-def _places(writer: Writer, start: Any, size: int, extent: int) -> relax.Expr:
+def _places(writer: Writer, start: Any, size: int, extent: Size) -> relax.Expr:
     """start, start + 1, .., start + size - 1, moved so that all of them are in the tensor."""
     first = bounded(writer, writer.full(start), extent - size)
     return writer.emit(relax_op.add(numbers(writer, size, str(first.ty.dtype)), first))
@@ -282,25 +284,30 @@ def _places(writer: Writer, start: Any, size: int, extent: int) -> relax.Expr:
 
 def bounded(writer: Writer, indices: relax.Expr, last: Size) -> relax.Expr:
     """Indices from 0 to ``last``, as StableHLO brings them into their bounds."""
-    if not isinstance(last, int):
-        raise UnsupportedError(f"up to {last}, which is not known")
     dtype = str(indices.ty.dtype)
     if dtype not in ("int32", "int64"):
         indices, dtype = writer.emit(relax_op.astype(indices, "int32")), "int32"
     above = writer.emit(relax_op.maximum(indices, relax.const(0, dtype)))
-    return writer.emit(relax_op.minimum(above, relax.const(last, dtype)))
+    number = writer.write_out(writer.number(last, dtype))
+    return writer.emit(relax_op.minimum(above, number))
 
 
 @translates("stablehlo.dynamic_update_slice")
 def _dynamic_update_slice(writer: Writer, op: Operation) -> Known:
     x, update = (writer.full(each) for each in list(op.operands)[:2])
-    shape, sizes = dims_of(x), dims_of(update)
+    shape, sizes = sizes_of(x), sizes_of(update)
     starts = list(op.operands)[2:]
-    partial = [dim for dim in range(len(shape)) if sizes[dim] != shape[dim]]
+    is_same = writer.program.algebra.is_same
+    partial = [dim for dim in range(len(shape)) if not is_same(sizes[dim], shape[dim])]
     if not partial:
         return update
     if len(partial) == 1 and (place := writer.constant(starts[partial[0]])) is not None:
         return _replaced(writer, x, update, partial[0], int(place))
+    for dim in partial:
+        if not isinstance(shape[dim], int) or not isinstance(sizes[dim], int):
+            raise UnsupportedError(
+                f"of {size_text(sizes[dim])} of {size_text(shape[dim])}, which are not known"
+            )
     # Where the update covers x, the element of the update that lies there.
     inside: Known | None = None
     for dim in partial:
@@ -322,7 +329,11 @@ def _dynamic_update_slice(writer: Writer, op: Operation) -> Known:
 def _replaced(
     writer: Writer, x: relax.Expr, update: relax.Expr, dim: int, place: int
 ) -> relax.Expr:
-    shape, size = dims_of(x), dims_of(update)[dim]
+    shape, size = sizes_of(x), sizes_of(update)[dim]
+    if not isinstance(shape[dim], int) or not isinstance(size, int):
+        raise UnsupportedError(
+            f"of {size_text(size)} of {size_text(shape[dim])}, which are not known"
+        )
     first = min(max(place, 0), shape[dim] - size)
     zeros = [0] * len(shape)
     before, behind = (list(shape), list(zeros))
