@@ -66,7 +66,7 @@ test-all: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
 	@$(BIN)/python -m pytest $(PARALLEL) --sample large -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
 
 test-models: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
-	@$(BIN)/python -m pytest $(PARALLEL) -m models tests/models tests/packaging $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m models tests/models tests/interop/torch tests/packaging $(PYTEST_ARGS)
 
 lint: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff check

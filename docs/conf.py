@@ -55,7 +55,8 @@ nb_merge_streams = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
-autodoc_mock_imports = ["jax", "jaxlib"]  # reference pages need not have it
+# Reference pages need not have these.
+autodoc_mock_imports = ["jax", "jaxlib", "torch", "transformers"]
 autodoc_type_aliases = {"Plan": "distir_ext.annotate.Plan"}
 python_use_unqualified_type_names = True
 napoleon_google_docstring = True

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm.relax.frontend import detach_params
 
 import distir_ext as dx
 from distir_ext.annotate import Plan
@@ -74,17 +73,15 @@ def partitions(inputs: Mapping[str, Array], tensor: Plan, sharded: Plan) -> dict
 def imported(
     name: str,
     module: tvm.IRModule,
+    weights: Mapping[str, Any],
     inputs: Mapping[str, Array],
     expected: Array,
     tensor: Plan,
     sharded: Plan,
 ) -> Model:
-    """A model from what a frontend returned with its weights kept as parameters."""
-    module, params = detach_params(module)
-    function = module["main"]
-    names = [param.name for param in function.params]
-    if names[: len(inputs)] != list(inputs):
-        raise ValueError(f"{name}: inputs are {list(inputs)}, but the program starts with {names}")
-    values = [np.asarray(value.numpy()) for value in params["main"]]
-    weights = dict(zip(names[len(inputs) :], values, strict=True))
-    return Model(name, module, inputs, weights, expected, partitions(inputs, tensor, sharded))
+    """A model from what a frontend returned, with its weights by name."""
+    names = [param.name for param in module["main"].params]
+    if names != [*inputs, *weights]:
+        raise ValueError(f"{name}: inputs are {list(inputs)}, but the program has {names}")
+    values = {key: np.asarray(value.numpy()) for key, value in weights.items()}
+    return Model(name, module, inputs, values, expected, partitions(inputs, tensor, sharded))

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tvm.relax.frontend import detach_params
 from tvm.relax.frontend.onnx import from_onnx
 
 from distir_ext.annotate import Plan
@@ -93,5 +94,7 @@ def encoder() -> Model:
     model = graph(weights(generator))
     x = generator.standard_normal((BATCH, SEQUENCE, HIDDEN)).astype(np.float32)
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
-    module = from_onnx(model, keep_params_in_input=True)
-    return imported("encoder", module, {"x": x}, expected, TENSOR, SHARDED)
+    module, params = detach_params(from_onnx(model, keep_params_in_input=True))
+    names = [param.name for param in module["main"].params[1:]]
+    weights_by_name = dict(zip(names, params["main"], strict=True))
+    return imported("encoder", module, weights_by_name, {"x": x}, expected, TENSOR, SHARDED)

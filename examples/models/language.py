@@ -1,7 +1,6 @@
-"""Small, randomly initialised language models of transformers, through torch.export.
+"""Small, randomly initialised language models of transformers, through ``dx.interop.torch``.
 
-The models are as transformers builds them. Attention masks and positions are inputs, so that the
-exported program does not build them of booleans.
+The models are as transformers builds them, and take ids alone.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ from typing import Any
 
 import torch
 import transformers
-from tvm.relax.frontend.torch import from_exported_program
 
+import distir_ext as dx
 from distir_ext.annotate import Plan
 from models.case import Model, imported
 
 BATCH = 4
 SEQUENCE = 8
 SEED = 17
-
-# A masked score: its exponential is zero in float32, whatever the other scores are.
-MASKED = -1e9
 
 SIZES = {
     "vocab_size": 128,
@@ -36,7 +32,6 @@ ATTENTION = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "intermediate_size": 128,
-    "attn_implementation": "eager",
 }
 
 # torch keeps the weight of a linear layer as (out, in): dimension 0 is the columns of the product.
@@ -94,9 +89,7 @@ def llama() -> Model:
 
 def gpt2() -> Model:
     """GPT-2: LayerNorm, learned positions, attention with one weight for Q, K and V, GELU."""
-    config = transformers.GPT2Config(
-        **SIZES, n_head=8, n_positions=32, attn_implementation="eager", tie_word_embeddings=False
-    )
+    config = transformers.GPT2Config(**SIZES, n_head=8, n_positions=32, tie_word_embeddings=False)
     return export("gpt2", randomly(transformers.GPT2LMHeadModel, config), GPT2, GPT2_SHARDED)
 
 
@@ -106,7 +99,6 @@ def mixtral() -> Model:
         **SIZES, **ATTENTION, num_local_experts=4, num_experts_per_tok=2
     )
     model = randomly(transformers.MixtralForCausalLM, config)
-    model.set_experts_implementation("batched_mm")
     return export("mixtral", model, MIXTRAL, MIXTRAL_SHARDED)
 
 
@@ -116,7 +108,7 @@ def mamba2() -> Model:
         **SIZES, num_heads=8, head_dim=16, expand=2, state_size=16, n_groups=4, chunk_size=4
     )
     model = randomly(transformers.Mamba2ForCausalLM, config)
-    return export("mamba2", model, MAMBA2, MAMBA2_SHARDED, attention=False)
+    return export("mamba2", model, MAMBA2, MAMBA2_SHARDED)
 
 
 def randomly(model_class: Any, config: Any) -> torch.nn.Module:
@@ -131,23 +123,11 @@ def randomly(model_class: Any, config: Any) -> torch.nn.Module:
     return model
 
 
-def export(
-    name: str, model: torch.nn.Module, tensor: Plan, sharded: Plan, attention: bool = True
-) -> Model:
+def export(name: str, model: torch.nn.Module, tensor: Plan, sharded: Plan) -> Model:
     """Imports a model, with what torch computes for random ids."""
     generator = torch.Generator().manual_seed(SEED)
-    inputs: dict[str, Any] = {
-        "input_ids": torch.randint(SIZES["vocab_size"], (BATCH, SEQUENCE), generator=generator)
-    }
-    if attention:
-        mask = torch.triu(torch.full((SEQUENCE, SEQUENCE), MASKED), 1)
-        inputs["attention_mask"] = mask.expand(BATCH, 1, SEQUENCE, SEQUENCE).contiguous()
-        inputs["position_ids"] = torch.arange(SEQUENCE).expand(BATCH, SEQUENCE).contiguous()
+    ids = torch.randint(SIZES["vocab_size"], (BATCH, SEQUENCE), generator=generator)
     with torch.no_grad():
-        expected = model(**inputs).logits
-    exported = torch.export.export(model, (), inputs)
-    module = from_exported_program(
-        exported, keep_params_as_input=True, unwrap_unit_return_tuple=True
-    )
-    arrays = {key: value.numpy() for key, value in inputs.items()}
-    return imported(name, module, arrays, expected.numpy(), tensor, sharded)
+        expected = model(ids).logits.numpy()
+    module, params = dx.interop.torch.import_model(model, ids)
+    return imported(name, module, params, {"input_ids": ids.numpy()}, expected, tensor, sharded)

@@ -1,11 +1,11 @@
-"""A small convolutional network of torch, through torch.export."""
+"""A small convolutional network of torch, through ``dx.interop.torch``."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
-from tvm.relax.frontend.torch import from_exported_program
 
+import distir_ext as dx
 from distir_ext.annotate import Plan
 from models.case import Model, imported
 
@@ -68,9 +68,5 @@ def vision() -> Model:
             param.add_(0.1 * torch.randn(param.shape))
         image = torch.randn((4, 3, 16, 16))
         expected = network(image).numpy()
-    module = from_exported_program(
-        torch.export.export(network, (image,)),
-        keep_params_as_input=True,
-        unwrap_unit_return_tuple=True,
-    )
-    return imported("vision", module, {"image": image.numpy()}, expected, TENSOR, SHARDED)
+    module, params = dx.interop.torch.import_model(network, image)
+    return imported("vision", module, params, {"image": image.numpy()}, expected, TENSOR, SHARDED)

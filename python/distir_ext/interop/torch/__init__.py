@@ -1,0 +1,18 @@
+"""Models of PyTorch and transformers: exported, sharded by the plans that their users have, built.
+
+``pip install 'distir-ext[torch]'`` has what this needs; ``docs/interop/torch.md`` is the guide.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "dx.interop.torch exports models by PyTorch, which is not installed: "
+        "pip install 'distir-ext[torch]'"
+    ) from error
+
+from distir_ext.interop.torch.importer import Imported, import_model
+
+__all__ = ["Imported", "import_model"]

@@ -1,0 +1,172 @@
+"""torch.export of a model, with the settings that models of transformers need for it.
+
+Of these the attention is computed operator by operator ("eager"), experts by batched products, and
+nothing is cached, whatever the model is configured for; afterwards it is configured as before.
+Masks and positions are then computed by the model itself from the shape of its inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+# What a model of transformers is exported with: (attribute of its configuration, value).
+_SETTINGS = {
+    "_attn_implementation_internal": "eager",
+    "_experts_implementation_internal": "batched_mm",
+    "use_cache": False,
+}
+
+
+def as_arguments(
+    model: torch.nn.Module, example_inputs: Any
+) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+    """Positional and named arguments of a model, from what users give as its inputs.
+
+    Args:
+        model: The model.
+        example_inputs: A tensor, a sequence of tensors in order, or tensors by name.
+
+    Raises:
+        TypeError: It is none of these, or there are none.
+        ValueError: The model takes no input of a name.
+    """
+    if isinstance(example_inputs, torch.Tensor):
+        example_inputs = (example_inputs,)
+    if isinstance(example_inputs, Mapping):
+        named = {str(name): value for name, value in example_inputs.items()}
+        given: tuple[Any, ...] = ()
+    elif isinstance(example_inputs, Sequence) and not isinstance(example_inputs, str):
+        given, named = tuple(example_inputs), {}
+    else:
+        raise TypeError(
+            "example inputs are a tensor, several in order, or tensors by name, not "
+            f"{type(example_inputs).__name__}"
+        )
+    for where, value in [*enumerate(given), *named.items()]:
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"example input {where!r} is a {type(value).__name__}; inputs are tensors, and all "
+                "else is part of the model"
+            )
+    if not given and not named:
+        raise TypeError("a model is exported with at least one example input")
+    try:
+        inspect.signature(model.forward).bind(*given, **named)
+    except TypeError as error:
+        raise ValueError(f"{type(model).__name__} does not take these inputs: {error}") from error
+    return given, named
+
+
+def export(
+    model: torch.nn.Module,
+    given: tuple[torch.Tensor, ...],
+    named: Mapping[str, torch.Tensor],
+    dynamic_shapes: Any,
+) -> torch.export.ExportedProgram:
+    """The program of a model, before it is decomposed.
+
+    Args:
+        model: In evaluation mode.
+        given: Positional arguments.
+        named: Named ones.
+        dynamic_shapes: As for ``torch.export.export``.
+
+    Raises:
+        ValueError: torch.export cannot export the model; says why.
+    """
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning)  # torch's, of itself
+            if not is_from_transformers(model):
+                return torch.export.export(
+                    model, given, dict(named), dynamic_shapes=dynamic_shapes, strict=False
+                )
+            with _as_exports_need(model):
+                return _export_transformers(model, given, named, dynamic_shapes)
+    except Exception as error:
+        raise ValueError(
+            f"torch.export cannot export {type(model).__name__}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """A program of the operators that TVM's frontend has, as it asks for them."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        return program.run_decompositions()
+
+
+def is_from_transformers(model: torch.nn.Module) -> bool:
+    """Whether a model is a ``PreTrainedModel``; imports nothing."""
+    modeling = sys.modules.get("transformers.modeling_utils")
+    return modeling is not None and isinstance(model, modeling.PreTrainedModel)
+
+
+def _export_transformers(
+    model: torch.nn.Module,
+    given: tuple[torch.Tensor, ...],
+    named: Mapping[str, torch.Tensor],
+    dynamic_shapes: Any,
+) -> torch.export.ExportedProgram:
+    from transformers.exporters.exporter_dynamo import DynamoConfig, DynamoExporter
+
+    inputs = inspect.signature(model.forward).bind(*given, **named).arguments
+    inputs.update(inputs.pop("kwargs", {}))
+    config = DynamoConfig(dynamic_shapes=dynamic_shapes)
+    with _silenced("transformers.exporters.utils"):  # it warns that it is experimental
+        program, _ = DynamoExporter().export_program(model, dict(inputs), config)
+    return program
+
+
+@contextlib.contextmanager
+def _silenced(logger_name: str) -> Iterator[None]:
+    """Drops warnings of a logger, until the block ends."""
+    logger = logging.getLogger(logger_name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _as_exports_need(model: torch.nn.Module) -> Iterator[None]:
+    """Configures a model of transformers for its export, until the block ends."""
+    before = [
+        (config, name, getattr(config, name))
+        for config in _configurations(model)
+        for name in _SETTINGS
+        if hasattr(config, name)
+    ]
+    try:
+        for config, name, _ in before:
+            setattr(config, name, _SETTINGS[name])
+        yield
+    finally:
+        for config, name, value in before:
+            setattr(config, name, value)
+
+
+def _configurations(model: torch.nn.Module) -> list[Any]:
+    """The configurations of a model and of the models in it, each once."""
+    found: dict[int, Any] = {}
+
+    def add(config: Any) -> None:
+        if config is not None and id(config) not in found:
+            found[id(config)] = config
+            for name in getattr(config, "sub_configs", ()):
+                add(getattr(config, name, None))
+
+    for module in model.modules():
+        if is_from_transformers(module):
+            add(getattr(module, "config", None))
+    return list(found.values())

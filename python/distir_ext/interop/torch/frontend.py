@@ -1,0 +1,114 @@
+"""TVM's frontend for exported programs: constants are computed, errors name a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import tvm
+from torch import fx
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from distir_ext.interop.torch.constants import constant_values, without_repetitions
+from distir_ext.interop.torch.marks import OPERATOR
+
+Convert = Callable[[fx.Node], Any]
+
+
+def import_program(
+    program: torch.export.ExportedProgram,
+) -> tuple[tvm.IRModule, dict[str, list[str]]]:
+    """A decomposed program as a Relax module.
+
+    Returns:
+        The module, whose function "main" takes the inputs and then the parameters, as ``num_input``
+        says; and from names of marks to the variables that they have become.
+
+    Raises:
+        ValueError: TVM's frontend cannot import an operator; says which, and of which module.
+    """
+    importer = _Importer(program)
+    mod = importer.from_exported_program(
+        program,
+        keep_params_as_input=True,
+        unwrap_unit_return_tuple=True,
+        no_bind_return_tuple=False,
+        custom_convert_map=None,
+    )
+    mod["main"] = mod["main"].without_attr("params")
+    return mod, importer.marked
+
+
+class _Importer(ExportedProgramImporter):
+    convert_map: dict[str, Convert]
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        super().__init__()
+        self.marked: dict[str, list[str]] = {}
+        self._constants = constant_values(program)
+        self._refuse_unknown(program)
+        computed = {_operator(node): _never for node in self._constants}
+        known = {**computed, **self.convert_map, OPERATOR: self._mark}
+        self.convert_map.update({name: self._converting(known[name]) for name in known})
+
+    def _refuse_unknown(self, program: torch.export.ExportedProgram) -> None:
+        unknown: dict[str, str] = {}
+        for node in program.graph.nodes:
+            if node.op != "call_function" or node in self._constants:
+                continue
+            if _operator(node) not in self.convert_map and _operator(node) != OPERATOR:
+                unknown.setdefault(str(node.target), _place(node))
+        if unknown:
+            listed = ", ".join(f"{name} ({place})" for name, place in unknown.items())
+            raise ValueError(f"TVM's frontend for PyTorch does not have {listed}")
+
+    def _converting(self, convert: Convert) -> Convert:
+        def converted(node: fx.Node) -> Any:
+            if node in self._constants:
+                return self._constant(node)
+            try:
+                return convert(node)
+            except Exception as error:
+                raise ValueError(
+                    f"TVM's frontend for PyTorch cannot import {node.target} ({_place(node)}): "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+
+        return converted
+
+    def _constant(self, node: fx.Node) -> Any:
+        """What a constant is to the operators that use it; None if only constants do."""
+        value = self._constants[node]
+        if not isinstance(value, torch.Tensor):
+            return value
+        if all(user in self._constants for user in node.users):
+            return None
+        small = without_repetitions(value)
+        constant = relax.const(self._convert_pytorch_tensor_to_tvm(small))
+        if small.shape == value.shape:
+            return constant
+        return self.block_builder.emit(relax.op.broadcast_to(constant, list(value.shape)))
+
+    def _mark(self, node: fx.Node) -> relax.Var:
+        value, name = node.args
+        variable = self.block_builder.emit(self.env[value], str(name))
+        self.marked.setdefault(str(name), []).append(str(variable.name))
+        return variable
+
+
+def _never(node: fx.Node) -> Any:
+    raise NotImplementedError(f"{node.target} of other than constants")
+
+
+def _operator(node: fx.Node) -> str:
+    """What TVM's frontend looks an operator up by."""
+    return str(node.target.__name__)
+
+
+def _place(node: fx.Node) -> str:
+    """The module whose code calls an operator, as users name it."""
+    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
+    names = [str(each[0]) for each in stack.values() if each[0]]
+    return f"in {names[-1]}" if names else "in the model"

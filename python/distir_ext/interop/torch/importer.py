@@ -1,0 +1,146 @@
+"""A model of PyTorch as a Relax module, and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import tvm
+
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext.interop.torch.export import as_arguments, decompose, export
+from distir_ext.interop.torch.frontend import import_program
+from distir_ext.interop.torch.marks import Marker, ModuleValue
+
+
+class Imported(NamedTuple):
+    """A model in Relax."""
+
+    mod: tvm.IRModule
+    """Function "main" takes the inputs and then the parameters; its attribute ``num_input`` says
+    how many are inputs."""
+
+    params: dict[str, torch.Tensor]
+    """The model's own parameters, as ``Session.load(params=)`` takes them: by the names that they
+    have in the function, in its order."""
+
+
+@short_tracebacks
+def import_model(
+    model: torch.nn.Module, example_inputs: Any, *, dynamic_shapes: Any = None
+) -> Imported:
+    """A model in Relax, with its parameters as parameters of the function.
+
+    ``torch.export`` exports it, and TVM's frontend imports it. Models of transformers need no
+    masks, positions or settings: what they compute of the shape of their inputs is a constant of
+    the module, attention is computed operator by operator, experts by products of batches, and
+    nothing is cached. The model is as before afterwards.
+
+    Args:
+        model: In evaluation mode (``model.eval()``).
+        example_inputs: A tensor, tensors in order, or by name. With them the model is exported: the
+            sizes of the module are theirs.
+        dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
+
+    Returns:
+        The module and the parameters. Parameters are called as ``torch.export`` calls them:
+        ``layers.0.up.weight`` is ``p_layers_0_up_weight``.
+
+    Raises:
+        TypeError: It is no model, or inputs are no tensors.
+        ValueError: The model is in training mode, or does not take these inputs; ``torch.export``
+            cannot export it; or TVM's frontend lacks an operator. Says which, and of which module.
+
+    Example:
+        >>> class Scale(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.factor = torch.nn.Parameter(torch.ones(3))
+        ...     def forward(self, x):
+        ...         return x * self.factor
+        >>> mod, params = import_model(Scale().eval(), torch.ones(2, 3))
+        >>> [param.name for param in mod["main"].params], list(params)
+        (['x', 'p_factor'], ['p_factor'])
+    """
+    imported = import_with_names(model, example_inputs, dynamic_shapes, {})
+    return Imported(imported.mod, imported.params)
+
+
+def check_model(model: Any) -> None:
+    """Refuses what cannot be imported as it is.
+
+    Raises:
+        TypeError: It is no model.
+        ValueError: It is in training mode.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    if model.training:
+        raise ValueError(
+            f"{type(model).__name__} is in training mode, in which dropout and batch norms do what "
+            "inference must not; call model.eval() first"
+        )
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model in Relax, and what of it is what of the model."""
+
+    mod: tvm.IRModule
+
+    params: dict[str, torch.Tensor]
+    """By the names that they have in the function."""
+
+    names: dict[str, str]
+    """From these names to the model's, with dots."""
+
+    inputs: tuple[str, ...]
+    """The names of the inputs in the function."""
+
+    variables: dict[tuple[ModuleValue, int], list[str]]
+    """The variables of each marked value, by the number of the mark."""
+
+    program: torch.export.ExportedProgram
+    """What ``torch.export`` made, before it was decomposed."""
+
+
+def import_with_names(
+    model: Any, example_inputs: Any, dynamic_shapes: Any, marks: Mapping[ModuleValue, int]
+) -> ImportedModel:
+    """As :func:`import_model`, with marks on values of modules.
+
+    Args:
+        model: The model.
+        example_inputs: Its inputs.
+        dynamic_shapes: The sizes that stay open.
+        marks: How many marks which value gets.
+
+    Raises:
+        TypeError: As :func:`import_model`.
+        ValueError: As :func:`import_model`; or no module takes or returns a marked value.
+    """
+    check_model(model)
+    given, named = as_arguments(model, example_inputs)
+    marker = Marker(marks)
+    with marker.on(model):
+        program = export(model, given, named, dynamic_shapes)
+    if missing := marker.missing():
+        raise ValueError(
+            "the plan states tensors that no module takes or returns: "
+            f"{'; '.join(value.label for value in missing)}"
+        )
+    decomposed = decompose(program)
+    mod, variables = import_program(decomposed)
+    names = dict(decomposed.graph_signature.inputs_to_parameters)
+    state = decomposed.state_dict
+    count = int(mod["main"].attrs["num_input"])
+    return ImportedModel(
+        mod,
+        {name: state[target].detach() for name, target in names.items()},
+        names,
+        tuple(str(param.name) for param in mod["main"].params[:count]),
+        {marker.names[name]: found for name, found in variables.items()},
+        program,
+    )

@@ -1,0 +1,22 @@
+"""Without PyTorch, the package works, and what needs it says what to install."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import distir_ext as dx
+assert "torch" not in sys.modules and "transformers" not in sys.modules
+sys.modules["torch"] = None
+try:
+    dx.interop.torch
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_the_extra_is_named():
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "pip install 'distir-ext[torch]'" in result.stdout

@@ -1,0 +1,123 @@
+"""Models are exported and imported without masks, positions or settings."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import importlib
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import distir_ext as dx
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from . import models  # noqa: E402
+
+pytestmark = pytest.mark.models
+import_model = dx.interop.torch.import_model
+
+
+@pytest.mark.parametrize("module", ["importer", "constants"])
+def test_examples_of_docstrings(module):
+    source = importlib.import_module(f"distir_ext.interop.torch.{module}")
+    assert doctest.testmod(source, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
+
+
+def constant_shapes(function):
+    """Of the constants that are tensors."""
+    shapes = []
+
+    def visit(node):
+        if isinstance(node, tvm.ir.Constant) and isinstance(node.ty, relax.TensorType):
+            shapes.append(tuple(int(size) for size in node.ty.shape))
+
+    relax.analysis.post_order_visit(function, visit)
+    return shapes
+
+
+def test_a_model_of_transformers_needs_its_ids_only():
+    model = models.llama()
+    mod, params = import_model(model, models.ids())
+    function = mod["main"]
+    names = [param.name for param in function.params]
+    assert int(function.attrs["num_input"]) == 1
+    assert names[0] == "input_ids"
+    assert names[1:] == list(params)
+    assert "params" not in function.attrs
+    state = model.state_dict()
+    weight = "model.layers.1.mlp.up_proj.weight"
+    assert params["p_model_layers_1_mlp_up_proj_weight"].data_ptr() == state[weight].data_ptr()
+    # The mask is one for all rows of the batch and all heads.
+    square = [shape for shape in constant_shapes(function) if shape[-2:] == (8, 8)]
+    assert set(square) <= {(1, 1, 8, 8), (1, 8, 8)}, square  # the other is of rotary angles
+    assert (1, 1, 8, 8) in square
+
+
+def test_a_model_is_configured_as_before():
+    model = models.mixtral()
+    before = copy.deepcopy(model.config.to_dict()), model.config._attn_implementation
+    wanted = models.expected(model, models.ids())
+    import_model(model, models.ids())
+    assert (model.config.to_dict(), model.config._attn_implementation) == before
+    np.testing.assert_array_equal(models.expected(model, models.ids()), wanted)
+
+
+def test_inputs_by_name_and_symbolic_sizes():
+    model = models.stack()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    mod, params = import_model(model, {"ids": models.ids()}, dynamic_shapes={"ids": {0: batch}})
+    assert str(mod["main"].params[0].ty.shape[0]) not in {"4", ""}
+    exe = dx.build(dx.annotate(mod, dx.Mesh(dp=2), {"ids": ("dp", None)}))
+    with dx.Session(2) as session:
+        loaded = session.load(exe, params=params)
+        for rows in (2, 4):
+            ids = models.ids()[:rows]
+            actual = torch.from_dlpack(loaded(ids)).numpy()
+            assert models.error(actual, models.expected(model, ids)) < 1e-5
+
+
+class Histogram(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.counter = Counter()
+
+    def forward(self, x):
+        return self.counter(x)
+
+
+class Counter(torch.nn.Module):
+    def forward(self, x):
+        return torch.histc(x, 4)
+
+
+class Growing(torch.nn.Module):
+    def forward(self, x):
+        return x[x > 0] * 2 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "kind", "message"),
+    [
+        ("llama", 3, TypeError, "the model is a str, not a torch.nn.Module"),
+        (Counter().train(), torch.ones(3), ValueError, "call model.eval"),
+        (Counter().eval(), 3, TypeError, "by name, not int"),
+        (Counter().eval(), (torch.ones(3), 3), TypeError, "example input 1 is a int"),
+        (Counter().eval(), (), TypeError, "at least one example input"),
+        (Counter().eval(), {"y": torch.ones(3)}, ValueError, "does not take these inputs: .*'x'"),
+        (
+            Histogram().eval(),
+            torch.ones(3),
+            ValueError,
+            r"does not have aten.histc.* \(in counter\)",
+        ),
+        (Growing().eval(), torch.ones(3), ValueError, "torch.export cannot export Growing"),
+    ],
+)
+def test_what_cannot_be_imported_says_why(model, inputs, kind, message):
+    with pytest.raises(kind, match=message):
+        import_model(model, inputs)
