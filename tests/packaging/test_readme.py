@@ -41,6 +41,7 @@ assert error < 1e-5, error
         pytest.param("docs/from_onnx.md", "", marks=pytest.mark.large),
         pytest.param("docs/interop/onnx.md", "", marks=pytest.mark.large),
         pytest.param("docs/from_torch.md", "", marks=pytest.mark.models),
+        pytest.param("docs/interop/torch.md", "", marks=pytest.mark.models),
     ],
 )
 def test_example_runs(tmp_path, page, check):

@@ -40,12 +40,13 @@ def llama(**config):
 
 
 def mixtral():
-    config = transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
+    sizes = {**SIZES, "num_hidden_layers": 1}
+    config = transformers.MixtralConfig(**sizes, num_local_experts=4, num_experts_per_tok=2)
     return randomly(lambda: transformers.MixtralForCausalLM(config))
 
 
 def gpt2():
-    config = transformers.GPT2Config(n_embd=64, n_layer=2, n_head=8, n_positions=32, vocab_size=128)
+    config = transformers.GPT2Config(n_embd=64, n_layer=1, n_head=8, n_positions=32, vocab_size=128)
     return randomly(lambda: transformers.GPT2LMHeadModel(config))
 
 

@@ -14,5 +14,6 @@ except ImportError as error:
     ) from error
 
 from distir_ext.interop.torch.importer import Imported, import_model
+from distir_ext.interop.torch.partition import Partitioned, partition
 
-__all__ = ["Imported", "import_model"]
+__all__ = ["Imported", "Partitioned", "import_model", "partition"]

@@ -24,6 +24,8 @@ _SETTINGS = {
     "use_cache": False,
 }
 
+_KEPT = (torch.ops.aten.linear.default, torch.ops.aten.matmul.default)
+
 
 def as_arguments(
     model: torch.nn.Module, example_inputs: Any
@@ -98,10 +100,17 @@ def export(
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """A program of the operators that TVM's frontend has, as it asks for them."""
+    """A program of operators that TVM's frontend has.
+
+    Products stay what they are: decomposed, they would merge the batch with other dimensions, which
+    can then no longer be sharded apart.
+    """
+    table = torch.export.default_decompositions()
+    for operator in _KEPT:
+        table.pop(operator, None)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
-        return program.run_decompositions()
+        return program.run_decompositions(table)
 
 
 def is_from_transformers(model: torch.nn.Module) -> bool:

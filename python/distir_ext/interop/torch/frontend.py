@@ -50,7 +50,8 @@ class _Importer(ExportedProgramImporter):
         self._constants = constant_values(program)
         self._refuse_unknown(program)
         computed = {_operator(node): _never for node in self._constants}
-        known = {**computed, **self.convert_map, OPERATOR: self._mark}
+        own = {OPERATOR: self._mark, "embedding.default": self._look_up}
+        known = {**computed, **self.convert_map, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
 
     def _refuse_unknown(self, program: torch.export.ExportedProgram) -> None:
@@ -90,6 +91,13 @@ class _Importer(ExportedProgramImporter):
         if small.shape == value.shape:
             return constant
         return self.block_builder.emit(relax.op.broadcast_to(constant, list(value.shape)))
+
+    def _look_up(self, node: fx.Node) -> relax.Var:
+        # TVM's converter makes one dimension of all those of the indices, which are then not
+        # sharded apart.
+        table, indices = self.env[node.args[0]], self.env[node.args[1]]
+        indices = self.block_builder.emit(relax.op.astype(indices, "int32"))
+        return self.block_builder.emit(relax.op.take(table, indices, axis=0, mode="fast"))
 
     def _mark(self, node: fx.Node) -> relax.Var:
         value, name = node.args

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -99,15 +99,18 @@ class ImportedModel:
     inputs: tuple[str, ...]
     """The names of the inputs in the function."""
 
-    variables: dict[tuple[ModuleValue, int], list[str]]
-    """The variables of each marked value, by the number of the mark."""
+    variables: dict[ModuleValue, list[list[str]]]
+    """The variables of each marked value, for each mark that it has."""
 
     program: torch.export.ExportedProgram
     """What ``torch.export`` made, before it was decomposed."""
 
 
 def import_with_names(
-    model: Any, example_inputs: Any, dynamic_shapes: Any, marks: Mapping[ModuleValue, int]
+    model: Any,
+    example_inputs: Any,
+    dynamic_shapes: Any,
+    layouts: Mapping[ModuleValue, Sequence[Hashable]],
 ) -> ImportedModel:
     """As :func:`import_model`, with marks on values of modules.
 
@@ -115,7 +118,7 @@ def import_with_names(
         model: The model.
         example_inputs: Its inputs.
         dynamic_shapes: The sizes that stay open.
-        marks: How many marks which value gets.
+        layouts: What is stated of which value.
 
     Raises:
         TypeError: As :func:`import_model`.
@@ -123,7 +126,7 @@ def import_with_names(
     """
     check_model(model)
     given, named = as_arguments(model, example_inputs)
-    marker = Marker(marks)
+    marker = Marker(layouts)
     with marker.on(model):
         program = export(model, given, named, dynamic_shapes)
     if missing := marker.missing():
@@ -141,6 +144,9 @@ def import_with_names(
         {name: state[target].detach() for name, target in names.items()},
         names,
         tuple(str(param.name) for param in mod["main"].params[:count]),
-        {marker.names[name]: found for name, found in variables.items()},
+        {
+            value: [variables.get(name, []) for name in names]
+            for value, names in marker.names.items()
+        },
         program,
     )

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -63,20 +63,22 @@ class Marker:
     """Marks values of modules while a model is exported.
 
     Args:
-        counts: For each value, how many marks it gets, one behind the other.
+        layouts: For each value what is stated of it, one mark for each, one behind the other. What
+            is the same tensor, of which the same is stated, has the same marks.
     """
 
-    def __init__(self, counts: Mapping[ModuleValue, int]) -> None:
-        self._counts = counts
-        self.names: dict[str, tuple[ModuleValue, int]] = {}
-        """From names of marks that were met to the value and the number of the mark."""
+    def __init__(self, layouts: Mapping[ModuleValue, Sequence[Hashable]]) -> None:
+        self._layouts = {value: tuple(stated) for value, stated in layouts.items()}
+        self._done: dict[tuple[int, tuple[Hashable, ...]], _Marked] = {}
+        self.names: dict[ModuleValue, tuple[str, ...]] = {}
+        """The names of the marks of values that were met."""
 
     @contextlib.contextmanager
     def on(self, model: torch.nn.Module) -> Iterator[None]:
         """Has the modules of a model mark their values, until the block ends."""
         modules = dict(model.named_modules())
         handles = []
-        for name in dict.fromkeys(value.module for value in self._counts):
+        for name in dict.fromkeys(value.module for value in self._layouts):
             enter = functools.partial(self._enter, name)
             leave = functools.partial(self._leave, name)
             handles.append(modules[name].register_forward_pre_hook(enter, with_kwargs=True))
@@ -89,15 +91,14 @@ class Marker:
 
     def missing(self) -> list[ModuleValue]:
         """The values that no module has taken or returned."""
-        met = {value for value, _ in self.names.values()}
-        return [value for value in self._counts if value not in met]
+        return [value for value in self._layouts if value not in self.names]
 
     def _enter(
         self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         parameters = list(inspect.signature(module.forward).parameters)
         given, named = list(args), dict(kwargs)
-        for value in self._counts:
+        for value in self._layouts:
             if value.module != name or value.side != "input":
                 continue
             which = value.which
@@ -115,7 +116,7 @@ class Marker:
 
     def _leave(self, name: str, module: torch.nn.Module, args: Any, result: Any) -> Any:
         fields = list(result) if isinstance(result, tuple) else [result]
-        for value in self._counts:
+        for value in self._layouts:
             if (
                 value.module == name
                 and value.side == "output"
@@ -127,8 +128,17 @@ class Marker:
     def _marked(self, value: ModuleValue, tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor):
             return tensor
-        for number in range(self._counts[value]):
-            name = value.variable(number)
-            self.names[name] = (value, number)
-            tensor = mark(tensor, name)
-        return tensor
+        stated = self._layouts[value]
+        done = self._done.get((id(tensor), stated))
+        if done is None:
+            names = tuple(value.variable(number) for number in range(len(stated)))
+            done = _Marked(tensor, functools.reduce(mark, names, tensor), names)
+            self._done[id(tensor), stated] = done
+        self.names[value] = (*self.names.get(value, ()), *done.names)
+        return done.marked
+
+
+class _Marked(NamedTuple):
+    tensor: torch.Tensor  # kept, so that no other one has its id
+    marked: torch.Tensor
+    names: tuple[str, ...]

@@ -1,0 +1,36 @@
+"""Fully sharded weights (FSDP, ZeRO 3): each parameter by its largest dimension, and the batch."""
+
+from __future__ import annotations
+
+from distir_ext.interop.torch.axes import Axes
+from distir_ext.interop.torch.names import ModelNames
+from distir_ext.interop.torch.statements import Statements
+
+
+def state_fully_sharded(names: ModelNames, axes: Axes, min_elements: int, to: Statements) -> None:
+    """Shards the largest dimension of each parameter that the devices divide.
+
+    Args:
+        names: Of the model.
+        axes: The mesh.
+        min_elements: Parameters with fewer elements are left to propagation.
+        to: Gets it.
+    """
+    axis = axes.need("fsdp")
+    shards = axes.size(axis)
+    for name, parameter in names.parameters.items():
+        if parameter.numel() < min_elements:
+            to.notes.append(
+                f"{name}: left to propagation, {parameter.numel()} elements are fewer than "
+                f"min_elements={min_elements}"
+            )
+            continue
+        even = [dim for dim, size in enumerate(parameter.shape) if size and size % shards == 0]
+        if not even:
+            to.notes.append(
+                f"{name}: left to propagation, no dimension of {tuple(parameter.shape)} is a "
+                f"multiple of the {shards} devices of axis {axis!r}"
+            )
+            continue
+        largest = max(even, key=lambda dim: int(parameter.shape[dim]))
+        to.shard(axes, name, parameter, largest, axis, "its size")

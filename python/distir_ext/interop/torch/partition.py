@@ -1,0 +1,199 @@
+"""From a model of PyTorch to an executable for all workers, by the plans that its users have."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import tvm
+
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._params.matching import Params
+from distir_ext._runtime.model import Model
+from distir_ext.annotate import annotate
+from distir_ext.compile import build
+from distir_ext.interop.torch.axes import Axes
+from distir_ext.interop.torch.entries import entries
+from distir_ext.interop.torch.importer import ImportedModel, check_model, import_with_names
+from distir_ext.interop.torch.names import ModelNames
+from distir_ext.interop.torch.plans import chosen_plan, state_plan
+from distir_ext.interop.torch.statements import Statements
+from distir_ext.interop.torch.structure import state_structure
+from distir_ext.mesh import Mesh, as_mesh
+from distir_ext.reports import record
+
+if TYPE_CHECKING:
+    from distir_ext.session import Session
+
+_LOGGER = logging.getLogger("distir_ext.interop.torch")
+
+MIN_ELEMENTS = 1024
+"""Parameters with fewer elements ``"fsdp"`` does not shard: a collective costs more than they."""
+
+
+@dataclass(frozen=True, repr=False)
+class Partitioned:
+    """A model that is built for the devices of a mesh."""
+
+    exe: Any
+    """The executable, as :func:`distir_ext.build` returns it."""
+
+    mod: tvm.IRModule
+    """The annotated module that it was built from."""
+
+    mesh: Mesh
+    """The devices."""
+
+    params: dict[str, torch.Tensor]
+    """The model's parameters, by their names in the module."""
+
+    names: dict[str, str]
+    """From names of parameters in the module to the model's, with dots."""
+
+    plan: dict[str, Any]
+    """What was stated, as :func:`distir_ext.annotate` takes it."""
+
+    notes: tuple[str, ...]
+    """What was sharded and what was not, and why, one line each."""
+
+    renamed: dict[str, tuple[str, ...]]
+    """From names in the model's ``state_dict`` to those of parameters in the module: several if
+    they are tied, none for buffers, which are constants of the module."""
+
+    def load(self, session: Session, params: Params = None) -> Model:
+        """Hands the executable to the workers of a session, and cuts the weights for them.
+
+        Args:
+            session: Has the devices of the mesh.
+            params: Other weights than the model's own: a ``state_dict``, or the path of a file or
+                directory of safetensors that has what the ``state_dict`` has; each worker reads
+                its part.
+
+        Returns:
+            The model: call it with tensors; ``torch.from_dlpack`` takes what it returns.
+
+        Raises:
+            ValueError: As :meth:`distir_ext.Session.load` does, and all else that it raises.
+        """
+        if params is None:
+            return session.load(self.exe, params=self.params)
+        return session.load(self.exe, params=params, rename=self._rename)
+
+    def _rename(self, name: str) -> tuple[str, ...] | str:
+        return self.renamed.get(name, name)
+
+    def __repr__(self) -> str:
+        sharded = sum(any(dims or ()) for name, dims in self.plan.items() if name in self.params)
+        return f"<Partitioned on {self.mesh!r}: {sharded} of {len(self.params)} parameters sharded>"
+
+
+@short_tracebacks
+def partition(
+    model: torch.nn.Module,
+    example_inputs: Any,
+    mesh: Mesh | Any,
+    plan: str | Mapping[str, Any] = "auto",
+    *,
+    axes: Mapping[str, str] | None = None,
+    min_elements: int = MIN_ELEMENTS,
+    dynamic_shapes: Any = None,
+    target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
+    **options: Any,
+) -> Partitioned:
+    """Exports a model, shards it by a plan, and builds it.
+
+    Plans:
+
+    - ``"hf"``: what the model of transformers brings along: ``tp_plan``, and ``ep_plan`` if the
+      mesh has an axis for experts.
+    - ``"tp"``: pairs of products, the first by columns, the second by rows, found in the program.
+    - ``"fsdp"``: each parameter by its largest dimension that the devices divide, and the batch.
+    - ``"auto"``: ``"fsdp"`` if the mesh has an axis of this name and none for tensor parallelism or
+      experts; else ``"hf"`` if the model has rules for its layers; else ``"tp"``. Nothing is
+      searched.
+    - a dict: from names to styles of transformers (``"colwise"``), to styles of
+      ``torch.distributed.tensor.parallel``, or to dims as :func:`distir_ext.annotate` takes them.
+      Names have dots, with ``*`` for a part, or are written as torch.export writes them. Keys with
+      dims that name no parameter are patterns of :func:`distir_ext.annotate`.
+
+    Further axes of the mesh shard the batch of the inputs if they are called ``dp``, ``data``,
+    ``batch`` or ``fsdp``. What no plan states propagation finds. The logger
+    ``distir_ext.interop.torch`` says at level INFO what was sharded and what was not, and why.
+
+    Args:
+        model: In evaluation mode. It is not changed.
+        example_inputs: A tensor, tensors in order, or by name; see :func:`import_model`.
+        mesh: The devices.
+        plan: What is sharded how.
+        axes: What axes of the mesh do, if their names do not say it: from ``"tp"``, ``"ep"``,
+            ``"fsdp"`` and ``"batch"`` to an axis.
+        min_elements: What ``"fsdp"`` leaves to propagation: parameters with fewer elements.
+        dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
+        target: What is built for, as for :func:`distir_ext.build`.
+        **options: Further arguments of :func:`distir_ext.build`.
+
+    Returns:
+        The executable and what belongs to it; ``partitioned.load(session)`` runs it.
+
+    Raises:
+        TypeError: The model, the inputs, the mesh or the plan have a wrong type.
+        ValueError: The model cannot be exported or imported; there is no plan of a name; the model
+            has no plan of its own; axes cannot be told apart; or the plan does not fit the model:
+            one error that lists all keys that name nothing, with the nearest name, unknown styles,
+            and styles that cannot be used on a parameter.
+    """
+    check_model(model)
+    chosen = Axes(as_mesh(mesh, "the mesh to partition for"), dict(axes or {}))
+    names = ModelNames(model)
+    kind = chosen_plan(model, plan, chosen)
+    stated = state_plan(model, names, kind, plan, chosen, min_elements)
+    imported = import_with_names(model, example_inputs, dynamic_shapes, stated.values)
+    start = time.perf_counter()
+    if kind == "tp":
+        state_structure(names, imported.program, chosen, stated)
+        stated.check()
+    found = entries(names, imported, stated, chosen, kind)
+    _report(kind, imported, found, stated, time.perf_counter() - start)
+    mod = annotate(imported.mod, chosen.mesh, found)
+    return Partitioned(
+        build(mod, target, **options),
+        mod,
+        chosen.mesh,
+        imported.params,
+        imported.names,
+        found,
+        tuple(stated.notes),
+        _renamed(names, imported),
+    )
+
+
+def _report(
+    kind: str,
+    imported: ImportedModel,
+    found: Mapping[str, Any],
+    stated: Statements,
+    seconds: float,
+) -> None:
+    for note in stated.notes:
+        _LOGGER.info("%s: %s", kind, note)
+    sharded = sum(name in found for name in imported.params)
+    left = len(imported.params) - sharded
+    skipped = {"parameters": {"left to propagation": left}} if left else {}
+    done = {"parameters": sharded, "inputs and values": len(found) - sharded}
+    record(f"TorchPlan({kind})", done, skipped, seconds)
+
+
+def _renamed(names: ModelNames, imported: ImportedModel) -> dict[str, tuple[str, ...]]:
+    """The parameters of the module that each name of the model's ``state_dict`` stands for."""
+    by_tensor: dict[int, list[str]] = {}
+    for exported, name in imported.names.items():
+        by_tensor.setdefault(id(names.parameters[name]), []).append(exported)
+    renamed: dict[str, tuple[str, ...]] = dict.fromkeys(names.buffers, ())
+    for name, parameter in names.parameters.items():
+        # Files have one of the names of tied parameters: the first.
+        renamed[name] = tuple(by_tensor.pop(id(parameter), ()))
+    return renamed
