@@ -81,6 +81,37 @@ def test_inputs_by_name_and_symbolic_sizes():
             assert models.error(actual, models.expected(model, ids)) < 1e-5
 
 
+class FromTheEnd(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.arange(6.0))
+
+    def forward(self, x):
+        return (x * self.scale)[:, [-2, 0]]
+
+
+def test_constant_indices_count_from_the_end():
+    model, x = FromTheEnd().eval(), torch.arange(24.0).reshape(4, 6)
+    sharded = dx.interop.torch.partition(model, x, dx.Mesh(dp=2), {"x": ("dp", None)})
+    assert models.error(models.run(sharded, x), models.expected(model, x)) == 0
+
+
+class Largest(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        values, places = torch.topk(x * self.scale, 3, sorted=False)
+        return (values + places).sum(-1)
+
+
+def test_the_largest_elements_in_any_order():
+    model, x = Largest().eval(), torch.randn(4, 6)
+    sharded = dx.interop.torch.partition(model, x, dx.Mesh(dp=2), {"x": ("dp", None)})
+    assert models.error(models.run(sharded, x), models.expected(model, x)) < 1e-6
+
+
 class Histogram(torch.nn.Module):
     def __init__(self):
         super().__init__()

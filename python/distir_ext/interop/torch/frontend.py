@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,7 +51,12 @@ class _Importer(ExportedProgramImporter):
         self._constants = constant_values(program)
         self._refuse_unknown(program)
         computed = {_operator(node): _never for node in self._constants}
-        own = {OPERATOR: self._mark, "embedding.default": self._look_up}
+        own: dict[str, Convert] = {
+            OPERATOR: self._mark,
+            "embedding.default": self._look_up,
+            "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
+            "index.Tensor": functools.partial(self._index, self.convert_map["index.Tensor"]),
+        }
         known = {**computed, **self.convert_map, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
 
@@ -99,11 +105,32 @@ class _Importer(ExportedProgramImporter):
         indices = self.block_builder.emit(relax.op.astype(indices, "int32"))
         return self.block_builder.emit(relax.op.take(table, indices, axis=0, mode="fast"))
 
+    def _index(self, convert: Convert, node: fx.Node) -> Any:
+        # TVM's converter takes negative indices for positions in memory.
+        before = {}
+        for index, size in zip(node.args[1], node.args[0].meta["val"].shape, strict=False):
+            value = self._constants.get(index)
+            if value is not None and value.dtype is not torch.bool and bool((value < 0).any()):
+                before[index] = self.env[index]
+                counted = torch.where(value < 0, value + size, value)
+                self.env[index] = relax.const(self._convert_pytorch_tensor_to_tvm(counted))
+        try:
+            return convert(node)
+        finally:
+            self.env.update(before)
+
     def _mark(self, node: fx.Node) -> relax.Var:
         value, name = node.args
         variable = self.block_builder.emit(self.env[value], str(name))
         self.marked.setdefault(str(name), []).append(str(variable.name))
         return variable
+
+
+def _sorted(convert: Convert, node: fx.Node) -> Any:
+    """The largest elements in order, as TVM's converter wants them, also where any will do."""
+    node.args = node.args[:4]
+    node.kwargs = {name: value for name, value in node.kwargs.items() if name != "sorted"}
+    return convert(node)
 
 
 def _never(node: fx.Node) -> Any:

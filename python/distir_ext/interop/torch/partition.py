@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import tvm
@@ -25,9 +25,7 @@ from distir_ext.interop.torch.statements import Statements
 from distir_ext.interop.torch.structure import state_structure
 from distir_ext.mesh import Mesh, as_mesh
 from distir_ext.reports import record
-
-if TYPE_CHECKING:
-    from distir_ext.session import Session
+from distir_ext.session import Session
 
 _LOGGER = logging.getLogger("distir_ext.interop.torch")
 
@@ -74,7 +72,7 @@ class Partitioned:
                 its part.
 
         Returns:
-            The model: call it with tensors; ``torch.from_dlpack`` takes what it returns.
+            The model, which is called with tensors; ``torch.from_dlpack`` takes what it returns.
 
         Raises:
             ValueError: As :meth:`distir_ext.Session.load` does, and all else that it raises.
