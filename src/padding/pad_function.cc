@@ -14,6 +14,7 @@
 #include "padding/padded_call.h"
 #include "padding/tail_writer.h"
 #include "rules/call/infer_type.h"
+#include "rules/call/stated_sizes.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 
@@ -208,7 +209,8 @@ class Padder : public TailWriter {
     }
     ir::Type type = like.defined() ? ir::Type(WithExtents(like, want))
                                    : ir::Type(ir::MakeTensorType(shape, view.results[0]));
-    return Emit(ir::Var::Cast(value).name(), PaddedCall(call, type, RewriteAll(call.args())));
+    return Emit(ir::Var::Cast(value).name(),
+                rules::ResizedCall(call, type, RewriteAll(call.args())));
   }
 
   ir::DTensorType Padded(const ir::DTensorType& type) {
@@ -289,7 +291,7 @@ class Padder : public TailWriter {
     ir::Call padded =
         rules::KernelTable::IsKernelCall(call.op())
             ? PaddedKernelCall(call, *view.kernel, types_.Padded(var.ty()), args, extents)
-            : PaddedCall(call, types_.Padded(var.ty()), args);
+            : rules::ResizedCall(call, types_.Padded(var.ty()), args);
     if (const rules::Operator* record = rules::FindOperator(call.op());
         record != nullptr && record->sum != nullptr) {
       int64_t count = 1;

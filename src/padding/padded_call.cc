@@ -1,23 +1,11 @@
 #include "padding/padded_call.h"
 
-#include "ir/build.h"
-#include "rules/call/infer_type.h"
-#include "rules/call/stated_sizes.h"
-
 namespace distir {
 namespace padding {
 
 bool StatesSizes(const rules::Operator& record) {
   return record.shape_argument >= 0 || record.local_attrs != nullptr ||
          record.local_args != nullptr;
-}
-
-ir::Call PaddedCall(const ir::Call& call, const ir::Type& type, ffi::Array<ir::Expr> args) {
-  const rules::Operator* record = rules::FindOperator(call.op());
-  if (record->shape_argument >= 0)
-    args.Set(record->shape_argument, ir::TensorType::Cast(rules::StripDistribution(type)).shape());
-  return rules::WithStatedSizes(ir::MakeCall(type, call.op(), args, call.attrs(), {}, call.span()),
-                                call);
 }
 
 FactorExtents PaddedExtents(const rules::FactorRule& rule,

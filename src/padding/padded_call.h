@@ -1,9 +1,6 @@
 /*!
  * \file padding/padded_call.h
- * \brief Calls of operators on padded tensors.
- *
- * Worked example: R.reshape of x (10, 6) "S[0]" on 4 devices to (10, 2, 3). The first dimension is
- * padded to 12, so the shape argument is (12, 2, 3).
+ * \brief Which calls of operators can be padded, and to which extents.
  */
 #ifndef DISTIR_PADDING_PADDED_CALL_H_
 #define DISTIR_PADDING_PADDED_CALL_H_
@@ -22,13 +19,6 @@ namespace padding {
 
 /*! \brief Whether the call of an operator can be written for other sizes. */
 bool StatesSizes(const rules::Operator& record);
-
-/*!
- * \brief The call of an operator with another result type.
- * \param type Of the result, padded.
- * \param args Padded.
- */
-ir::Call PaddedCall(const ir::Call& call, const ir::Type& type, ffi::Array<ir::Expr> args);
 
 /*!
  * \brief The padded extents of a call's factors that may be uneven. Every uneven dimension has to

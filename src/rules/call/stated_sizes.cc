@@ -20,5 +20,13 @@ ir::Call WithStatedSizes(const ir::Call& call, const ir::Call& whole) {
   return ir::MakeCall(call.ty(), call.op(), args, attrs, call.ty_args(), call.span());
 }
 
+ir::Call ResizedCall(const ir::Call& whole, const ir::Type& type, ffi::Array<ir::Expr> args) {
+  const Operator* record = FindOperator(whole.op());
+  if (record != nullptr && record->shape_argument >= 0)
+    args.Set(record->shape_argument, ir::TensorType::Cast(StripDistribution(type)).shape());
+  return WithStatedSizes(ir::MakeCall(type, whole.op(), args, whole.attrs(), {}, whole.span()),
+                         whole);
+}
+
 }  // namespace rules
 }  // namespace distir

@@ -13,12 +13,23 @@
 namespace distir {
 namespace rules {
 
+namespace ffi = tvm::ffi;
+
 /*!
  * \brief A call with the sizes that it states written for the types that it has.
  * \param call Made from `whole` for tensors of other sizes; arguments and type are in place.
  * \param whole The call that its arguments and attributes were written for.
  */
 ir::Call WithStatedSizes(const ir::Call& call, const ir::Call& whole);
+
+/*!
+ * \brief An operator's call on tensors of other sizes. R.reshape of x (10, 6) to (10, 2, 3), x
+ * being padded to (12, 6), states (12, 2, 3).
+ * \param whole The call as it is.
+ * \param type Of the result, with its other sizes.
+ * \param args In place of the arguments of `whole`: tensors of other sizes.
+ */
+ir::Call ResizedCall(const ir::Call& whole, const ir::Type& type, ffi::Array<ir::Expr> args);
 
 }  // namespace rules
 }  // namespace distir
