@@ -25,6 +25,7 @@ from typing import Any
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._params.regular_file import read_file
+from distir_ext._text.typed_yaml import converted, mapping_at, short
 from distir_ext._text.yaml_text import MOST_BYTES, YamlDocument, read_yaml
 from distir_ext.pipelines.pipeline import PassPipeline, PipelinePass, in_order, with_options
 from distir_ext.pipelines.registry import (
@@ -140,7 +141,7 @@ def _passes(
     """What a configuration says, by name of a pass."""
     if document.value is None:
         return
-    for key in _mapping(document, (), document.value):
+    for key in mapping_at(document, (), document.value):
         if key != _KEY:
             raise ValueError(
                 f"{document.place((key,))}: there is no such key, a configuration has {_KEY!r}"
@@ -149,19 +150,13 @@ def _passes(
     every = document.value.get(_KEY)
     if every is None:
         return
-    for name, stated in _mapping(document, (_KEY,), every).items():
+    for name, stated in mapping_at(document, (_KEY,), every).items():
         if name not in known:
             raise ValueError(
                 f"{document.place((_KEY, name))}: there is no such pass, 'distir passes' lists them"
                 f"{did_you_mean(name, known)}"
             )
-        yield name, _mapping(document, (_KEY, name), stated or {})
-
-
-def _mapping(document: YamlDocument, path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{document.place(path)}: a mapping is expected, not {_short(value)}")
-    return value
+        yield name, mapping_at(document, (_KEY, name), stated or {})
 
 
 def _merged(each: PipelinePass, stated: Mapping[str, Any], document: YamlDocument) -> PipelinePass:
@@ -172,11 +167,11 @@ def _merged(each: PipelinePass, stated: Mapping[str, Any], document: YamlDocumen
         if key in ("phase", "target"):
             if value != getattr(registered, key):
                 is_ = getattr(registered, key) or "any"
-                raise ValueError(f"{place}: the {key} of {each.name} is {is_}, not {_short(value)}")
+                raise ValueError(f"{place}: the {key} of {each.name} is {is_}, not {short(value)}")
         elif key == "enabled":
-            found[key] = _converted(value, bool, place)
+            found[key] = converted(value, bool, place)
         elif key in registered.options:
-            found[key] = _converted(value, registered.options[key].type, place)
+            found[key] = converted(value, registered.options[key].type, place)
         else:
             keys = [*RESERVED, *registered.options]
             raise ValueError(
@@ -210,26 +205,3 @@ def _check(each: PipelinePass) -> None:
         registered.make(**each.options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{each.stated_in or each.name}: {error}") from error
-
-
-def _converted(value: Any, type_: Any, place: str) -> Any:
-    try:
-        import msgspec
-    except ImportError as error:
-        raise ImportError(
-            "configurations are checked by msgspec, which is not installed: "
-            "pip install 'distir-ext[yaml]'"
-        ) from error
-    try:
-        return msgspec.convert(value, type_)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{place}: {_small(str(error))}, in {_short(value)}") from error
-
-
-def _small(text: str) -> str:
-    return (text[:1].lower() + text[1:]).replace("`", "")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
