@@ -42,6 +42,7 @@ from distir_ext._workers.libraries import check_library
 from distir_ext.cli.array_files import read_arrays
 from distir_ext.cli.shared.clusters import cluster_of
 from distir_ext.cli.shared.sharded import read_plan
+from distir_ext.hints.configuration import read_hints
 from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh import Mesh
 from distir_ext.pipelines.configuration import read_configuration
@@ -253,6 +254,11 @@ def configurations(data: bytes) -> None:
     read_configuration(data, "the text")
 
 
+def hint_files(data: bytes) -> None:
+    """Hints, as ``dx.hints.load`` takes them."""
+    read_hints(data, "the text")
+
+
 def onnx_models(data: bytes) -> None:
     """The device configurations of a model."""
     found = interop.onnx.check(data)
@@ -368,6 +374,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         cluster_files,
         plan_files,
         configurations,
+        hint_files,
         onnx_models,
         array_files,
         gspmd_shardings,

@@ -27,6 +27,7 @@ from distir_ext.cli import (
     simulate,
     sweep,
     token,
+    verify_hints,
     visualize,
 )
 from distir_ext.cli.shared.failures import exit_status_of
@@ -42,6 +43,7 @@ COMMANDS = (
     visualize,
     partition,
     passes,
+    verify_hints,
     redistribute,
     rules,
     demo,

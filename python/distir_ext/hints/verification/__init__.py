@@ -1,0 +1,1 @@
+"""Verifies hints on tiny models: ``distir verify-hints``."""

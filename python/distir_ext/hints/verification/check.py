@@ -1,0 +1,151 @@
+"""Whether hints are right for a model: results and communication, sharded and not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from rich.table import Table
+
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext._text.tables import new_table
+from distir_ext.compile import build, lower
+from distir_ext.hints.application import apply
+from distir_ext.hints.detection import detect
+from distir_ext.hints.verification.expected import as_text, communicated, textbook
+from distir_ext.hints.verification.models import Program
+from distir_ext.hints.vocabulary import DistConfig, Hints
+from distir_ext.session import Session
+
+TOLERANCE = 1e-5
+"""Of the relative RMSE: float32 sums in another order differ by some 1e-6, a wrong shard by 1."""
+
+CONFIGS: dict[str, DistConfig] = {
+    "tp-only": DistConfig(world_size=2),
+    "ep-only": DistConfig(world_size=2, moe_ep_size=2),
+    "tep": DistConfig(world_size=4, moe_ep_size=2),
+    "attn-dp": DistConfig(world_size=4, moe_ep_size=4, enable_attention_dp=True),
+}
+"""By the name that commands take."""
+
+PASS, FAIL, SKIP = "pass", "FAIL", "skip"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one model did under one configuration.
+
+    Attributes:
+        model: Its name.
+        config: The name of the configuration.
+        status: ``"pass"``, ``"FAIL"`` or ``"skip"``.
+        why: Why it failed or was skipped.
+        rel_rmse: Root mean square error over that of what PyTorch computes; None if it did not run.
+        tolerance: What it has to be below.
+        communicated: What was communicated, in words.
+        textbook: What should be.
+        line: What applying the hints says of itself.
+    """
+
+    model: str
+    config: str
+    status: str
+    why: str = ""
+    rel_rmse: float | None = None
+    tolerance: float = TOLERANCE
+    communicated: str = ""
+    textbook: str = ""
+    line: str = ""
+
+
+def verify(
+    model: str,
+    program: Program,
+    config: str,
+    hints: Hints | None = None,
+    change: Callable[[tvm.IRModule], tvm.IRModule] = lambda lowered: lowered,
+    target: Any = "llvm",
+) -> Outcome:
+    """Shards a model, runs it on CPU workers, and compares.
+
+    Args:
+        model: Its name, for the outcome.
+        program: The model.
+        config: A key of :data:`CONFIGS`.
+        hints: Its layers; None: as they are detected.
+        change: Applied to the lowered module, to see that what is wrong fails.
+        target: What the module is compiled for, as :func:`distir_ext.build` takes it.
+
+    Raises:
+        ValueError: There is no such configuration; or a hint contradicts the model.
+    """
+    if config not in CONFIGS:
+        raise ValueError(
+            f"there is no configuration {config!r}, only {', '.join(CONFIGS)}"
+            f"{did_you_mean(config, CONFIGS)}"
+        )
+    dist = CONFIGS[config]
+    hints = detect(program.mod) if hints is None else hints
+    unsupported = _unsupported(hints, config)
+    if unsupported:
+        return Outcome(model, config, SKIP, unsupported)
+    hinted = apply(program.mod, dist, hints)
+    lowered = change(lower(hinted.mod))
+    found, wanted = communicated(lowered), textbook(hinted.report, dist, program.stream_bytes)
+    executable = build(lowered, target)
+    with Session(hinted.mesh) as session:
+        loaded = session.load(executable, params=hinted.params(program.weights))
+        actual = np.asarray(loaded(**program.inputs).numpy())
+    error = _relative_rmse(actual, program.expected)
+    failures = [] if error < TOLERANCE else [f"rel_rmse {error:.1e} is not below {TOLERANCE:.0e}"]
+    if found != wanted:
+        failures.append("the communication is not the textbook's")
+    return Outcome(
+        model,
+        config,
+        FAIL if failures else PASS,
+        "; ".join(failures),
+        error,
+        TOLERANCE,
+        as_text(found),
+        as_text(wanted),
+        hinted.report.log_line(),
+    )
+
+
+def _unsupported(hints: Hints, config: str) -> str:
+    """Why a model cannot be sharded so; empty if it can."""
+    has_experts = any(layer.layer_type == "moe" for layer in hints.layers.values())
+    if config == "ep-only" and not has_experts:
+        return "the model has no experts"
+    return ""
+
+
+def _relative_rmse(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+    if actual.shape != expected.shape:
+        return float("inf")
+    difference = np.sqrt(np.mean((actual.astype(np.float64) - expected) ** 2))
+    return float(difference / np.sqrt(np.mean(expected.astype(np.float64) ** 2)))
+
+
+def outcome_table(outcomes: list[Outcome]) -> Table:
+    """The matrix of models and configurations."""
+    columns = ("model", "config", "status", "rel_rmse", "tol", "communicated", "textbook", "why")
+    table = new_table("hints", *columns, texts=len(columns))
+    for each in outcomes:
+        has_run = each.rel_rmse is not None
+        table.add_row(
+            each.model,
+            each.config,
+            each.status,
+            f"{each.rel_rmse:.1e}" if has_run else "",
+            f"{each.tolerance:.0e}" if has_run else "",
+            each.communicated,
+            "same" if has_run and each.communicated == each.textbook else each.textbook,
+            each.why,
+        )
+    return table

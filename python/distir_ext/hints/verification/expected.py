@@ -1,0 +1,67 @@
+"""What a layer communicates according to textbooks, and what a program does.
+
+Tensor parallelism reduces the hidden states once per layer, Megatron's way: a ring sends
+``2 (n - 1) / n`` of them. A mixture of experts and its shared expert are one layer. Under
+attention-dp, a mixture gathers the tokens of all devices and scatters the sum of its experts, each
+``(n - 1) / n``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import tvm
+
+from distir_ext.communication.collectives import collectives
+from distir_ext.hints.report import Node, Report
+from distir_ext.hints.vocabulary import DistConfig
+
+Traffic = Counter[tuple[str, int]]
+"""How often each pair of a kind and bytes per device occurs."""
+
+# Planned instead of each other where they send the same: summed before or behind.
+_SAME = {"all_to_all": "reduce_scatter", "all_reduce_add_rms_norm": "all_reduce"}
+
+
+def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
+    """What a model as hints shard it should communicate.
+
+    Args:
+        report: What was done with each weight.
+        dist: How devices are shared out.
+        stream_bytes: Of the hidden states of the devices that share layers.
+    """
+    found: Traffic = Counter()
+    for nodes in _layers(report.processed).values():
+        reduced = [node for node in nodes if node.tp_mode == "rowwise"]
+        shards = max((each for node in reduced for each in node.shards), default=1)
+        if shards == 1:
+            continue
+        sent = stream_bytes * (shards - 1) // shards
+        if dist.enable_attention_dp:
+            found["all_gather", sent] += 1
+            found["reduce_scatter", sent] += 1
+        else:
+            found["all_reduce", 2 * sent] += 1
+    return found
+
+
+def communicated(lowered: tvm.IRModule) -> Traffic:
+    """What a lowered module communicates."""
+    found: Traffic = Counter()
+    for each in collectives(lowered):
+        found[_SAME.get(each.kind, each.kind), each.bytes_per_device or 0] += each.count
+    return found
+
+
+def as_text(traffic: Mapping[tuple[str, int], int]) -> str:
+    """Traffic for a table: ``"8 all_reduce of 8192 B"``."""
+    return ", ".join(f"{n} {kind} of {size} B" for (kind, size), n in traffic.items()) or "none"
+
+
+def _layers(nodes: Iterable[Node]) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(node.layer, []).append(node)
+    return found

@@ -1,0 +1,170 @@
+"""Tiny models of transformers: four layers, hidden states of 64, of the classes that users have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+
+from distir_ext._errors.spelling import did_you_mean
+
+BATCH, SEQUENCE, VOCABULARY = 4, 8, 64
+SEED = 11
+
+_SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "initializer_range": 0.1,
+    "pad_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+_ATTENTION = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_GROUPS = {"n_group": 2, "topk_group": 1}
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """A class of transformers and the sizes that it is made with.
+
+    Attributes:
+        class_name: Of the model.
+        config_name: Of its configuration.
+        sizes: What the configuration is made with.
+    """
+
+    class_name: str
+    config_name: str
+    sizes: Mapping[str, Any]
+
+
+MODELS: Mapping[str, TinyModel] = {
+    "llama": TinyModel(
+        "LlamaForCausalLM", "LlamaConfig", {**_SIZES, **_ATTENTION, "intermediate_size": 64}
+    ),
+    "deepseek_v3": TinyModel(
+        "DeepseekV3ForCausalLM",
+        "DeepseekV3Config",
+        {
+            **_SIZES,
+            **_EXPERTS,
+            **_GROUPS,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "intermediate_size": 64,
+            "q_lora_rank": 8,
+            "kv_lora_rank": 8,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 16,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "qwen3_moe": TinyModel(
+        "Qwen3MoeForCausalLM",
+        "Qwen3MoeConfig",
+        {**_SIZES, **_ATTENTION, **_EXPERTS, "intermediate_size": 64, "num_experts": 8},
+    ),
+    "mamba2": TinyModel(
+        "Mamba2ForCausalLM",
+        "Mamba2Config",
+        {**_SIZES, "num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 4, "chunk_size": 4},
+    ),
+    "qwen3_next": TinyModel(
+        "Qwen3NextForCausalLM",
+        "Qwen3NextConfig",
+        {
+            **_SIZES,
+            **_ATTENTION,
+            **_EXPERTS,
+            "intermediate_size": 64,
+            "num_experts": 8,
+            "shared_expert_intermediate_size": 16,
+            "linear_num_key_heads": 4,
+            "linear_num_value_heads": 8,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+            "layer_types": ["linear_attention", *["full_attention"] * 3],
+        },
+    ),
+    "nemotron_h": TinyModel(
+        "NemotronHForCausalLM",
+        "NemotronHConfig",
+        {
+            **{key: value for key, value in _SIZES.items() if key != "num_hidden_layers"},
+            **_ATTENTION,
+            **_EXPERTS,
+            **_GROUPS,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+            "intermediate_size": 64,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 16,
+            "ssm_state_size": 8,
+            "n_groups": 4,
+            "chunk_size": 4,
+            "n_routed_experts": 8,
+            "moe_shared_expert_intermediate_size": 16,
+        },
+    ),
+}
+"""By the name that commands take."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model to be verified.
+
+    Attributes:
+        mod: The module; function ``main`` takes the inputs and then the weights.
+        inputs: Arrays by name.
+        weights: Arrays by the names of parameters.
+        expected: What PyTorch computes.
+        stream_bytes: Of the hidden states of the whole batch.
+    """
+
+    mod: tvm.IRModule
+    inputs: Mapping[str, npt.NDArray[Any]]
+    weights: Mapping[str, npt.NDArray[Any]]
+    expected: npt.NDArray[Any]
+    stream_bytes: int
+
+
+def imported(name: str) -> Program:
+    """A tiny model as Relax, with random weights.
+
+    Raises:
+        ValueError: There is no such model; or torch.export or TVM's frontend cannot take it.
+        ImportError: PyTorch or transformers are not installed.
+    """
+    if name not in MODELS:
+        raise ValueError(
+            f"there is no model {name!r}, only {', '.join(MODELS)}{did_you_mean(name, MODELS)}"
+        )
+    import torch
+    import transformers
+
+    from distir_ext.interop.torch import import_model
+
+    tiny = MODELS[name]
+    config = getattr(transformers, tiny.config_name)(**tiny.sizes)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(SEED)
+        model = getattr(transformers, tiny.class_name)(config).eval()
+        for param in model.parameters():  # norms start at one and biases at zero, which show little
+            param.add_(0.1 * torch.randn(param.shape))
+        ids = torch.randint(1, VOCABULARY, (BATCH, SEQUENCE))
+        expected = model(input_ids=ids, use_cache=False).logits.numpy()
+    found = import_model(model, {"input_ids": ids})
+    arrays = {key: np.asarray(value.numpy()) for key, value in found.params.items()}
+    tokens = BATCH * SEQUENCE * int(_SIZES["hidden_size"])
+    return Program(
+        found.mod, {"input_ids": ids.numpy()}, arrays, expected, tokens * expected.dtype.itemsize
+    )

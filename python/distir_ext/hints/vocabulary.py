@@ -1,0 +1,208 @@
+"""The words of hints: layer types, modes of weights, and how devices are shared out.
+
+They are those of AutoDeploy's sharding IR in TensorRT-LLM. All are plain values, which compare,
+print and are written as YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distir_ext._errors.spelling import did_you_mean
+
+LAYER_TYPES = ("mha", "mla", "mlp", "moe", "ssm", "delta", "unknown")
+"""Attention, attention with latents, feed-forward, experts, state space, delta rule, anything."""
+
+TP_MODES = ("colwise", "rowwise", "none")
+"""A weight's columns are sharded, its rows are, or it is replicated."""
+
+
+@dataclass(frozen=True)
+class WeightHint:
+    """How one weight takes part in tensor parallelism.
+
+    Raises:
+        ValueError: There is no such mode, or sizes are not positive, or are of a weight that is not
+            sharded by columns.
+    """
+
+    tp_mode: str = "none"
+    """``"colwise"``: by the columns of the product, dimension 0 of a weight of torch;
+    ``"rowwise"``: by what the product adds up, so that results are reduced; ``"none"``."""
+
+    output_sizes: tuple[int, ...] = ()
+    """Of a fused weight, as Q | K | V: how many columns each block has, in elements. Every block is
+    sharded by itself."""
+
+    tp_min_local_shape: int | tuple[int, ...] = 1
+    """How many columns (rows) stay together, in elements: those of a head. Devices share a shard
+    where there are fewer heads. One number, or one per block."""
+
+    def __post_init__(self) -> None:
+        one_of(self.tp_mode, TP_MODES, "tp_mode")
+        if self.output_sizes and self.tp_mode == "rowwise":
+            raise ValueError("output_sizes are of weights that are sharded colwise, not rowwise")
+        if any(size < 1 for size in self.output_sizes):
+            raise ValueError(f"output_sizes {list(self.output_sizes)} are not all positive")
+        if any(unit < 1 for unit in self._units):
+            raise ValueError(f"tp_min_local_shape {self.tp_min_local_shape} is not positive")
+        if not isinstance(self.tp_min_local_shape, int) and len(self._units) != max(
+            len(self.output_sizes), 1
+        ):
+            raise ValueError(
+                f"tp_min_local_shape has {len(self._units)} numbers for "
+                f"{len(self.output_sizes)} output_sizes"
+            )
+
+    @property
+    def _units(self) -> tuple[int, ...]:
+        stated = self.tp_min_local_shape
+        return (stated,) if isinstance(stated, int) else tuple(stated)
+
+    def units(self) -> tuple[int, ...]:
+        """How many columns stay together, per block."""
+        count = max(len(self.output_sizes), 1)
+        return self._units * count if isinstance(self.tp_min_local_shape, int) else self._units
+
+
+@dataclass(frozen=True)
+class LayerHint:
+    """A layer: what kind it is, and its weights.
+
+    Raises:
+        ValueError: There is no such layer type.
+    """
+
+    layer_type: str = "unknown"
+    """One of :data:`LAYER_TYPES`."""
+
+    weights: Mapping[str, WeightHint] = field(default_factory=dict)
+    """By name, below the layer's: ``q_proj`` of ``model.layers.0.self_attn``."""
+
+    shardable: bool = True
+    """Whether it may be sharded at all."""
+
+    why: str = field(default="", compare=False)
+    """Where it was detected: what shows its type."""
+
+    def __post_init__(self) -> None:
+        one_of(self.layer_type, LAYER_TYPES, "layer_type")
+
+
+@dataclass(frozen=True)
+class DistConfig:
+    """How a number of devices is shared out.
+
+    Example:
+        >>> DistConfig(world_size=4, moe_ep_size=2).moe_tp_size
+        2
+
+    Raises:
+        ValueError: Sizes are not positive or do not divide each other; there is no such layer type.
+    """
+
+    world_size: int
+    """Devices in all."""
+
+    tp_size: int = 0
+    """Devices that share a layer; the others have other parts of the batch. 0: all."""
+
+    moe_ep_size: int = 1
+    """Into how many groups experts are divided."""
+
+    moe_tp_size: int = 0
+    """Devices that share an expert: ``moe_tp_size * moe_ep_size == tp_size``. 0: what is left."""
+
+    enable_attention_dp: bool = False
+    """Whether all but experts is data parallel: every device has its part of the batch there."""
+
+    shard_layers: tuple[str, ...] | None = None
+    """The layer types that are sharded; None: all, unknown ones with hints too."""
+
+    def __post_init__(self) -> None:
+        for name in ("world_size", "moe_ep_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, not positive")
+        for name in ("tp_size", "moe_tp_size"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, not positive")
+        object.__setattr__(self, "tp_size", self.tp_size or self.world_size)
+        self._divide("world_size", "tp_size")
+        self._divide("tp_size", "moe_ep_size")
+        left = self.tp_size // self.moe_ep_size
+        object.__setattr__(self, "moe_tp_size", self.moe_tp_size or left)
+        if self.moe_tp_size != left:
+            raise ValueError(
+                f"moe_tp_size {self.moe_tp_size} times moe_ep_size {self.moe_ep_size} is not "
+                f"tp_size {self.tp_size}"
+            )
+        for each in self.shard_layers or ():
+            one_of(each, LAYER_TYPES, "shard_layers")
+
+    def _divide(self, whole: str, part: str) -> None:
+        if getattr(self, whole) % getattr(self, part):
+            raise ValueError(
+                f"{part} {getattr(self, part)} does not divide {whole} {getattr(self, whole)}"
+            )
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Hints of a model: its layers, and perhaps how devices are shared out.
+
+    :func:`to_yaml` writes what :func:`load` reads.
+    """
+
+    layers: Mapping[str, LayerHint] = field(default_factory=dict)
+    """By name. In a name ``*`` stands for any part: ``model.layers.*.mlp``."""
+
+    dist: DistConfig | None = None
+    """None: not stated."""
+
+    places: Mapping[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
+    """Where a file states what, for messages."""
+
+    def place(self, *path: str) -> str:
+        """For messages: where something is stated."""
+        return self.places.get(path, ".".join(path))
+
+    def merged(self, other: Hints) -> Hints:
+        """These hints, with those of another in place of layers that both have."""
+        return Hints(
+            {**self.layers, **other.layers},
+            other.dist or self.dist,
+            {**self.places, **other.places},
+        )
+
+    def with_weight(self, layer: str, weight: str, **changes: Any) -> Hints:
+        """These hints with fields of one weight changed.
+
+        Raises:
+            KeyError: There is no such layer or weight.
+            ValueError: As :class:`WeightHint`.
+        """
+        found = _named(self.layers, layer, "layer")
+        hint = replace(_named(found.weights, weight, f"weight of {layer}"), **changes)
+        changed = replace(found, weights={**found.weights, weight: hint})
+        return replace(self, layers={**self.layers, layer: changed})
+
+
+def _named(known: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in known:
+        raise KeyError(f"there is no {what} {name!r}{did_you_mean(name, known)}")
+    return known[name]
+
+
+def one_of(value: str, known: Sequence[str], what: str) -> None:
+    """Refuses what is none of the known words.
+
+    Raises:
+        ValueError: Names those that there are, and the nearest.
+    """
+    if value not in known:
+        raise ValueError(
+            f"there is no {what} {str(value)[:60]!r}, only {', '.join(known)}"
+            f"{did_you_mean(str(value), known)}"
+        )
