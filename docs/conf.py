@@ -69,6 +69,7 @@ nitpick_ignore_regex = [
     (r"py:class", "Table"),  # rich's
     (r"py:class", "TypeAliasForwardRef"),  # of Sphinx, for an alias in a signature
     (r"py:class", r"distir_ext\.analysis\.graphs\.program_graph\..*"),  # what a Graph is drawn from
+    (r"py:class", r"distir_ext\.hints\.weights\.CutWeights"),  # what Hinted.params does
     (r"py:.*", r"(argparse|collections\.abc|inspect|os|pathlib|types|typing)\..*"),
 ]
 

@@ -29,16 +29,16 @@ class WeightHint:
     """
 
     tp_mode: str = "none"
-    """``"colwise"``: by the columns of the product, dimension 0 of a weight of torch;
-    ``"rowwise"``: by what the product adds up, so that results are reduced; ``"none"``."""
+    """One of :data:`TP_MODES`. ``"colwise"`` shards the columns of the product, dimension 0 of a
+    weight of torch, and ``"rowwise"`` what the product adds up, so that results are reduced."""
 
     output_sizes: tuple[int, ...] = ()
-    """Of a fused weight, as Q | K | V: how many columns each block has, in elements. Every block is
+    """How many columns each block of a fused weight has (Q | K | V), in elements. Every block is
     sharded by itself."""
 
     tp_min_local_shape: int | tuple[int, ...] = 1
-    """How many columns (rows) stay together, in elements: those of a head. Devices share a shard
-    where there are fewer heads. One number, or one per block."""
+    """How many columns (rows) stay together, as those of a head do, in elements. Devices share a
+    shard where there are fewer heads. One number, or one per block."""
 
     def __post_init__(self) -> None:
         one_of(self.tp_mode, TP_MODES, "tp_mode")
@@ -79,13 +79,13 @@ class LayerHint:
     """One of :data:`LAYER_TYPES`."""
 
     weights: Mapping[str, WeightHint] = field(default_factory=dict)
-    """By name, below the layer's: ``q_proj`` of ``model.layers.0.self_attn``."""
+    """By the part of the name behind the layer's, as ``q_proj`` of ``model.layers.0.self_attn``."""
 
     shardable: bool = True
     """Whether it may be sharded at all."""
 
     why: str = field(default="", compare=False)
-    """Where it was detected: what shows its type."""
+    """What shows its type, if it was detected."""
 
     def __post_init__(self) -> None:
         one_of(self.layer_type, LAYER_TYPES, "layer_type")
@@ -107,19 +107,20 @@ class DistConfig:
     """Devices in all."""
 
     tp_size: int = 0
-    """Devices that share a layer; the others have other parts of the batch. 0: all."""
+    """Devices that share a layer; the others have other parts of the batch. All, if it is 0."""
 
     moe_ep_size: int = 1
     """Into how many groups experts are divided."""
 
     moe_tp_size: int = 0
-    """Devices that share an expert: ``moe_tp_size * moe_ep_size == tp_size``. 0: what is left."""
+    """Devices that share an expert, so that ``moe_tp_size * moe_ep_size == tp_size``; 0 for what is
+    left."""
 
     enable_attention_dp: bool = False
-    """Whether all but experts is data parallel: every device has its part of the batch there."""
+    """Whether all but experts is data parallel, with a part of the batch on every device."""
 
     shard_layers: tuple[str, ...] | None = None
-    """The layer types that are sharded; None: all, unknown ones with hints too."""
+    """The layer types that are sharded; None for all, unknown ones with hints too."""
 
     def __post_init__(self) -> None:
         for name in ("world_size", "moe_ep_size"):
@@ -156,10 +157,10 @@ class Hints:
     """
 
     layers: Mapping[str, LayerHint] = field(default_factory=dict)
-    """By name. In a name ``*`` stands for any part: ``model.layers.*.mlp``."""
+    """By name, in which ``*`` stands for any part, as in ``model.layers.*.mlp``."""
 
     dist: DistConfig | None = None
-    """None: not stated."""
+    """None if it is not stated."""
 
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
     """Where a file states what, for messages."""
