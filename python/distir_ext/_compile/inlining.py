@@ -45,6 +45,8 @@ def inline_blocks(schedule: s_tir.Schedule, blocks: Sequence[SBlockInfo]) -> lis
 
 def _stays_small(schedule: s_tir.Schedule, block: Any) -> bool:
     """Whether every reader of a block stays small with the block written out in it."""
+    if len(schedule.get(block).writes) != 1:
+        return False  # nor could it be written out
     written = schedule.get(block).writes[0].source
     terms = _Terms(written).of(schedule.get(block).body)
     return all(
