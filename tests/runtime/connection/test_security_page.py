@@ -109,7 +109,7 @@ def test_a_stranger_too_many_costs_no_thread(monkeypatch):
 RUNS_DATA = r"""(?x)
     ^\s*(?:import|from)\s+(?:pickle|cloudpickle|marshal|shelve|dill|joblib)\b
     | ^\s*(?:from\s+yaml|import\s+yaml\s+as)\b
-    | \byaml\.(?!SafeLoader\b|(?:Marked)?YAMLError\b|AliasEvent\b|org,)\w
+    | \byaml\.(?!SafeLoader\b|safe_dump\b|(?:Marked)?YAMLError\b|AliasEvent\b|org,)\w
     | (?<![\w.])(?:eval|exec)\(
     | \b(?:allow_pickle|shell)\s*=\s*True | \bos\.(?:system|popen)\(
 """
