@@ -55,8 +55,9 @@ nb_merge_streams = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
-# Reference pages need not have these.
-autodoc_mock_imports = ["jax", "jaxlib", "torch", "transformers"]
+# Reference pages need not have these. TVM's frontend joins types of torch by "|", which is an error
+# for what stands in for them, so it has a stand-in too.
+autodoc_mock_imports = ["jax", "jaxlib", "torch", "transformers", "tvm.relax.frontend.torch"]
 autodoc_type_aliases = {"Plan": "distir_ext.annotate.Plan"}
 python_use_unqualified_type_names = True
 napoleon_google_docstring = True
