@@ -13,9 +13,9 @@ import pytest
 from .mutation import inputs
 from .targets import TARGETS, corpus_of, run
 
-# How many inputs of those that people write by hand.
 BY_HAND = ("configurations", "hint_files", "gspmd_shardings", "onnx_models", "shardy_attributes")
-COUNTS = dict.fromkeys(BY_HAND, (2_000, 100_000))
+BY_ONE_READER = ("saved_programs", "saved_modules")  # each input is three files
+COUNTS = dict.fromkeys(BY_HAND, (2_000, 100_000)) | dict.fromkeys(BY_ONE_READER, (300, 5_000))
 
 # Of one input, which has at most 20 kB; on a machine that others use, too.
 SECONDS = 2

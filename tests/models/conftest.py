@@ -5,6 +5,14 @@ from __future__ import annotations
 import functools
 
 import pytest
+import tvm
+
+
+@pytest.fixture(scope="package", autouse=True)
+def kernels_check_their_arguments(argument_checks):
+    """Other tests leave these checks out, to be compiled in less time."""
+    with tvm.transform.PassContext():
+        yield
 
 
 @pytest.fixture(scope="session")
