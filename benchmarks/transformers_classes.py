@@ -78,6 +78,42 @@ NEEDED = ("n_routed_experts", "num_key_value_heads")
 """Sizes without a default, which some classes do not work without."""
 
 
+FEW_LAYERS = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2}
+FEW_HEADS = {"num_attention_heads": 8, "intermediate_size": 128, "max_position_embeddings": 64}
+ROUTED = {
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    **{"n_group": 1, "topk_group": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1},
+}
+OWN: dict[str, dict[str, Any]] = {
+    "DbrxConfig": {
+        **{"d_model": 64, "n_heads": 8, "n_layers": 2, "max_seq_len": 64, "vocab_size": 128},
+        "attn_config": {"kv_n_heads": 4, "rope_theta": 10000.0, "clip_qkv": 8},
+        "ffn_config": {
+            **{"hidden_size": 64, "ffn_hidden_size": 128},
+            **{"moe_num_experts": 4, "moe_top_k": 2},
+        },
+    },
+    "DeepseekV2Config": {
+        **FEW_LAYERS,
+        **FEW_HEADS,
+        **ROUTED,
+        **{"kv_lora_rank": 16, "q_lora_rank": 16, "num_key_value_heads": 8},
+        **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+    },
+    "Dots1Config": {**FEW_LAYERS, **FEW_HEADS, **ROUTED, "num_key_value_heads": 4},
+    "GPTNeoConfig": {
+        **{"vocab_size": 128, "hidden_size": 64, "num_layers": 2, "num_heads": 8},
+        **{"attention_types": [[["global", "local"], 1]], "window_size": 4},
+        "max_position_embeddings": 64,
+    },
+    "Mamba2Config": {
+        **FEW_LAYERS,
+        **{"num_heads": 16, "head_dim": 8, "n_groups": 4, "state_size": 16, "chunk_size": 4},
+    },
+}
+"""Of configurations whose sizes depend on each other in their own way: all that is not default."""
+
+
 AT_ONCE = 4
 """Classes that one process tries."""
 
@@ -89,6 +125,9 @@ def tiny_configurations(config_class: Any) -> Iterator[Any]:
 
     They have two layers, or one of each kind that the class has.
     """
+    if config_class.__name__ in OWN:
+        yield config_class(**OWN[config_class.__name__])
+        return
     default = config_class()
     if default.get_text_config() is not default:
         raise ValueError("the configuration is of several models")
