@@ -103,7 +103,7 @@ def _is_stack(program: Program, var: relax.Var, merges: Collection[relax.Var]) -
     """Whether it is only multiplied by another one: propagation itself keeps these apart."""
     users = program.users.get(var, [])
     return bool(users) and all(
-        operator_of(program.made[user]) == "matmul"
+        _is_matrix_product(program.rule(user))
         and all(read in merges for read in program.reads(program.made[user]))
         for user in users
     )
@@ -178,7 +178,7 @@ class _ApartWriter(FunctionWriter):
             return False
         if _has_axes(call):
             return self._reduce(var, call, held[0])
-        if not _is_elementwise(rule, operands) and operator_of(call) != "matmul":
+        if not _is_elementwise(rule, operands) and not _is_matrix_product(rule):
             return False
         return self._aligned(var, call, operands, held[0].parts)
 
@@ -199,7 +199,7 @@ class _ApartWriter(FunctionWriter):
         if len(behind) != 1 or shape is None:
             return False
         (end,) = behind
-        is_rows = operator_of(call) == "matmul" and end <= 2
+        is_rows = _is_matrix_product(self.program.rule(var)) and end <= 2
         if is_rows and (end != 2 or operands[1] in self._apart or _rank(operands[1]) != 2):
             return False
         others = []
@@ -255,6 +255,16 @@ def _rank(value: relax.Expr) -> int:
 
 def _has_axes(call: relax.Call) -> bool:
     return call.attrs is not None and all(hasattr(call.attrs, n) for n in ("axis", "keepdims"))
+
+
+def _is_matrix_product(rule: CallRule | None) -> bool:
+    """Whether the last dimensions of a result are rows of one operand times columns of another."""
+    if rule is None or not rule.is_product or len(rule.results) != 1:
+        return False
+    (left, right), result = rule.operands, rule.results[0]
+    if min(len(left), len(right), len(result)) < 2:
+        return False
+    return left[-1] == right[-2] and (left[-2], right[-1]) == result[-2:]
 
 
 def _is_elementwise(rule: CallRule, operands: Sequence[relax.Expr]) -> bool:

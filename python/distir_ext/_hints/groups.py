@@ -85,7 +85,8 @@ class Group:
         """Products of activations with each other."""
         weighted = {product.var for product in self.products}
         for var in self.values:
-            if operator_of(self.program.made[var]) in ("matmul", "einsum") and var not in weighted:
+            rule = self.program.rule(var)
+            if rule is not None and rule.is_product and var not in weighted:
                 yield var
 
 

@@ -38,6 +38,14 @@ class CallRule:
     sizes: tuple[int, ...]
     kinds: tuple[str, ...]
 
+    @property
+    def is_product(self) -> bool:
+        """Whether products of elements of two operands are added up."""
+        if len(self.operands) != 2:
+            return False
+        left, right = ({factor for dim in dims for factor in dim} for dims in self.operands)
+        return any(self.kinds[factor] == REDUCTION for factor in left & right)
+
     def minor(self, dim: Dim) -> int:
         """The elements of a dimension that lie within one of its first factor; 0 if unknown."""
         found = prod(self.sizes[factor] for factor in dim[1:])
