@@ -1,48 +1,163 @@
-"""Tiny models of transformers under detected hints: results, and the textbook's communication."""
+"""Tiny models of transformers under hints: results, and the textbook's communication."""
 
 from __future__ import annotations
 
-import pytest
+import functools
+import json
+import re
+from pathlib import Path
 
+import pytest
+from tests.hints.by_weight import by_weight
+from tests.targets import QUICK
+
+from distir_ext import hints
 from distir_ext.cli import main
 
 pytestmark = pytest.mark.models
 
+ALL = ("llama", "deepseek_v3", "qwen3_moe", "mamba2", "qwen3_next", "nemotron_h")
+LARGE = [pytest.param(name, marks=pytest.mark.large) for name in ALL[1:]]
 
-@pytest.fixture(scope="module")
-def tiny():
+
+# Each kind of layer once or twice; the command has four layers.
+TWO = {"num_hidden_layers": 2}
+SIZES = {**dict.fromkeys(ALL, TWO), "nemotron_h": {}}
+SIZES["qwen3_next"] = {**TWO, "layer_types": ["linear_attention", "full_attention"]}
+
+
+@functools.cache
+def tiny(name):
     from distir_ext.hints.verification.models import imported
 
-    return imported("llama")
+    return imported(name, **SIZES[name])
 
 
-def test_llama_passes_and_says_what_it_skips(tiny):
-    from distir_ext.hints.verification.check import verify
+def verify(name, *arguments):
+    from distir_ext.hints.verification import check
 
-    assert verify("llama", tiny, "tep").status == "pass"
-    assert verify("llama", tiny, "ep-only").status == "skip"
+    return check.verify(name, tiny(name), *arguments, target=QUICK)
 
 
-def test_attention_without_its_last_product_fails(tiny):
-    from distir_ext import hints
-    from distir_ext.hints.verification.check import verify
+def sharded(plan):
+    return {name: dims for name, dims in plan.items() if any(dims)}
 
-    found = hints.detect(tiny.mod)
+
+@pytest.mark.parametrize("name", ["llama", *LARGE])
+def test_every_configuration_passes(name):
+    """By the hints that are detected, and those that the model's configuration states."""
+    from distir_ext.hints.verification.check import CONFIGS
+
+    mod = tiny(name).mod
+    detected, stated = hints.detect(mod), hints.from_config(tiny(name).config)
+    assert by_weight(stated, mod) == by_weight(detected, mod)
+    first, second = (hints.apply(mod, CONFIGS["tep"], each) for each in (detected, stated))
+    assert sharded(first.plan) == sharded(second.plan)
+    assert (first.weights, str(first.mesh)) == (second.weights, str(second.mesh))
+    for config in CONFIGS:
+        has_experts = name not in ("llama", "mamba2")
+        outcome = verify(name, config, stated if config == "tep" else detected)
+        expected = "skip" if config == "ep-only" and not has_experts else "pass"
+        assert (outcome.status, bool(outcome.why)) == (expected, expected == "skip"), outcome
+
+
+def test_attention_without_its_last_product_fails():
+    found = hints.detect(tiny("llama").mod)
     layer = next(name for name, each in found.layers.items() if each.layer_type == "mha")
     wrong = found.with_weight(layer, "o_proj_weight", tp_mode="none")
-    assert verify("llama", tiny, "tp-only", wrong).status == "FAIL"
+    assert verify("llama", "tp-only", wrong).status == "FAIL"
 
 
-# The chunks of a gated delta net are written out by torch.export: it compiles for minutes.
-ALL = ("tp-only", "ep-only", "tep", "attn-dp")
-CONFIGS = {"deepseek_v3": ALL, "qwen3_moe": ALL, "mamba2": ALL, "nemotron_h": ALL}
+@pytest.mark.parametrize("source", ["detect", "config"])
+def test_the_command_takes_both_sources(source, capsys, monkeypatch):
+    from distir_ext.hints.verification import models
+
+    monkeypatch.setattr(models, "imported", tiny)
+    chosen = ("--config=tp-only", "--config=ep-only", f"--hints={source}")
+    assert main(["verify-hints", "llama", "--json", *chosen]) == 0
+    outcomes = json.loads(capsys.readouterr().out)["outcomes"]
+    assert [each["status"] for each in outcomes] == ["pass", "skip"]
+    assert outcomes[0]["line"].startswith("hints: 14 nodes processed (mha 8, mlp 6)")
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("name", [*CONFIGS, "qwen3_next"])
-def test_every_configuration_passes(name, capsys):
-    configs = CONFIGS.get(name, ("tep",))
-    assert main(["verify-hints", name, *(f"--config={each}" for each in configs)]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if name in line]
-    assert len(rows) == len(configs)
-    assert not any("FAIL" in row for row in rows)
+def test_one_weight_of_queries_keys_and_values():
+    """As Phi-3 has it, which the matrix has not."""
+    import torch
+    import transformers
+
+    from distir_ext.interop.torch import import_model
+
+    sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 48, "pad_token_id": 0}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    config = transformers.Phi3Config(**sizes, **heads)
+    ids = torch.ones((4, 8), dtype=torch.int64)
+    mod = import_model(transformers.Phi3ForCausalLM(config).eval(), {"input_ids": ids}).mod
+    stated = hints.from_config(config)
+    assert by_weight(stated, mod) == by_weight(hints.detect(mod), mod)
+    fused = stated.layers["model.layers.0.self_attn"].weights["qkv_proj"]
+    assert fused == hints.WeightHint("colwise", (64, 32, 32), 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "llama",
+            {"num_attention_heads": 8},
+            "q_proj.* model.*self_attn: size is 128, but dim.* 0",
+        ),
+        ("llama", {"num_key_value_heads": 4}, "k_proj.* layer model.*self_attn: size is 64, but"),
+        pytest.param(
+            "mamba2",
+            {"n_groups": 2},
+            r"\(n_groups 2,.*mixer: output_sizes \[128, 128, 16, .* 296, but dimension 0 has 328",
+            marks=pytest.mark.large,
+        ),
+    ],
+)
+def test_a_configuration_of_another_model_is_an_error(name, change, message):
+    from distir_ext.hints.verification.models import MODELS
+
+    program = tiny(name)
+    sizes = {**MODELS[name].sizes, **SIZES[name], **change, "model_type": name}
+    with pytest.raises(ValueError, match=message):
+        hints.apply(program.mod, hints.DistConfig(2), hints.from_config(sizes))
+
+
+def test_the_example_of_the_page_prints_what_it_says(capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "hints.md").read_text("utf-8")
+    section = page.split("## From a model's configuration")[1]
+    code, printed = re.findall(r"^```(?:python)?\n(.*?)^```$", section, re.M | re.S)[:2]
+    exec(code, {})
+    assert capsys.readouterr().out == printed
+
+
+def test_a_file_of_a_model_is_read(tmp_path):
+    from distir_ext.hints.families import BY_PLAN
+
+    stated = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    for model_type in BY_PLAN:  # without what classes have by default
+        (tmp_path / "config.json").write_text(json.dumps({**stated, "model_type": model_type}))
+        layers = hints.from_config(tmp_path).layers
+        assert [each.layer_type for each in layers.values()] == ["mha", "mlp"] * 2
+    pattern = {"model_type": "nemotron_h", "hybrid_override_pattern": "M-*E"}
+    types = [each.layer_type for each in hints.from_config(pattern).layers.values()]
+    assert types == ["ssm", "mlp", "mha", "moe"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"model_type": "lama"}, "model_type 'lama', .*did you mean 'llama'"),
+        ({"model_type": "gpt2"}, "no hints are known for the model_type 'gpt2'"),
+        (
+            {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5},
+            "transformers refuses the configuration of llama: .*not a multiple",
+        ),
+        ({"model_type": "llama", "hidden_size": "many"}, "transformers refuses .*hidden_size"),
+    ],
+)
+def test_what_is_wrong_with_a_configuration_is_said(stated, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        hints.from_config(stated)

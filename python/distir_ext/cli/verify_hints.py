@@ -11,6 +11,8 @@ from distir_ext.cli.shared.parser import Commands
 
 # As in distir_ext.hints.verification, which imports TVM.
 _ALL = "all"
+# What --hints takes but files.
+_DETECT, _CONFIG = "detect", "config"
 
 
 def add(commands: Commands) -> None:
@@ -18,9 +20,9 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "verify-hints",
         help="shard tiny models of transformers by layer hints, and compare with the whole",
-        description="Shards tiny models of transformers (four layers, hidden states of 64) by the\n"
-        "hints that are detected, runs them on CPU workers, and compares the result with\n"
-        "PyTorch's, and what is communicated with the textbook's count.\n"
+        description="Shards tiny models of transformers (four layers, hidden states of 64) by\n"
+        "hints, runs them on CPU workers, and compares the result with PyTorch's, and what\n"
+        "is communicated with the textbook's count.\n"
         "Needs pip install 'distir-ext[torch]'.",
         epilog="models: llama, deepseek_v3, qwen3_moe, mamba2, qwen3_next, nemotron_h, or all\n\n"
         "configurations:\n"
@@ -42,8 +44,10 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--hints",
-        metavar="FILE",
-        help="a YAML file of hints in place of those that are detected, for the layers it names",
+        metavar="SOURCE",
+        default=_DETECT,
+        help="detect (default); config: hints that the model's configuration states; or a YAML "
+        "file of hints in place of those that are detected, for the layers it names",
     )
     parser.add_argument("--show", action="store_true", help="print what was done with each weight")
     add_json(parser)
@@ -62,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
     )
     from distir_ext.hints.verification.models import MODELS, imported
 
-    stated = hints.load(existing(options.hints, "hints")) if options.hints else None
+    is_file = options.hints not in (_DETECT, _CONFIG)
+    stated = hints.load(existing(options.hints, "hints")) if is_file else hints.Hints()
     names = [name for name in options.models if name != _ALL] or list(MODELS)
     for known, given, what in ((MODELS, names, "model"), (CONFIGS, options.config, "config")):
         for name in given:
@@ -80,8 +85,10 @@ def run(options: argparse.Namespace) -> int:
                 Outcome(name, each, FAIL, str(error)) for each in options.config or CONFIGS
             ]
             continue
-        found = hints.detect(program.mod)
-        found = found.merged(stated) if stated else found
+        if options.hints == _CONFIG:
+            found = hints.from_config(program.config)
+        else:
+            found = hints.detect(program.mod).merged(stated)
         for config in options.config or CONFIGS:
             try:
                 outcomes.append(verify(name, program, config, found))

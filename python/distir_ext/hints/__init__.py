@@ -10,6 +10,7 @@
 from distir_ext.hints.application import Hinted, apply
 from distir_ext.hints.configuration import load, to_yaml
 from distir_ext.hints.detection import detect
+from distir_ext.hints.model_config import from_config
 from distir_ext.hints.report import Node, Report
 from distir_ext.hints.vocabulary import (
     LAYER_TYPES,
@@ -32,6 +33,7 @@ __all__ = [
     "WeightHint",
     "apply",
     "detect",
+    "from_config",
     "load",
     "to_yaml",
 ]

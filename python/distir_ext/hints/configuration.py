@@ -42,6 +42,7 @@ _OF_WEIGHT: dict[str, Any] = {
     "tp_mode": str,
     "output_sizes": tuple[int, ...],
     "tp_min_local_shape": int | tuple[int, ...],
+    "size": int,
 }
 
 Made = TypeVar("Made")

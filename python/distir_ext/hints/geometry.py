@@ -148,6 +148,11 @@ class _Geometry:
                 f"{_entity(weight)}: output_sizes {list(sizes)} add up to {sum(sizes)}, but "
                 f"dimension {dim} has {shape[dim]} elements"
             )
+        if hint.size not in (0, shape[dim]):
+            raise ValueError(
+                f"{_entity(weight)}: size is {hint.size}, but dimension {dim} has {shape[dim]} "
+                f"elements"
+            )
         for size, unit in zip(sizes, hint.units(), strict=True):
             if size % unit:
                 raise ValueError(
@@ -217,5 +222,5 @@ class _Geometry:
 
 def _entity(weight: ResolvedWeight) -> str:
     """What a message is about."""
-    where = f"{weight.place}: " if "line" in weight.place else ""
+    where = f"{weight.place}: " if weight.place else ""
     return f"{where}weight {weight.param} of layer {weight.layer}"

@@ -21,7 +21,7 @@ class ResolvedWeight:
         param: The name of the parameter.
         layer: The name of its layer, without ``*``.
         hint: The hint.
-        place: Where the hint is stated, for messages.
+        place: Where the hint is stated, for messages; empty if nowhere.
     """
 
     param: str
@@ -58,7 +58,8 @@ def resolve(hints: Hints, params: Sequence[str]) -> list[ResolvedLayer]:
         for key, hint in layer.weights.items():
             place = hints.place("layers", name, "weights", key)
             for param, concrete in _matches(name, key, params, place).items():
-                chosen[param] = ResolvedWeight(param, concrete, hint, place)
+                stated = hints.places.get(("layers", name, "weights", key), "")
+                chosen[param] = ResolvedWeight(param, concrete, hint, stated)
                 layers[concrete] = layer
     found: dict[str, list[ResolvedWeight]] = {name: [] for name in layers}
     for each in chosen.values():

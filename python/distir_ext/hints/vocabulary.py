@@ -40,12 +40,17 @@ class WeightHint:
     """How many columns (rows) stay together, as those of a head do, in elements. Devices share a
     shard where there are fewer heads. One number, or one per block."""
 
+    size: int = field(default=0, compare=False)
+    """How many columns (rows) there should be in all, in elements; 0: it is not checked."""
+
     def __post_init__(self) -> None:
         one_of(self.tp_mode, TP_MODES, "tp_mode")
         if self.output_sizes and self.tp_mode == "rowwise":
             raise ValueError("output_sizes are of weights that are sharded colwise, not rowwise")
         if any(size < 1 for size in self.output_sizes):
             raise ValueError(f"output_sizes {list(self.output_sizes)} are not all positive")
+        if self.size < 0:
+            raise ValueError(f"size {self.size} is negative")
         if any(unit < 1 for unit in self._units):
             raise ValueError(f"tp_min_local_shape {self.tp_min_local_shape} is not positive")
         if not isinstance(self.tp_min_local_shape, int) and len(self._units) != max(

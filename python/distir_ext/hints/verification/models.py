@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +17,8 @@ from distir_ext._errors.spelling import did_you_mean
 
 BATCH, SEQUENCE, VOCABULARY = 4, 8, 64
 SEED = 11
+CHUNK = 4
+"""Positions that a recurrence computes at once; the state goes from one chunk to the next."""
 
 _SIZES = {
     "vocab_size": VOCABULARY,
@@ -76,7 +81,14 @@ MODELS: Mapping[str, TinyModel] = {
     "mamba2": TinyModel(
         "Mamba2ForCausalLM",
         "Mamba2Config",
-        {**_SIZES, "num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 4, "chunk_size": 4},
+        {
+            **_SIZES,
+            "num_heads": 8,
+            "head_dim": 16,
+            "state_size": 8,
+            "n_groups": 4,
+            "chunk_size": CHUNK,
+        },
     ),
     "qwen3_next": TinyModel(
         "Qwen3NextForCausalLM",
@@ -109,7 +121,7 @@ MODELS: Mapping[str, TinyModel] = {
             "mamba_head_dim": 16,
             "ssm_state_size": 8,
             "n_groups": 4,
-            "chunk_size": 4,
+            "chunk_size": CHUNK,
             "n_routed_experts": 8,
             "moe_shared_expert_intermediate_size": 16,
         },
@@ -128,6 +140,7 @@ class Program:
         weights: Arrays by the names of parameters.
         expected: What PyTorch computes.
         stream_bytes: Of the hidden states of the whole batch.
+        config: The configuration of transformers; None if it is no model of theirs.
     """
 
     mod: tvm.IRModule
@@ -135,10 +148,32 @@ class Program:
     weights: Mapping[str, npt.NDArray[Any]]
     expected: npt.NDArray[Any]
     stream_bytes: int
+    config: Any = None
 
 
-def imported(name: str) -> Program:
+@contextmanager
+def _chunks_of(size: int, model: Any) -> Iterator[None]:
+    """Sets the chunks of gated delta nets, which no configuration states.
+
+    They are of 64 positions otherwise, and torch.export writes every one of them out.
+    """
+    module, name = sys.modules[type(model).__module__], "torch_chunk_gated_delta_rule"
+    rule = getattr(module, name, None)
+    if rule is not None:
+        setattr(module, name, functools.partial(rule, chunk_size=size))
+    try:
+        yield
+    finally:
+        if rule is not None:
+            setattr(module, name, rule)
+
+
+def imported(name: str, **changes: Any) -> Program:
     """A tiny model as Relax, with random weights.
+
+    Args:
+        name: One of :data:`MODELS`.
+        changes: Sizes that are others than theirs.
 
     Raises:
         ValueError: There is no such model; or torch.export or TVM's frontend cannot take it.
@@ -154,7 +189,7 @@ def imported(name: str) -> Program:
     from distir_ext.interop.torch import import_model
 
     tiny = MODELS[name]
-    config = getattr(transformers, tiny.config_name)(**tiny.sizes)
+    config = getattr(transformers, tiny.config_name)(**{**tiny.sizes, **changes})
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(SEED)
         model = getattr(transformers, tiny.class_name)(config).eval()
@@ -162,9 +197,15 @@ def imported(name: str) -> Program:
             param.add_(0.1 * torch.randn(param.shape))
         ids = torch.randint(1, VOCABULARY, (BATCH, SEQUENCE))
         expected = model(input_ids=ids, use_cache=False).logits.numpy()
-    found = import_model(model, {"input_ids": ids})
+    with _chunks_of(CHUNK, model):
+        found = import_model(model, {"input_ids": ids})
     arrays = {key: np.asarray(value.numpy()) for key, value in found.params.items()}
     tokens = BATCH * SEQUENCE * int(_SIZES["hidden_size"])
     return Program(
-        found.mod, {"input_ids": ids.numpy()}, arrays, expected, tokens * expected.dtype.itemsize
+        found.mod,
+        {"input_ids": ids.numpy()},
+        arrays,
+        expected,
+        tokens * expected.dtype.itemsize,
+        config,
     )

@@ -1,0 +1,258 @@
+"""Hints by what the configuration of a model of transformers states."""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from distir_ext._errors.spelling import did_you_mean
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._params.regular_file import read_file
+from distir_ext._text.yaml_text import MOST_BYTES
+from distir_ext.hints.families import (
+    ALL,
+    BY_PLAN,
+    DENSE,
+    FAMILIES,
+    PLANNED,
+    SPARSE,
+    Family,
+    Module,
+    Weight,
+)
+from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
+
+# Rules of plans for modules that have nothing to shard, as norms.
+_REPLICATED = "replicated"
+
+
+@short_tracebacks
+def from_config(
+    config: Any | Mapping[str, Any] | str | os.PathLike[str], prefix: str | None = None
+) -> Hints:
+    """Hints of a model of transformers, by its configuration.
+
+    Which layers there are, their heads, groups and experts are read from the configuration. Models
+    whose ``base_model_tp_plan`` has all weights of attention and feed-forward layers are known by
+    it, others by their ``model_type``. Hints have the size of each weight's dimension too, so that
+    applying them to weights that the configuration is not of is an error.
+
+    Args:
+        config: A configuration of transformers; or a ``config.json``, the directory that it is
+            in, or what it says as a mapping, which transformers reads.
+        prefix: What stands before ``layers`` in the names of weights, as ``model`` in
+            ``model.layers.0.mlp``; None: as in the class for causal language models.
+
+    Raises:
+        ValueError: The model is not known: names the nearest that is. Or a field is missing, or
+            fields contradict each other: names the layer and the weight.
+        OSError: The file cannot be read.
+        ImportError: A file or mapping is given, and transformers is not installed.
+    """
+    stated = _Config(_configuration(config))
+    family = _family(stated)
+    prefix = family.prefix if prefix is None else prefix
+    layers: dict[str, LayerHint] = {}
+    places: dict[tuple[str, ...], str] = {}
+    for index in range(stated.size("num_hidden_layers")):
+        for name, module in _modules(stated, family, index):
+            layer = ".".join(part for part in (prefix, "layers", str(index), name) if part)
+            weights = {}
+            for key, weight in module.weights.items():
+                if stated.has(weight.when):
+                    weights[key], place = _hint(stated, weight, f"{layer}.{key}")
+                    places["layers", layer, "weights", key] = place
+            why = f"the configuration of {stated.model_type}"
+            layers[layer] = LayerHint(module.layer_type, weights, why=why)
+    return Hints(layers, places=places)
+
+
+def _configuration(config: Any) -> Any:
+    if isinstance(config, str | os.PathLike):
+        path = Path(config)
+        path = path / "config.json" if path.is_dir() else path
+        try:
+            config = json.loads(read_file(path, MOST_BYTES))
+        except ValueError as error:
+            raise ValueError(f"the configuration {path} is no JSON: {error}") from error
+        if not isinstance(config, dict):
+            raise ValueError(f"the configuration {path} is no JSON object")
+    return _read(config) if isinstance(config, Mapping) else config
+
+
+def _read(stated: Mapping[str, Any]) -> Any:
+    """The configuration of transformers, with the defaults of its class."""
+    fields = dict(stated)
+    model_type = fields.pop("model_type", None)
+    if model_type is None:
+        raise ValueError("the configuration states no model_type")
+    try:
+        from huggingface_hub.errors import StrictDataclassError
+        from transformers import AutoConfig
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    except ImportError as error:
+        raise ImportError(
+            "a configuration is read by transformers, which is not installed: "
+            "pip install 'distir-ext[torch]'"
+        ) from error
+    if model_type not in CONFIG_MAPPING:
+        raise _unknown(str(model_type))
+    try:
+        return AutoConfig.for_model(model_type, **fields)
+    except (StrictDataclassError, TypeError) as error:
+        raise ValueError(f"transformers refuses the configuration of {model_type}: {error}") from (
+            error
+        )
+
+
+def _unknown(model_type: str, more: str = "") -> ValueError:
+    known = sorted({*FAMILIES, *BY_PLAN})
+    return ValueError(
+        f"no hints are known for the model_type {model_type[:60]!r}, only for {', '.join(known)} "
+        f"and others whose base_model_tp_plan has all their layers"
+        f"{did_you_mean(model_type, known)}{more}"
+    )
+
+
+class _Config:
+    """The fields of a configuration.
+
+    Args:
+        config: As transformers has it.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self.model_type = str(getattr(config, "model_type", "") or type(config).__name__)
+
+    def get(self, name: str) -> Any:
+        """The value of a field; None where it is not stated."""
+        return getattr(self._config, name, None)
+
+    def has(self, when: str) -> bool:
+        """Whether a field is stated, or is not; see :class:`Weight`."""
+        name = when.removeprefix("not ")
+        return not when or bool(self.get(name)) == (name == when)
+
+    def size(self, name: str) -> int:
+        """A field that is a positive number.
+
+        Raises:
+            ValueError: It is none.
+        """
+        value = self.get(name)
+        if value is None and name == "num_key_value_heads":
+            return self.size("num_attention_heads")
+        if value is None and name == "head_dim":
+            return _whole(self.size("hidden_size"), self.size("num_attention_heads"))
+        if value is None:
+            raise ValueError(f"{name} is not stated")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} is {str(value)[:60]}, not a positive number")
+        return int(value)
+
+    def evaluate(self, text: str) -> int:
+        """An expression of fields.
+
+        Raises:
+            ValueError: A field is missing, or divides no other as it should.
+        """
+
+        def value(node: Any) -> int:
+            if isinstance(node, ast.BinOp):
+                return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+            return self.size(node.id) if isinstance(node, ast.Name) else int(node.value)
+
+        return value(ast.parse(text, mode="eval").body)
+
+    def stated(self, text: str) -> str:
+        """The fields of an expression and their values, for messages."""
+        names = dict.fromkeys(re.findall(r"[a-z]\w*", text))
+        return ", ".join(f"{name} {self.size(name)}" for name in names)
+
+
+def _whole(number: int, divisor: int) -> int:
+    if number % divisor:
+        raise ValueError(f"{number} cannot be divided by {divisor}")
+    return number // divisor
+
+
+_OPERATORS: Mapping[type, Any] = {ast.Add: operator.add, ast.Mult: operator.mul, ast.Div: _whole}
+
+
+def _family(config: _Config) -> Family:
+    found = FAMILIES.get(config.model_type) or _planned(config.get("base_model_tp_plan") or {})
+    if found is None:
+        text = config.get("text_config")
+        raise _unknown(config.model_type, "; pass its text_config, and the prefix" if text else "")
+    return found
+
+
+def _planned(plan: Mapping[str, str]) -> Family | None:
+    """The family whose modules a plan has; None where it has others, or none."""
+    modes: dict[str, dict[str, str]] = {}
+    for name, style in plan.items():
+        match = re.fullmatch(r"layers\.\*\.(.+)\.([^.]+)", name)
+        if match is not None and not style.startswith(_REPLICATED):
+            modes.setdefault(match[1], {})[match[2]] = style
+    found = []
+    for name, weights in modes.items():
+        for module in PLANNED:
+            if weights == {key: weight.tp_mode for key, weight in module.weights.items()}:
+                found.append((name, ALL, module))
+    return Family(tuple(found)) if found and len(found) == len(modes) else None
+
+
+def _modules(config: _Config, family: Family, index: int) -> Iterator[tuple[str, Module]]:
+    """The modules of a layer."""
+    present = {ALL, SPARSE if _is_sparse(config, index) else DENSE}
+    typed = [each for _, each, _ in family.modules if each not in (ALL, SPARSE, DENSE)]
+    if typed:
+        types = config.get("layer_types") or []
+        if index >= len(types):
+            raise ValueError(f"{config.model_type} states no type of layer {index} in layer_types")
+        if types[index] not in typed:
+            raise ValueError(
+                f"layer {index} of {config.model_type} is of the type {types[index]!r}, not "
+                f"{', '.join(typed)}{did_you_mean(types[index], typed)}"
+            )
+        present.add(types[index])
+    for name, each, module in family.modules:
+        if each in present:
+            yield name, module
+
+
+def _is_sparse(config: _Config, index: int) -> bool:
+    """Whether a layer has experts."""
+    stated = config.get("mlp_layer_types")
+    if stated:
+        return bool(stated[index] == SPARSE)
+    dense = config.get("first_k_dense_replace")
+    if dense is not None:
+        return index >= int(dense)
+    step = int(config.get("decoder_sparse_step") or 1)
+    return index not in (config.get("mlp_only_layers") or ()) and (index + 1) % step == 0
+
+
+def _hint(config: _Config, weight: Weight, name: str) -> tuple[WeightHint, str]:
+    """The hint for a weight, and the place of its sizes for messages."""
+    what = f"the configuration of {config.model_type}"
+    try:
+        blocks = [(config.evaluate(a), config.evaluate(b)) for a, b in weight.blocks]
+        fields = config.stated(" ".join(text for block in weight.blocks for text in block))
+    except ValueError as error:
+        raise ValueError(f"{what}: {name}: {error}") from error
+    sizes, units = tuple(a * b for a, b in blocks), tuple(b for _, b in blocks)
+    hint = WeightHint(
+        weight.tp_mode,
+        sizes if len(sizes) > 1 else (),
+        units[0] if len(set(units)) == 1 else units or 1,
+        size=sum(sizes),
+    )
+    return hint, f"{what} ({fields})" if fields else what
