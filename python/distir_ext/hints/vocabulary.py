@@ -41,7 +41,7 @@ class WeightHint:
     shard where there are fewer heads. One number, or one per block."""
 
     size: int = field(default=0, compare=False)
-    """How many columns (rows) there should be in all, in elements; 0: it is not checked."""
+    """How many columns (rows) there should be in all, in elements. Not checked, if it is 0."""
 
     def __post_init__(self) -> None:
         one_of(self.tp_mode, TP_MODES, "tp_mode")
