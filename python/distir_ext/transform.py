@@ -171,7 +171,8 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
 
     Where a reduction would see the padding it is masked with the reduction's neutral element.
     Operators that work along such a dimension (softmax, a convolution) are decomposed first, as by
-    DecomposeSharded. What cannot be padded (a reshape that splits the dimension, a sort) needs it
+    DecomposeSharded. A dimension that a reshape splits or merges is padded in whole grains: columns
+    of (heads * head size) are cut between heads. What cannot be padded (a sort) needs it
     replicated. The function attribute ``distir.true_extents`` keeps the sizes of parameters and
     results from before, so that a session takes and gives arrays of these. The same module comes
     back where everything divides.

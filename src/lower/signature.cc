@@ -24,7 +24,7 @@ namespace ffi = tvm::ffi;
 namespace {
 
 /*! \brief Of the form, in modules and in executables. */
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
@@ -51,13 +51,17 @@ std::string Ranges(const Integers& values) {
   return Joined(items, ", ");
 }
 
-std::string ShapeText(const ir::TensorType& type, const ffi::Array<int64_t>& extents) {
+/*! \brief Sizes, those from before they were padded, and what of a size each device has where that
+ * is stated: "[8, n, 1024:352]". */
+std::string ShapeText(const ir::TensorType& type, const ffi::Array<int64_t>& extents,
+                      const std::vector<int64_t>& shards) {
   std::vector<std::string> dims;
   for (const ir::Expr& dim : ir::ShapeOf(type)) {
     int64_t size = ir::StaticDim(dim);
     if (!extents.empty() && extents[dims.size()] >= 0) size = extents[dims.size()];
     if (size >= 0) {
-      dims.push_back(std::to_string(size));
+      const int64_t shard = shards[dims.size()];
+      dims.push_back(std::to_string(size) + (shard > 0 ? ":" + std::to_string(shard) : ""));
     } else if (auto var = ir::Var::Cast(dim); var.defined()) {
       dims.push_back(var.name());
     } else {
@@ -91,6 +95,7 @@ class SignatureWriter::TrueExtents {
       : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
                      .as<ffi::Array<ffi::Array<int64_t>>>()),
         name_(std::move(name)),
+        meshes_(*meshes),
         padded_(meshes) {
     CheckOrder(function);
   }
@@ -101,21 +106,41 @@ class SignatureWriter::TrueExtents {
     if (next_ == extents_->size() || !Fits((*extents_)[next_], type)) Fail();
     return (*extents_)[next_++];
   }
+  /*! \brief Per dimension the size of every shard, 0 where it is the least possible. */
+  std::vector<int64_t> Shards(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
+    const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
+    std::vector<int64_t> shards(sizes.size(), 0);
+    if (extents.empty()) return shards;
+    const rules::Sizes least = padded_.Extents(Before(extents, type));
+    const mesh::Sharding& sharding = meshes_.ShardingOf(type);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (sizes[d] != least[d]) shards[d] = sizes[d] / mesh::NumShards(sharding.dims[d]);
+    }
+    return shards;
+  }
   void Finish() const {
     if (extents_.has_value() && next_ != extents_->size()) Fail();
   }
 
  private:
+  static ir::DTensorType Before(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
+    return padding::WithExtents(type, rules::Sizes(extents.begin(), extents.end()));
+  }
+
   /*! \brief Whether a tensor of these extents is padded to a type; null is that of a Tensor. */
   bool Fits(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
     if (extents.empty()) return true;  // a Tensor, or a tensor of unknown rank
     if (!type.defined()) return false;
     const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
     if (extents.size() != sizes.size()) return false;
-    rules::Sizes before;
-    for (int64_t extent : extents) before.push_back(extent);
-    const rules::Sizes after = padded_.Extents(padding::WithExtents(type, before));
-    return std::equal(sizes.begin(), sizes.end(), after.begin(), after.end());
+    const rules::Sizes least = padded_.Extents(Before(extents, type));
+    const mesh::Sharding& sharding = meshes_.ShardingOf(type);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      const bool is_grained = extents[d] >= 0 && sizes[d] > least[d] &&
+                              sizes[d] % mesh::NumShards(sharding.dims[d]) == 0;
+      if (sizes[d] != least[d] && !is_grained) return false;
+    }
+    return true;
   }
 
   /*! \brief Refuses the names that PadShards left in another order. Other names say nothing: passes
@@ -140,6 +165,7 @@ class SignatureWriter::TrueExtents {
 
   std::optional<ffi::Array<ffi::Array<int64_t>>> extents_;
   std::string name_;
+  dialect::MeshTable& meshes_;
   padding::PaddedTypes padded_;
   size_t next_ = 0;
 };
@@ -159,7 +185,9 @@ std::string SignatureWriter::TypeText(const ir::Type& type, TrueExtents* extents
   }
   if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
     const int mesh = NumberOf(dtensor.device_mesh());
-    return DTypeName(dtensor.tensor_ty()) + ShapeText(dtensor.tensor_ty(), extents->Next(dtensor)) +
+    const ffi::Array<int64_t> before = extents->Next(dtensor);
+    return DTypeName(dtensor.tensor_ty()) +
+           ShapeText(dtensor.tensor_ty(), before, extents->Shards(before, dtensor)) +
            (mesh == 0 ? " " : " mesh[" + std::to_string(mesh) + "] ") +
            PlacementText(dialect::PlacementDims(dtensor.placement()));
   }

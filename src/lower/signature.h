@@ -39,7 +39,7 @@ struct EntryProgram {
  * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
  * the same. One reader, in Python, reads both (`signature_form.py`). Of a layer norm, on one mesh:
  * \code
- *   {"version": 4,
+ *   {"version": 5,
  *    "meshes": [[[2, 2], "0..3"]],
  *    "functions": {"main": {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
@@ -47,9 +47,11 @@ struct EntryProgram {
  *      "num_input": 1,
  *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
  * \endcode
- * A type names its mesh, `float32[8] mesh[1] R`, if that is not the first one listed; `(a; b)` is a
- * tuple of types, `shape` a shape, and `value` anything else. Layers are folded as
- * `FoldNumbered` says. A program may have symbolic "sizes", and a "virtual_stage" other than 0.
+ * A dimension cut in whole grains states the size of a shard: `1024:352` is 1024 columns, of which
+ * a device has 352, or what is left of them. A type names its mesh, `float32[8] mesh[1] R`, if that
+ * is not the first one listed; `(a; b)` is a tuple of types, `shape` a shape, and `value` anything
+ * else. Layers are folded as `FoldNumbered` says. A program may have symbolic "sizes", and a
+ * "virtual_stage" other than 0.
  */
 class SignatureWriter {
  public:

@@ -353,20 +353,22 @@ const Operators kMoved(
          .KeepsZeros()
          .Commutes(kMoving)
          .LocalAttrs(SqueezeGlobalAxes)});
-const Operators kSplitAndMerged("shape",
-                                {"all, split and merged where blocks stay blocks", "", "the rest"},
-                                {Operator("relax.flatten", Reshape).Pad(Padding::kAll),
-                                 Operator("relax.nn.batch_flatten", Reshape).Pad(Padding::kAll),
-                                 Operator("relax.reshape", Reshape)
-                                     .Pad(Padding::kAll)
-                                     .KeepsZeros()
-                                     .Commutes(kMoving)
-                                     .ShapeArgument(1)});
+const Operators kSplitAndMerged(
+    "shape", {"all, split and merged where blocks stay blocks", "", "the rest"},
+    {Operator("relax.flatten", Reshape).Pad(Padding::kAll).PadGrains(),
+     Operator("relax.nn.batch_flatten", Reshape).Pad(Padding::kAll).PadGrains(),
+     Operator("relax.reshape", Reshape)
+         .Pad(Padding::kAll)
+         .PadGrains()
+         .KeepsZeros()
+         .Commutes(kMoving)
+         .ShapeArgument(1)});
 const Operators kStack(
     "shape", {"all", "", "the new dimension"},
     {Operator("relax.stack", Stack).TakesTuple().Pad(Padding::kAll).Commutes(kMoving)});
-const Operators kRepeat("shape", {"all", "", "the repetition"},
-                        {Operator("relax.repeat", Repeat).Pad(Padding::kAll).Commutes(kMoving)});
+const Operators kRepeat(
+    "shape", {"all", "", "the repetition"},
+    {Operator("relax.repeat", Repeat).Pad(Padding::kAll).PadGrains().Commutes(kMoving)});
 const Operators kTile("shape",
                       {"others", "", "repeated dimensions of unknown sizes",
                        "repeated dimensions: every shard gets the elements that it lacks"},

@@ -1,5 +1,6 @@
 #include "padding/extents.h"
 
+#include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
@@ -18,27 +19,35 @@ rules::Sizes PaddedTypes::Extents(const ir::DTensorType& type) {
 }
 
 std::vector<int> PaddedTypes::UnevenDims(const ir::DTensorType& type) {
+  return type.defined() ? PaddedDims(type, Extents(type)) : std::vector<int>();
+}
+
+ValueExtents PaddedTypes::ExtentsOfAll(const ir::Type& type) {
+  std::vector<ir::DTensorType> tensors;
+  dialect::CollectDTensorTypes(type, &tensors);
+  ValueExtents extents;
+  for (const ir::DTensorType& tensor : tensors)
+    extents.push_back(tensor.defined() ? Extents(tensor) : rules::Sizes());
+  return extents;
+}
+
+std::vector<int> PaddedDims(const ir::DTensorType& type, const rules::Sizes& extents) {
   std::vector<int> dims;
   if (!type.defined()) return dims;
-  rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
-  rules::Sizes padded = Extents(type);
+  const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] != padded[d]) dims.push_back(static_cast<int>(d));
+    if (sizes[d] != extents[d]) dims.push_back(static_cast<int>(d));
   }
   return dims;
 }
 
-ir::Type PaddedTypes::Padded(const ir::Type& type) {
-  if (!type.defined()) return type;
-  auto found = padded_.find(type.get());
-  if (found != padded_.end()) return found->second.second;
-  const ir::Type result = ir::MapLeaves(type, [this](const ir::Type& leaf) -> ir::Type {
-    auto dtensor = ir::DTensorType::Cast(leaf);
-    if (UnevenDims(dtensor).empty()) return leaf;
-    return WithExtents(dtensor, Extents(dtensor));
-  });
-  padded_.emplace(type.get(), std::make_pair(type, result));
-  return result;
+bool IsPadded(const ir::Type& type, const ValueExtents& extents) {
+  std::vector<ir::DTensorType> tensors;
+  dialect::CollectDTensorTypes(type, &tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!PaddedDims(tensors[i], extents[i]).empty()) return true;
+  }
+  return false;
 }
 
 ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents) {
@@ -49,6 +58,17 @@ ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& ext
   }
   return ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()), type.device_mesh(),
                              type.placement());
+}
+
+ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents) {
+  size_t next = 0;
+  return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
+    auto dtensor = ir::DTensorType::Cast(leaf);
+    if (!dtensor.defined() && !ir::TensorType::Is(leaf)) return leaf;
+    const rules::Sizes& sizes = extents[next++];
+    if (PaddedDims(dtensor, sizes).empty()) return leaf;
+    return WithExtents(dtensor, sizes);
+  });
 }
 
 }  // namespace padding

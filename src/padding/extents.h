@@ -1,16 +1,15 @@
 /*!
  * \file padding/extents.h
- * \brief The padded extent of a dimension: the least multiple of its number of shards.
+ * \brief The padded extent of a dimension: the least multiple of its number of shards, or, where
+ * it is cut in whole grains (padding/grains.h), the least multiple of that many grains.
  *
- * It follows from the type alone, so callers and callees, branches and tuples agree on it without
- * looking at each other. Worked example: R.DTensor((7, 10), "S[0], R") on (2, 2) is padded to
- * (8, 10); with "S[0], S[0]" to (8, 10) too; with "R, S[1]" not at all.
+ * Worked example: R.DTensor((7, 10), "S[0], R") on (2, 2) is padded to (8, 10); with "S[0], S[0]"
+ * to (8, 10) too; with "R, S[1]" not at all, but in grains of 5, of which 2 are enough; in grains
+ * of 10 to (7, 20).
  */
 #ifndef DISTIR_PADDING_EXTENTS_H_
 #define DISTIR_PADDING_EXTENTS_H_
 
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "dialect/mesh_table.h"
@@ -30,6 +29,11 @@ constexpr const char* kTrueExtentsAttr = "distir.true_extents";
  * two of them apart: they are padded to the same type from different extents. */
 constexpr const char* kPaddedParamsAttr = "distir.padded_params";
 
+/*! \brief Extents of a value: of every tensor the sizes of its dimensions, tuples flattened; -1
+ * where symbolic, empty of a Tensor. */
+using ValueExtents = std::vector<rules::Sizes>;
+
+/*! \brief The least extents that types may be padded to. */
 class PaddedTypes {
  public:
   explicit PaddedTypes(dialect::MeshTable* meshes) : meshes_(*meshes) {}
@@ -38,17 +42,21 @@ class PaddedTypes {
   std::vector<int> UnevenDims(const ir::DTensorType& type);
   /*! \brief The sizes of all dimensions, padded; -1 where symbolic. */
   rules::Sizes Extents(const ir::DTensorType& type);
-  /*! \brief The type with every tensor padded; the same object where there is nothing to pad. */
-  ir::Type Padded(const ir::Type& type);
+  ValueExtents ExtentsOfAll(const ir::Type& type);
 
  private:
   dialect::MeshTable& meshes_;
-  /*! \brief From a type, which the second keeps alive, to the padded one. */
-  std::unordered_map<const ffi::Object*, std::pair<ir::Type, ir::Type>> padded_;
 };
+
+/*! \brief Dimensions of other extents than the type says; none where the type is null. */
+std::vector<int> PaddedDims(const ir::DTensorType& type, const rules::Sizes& extents);
+/*! \brief Whether a tensor of the type has such dimensions. */
+bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
 /*! \brief The type with other sizes where `extents` has some (not -1), placed the same. */
 ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents);
+/*! \brief The same of every tensor; the same object where there is nothing to pad. */
+ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);
 
 }  // namespace padding
 }  // namespace distir

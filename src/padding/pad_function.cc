@@ -29,11 +29,11 @@ using rules::Tail;
 
 class Padder : public TailWriter {
  public:
-  Padder(const std::string& name, bool is_called, const PaddedModule& module)
+  Padder(const ir::GlobalVar& name, bool is_called, const PaddedModule& module)
       : function_name_(name),
         is_called_(is_called),
         meshes_(*module.meshes),
-        types_(*module.types),
+        grains_(*module.grains),
         kernels_(*module.kernels),
         padded_kernels_(*module.padded_kernels),
         names_(*module.names) {}
@@ -47,33 +47,31 @@ class Padder : public TailWriter {
   // ---- functions
 
   ir::Var RewriteParam(const ir::Var& param) override {
-    ir::Var padded = param;
-    if (meshes_.IsUneven(param.ty()))
-      padded = ir::MakeVar(param.name(), types_.Padded(param.ty()), false);
+    const ir::Type type = WithExtents(param.ty(), grains_.Of(param));
+    const ir::Var padded =
+        type.same_as(param.ty()) ? param : ir::MakeVar(param.name(), type, false);
     has_zero_tail_.insert(padded.get());
     return padded;
   }
 
   ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
     // What leaves the program is cropped, whatever its tail.
-    return branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
+    const ir::Expr tailed =
+        branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
+    return Recut(tailed, value,
+                 branch_of.defined() ? grains_.Of(branch_of) : grains_.OfResult(function_name_));
   }
 
-  ir::Type RewriteType(const ir::Type& type) override { return types_.Padded(type); }
-
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    std::vector<ir::DTensorType> tensors;
-    for (const ir::Var& param : function_.params())
-      dialect::CollectDTensorTypes(param.ty(), &tensors);
-    dialect::CollectDTensorTypes(function_.body().body().ty(), &tensors);
     ffi::Array<ffi::Any> all;
     bool any = false;
-    for (const ir::DTensorType& tensor : tensors) {
-      ffi::Array<int64_t> extents;
-      if (tensor.defined()) extents = TrueExtents(tensor);
-      for (int64_t extent : extents) any = any || extent >= 0;
-      all.push_back(extents);
-    }
+    auto add = [&](const ir::Type& type, const ValueExtents& padded) {
+      any = any || IsPadded(type, padded);
+      for (size_t i = 0; i < padded.size(); ++i)
+        all.push_back(TrueExtents(TensorIn(type, i), padded[i]));
+    };
+    for (const ir::Var& param : function_.params()) add(param.ty(), grains_.Of(param));
+    add(function_.body().body().ty(), grains_.OfResult(function_name_));
     if (!any) return attrs;
     ir::Node with_extents = ir::WithAttr(attrs, kTrueExtentsAttr, all);
     if (!HasParamsThatLookAlike()) return with_extents;
@@ -87,20 +85,29 @@ class Padder : public TailWriter {
     std::map<std::string, Sizes> by_type;
     for (const ir::Var& param : function_.params()) {
       auto type = ir::DTensorType::Cast(param.ty());
-      if (!type.defined() || types_.UnevenDims(type).empty()) continue;
+      const ir::Type padded = WithExtents(param.ty(), grains_.Of(param));
+      if (!type.defined() || padded.same_as(type)) continue;
       const Sizes extents = rules::StaticSizes(type.tensor_ty());
-      const auto [found, is_new] = by_type.emplace(ir::Print(types_.Padded(type)), extents);
+      const auto [found, is_new] = by_type.emplace(ir::Print(padded), extents);
       if (!is_new && found->second != extents) return true;
     }
     return false;
   }
 
   /*! \brief Per dimension its true extent, -1 where it is not padded. */
-  ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type) {
-    Sizes sizes = rules::StaticSizes(type.tensor_ty());
+  static ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type, const Sizes& padded) {
+    if (!type.defined()) return {};
+    const Sizes sizes = rules::StaticSizes(type.tensor_ty());
     std::vector<int64_t> extents(sizes.size(), -1);
-    for (int d : types_.UnevenDims(type)) extents[d] = sizes[d];
+    for (int d : PaddedDims(type, padded)) extents[d] = sizes[d];
     return {extents.begin(), extents.end()};
+  }
+
+  /*! \brief The type of a tensor of a value, tuples flattened; null of a Tensor. */
+  static ir::DTensorType TensorIn(const ir::Type& type, size_t index) {
+    std::vector<ir::DTensorType> tensors;
+    dialect::CollectDTensorTypes(type, &tensors);
+    return tensors[index];
   }
 
   // ---- bindings
@@ -109,14 +116,19 @@ class Padder : public TailWriter {
     std::vector<ir::DTensorType> from, to;
     dialect::CollectDTensorTypes(cast.value().ty(), &from);
     dialect::CollectDTensorTypes(cast.ty(), &to);
+    const ValueExtents extents = grains_.Of(var);
     for (size_t i = 0; i < to.size(); ++i) {
-      for (int d : types_.UnevenDims(to[i])) {
+      for (int d : PaddedDims(to[i], extents[i])) {
         bool is_same = i < from.size() && from[i].defined() &&
                        rules::SameSize(from[i].tensor_ty(), d, to[i].tensor_ty(), d);
         if (!is_same) RefuseUneven(var, "match_cast", to[i], d);
       }
     }
-    ir::FunctionRewriter::RewriteMatchCast(var, cast);
+    const ir::Type type = WithExtents(cast.ty(), extents);
+    const ir::Expr value = Recut(Rewrite(cast.value()), cast.value(), extents);
+    const ir::Var made = ir::MakeVar(NameFor(var), type, ir::DataflowVar::Is(var));
+    writer().Add(ir::MakeMatchCast(made, value, type));
+    Replace(var, made);
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -125,9 +137,11 @@ class Padder : public TailWriter {
     if (const rules::Operator* record = rules::FindOperator(call.op());
         record != nullptr && StatesSizes(*record))
       sized_calls_.emplace(var.get(), call);
-    bool is_uneven = meshes_.IsUneven(var.ty());
-    for (const ir::Expr& arg : call.args()) is_uneven = is_uneven || meshes_.IsUneven(arg.ty());
-    if (!is_uneven) return FunctionRewriter::RewriteVarBinding(var, value);
+    bool is_padded = IsPadded(var.ty(), grains_.Of(var));
+    for (const ir::Expr& arg : call.args())
+      is_padded = is_padded || IsPadded(arg.ty(), grains_.Of(arg));
+    if (!is_padded && !grains_.IsRecutFor(var, call))
+      return FunctionRewriter::RewriteVarBinding(var, value);
     Credit("PadShards", ir::CalleeName(call), var);
     if (ir::IsOp(call.op(), "relax.dist.redistribute")) return Redistribute(var, call);
     if (dialect::IsSegmentExchange(call.op())) return Exchange(var, call);
@@ -156,10 +170,17 @@ class Padder : public TailWriter {
 
   void CallFunction(const ir::Var& var, const ir::Call& call) {
     ffi::Array<ir::Expr> args;
-    for (const ir::Expr& arg : call.args()) args.push_back(WithZeroTails(arg));
+    const ValueExtents& taken = *grains_.TakenBy(var);
+    size_t next = 0;
+    for (const ir::Expr& arg : call.args()) {
+      const size_t size = grains_.Of(arg).size();
+      args.push_back(
+          Recut(WithZeroTails(arg), arg, {taken.begin() + next, taken.begin() + next + size}));
+      next += size;
+    }
     auto name = names_.find(call.op().get());
     ir::Expr callee = name == names_.end() ? call.op() : ir::Expr(name->second);
-    ir::Type type = types_.Padded(var.ty());
+    ir::Type type = WithExtents(var.ty(), grains_.Of(var));
     ir::Var result = Bind(var, ir::MakeCall(type, callee, args, call.attrs(), {}, call.span()));
     has_zero_tail_.insert(result.get());
   }
@@ -169,8 +190,10 @@ class Padder : public TailWriter {
   // Between two paddings the dimension is replicated for a moment.
   void Redistribute(const ir::Var& var, const ir::Call& call) {
     auto target = ir::DTensorType::Cast(call.ty());
-    if (ir::Var made = MadeLonger(call.args()[0], types_.Extents(target)); made.defined())
-      return void(Bind(var, dialect::MakeRedistribute(made, Padded(target)), Padded(target)));
+    const Sizes want = grains_.Of(var)[0];
+    const ir::DTensorType padded = WithExtents(target, want);
+    if (ir::Var made = MadeLonger(call.args()[0], want); made.defined())
+      return void(Bind(var, dialect::MakeRedistribute(made, padded), padded));
     auto source = ir::DTensorType::Cast(call.args()[0].ty());
     ir::Expr value = Rewrite(call.args()[0]);
     bool is_zero = true;
@@ -180,12 +203,11 @@ class Padder : public TailWriter {
       source =
           ir::MakeDTensorType(target.tensor_ty(), target.device_mesh(), ir::MakePlacement(replica));
       value = Emit(var.name(), dialect::MakeRedistribute(value, source));
-    } else if (meshes_.IsUneven(source)) {
+    } else if (IsPadded(source, grains_.Of(call.args()[0]))) {
       is_zero = HasZeroTail(value);
     }
-    Sizes have = types_.Extents(source), want = types_.Extents(target);
-    if (!(have == want)) value = Resized(Gathered(var, value, source, want), want);
-    BindPlaced(var, value, Padded(target));
+    value = Resized(var.name(), value, source, want);
+    BindPlaced(var, value, padded);
     if (is_zero) has_zero_tail_.insert(Rewrite(var).get());
   }
 
@@ -197,7 +219,7 @@ class Padder : public TailWriter {
     const ir::Call& call = found->second;
     auto like = ir::DTensorType::Cast(call.ty());
     rules::OpView view = rules::ViewCall(call, call.ty());
-    Sizes have = like.defined() ? types_.Extents(like) : rules::StaticSizes(view.results[0]);
+    Sizes have = like.defined() ? grains_.Of(value)[0] : rules::StaticSizes(view.results[0]);
     if (view.results.size() != 1 || have == want) return ir::Var();
     rules::FactorRule rule = rules::RuleOf(view);
     ffi::Array<ir::Expr> shape = ir::ShapeOf(view.results[0]);
@@ -213,14 +235,38 @@ class Padder : public TailWriter {
                 rules::ResizedCall(call, type, RewriteAll(call.args())));
   }
 
-  ir::DTensorType Padded(const ir::DTensorType& type) {
-    return ir::DTensorType::Cast(types_.Padded(type));
+  /*! \brief The tensors of a value, which stands for `original`, with other extents, placed as
+   * they were. */
+  ir::Expr Recut(const ir::Expr& value, const ir::Expr& original, const ValueExtents& want) {
+    const ValueExtents have = grains_.Of(original);
+    if (have == want) return value;
+    size_t next = 0;
+    return MapTensors(value, original.ty(),
+                      [&](const ir::Expr& tensor, const ir::DTensorType& type) {
+                        const size_t i = next++;
+                        if (have[i] == want[i]) return tensor;
+                        return RecutTensor(tensor, type, want[i]);
+                      });
   }
 
-  /*! \brief The value, replicated along every dimension whose extent changes. */
-  ir::Expr Gathered(const ir::Var& var, const ir::Expr& value, const ir::DTensorType& source,
-                    const Sizes& want) {
-    Sizes have = types_.Extents(source);
+  ir::Expr RecutTensor(const ir::Expr& tensor, const ir::DTensorType& type, const Sizes& want) {
+    const ir::Var value = ir::Var::Cast(AsVar(tensor));
+    const ir::Expr resized = Resized(value.name(), value, type, want);
+    const ir::Var result =
+        Emit(value.name(), dialect::MakeRedistribute(resized, WithExtents(type, want)));
+    if (HasZeroTail(tensor)) has_zero_tail_.insert(result.get());
+    return result;
+  }
+
+  using TailWriter::Resized;
+
+  /*! \brief A padded value of another padding, replicated along every dimension whose extent
+   * changes. `source` is its type before it was padded. */
+  ir::Expr Resized(const ffi::String& name, const ir::Expr& value, const ir::DTensorType& source,
+                   const Sizes& want) {
+    const auto padded = ir::DTensorType::Cast(value.ty());
+    const Sizes have = rules::StaticSizes(padded.tensor_ty());
+    if (have == want) return value;
     mesh::Sharding sharding = meshes_.ShardingOf(source);
     bool moves = false;
     for (size_t d = 0; d < have.size(); ++d) {
@@ -228,11 +274,10 @@ class Padder : public TailWriter {
       sharding.dims[d].clear();
       moves = true;
     }
-    if (!moves) return value;
-    auto padded = ir::DTensorType::Cast(types_.Padded(source));
-    return Emit(var.name(),
-                dialect::MakeRedistribute(
-                    value, meshes_.TypeOf(padded.tensor_ty(), meshes_.RootOf(source), sharding)));
+    if (!moves) return Resized(value, want);
+    const ir::DTensorType gathered =
+        meshes_.TypeOf(padded.tensor_ty(), meshes_.RootOf(source), sharding);
+    return Resized(Emit(name, dialect::MakeRedistribute(value, gathered)), want);
   }
 
   // ---- segment exchanges
@@ -246,12 +291,14 @@ class Padder : public TailWriter {
     const bool gives_all =
         move.fill == dialect::kAnyFill ||
         (move.segments.size() == 1 && move.segments[0].count == move.moved.target_size);
-    move.moved.source_size = types_.Extents(source)[dim];
-    move.moved.target_size = types_.Extents(target)[dim];
+    const Sizes have = grains_.Of(call.args()[0])[0], want = grains_.Of(var)[0];
+    const ir::DTensorType padded = WithExtents(target, want);
+    move.moved.source_size = have[dim];
+    move.moved.target_size = want[dim];
     ir::Expr value = Rewrite(call.args()[0]);
-    if (gives_all && StaysInPlace(move)) return BindPlaced(var, value, Padded(target));
-    ir::Var result = Bind(var, dialect::MakeSegmentExchange(value, Padded(target), move));
-    const std::vector<int> uneven = types_.UnevenDims(source);
+    if (gives_all && StaysInPlace(move)) return BindPlaced(var, value, padded);
+    ir::Var result = Bind(var, dialect::MakeSegmentExchange(value, padded, move));
+    const std::vector<int> uneven = PaddedDims(source, have);
     const bool others_are_zero =
         HasZeroTail(value) ||
         std::all_of(uneven.begin(), uneven.end(), [dim](int d) { return d == dim; });
@@ -273,8 +320,10 @@ class Padder : public TailWriter {
     std::vector<ir::DTensorType> operands, results;
     for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &operands);
     dialect::CollectDTensorTypes(var.ty(), &results);
-    const FactorExtents extents =
-        PaddedExtents(rule, operands, results, &types_, [&](const ir::DTensorType& type, int dim) {
+    const ValueExtents& taken = *grains_.TakenBy(var);
+    const ValueExtents given = grains_.Of(var);
+    const FactorExtents extents = PaddedExtents(
+        rule, operands, results, taken, given, [&](const ir::DTensorType& type, int dim) {
           RefuseUneven(var, ir::CalleeName(call), type, dim);
         });
 
@@ -282,23 +331,27 @@ class Padder : public TailWriter {
     bool all_zero = true;
     ffi::Array<ir::Expr> args;
     for (const ir::Expr& arg : call.args()) {
-      args.push_back(MapTensors(Rewrite(arg), arg.ty(),
+      const ValueExtents wanted{taken.begin() + next,
+                                taken.begin() + next + grains_.Of(arg).size()};
+      args.push_back(MapTensors(Recut(Rewrite(arg), arg, wanted), arg.ty(),
                                 [&](const ir::Expr& value, const ir::DTensorType& type) {
                                   all_zero = all_zero && HasZeroTail(value);
-                                  return WithNeededTails(value, type, view, rule, next++);
+                                  const std::vector<int> dims = PaddedDims(type, taken[next]);
+                                  return WithNeededTails(value, type, dims, view, rule, next++);
                                 }));
     }
-    ir::Call padded =
-        rules::KernelTable::IsKernelCall(call.op())
-            ? PaddedKernelCall(call, *view.kernel, types_.Padded(var.ty()), args, extents)
-            : rules::ResizedCall(call, types_.Padded(var.ty()), args);
+    const ir::Type type = WithExtents(var.ty(), given);
+    ir::Call padded = rules::KernelTable::IsKernelCall(call.op())
+                          ? PaddedKernelCall(call, *view.kernel, type, args, extents)
+                          : rules::ResizedCall(call, type, args);
     if (const rules::Operator* record = rules::FindOperator(call.op());
         record != nullptr && record->sum != nullptr) {
       int64_t count = 1;
       for (const rules::Factor& factor : rule.factors) {
         if (factor.Is<ReductionFactor>()) count *= factor.size;
       }
-      if (IsReducedUneven(rule, operands[0])) return BindMean(var, padded, record->sum, count);
+      if (IsReducedUneven(rule, PaddedDims(operands[0], taken[0])))
+        return BindMean(var, padded, record->sum, count);
     }
     ir::Var result = Bind(var, padded);
     if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
@@ -306,20 +359,20 @@ class Padder : public TailWriter {
 
   [[noreturn]] void RefuseUneven(const ir::Var& var, const std::string& what,
                                  const ir::DTensorType& type, int dim) {
-    TVM_FFI_THROW(ValueError) << "`" << var.name() << "` in `" << function_name_ << "`: " << what
-                              << " cannot be padded along dimension " << dim << " of "
-                              << ir::Print(type)
+    TVM_FFI_THROW(ValueError) << "`" << var.name() << "` in `" << function_name_.name()
+                              << "`: " << what << " cannot be padded along dimension " << dim
+                              << " of " << ir::Print(type)
                               << ", which does not divide into its shards; redistribute it first";
   }
 
   ir::Expr WithNeededTails(const ir::Expr& value, const ir::DTensorType& type,
-                           const rules::OpView& view, const rules::FactorRule& rule,
-                           size_t operand) {
+                           const std::vector<int>& padded_dims, const rules::OpView& view,
+                           const rules::FactorRule& rule, size_t operand) {
     ir::Expr filled = value;
     for (Tail tail : {Tail::kZero, Tail::kOne, Tail::kLowest, Tail::kHighest}) {
       if (tail == Tail::kZero && HasZeroTail(value)) continue;
       std::vector<int> dims;
-      for (int d : types_.UnevenDims(type)) {
+      for (int d : padded_dims) {
         if (rules::NeededTail(view, rule, operand, rule.operands[operand][d][0]) == tail)
           dims.push_back(d);
       }
@@ -334,13 +387,12 @@ class Padder : public TailWriter {
                             const ir::Type& type, ffi::Array<ir::Expr> args,
                             const FactorExtents& extents) {
     args.Set(0, padded_kernels_.Padded(ir::GlobalVar::Cast(args[0]), kernel, extents));
-    ffi::Array<ir::Type> ty_args;
-    for (const ir::Type& each : call.ty_args()) ty_args.push_back(types_.Padded(each));
-    return ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span());
+    // The types of what it writes are its type argument, too.
+    return ir::MakeCall(type, call.op(), args, call.attrs(), {type}, call.span());
   }
 
-  bool IsReducedUneven(const rules::FactorRule& rule, const ir::DTensorType& operand) {
-    for (int d : types_.UnevenDims(operand)) {
+  static bool IsReducedUneven(const rules::FactorRule& rule, const std::vector<int>& padded_dims) {
+    for (int d : padded_dims) {
       if (rule.factors[rule.operands[0][d][0]].Is<ReductionFactor>()) return true;
     }
     return false;
@@ -358,9 +410,11 @@ class Padder : public TailWriter {
   /*! \brief An original expression, rewritten, with zeros in all tails. */
   ir::Expr WithZeroTails(const ir::Expr& expr) {
     ir::Expr value = Rewrite(expr);
-    if (!meshes_.IsUneven(expr.ty())) return value;
+    const ValueExtents extents = grains_.Of(expr);
+    if (!IsPadded(expr.ty(), extents)) return value;
+    size_t next = 0;
     return MapTensors(value, expr.ty(), [&](const ir::Expr& tensor, const ir::DTensorType& type) {
-      std::vector<int> dims = types_.UnevenDims(type);
+      std::vector<int> dims = PaddedDims(type, extents[next++]);
       bool is_zero = dims.empty() || HasZeroTail(tensor);
       return is_zero ? tensor : Filled(tensor, type, dims, Tail::kZero);
     });
@@ -377,10 +431,10 @@ class Padder : public TailWriter {
     return has_zero_tail_.count(value.get()) > 0;
   }
 
-  const std::string function_name_;
+  const ir::GlobalVar function_name_;
   const bool is_called_;  // by a function of the module
   dialect::MeshTable& meshes_;
-  PaddedTypes& types_;
+  const Grains& grains_;
   rules::KernelTable& kernels_;
   PaddedKernels& padded_kernels_;
   const NewNames& names_;
@@ -393,7 +447,7 @@ class Padder : public TailWriter {
 
 }  // namespace
 
-ir::Function PadFunction(const ir::Function& function, const std::string& name, bool is_called,
+ir::Function PadFunction(const ir::Function& function, const ir::GlobalVar& name, bool is_called,
                          const PaddedModule& module) {
   return Padder(name, is_called, module).Run(function);
 }

@@ -19,7 +19,7 @@
 #include <unordered_map>
 
 #include "ir/node.h"
-#include "padding/extents.h"
+#include "padding/grains.h"
 #include "padding/padded_kernel.h"
 #include "rules/tir/rule.h"
 
@@ -32,7 +32,7 @@ using NewNames = std::unordered_map<const ffi::Object*, ir::GlobalVar>;
 /*! \brief What the functions of a module share. */
 struct PaddedModule {
   dialect::MeshTable* meshes;
-  PaddedTypes* types;
+  const Grains* grains;
   rules::KernelTable* kernels;
   PaddedKernels* padded_kernels;
   const NewNames* names;
@@ -42,7 +42,7 @@ struct PaddedModule {
  * \param is_called Whether a function of the module calls it: then its results have tails of zeros.
  * \throws ValueError naming a variable whose operator cannot be padded along an uneven dimension.
  */
-ir::Function PadFunction(const ir::Function& function, const std::string& name, bool is_called,
+ir::Function PadFunction(const ir::Function& function, const ir::GlobalVar& name, bool is_called,
                          const PaddedModule& module);
 
 }  // namespace padding

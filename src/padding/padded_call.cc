@@ -10,29 +10,31 @@ bool StatesSizes(const rules::Operator& record) {
 
 FactorExtents PaddedExtents(const rules::FactorRule& rule,
                             const std::vector<ir::DTensorType>& operands,
-                            const std::vector<ir::DTensorType>& results, PaddedTypes* types,
+                            const std::vector<ir::DTensorType>& results, const ValueExtents& taken,
+                            const ValueExtents& given,
                             const std::function<void(const ir::DTensorType&, int)>& refuse) {
   FactorExtents extents;
   auto check = [&](const std::vector<ir::DTensorType>& all,
-                   const std::vector<rules::TensorFactors>& tensors) {
+                   const std::vector<rules::TensorFactors>& tensors, const ValueExtents& padded) {
     for (size_t i = 0; i < all.size(); ++i) {
       if (!all[i].defined()) continue;
-      for (int d : types->UnevenDims(all[i])) {
+      for (int d : PaddedDims(all[i], padded[i])) {
         const rules::FactorList& factors = tensors[i][d];
-        if (factors.size() != 1 || !rule.factors[factors[0]].may_be_uneven) refuse(all[i], d);
+        if (factors.empty() || !rule.factors[factors[0]].may_be_uneven) refuse(all[i], d);
       }
-      rules::Sizes padded = types->Extents(all[i]);
-      for (size_t d = 0; d < padded.size(); ++d) {
-        for (int f : tensors[i][d]) {
-          if (!rule.factors[f].may_be_uneven || rule.factors[f].moves()) continue;
-          if (extents.emplace(f, padded[d]).first->second != padded[d])
-            refuse(all[i], static_cast<int>(d));
-        }
+      const rules::Sizes sizes = rules::StaticSizes(all[i].tensor_ty());
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        if (tensors[i][d].empty() || sizes[d] <= 0) continue;
+        const int f = tensors[i][d][0];
+        const rules::Factor& factor = rule.factors[f];
+        if (!factor.may_be_uneven || factor.size <= 0 || factor.moves()) continue;
+        const int64_t extent = padded[i][d] / (sizes[d] / factor.size);
+        if (extents.emplace(f, extent).first->second != extent) refuse(all[i], static_cast<int>(d));
       }
     }
   };
-  check(operands, rule.operands);
-  check(results, rule.results);
+  check(operands, rule.operands, taken);
+  check(results, rule.results, given);
   return extents;
 }
 

@@ -22,13 +22,15 @@ bool StatesSizes(const rules::Operator& record);
 
 /*!
  * \brief The padded extents of a call's factors that may be uneven. Every uneven dimension has to
- * be one such factor, with the same extent in all tensors.
+ * be one such factor, or grains of one, with the same extent in all tensors.
  * \param operands, results Their types before they are padded; null for plain tensors.
+ * \param taken, given The padded extents of both.
  * \param refuse Called with the type and the dimension where that is not so; throws.
  */
 FactorExtents PaddedExtents(const rules::FactorRule& rule,
                             const std::vector<ir::DTensorType>& operands,
-                            const std::vector<ir::DTensorType>& results, PaddedTypes* types,
+                            const std::vector<ir::DTensorType>& results, const ValueExtents& taken,
+                            const ValueExtents& given,
                             const std::function<void(const ir::DTensorType&, int)>& refuse);
 
 }  // namespace padding

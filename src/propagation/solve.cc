@@ -414,9 +414,10 @@ class AxisSolver {
     for (size_t d = 0; d < composed.dims.size(); ++d) {
       rules::Factor whole = {slot.info->sizes[d], rules::ParallelFactor()};
       const rules::FactorList& factors = (*view.tensor)[d];
-      if (factors.size() == 1) {
+      if (!factors.empty()) {
         const rules::Factor& factor = rule.factors[factors[0]];
-        whole.may_be_uneven = factor.may_be_uneven && (factor.moves() || factor.size == whole.size);
+        whole.may_be_uneven = factor.may_be_uneven &&
+                              (factor.is_grained || factor.moves() || factor.size == whole.size);
       }
       if (Extend(view.slot, d, composed.dims[d], whole)) changed = true;
     }

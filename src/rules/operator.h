@@ -143,6 +143,8 @@ struct Operator {
   RuleFunction rule;
   Decomposition decomposition = nullptr;
   Padding padding = Padding::kNone;
+  /*! \brief Along the major factors of dimensions too, in whole grains. */
+  bool pads_grains = false;
   /*! \brief Whether decomposed factors may be padded in a call; null: in every one. */
   Condition may_pad_decomposed = nullptr;
   OperandTails tails = OperandTails::kAny;
@@ -174,6 +176,7 @@ struct Operator {
 
   Operator& Decompose(Decomposition function) { return Set(&decomposition, function); }
   Operator& Pad(Padding along) { return Set(&padding, along); }
+  Operator& PadGrains() { return Set(&pads_grains, true); }
   Operator& PadDecomposedIf(Condition condition) { return Set(&may_pad_decomposed, condition); }
   Operator& Tails(OperandTails needed) { return Set(&tails, needed); }
   Operator& IsMeanOf(const char* sum_operator) { return Set(&sum, sum_operator); }

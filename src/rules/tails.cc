@@ -50,6 +50,13 @@ bool HasNeutralElements(const ir::TensorType& type) {
          dtype.code == kDLBfloat || dtype.code == kDLBool;
 }
 
+/*! \brief Whether a dimension of static size is a parallel factor's elements, one grain after the
+ * other. */
+bool IsMajor(int factor, const FactorList& dim, int64_t size, const FactorRule& rule) {
+  const Factor& major = rule.factors[factor];
+  return dim[0] == factor && major.Is<ParallelFactor>() && size > 0 && size % major.size == 0;
+}
+
 }  // namespace
 
 void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
@@ -60,15 +67,15 @@ void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
     factor.may_be_uneven = factor.size > 1 && Covers(record.padding, factor, *rule) &&
                            (!factor.Is<DecomposedFactor>() || may_pad_decomposed);
   }
-  RequireWholeDims(view, rule);
+  RequireWhole(record.pads_grains ? Padded::kGrains : Padded::kDims, view, rule);
 }
 
-void RequireWholeDims(const OpView& view, FactorRule* rule) {
+void RequireWhole(Padded padded, const OpView& view, FactorRule* rule) {
   const bool any = std::any_of(rule->factors.begin(), rule->factors.end(),
                                [](const Factor& factor) { return factor.may_be_uneven; });
   if (!any) return;
-  auto exclude = [rule](const std::vector<TensorFactors>& tensors,
-                        const std::vector<ir::TensorType>& types) {
+  auto exclude = [padded, rule](const std::vector<TensorFactors>& tensors,
+                                const std::vector<ir::TensorType>& types) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       Sizes sizes = StaticSizes(types[i]);
       for (size_t d = 0; d < tensors[i].size(); ++d) {
@@ -76,8 +83,10 @@ void RequireWholeDims(const OpView& view, FactorRule* rule) {
           Factor& factor = rule->factors[f];
           if (!factor.may_be_uneven) continue;
           bool is_whole = tensors[i][d].size() == 1 && (factor.moves() || sizes[d] == factor.size);
+          bool is_major = padded == Padded::kGrains && IsMajor(f, tensors[i][d], sizes[d], *rule);
           bool is_writable = !factor.Is<ReductionFactor>() || HasNeutralElements(types[i]);
-          factor.may_be_uneven = is_whole && is_writable;
+          factor.may_be_uneven = (is_whole || is_major) && is_writable;
+          factor.is_grained = factor.may_be_uneven && (factor.is_grained || !is_whole);
         }
       }
     }

@@ -269,9 +269,14 @@ def test_what_cannot_be_padded_is_whole():
         I.module_global_infos(meshes((2,)))
 
         @R.function
-        def main(x: R.Tensor((7, 4), "float32"), rows: R.Tensor((3,), "int64")):
+        def main(
+            x: R.Tensor((7, 4), "float32"),
+            y: R.Tensor((4, 7), "float32"),
+            rows: R.Tensor((3,), "int64"),
+        ):
             x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
-            merged = R.reshape(x0, (28,))
+            y0 = R.dist.annotate_sharding(y, "mesh[0]", "S[1]")
+            merged = R.reshape(y0, (28,))
             ordered = R.sort(x0, axis=1)
             found = R.take(x0, rows, axis=0, mode="clip")
             return (merged, ordered, found)

@@ -177,7 +177,9 @@ def sharding_of_shards(
         shards: By device id what it holds.
     """
     if len(spec.shape) != len(shape):  # the data decides the shape; every device has a copy
-        spec = replace(spec, placement=(-1,) * len(spec.placement), dims=((),) * len(shape))
+        spec = replace(
+            spec, placement=(-1,) * len(spec.placement), dims=((),) * len(shape), shards=()
+        )
     assert spec.named_mesh is not None
     devices = tuple(device for device in spec.named_mesh.device_ids if device in shards)
     return Sharding(replace(spec, shape=shape), devices)

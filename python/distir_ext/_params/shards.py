@@ -7,6 +7,8 @@ written once, by the first of them::
     {"format": "distir_ext.shards", "version": 1,
      "weights": {"w": {"shape": [8, 6], "dtype": "float32", "parts": [2, 1],
                        "files": ["device-0.safetensors", "device-1.safetensors"]}}}
+
+Where pieces are larger than they must be, being whole heads, ``"piece"`` is their shape.
 """
 
 from __future__ import annotations
@@ -66,6 +68,8 @@ def write_shards(directory: Path, weights: Mapping[str, HeldWeight]) -> None:
             "parts": list(weight.spec.parts),
             "files": [_file_name(holders[block]) for block in sorted(holders)],
         }
+        if any(weight.spec.shards):
+            entries[name]["piece"] = list(weight.spec.local_shape(weight.shape))
     for device, tensors in files.items():
         safetensors.write_file(directory / _file_name(device), tensors)
     content = {"format": FORMAT, "version": VERSION, "weights": entries}
@@ -110,11 +114,13 @@ def _assemble(
 ) -> StoredShards:
     try:
         shape, parts = check_shape(entry["shape"]), check_shape(entry["parts"])
+        stated = check_shape(entry.get("piece", ()))
     except ValueError as error:
         raise ValueError(
             f'{path} is damaged: weight "{name}" has no valid shape or parts'
         ) from error
-    extent = piece_extent(shape, parts, len(pieces), f'{path} is damaged: weight "{name}"')
+    what = f'{path} is damaged: weight "{name}"'
+    extent = piece_extent(shape, parts, len(pieces), what, stated)
     for piece in pieces:
         require(
             piece.shape == extent and piece.dtype == entry["dtype"],

@@ -260,7 +260,9 @@ def _from_plain(plain: Any) -> Stored | StoredBox:
     if "pieces" in plain:
         parts = check_shape(plain["parts"])
         pieces = [_from_plain(each) for each in plain["pieces"]]
-        extent = piece_extent(shape, parts, len(pieces), f'array "{name}" of {path}')
+        what = f'array "{name}" of {path}'
+        stated = check_shape(plain["pieces"][0]["shape"]) if pieces else ()
+        extent = piece_extent(shape, parts, len(pieces), what, stated)
         stored = [
             each
             for each in pieces
@@ -274,18 +276,38 @@ def _from_plain(plain: Any) -> Stored | StoredBox:
 
 
 def piece_extent(
-    shape: Sequence[int], parts: Sequence[int], count: int, what: str
+    shape: Sequence[int],
+    parts: Sequence[int],
+    count: int,
+    what: str,
+    stated: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """The shape of each of the pieces that an array is cut into.
 
+    Args:
+        shape: Of the array.
+        parts: Into how many parts each dimension is cut.
+        count: The number of pieces.
+        what: What messages call it.
+        stated: The shape that pieces have where it is not the least: they are whole heads.
+
     Raises:
-        ValueError: so many parts do not make so many pieces; the message begins with ``what``.
+        ValueError: so many parts do not make so many pieces, or pieces of the stated shape leave
+            a part of the array out; the message begins with ``what``.
     """
     require(
         len(parts) == len(shape) and min(parts, default=1) >= 1 and prod(parts) == count,
         f"{what} of shape {list(shape)} has {count} pieces for parts {list(parts)}",
     )
-    return shard_shape(shape, parts)
+    least = shard_shape(shape, parts)
+    if not stated:
+        return least
+    require(
+        len(stated) == len(least)
+        and all(held >= size for held, size in zip(stated, least, strict=True)),
+        f"{what} of shape {list(shape)} has other elements than pieces of {list(stated)}",
+    )
+    return tuple(stated)
 
 
 def _copy_of_mapped(array: np.ndarray[Any, Any], path: Path) -> np.ndarray[Any, Any]:

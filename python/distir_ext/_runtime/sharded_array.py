@@ -158,7 +158,8 @@ class ShardedArray:
                 f"{where} is on the workers of another session; pass the array's numpy() instead"
             )
         # The padding of a result is anything, that of an argument has to be zero.
-        if spec.parts != self._spec.parts or spec.uneven(self._shape):
+        is_uneven = spec.uneven(self._shape) or self._spec.uneven(self._shape)
+        if spec.parts != self._spec.parts or is_uneven:
             return None
         for device, block in spec.blocks.items():
             if device not in self._shards or self._spec.blocks[device] != block:

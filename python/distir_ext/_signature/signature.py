@@ -4,9 +4,9 @@
 module reads it into classes that know how a global array is divided among devices.
 
 A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
-rounded up: the last of them end in padding. A placement has, per mesh axis, the tensor
-dimension that it shards, or -1; several axes on one dimension nest in mesh order. The sharding is
-the same in the words of users, for people to read.
+rounded up: the last of them end in padding; what is cut in whole heads says how large a shard is.
+A placement has, per mesh axis, the tensor dimension that it shards, or -1; several axes on one
+dimension nest in mesh order. The sharding is the same in the words of users, for people to read.
 
 Example: a type of shape ``[8, "n"]`` on a mesh of shape ``[2, 2]`` with placement ``[0, -1]`` is
 cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and 3 the second.
@@ -44,6 +44,8 @@ class TensorSpec:
         sharding: The same in the words of a plan, with names of mesh axes: ``"('dp', None)"``.
         dims: The names alone, per dimension from major to minor.
         named_mesh: The mesh that has these axes.
+        shards: Per dimension the size of every shard, where it is cut in whole grains (heads) and
+            so is not the least; else 0. Empty where that is so of none.
     """
 
     shape: tuple[Dim, ...]
@@ -54,6 +56,7 @@ class TensorSpec:
     sharding: str = ""
     dims: tuple[tuple[str, ...], ...] = ()
     named_mesh: NamedMesh | None = None
+    shards: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if prod(self.mesh_shape) != len(self.device_ids):
@@ -69,6 +72,8 @@ class TensorSpec:
             )
         if self.named_mesh is not None and len(self.dims) != len(self.shape):
             raise ValueError(f"dims {self.dims} do not fit a tensor of shape {list(self.shape)}")
+        if self.shards and len(self.shards) != len(self.shape):
+            raise ValueError(f"shards {self.shards} do not fit a tensor of {list(self.shape)}")
 
     @cached_property
     def _cut(self) -> Blocks:
@@ -102,7 +107,10 @@ class TensorSpec:
 
         Where the parts do not divide a size, the last of them are padded.
         """
-        return shard_shape(shape, self.parts)
+        least = shard_shape(shape, self.parts)
+        if not self.shards:
+            return least
+        return tuple(held or size for held, size in zip(self.shards, least, strict=True))
 
     def begin(self, device: int, shape: Sequence[int]) -> tuple[int, ...]:
         """Where the shard of a device begins in a global array of this shape."""
@@ -343,6 +351,7 @@ def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
             value["sharding"],
             tuple(tuple(names) for names in value["dims"]),
             named_mesh,
+            tuple(value.get("shards", ())),
         )
     if kind == "tuple":
         return TupleSpec(tuple(_parse_spec(each, meshes) for each in value["fields"]))

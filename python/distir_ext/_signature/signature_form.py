@@ -4,7 +4,7 @@ LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): sho
 printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module
 says elsewhere::
 
-    {"version": 4, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
+    {"version": 5, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
      "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
@@ -62,6 +62,8 @@ class Read:
                     | {"kind": "tuple", "fields": [TYPE, ...]}
                     | {"kind": "shape"}
                     | {"kind": "value"}         anything else, such as a cache
+
+                Of a dimension cut in whole heads, "shards" has what a device holds of it: [0, 352].
 
         tensors: The types of its tensors by their texts. Whoever reads a signature states their
             ``"sharding"`` and ``"dims"``, in the words of users, and the ``"named"`` meshes that
@@ -169,6 +171,17 @@ def _split(text: str, separator: str) -> list[str]:
     return [*parts, text[begin:]] if text else []
 
 
+def _sizes(text: str) -> tuple[list[int | str], list[int]]:
+    """``"8, n, 1024:352"``: sizes, and what a shard has of each where it is stated, else 0."""
+    shape: list[int | str] = []
+    shards = []
+    for dim in _split(text, ", "):
+        size, _, shard = dim.partition(":")
+        shape.append(int(size) if size.lstrip("-").isdigit() else dim)
+        shards.append(int(shard) if shard.isdigit() else 0)
+    return shape, shards
+
+
 class _Types:
     """Reads types, each text once."""
 
@@ -191,9 +204,7 @@ class _Types:
         if found is None:
             raise ValueError(f"the signature has a type that is none: {text!r}")
         entries = found["placement"].split(", ") if found["placement"] else []
-        shape = [
-            int(dim) if dim.lstrip("-").isdigit() else dim for dim in _split(found["shape"], ", ")
-        ]
+        shape, shards = _sizes(found["shape"])
         placement = [-1 if each == "R" else int(each[2:-1]) for each in entries]
         self.tensors[text] = {
             "kind": "tensor",
@@ -207,4 +218,6 @@ class _Types:
             ],
             "sharding": "",
         }
+        if any(shards):
+            self.tensors[text]["shards"] = shards
         return self.tensors[text]

@@ -41,7 +41,9 @@ AxisList FittingPrefix(const AxisList& axes, const Factor& factor) {
     if (shards > factor.size) break;
     prefix.push_back(ref);
   }
-  return prefix;
+  if (!factor.is_grained || prefix.size() == axes.size()) return prefix;
+  AxisList even = FittingPrefix(axes, factor.size);
+  return mesh::NumShards(even) > mesh::NumShards(prefix) ? even : prefix;
 }
 
 void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding& sharding,

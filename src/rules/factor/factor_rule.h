@@ -86,6 +86,9 @@ struct Factor {
   /*! \brief Its shards need not divide it: its dimensions are padded (rules/tails.h). A factor that
    * needs replication never says so. */
   bool may_be_uneven = false;
+  /*! \brief May be uneven although it is only the major part of some dimension, as heads are of
+   * (heads * head size): that dimension is cut between its elements, and nowhere else. */
+  bool is_grained = false;
 
   template <typename Kind>
   bool Is() const {
@@ -107,7 +110,8 @@ struct Factor {
   }
 
   bool operator==(const Factor& other) const {
-    return size == other.size && kind == other.kind && may_be_uneven == other.may_be_uneven;
+    return size == other.size && kind == other.kind && may_be_uneven == other.may_be_uneven &&
+           is_grained == other.is_grained;
   }
 };
 
