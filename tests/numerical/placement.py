@@ -67,6 +67,10 @@ class Expectation:
     """Kinds of communication that may be there; None where operands disagree."""
 
 
+GRAINED = {"relax.reshape", "relax.flatten", "relax.nn.batch_flatten", "relax.repeat"}
+"""Operators that may be padded along the major parts of dimensions."""
+
+
 class _Claims:
     """The mesh axes that placed tensors put on each letter."""
 
@@ -95,6 +99,10 @@ class _Claims:
                 elif taken:
                     self.unused = True
                 if axes and math.gcd(size, self.mesh[axes[0]]) > 1:
+                    self.uncertain = True
+                # Whole grains; tests/padding/test_grains.py says which.
+                is_major = len(names) > 1 and name == names[0] and self.case.op in GRAINED
+                if axes and is_major and self._count((*taken, *axes)) <= self.sizes[name]:
                     self.uncertain = True
                 if size > 1:
                     break

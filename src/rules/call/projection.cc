@@ -41,9 +41,8 @@ AxisList FittingPrefix(const AxisList& axes, const Factor& factor) {
     if (shards > factor.size) break;
     prefix.push_back(ref);
   }
-  if (!factor.is_grained || prefix.size() == axes.size()) return prefix;
-  AxisList even = FittingPrefix(axes, factor.size);
-  return mesh::NumShards(even) > mesh::NumShards(prefix) ? even : prefix;
+  const bool takes_all = prefix.size() == axes.size();
+  return factor.is_grained && !takes_all ? FittingPrefix(axes, factor.size) : prefix;
 }
 
 void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding& sharding,

@@ -23,8 +23,8 @@ using FactorShardings = std::vector<mesh::AxisList>;  // one list per factor
  * (-1: any). */
 mesh::AxisList FittingPrefix(const mesh::AxisList& axes, int64_t size);
 /*! \brief The same for a factor: one that may be uneven takes axes as long as it has an element for
- * each shard. One that is grained takes those that divide it where these are more: what is left of
- * them may be for the elements of a grain. */
+ * each shard. One that is grained takes either all of them or those that divide it: what is left
+ * may be for the elements of a grain. */
 mesh::AxisList FittingPrefix(const mesh::AxisList& axes, const Factor& factor);
 
 /*! \brief Adds to `out` what the dimensions of one tensor say about each of its factors; what does
