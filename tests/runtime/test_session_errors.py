@@ -246,6 +246,12 @@ def test_signatures_of_another_version_or_that_contradict_themselves():
         parse_signature(written(dims={"int8[4] R": [["x"]]}))
     with pytest.raises(ValueError, match=r"dims .* do not fit a tensor"):
         parse_signature(written(dims={"int8[2] S[0]": []}))
+    for shard in (1, 3, -2, 10**20):
+        with pytest.raises(ValueError, match=r"shards .* do not fit a tensor of \[2\]"):
+            parse_signature(written(result=f"int8[2:{shard}] S[0]"))
+    for damaged in ("2:", "2:x", "n:2", ":2"):
+        with pytest.raises(ValueError, match=r"invalid literal|malformed|do not fit"):
+            parse_signature(written(result=f"int8[{damaged}] S[0]"))
     for named in ([[1], ["x", "y"], [0]], [[1], [1], [0]]):
         with pytest.raises(ValueError, match=r"a mesh of shape \[1\] has the axes"):
             parse_signature(written(named_meshes=[named]))

@@ -72,8 +72,15 @@ class TensorSpec:
             )
         if self.named_mesh is not None and len(self.dims) != len(self.shape):
             raise ValueError(f"dims {self.dims} do not fit a tensor of shape {list(self.shape)}")
-        if self.shards and len(self.shards) != len(self.shape):
+        if self.shards and not self._shards_fit():
             raise ValueError(f"shards {self.shards} do not fit a tensor of {list(self.shape)}")
+
+    def _shards_fit(self) -> bool:
+        """Whether all shards together hold all of each dimension, and none is larger than it."""
+        return len(self.shards) == len(self.shape) and all(
+            held == 0 or (isinstance(size, int) and -(-size // parts) <= held <= size)
+            for size, parts, held in zip(self.shape, self.parts, self.shards, strict=True)
+        )
 
     @cached_property
     def _cut(self) -> Blocks:

@@ -176,9 +176,9 @@ def _sizes(text: str) -> tuple[list[int | str], list[int]]:
     shape: list[int | str] = []
     shards = []
     for dim in _split(text, ", "):
-        size, _, shard = dim.partition(":")
-        shape.append(int(size) if size.lstrip("-").isdigit() else dim)
-        shards.append(int(shard) if shard.isdigit() else 0)
+        size, colon, shard = dim.partition(":")
+        shape.append(int(size) if colon or size.lstrip("-").isdigit() else size)
+        shards.append(int(shard) if colon else 0)
     return shape, shards
 
 
