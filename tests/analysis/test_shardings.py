@@ -152,3 +152,9 @@ def test_rows_are_data():
 def test_nothing_distributed_is_refused():
     with pytest.raises(ValueError, match="no sharding annotations"):
         shardings(tvm.IRModule())
+
+
+@pytest.mark.parametrize("table", [sharding_table, collective_table])
+def test_tables_say_what_they_are_of(table):
+    with pytest.raises(TypeError, match=rf"{table.__name__} takes what \w+ finds"):
+        table(Program)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import tvm
 from rich.table import Table
 
 from distir_ext._text.folding import folded
@@ -42,7 +43,11 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
 
     Tensors whose names differ in numbers only, and that are alike in all else, share a row, in
     which these numbers are ``*``.
+
+    Raises:
+        TypeError: A module is given instead of its rows.
     """
+    _check_rows(rows, "sharding_table", "shardings")
     several = len({row.function for row in rows}) > 1
     meshes = list(dict.fromkeys(row.devices for row in rows))
     title = f"tensors, on {meshes[0]}" if len(meshes) == 1 else "tensors"
@@ -64,8 +69,18 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     return table
 
 
+def _check_rows(rows: Any, table: str, made_by: str) -> None:
+    if isinstance(rows, tvm.IRModule):
+        raise TypeError(f"{table} takes what {made_by} finds: {table}({made_by}(mod))")
+
+
 def collective_table(collectives: Iterable[Collective]) -> Table:
-    """A table of what :func:`distir_ext.analysis.collectives` gives; equal ones share a row."""
+    """A table of what :func:`distir_ext.analysis.collectives` gives; equal ones share a row.
+
+    Raises:
+        TypeError: A module is given instead of its rows.
+    """
+    _check_rows(collectives, "collective_table", "collectives")
     titles = ("collective", "axes", "program", "group size", "count", "bytes each", "bytes total")
     table = new_table("collectives, with what a device sends", *titles, texts=3)
     merged: Counter[tuple[str, str, str, int, float, str]] = Counter()
