@@ -92,8 +92,8 @@ ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
 class SignatureWriter::TrueExtents {
  public:
   TrueExtents(const ir::Function& function, std::string name, dialect::MeshTable* meshes)
-      : extents_(ir::GetAttr(function.attrs(), padding::kTrueExtentsAttr)
-                     .as<ffi::Array<ffi::Array<int64_t>>>()),
+      : extents_(Attribute(function, padding::kTrueExtentsAttr)),
+        grained_(Attribute(function, padding::kGrainedExtentsAttr)),
         name_(std::move(name)),
         meshes_(*meshes),
         padded_(meshes) {
@@ -103,7 +103,10 @@ class SignatureWriter::TrueExtents {
   /*! \brief Of the next tensor; none where nothing was padded. */
   ffi::Array<int64_t> Next(const ir::DTensorType& type) {
     if (!extents_.has_value()) return {};
-    if (next_ == extents_->size() || !Fits((*extents_)[next_], type)) Fail();
+    if (next_ == extents_->size() || (grained_.has_value() && next_ == grained_->size())) Fail();
+    const ffi::Array<int64_t> grained =
+        grained_.has_value() ? (*grained_)[next_] : ffi::Array<int64_t>();
+    if (!Fits((*extents_)[next_], grained, type)) Fail();
     return (*extents_)[next_++];
   }
   /*! \brief Per dimension the size of every shard, 0 where it is the least possible. */
@@ -127,18 +130,28 @@ class SignatureWriter::TrueExtents {
     return padding::WithExtents(type, rules::Sizes(extents.begin(), extents.end()));
   }
 
-  /*! \brief Whether a tensor of these extents is padded to a type; null is that of a Tensor. */
-  bool Fits(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
+  using AllExtents = std::optional<ffi::Array<ffi::Array<int64_t>>>;
+
+  static AllExtents Attribute(const ir::Function& function, const char* name) {
+    return ir::GetAttr(function.attrs(), name).as<ffi::Array<ffi::Array<int64_t>>>();
+  }
+
+  /*!
+   * \brief Whether a tensor of these extents is padded to a type.
+   * \param grained Per dimension what it is padded to, -1 for the least; empty where all are least.
+   * \param type Null is that of a Tensor.
+   */
+  bool Fits(const ffi::Array<int64_t>& extents, const ffi::Array<int64_t>& grained,
+            const ir::DTensorType& type) {
     if (extents.empty()) return true;  // a Tensor, or a tensor of unknown rank
     if (!type.defined()) return false;
     const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
     if (extents.size() != sizes.size()) return false;
+    if (!grained.empty() && grained.size() != sizes.size()) return false;
     const rules::Sizes least = padded_.Extents(Before(extents, type));
-    const mesh::Sharding& sharding = meshes_.ShardingOf(type);
     for (size_t d = 0; d < sizes.size(); ++d) {
-      const bool is_grained = extents[d] >= 0 && sizes[d] > least[d] &&
-                              sizes[d] % mesh::NumShards(sharding.dims[d]) == 0;
-      if (sizes[d] != least[d] && !is_grained) return false;
+      const bool is_grained = !grained.empty() && grained[d] >= 0;
+      if (sizes[d] != (is_grained ? grained[d] : least[d])) return false;
     }
     return true;
   }
@@ -163,7 +176,8 @@ class SignatureWriter::TrueExtents {
         << "them: run it before PropagateSharding";
   }
 
-  std::optional<ffi::Array<ffi::Array<int64_t>>> extents_;
+  AllExtents extents_;
+  AllExtents grained_;
   std::string name_;
   dialect::MeshTable& meshes_;
   padding::PaddedTypes padded_;

@@ -25,6 +25,11 @@ namespace ffi = tvm::ffi;
  * were padded, tuples flattened; -1 for a dimension that is not padded. */
 constexpr const char* kTrueExtentsAttr = "distir.true_extents";
 
+/*! \brief The function attribute that keeps the padded extents of those dimensions that are cut in
+ * whole grains and so are not the least, one tensor after the other; -1 for other dimensions. Only
+ * where there are some. Parameters of another order would fit extents that are not stated. */
+constexpr const char* kGrainedExtentsAttr = "distir.grained_extents";
+
 /*! \brief The function attribute with the names of the parameters in order, where only names tell
  * two of them apart: they are padded to the same type from different extents. */
 constexpr const char* kPaddedParamsAttr = "distir.padded_params";

@@ -63,17 +63,22 @@ class Padder : public TailWriter {
   }
 
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    ffi::Array<ffi::Any> all;
-    bool any = false;
+    ffi::Array<ffi::Any> all, grained;
+    bool any = false, any_grained = false;
     auto add = [&](const ir::Type& type, const ValueExtents& padded) {
+      const ValueExtents least = PaddedTypes(&meshes_).ExtentsOfAll(type);
       any = any || IsPadded(type, padded);
-      for (size_t i = 0; i < padded.size(); ++i)
+      any_grained = any_grained || padded != least;
+      for (size_t i = 0; i < padded.size(); ++i) {
         all.push_back(TrueExtents(TensorIn(type, i), padded[i]));
+        grained.push_back(GrainedExtents(padded[i], least[i]));
+      }
     };
     for (const ir::Var& param : function_.params()) add(param.ty(), grains_.Of(param));
     add(function_.body().body().ty(), grains_.OfResult(function_name_));
     if (!any) return attrs;
     ir::Node with_extents = ir::WithAttr(attrs, kTrueExtentsAttr, all);
+    if (any_grained) with_extents = ir::WithAttr(with_extents, kGrainedExtentsAttr, grained);
     if (!HasParamsThatLookAlike()) return with_extents;
     ffi::Array<ffi::String> names;
     for (const ir::Var& param : function_.params()) names.push_back(param.name());
@@ -86,7 +91,7 @@ class Padder : public TailWriter {
     for (const ir::Var& param : function_.params()) {
       auto type = ir::DTensorType::Cast(param.ty());
       const ir::Type padded = WithExtents(param.ty(), grains_.Of(param));
-      if (!type.defined() || padded.same_as(type)) continue;
+      if (!type.defined()) continue;
       const Sizes extents = rules::StaticSizes(type.tensor_ty());
       const auto [found, is_new] = by_type.emplace(ir::Print(padded), extents);
       if (!is_new && found->second != extents) return true;
@@ -100,6 +105,14 @@ class Padder : public TailWriter {
     const Sizes sizes = rules::StaticSizes(type.tensor_ty());
     std::vector<int64_t> extents(sizes.size(), -1);
     for (int d : PaddedDims(type, padded)) extents[d] = sizes[d];
+    return {extents.begin(), extents.end()};
+  }
+
+  /*! \brief Per dimension its padded extent, -1 where that is the least possible. */
+  static ffi::Array<int64_t> GrainedExtents(const Sizes& padded, const Sizes& least) {
+    std::vector<int64_t> extents;
+    for (size_t d = 0; d < padded.size(); ++d)
+      extents.push_back(padded[d] == least[d] ? -1 : padded[d]);
     return {extents.begin(), extents.end()};
   }
 

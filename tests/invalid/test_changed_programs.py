@@ -154,3 +154,31 @@ def test_names_are_kept_only_where_they_are_needed():
     for mod, are_needed in ((Alike, True), (of_one_size, False), (Uneven, False)):
         attrs = dx.lower(mod, until="PadShards")["main"].attrs
         assert ("distir.padded_params" in attrs) == are_needed
+
+
+@I.ir_module
+class Grained:
+    """24 columns are padded to 32 on 4 devices, being 6 heads; others to 24 and 32 as they must."""
+
+    I.module_global_infos(meshes((4,)))
+
+    @R.function
+    def main(
+        x: R.DTensor((2, 24), "float32", "mesh[0]", "S[1]"),
+        y: R.DTensor((2, 21), "float32", "mesh[0]", "S[1]"),
+        z: R.DTensor((2, 32), "float32", "mesh[0]", "S[1]"),
+    ):
+        a = R.exp(R.reshape(x, R.shape([2, 6, 4])))
+        b = R.exp(y)
+        c = R.exp(z)
+        return (a, b, c)
+
+
+@pytest.mark.parametrize("order", [[1, 0, 2], [2, 1, 0], [0, 2, 1], [1, 2, 0]])
+def test_parameters_in_whole_heads_are_refused_in_another_order(order):
+    padded = dx.lower(Grained, until="PadShards")
+    columns = [int(param.ty.tensor_ty.shape[1]) for param in padded["main"].params]
+    assert columns == [32, 24, 32]
+    dx.lower(padded)
+    with pytest.raises(ValueError, match=r"`main` has other parameters .* that PadShards padded"):
+        dx.lower(with_params(padded, order))
