@@ -67,10 +67,12 @@ class Padder : public TailWriter {
     bool any = false, any_grained = false;
     auto add = [&](const ir::Type& type, const ValueExtents& padded) {
       const ValueExtents least = PaddedTypes(&meshes_).ExtentsOfAll(type);
+      std::vector<ir::DTensorType> tensors;
+      dialect::CollectDTensorTypes(type, &tensors);
       any = any || IsPadded(type, padded);
       any_grained = any_grained || padded != least;
       for (size_t i = 0; i < padded.size(); ++i) {
-        all.push_back(TrueExtents(TensorIn(type, i), padded[i]));
+        all.push_back(TrueExtents(tensors[i], padded[i]));
         grained.push_back(GrainedExtents(padded[i], least[i]));
       }
     };
@@ -90,8 +92,8 @@ class Padder : public TailWriter {
     std::map<std::string, Sizes> by_type;
     for (const ir::Var& param : function_.params()) {
       auto type = ir::DTensorType::Cast(param.ty());
-      const ir::Type padded = WithExtents(param.ty(), grains_.Of(param));
       if (!type.defined()) continue;
+      const ir::Type padded = WithExtents(param.ty(), grains_.Of(param));
       const Sizes extents = rules::StaticSizes(type.tensor_ty());
       const auto [found, is_new] = by_type.emplace(ir::Print(padded), extents);
       if (!is_new && found->second != extents) return true;
@@ -114,13 +116,6 @@ class Padder : public TailWriter {
     for (size_t d = 0; d < padded.size(); ++d)
       extents.push_back(padded[d] == least[d] ? -1 : padded[d]);
     return {extents.begin(), extents.end()};
-  }
-
-  /*! \brief The type of a tensor of a value, tuples flattened; null of a Tensor. */
-  static ir::DTensorType TensorIn(const ir::Type& type, size_t index) {
-    std::vector<ir::DTensorType> tensors;
-    dialect::CollectDTensorTypes(type, &tensors);
-    return tensors[index];
   }
 
   // ---- bindings

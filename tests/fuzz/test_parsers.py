@@ -15,6 +15,7 @@ from .targets import TARGETS, corpus_of, run
 
 BY_HAND = ("configurations", "hint_files", "gspmd_shardings", "onnx_models", "shardy_attributes")
 BY_ONE_READER = ("saved_programs", "saved_modules")  # each input is three files
+# Inputs in the small sample, and in larger ones, where they are others than for most parsers.
 COUNTS = dict.fromkeys(BY_HAND, (2_000, 100_000)) | dict.fromkeys(BY_ONE_READER, (300, 5_000))
 
 # Of one input, which has at most 20 kB; on a machine that others use, too.
