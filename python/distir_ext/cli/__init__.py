@@ -29,6 +29,7 @@ from distir_ext.cli import (
     token,
     verify_hints,
     visualize,
+    where,
 )
 from distir_ext.cli.shared.failures import exit_status_of
 from distir_ext.cli.shared.parser import Parser
@@ -49,6 +50,7 @@ COMMANDS = (
     demo,
     host,
     token,
+    where,
     gpu_check,
     completion,
 )

@@ -1,0 +1,1 @@
+"""Where this process is among the copies of a script that a launcher has started."""

@@ -1,0 +1,51 @@
+"""What a launcher says of one copy of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which copy of a script this process is.
+
+    Attributes:
+        launcher: Who started it, such as ``"torchrun"`` or ``"Slurm"``.
+        rank: Which copy it is, from 0.
+        size: How many copies there are.
+        local_rank: Which copy of its host it is, from 0; None: the launcher does not say.
+        local_size: How many copies its host has; None: the launcher does not say.
+        leader: The host of rank 0, a name or an address; None: the launcher does not say.
+        variables: The variables of the environment that say so.
+    """
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int | None = None
+    local_size: int | None = None
+    leader: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [f"rank {self.rank} of {self.size} by {self.launcher}"]
+        if self.local_rank is not None:
+            count = "" if self.local_size is None else f" of {self.local_size}"
+            parts.append(f"on its host {self.local_rank}{count}")
+        parts.append(f"rank 0 at {self.leader}" if self.leader else "host of rank 0 not stated")
+        return ", ".join(parts)
+
+    def contradictions(self) -> list[str]:
+        """What cannot be so, in words."""
+        found = []
+        if self.size < 1:
+            found.append(f"there are {self.size} copies")
+        elif not 0 <= self.rank < self.size:
+            found.append(f"rank {self.rank} is not one of {self.size} copies")
+        if self.local_size is not None and not 1 <= self.local_size <= max(self.size, 1):
+            found.append(f"{self.local_size} copies on this host, of {self.size}")
+        local_bound = self.size if self.local_size is None else self.local_size
+        if self.local_rank is not None and not 0 <= self.local_rank < max(local_bound, 1):
+            found.append(f"local rank {self.local_rank} is not one of {local_bound} copies")
+        return found
