@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import tvm_ffi
@@ -43,6 +44,7 @@ from distir_ext.cli.array_files import read_arrays
 from distir_ext.cli.shared.clusters import cluster_of
 from distir_ext.cli.shared.sharded import read_plan
 from distir_ext.hints.configuration import read_hints
+from distir_ext.hints.model_config import from_config, read_fields
 from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh import Mesh
 from distir_ext.pipelines.configuration import read_configuration
@@ -259,6 +261,11 @@ def hint_files(data: bytes) -> None:
     read_hints(data, "the text")
 
 
+def model_configurations(data: bytes) -> None:
+    """What a ``config.json`` states; the class that transformers has would add its defaults."""
+    from_config(SimpleNamespace(**read_fields(data, "the text")))
+
+
 def onnx_models(data: bytes) -> None:
     """The device configurations of a model."""
     found = interop.onnx.check(data)
@@ -375,6 +382,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         plan_files,
         configurations,
         hint_files,
+        model_configurations,
         onnx_models,
         array_files,
         gspmd_shardings,

@@ -13,7 +13,10 @@ import pytest
 from .mutation import inputs
 from .targets import TARGETS, corpus_of, run
 
-BY_HAND = ("configurations", "hint_files", "gspmd_shardings", "onnx_models", "shardy_attributes")
+BY_HAND = (
+    *("configurations", "hint_files", "model_configurations"),
+    *("gspmd_shardings", "onnx_models", "shardy_attributes"),
+)
 BY_ONE_READER = ("saved_programs", "saved_modules")  # each input is three files
 # Inputs in the small sample, and in larger ones, where they are others than for most parsers.
 COUNTS = dict.fromkeys(BY_HAND, (2_000, 100_000)) | dict.fromkeys(BY_ONE_READER, (300, 5_000))

@@ -29,6 +29,7 @@ PLAN = {
     "norm": "sequence_parallel",
 }
 HEADS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+FEW = {**HEADS, "intermediate_size": 64, "moe_intermediate_size": 16, "num_experts": 4}
 MAMBA = {"num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 4}
 
 
@@ -161,7 +162,18 @@ def test_weights_exist_by_what_is_stated():
         ),
         (config("nemotron_h", layer_types=["mlpp"]), "layer 0 .* 'mlpp', .* did you mean 'mlp'"),
         (config("nemotron_h", layer_types=[]), "states no type of layer 0"),
+        (config("nemotron_h", layer_types=3), "layer_types is 3, not a list"),
+        (config("nemotron_h", layer_types=[3]), "layer 0 of nemotron_h is of the type 3, not"),
+        (phi(num_hidden_layers=10**9), "num_hidden_layers is 1000000000, more than 10000"),
+        (config("qwen3_moe", mlp_layer_types=["dense"], num_hidden_layers=2, **FEW), "not layer 1"),
+        (
+            config("qwen3_moe", decoder_sparse_step="2", **FEW),
+            "decoder_sparse_step is 2, not a num",
+        ),
+        (config("qwen3_moe", mlp_only_layers=1, **FEW), "mlp_only_layers is 1, not a list"),
+        (config("x", base_model_tp_plan={"layers.*.a": 1}), "base_model_tp_plan is .*, not names"),
         ({"hidden_size": 64}, "the configuration states no model_type"),
+        ({"model_type": "llama", "num_hidden_layers": 10**9}, "more than 10000"),
     ],
 )
 def test_what_is_wrong_with_a_configuration_is_said(stated, message):
@@ -169,7 +181,7 @@ def test_what_is_wrong_with_a_configuration_is_said(stated, message):
         dx.hints.from_config(stated)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"hidden_size": 4})])
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, json.dumps({"hidden_size": 4})])
 def test_files_that_are_no_configuration_are_refused(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match="configuration"):

@@ -7,8 +7,9 @@ import json
 import operator
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from distir_ext._errors.spelling import did_you_mean
@@ -27,6 +28,9 @@ from distir_ext.hints.families import (
     Weight,
 )
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
+
+MOST_LAYERS = 10_000
+"""What states more is no model, and would be gone through for hours."""
 
 # Rules of plans for modules that have nothing to shard, as norms.
 _REPLICATED = "replicated"
@@ -60,7 +64,7 @@ def from_config(
     prefix = family.prefix if prefix is None else prefix
     layers: dict[str, LayerHint] = {}
     places: dict[tuple[str, ...], str] = {}
-    for index in range(stated.size("num_hidden_layers")):
+    for index in range(stated.depth()):
         for name, module in _modules(stated, family, index):
             layer = ".".join(part for part in (prefix, "layers", str(index), name) if part)
             weights = {}
@@ -77,23 +81,38 @@ def _configuration(config: Any) -> Any:
     if isinstance(config, str | os.PathLike):
         path = Path(config)
         path = path / "config.json" if path.is_dir() else path
-        try:
-            config = json.loads(read_file(path, MOST_BYTES))
-        except ValueError as error:
-            raise ValueError(f"the configuration {path} is no JSON: {error}") from error
-        if not isinstance(config, dict):
-            raise ValueError(f"the configuration {path} is no JSON object")
+        config = read_fields(read_file(path, MOST_BYTES), str(path))
     return _read(config) if isinstance(config, Mapping) else config
+
+
+def read_fields(text: bytes, where: str) -> dict[str, Any]:
+    """What a ``config.json`` states.
+
+    Args:
+        text: Its text.
+        where: What messages call it.
+
+    Raises:
+        ValueError: It is no JSON object.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the configuration {where} is no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"the configuration {where} is no JSON object")
+    return fields
 
 
 def _read(stated: Mapping[str, Any]) -> Any:
     """The configuration of transformers, with the defaults of its class."""
     fields = dict(stated)
     model_type = fields.pop("model_type", None)
-    if model_type is None:
+    if not isinstance(model_type, str):
         raise ValueError("the configuration states no model_type")
+    if fields.get("num_hidden_layers") is not None:
+        _Config(SimpleNamespace(**fields)).depth()  # before transformers lists what each layer has
     try:
-        from huggingface_hub.errors import StrictDataclassError
         from transformers import AutoConfig
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     except ImportError as error:
@@ -102,10 +121,10 @@ def _read(stated: Mapping[str, Any]) -> Any:
             "pip install 'distir-ext[torch]'"
         ) from error
     if model_type not in CONFIG_MAPPING:
-        raise _unknown(str(model_type))
+        raise _unknown(model_type)
     try:
         return AutoConfig.for_model(model_type, **fields)
-    except (StrictDataclassError, TypeError) as error:
+    except Exception as error:  # each class checks its fields in its own way
         raise ValueError(f"transformers refuses the configuration of {model_type}: {error}") from (
             error
         )
@@ -157,6 +176,43 @@ class _Config:
             raise ValueError(f"{name} is {str(value)[:60]}, not a positive number")
         return int(value)
 
+    def depth(self) -> int:
+        """How many layers there are.
+
+        Raises:
+            ValueError: It is no number of layers.
+        """
+        found = self.size("num_hidden_layers")
+        if found > MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers is {found}, more than {MOST_LAYERS}")
+        return found
+
+    def layer_number(self, name: str, default: int | None = None) -> int | None:
+        """A field that counts layers.
+
+        Raises:
+            ValueError: It does not.
+        """
+        value = self.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"{name} is {str(value)[:60]}, not a number of layers")
+        return int(value)
+
+    def listed(self, name: str) -> Sequence[Any]:
+        """A field that is a list; empty where it is not stated.
+
+        Raises:
+            ValueError: It is none.
+        """
+        value = self.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} is {str(value)[:60]}, not a list")
+        return value
+
     def evaluate(self, text: str) -> int:
         """An expression of fields.
 
@@ -187,15 +243,21 @@ _OPERATORS: Mapping[type, Any] = {ast.Add: operator.add, ast.Mult: operator.mul,
 
 
 def _family(config: _Config) -> Family:
-    found = FAMILIES.get(config.model_type) or _planned(config.get("base_model_tp_plan") or {})
+    found = FAMILIES.get(config.model_type) or _planned(config.get("base_model_tp_plan"))
     if found is None:
         text = config.get("text_config")
         raise _unknown(config.model_type, "; pass its text_config, and the prefix" if text else "")
     return found
 
 
-def _planned(plan: Mapping[str, str]) -> Family | None:
+def _planned(plan: Any) -> Family | None:
     """The family whose modules a plan has; None where it has others, or none."""
+    if plan is None:
+        return None
+    if not isinstance(plan, Mapping) or not all(
+        isinstance(text, str) for entry in plan.items() for text in entry
+    ):
+        raise ValueError(f"base_model_tp_plan is {str(plan)[:60]}, not names with their styles")
     modes: dict[str, dict[str, str]] = {}
     for name, style in plan.items():
         match = re.fullmatch(r"layers\.\*\.(.+)\.([^.]+)", name)
@@ -214,13 +276,13 @@ def _modules(config: _Config, family: Family, index: int) -> Iterator[tuple[str,
     present = {ALL, SPARSE if _is_sparse(config, index) else DENSE}
     typed = [each for _, each, _ in family.modules if each not in (ALL, SPARSE, DENSE)]
     if typed:
-        types = config.get("layer_types") or []
+        types = config.listed("layer_types")
         if index >= len(types):
             raise ValueError(f"{config.model_type} states no type of layer {index} in layer_types")
         if types[index] not in typed:
             raise ValueError(
-                f"layer {index} of {config.model_type} is of the type {types[index]!r}, not "
-                f"{', '.join(typed)}{did_you_mean(types[index], typed)}"
+                f"layer {index} of {config.model_type} is of the type {_short(types[index])}, not "
+                f"{', '.join(typed)}{did_you_mean(str(types[index]), typed)}"
             )
         present.add(types[index])
     for name, each, module in family.modules:
@@ -230,14 +292,20 @@ def _modules(config: _Config, family: Family, index: int) -> Iterator[tuple[str,
 
 def _is_sparse(config: _Config, index: int) -> bool:
     """Whether a layer has experts."""
-    stated = config.get("mlp_layer_types")
+    stated = config.listed("mlp_layer_types")
     if stated:
+        if index >= len(stated):
+            raise ValueError(f"mlp_layer_types has {len(stated)} layers, not layer {index}")
         return bool(stated[index] == SPARSE)
-    dense = config.get("first_k_dense_replace")
+    dense = config.layer_number("first_k_dense_replace")
     if dense is not None:
-        return index >= int(dense)
-    step = int(config.get("decoder_sparse_step") or 1)
-    return index not in (config.get("mlp_only_layers") or ()) and (index + 1) % step == 0
+        return index >= dense
+    step = config.layer_number("decoder_sparse_step") or 1
+    return index not in config.listed("mlp_only_layers") and (index + 1) % step == 0
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60]
 
 
 def _hint(config: _Config, weight: Weight, name: str) -> tuple[WeightHint, str]:
