@@ -11,6 +11,8 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(if $(filter 1,$(CORES)),1,2)
 PYTEST_ARGS ?=
 # A worker that is done takes tests from the other; until then each goes through its files in order.
+# Of a test with many cases `make test` runs this many, unless PYTEST_ARGS chooses tests.
+CASES := 8
 PARALLEL := -n $(JOBS) --dist worksteal
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,7 +45,7 @@ EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redi
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
-	@echo "make test         install into $(VENV) and run the tests, with a small sample of programs"
+	@echo "make test         install into $(VENV) and run a sample of the tests: each of them, with a few cases"
 	@echo "make test-all     install torch, transformers and jax too; larger samples, and the tests of models"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
 	@echo "make asan         run the tests with AddressSanitizer and UBSan in the native library"
@@ -60,7 +62,7 @@ demo: $(PACKAGE)
 	@$(BIN)/distir demo
 
 test: $(PACKAGE) $(TEST_PACKAGES)
-	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(if $(PYTEST_ARGS),,--cases $(CASES)) $(PYTEST_ARGS)
 
 test-all: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
 	@$(BIN)/python -m pytest $(PARALLEL) --sample large -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)

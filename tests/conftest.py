@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
+from zlib import crc32
 
 import pytest
 import tvm
@@ -68,6 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how many placements and random programs are run: small (make test), large "
         "(make test-all), or all (tests/redistribute: minutes, tests/numerical: days)",
     )
+    parser.addoption(
+        "--cases",
+        type=int,
+        metavar="N",
+        help="run N cases of each test that has more (make test; by default all of them)",
+    )
 
 
 def chosen(config: pytest.Config, small: T, large: T, whole: T) -> T:
@@ -76,12 +83,25 @@ def chosen(config: pytest.Config, small: T, large: T, whole: T) -> T:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out of the small sample what is marked ``large``."""
-    if config.getoption("--sample") != "small":
-        return
-    large = [item for item in items if item.get_closest_marker("large")]
-    config.hook.pytest_deselected(items=large)
-    items[:] = [item for item in items if not item.get_closest_marker("large")]
+    """Leaves out what is not in the sample: what is marked ``large``, and cases beyond ``--cases``.
+
+    Which cases stay depends on their names alone, and looks random, so that each parameter of a
+    test with several has many of its values.
+    """
+    left_out: set[pytest.Item] = set()
+    if config.getoption("--sample") == "small":
+        left_out.update(item for item in items if item.get_closest_marker("large"))
+    most = config.getoption("--cases")
+    if most is not None:
+        tests: dict[tuple[object, str], list[pytest.Item]] = {}
+        for item in items:
+            if item not in left_out and not item.get_closest_marker("every_case"):
+                name = item.nodeid.partition("[")[0]
+                tests.setdefault((item.parent, name), []).append(item)
+        for cases in tests.values():
+            left_out.update(sorted(cases, key=lambda item: crc32(item.nodeid.encode()))[most:])
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ def outcomes():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", CASES)
 def test_a_contradiction_is_one_error(name, outcomes):
     case = CASES[name]

@@ -78,6 +78,7 @@ def operators_named_in(path: Path) -> set[str]:
 FILES = sorted(path for path in SOURCE.rglob("*") if path.suffix in {".cc", ".h"})
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     "path",
     [path for path in FILES if path.relative_to(SOURCE).parts[0] != "ops"],

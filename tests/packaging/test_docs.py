@@ -40,6 +40,7 @@ def broken_links(page):
             yield f"{link}: there is no such heading"
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     assert list(broken_links(page)) == []
@@ -89,6 +90,7 @@ def files():
     return {path.name for folder in folders for path in (ROOT / folder).rglob("*.*")}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_pages_name_exist(page, files):
     assert list(missing_files(page, files)) == []

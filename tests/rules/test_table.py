@@ -22,6 +22,7 @@ def test_every_registered_operator_has_a_row():
     assert registered() == set(ROWS)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_a_row_says_how_the_operator_is_sharded_or_why_it_is_not(row):
     assert row.family
