@@ -187,15 +187,15 @@ class _Config:
             raise ValueError(f"num_hidden_layers is {found}, more than {MOST_LAYERS}")
         return found
 
-    def layer_number(self, name: str, default: int | None = None) -> int | None:
-        """A field that counts layers.
+    def layer_number(self, name: str) -> int | None:
+        """A field that counts layers; None where it is not stated.
 
         Raises:
             ValueError: It does not.
         """
         value = self.get(name)
         if value is None:
-            return default
+            return None
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{name} is {str(value)[:60]}, not a number of layers")
         return int(value)
