@@ -60,8 +60,11 @@ def build_executable(
             lowered = each(lowered)
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
+        sent = collectives(program)
+        if not cpu.is_cpu(target):
+            gpu.check_collectives(sent)
         described |= {
-            "collectives": to_data(collectives(program)),
+            "collectives": to_data(sent),
             "device_type": resolved.get_target_device_type(),
             "partitions": json.loads(str(lowered.attrs.get(_PARTITIONS_ATTR, "[]"))),
         }

@@ -37,7 +37,7 @@ def lower_for(
     Raises:
         ValueError: as :func:`distir_ext.lower`.
     """
-    options = cpu.optimize_options() if cpu.is_cpu(target) else {}
+    options = cpu.optimize_options() if cpu.is_cpu(target) else {"ccl": "nccl"}
     return run_pipeline(mod, cluster, pipeline or package_pipeline(), "lowered", options)
 
 

@@ -11,6 +11,7 @@
 #include "analysis/operator_calls.h"
 #include "analysis/timeline/collective_time.h"
 #include "dialect/operators/fused_norm.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -298,6 +299,7 @@ class StepReader::Reader::BodyReader {
     if (name == "vm.builtin.reshape") return Alias(var, args[0]);
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
     if (kind == "einsum") return VisitEinsum(var, args);
+    if (kind == dialect::kGroupedMatmul) return VisitGroupedMatmul(var, args);
     if (kind == "slice") return VisitSlice(var, args);
     if (!is_ours) {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
@@ -321,6 +323,8 @@ class StepReader::Reader::BodyReader {
     Writes(result);
     step.given_bytes = args.empty() ? 0 : BytesOf(args[0].ty());
     step.made_bytes = BytesOf(result.ty());
+    // What is combined has room for the rows of all devices.
+    if (kind == dialect::kCombineTokens) step.given_bytes = step.made_bytes;
     if (reader_.times_) {
       step.seconds = reader_.times_->Of(kind, step.plan.empty() ? step.groups : step.plan,
                                         step.given_bytes, step.made_bytes);
@@ -347,6 +351,24 @@ class StepReader::Reader::BodyReader {
     const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
     step.count.bytes_read = {BytesOf(result.ty())};
     step.count.bytes_written = {BytesOf(result.ty())};
+    Writes(result);
+  }
+
+  /*! \brief grouped_matmul(rows, experts, counts, transposed, out), where experts are chosen
+   * equally often: a device has as many rows then as it sends. */
+  void VisitGroupedMatmul(const ir::Var& var, const ffi::Array<ir::Expr>& args) {
+    Step& step = AddStep(StepKind::kPacked, var, dialect::kGroupedMatmul, args);
+    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
+    const auto rows = ir::TensorType::Cast(args[0].ty()), out = ir::TensorType::Cast(result.ty());
+    const auto devices = ir::StaticDim(ir::ShapeOf(ir::TensorType::Cast(args[2].ty()))[0]);
+    const auto contracted = ir::StaticDim(ir::ShapeOf(rows)[1]);
+    const double made = BytesOf(out) / ir::BytesPerElement(out) / static_cast<double>(devices);
+    if (ir::StaticDim(ir::ShapeOf(rows)[0]) < 0 || contracted < 0)
+      step.count.unknown = "a size that depends on data";
+    step.count.operations[{rows.dtype().code, rows.dtype().bits}] =
+        2 * made * static_cast<double>(contracted);
+    step.count.bytes_read = {BytesOf(rows) / static_cast<double>(devices), BytesOf(args[1].ty())};
+    step.count.bytes_written = {BytesOf(out)};
     Writes(result);
   }
 

@@ -10,6 +10,7 @@
 #include "dialect/operators/collective.h"
 #include "dialect/operators/fused_norm.h"
 #include "dialect/operators/segment_exchange.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -82,8 +83,9 @@ class CollectiveLowering : public ir::FunctionRewriter {
  private:
   static bool IsCollective(const ir::Call& call) {
     return dialect::LocalCollective(call.op()).has_value() ||
-           dialect::IsLocalFusedNorm(call.op()) || dialect::IsLocalSegmentExchange(call.op()) ||
-           ir::IsOp(call.op(), "relax.ccl.send") || ir::IsOp(call.op(), "relax.ccl.recv");
+           dialect::IsLocalFusedNorm(call.op()) || dialect::MovesLocalTokens(call.op()) ||
+           dialect::IsLocalSegmentExchange(call.op()) || ir::IsOp(call.op(), "relax.ccl.send") ||
+           ir::IsOp(call.op(), "relax.ccl.recv");
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {

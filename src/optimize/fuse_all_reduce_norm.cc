@@ -5,8 +5,6 @@
 //     c = R.add(r, b)                            ->           a, r, g, mesh[0], "R", .., epsilon=e)
 //     d = R.nn.rms_norm(c, g, axes=[2], epsilon=e)    c = t[0]
 //                                                     d = t[1]
-#include <tvm/ffi/function.h>
-
 #include <unordered_map>
 
 #include "dialect/operators/collective.h"
@@ -19,13 +17,6 @@ namespace distir {
 namespace optimize {
 
 namespace {
-
-/*! \brief Whether the runtime that the program is lowered for has the operator. */
-bool IsOffered(const std::string& ccl) {
-  auto offers = ffi::Function::GetGlobal("distir.runtime.offers");
-  return offers.has_value() &&
-         (*offers)(ffi::String(ccl), ffi::String(dialect::kFusedNorm)).cast<bool>();
-}
 
 class NormFusion {
  public:
@@ -105,7 +96,7 @@ class NormFusion {
 }  // namespace
 
 void FuseAllReduceNorm(Program* program, Tally* tally) {
-  bool is_offered = IsOffered(program->options.ccl);
+  bool is_offered = IsOffered(program->options, dialect::kFusedNorm);
   for (NamedFunction& function : program->functions)
     NormFusion(function.editable.get(), is_offered, tally).Run();
 }

@@ -45,6 +45,9 @@ struct Tally {
   void Skip(const char* why) { ++skipped[why]; }
 };
 
+/*! \brief Whether the library that the program will run on has a builtin that not all have. */
+bool IsOffered(const Options& options, const char* builtin);
+
 struct NamedFunction {
   ir::GlobalVar name;    // another one of the same name once the function's type has changed
   ir::GlobalVar before;  // in the module as it was
@@ -71,6 +74,7 @@ const std::vector<Optimization>& AllOptimizations();
 
 void ShareCollectives(Program* program, Tally* tally);
 void CancelCollectives(Program* program, Tally* tally);
+void DispatchExperts(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
 void SequenceParallel(Program* program, Tally* tally);

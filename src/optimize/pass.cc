@@ -1,5 +1,6 @@
 // OptimizeCollectives: the optimisations of collectives on DTensors, in order.
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <set>
@@ -19,6 +20,7 @@ const std::vector<Optimization>& AllOptimizations() {
   static const std::vector<Optimization> all = {
       {"share_collectives", ShareCollectives},
       {"cancel_collectives", CancelCollectives},
+      {"dispatch_experts", DispatchExperts},
       {"defer_reductions", DeferReductions},
       {"scatter_reductions", ScatterReductions},
       {"sequence_parallel", SequenceParallel, false},
@@ -62,6 +64,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace
+
+bool IsOffered(const Options& options, const char* builtin) {
+  auto offers = ffi::Function::GetGlobal("distir.runtime.offers");
+  return offers.has_value() &&
+         (*offers)(ffi::String(options.ccl), ffi::String(builtin)).cast<bool>();
+}
 
 std::set<std::string> Choose(const ffi::Array<ffi::String>& enable,
                              const ffi::Array<ffi::String>& disable) {

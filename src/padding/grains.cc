@@ -6,6 +6,7 @@
 
 #include "dialect/operators/collective.h"
 #include "dialect/operators/segment_exchange.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/rewriter.h"
@@ -182,7 +183,7 @@ void Grains::Visit(const ir::SeqExpr& seq, const Tensors& target) {
 
 void Grains::VisitCall(const ir::Var& var, const ir::Call& call) {
   if (ir::IsOp(call.op(), "relax.dist.redistribute")) return VisitRedistribute(var, call);
-  if (dialect::IsSegmentExchange(call.op())) {
+  if (dialect::IsSegmentExchange(call.op()) || dialect::IsOfTokens(call.op())) {
     values_[var.get()] = Add(var.ty());
     return;
   }

@@ -10,6 +10,7 @@
 #include "dialect/operators/kv_cache.h"
 #include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
@@ -101,8 +102,8 @@ class GraphBuilder {
       SlotsOf(call.args()[0]);
       StateAll(dialect::TargetMesh(call), dialect::TargetPlacement(call), results);
     } else if (dialect::DTensorCollective(call.op()).has_value() ||
-               dialect::IsSegmentExchange(call.op())) {
-      SlotsOf(call.args()[0]);  // its types state both sides
+               dialect::IsSegmentExchange(call.op()) || dialect::IsOfTokens(call.op())) {
+      for (const ir::Expr& arg : call.args()) SlotsOf(arg);  // its types state both sides
     } else if (auto callee = ir::GlobalVar::Cast(call.op());
                callee.defined() && is_relax_function_(callee)) {
       CallSite site{call.get(), callee, {}, results, graph_.nodes.size()};

@@ -26,6 +26,12 @@ PATTERNS = {
         "relax.memory.kill_tensor",
         "relax.vm.kill_object",
     },
+    "optimize/dispatch_experts.cc": {
+        "relax.matmul",
+        "relax.permute_dims",
+        "relax.strided_slice",
+        "relax.take",
+    },
     "target/cpu/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
     # What programs of the virtual machine allocate and call.
     "analysis/step_names.cc": {"relax.invoke_closure", "relax.invoke_pure_closure"},

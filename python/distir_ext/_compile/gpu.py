@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
@@ -19,7 +20,10 @@ from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
-__all__ = ["check_options", "passes", "pipeline"]
+if TYPE_CHECKING:
+    from distir_ext.communication.collectives import Collective
+
+__all__ = ["check_collectives", "check_options", "passes", "pipeline"]
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
@@ -76,6 +80,21 @@ def check_options() -> None:
             f"the option {_CUDA_GRAPH} is set in the PassContext; programs of workers cannot be "
             "captured into CUDA graphs, build them without it"
         )
+
+
+def check_collectives(sent: Iterable[Collective]) -> None:
+    """Checks that a GPU has what a program sends.
+
+    Raises:
+        ValueError: It dispatches tokens to experts, whose counts the host has to know.
+    """
+    for each in sent:
+        if each.kind in ("dispatch_tokens", "combine_tokens"):
+            raise ValueError(
+                f"`{each.function}` dispatches tokens to experts, which CPU workers do only; lower "
+                'it by dx.transform.OptimizeCollectives(disable="dispatch_experts"), or leave that '
+                "to dx.build"
+            )
 
 
 def _default_pipeline(target: tvm.target.Target) -> Any:

@@ -37,7 +37,8 @@ _COLLECTIVES = (
 _MANUAL_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
 _CONTROLS = ("propagation_barrier", "sharding_group")
 _DTENSOR_COLLECTIVES = (*_COLLECTIVES, "view")
-_LOCAL_COLLECTIVES = (*_COLLECTIVES, "all_reduce_add_rms_norm", "send", "recv")
+_TOKENS = ("dispatch_tokens", "combine_tokens")
+_LOCAL_COLLECTIVES = (*_COLLECTIVES, *_TOKENS, "all_reduce_add_rms_norm", "send", "recv")
 
 
 def _call(
@@ -148,6 +149,15 @@ def _all_reduce_add_rms_norm(
     target = {"device_mesh": mesh, "placement": _as_placement(placement)}
     name = "relax.dist.all_reduce_add_rms_norm"
     return _call(name, [x, residual, weight], {**target, **attrs})
+
+
+def _token_function(name: str) -> Any:
+    """Rows that go to their experts, the product there, or the way back."""
+
+    def of_tokens(*args: relax.Expr, **attrs: Any) -> tvm.ir.Call:
+        return _call(f"relax.dist.{name}", args, attrs)
+
+    return _named(of_tokens, f"R.dist.{name}")
 
 
 def _local_function(name: str) -> Any:
@@ -302,6 +312,8 @@ def install() -> None:
     _dist.all_reduce_add_rms_norm = _named(
         _all_reduce_add_rms_norm, "R.dist.all_reduce_add_rms_norm"
     )
+    for name in (*_TOKENS, "grouped_matmul"):
+        setattr(_dist, name, _token_function(name))
     for name in _LOCAL_COLLECTIVES:
         setattr(_parser.ccl, name, _local_function(name))
     # What a printed module imports as R; TVM leaves out what only DistIR needs.

@@ -13,7 +13,7 @@ from tvm import relax
 _OPERATOR = "relax.ccl."
 _BUILTIN = "distir.runtime."
 # What is no collective: kernels, and memory.
-_LOCAL = ("einsum", "new_tensor")
+_LOCAL = ("einsum", "grouped_matmul", "new_tensor")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,11 @@ from distir_ext.communication.calls import CalledCollective, read_collective
 from distir_ext.notation import meshes
 
 # What a fused operator sends.
-_SENDS_AS = {"all_reduce_add_rms_norm": "all_reduce"}
+_SENDS_AS = {
+    "all_reduce_add_rms_norm": "all_reduce",
+    "dispatch_tokens": "all_to_all",  # where experts are chosen equally often
+    "combine_tokens": "all_to_all",
+}
 _REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
 _PLANNED = ("permute", "exchange", "segment_exchange", "transfer", "send", "recv")
 
@@ -284,14 +288,16 @@ class _FunctionCollectives:
                 moved = binding.var if called.sent is None else called.sent
                 asks_before = kind in (*_REDUCES, "send")
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
-                key = self._key(called, moved.ty, devices)
+                # What is combined has room for the rows of all devices.
+                sized = binding.var if kind == "combine_tokens" else moved
+                key = self._key(called, sized.ty, devices)
                 yield CollectiveCall(
                     kind,
                     key,
                     tuple(_names(moved)),
                     tuple(dict.fromkeys(operators)),
                     str(binding.var.name),
-                    *_priced(called, moved.ty, binding.var.ty),
+                    *_priced(called, sized.ty, binding.var.ty),
                 )
 
     def _bindings_of(self, name: str) -> list[Any]:

@@ -8,6 +8,7 @@
 #include "abi/transfer_plan.h"
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
+#include "dialect/operators/token_dispatch.h"
 
 namespace distir {
 namespace analysis {
@@ -18,7 +19,9 @@ mesh::CollectiveKind KindOf(const std::string& name) {
   for (mesh::CollectiveKind kind : mesh::kAllCollectiveKinds) {
     if (name == mesh::CollectiveName(kind)) return kind;
   }
-  return mesh::CollectiveKind::kAllReduce;  // with something fused to it
+  if (name == dialect::kDispatchTokens || name == dialect::kCombineTokens)
+    return mesh::CollectiveKind::kAllToAll;  // where experts are chosen equally often
+  return mesh::CollectiveKind::kAllReduce;   // with something fused to it
 }
 
 cost::Layout LayoutOf(const abi::Layout& layout, const abi::Blocks& blocks) {

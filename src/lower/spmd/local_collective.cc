@@ -7,6 +7,7 @@
 #include "dialect/operators/collective.h"
 #include "dialect/operators/fused_norm.h"
 #include "dialect/operators/manual.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "lower/spmd/combined_collective.h"
 
@@ -96,6 +97,16 @@ ir::Expr LocalCollectives::OfFusedNorm(const ir::Call& call, const ffi::Array<ir
       StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty);
   return dialect::MakeLocalFusedNorm(args, types_.Local(call.ty()), GroupsOf(step, target_ty),
                                      dialect::EpsilonOf(call));
+}
+
+ir::Expr LocalCollectives::OfTokens(const ir::Call& call, const ffi::Array<ir::Expr>& args) {
+  const ir::DeviceMesh mesh = ir::DTensorType::Cast(call.args()[0].ty()).device_mesh();
+  mesh::AxisList along;
+  const auto& axes = meshes_.AxesOf(mesh);
+  for (int axis : dialect::ExpertAxes(call))
+    along.insert(along.end(), axes[axis].begin(), axes[axis].end());
+  return dialect::MakeLocalTokenCall(call, types_.Local(call.ty()), args,
+                                     groups_.Along(meshes_.RootOf(mesh), along));
 }
 
 }  // namespace lower

@@ -41,6 +41,8 @@ class LocalCollectives {
   ir::Expr OfManual(const ir::Call& call, const ir::Expr& value);
   /*! \brief An all-reduce fused with a norm (dialect/operators/fused_norm.h). */
   ir::Expr OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args);
+  /*! \brief A dispatch of tokens, or what brings them back (dialect/operators/token_dispatch.h). */
+  ir::Expr OfTokens(const ir::Call& call, const ffi::Array<ir::Expr>& args);
 
  private:
   mesh::CollectiveStep StepOf(const ir::Call& call, mesh::CollectiveKind kind,

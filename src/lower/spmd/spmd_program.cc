@@ -13,6 +13,7 @@
 #include "dialect/operators/kv_cache.h"
 #include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/make_operators.h"
@@ -298,6 +299,12 @@ class SpmdRewriter : public ir::FunctionRewriter {
     if (dialect::ManualCollective(call.op()).has_value()) return LowerManual(var, call);
     if (dialect::IsFusedNorm(call.op()))
       return void(Bind(var, collectives_.OfFusedNorm(call, RewriteAll(call.args()))));
+    if (dialect::MovesTokens(call.op()))
+      return void(Bind(var, collectives_.OfTokens(call, RewriteAll(call.args()))));
+    if (dialect::IsGroupedMatmul(call.op())) {
+      return void(Bind(var, dialect::MakeLocalGroupedMatmul(call, types_.Local(call.ty()),
+                                                            RewriteAll(call.args()))));
+    }
     if (dialect::IsSegmentExchange(call.op())) {
       return MoveBlocks(var, Rewrite(call.args()[0]), IsInRegion(var),
                         [&](const ir::Expr& value, const ir::Type& type) {

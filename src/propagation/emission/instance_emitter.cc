@@ -11,6 +11,7 @@
 #include "dialect/operators/local_view.h"
 #include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
+#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/module/numbered.h"
@@ -165,7 +166,7 @@ class InstanceEmitter : public PlacementRewriter {
     if (callee != instance_.callee_of_call.end()) {
       EmitFunctionCall(var, call, callee->second);
     } else if (dialect::DTensorCollective(call.op()).has_value() ||
-               dialect::IsSegmentExchange(call.op())) {
+               dialect::IsSegmentExchange(call.op()) || dialect::IsOfTokens(call.op())) {
       ir::Expr value = ir::MakeCall(var.ty(), call.op(), RewriteAll(call.args()), call.attrs(),
                                     call.ty_args(), call.span());
       Bind(var, value, var.ty());

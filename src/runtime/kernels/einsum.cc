@@ -1,5 +1,6 @@
 // distir.runtime.einsum(a, b, "bsd,dn->bsn", out): a contraction of two tensors in host memory.
-// float32 and float64 are computed as they are, float16 and bfloat16 in float32.
+#include "runtime/kernels/einsum.h"
+
 #include <dlfcn.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
@@ -276,6 +277,8 @@ class Workspace {
   std::vector<std::unique_ptr<T[]>> buffers_;
 };
 
+}  // namespace
+
 void Einsum(TensorView a, TensorView b, const String& subscripts, TensorView out) {
   const std::array<TensorView, 3> tensors = {a, b, out};
   const bool is_double = IsFloat(a.dtype(), 64);
@@ -300,6 +303,8 @@ void Einsum(TensorView a, TensorView b, const String& subscripts, TensorView out
     Workspace<float>(tensors).Run(axes);
   }
 }
+
+namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;

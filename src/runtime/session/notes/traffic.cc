@@ -33,6 +33,10 @@ const char* NameOf(FlowKind kind) {
       return "send";
     case FlowKind::kRecv:
       return "recv";
+    case FlowKind::kDispatchTokens:
+      return "dispatch_tokens";
+    case FlowKind::kCombineTokens:
+      return "combine_tokens";
   }
   TVM_FFI_UNREACHABLE();
 }
@@ -90,6 +94,13 @@ void Traffic::CountInGroup(FlowKind kind, const ffi::String& groups, const Group
       TVM_FFI_ICHECK(false) << NameOf(kind) << " has a plan";
   }
   Add(flow, sent, sent, messages);  // each member receives as much
+}
+
+void Traffic::CountRows(FlowKind kind, const ffi::String& groups, const Group& group, int64_t sent,
+                        int64_t received, int64_t messages) {
+  const auto [flow, is_new] = Find({&group, function_, kind}, groups);
+  if (is_new) flows_[flow].waits_for = group.ranks;
+  Add(flow, sent, received, messages);
 }
 
 Traffic::Pieces Traffic::PiecesOf(const TransferPlan& plan, Flow* flow) {

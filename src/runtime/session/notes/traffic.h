@@ -42,6 +42,8 @@ enum class FlowKind : uint8_t {
   kSegmentExchange,
   kSend,
   kRecv,
+  kDispatchTokens,
+  kCombineTokens,
 };
 
 /*! \brief What one function sends and receives by one collective on one group or plan. */
@@ -66,6 +68,9 @@ class Traffic {
   /*! \brief Counts a collective inside a group. \param bytes Of its argument on a worker. */
   void CountInGroup(FlowKind kind, const tvm::ffi::String& groups, const Group& group,
                     int64_t bytes);
+  /*! \brief Counts rows that move inside a group, of which a call says how many there are. */
+  void CountRows(FlowKind kind, const tvm::ffi::String& groups, const Group& group, int64_t sent,
+                 int64_t received, int64_t messages);
   /*! \brief Counts the pieces of a plan. \param x, out As of Communicator::Transfer. */
   void CountPieces(FlowKind kind, const tvm::ffi::String& text, const TransferPlan& plan,
                    const tvm::ffi::TensorView* x, const tvm::ffi::TensorView* out);

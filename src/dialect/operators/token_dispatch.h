@@ -1,0 +1,72 @@
+/*!
+ * \file dialect/operators/token_dispatch.h
+ * \brief Rows that go to the device of their expert, are multiplied there, and come back.
+ *
+ *     t: Tuple(DTensor, DTensor) = R.dist.dispatch_tokens(x, ids, num_experts=8, expert_axes=[0])
+ *     y: DTensor = R.dist.grouped_matmul(t[0], w, t[1], transposed=False)
+ *     z: DTensor = R.dist.combine_tokens(y, ids, t[1], expert_axes=[0])
+ *
+ * gives z[i] = x[i] @ w[ids[i]] for x (N, D), ids (N,) and w (8, D, F), where the experts of w lie
+ * along the expert axes and the rows of x along these and maybe others. How many rows go where is
+ * known at run time only:
+ *
+ *  - t[0] has room for all rows of all n devices along the expert axes, (n N, D), placed as x. A
+ *    device has the rows of its experts in front, ordered by expert, then by where they come from;
+ *    behind them are zeros.
+ *  - t[1] says how many: (n, 8 / n) int64 on each device, by where they come from and expert.
+ *
+ * An id outside of the experts means the nearest one. On local tensors the two collectives name
+ * device groups, in the order of the experts; the product is the runtime's:
+ *
+ *     t = R.ccl.dispatch_tokens(x, ids, groups=[[0, 1]], num_experts=8)
+ *     z = R.ccl.combine_tokens(y, ids, t[1], groups=[[0, 1]])
+ */
+#ifndef DISTIR_DIALECT_OPERATORS_TOKEN_DISPATCH_H_
+#define DISTIR_DIALECT_OPERATORS_TOKEN_DISPATCH_H_
+
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace dialect {
+
+namespace ffi = tvm::ffi;
+
+/*! \brief Names under `relax.dist.`, `distir.runtime.` and, but the product, `relax.ccl.`. */
+constexpr const char* kDispatchTokens = "dispatch_tokens";
+constexpr const char* kGroupedMatmul = "grouped_matmul";
+constexpr const char* kCombineTokens = "combine_tokens";
+
+/*! \brief Whether this is `relax.dist.dispatch_tokens` or `relax.dist.combine_tokens`. */
+bool MovesTokens(const ir::Expr& op);
+/*! \brief Whether this is `relax.ccl.dispatch_tokens` or `relax.ccl.combine_tokens`. */
+bool MovesLocalTokens(const ir::Expr& op);
+/*! \brief Whether this is `relax.dist.grouped_matmul`. */
+bool IsGroupedMatmul(const ir::Expr& op);
+/*! \brief Whether this is one of the three on DTensors, whose types state all placements. */
+bool IsOfTokens(const ir::Expr& op);
+
+/*! \brief x (N, D) and ids (N,), placed alike along N; expert_axes are axes of their mesh. */
+ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
+                            const std::vector<int>& expert_axes);
+/*! \brief rows (M, D) by experts (E, D, F), or (E, F, D) if they are transposed. */
+ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const ir::Expr& counts,
+                           bool transposed, DLDataType dtype);
+/*! \brief The rows back where they came from. */
+ir::Call MakeCombineTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
+                           const std::vector<int>& expert_axes);
+
+/*! \brief The axes of the mesh along which the experts lie. */
+std::vector<int> ExpertAxes(const ir::Call& call);
+/*! \brief The same collective on a worker. \param type Of its value there. */
+ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
+                            const ffi::Array<ir::Expr>& args,
+                            const ffi::Array<ffi::Array<int64_t>>& groups);
+/*! \brief The product on a worker, a call of the runtime. */
+ir::Call MakeLocalGroupedMatmul(const ir::Call& call, const ir::Type& type,
+                                const ffi::Array<ir::Expr>& args);
+
+}  // namespace dialect
+}  // namespace distir
+#endif  // DISTIR_DIALECT_OPERATORS_TOKEN_DISPATCH_H_

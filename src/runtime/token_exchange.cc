@@ -1,0 +1,258 @@
+/*!
+ * \file runtime/token_exchange.cc
+ * \brief distir.runtime.dispatch_tokens and distir.runtime.combine_tokens: rows go to the device of
+ * their expert and come back. How many is known at run time only: the members of a group first tell
+ * each other, then each pair moves its rows in one piece.
+ *
+ * Example: 4 experts on 2 devices, and ids [3, 0, 2, 3] on device 0. It sorts its rows by expert,
+ * (1, 2, 0, 3), keeps the first and sends the other three, with the counts 1 of expert 2 and 2 of
+ * expert 3. What comes back lies in the same order.
+ */
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "runtime/kernels/format_list.h"
+#include "runtime/kernels/strided_copy.h"
+#include "runtime/session/worker_context.h"
+
+namespace distir::runtime {
+
+namespace ffi = tvm::ffi;
+using ffi::String;
+using ffi::TensorView;
+
+namespace {
+
+// Those of compiled plans count from 0.
+constexpr int64_t kChannel = -1;
+constexpr DLDataType kInt64{kDLInt, 64, 1};
+
+template <typename... Parts>
+[[noreturn]] void Fail(const char* operation, const Parts&... parts) {
+  std::ostringstream text;
+  text << operation << " on device " << WorkerContext::Current().device_id() << ": ";
+  (text << ... << parts);
+  TVM_FFI_THROW(ValueError) << text.str();
+  TVM_FFI_UNREACHABLE();
+}
+
+/*! \brief Elements of a row of a tensor (rows, ..). */
+int64_t WidthOf(const TensorView& tensor) {
+  int64_t width = 1;
+  for (int d = 1; d < tensor.ndim(); ++d) width *= tensor.size(d);
+  return width;
+}
+
+/*! \brief What both operations are given, checked before anything is sent. */
+void Check(const char* operation, const TensorView& own, const TensorView& ids,
+           const TensorView& counts, const TensorView& all, const Group& group) {
+  for (const TensorView& each : {own, ids, counts, all}) {
+    if (each.device().device_type != kDLCPU) Fail(operation, "it needs tensors in host memory");
+    if (!each.IsContiguous())
+      Fail(operation, "a tensor of shape ", FormatList(each.shape()), " is not contiguous");
+  }
+  const bool has_ids = ids.ndim() == 1 && ids.dtype().code == kDLInt && ids.dtype().lanes == 1 &&
+                       (ids.dtype().bits == 32 || ids.dtype().bits == 64);
+  if (!has_ids)
+    Fail(operation, "ids are ", ffi::DLDataTypeToString(ids.dtype()), " of shape ",
+         FormatList(ids.shape()), ", not a list of int32 or int64");
+  const bool fits = own.ndim() >= 1 && all.ndim() >= 1 && own.dtype() == all.dtype() &&
+                    own.size(0) == ids.size(0) && WidthOf(own) == WidthOf(all) &&
+                    all.size(0) == own.size(0) * group.size() && counts.ndim() == 2 &&
+                    counts.size(0) == group.size() && counts.size(1) > 0 &&
+                    counts.dtype() == kInt64;
+  if (!fits) {
+    Fail(operation, "rows of shape ", FormatList(own.shape()), ", their ids of shape ",
+         FormatList(ids.shape()), ", counts of shape ", FormatList(counts.shape()),
+         " and rows of all of shape ", FormatList(all.shape()), " do not fit a group of ",
+         group.size());
+  }
+}
+
+/*! \brief A worker's rows in the order of their experts. */
+struct Order {
+  Order(const TensorView& ids, int64_t num_experts) : counts(num_experts, 0) {
+    const int64_t num = ids.size(0);
+    std::vector<int64_t> expert_of(num);
+    for (int64_t i = 0; i < num; ++i) {
+      const int64_t id = ids.dtype().bits == 64 ? reinterpret_cast<const int64_t*>(DataOf(ids))[i]
+                                                : reinterpret_cast<const int32_t*>(DataOf(ids))[i];
+      expert_of[i] = std::clamp<int64_t>(id, 0, num_experts - 1);
+      ++counts[expert_of[i]];
+    }
+    std::vector<int64_t> next(num_experts, 0);
+    for (int64_t e = 1; e < num_experts; ++e) next[e] = next[e - 1] + counts[e - 1];
+    rows.resize(num);
+    for (int64_t i = 0; i < num; ++i) rows[next[expert_of[i]]++] = i;
+  }
+
+  /*! \brief How many rows go to each member of a group. */
+  std::vector<int64_t> ByMember(int64_t members) const {
+    const int64_t of_each = static_cast<int64_t>(counts.size()) / members;
+    std::vector<int64_t> sums(members, 0);
+    for (size_t e = 0; e < counts.size(); ++e) sums[e / of_each] += counts[e];
+    return sums;
+  }
+
+  std::vector<int64_t> counts;  // by expert
+  std::vector<int64_t> rows;
+};
+
+int64_t Sum(const std::vector<int64_t>& values) {
+  int64_t sum = 0;
+  for (int64_t value : values) sum += value;
+  return sum;
+}
+
+/*! \brief What a worker has from each member, by its experts; the tensor of counts, read. */
+class Received {
+ public:
+  Received(const char* operation, const TensorView& counts, int64_t room)
+      : counts_(reinterpret_cast<const int64_t*>(DataOf(counts))),
+        members_(counts.size(0)),
+        experts_(counts.size(1)) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < members_ * experts_; ++i) {
+      if (counts_[i] < 0 || counts_[i] > room) Fail(operation, "a count of ", counts_[i], " rows");
+      total += counts_[i];
+    }
+    if (total > room) Fail(operation, total, " rows have room for ", room);
+  }
+
+  std::vector<int64_t> ByMember() const {
+    std::vector<int64_t> sums(members_, 0);
+    for (int64_t m = 0; m < members_; ++m)
+      for (int64_t e = 0; e < experts_; ++e) sums[m] += counts_[m * experts_ + e];
+    return sums;
+  }
+
+  /*! \brief Calls visit(row by expert, row by member, number of rows) for each block of rows. */
+  template <typename Visit>
+  void ForEachBlock(const Visit& visit) const {
+    std::vector<int64_t> by_member(members_, 0);
+    for (int64_t m = 1; m < members_; ++m) {
+      by_member[m] = by_member[m - 1];
+      for (int64_t e = 0; e < experts_; ++e) by_member[m] += counts_[(m - 1) * experts_ + e];
+    }
+    int64_t by_expert = 0;
+    for (int64_t e = 0; e < experts_; ++e) {
+      for (int64_t m = 0; m < members_; ++m) {
+        const int64_t count = counts_[m * experts_ + e];
+        if (count > 0) visit(by_expert, by_member[m], count);
+        by_expert += count;
+        by_member[m] += count;
+      }
+    }
+  }
+
+ private:
+  const int64_t* counts_;
+  int64_t members_, experts_;
+};
+
+/*! \brief Sends `sent[m]` rows of x to each member and receives `received[m]` rows into out. */
+void MoveRows(FlowKind kind, const String& groups, const Group& group, const ffi::Tensor& x,
+              const std::vector<int64_t>& sent, const ffi::Tensor& out,
+              const std::vector<int64_t>& received, int64_t bytes_of_counts) {
+  WorkerContext& worker = WorkerContext::Current();
+  TransferPlan plan;
+  plan.channel = kChannel;
+  plan.rank = worker.rank();
+  plan.is_source = plan.is_target = true;
+  plan.source_units = {x.size(0), 1};
+  plan.target_units = {out.size(0), 1};
+  int64_t begin_sent = 0, begin_received = 0, others_sent = 0, others_received = 0, messages = 0;
+  for (int m = 0; m < group.size(); ++m) {
+    const bool is_other = m != group.position;
+    if (sent[m] > 0) plan.sends.push_back({group.ranks[m], {begin_sent, 0}, {sent[m], 1}, {}});
+    if (received[m] > 0)
+      plan.receives.push_back({group.ranks[m], {begin_received, 0}, {received[m], 1}, {}});
+    begin_sent += sent[m];
+    begin_received += received[m];
+    if (!is_other) continue;
+    others_sent += sent[m];
+    others_received += received[m];
+    messages += sent[m] > 0 ? 1 : 0;
+  }
+  const TensorView source = x, target = out;
+  worker.communicator().Transfer(plan, &source, &target);
+  const int64_t row_bytes = x.size(1) * ElementBytes(x.dtype());
+  if (bytes_of_counts > 0) messages += group.size() - 1;
+  worker.traffic().CountRows(kind, groups, group, others_sent * row_bytes + bytes_of_counts,
+                             others_received * row_bytes + bytes_of_counts, messages);
+}
+
+ffi::Tensor NewRows(int64_t rows, const TensorView& like) {
+  return WorkerContext::Current().communicator().NewTensor(ffi::Shape({rows, WidthOf(like)}),
+                                                           like.dtype());
+}
+
+void DispatchTokens(TensorView x, TensorView ids, const String& groups, TensorView rows,
+                    TensorView counts) {
+  const char* operation = "dispatch_tokens";
+  WorkerContext& worker = WorkerContext::Current();
+  Group* group = worker.FindGroup(groups);
+  Check(operation, x, ids, counts, rows, *group);
+  const Order order(ids, counts.numel());
+  ffi::Tensor own_counts = worker.communicator().NewTensor(counts.shape(), kInt64);
+  std::copy(order.counts.begin(), order.counts.end(),
+            reinterpret_cast<int64_t*>(DataOf(own_counts)));
+  worker.communicator().AllToAll(group, own_counts, 0, 0, counts);
+  const Received received(operation, counts, rows.size(0));
+
+  const int64_t row_bytes = WidthOf(x) * ElementBytes(x.dtype());
+  const ffi::Tensor sorted = NewRows(x.size(0), x);
+  for (size_t i = 0; i < order.rows.size(); ++i)
+    std::memcpy(DataOf(sorted) + i * row_bytes, DataOf(x) + order.rows[i] * row_bytes, row_bytes);
+  const std::vector<int64_t> from = received.ByMember();
+  const ffi::Tensor arrived = NewRows(Sum(from), x);
+  const int64_t bytes_of_counts =
+      counts.numel() / group->size() * (group->size() - 1) * ElementBytes(counts.dtype());
+  MoveRows(FlowKind::kDispatchTokens, groups, *group, sorted, order.ByMember(group->size()),
+           arrived, from, bytes_of_counts);
+  received.ForEachBlock([&](int64_t by_expert, int64_t by_member, int64_t count) {
+    std::memcpy(DataOf(rows) + by_expert * row_bytes, DataOf(arrived) + by_member * row_bytes,
+                count * row_bytes);
+  });
+  const int64_t used = arrived.size(0);
+  std::memset(DataOf(rows) + used * row_bytes, 0, (rows.size(0) - used) * row_bytes);
+}
+
+void CombineTokens(TensorView y, TensorView ids, TensorView counts, const String& groups,
+                   TensorView out) {
+  const char* operation = "combine_tokens";
+  WorkerContext& worker = WorkerContext::Current();
+  Group* group = worker.FindGroup(groups);
+  Check(operation, out, ids, counts, y, *group);
+  const Order order(ids, counts.numel());
+  const Received received(operation, counts, y.size(0));
+
+  const int64_t row_bytes = WidthOf(y) * ElementBytes(y.dtype());
+  const std::vector<int64_t> back = received.ByMember();
+  const ffi::Tensor by_source = NewRows(Sum(back), y);
+  received.ForEachBlock([&](int64_t by_expert, int64_t by_member, int64_t count) {
+    std::memcpy(DataOf(by_source) + by_member * row_bytes, DataOf(y) + by_expert * row_bytes,
+                count * row_bytes);
+  });
+  const ffi::Tensor sorted = NewRows(out.size(0), out);
+  MoveRows(FlowKind::kCombineTokens, groups, *group, by_source, back, sorted,
+           order.ByMember(group->size()), 0);
+  for (size_t i = 0; i < order.rows.size(); ++i)
+    std::memcpy(DataOf(out) + order.rows[i] * row_bytes, DataOf(sorted) + i * row_bytes, row_bytes);
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef()
+      .def("distir.runtime.dispatch_tokens", DispatchTokens)
+      .def("distir.runtime.combine_tokens", CombineTokens);
+}
+
+}  // namespace
+
+}  // namespace distir::runtime

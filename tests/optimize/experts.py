@@ -1,0 +1,102 @@
+"""Routed experts: every token looks the matrices of its choices up."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Sizes of a layer: silu(x gate) * (x up), times down, weighted and summed over the choices.
+
+    Attributes:
+        columns: Whether matrices are multiplied by columns, as ``torch.bmm(w, x)``.
+        products: 1: only up; 3: gate, up and down.
+    """
+
+    tokens: int = 24
+    experts: int = 16
+    width: int = 32
+    inner: int = 48
+    choices: int = 2
+    dtype: str = "float32"
+    columns: bool = False
+    products: int = 3
+
+    def module(self):
+        """A function main(x, ids, scores, up, gate, down)."""
+        slots = self.tokens * self.choices
+        shapes = {
+            "x": (self.tokens, self.width),
+            "ids": (self.tokens, self.choices),
+            "scores": (self.tokens, self.choices),
+            "up": self._matrix(self.width, self.inner),
+            "gate": self._matrix(self.width, self.inner),
+            "down": self._matrix(self.inner, self.width),
+        }
+        params = [
+            relax.Var(name, relax.TensorType(shape, "int32" if name == "ids" else self.dtype))
+            for name, shape in shapes.items()
+        ]
+        x, ids, scores, up, gate, down = params
+        builder = relax.BlockBuilder()
+        with builder.function("main", params):
+            with builder.dataflow():
+                emit = builder.emit
+                flat = emit(op.reshape(ids, (slots,)))
+                wide = (self.tokens, self.choices, self.width)
+                each = emit(op.broadcast_to(emit(op.expand_dims(x, 1)), wide))
+                rows = emit(op.reshape(each, self._row(slots, self.width)))
+                h = self._product(emit, rows, up, flat)
+                if self.products == 3:
+                    g = emit(op.nn.silu(self._product(emit, rows, gate, flat)))
+                    h = self._product(emit, emit(op.multiply(g, h)), down, flat)
+                last = self.width if self.products == 3 else self.inner
+                apart = emit(op.reshape(h, (self.tokens, self.choices, last)))
+                weighted = emit(op.multiply(apart, emit(op.expand_dims(scores, 2))))
+                result = builder.emit_output(op.sum(weighted, 1))
+            builder.emit_func_output(result)
+        return builder.get()
+
+    def _matrix(self, rows, columns):
+        return (self.experts, columns, rows) if self.columns else (self.experts, rows, columns)
+
+    def _row(self, slots, width):
+        return (slots, width, 1) if self.columns else (slots, 1, width)
+
+    def _product(self, emit, rows, experts, flat):
+        w = emit(op.take(experts, flat, axis=0))
+        return emit(op.matmul(w, rows) if self.columns else op.matmul(rows, w))
+
+    def inputs(self, choose, seed=0):
+        """Arguments of main; ``choose(rng)`` gives the ids."""
+        rng = np.random.default_rng(seed)
+
+        def normal(*shape):
+            return (rng.standard_normal(shape) / np.sqrt(self.width)).astype(self.dtype)
+
+        ids = np.asarray(choose(rng), "int32").reshape(self.tokens, self.choices)
+        return [
+            rng.standard_normal((self.tokens, self.width)).astype(self.dtype),
+            ids,
+            rng.uniform(0.5, 1, (self.tokens, self.choices)).astype(self.dtype),
+            normal(*self._matrix(self.width, self.inner)),
+            normal(*self._matrix(self.width, self.inner)),
+            normal(*self._matrix(self.inner, self.width)),
+        ]
+
+    def dense(self, x, ids, scores, up, gate, down):
+        """What main computes: every token by all experts, of which the choices count."""
+        x, scores, up, gate, down = (a.astype("float64") for a in (x, scores, up, gate, down))
+        if self.columns:
+            up, gate, down = (w.transpose(0, 2, 1) for w in (up, gate, down))
+        h = np.einsum("td,edf->tef", x, up)
+        if self.products == 3:
+            g = np.einsum("td,edf->tef", x, gate)
+            h = np.einsum("tef,efd->ted", h * g / (1 + np.exp(-g)), down)
+        share = np.zeros((self.tokens, self.experts))
+        for token, chosen in enumerate(ids):
+            np.add.at(share[token], chosen, scores[token])
+        return np.einsum("te,ted->td", share, h)
