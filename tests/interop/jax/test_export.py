@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tvm
+from tests.optimize.experts import Experts
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -66,6 +67,16 @@ def test_shards_that_do_not_divide_are_padded_in_the_program():
     assert [str(each.shape) for each in exported.in_avals] == ["(10, 6)"]
     assert "stablehlo.pad" in exported.mlir_module()
     assert "tensor<3x6xf32>" in exported.mlir_module()
+
+
+def test_experts_are_gathered():
+    """JAX has no collectives of computed sizes, so tokens are not dispatched."""
+    tokens = dict.fromkeys(("x", "ids", "scores"), ("ep", None))
+    plan = {**tokens, "up": ("ep", None, None)}
+    mod = dx.annotate(Experts(products=1).module(), dx.Mesh(ep=4), plan)
+    assert "stablehlo.all_gather" in dx.interop.jax.to_exported(mod).mlir_module()
+    with pytest.raises(ValueError, match=r"R\.ccl\.dispatch_tokens \(in main\)"):
+        to_stablehlo(dx.lower(mod))
 
 
 def test_what_has_no_counterpart_is_listed():

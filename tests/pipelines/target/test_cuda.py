@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import tvm
 import tvm_ffi
+from tests.optimize.experts import Experts
 from tests.pipelines.target.cuda_source import source_of
 from tests.stages.programs import chain
 from tvm import relax
@@ -285,3 +286,14 @@ def test_settings_of_the_user_stay(no_compiler, monkeypatch):
 def test_no_compiler_at_all(no_compiler):
     with _nvidia.compiler():
         assert settings() == {}
+
+
+def test_experts_are_gathered():
+    """Tokens are dispatched by CPU workers only; a module that does so already is refused."""
+    tokens = dict.fromkeys(("x", "ids", "scores"), ("ep", None))
+    layer = Experts(products=1).module()
+    mod = dx.annotate(layer, dx.Mesh(ep=8), {**tokens, "up": ("ep", None, None)})
+    (sent,) = dx.analysis.collectives(dx.build(mod, target="nvidia/nvidia-h100"))
+    assert sent.kind == "all_gather"
+    with pytest.raises(ValueError, match=r'OptimizeCollectives\(disable="dispatch_experts"\)'):
+        dx.build(dx.lower(mod), target="nvidia/nvidia-h100")
