@@ -11,7 +11,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(if $(filter 1,$(CORES)),1,2)
 PYTEST_ARGS ?=
 # Of a test with many cases `make test` runs this many, unless PYTEST_ARGS chooses tests.
-CASES := 8
+CASES := 3
 # A worker that is done takes tests from the other; until then each goes through its files in order.
 PARALLEL := -n $(JOBS) --dist worksteal
 VENV := .venv

@@ -131,6 +131,7 @@ def test_members_of_a_group_wait_for_the_last_one():
     assert waited[1] < 0.02
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_a_stage_waits_for_the_one_before(workers):
     imports = ON_WORKERS if workers == "processes" else ()

@@ -15,6 +15,7 @@ def test_backend_for_cpus_conforms():
     assert conformance.check_backend("cpu", target=QUICK) > 200
 
 
+@pytest.mark.large
 def test_backend_for_cpus_conforms_in_processes(monkeypatch, sample):
     """In the small sample one case of each three: processes load every program four times."""
     cases = list(conformance._cases(4))[:: sample(3, 1, 1)]

@@ -43,6 +43,7 @@ def test_prints_both_variants_beside_upstream():
     assert text.count("deviation from linear") == 2
 
 
+@pytest.mark.large
 def test_upstream_can_be_left_out():
     text = run("--layers", "1", "--no-upstream")
     one_function, calls = rows(text, 1)
@@ -50,6 +51,7 @@ def test_upstream_can_be_left_out():
     assert "upstream" not in text
 
 
+@pytest.mark.large
 def test_scale_prints_time_per_unit_and_memory():
     text = run("--scale", "axes")
     for axes in (2, 4, 6):

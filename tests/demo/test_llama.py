@@ -68,6 +68,7 @@ def run(case):
     return vm[case.function](*map(tvm.runtime.tensor, case.arguments)).numpy()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "config",
     [

@@ -56,6 +56,7 @@ def test_equal_to_the_unpartitioned_program(shape, task, expected, gathered):
     assert sum(each.count for each in step) == 2 * CONFIG.layers + 2
 
 
+@pytest.mark.large
 def test_heads_that_do_not_divide(task, expected):
     mesh = dx.Mesh((1, 3), ("dp", "tp"))
     actual = run_partitioned(partition(task, mesh)[0], task, mesh, 8)
@@ -83,6 +84,7 @@ def test_a_wrong_weight_or_cache_shows(task, expected):
     assert not np.array_equal(found.tokens, expected)
 
 
+@pytest.mark.large
 def test_command_line(capsys):
     sizes = ["--batch", "2", "--prompt", "3", "--tokens", "4", "--layers", "1", "--hidden", "32"]
     assert main(["--workers", "2", *sizes]) == 0

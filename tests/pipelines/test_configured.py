@@ -374,6 +374,7 @@ def test_what_is_no_pipeline_is_refused():
         pipelines.load()["PadShard"]
 
 
+@pytest.mark.large
 def test_installed_packages_have_passes(tmp_path):
     (tmp_path / "their_passes.py").write_text(
         "import distir_ext as dx\n"

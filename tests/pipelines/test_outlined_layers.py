@@ -26,6 +26,7 @@ def expected(case):
         return model[case.function](**case.inputs).numpy()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("dp", "tp"), [(2, 2), (1, 3)])
 def test_a_sharded_decoder(case, expected, dp, tp):
     mesh = dx.Mesh(dp=dp, tp=tp)
@@ -34,6 +35,7 @@ def test_a_sharded_decoder(case, expected, dp, tp):
     np.testing.assert_allclose(results(case, mod, mesh), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.large
 def test_a_decoder_in_stages(case, expected):
     mesh = dx.Mesh(pp=2, dp=1, tp=2)
     outlined = dx.transform.OutlineRepeats()(case.module)

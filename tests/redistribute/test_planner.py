@@ -68,6 +68,7 @@ def test_every_plan_arrives_and_is_the_fastest(shape, rank, pairs_of):
         check_all(pairs_of(shape, rank), shape, rank, size, UNIFORM, LINKS)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("shape", "rank"), [((2, 2), 3), ((2, 4), 2), ((2, 3), 2)], ids=str)
 def test_fastest_where_links_differ(shape, rank, pairs_of):
     latency = [5e-6, 2e-6, 1e-6][: len(shape)]

@@ -70,6 +70,7 @@ RECEIVE = [
 ]
 
 
+@pytest.mark.large
 def test_others_wake_from_recv_when_a_worker_raises(fresh_runner):
     runner = fresh_runner(3)
     functions = [None, "distir.test.run_builtin", "distir.test.sleep_and_fail"]

@@ -45,6 +45,7 @@ def all_reduce(workers, x):
         np.testing.assert_array_equal(out.numpy(), expected)
 
 
+@pytest.mark.large
 def test_two_hundred_sessions_leave_no_threads():
     x = np.arange(5, dtype="float32")
     with Session(3) as session:

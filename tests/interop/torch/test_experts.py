@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 import distir_ext as dx
 
-from . import models
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from . import models  # noqa: E402 - imports torch
+
+pytestmark = pytest.mark.models
 
 SIZES = {**models.SIZES, "num_hidden_layers": 1, "num_experts_per_tok": 2}
 SMALL = {**SIZES, "moe_intermediate_size": 32}

@@ -1,6 +1,7 @@
 """Numbers of what `sequence_parallel` has changed."""
 
 import numpy as np
+import pytest
 from tests.meshes import meshes
 from tests.numerical.optimize.checks import assert_keeps_numbers
 from tests.optimize.checks import assert_optimizes, optimized, tally
@@ -78,6 +79,7 @@ def test_norm_between_reduction_and_products_runs_on_shards():
     assert_keeps_numbers(Before, mesh, [d @ v, d @ u], inputs, NAME, tolerance=1e-4)
 
 
+@pytest.mark.large
 def test_the_decoder_of_the_demonstration_keeps_its_numbers():
     case = llama.llama_case(llama.LlamaConfig(layers=2))
     mod = legal(case.annotate(case.module))

@@ -72,6 +72,7 @@ class Conflicts:
         return (c, e, y, R.sum(d, axis=[1]))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("devices", [3, 4, 5])
 @pytest.mark.parametrize("flag", [False, True])
 def test_grains_that_have_nothing_in_common(devices, flag, session_of):

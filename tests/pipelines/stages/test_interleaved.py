@@ -199,6 +199,7 @@ def test_random_programs_with_skips_on_meshes_in_random_order(seed):
         assert not np.allclose(pipeline(x).numpy(), compute(x, wrong), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_a_stage_of_the_second_virtual_stage_that_fails_ends_the_call(kind):
     imports = ON_WORKERS if kind == "processes" else ()

@@ -123,6 +123,7 @@ def test_sends_that_wait_for_the_receiver_are_noticed():
         check_runs_ahead(Timeline((*waiting, *ran.of_device(1))), slow=1)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("kind", "what", "schedule", "timeout", "message"),
     [

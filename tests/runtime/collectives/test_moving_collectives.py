@@ -175,6 +175,7 @@ def test_overlapping_groups_in_one_step(runner_of):
         check(both, every)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("shape", [(2, 1050, 1060), (2, 70, 16_001), (4, 1_100_003)])
 def test_results_that_are_written_past_the_caches(runner_of, shape):
     runner, text, n = runner_of(2), "[[0,1]]", 2

@@ -92,7 +92,14 @@ def test_every_file_is_run():
     assert set(FEWEST) == {path.stem for path in GPU_TESTS.glob("test_*.py")}
 
 
-@pytest.mark.parametrize("file", FEWEST)
+# What make test runs; the others take minutes.
+SMALL = {"test_gpu_check", "test_programs"}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=() if file in SMALL else pytest.mark.large) for file in FEWEST],
+)
 def test_all_of_it(run_gpu_tests, file):
     passed, failed, output = run_gpu_tests(f"{GPU_TESTS / file}.py", marked="gpu and not slow")
     assert failed == 0, output

@@ -230,6 +230,7 @@ def test_all_send_very_much_before_they_receive(session, seen, run_on):
     assert not any(pattern in part for part in seen)
 
 
+@pytest.mark.large
 def test_altered_data_between_workers_ends_the_step(safe_agents, monkeypatch):
     """Of the connection between two hosts, long after it has begun."""
     monkeypatch.setenv("DISTIR_EXT_TOKEN", TOKEN.token.decode())
@@ -260,6 +261,7 @@ def test_insecure_warns(monkeypatch):
     )
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("option", ["--insecure", ""])
 def test_hosts_without_openssl(option):
     """They serve other machines only if they are told to do so without."""

@@ -304,6 +304,7 @@ def test_programs_are_given_no_tensor_of_a_size_that_wraps(shape, dtype):
     workers.close()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("header", "message"),
     [

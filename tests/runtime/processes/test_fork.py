@@ -116,6 +116,7 @@ def test_a_fork_has_a_session_of_its_own(executable):
         assert not session.closed
 
 
+@pytest.mark.large
 def test_a_fork_while_a_call_runs(fresh_runner):
     """Locks that a call holds are held for ever in the fork."""
     runner = fresh_runner(2)

@@ -233,6 +233,7 @@ BUSY = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("first", BUSY)
 def test_a_timeout_is_reported_in_time(agents, first):
     def late():
@@ -313,6 +314,7 @@ def descriptors(agents):
     return [psutil.Process(agent.process.pid).num_fds() for agent in agents]
 
 
+@pytest.mark.large
 def test_controller_that_is_killed_leaves_hosts_ready_for_the_next(agents):
     before = descriptors(agents)
     run_controller(agents, "os.kill(os.getpid(), 9)")
@@ -331,6 +333,7 @@ def test_workers_end_with_a_controller_that_is_interrupted(agents):
     run_controller(agents, "raise KeyboardInterrupt")
 
 
+@pytest.mark.large
 def test_agent_that_is_ended_takes_its_workers_along(agents, start_agent, tmp_path):
     agent = start_agent(tmp_path)
     workers = start([agents[0], agent])

@@ -118,6 +118,7 @@ def test_a_session_counts_the_workers_that_have_started(monkeypatch):
     assert counted == [2, 2]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("spelled", ["", ".", "../link"])
 def test_modules_of_the_working_directory_do_not_run_in_workers(spelled, tmp_path):
     """Python puts it before its own modules when it is given a program as text.

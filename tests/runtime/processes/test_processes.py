@@ -302,8 +302,8 @@ if {busy}:
     ("end", "busy"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", True),
-        ("pass", False),
-        ("raise KeyboardInterrupt", False),
+        pytest.param("pass", False, marks=pytest.mark.large),
+        pytest.param("raise KeyboardInterrupt", False, marks=pytest.mark.large),
     ],
     ids=["killed", "exits", "interrupted"],
 )
@@ -365,6 +365,7 @@ def test_without_nccl(monkeypatch):
         Session(1, ccl="nccl", workers="processes")
 
 
+@pytest.mark.large
 def test_nothing_is_left_behind():
     check_leaks(sessions=2, collectives=1000)
 
