@@ -29,6 +29,7 @@ LAYERS = (
     "dialect",
     "outline",
     "rules",
+    "split",
     "propagation",
     "decompose",
     "padding",

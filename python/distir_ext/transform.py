@@ -30,6 +30,7 @@ __all__ = [
     "SetCluster",
     "ShareOperands",
     "ShareResults",
+    "SplitFused",
     "collective_optimizations",
 ]
 
@@ -150,6 +151,23 @@ def OutlineRepeats(min_operators: int = 8) -> tvm.transform.Pass:  # noqa: N802
         raise ValueError(f"min_operators is {min_operators}; it must be at least 1")
     make = tvm_ffi.get_global_func("distir.transform.OutlineRepeats")
     return make(min_operators)
+
+
+def SplitFused() -> tvm.transform.Pass:  # noqa: N802
+    """Splits what TVM's passes have fused or combined where shardings need it apart.
+
+    A kernel of a reduction and an epilogue, as FuseTIR makes of a product, its bias and a residual,
+    becomes two kernels: with the contracted dimension sharded, the result of the first is reduced,
+    where the operands of the whole would be gathered. Products that CombineParallelMatmul has made
+    one are what they were. PropagateSharding runs it first, and kernels that no collective separates
+    are fused again when the program is compiled. A kernel with a stated rule (``distir.rule``) stays
+    as it is.
+
+    Example:
+        >>> SplitFused().info.name
+        'SplitFused'
+    """
+    return native_pass("SplitFused")
 
 
 def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes so

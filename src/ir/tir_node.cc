@@ -33,6 +33,10 @@ const GlobalFunction kRange("ir.Range_from_min_extent");
 const GlobalFunction kBufferRegion("tirx.BufferRegion");
 const GlobalFunction kPrimFunc("tirx.PrimFunc");
 const GlobalFunction kRenewDefs("s_tir.RenewDefs");
+const GlobalFunction kSBlock("s_tir.SBlock");
+const GlobalFunction kSBlockRealize("s_tir.SBlockRealize");
+const GlobalFunction kSeqStmt("tirx.SeqStmt");
+const GlobalFunction kUndefinedVars("tirx.analysis.UndefinedVars");
 const GlobalFunction kStructuralMap("ffi.StructuralMap");
 const GlobalFunction kOpGetAttr("ir.OpGetAttr");
 
@@ -117,6 +121,8 @@ const Field<Expr> kStep("tirx.For", "step");
 const Field<int32_t> kIterType("tirx.IterVar", "iter_type");
 const Field<ffi::String> kThreadTag("tirx.IterVar", "thread_tag");
 const Field<Type> kReturnType("tirx.PrimFunc", "ret_type");
+const Field<ffi::String> kBlockName("s_tir.SBlock", "name_hint");
+const Field<Node> kBlockAnnotations("s_tir.SBlock", "annotations");
 
 struct BinaryNode {
   BinaryNode(const char* key, BinaryKind kind) : node(key), a(key, "a"), b(key, "b"), kind(kind) {}
@@ -259,6 +265,10 @@ bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& vis
   return false;
 }
 
+ffi::Array<Var> UsedVars(const Stmt& stmt) {
+  return kUndefinedVars(stmt, ffi::Array<Var>()).cast<ffi::Array<Var>>();
+}
+
 DLDataType ScalarType(const Expr& expr) {
   PrimType type = PrimType::Cast(expr.ty());
   return type.defined() ? type.dtype() : kUnknownDtype;
@@ -354,6 +364,24 @@ PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node
       kStructuralMap(function, callbacks, ffi::Array<ffi::Any>(), kPreorder).cast<PrimFunc>();
   return kPrimFunc(edited.params(), edited.body(), kReturnType(edited), attrs, kNoSpan)
       .cast<PrimFunc>();
+}
+
+PrimFunc MakeSection(const PrimFunc& like, const ffi::Array<Var>& params,
+                     const ffi::Array<Var>& buffers, const std::vector<Stmt>& statements,
+                     const Node& attrs) {
+  const SBlockRealize root = SBlockRealize::Cast(like.body());
+  const SBlock& block = root.block();
+  const Stmt body =
+      statements.size() == 1
+          ? statements[0]
+          : kSeqStmt(ffi::Array<Stmt>(statements.begin(), statements.end()), kNoSpan).cast<Stmt>();
+  const SBlock section = kSBlock(block.iter_vars(), ffi::Array<TensorRegion>(),
+                                 ffi::Array<TensorRegion>(), kBlockName(block), body, Stmt(),
+                                 buffers, block.match_buffers(), kBlockAnnotations(block), kNoSpan)
+                             .cast<SBlock>();
+  const SBlockRealize realize =
+      kSBlockRealize(root.iter_values(), root.predicate(), section, kNoSpan).cast<SBlockRealize>();
+  return kPrimFunc(params, realize, kReturnType(like), attrs, kNoSpan).cast<PrimFunc>();
 }
 
 PrimFunc RenewDefinitions(const PrimFunc& function) {

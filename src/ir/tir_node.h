@@ -178,6 +178,9 @@ class CastExpr : public Expr {
  */
 bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& visit);
 
+/*! \brief The variables that a statement uses and does not define: buffers, sizes. */
+ffi::Array<Var> UsedVars(const Stmt& stmt);
+
 /*! \brief The element type of a scalar expression. */
 DLDataType ScalarType(const Expr& expr);
 /*! \brief An integer of the same type as `like`. */
@@ -204,6 +207,14 @@ struct KernelEdit {
  * object. Regions that spanned a whole dimension of a buffer span its new size.
  */
 PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node& attrs);
+/*!
+ * \brief A kernel of some of the statements of another one, of the same objects.
+ * \param like A kernel of one block without iterators, of which everything else is kept.
+ * \param buffers Those that the statements use, and that are no parameters.
+ */
+PrimFunc MakeSection(const PrimFunc& like, const ffi::Array<Var>& params,
+                     const ffi::Array<Var>& buffers, const std::vector<Stmt>& statements,
+                     const Node& attrs);
 /*! \brief The function with all definitions fresh, so that it can stand beside the one that it was
  * made from. */
 PrimFunc RenewDefinitions(const PrimFunc& function);

@@ -22,6 +22,7 @@
 #include "phases/phase.h"
 #include "propagation/pass.h"
 #include "redistribute/pass.h"
+#include "split/pass.h"
 #include "target/cpu/passes.h"
 
 namespace distir {
@@ -48,6 +49,7 @@ constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated
 
 const Step kSteps[] = {
     // pass                        needs        gives        when
+    {"SplitFused",                 kAnnotated,  kAnnotated,  When::kImplied, split::SplitFused},
     {"PropagateSharding",          kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
     {"DecomposeUneven",            kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
     {"PadShards",                  kPropagated, kPropagated, When::kImplied, padding::PadShards},
@@ -104,11 +106,11 @@ std::optional<Phase> RequirePhase(const ir::IRModule& mod, Phase needed, const s
                             << " module (distir_ext.lower runs all that is missing)";
 }
 
-/*! \brief The implied steps before one, on a module that has come as far as they need. */
-ir::IRModule RunImplied(const std::string& pass, ir::IRModule mod) {
+/*! \brief The implied steps before one, of those for a module of the phase that it needs. */
+ir::IRModule RunImplied(const std::string& pass, Phase needs, ir::IRModule mod) {
   for (const Step& step : kSteps) {
     if (step.pass == pass) break;
-    if (step.when == When::kImplied) {
+    if (step.when == When::kImplied && step.needs == needs) {
       mod = ir::RunReported(step.pass, mod, step.run, ir::ReportOf::kThoseThatDoSomething);
     }
   }
@@ -128,7 +130,7 @@ ffi::ObjectRef MakeStep(const std::string& name, Phase needs, const Transform& r
 /*! \brief A pass that runs the implied steps before a step, then the step. */
 ffi::ObjectRef MakePass(const std::string& name, Phase needs, const Transform& run) {
   return MakeStep(name, needs, [name, needs, run](const ir::IRModule& mod) {
-    return run(needs == kPropagated ? RunImplied(name, mod) : mod);
+    return run(RunImplied(name, needs, mod));
   });
 }
 
@@ -155,8 +157,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
         return ir::MakeModulePass(name, [name, chosen, options](const ir::IRModule& mod) {
           // LowerDistIR runs what is implied in any case, and checks it.
           const bool is_legal = RequirePhase(mod, kPropagated, name) == kLegalized;
-          return optimize::OptimizeCollectives(is_legal ? mod : RunImplied(name, mod), chosen,
-                                               options);
+          return optimize::OptimizeCollectives(is_legal ? mod : RunImplied(name, kPropagated, mod),
+                                               chosen, options);
         });
       });
   // By step: name, phase that it needs, phase that it gives, whether it is implied.

@@ -38,7 +38,7 @@ def test_every_phase_is_in_the_help():
     text = parsers()["partition"].format_help()
     listed = text[text.index("phases:") : text.index("A sharding has")]
     phases = [line.split()[0] for line in listed.splitlines()[1:] if line]
-    assert phases == [partition.ANNOTATED, *dict.fromkeys(each.gives for each in steps())]
+    assert phases == list(dict.fromkeys([partition.ANNOTATED, *(each.gives for each in steps())]))
 
 
 @pytest.mark.parametrize(

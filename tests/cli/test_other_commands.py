@@ -62,7 +62,7 @@ def test_a_program_does_not_go_back(model, refused, printed):
 
 def test_unknown_phases(model, refused):
     line = refused("partition", model, *SHARDED, "--phase", "lowerd")
-    assert line.startswith("there is no phase or pass 'lowerd'; there are annotated, propagated, ")
+    assert line.startswith("there is no phase or pass 'lowerd'; there are annotated, ")
     assert "did you mean 'lowered'" in line
 
 

@@ -32,6 +32,8 @@ PATTERNS = {
         "relax.strided_slice",
         "relax.take",
     },
+    "split/combined_products.cc": {"relax.concat", "relax.matmul", "relax.split"},
+    "split/pass.cc": {"relax.split"},  # what is replaced, by name
     "target/cpu/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
     # What programs of the virtual machine allocate and call.
     "analysis/step_names.cc": {"relax.invoke_closure", "relax.invoke_pure_closure"},

@@ -42,9 +42,9 @@ def test_nested_collections_have_the_same_reports():
         dx.lower(mod, until="propagated")
         with dx.pass_reports() as inner:
             dx.lower(mod, until="propagated")
-    assert [each.name for each in inner] == ["PropagateSharding"]
-    assert len(outer) == 2
-    assert outer[1] == inner[0]
+    assert [each.name for each in inner] == ["SplitFused", "PropagateSharding"]
+    assert len(outer) == 4
+    assert outer[2:] == inner
 
 
 def test_each_pass_logs_one_line(caplog):
@@ -53,7 +53,7 @@ def test_each_pass_logs_one_line(caplog):
         dx.lower(mod, until="legalized")
     lines = [text for text in caplog.messages if text.startswith("[SUMMARY] ")]
     summary = r"\[SUMMARY\] pass=LegalizeRedistribute matches=3 skipped=0: 3 all_reduce "
-    assert re.fullmatch(summary + r"\(\d+\.\d ms\)", lines[4]), lines
+    assert re.fullmatch(summary + r"\(\d+\.\d ms\)", lines[5]), lines
 
 
 def test_a_dump_has_the_module_before_and_after_each_pass_that_changed_it(tmp_path):
@@ -61,7 +61,7 @@ def test_a_dump_has_the_module_before_and_after_each_pass_that_changed_it(tmp_pa
     lowered = dx.lower(mod, dump_dir=tmp_path)
     names = sorted(path.name for path in tmp_path.glob("*.py"))
     stems = [name.removesuffix(".before.py") for name in names if name.endswith(".before.py")]
-    assert stems[0] == "000_PropagateSharding"
+    assert stems[0] == "001_PropagateSharding"
     assert stems[-1].endswith("_LowerDistIR")
     assert (tmp_path / f"{stems[0]}.before.py").read_text() == mod.script()
     assert (tmp_path / f"{stems[-1]}.after.py").read_text() == lowered.script()

@@ -261,7 +261,7 @@ def test_pass_gives_right_numbers_or_one_error(name, among, phases, runner):
         elif is_broken(changed):
             # Passes of TVM leave uses of variables that they have redefined.
             assert phase in ON_DTENSORS
-            with pytest.raises(ValueError, match=r"PropagateSharding: .* which is not defined"):
+            with pytest.raises(ValueError, match=r"SplitFused: .* which is not defined"):
                 dx.build(changed)
         else:
             runner.check(changed)

@@ -138,8 +138,8 @@ def _named(mod: tvm.IRModule) -> set[tuple[str, str]]:
 def _shardings(mod: tvm.IRModule) -> dict[tuple[str, str], str]:
     propagated = mod
     if phase(mod) == "annotated":
-        step = steps_until("propagated")[:1]
-        propagated = run_steps(mod, None, step, tvm.transform.Sequential([]))
+        steps = steps_until("propagated")
+        propagated = run_steps(mod, None, steps, tvm.transform.Sequential([]))
     notation = Notation(propagated)
     return {
         (str(gv.name_hint), site.label): (

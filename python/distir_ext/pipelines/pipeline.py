@@ -19,7 +19,7 @@ from distir_ext.pipelines.registry import PHASES, RegisteredPass, package_passes
 
 # The pass before which those of others run that are given a module of a phase; behind all for "".
 _BEFORE = {
-    "annotated": "PropagateSharding",
+    "annotated": "SplitFused",
     "propagated": "LegalizeRedistribute",
     "legalized": "LowerGlobalViewToLocalView",
     "lowered": "LowerCCL",

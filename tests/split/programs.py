@@ -1,0 +1,89 @@
+"""Products with epilogues, and kernels of them."""
+
+import tvm
+from tvm import relax
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+
+import distir_ext as dx
+
+P = relax.transform
+FUSE = (P.LegalizeOps, P.AnnotateTIROpPattern, P.FuseOps, P.FuseTIR)
+TP4 = dx.Mesh(tp=4)
+PLAN = {"x": (None, "tp"), "w": ("tp", None)}
+
+
+@I.ir_module
+class Linear:
+    @R.function
+    def main(
+        x: R.Tensor((8, 32), "float32"),
+        w: R.Tensor((32, 24), "float32"),
+        b: R.Tensor((24,), "float32"),
+        r: R.Tensor((8, 24), "float32"),
+    ):
+        with R.dataflow():
+            y = R.nn.gelu(R.add(R.matmul(x, w), b))
+            z = R.add(y, r)
+            R.output(z)
+        return z
+
+
+@I.ir_module
+class AnySize:
+    @R.function
+    def main(
+        x: R.Tensor(("n", 32), "float32"),
+        w: R.Tensor((32, 24), "float32"),
+        r: R.Tensor(("n", 24), "float32"),
+    ):
+        with R.dataflow():
+            z = R.subtract(r, R.matmul(x, w))
+            R.output(z)
+        return z
+
+
+@I.ir_module
+class Smaller:
+    """The product is added in float32 and given in float16."""
+
+    @R.function
+    def main(
+        x: R.Tensor((8, 32), "float16"),
+        w: R.Tensor((32, 24), "float16"),
+        b: R.Tensor((24,), "float16"),
+    ):
+        with R.dataflow():
+            y = R.astype(R.matmul(x, w, out_dtype="float32"), "float16")
+            z = R.add(R.multiply(y, R.const(0.5, "float16")), b)
+            R.output(z)
+        return z
+
+
+@I.ir_module
+class Scaled:
+    """What follows the product commutes with the sum."""
+
+    @R.function
+    def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32, 24), "float32")):
+        with R.dataflow():
+            z = R.multiply(R.matmul(x, w), R.const(0.5, "float32"))
+            R.output(z)
+        return z
+
+
+@I.ir_module
+class Norm:
+    """What follows the sum is of another shape."""
+
+    @R.function
+    def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32,), "float32")):
+        with R.dataflow():
+            z = R.nn.rms_norm(x, w, axes=[-1])
+            R.output(z)
+        return z
+
+
+def fused(mod):
+    """The module after FuseTIR."""
+    return tvm.transform.Sequential([make() for make in FUSE])(mod)
