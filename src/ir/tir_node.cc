@@ -137,7 +137,7 @@ const BinaryNode kBinaryNodes[] = {
     {"prim.Mul", BinaryKind::kMul},           {"prim.Div", BinaryKind::kDiv},
     {"prim.FloorDiv", BinaryKind::kFloorDiv}, {"prim.FloorMod", BinaryKind::kFloorMod},
     {"prim.Min", BinaryKind::kMin},           {"prim.Max", BinaryKind::kMax},
-    {"prim.Mod", BinaryKind::kOther},         {"prim.EQ", BinaryKind::kOther},
+    {"prim.Mod", BinaryKind::kMod},           {"prim.EQ", BinaryKind::kOther},
     {"prim.NE", BinaryKind::kOther},          {"prim.LT", BinaryKind::kOther},
     {"prim.LE", BinaryKind::kOther},          {"prim.GT", BinaryKind::kOther},
     {"prim.GE", BinaryKind::kOther},          {"prim.And", BinaryKind::kOther},

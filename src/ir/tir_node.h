@@ -150,7 +150,7 @@ class FloatImm : public Expr {
   double value() const;
 };
 
-enum class BinaryKind { kAdd, kSub, kMul, kDiv, kFloorDiv, kFloorMod, kMin, kMax, kOther };
+enum class BinaryKind { kAdd, kSub, kMul, kDiv, kMod, kFloorDiv, kFloorMod, kMin, kMax, kOther };
 
 /*! \brief A node of two operands: arithmetic, comparison or logic. */
 class BinaryExpr {

@@ -68,14 +68,13 @@ bool MayDivideByZero(const ir::Expr& expr) {
   const uint8_t code = ir::ScalarType(expr).code;
   if (!binary.defined() || (code != kDLInt && code != kDLUInt)) return false;
   switch (binary.kind()) {
-    case ir::BinaryKind::kAdd:
-    case ir::BinaryKind::kSub:
-    case ir::BinaryKind::kMul:
-    case ir::BinaryKind::kMin:
-    case ir::BinaryKind::kMax:
-      return false;
-    default:
+    case ir::BinaryKind::kDiv:
+    case ir::BinaryKind::kMod:
+    case ir::BinaryKind::kFloorDiv:
+    case ir::BinaryKind::kFloorMod:
       return !IsConstant(binary.b()) || IsConstant(binary.b(), 0);
+    default:
+      return false;
   }
 }
 

@@ -112,7 +112,7 @@ def graph(mod: tvm.IRModule, func: str | None = None) -> Graph:
     """
     check_module(mod)
     if phase(mod) in (None, "annotated"):
-        mod = run_steps(mod, None, steps_until("propagated")[:1], tvm.transform.Sequential([]))
+        mod = run_steps(mod, None, steps_until("propagated"), tvm.transform.Sequential([]))
     names = [
         str(gv.name_hint)
         for gv, function in mod.functions_items()
