@@ -57,6 +57,18 @@ bool IsMajor(int factor, const FactorList& dim, int64_t size, const FactorRule& 
   return dim[0] == factor && major.Is<ParallelFactor>() && size > 0 && size % major.size == 0;
 }
 
+/*! \brief Whether a factor is all of a dimension of a tensor. */
+bool IsDimension(int factor, const FactorRule& rule) {
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const TensorFactors& tensor : *tensors) {
+      for (const FactorList& dim : tensor) {
+        if (dim.size() == 1 && dim[0] == factor) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
@@ -93,6 +105,12 @@ void RequireWhole(Padded padded, const OpView& view, FactorRule* rule) {
   };
   exclude(rule->operands, view.operands);
   exclude(rule->results, view.results);
+  // PadShards finds what is uneven by the dimensions: grains have to be one somewhere.
+  for (size_t f = 0; f < rule->factors.size(); ++f) {
+    Factor& factor = rule->factors[f];
+    if (!factor.is_grained || IsDimension(static_cast<int>(f), *rule)) continue;
+    factor.may_be_uneven = factor.is_grained = false;
+  }
 }
 
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor) {

@@ -116,6 +116,11 @@ class KernelLocalizer {
 
 ir::PrimFunc MakeLocalKernel(const std::string& what, const rules::KernelRule& kernel,
                              const std::vector<int64_t>& shards) {
+  for (size_t f = 0; f < shards.size(); ++f) {
+    const int64_t size = kernel.factors[f].size;
+    DISTIR_REQUIRE(size < 0 || size % shards[f] == 0, ValueError)
+        << what << ": a loop over " << size << " does not divide into " << shards[f] << " shards";
+  }
   return KernelLocalizer(what, kernel, shards).Run();
 }
 

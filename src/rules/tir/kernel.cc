@@ -53,13 +53,22 @@ bool IsDivision(const ir::BinaryExpr& binary) {
   return binary.kind() == ir::BinaryKind::kFloorDiv || binary.kind() == ir::BinaryKind::kFloorMod;
 }
 
-/*! \brief Whether an index has a quotient or a remainder. */
-bool HasDivision(const ir::Expr& index) {
+enum class Of { kRemainders, kBoth };  // and quotients
+
+/*! \brief The largest divisor of what divides in an index; 0 where nothing does, kUnbounded where
+ * it is no constant. */
+int64_t LargestDivisor(const ir::Expr& index, Of of) {
+  int64_t largest = 0;
   ir::BinaryExpr binary = ir::BinaryExpr::Cast(index);
-  if (binary.defined() && IsDivision(binary)) return true;
-  bool any = false;
-  ir::VisitOperands(index, [&any](const ir::Expr& operand) { any = any || HasDivision(operand); });
-  return any;
+  if (binary.defined() && IsDivision(binary) &&
+      (of == Of::kBoth || binary.kind() == ir::BinaryKind::kFloorMod)) {
+    const int64_t divisor = ir::StaticDim(binary.b());
+    largest = divisor > 0 ? divisor : kUnbounded;
+  }
+  ir::VisitOperands(index, [&largest, of](const ir::Expr& operand) {
+    largest = std::max(largest, LargestDivisor(operand, of));
+  });
+  return largest;
 }
 
 /*! \brief Whether an expression divides integers by what may be zero. */
@@ -344,7 +353,7 @@ class KernelReader {
       return;
     }
     if (PinDigitsOf(value)) return;
-    if (MayDivideByZero(value)) kernel_.takes_any_element = false;
+    if (MayDivideByZero(value)) MarkPositions(value);
     if (!ir::VisitOperands(value, [this](const ir::Expr& operand) { VisitValue(operand); })) {
       Fail(std::string("it has an expression of kind ") + std::string(value->GetTypeKey()) +
            " that may have effects");
@@ -359,7 +368,7 @@ class KernelReader {
     if (!digits) return false;
     for (const Digit& digit : *digits) {
       kernel_.digits.Pin(digit.range, digit.low, digit.extent);
-      kernel_.divided.insert(digit.range);
+      MarkDivided(digit.range, LargestDivisor(value, Of::kBoth));
     }
     return true;
   }
@@ -370,7 +379,7 @@ class KernelReader {
       if (auto iterator = FindIterator(var)) kernel_.digits.Break(iterator->range, why);
     }
     if (ir::TensorLoad::Is(index) || ir::Var::Is(index)) return VisitValue(index);
-    if (MayDivideByZero(index)) kernel_.takes_any_element = false;
+    if (MayDivideByZero(index)) MarkPositions(index);
     if (!ir::VisitOperands(index, [&](const ir::Expr& operand) { VisitUnread(operand, why); }))
       VisitValue(index);  // fails
   }
@@ -378,31 +387,39 @@ class KernelReader {
   void VisitAccess(const ir::Var& buffer, const std::vector<int>& dims,
                    const ffi::Array<ir::Expr>& indices) {
     if (dims.size() != indices.size()) return Fail("an access has another rank than its buffer");
-    for (const ir::Expr& index : indices) {
-      if (!LoadedBuffers(index).empty()) kernel_.takes_any_element = false;
-    }
+    for (const ir::Expr& index : indices) MarkPositions(index);
     for (size_t d = 0; d < dims.size(); ++d)
       Connect(dims[d], buffer, static_cast<int>(d), indices[d], ReadIndexOf(indices[d]));
+  }
+
+  void MarkPositions(const ir::Expr& expr) {
+    for (const ffi::Object* buffer : LoadedBuffers(expr)) kernel_.positions.insert(buffer);
   }
 
   std::optional<DigitSum> ReadIndexOf(const ir::Expr& index) const {
     return ReadIndex(index, [this](const ir::Var& var) { return FindIterator(var); });
   }
 
-  void MarkDivided(const ir::Expr& index) {
+  void MarkDivided(int range, int64_t divisor) {
+    int64_t& largest = kernel_.divided[range];
+    largest = std::max(largest, divisor);
+  }
+  void MarkDivided(const ir::Expr& index, int64_t divisor) {
     if (auto var = ir::Var::Cast(index); var.defined()) {
-      if (auto iterator = FindIterator(var)) kernel_.divided.insert(iterator->range);
+      if (auto iterator = FindIterator(var)) MarkDivided(iterator->range, divisor);
     }
-    ir::VisitOperands(index, [this](const ir::Expr& operand) { MarkDivided(operand); });
+    ir::VisitOperands(index,
+                      [this, divisor](const ir::Expr& operand) { MarkDivided(operand, divisor); });
   }
 
   // Links a range to the digits that run over all of it; breaks it, and them, when none do.
   void Connect(int range, const ir::Var& owner, int dim, const ir::Expr& index,
                const std::optional<DigitSum>& digits) {
-    if (HasDivision(index)) {
-      kernel_.divided.insert(range);
-      MarkDivided(index);
-    }
+    // What a quotient runs over may have any extent; a remainder is below its divisor.
+    if (const int64_t divisor = LargestDivisor(index, Of::kRemainders); divisor > 0)
+      MarkDivided(range, divisor);
+    if (const int64_t divisor = LargestDivisor(index, Of::kBoth); divisor > 0)
+      MarkDivided(index, divisor);
     if (digits && Covers(*digits, range)) {
       int64_t low = 1;
       for (auto digit = digits->rbegin(); digit != digits->rend(); ++digit) {

@@ -11,6 +11,7 @@
 #ifndef DISTIR_RULES_TIR_KERNEL_H_
 #define DISTIR_RULES_TIR_KERNEL_H_
 
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -48,10 +49,12 @@ struct Kernel {
   std::vector<ir::Var> iterator_order;                               // as they stand in the kernel
   std::vector<ir::Var> intermediates;                                // buffers made inside
   std::vector<Statement> statements;                                 // in program order
-  /*! \brief Ranges of which an index has a quotient or a remainder, that may be by their size. */
-  std::set<int> divided;
-  /*! \brief Whether it runs on elements of any value: none is a position or divides integers. */
-  bool takes_any_element = true;
+  /*! \brief Of ranges of which there is a quotient or a remainder: by how much at most;
+   * kUnbounded where that is no constant. */
+  std::map<int, int64_t> divided;
+  /*! \brief Buffers whose elements may not be of any value: some are positions, or divide
+   * integers. */
+  std::set<const ffi::Object*> positions;
   /*! \brief Why nothing can be said about the kernel; empty when it was understood. */
   std::string failure;
 };

@@ -39,7 +39,7 @@ class RuleDeriver {
     PinUnfinished();
     PinUnnested();
     Fill(&rule);
-    if (kernel_.takes_any_element) MarkUneven(&rule);
+    MarkUneven(&rule);
     return rule;
   }
 
@@ -192,21 +192,39 @@ class RuleDeriver {
     for (int index = 0; index < digits_.num_classes(); ++index) {
       Factor& factor = rule->factors[index];
       factor.may_be_uneven = !factor.Is<ReplicatedFactor>() && factor.size > 1 &&
-                             IsStatedByExtents(index) &&
+                             IsStatedByExtents(index) && !IsOfPositions(index) &&
                              (factor.Is<ParallelFactor>() || IsNeutral(index, factor.reduction()));
     }
   }
 
   // Whether only the extents of loops and buffers say how large a class is: as a minor digit it is
-  // in the strides of those before it, and a quotient or a remainder may be by its size.
+  // in the strides of those before it, and a quotient or a remainder may be by its size. One by no
+  // more than the digits behind it is not: in j // 8 and j % 8 of (groups, 4 words, 8 numbers)
+  // there may be any number of groups.
   bool IsStatedByExtents(int index) const {
     for (int range = 0; range < digits_.num_ranges(); ++range) {
       const std::vector<int>& classes = digits_.ClassesOf(range);
       auto found = std::find(classes.begin(), classes.end(), index);
       if (found == classes.end()) continue;
-      if (found != classes.begin() || kernel_.divided.count(range) > 0) return false;
+      if (found != classes.begin()) return false;
+      auto divided = kernel_.divided.find(range);
+      if (divided != kernel_.divided.end() && divided->second > MinorSize(classes)) return false;
     }
     return true;
+  }
+
+  // Whether a tail along a class would hold positions or divisors.
+  bool IsOfPositions(int index) const {
+    return std::any_of(
+        kernel_.positions.begin(), kernel_.positions.end(),
+        [&](const ffi::Object* buffer) { return BufferClasses(buffer).count(index) > 0; });
+  }
+
+  /*! \brief How many elements one of the major class has. */
+  int64_t MinorSize(const std::vector<int>& classes) const {
+    int64_t size = 1;
+    for (size_t i = 1; i < classes.size(); ++i) size *= digits_.ClassSize(classes[i]);
+    return size;
   }
 
   // Whether neutral elements in the tails of the operands give neutral elements to reduce.

@@ -109,7 +109,7 @@ FactorRule RuleOfKernelCall(const OpView& view) {
   rule.is_pass_through = std::all_of(seen.begin(), seen.end(), [&rule](int factor) {
     return rule.factors[factor].Is<ParallelFactor>();
   });
-  RequireWhole(Padded::kDims, view, &rule);
+  RequireWhole(Padded::kGrains, view, &rule);
   return rule;
 }
 
