@@ -159,9 +159,9 @@ def SplitFused() -> tvm.transform.Pass:  # noqa: N802
     A kernel of a reduction and an epilogue, as FuseTIR makes of a product, its bias and a residual,
     becomes two kernels: with the contracted dimension sharded, the result of the first is reduced,
     where the operands of the whole would be gathered. Products that CombineParallelMatmul has made
-    one are what they were. PropagateSharding runs it first, and kernels that no collective separates
-    are fused again when the program is compiled. A kernel with a stated rule (``distir.rule``) stays
-    as it is.
+    one are what they were. PropagateSharding runs it first, and kernels that no collective
+    separates are fused again when the program is compiled. A kernel with a stated rule
+    (``distir.rule``) stays as it is.
 
     Example:
         >>> SplitFused().info.name
