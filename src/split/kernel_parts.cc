@@ -53,20 +53,13 @@ struct Section {
 class KernelSplitter {
  public:
   KernelSplitter(const ir::PrimFunc& kernel, const rules::KernelRule& rule)
-      : kernel_(kernel), rule_(rule) {}
+      : kernel_(kernel),
+        rule_(rule),
+        buffers_(ir::SBlockRealize::Cast(kernel.body()).block().alloc_buffers()) {}
 
-  std::optional<KernelParts> Run() {
-    auto root = ir::SBlockRealize::Cast(kernel_.body());
-    if (!root.defined() || !root.block().iter_vars().empty() || root.block().init().defined() ||
-        !root.block().match_buffers().empty())
-      return std::nullopt;
-    auto body = ir::SeqStmt::Cast(root.block().body());
-    if (!body.defined() || !ReadParams()) return std::nullopt;
-    buffers_ = root.block().alloc_buffers();
-    const std::vector<ir::Stmt> all(body.seq().begin(), body.seq().end());
-    size_t first = all.size();  // behind the last reduction
-    while (first > 0 && !HasReduction(all[first - 1])) --first;
-    if (first == 0) return std::nullopt;
+  /*! \param first What is behind the last reduction. */
+  std::optional<KernelParts> Run(const std::vector<ir::Stmt>& all, size_t first) {
+    if (!ReadParams()) return std::nullopt;
     // As much as commutes stays with the reduction: it may be in a smaller type then.
     for (size_t at = all.size() - 1; at >= first; --at) {
       if (auto parts = CutAt(all, at)) return parts;
@@ -75,19 +68,11 @@ class KernelSplitter {
   }
 
  private:
-  /*! \brief Operands, then one result, then numbers. */
+  /*! \brief Operands, tensors and numbers, then one result. */
   bool ReadParams() {
     for (size_t i = 0; i < kernel_.params().size(); ++i) {
-      const ir::Var& param = kernel_.params()[i];
-      if (!ir::BufferType::Is(param.ty())) {
-        numbers_.push_back(param);
-      } else if (result_.defined() || !numbers_.empty()) {
-        return false;
-      } else if (rule_.is_written[i]) {
-        result_ = param;
-      } else {
-        operands_.push_back(param);
-      }
+      if (result_.defined()) return false;
+      (rule_.is_written[i] ? result_ : operands_.emplace_back()) = kernel_.params()[i];
     }
     return result_.defined();
   }
@@ -141,6 +126,7 @@ class KernelSplitter {
     for (const ir::Expr& size : ir::BufferType::Cast(buffer.ty()).shape()) {
       const size_t known = parts->shape.size();
       for (size_t t = 0; t < tensors.size() && parts->shape.size() == known; ++t) {
+        if (!ir::BufferType::Is(tensors[t].ty())) continue;
         const ffi::Array<ir::Expr>& shape = ir::BufferType::Cast(tensors[t].ty()).shape();
         for (size_t d = 0; d < shape.size() && parts->shape.size() == known; ++d) {
           if (ir::SameDim(shape[d], size)) parts->shape.push_back({t, d});
@@ -151,26 +137,24 @@ class KernelSplitter {
     return true;
   }
 
-  /*! \brief Whether the sizes that a section uses are sizes of its parameters, or numbers. */
+  /*! \brief Whether the sizes that a section uses are sizes of its parameters. */
   bool States(const ffi::Array<ir::Var>& params, const Section& section) const {
     Vars stated, all;
-    for (const ir::Var& number : numbers_) stated.insert(number.get());
     const auto read = [](const ir::Var& param, Vars* sizes) {
+      if (!ir::BufferType::Is(param.ty())) return void(sizes->insert(param.get()));
       for (const ir::Expr& size : ir::BufferType::Cast(param.ty()).shape()) {
         if (ir::Var::Is(size)) sizes->insert(size.get());
       }
     };
     for (const ir::Var& param : params) read(param, &stated);
-    for (const ir::Var& param : operands_) read(param, &all);
-    read(result_, &all);
+    for (const ir::Var& param : kernel_.params()) read(param, &all);
     return std::all_of(all.begin(), all.end(), [&](const ffi::Object* size) {
       return section.uses.count(size) == 0 || stated.count(size) > 0;
     });
   }
 
-  ir::PrimFunc Make(ffi::Array<ir::Var> params, const ffi::Array<ir::Var>& buffers,
+  ir::PrimFunc Make(const ffi::Array<ir::Var>& params, const ffi::Array<ir::Var>& buffers,
                     const std::vector<ir::Stmt>& statements) const {
-    for (const ir::Var& number : numbers_) params.push_back(number);
     ir::Node attrs = ir::WithAttr(kernel_.attrs(), "global_symbol", ffi::Any());
     attrs = ir::WithAttr(attrs, "op_pattern", ffi::Any());
     return ir::MakeSection(kernel_, params, buffers, statements, attrs);
@@ -185,8 +169,7 @@ class KernelSplitter {
       return false;
     const auto& params = parts.epilogue.params();
     const rules::TensorFactors& given = epilogue.buffers.at(params[0].get());
-    const rules::TensorFactors& made =
-        epilogue.buffers.at(params[params.size() - numbers_.size() - 1].get());
+    const rules::TensorFactors& made = epilogue.buffers.at(params[params.size() - 1].get());
     for (const rules::FactorList& factors : given) {
       for (int factor : factors) {
         if (!epilogue.factors[factor].Is<rules::ParallelFactor>()) return false;
@@ -197,19 +180,34 @@ class KernelSplitter {
 
   const ir::PrimFunc& kernel_;
   const rules::KernelRule& rule_;
-  std::vector<ir::Var> operands_, numbers_;
+  const ffi::Array<ir::Var> buffers_;  // those inside
+  std::vector<ir::Var> operands_;
   ir::Var result_;
-  ffi::Array<ir::Var> buffers_;  // those inside
 };
+
+/*! \brief The statements of a kernel of one block around all; empty for any other. */
+std::vector<ir::Stmt> StatementsOf(const ir::PrimFunc& kernel) {
+  auto root = ir::SBlockRealize::Cast(kernel.body());
+  if (!root.defined() || !root.block().iter_vars().empty() || root.block().init().defined() ||
+      !root.block().match_buffers().empty())
+    return {};
+  auto body = ir::SeqStmt::Cast(root.block().body());
+  if (!body.defined()) return {};
+  return {body.seq().begin(), body.seq().end()};
+}
 
 }  // namespace
 
 std::optional<KernelParts> SplitKernel(const std::string& name, const ir::PrimFunc& kernel) {
+  const std::vector<ir::Stmt> all = StatementsOf(kernel);
+  size_t first = all.size();  // behind the last reduction
+  while (first > 0 && !HasReduction(all[first - 1])) --first;
+  if (first == 0 || first == all.size()) return std::nullopt;
   // Who states a rule knows what the kernel is to be.
   if (rules::StatedRule(name, kernel)) return std::nullopt;
   const rules::KernelRule rule = rules::DeriveKernelRule(kernel);
   if (!rule.failure.empty()) return std::nullopt;
-  return KernelSplitter(kernel, rule).Run();
+  return KernelSplitter(kernel, rule).Run(all, first);
 }
 
 }  // namespace split

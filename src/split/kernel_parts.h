@@ -26,7 +26,7 @@ namespace ffi = tvm::ffi;
 
 /*! \brief A size of what the reduction gives: that of a dimension of a tensor of the kernel. */
 struct SizeOf {
-  size_t tensor;  // among the operands, then the result
+  size_t param;  // an operand, or behind them the result
   size_t dim;
 };
 

@@ -116,11 +116,11 @@ class Splitter : public ir::FunctionRewriter {
     if (!operands.defined()) return nullptr;
     const SplitKernels::Parts* parts = kernels_.Find(call.args()[0]);
     if (parts == nullptr || parts->kernel.num_operands != operands.fields().size()) return nullptr;
-    const bool are_known = std::all_of(operands.fields().begin(), operands.fields().end(),
-                                       [](const ir::Expr& operand) {
-                                         auto type = ir::TensorType::Cast(operand.ty());
-                                         return type.defined() && ir::HasKnownShape(type);
-                                       });
+    const bool are_known = std::all_of(
+        operands.fields().begin(), operands.fields().end(), [](const ir::Expr& operand) {
+          auto type = ir::TensorType::Cast(operand.ty());
+          return ir::PrimType::Is(operand.ty()) || (type.defined() && ir::HasKnownShape(type));
+        });
     return are_known ? parts : nullptr;
   }
 
@@ -131,7 +131,7 @@ class Splitter : public ir::FunctionRewriter {
     const ffi::Array<ir::Expr> operands = RewriteAll(whole);
     ffi::Array<ir::Expr> shape;
     for (const SizeOf& size : parts.kernel.shape) {
-      const ir::Expr& tensor = size.tensor < whole.size() ? whole[size.tensor] : var;
+      const ir::Expr& tensor = size.param < whole.size() ? whole[size.param] : var;
       shape.push_back(ir::ShapeOf(ir::TensorType::Cast(tensor.ty()))[size.dim]);
     }
     ffi::Array<ir::Expr> of_reduction, of_epilogue;
@@ -144,7 +144,7 @@ class Splitter : public ir::FunctionRewriter {
     Bind(var, CallOf(parts.epilogue, of_epilogue, call.ty(), call), var.ty());
   }
 
-  /*! \brief A call of a part, with the numbers that the whole kernel is given. */
+  /*! \brief A call of a part. */
   ir::Expr CallOf(const ir::GlobalVar& kernel, const ffi::Array<ir::Expr>& operands,
                   const ir::Type& type, const ir::Call& whole) {
     ffi::Array<ir::Expr> args = whole.args();

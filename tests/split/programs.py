@@ -4,6 +4,7 @@ import tvm
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
 
 import distir_ext as dx
 
@@ -68,6 +69,43 @@ class Scaled:
     def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32, 24), "float32")):
         with R.dataflow():
             z = R.multiply(R.matmul(x, w), R.const(0.5, "float32"))
+            R.output(z)
+        return z
+
+
+@I.ir_module
+class Numbered:
+    """A kernel that is given a number besides tensors."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(
+        x: T.Buffer((8, 32), "float32"),
+        w: T.Buffer((32, 24), "float32"),
+        n: T.int64,
+        out: T.Buffer((8, 24), "float32"),
+    ):
+        p = T.sblock_alloc_buffer((8, 24))
+        for i, j, k in T.grid(8, 24, 32):
+            with T.sblock("product"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    p[vi, vj] = T.float32(0)
+                p[vi, vj] = p[vi, vj] + x[vi, vk] * w[vk, vj]
+        for i, j in T.grid(8, 24):
+            with T.sblock("shifted"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                out[vi, vj] = p[vi, vj] + T.Cast("float32", n)
+
+    @R.function
+    def main(
+        x: R.Tensor((8, 32), "float32"),
+        w: R.Tensor((32, 24), "float32"),
+        y: R.Tensor(("n", 2), "float32"),
+    ):
+        n = T.int64()
+        cls = Numbered
+        with R.dataflow():
+            z = R.call_tir(cls.kernel, (x, w, n), out_ty=R.Tensor((8, 24), "float32"))
             R.output(z)
         return z
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from tests.split import layer
-from tests.split.programs import PLAN, TP4, AnySize, Linear, Smaller, fused
+from tests.split.programs import PLAN, TP4, AnySize, Linear, Numbered, Smaller, fused
 from tests.targets import QUICK
 
 import distir_ext as dx
@@ -36,6 +36,14 @@ def test_sizes_that_are_symbolic(session_of):
     x, w, r = normal(5, 32), normal(32, 24), normal(5, 24)
     got = run(session_of, TP4, fused(AnySize), PLAN, x, w, r)
     np.testing.assert_allclose(got, r - x @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_kernel_that_is_given_a_number(session_of):
+    x, w, y = normal(8, 32), normal(32, 24), normal(7, 2)
+    mod = dx.transform.SplitFused()(dx.annotate(Numbered, TP4, PLAN))
+    assert len(list(mod.functions)) == 4
+    got = run(session_of, TP4, Numbered, PLAN, x, w, y)
+    np.testing.assert_allclose(got, x @ w + 7, rtol=1e-4, atol=1e-4)
 
 
 def test_a_sum_in_float16(session_of):
