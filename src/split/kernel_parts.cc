@@ -164,7 +164,7 @@ class KernelSplitter {
   bool Pays(const KernelParts& parts) const {
     const rules::KernelRule reduction = rules::DeriveKernelRule(parts.reduction);
     const rules::KernelRule epilogue = rules::DeriveKernelRule(parts.epilogue);
-    if (!reduction.failure.empty() || !epilogue.failure.empty() ||
+    if (!reduction.failure.empty() || !epilogue.failure.empty() || epilogue.is_written[0] ||
         CountReductions(reduction) <= CountReductions(rule_))
       return false;
     const auto& params = parts.epilogue.params();

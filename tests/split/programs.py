@@ -111,6 +111,41 @@ class Numbered:
 
 
 @I.ir_module
+class InPlace:
+    """The result of the reduction is changed where it is."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(
+        x: T.Buffer((8, 32), "float32"),
+        w: T.Buffer((32, 24), "float32"),
+        out: T.Buffer((8, 24), "float32"),
+    ):
+        p = T.sblock_alloc_buffer((8, 24))
+        for i, j, k in T.grid(8, 24, 32):
+            with T.sblock("product"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    p[vi, vj] = T.float32(0)
+                p[vi, vj] = p[vi, vj] + x[vi, vk] * w[vk, vj]
+        for i, j in T.grid(8, 24):
+            with T.sblock("shifted"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                p[vi, vj] = p[vi, vj] + T.float32(1)
+        for i, j in T.grid(8, 24):
+            with T.sblock("out"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                out[vi, vj] = T.exp(p[vi, vj])
+
+    @R.function
+    def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32, 24), "float32")):
+        cls = InPlace
+        with R.dataflow():
+            z = R.call_tir(cls.kernel, (x, w), out_ty=R.Tensor((8, 24), "float32"))
+            R.output(z)
+        return z
+
+
+@I.ir_module
 class Norm:
     """What follows the sum is of another shape."""
 

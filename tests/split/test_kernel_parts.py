@@ -2,7 +2,7 @@
 
 import pytest
 import tvm
-from tests.split.programs import PLAN, TP4, AnySize, Linear, Norm, Scaled, Smaller, fused
+from tests.split.programs import PLAN, TP4, AnySize, InPlace, Linear, Norm, Scaled, Smaller, fused
 from tvm import relax
 
 import distir_ext as dx
@@ -53,6 +53,10 @@ def test_what_commutes_stays_with_the_reduction():
 def test_a_norm_stays_one_kernel():
     plan = {"x": ("tp", None)}
     assert calls(split(fused(Norm), plan)) == calls(fused(Norm))
+
+
+def test_a_result_that_is_changed_in_place_is_no_operand():
+    assert calls(split(InPlace)) == ["kernel"]
 
 
 def test_a_stated_rule_is_obeyed():
