@@ -17,9 +17,14 @@ namespace split {
 
 namespace {
 
+/*! \brief The type of a tensor whose sharding may be stated; null where its shape is not known. */
 ir::TensorType TypeOf(const ir::Expr& value) {
-  auto type = ir::TensorType::Cast(value.ty());
+  auto type = ir::TensorType::Cast(rules::StripDistribution(value.ty()));
   return type.defined() && ir::HasKnownShape(type) ? type : ir::TensorType();
+}
+
+bool IsTensor(const ir::Expr& value) {
+  return ir::TensorType::Is(value.ty()) || ir::DTensorType::Is(value.ty());
 }
 
 /*! \brief The size of the last dimension; 1 for a number, -1 where it is not known. */
@@ -84,8 +89,9 @@ ir::Call CombinedProducts::CallOf(const ir::Expr& value) const {
 bool CombinedProducts::IsJoined(const ir::Expr& value, const Split& split, bool* has_product,
                                 std::vector<ir::Var>* chain) {
   const ir::Call call = CallOf(value);
-  // What others use too would be computed twice.
-  if (!call.defined() || num_uses_[value.get()] != 1) return false;
+  // What others use too would be computed twice; a DTensor is decided already.
+  if (!call.defined() || !ir::TensorType::Is(value.ty()) || num_uses_[value.get()] != 1)
+    return false;
   chain->push_back(ir::Var::Cast(value));
   return IsJoinedCall(call, split, has_product, chain);
 }
@@ -113,7 +119,7 @@ bool CombinedProducts::IsJoinedCall(const ir::Call& call, const Split& split, bo
   if (record == nullptr || !record->is_elementwise || dialect::IsAnnotation(call)) return false;
   int64_t joined = 0;
   for (const ir::Expr& arg : call.args()) {
-    if (!ir::TensorType::Is(arg.ty())) continue;
+    if (!IsTensor(arg)) continue;
     const int64_t width = WidthOf(arg);
     if (width == 1) continue;
     if (!IsJoined(arg, split, has_product, chain)) return false;
@@ -137,7 +143,7 @@ ir::Expr CombinedProducts::PartOf(const ir::Expr& value, size_t part, const Spli
   ffi::Array<ir::Expr> args = call.args();
   for (size_t i = 0; i < args.size(); ++i) {
     const bool is_left = i == 0 && ir::IsOp(call.op(), "relax.matmul");
-    if (!is_left && ir::TensorType::Is(args[i].ty()) && WidthOf(args[i]) != 1)
+    if (!is_left && IsTensor(args[i]) && WidthOf(args[i]) != 1)
       args.Set(i, PartOf(args[i], part, split, emit));
   }
   const ir::Call made =

@@ -14,6 +14,7 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "rules/call/infer_type.h"
 #include "split/combined_products.h"
 #include "split/kernel_parts.h"
 
@@ -23,6 +24,11 @@ namespace split {
 namespace {
 
 constexpr const char* kPass = "SplitFused";
+
+/*! \brief The type of a tensor whose sharding may be stated; null for anything else. */
+ir::TensorType TensorOf(const ir::Expr& value) {
+  return ir::TensorType::Cast(rules::StripDistribution(value.ty()));
+}
 
 /*! \brief The kernels of a module and their parts, each made on first use. */
 class SplitKernels {
@@ -118,7 +124,7 @@ class Splitter : public ir::FunctionRewriter {
     if (parts == nullptr || parts->kernel.num_operands != operands.fields().size()) return nullptr;
     const bool are_known = std::all_of(
         operands.fields().begin(), operands.fields().end(), [](const ir::Expr& operand) {
-          auto type = ir::TensorType::Cast(operand.ty());
+          const ir::TensorType type = TensorOf(operand);
           return ir::PrimType::Is(operand.ty()) || (type.defined() && ir::HasKnownShape(type));
         });
     return are_known ? parts : nullptr;
@@ -132,7 +138,7 @@ class Splitter : public ir::FunctionRewriter {
     ffi::Array<ir::Expr> shape;
     for (const SizeOf& size : parts.kernel.shape) {
       const ir::Expr& tensor = size.param < whole.size() ? whole[size.param] : var;
-      shape.push_back(ir::ShapeOf(ir::TensorType::Cast(tensor.ty()))[size.dim]);
+      shape.push_back(ir::ShapeOf(TensorOf(tensor))[size.dim]);
     }
     ffi::Array<ir::Expr> of_reduction, of_epilogue;
     for (size_t i : parts.kernel.of_reduction) of_reduction.push_back(operands[i]);

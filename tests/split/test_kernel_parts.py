@@ -84,3 +84,29 @@ def test_parts_that_nothing_separates_are_fused_again():
     lowered = dx.lower(dx.annotate(fused(Linear), TP4, {"x": ("tp", None)}))
     assert len(calls(lowered)) == 2
     assert len(calls(fused(lowered))) == 1
+
+
+def test_shardings_that_types_state():
+    text = fused(Linear).script(show_meta=False)
+    mesh = (
+        "class Module:\n    I.module_global_infos({'mesh': [R.device_mesh((4,), I.Range(0, 4))]})\n"
+    )
+    for before, after in (
+        ("class Module:\n", mesh),
+        (
+            'x: R.Tensor((8, 32), dtype="float32")',
+            'x: R.DTensor((8, 32), "float32", "mesh[0]", "S[1]")',
+        ),
+        (
+            'w: R.Tensor((32, 24), dtype="float32")',
+            'w: R.DTensor((32, 24), "float32", "mesh[0]", "S[0]")',
+        ),
+        (') -> R.Tensor((8, 24), dtype="float32"):', "):"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    propagated = dx.transform.PropagateSharding()(tvm.script.from_source(text))
+    (found,) = dx.analysis.collectives(dx.lower(propagated))
+    assert found.kind == "all_reduce"
+    again = dx.transform.SplitFused()(propagated)
+    assert again.same_as(propagated)
