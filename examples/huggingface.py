@@ -1,4 +1,4 @@
-"""Runs models of transformers, torch and ONNX on four CPU workers, sharded by name patterns.
+"""Runs models of transformers, torch and ONNX on CPU workers, sharded by name patterns.
 
 Every model is randomly initialised, small, and as its library builds it. It is imported by TVM's
 frontends, sharded by plans on the names of its parameters, run, and compared with torch (for the
@@ -19,24 +19,24 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from models.case import DATA_TENSOR, FULLY_SHARDED, TENSOR, Model
+from models.case import BATCH, DATA_TENSOR, FULLY_SHARDED, TENSOR, Model
 from models.run import LIMIT, Outcome, run
 
 
-def made_by(module: str, name: str) -> Callable[[], Model]:
+def made_by(module: str, name: str) -> Callable[..., Model]:
     """The function of a module under ``models``, imported when it is called.
 
     So no model needs the libraries of another.
     """
 
-    def make() -> Model:
-        model: Model = getattr(importlib.import_module(f"models.{module}"), name)()
+    def make(batch: int = BATCH) -> Model:
+        model: Model = getattr(importlib.import_module(f"models.{module}"), name)(batch)
         return model
 
     return make
 
 
-MODELS: Mapping[str, Callable[[], Model]] = {
+MODELS: Mapping[str, Callable[..., Model]] = {
     "llama": made_by("language", "llama"),
     "gpt2": made_by("language", "gpt2"),
     "mixtral": made_by("language", "mixtral"),
@@ -54,11 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--model", action="append", choices=MODELS, help="only this; repeatable")
     parser.add_argument("--plan", action="append", choices=PLANS, help="only this; repeatable")
+    parser.add_argument("--workers", type=int, default=4, help="CPU workers (4); any number")
     options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error(f"--workers {options.workers}: there has to be one at least")
     # torch warns of its own deprecated parts while it exports.
     warnings.filterwarnings("ignore", category=FutureWarning)
     console = Console()
-    outcomes, failures = run_all(options.model or list(MODELS), options.plan or PLANS, console)
+    outcomes, failures = run_all(
+        options.model or list(MODELS), options.plan or PLANS, options.workers, console
+    )
     console.print(table(outcomes))
     failures += [
         f"{model}, {plan}: relative RMSE {outcome.error:.2e} is not below {LIMIT:.0e}"
@@ -71,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(
-    models: Sequence[str], plans: Sequence[str], console: Console
+    models: Sequence[str], plans: Sequence[str], workers: int, console: Console
 ) -> tuple[dict[tuple[str, str], Outcome], list[str]]:
     """The outcome of each model under each plan, and what did not run at all."""
     outcomes: dict[tuple[str, str], Outcome] = {}
@@ -84,7 +89,7 @@ def run_all(
         for name in models:
             progress.update(task, description=f"{name}: export")
             try:
-                model = MODELS[name]()
+                model = MODELS[name](max(BATCH, workers))  # rows for all
             except ModuleNotFoundError as error:
                 failures.append(f"{name}: {error}; pip install distir-ext[torch] brings it")
                 progress.advance(task, len(plans))
@@ -95,7 +100,7 @@ def run_all(
                     progress.update(task, description=f"{at}: {text}")
 
                 try:
-                    outcomes[name, plan] = run(model, plan, step)
+                    outcomes[name, plan] = run(model, plan, step, workers)
                 except Exception as error:
                     failures.append(f"{name}, {plan}: {error}")
                 progress.advance(task)

@@ -15,6 +15,9 @@ from distir_ext.annotate import Plan
 
 Array = npt.NDArray[Any]
 
+BATCH = 4
+"""How many rows inputs have, where nothing else is asked for."""
+
 TENSOR = "tensor"
 DATA_TENSOR = "data x tensor"
 FULLY_SHARDED = "fully sharded"
@@ -22,10 +25,17 @@ FULLY_SHARDED = "fully sharded"
 
 @dataclass(frozen=True)
 class Partition:
-    """A mesh, and which of its axes shard which parameters."""
+    """The axes of a mesh, and which of them shard which parameters."""
 
-    mesh: dx.Mesh
+    axes: tuple[str, ...]
     patterns: Plan
+
+    def mesh(self, workers: int) -> dx.Mesh:
+        """A mesh of workers; of two axes, the first has the smallest factor, 1 for primes."""
+        if len(self.axes) == 1:
+            return dx.Mesh((workers,), self.axes)
+        first = next((n for n in range(2, workers) if workers % n == 0), 1)
+        return dx.Mesh((first, workers // first), self.axes)
 
 
 @dataclass(frozen=True)
@@ -64,9 +74,9 @@ def partitions(inputs: Mapping[str, Array], tensor: Plan, sharded: Plan) -> dict
         return {name: (axis, *[None] * (value.ndim - 1)) for name, value in inputs.items()}
 
     return {
-        TENSOR: Partition(dx.Mesh((4,), ("tp",)), tensor),
-        DATA_TENSOR: Partition(dx.Mesh((2, 2), ("dp", "tp")), {**batch("dp"), **tensor}),
-        FULLY_SHARDED: Partition(dx.Mesh((4,), ("fsdp",)), {**batch("fsdp"), **sharded}),
+        TENSOR: Partition(("tp",), tensor),
+        DATA_TENSOR: Partition(("dp", "tp"), {**batch("dp"), **tensor}),
+        FULLY_SHARDED: Partition(("fsdp",), {**batch("fsdp"), **sharded}),
     }
 
 

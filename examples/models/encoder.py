@@ -10,9 +10,9 @@ from tvm.relax.frontend import detach_params
 from tvm.relax.frontend.onnx import from_onnx
 
 from distir_ext.annotate import Plan
-from models.case import Array, Model, imported
+from models.case import BATCH, Array, Model, imported
 
-BATCH, SEQUENCE, HIDDEN, HEADS, FEED_FORWARD = 4, 8, 64, 8, 128
+SEQUENCE, HIDDEN, HEADS, FEED_FORWARD = 8, 64, 8, 128
 HEAD_SIZE = HIDDEN // HEADS
 OPSET = 17
 SEED = 29
@@ -41,12 +41,12 @@ def weights(generator: np.random.Generator) -> dict[str, Array]:
     return {name: value.astype(np.float32) for name, value in values.items()}
 
 
-def graph(values: dict[str, Array]) -> onnx.ModelProto:
+def graph(values: dict[str, Array], batch: int) -> onnx.ModelProto:
     """Self-attention and a feed-forward layer, each added to its input and normalised."""
     nodes: list[onnx.NodeProto] = []
     shapes = {
-        "divided": np.array([BATCH, SEQUENCE, HEADS, HEAD_SIZE]),
-        "joined": np.array([BATCH, SEQUENCE, HIDDEN]),
+        "divided": np.array([batch, SEQUENCE, HEADS, HEAD_SIZE]),
+        "joined": np.array([batch, SEQUENCE, HIDDEN]),
     }
 
     def node(kind: str, inputs: list[str], output: str, **attributes: object) -> str:
@@ -75,7 +75,7 @@ def graph(values: dict[str, Array]) -> onnx.ModelProto:
     for name, constant in constants.items():
         tensor = numpy_helper.from_array(np.asarray(constant), name)
         nodes.insert(0, helper.make_node("Constant", [], [name], value=tensor))
-    shape = [BATCH, SEQUENCE, HIDDEN]
+    shape = [batch, SEQUENCE, HIDDEN]
     return helper.make_model(
         helper.make_graph(
             nodes,
@@ -88,11 +88,11 @@ def graph(values: dict[str, Array]) -> onnx.ModelProto:
     )
 
 
-def encoder() -> Model:
+def encoder(batch: int = BATCH) -> Model:
     """Attention over heads, LayerNorm, a feed-forward layer."""
     generator = np.random.default_rng(SEED)
-    model = graph(weights(generator))
-    x = generator.standard_normal((BATCH, SEQUENCE, HIDDEN)).astype(np.float32)
+    model = graph(weights(generator), batch)
+    x = generator.standard_normal((batch, SEQUENCE, HIDDEN)).astype(np.float32)
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     module, params = detach_params(from_onnx(model, keep_params_in_input=True))
     names = [param.name for param in module["main"].params[1:]]

@@ -12,9 +12,8 @@ import transformers
 
 import distir_ext as dx
 from distir_ext.annotate import Plan
-from models.case import Model, imported
+from models.case import BATCH, Model, imported
 
-BATCH = 4
 SEQUENCE = 8
 SEED = 17
 
@@ -81,34 +80,36 @@ MAMBA2_SHARDED: Plan = {
 }
 
 
-def llama() -> Model:
+def llama(batch: int = BATCH) -> Model:
     """Llama: RMSNorm, rotary embedding, grouped-query attention, SwiGLU."""
     config = transformers.LlamaConfig(**SIZES, **ATTENTION)
-    return export("llama", randomly(transformers.LlamaForCausalLM, config), LLAMA, LLAMA_SHARDED)
+    return export(
+        "llama", randomly(transformers.LlamaForCausalLM, config), LLAMA, LLAMA_SHARDED, batch
+    )
 
 
-def gpt2() -> Model:
+def gpt2(batch: int = BATCH) -> Model:
     """GPT-2: LayerNorm, learned positions, attention with one weight for Q, K and V, GELU."""
     config = transformers.GPT2Config(**SIZES, n_head=8, n_positions=32, tie_word_embeddings=False)
-    return export("gpt2", randomly(transformers.GPT2LMHeadModel, config), GPT2, GPT2_SHARDED)
+    return export("gpt2", randomly(transformers.GPT2LMHeadModel, config), GPT2, GPT2_SHARDED, batch)
 
 
-def mixtral() -> Model:
+def mixtral(batch: int = BATCH) -> Model:
     """Mixtral: Llama's attention, and two of four experts per token."""
     config = transformers.MixtralConfig(
         **SIZES, **ATTENTION, num_local_experts=4, num_experts_per_tok=2
     )
     model = randomly(transformers.MixtralForCausalLM, config)
-    return export("mixtral", model, MIXTRAL, MIXTRAL_SHARDED)
+    return export("mixtral", model, MIXTRAL, MIXTRAL_SHARDED, batch)
 
 
-def mamba2() -> Model:
+def mamba2(batch: int = BATCH) -> Model:
     """Mamba 2: causal convolutions and chunked state-space scans, no attention."""
     config = transformers.Mamba2Config(
         **SIZES, num_heads=8, head_dim=16, expand=2, state_size=16, n_groups=4, chunk_size=4
     )
     model = randomly(transformers.Mamba2ForCausalLM, config)
-    return export("mamba2", model, MAMBA2, MAMBA2_SHARDED)
+    return export("mamba2", model, MAMBA2, MAMBA2_SHARDED, batch)
 
 
 def randomly(model_class: Any, config: Any) -> torch.nn.Module:
@@ -123,10 +124,10 @@ def randomly(model_class: Any, config: Any) -> torch.nn.Module:
     return model
 
 
-def export(name: str, model: torch.nn.Module, tensor: Plan, sharded: Plan) -> Model:
+def export(name: str, model: torch.nn.Module, tensor: Plan, sharded: Plan, batch: int) -> Model:
     """Imports a model, with what torch computes for random ids."""
     generator = torch.Generator().manual_seed(SEED)
-    ids = torch.randint(SIZES["vocab_size"], (BATCH, SEQUENCE), generator=generator)
+    ids = torch.randint(SIZES["vocab_size"], (batch, SEQUENCE), generator=generator)
     with torch.no_grad():
         expected = model(ids).logits.numpy()
     module, params = dx.interop.torch.import_model(model, ids)

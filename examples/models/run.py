@@ -41,24 +41,28 @@ class Outcome:
         return sum(each.count * (each.bytes_per_device or 0) for each in self.collectives)
 
 
-def run(model: Model, plan: str, step: Callable[[str], None] = lambda _: None) -> Outcome:
+def run(
+    model: Model, plan: str, step: Callable[[str], None] = lambda _: None, workers: int = 4
+) -> Outcome:
     """Runs a model under one of its plans.
 
     Args:
         model: What is run.
         plan: A key of ``model.partitions``.
         step: Called with the name of each step as it begins.
+        workers: How many CPU workers there are.
 
     Raises:
         ValueError: The result has another shape than the framework's.
     """
     partition = model.partitions[plan]
+    mesh = partition.mesh(workers)
     step("partition")
-    lowered = dx.lower(dx.annotate(model.module, partition.mesh, partition.patterns))
+    lowered = dx.lower(dx.annotate(model.module, mesh, partition.patterns))
     step("compile")
     executable = dx.build(lowered)
     step("run")
-    with dx.Session(partition.mesh) as session:
+    with dx.Session(mesh) as session:
         loaded = session.load(executable, params=model.weights)
         actual = np.asarray(loaded["main"](*model.inputs.values()).numpy())
     if actual.shape != model.expected.shape:

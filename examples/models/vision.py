@@ -7,7 +7,7 @@ from torch import nn
 
 import distir_ext as dx
 from distir_ext.annotate import Plan
-from models.case import Model, imported
+from models.case import BATCH, Model, imported
 
 SEED = 23
 
@@ -59,14 +59,14 @@ SHARDED: Plan = {
 }
 
 
-def vision() -> Model:
+def vision(batch: int = BATCH) -> Model:
     """Convolutions, group norms, pooling."""
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(SEED)
         network = Network().eval()
         for param in network.parameters():
             param.add_(0.1 * torch.randn(param.shape))
-        image = torch.randn((4, 3, 16, 16))
+        image = torch.randn((batch, 3, 16, 16))
         expected = network(image).numpy()
     module, params = dx.interop.torch.import_model(network, image)
     return imported("vision", module, params, {"image": image.numpy()}, expected, TENSOR, SHARDED)

@@ -20,7 +20,7 @@ def communicated(model, plan, first=None):
     """How often each (kind, bytes sent per device) occurs; `first` comes before the plan."""
     partition = model.partitions[plan]
     patterns = {**(first or {}), **partition.patterns}
-    lowered = dx.lower(dx.annotate(model.module, partition.mesh, patterns))
+    lowered = dx.lower(dx.annotate(model.module, partition.mesh(4), patterns))
     found: Counter[tuple[str, int]] = Counter()
     for each in dx.analysis.collectives(lowered):
         found[each.kind, each.bytes_per_device] += each.count
@@ -103,7 +103,7 @@ def test_an_operator_that_gathers_is_seen(exported):
 def gathering(model, plan):
     """The operators before which a tensor is redistributed to fewer shards."""
     partition = model.partitions[plan]
-    mod = dx.annotate(model.module, partition.mesh, partition.patterns)
+    mod = dx.annotate(model.module, partition.mesh(4), partition.patterns)
     main = dx.transform.PropagateSharding()(mod)["main"]
     gathered = set()
     users = set()
@@ -140,10 +140,12 @@ def test_an_estimate_counts_what_is_sent_and_loses_no_operation(exported, name, 
     model = exported(name)
     cluster = dx.Cluster.uniform(device=DEVICES[target])
     for partition in model.partitions.values():
-        mod = dx.annotate(model.module, partition.mesh, partition.patterns)
+        mod = dx.annotate(model.module, partition.mesh(4), partition.patterns)
         (program,) = dx.analysis.estimate(mod, cluster).programs
         if target == "cuda":  # for CPUs other collectives are chosen
-            listed = dx.analysis.collectives(dx.lower(mod, cluster))
+            legal = dx.lower(mod, cluster, until="LegalizeRedistribute")
+            for_gpus = dx.transform.OptimizeCollectives(ccl="nccl")(legal)
+            listed = dx.analysis.collectives(dx.transform.LowerDistIR()(for_gpus))
             sent = sum(each.bytes_per_device * each.count for each in listed)
             assert program.bytes_sent == sent
         operators = sum(each.cost.flops * each.count for each in program.operators)

@@ -55,7 +55,7 @@ def test_example_fails_when_a_result_is_wrong(exported, monkeypatch, capsys):
 
     model = exported("encoder")
     wrong = dataclasses.replace(model, expected=model.expected * 1.001)
-    monkeypatch.setattr(huggingface, "MODELS", {"encoder": lambda: wrong})
+    monkeypatch.setattr(huggingface, "MODELS", {"encoder": lambda batch: wrong})
     assert huggingface.main(["--model", "encoder", "--plan", "tensor"]) == 1
     assert "encoder, tensor: relative RMSE" in capsys.readouterr().out
 
@@ -65,8 +65,8 @@ def test_example_fails_when_a_plan_names_nothing(exported, monkeypatch, capsys):
     from models.case import Partition
 
     model = exported("encoder")
-    mesh = model.partitions["tensor"].mesh
-    wrong = dataclasses.replace(model, partitions={"tensor": Partition(mesh, {"absent": None})})
-    monkeypatch.setattr(huggingface, "MODELS", {"encoder": lambda: wrong})
+    axes = model.partitions["tensor"].axes
+    wrong = dataclasses.replace(model, partitions={"tensor": Partition(axes, {"absent": None})})
+    monkeypatch.setattr(huggingface, "MODELS", {"encoder": lambda batch: wrong})
     assert huggingface.main(["--model", "encoder", "--plan", "tensor"]) == 1
     assert "pattern 'absent' matches no parameter" in capsys.readouterr().out
