@@ -20,6 +20,7 @@ from typing import Any
 
 from distir_ext._annotate.frameworks import read_mesh
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._launch.finding import find_place
 from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._runtime.backends import find_backend
@@ -60,7 +61,10 @@ class Session:
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
             a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md).
         workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
-            started fresh, or processes of several hosts, a :class:`Hosts`.
+            started fresh, or processes of several hosts, a :class:`Hosts`. ``"auto"``: where a
+            launcher has started several copies of the script (docs/clusters.md), processes of all
+            of them, equally many each, as :meth:`Hosts.from_env` has it: the session is rank 0's,
+            and the other copies do not go on behind this line; otherwise ``"threads"``.
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one.
@@ -72,8 +76,10 @@ class Session:
         TypeError: the first argument is neither a mesh nor a number.
         ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
             ``timeout``, ``imports`` that are no names of modules, no token, or devices that do not
-            fit the hosts.
+            fit the hosts, or divide among the copies.
+        LauncherError: see :meth:`Hosts.from_env`.
         OSError: a file with a token cannot be read.
+        SystemExit: this copy was not rank 0, and has served it until its end.
         RuntimeError: a worker process does not start; a host cannot be reached, or refuses; NCCL
             cannot be loaded, or a host has fewer GPUs than workers.
         WorkerError: workers cannot connect.
@@ -90,20 +96,22 @@ class Session:
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
         backend = find_backend(ccl)
-        hosts = workers if isinstance(workers, Hosts) else None
-        if hosts is None and workers not in SUPPORTED_WORKERS:
+        if not isinstance(workers, Hosts) and workers not in (*SUPPORTED_WORKERS, "auto"):
             raise ValueError(
-                f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)} and "
-                "Hosts([...])"
+                f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}, "
+                "'auto' and Hosts([...])"
             )
         check_timeout(timeout)
+        modules = [imports] if isinstance(imports, str) else list(imports)
+        _check_modules(modules)
+        if workers == "auto":
+            workers = _workers_of_launcher(len(device_ids))
+        hosts = workers if isinstance(workers, Hosts) else None
         self.ccl = ccl
         self.workers = workers
         self._named_meshes: dict[NamedMesh, None] = {}
         self._workers: Workers
         if hosts is not None or workers == "processes":
-            modules = [imports] if isinstance(imports, str) else list(imports)
-            _check_modules(modules)
             self._workers = ProcessWorkers(device_ids, ccl, timeout, modules, hosts)
         else:
             backend.prepare()
@@ -212,6 +220,18 @@ class Session:
             f"<Session devices={list(self.device_ids)} ccl={self.ccl!r} "
             f"workers={self.workers!r} {state}>"
         )
+
+
+def _workers_of_launcher(num_devices: int) -> str | Hosts:
+    """What ``workers="auto"`` stands for."""
+    place = find_place()
+    if place is None or place.size == 1:
+        return "threads"
+    if num_devices % place.size != 0:
+        raise ValueError(
+            f"{num_devices} devices do not divide among {place.size} copies of this script: {place}"
+        )
+    return Hosts.from_env()
 
 
 def _check_modules(names: Sequence[Any]) -> None:

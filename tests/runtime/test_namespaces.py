@@ -106,3 +106,43 @@ def test_network_that_goes_away(namespaces, start_agent, agents, tmp_path):
     assert not any(psutil.pid_exists(pid) for pid in pids)
     for agent in here:
         agent.end()
+
+
+COPY = """
+import distir_ext as dx
+
+for _ in range(2):
+    with dx.Session(4, workers="auto") as session:
+        print(*session.workers.addresses)
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("leader", [FIRST, "fd00:d157::1"])
+def test_copies_of_a_script_on_two_hosts(namespaces, leader, tmp_path):
+    """Two copies on each; rank 0 has two addresses, and only one of them is the others' to use."""
+    script = tmp_path / "script.py"
+    script.write_text(COPY)
+    stated = {
+        "DISTIR_EXT_WORLD_SIZE": "4",
+        "DISTIR_EXT_TOKEN": "of tests, and of no use elsewhere",
+        "DISTIR_EXT_START_TIMEOUT": "60",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    started = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", namespaces[rank // 2], sys.executable, str(script)],
+            env=os.environ | stated | {"DISTIR_EXT_RANK": str(rank), "DISTIR_EXT_LEADER": leader},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(4)
+    ]
+    printed = [each.communicate(timeout=200)[0] for each in started]
+    assert [each.returncode for each in started] == [7] * 4
+    first, second = printed[0].splitlines()
+    assert first == second
+    hosts = [address.rpartition(":")[0].strip("[]") for address in first.split()]
+    assert hosts == [leader] * 2 + [f"{leader[:-1]}2"] * 2
+    assert printed[1:] == [""] * 3

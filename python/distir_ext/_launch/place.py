@@ -36,6 +36,10 @@ class Place:
         parts.append(f"rank 0 at {self.leader}" if self.leader else "host of rank 0 not stated")
         return ", ".join(parts)
 
+    def listed(self) -> str:
+        """The variables, as a shell would have them."""
+        return ", ".join(f"{name}={value}" for name, value in self.variables.items())
+
     def contradictions(self) -> list[str]:
         """What cannot be so, in words."""
         found = []

@@ -7,6 +7,7 @@ machine; the pools of several workers would compete.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -24,17 +25,40 @@ CONFIGURE_CORES = (
 )
 
 
-def share_of_cores(position: int, count: int) -> tuple[list[Any], list[Any]]:
-    """The arguments that give a worker its share of this host's cores.
+def cores_of_worker(
+    rank: int, neighbours: Sequence[int], machine: Sequence[int], hosts: int
+) -> tuple[list[Any], list[Any]]:
+    """The arguments that give a worker its share of this machine's cores.
+
+    Several hosts of a session may be one machine, as copies of a script are. Where they have not
+    been given cores each, they share all of them.
 
     Args:
-        position: Of the worker among those of this host.
-        count: How many workers there are on this host.
+        rank: The worker.
+        neighbours: The ranks of its host.
+        machine: The ranks of all hosts that are this machine.
+        hosts: How many these are.
 
     Returns:
         Arguments for each of :data:`CONFIGURE_CORES`.
     """
-    cores = _kernel_cores()
+    if hosts > 1 and len(allowed_cores()) == os.cpu_count():
+        return share_of_cores(machine.index(rank), len(machine), hosts)
+    return share_of_cores(neighbours.index(rank), len(neighbours))
+
+
+def share_of_cores(position: int, count: int, hosts: int = 1) -> tuple[list[Any], list[Any]]:
+    """The arguments that give a worker its share of this host's cores.
+
+    Args:
+        position: Of the worker among those that share the cores.
+        count: How many these are.
+        hosts: Of how many hosts, each of which may use as many cores as the environment says.
+
+    Returns:
+        Arguments for each of :data:`CONFIGURE_CORES`.
+    """
+    cores = _kernel_cores(hosts)
     share = max(1, len(cores) // count)
     first = position * share % len(cores)
     mine = [str(core) for core in cores[first : first + share]]
@@ -48,13 +72,13 @@ def allowed_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _kernel_cores() -> list[int]:
-    """Ids of the cores that kernels should use.
+def _kernel_cores(hosts: int) -> list[int]:
+    """Ids of the cores that kernels of so many hosts should use.
 
     As many as there are physical ones, or as the environment variables that TVM reads say.
     """
     cores = allowed_cores()
     limit = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
     if limit is not None and limit.isdigit():
-        return cores[: max(1, int(limit))]
+        return cores[: max(1, int(limit) * hosts)]
     return cores[: psutil.cpu_count(logical=False) or len(cores)]

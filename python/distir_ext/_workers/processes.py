@@ -30,6 +30,7 @@ from distir_ext._workers.base import (
     wait_for_one_running,
 )
 from distir_ext._workers.channel import Frame
+from distir_ext._workers.connection.connections import parse_address
 from distir_ext._workers.exchange import Exchange, is_cause, is_first, run_exchange
 from distir_ext._workers.executables import pack
 from distir_ext._workers.host_processes import HostProcesses, Started, start_here
@@ -97,12 +98,16 @@ class ProcessWorkers(Workers):
             raise
 
     def _greet(self, ccl: str) -> None:
+        machines = [self._machine_of(host) for host in self._started.host_of]
+
         def make_frame(rank: int, _: int) -> Frame:
             return Frame(
                 {
                     "rank": rank,
                     "device_ids": list(self.device_ids),
                     "neighbours": self._ranks_of(self._started.host_of[rank]),
+                    "machine": [each for host in machines[rank] for each in self._ranks_of(host)],
+                    "hosts": len(machines[rank]),
                     "ccl": ccl,
                 }
             )
@@ -133,6 +138,13 @@ class ProcessWorkers(Workers):
             clocks.add(answers[0]["clock"])
             self.device_type = answers[0]["device_type"]
         self.share_a_clock = len(clocks) == 1
+
+    def _machine_of(self, host: HostProcesses) -> list[HostProcesses]:
+        """The hosts that are one machine with this one, which have its address."""
+        if not host.name:
+            return [host]
+        address = parse_address(host.name)[0]
+        return [each for each in self._started.hosts if parse_address(each.name)[0] == address]
 
     def _ranks_of(self, host: HostProcesses) -> list[int]:
         return [rank for rank, each in enumerate(self._started.host_of) if each is host]

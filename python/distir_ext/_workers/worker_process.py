@@ -2,8 +2,9 @@
 
 What the controller can ask for, each answered with a frame:
 
-- first ``{"rank", "device_ids", "neighbours", "ccl"}``, where neighbours are the ranks on this
-  host; the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
+- first ``{"rank", "device_ids", "neighbours", "machine", "hosts", "ccl"}``, where neighbours are
+  the ranks on this host, and machine those of all hosts that are this machine, which are so many;
+  the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
   times, or ``{"refused"}`` with the reason why it cannot be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
   ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
@@ -42,7 +43,7 @@ from distir_ext._runtime.global_arrays import flatten
 from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
 from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.tls import Tls
-from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
+from distir_ext._workers.cores import CONFIGURE_CORES, cores_of_worker
 from distir_ext._workers.executables import unpack
 from distir_ext._workers.start import import_all
 
@@ -256,8 +257,7 @@ def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
     backend = find_backend(hello["ccl"])  # one of those modules may register it
     if backend.needs_tvm:
         import_all()
-    rank, neighbours = hello["rank"], hello["neighbours"]
-    shares = share_of_cores(neighbours.index(rank), len(neighbours))
+    shares = cores_of_worker(*(hello[name] for name in ("rank", "neighbours", "machine", "hosts")))
     for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
         tvm_ffi.get_global_func(function)(*arguments)
     backend.prepare()

@@ -2,6 +2,7 @@
  * \file runtime/tls/python.cc
  * \brief TLS for Python's connections between hosts, through sockets that do not block.
  */
+#include <sys/socket.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/object.h>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/tls/exit_status.h"
 #include "runtime/tls/tls_stream.h"
 
 namespace distir::runtime::tls {
@@ -102,7 +104,17 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.tls_why",
            [](const StreamPtr& stream) { return ffi::String(stream->stream.why()); })
       .def("distir.runtime.tls_binding",
-           [](const StreamPtr& stream) { return ffi::Bytes(stream->stream.Binding()); });
+           [](const StreamPtr& stream) { return ffi::Bytes(stream->stream.Binding()); })
+      .def("distir.runtime.tell_exit_status",
+           [](int descriptor, const ffi::Optional<StreamPtr>& stream) {
+             TellExitStatus([descriptor, stream](char status) {
+               if (stream.has_value()) {
+                 stream.value()->stream.Write(&status, 1);
+               } else {
+                 send(descriptor, &status, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+               }
+             });
+           });
 }
 
 }  // namespace

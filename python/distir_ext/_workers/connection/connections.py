@@ -26,8 +26,12 @@ _ADDRESS = re.compile(
 )
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, port: int = DEFAULT_PORT) -> tuple[str, int]:
     """Name or address, and port, of ``name``, ``name:port``, ``1.2.3.4:port`` or ``[::1]:port``.
+
+    Args:
+        text: The address.
+        port: The port if it states none.
 
     Raises:
         ValueError: it is none of these.
@@ -39,7 +43,7 @@ def parse_address(text: str) -> tuple[str, int]:
             "[::1]:port"
         )
     host = found["bracketed"] or found["bare"] or found["name"]
-    return host, DEFAULT_PORT if found["port"] is None else int(found["port"])
+    return host, port if found["port"] is None else int(found["port"])
 
 
 def format_address(address: tuple[object, ...]) -> str:

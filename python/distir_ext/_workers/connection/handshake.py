@@ -37,7 +37,7 @@ from distir_ext._workers.connection.tls import KEY_BYTES, Tls, TlsError
 # How long a connection may take until it serves its purpose, in seconds.
 HANDSHAKE_LIMIT = 10.0
 
-PURPOSES = ("session", "channel", "peer")
+PURPOSES = ("session", "channel", "peer", "copy")
 
 _MAGIC = b"distir\x00"
 _VERSION = 2
@@ -78,8 +78,8 @@ def connect(address: str, credentials: Credentials, purpose: str, opening: Any) 
         address: As :func:`parse_address` reads it.
         credentials: What both sides have.
         purpose: One of :data:`PURPOSES`.
-        opening: What is asked for. On an encrypted connection a new key is added to what is not
-            for a session.
+        opening: What is asked for. On an encrypted connection a new key is added to what is for
+            a worker.
 
     Raises:
         NotConnectedError: there is no such connection; says why.
@@ -95,7 +95,7 @@ def connect(address: str, credentials: Credentials, purpose: str, opening: Any) 
             stream.limit(left)
             try:
                 _prove_connecting(stream, address, credentials, purpose)
-                if stream.tls is not None and purpose != "session":
+                if stream.tls is not None and purpose in ("channel", "peer"):
                     stream.key = secrets.token_bytes(KEY_BYTES)
                     opening = {**opening, "key": stream.key}
                 send(stream, opening)

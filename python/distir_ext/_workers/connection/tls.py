@@ -64,10 +64,13 @@ class Tls:
 
     Args:
         native: See :meth:`of_identity` and :meth:`of_key`.
+
+    Attributes:
+        native: As given.
     """
 
     def __init__(self, native: Any) -> None:
-        self._native = native
+        self.native = native
         self._read = tvm_ffi.get_global_func("distir.runtime.tls_read")
         self._write = tvm_ffi.get_global_func("distir.runtime.tls_write")
         self._stage = bytearray()
@@ -99,17 +102,17 @@ class Tls:
             EOFError: the other side has ended it.
         """
         handshake = tvm_ffi.get_global_func("distir.runtime.tls_handshake")
-        if self._checked(handshake(self._native)) == 0:
+        if self._checked(handshake(self.native)) == 0:
             raise EOFError("it has hung up")
 
     def binding(self) -> bytes:
         """What both ends have the same of, and no two connections."""
-        return bytes(tvm_ffi.get_global_func("distir.runtime.tls_binding")(self._native))
+        return bytes(tvm_ffi.get_global_func("distir.runtime.tls_binding")(self.native))
 
     def recv_into(self, buffer: memoryview) -> int:
         """As of a socket that does not block."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-        return self._checked(self._read(self._native, address, buffer.nbytes))
+        return self._checked(self._read(self.native, address, buffer.nbytes))
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:
         """As of a socket that does not block; what was not sent has to be sent next."""
@@ -123,7 +126,7 @@ class Tls:
             if size == _STAGE_BYTES:
                 break
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._stage))
-        sent = self._checked(self._write(self._native, address, size)) if size else 0
+        sent = self._checked(self._write(self.native, address, size)) if size else 0
         if size and not sent:
             raise BrokenPipeError("it has hung up")
         return sent
@@ -135,7 +138,7 @@ class Tls:
             raise WaitingError(select.POLLIN)
         if count == _WAITS_WRITE:
             raise WaitingError(select.POLLOUT)
-        why = str(tvm_ffi.get_global_func("distir.runtime.tls_why")(self._native))
+        why = str(tvm_ffi.get_global_func("distir.runtime.tls_why")(self.native))
         if why:
             raise TlsError(why)
         return 0

@@ -10,6 +10,7 @@ import string
 from pathlib import Path
 
 TOKEN_VARIABLE = "DISTIR_EXT_TOKEN"
+FILE_VARIABLE = "DISTIR_EXT_TOKEN_FILE"
 
 _FEWEST_BITS = 128
 _FEWEST_SYMBOLS = 8  # a random token with that many bits has more different characters
@@ -40,7 +41,17 @@ def make_token(path: str | os.PathLike[str]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(Path(path).expanduser(), flags, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(32) + "\n")
+        file.write(new_token() + "\n")
+
+
+def new_token() -> str:
+    """256 random bits."""
+    return secrets.token_hex(32)
+
+
+def is_token_stated() -> bool:
+    """Whether the environment has a token, or the file of one."""
+    return any(os.environ.get(name) for name in (TOKEN_VARIABLE, FILE_VARIABLE))
 
 
 def read_token(token_file: str | os.PathLike[str] | None) -> bytes:
@@ -51,17 +62,35 @@ def read_token(token_file: str | os.PathLike[str] | None) -> bytes:
         ValueError: there is no token, the file is somebody else's, others than its owner may read
             or write it, or the token has fewer than 128 bits; says which command makes a good one.
     """
+    stated = os.environ.get(TOKEN_VARIABLE, "").strip()
+    stated_file = os.environ.get(FILE_VARIABLE, "").strip()
     if token_file is not None:
-        token = _read_file(token_file)
-        source = f"in {token_file}"
-    elif TOKEN_VARIABLE in os.environ:
-        token = os.environ[TOKEN_VARIABLE].strip()
-        source = f"in {TOKEN_VARIABLE}"
-    else:
+        return check_token(_read_file(token_file), f"in {token_file}")
+    if stated and stated_file:
         raise ValueError(
-            f"hosts need a token that they share: a file of it, or the environment variable "
-            f"{TOKEN_VARIABLE}; make one with: distir token FILE"
+            f"both {TOKEN_VARIABLE} and {FILE_VARIABLE} are set, so that it is not clear which "
+            "token counts; unset one of them"
         )
+    if stated_file:
+        return check_token(_read_file(stated_file), f"in {stated_file}")
+    if TOKEN_VARIABLE in os.environ:
+        return check_token(stated, f"in {TOKEN_VARIABLE}")
+    raise ValueError(
+        f"hosts need a token that they share: a file of it, or the environment variable "
+        f"{TOKEN_VARIABLE} (or {FILE_VARIABLE}, a file's name); make one with: distir token FILE"
+    )
+
+
+def check_token(token: str, source: str) -> bytes:
+    """The bytes of a token.
+
+    Args:
+        token: The token, without white space around it.
+        source: Where it is from, in words.
+
+    Raises:
+        ValueError: it has fewer than 128 bits.
+    """
     bits = _bits(token)
     if bits < _FEWEST_BITS:
         raise ValueError(

@@ -1,12 +1,13 @@
 """``distir host``: starts the worker processes of sessions on this host, and ends them.
 
-It listens at one address. Every connection has one of three purposes (``handshake``, ``openings``):
+It listens at one address. Every connection has one of four purposes (``handshake``, ``openings``):
 
 - ``session``, from a controller: a session, for as long as the connection lasts.
   ``start``, ``status``, ``progress`` and ``how_it_ended`` are answered with ``{"answer"}``, or
   ``{"refused"}`` with the reason; ``abort`` and ``kill`` are not answered;
 - ``channel``, from a controller: its channel to a worker;
-- ``peer``, from another host: between two workers.
+- ``peer``, from another host: between two workers;
+- ``copy``, from another copy of the script that this process runs (``copies``); others refuse it.
 
 Workers are handed their connections when they start. They end with the session, or with the agent.
 """
@@ -53,7 +54,7 @@ from distir_ext._workers.hosts.openings import (
     rank_of,
     request_of,
 )
-from distir_ext._workers.hosts.remote_processes import versions
+from distir_ext._workers.hosts.versions import versions
 
 _Result = TypeVar("_Result")
 
@@ -75,8 +76,10 @@ class HostAgent:
     """What ``distir host`` runs.
 
     Args:
-        address: Where to listen.
+        address: Where to listen; or a socket that does.
         credentials: What others have to have.
+        meet: Takes the connection of another copy of this process's script, with what it says
+            first; what it raises is the answer.
 
     Attributes:
         address: Where it listens, with the port that was found if none was asked for (port 0).
@@ -87,9 +90,15 @@ class HostAgent:
         ValueError: a certificate, or the file of a key or an authority, is of no use.
     """
 
-    def __init__(self, address: str, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        address: str | socket.socket,
+        credentials: Credentials,
+        meet: Callable[[Stream, Any], None] | None = None,
+    ) -> None:
         self._credentials = credentials
-        self._listener = listen(address)
+        self._meet = meet
+        self._listener = listen(address) if isinstance(address, str) else address
         self.address = format_address(self._listener.getsockname())
         if credentials.certificate or not is_loopback_address(self._listener.getsockname()):
             self._check_tls()
@@ -163,6 +172,10 @@ class HostAgent:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
+    def forget(self) -> None:
+        """Lets go, in a fork, of what the process that was forked goes on using."""
+        self._listener.close()
+
     def _receive(self, raw: socket.socket) -> None:
         """Serves one connection."""
         stream = Stream(raw)
@@ -175,7 +188,11 @@ class HostAgent:
         finally:
             self._strangers.leave(raw)
         try:
-            opening = parse_opening(purpose, stream.tls is not None, receive(stream))
+            message = receive(stream)
+            if purpose == "copy":
+                self._welcome(stream, message)
+                return
+            opening = parse_opening(purpose, stream.tls is not None, message)
             if isinstance(opening, SessionOpening):
                 self._serve_session(stream, opening)
             else:
@@ -184,6 +201,11 @@ class HostAgent:
             with contextlib.suppress(ChannelClosedError):
                 send(stream, {"refused": str(error) or type(error).__name__})
             stream.hang_up()
+
+    def _welcome(self, stream: Stream, message: Any) -> None:
+        if self._meet is None:
+            raise RefusedError("it is not rank 0 of a script that a launcher has started")
+        self._meet(stream, message)
 
     def _session(self, name: str) -> _HostedSession:
         with self._mutex:

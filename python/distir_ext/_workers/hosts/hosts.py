@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._launch.introductions import start_limit, stated_place
 from distir_ext._workers.connection.connections import parse_address
+from distir_ext._workers.connection.tokens import check_token
+from distir_ext._workers.hosts.copies import join
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class Hosts:
             ``"10.0.0.2:7272"``, ``"[fd00::2]:7272"`` or a name. Hosts use the same addresses among
             themselves.
         devices_per_host: How many devices each host has; None: equally many.
-        token_file: A file that has the token; None: the environment variable ``DISTIR_EXT_TOKEN``.
+        token_file: A file that has the token; None: the environment variable ``DISTIR_EXT_TOKEN``,
+            or the file that ``DISTIR_EXT_TOKEN_FILE`` names.
         tls: Whether connections are encrypted; None: those that leave the machine.
         certificate: A PEM file of this process's certificate; None: one is made. What connects is
             known by the token all the same.
@@ -30,6 +35,7 @@ class Hosts:
             be for their addresses; None: the token will do.
         lost_after: After how many seconds without a sign a host or a connection counts as lost; at
             least 2.
+        token: The token itself, in place of a file.
 
     Raises:
         ValueError: no addresses, one of them twice or not an address, or numbers that make no
@@ -44,6 +50,45 @@ class Hosts:
     certificate: str | os.PathLike[str] | None = None
     key: str | os.PathLike[str] | None = None
     authority: str | os.PathLike[str] | None = None
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    @short_tracebacks
+    def from_env(
+        cls,
+        rank: int | None = None,
+        size: int | None = None,
+        address: str | None = None,
+        token: str | None = None,
+        timeout: float | None = None,
+    ) -> Hosts:
+        """The copies of this script that a launcher has started, each of them a host.
+
+        Rank 0 gets the hosts, for any number of sessions. On all other copies this does not return:
+        they serve rank 0 until its process ends, then leave by SystemExit with its exit status (1
+        if it has not said one). Without a launcher the only host is this process.
+
+        What is not stated is that of :func:`distir_ext.launch.find_place`, and the token one that
+        rank 0 makes, where the launcher hands it on (docs/clusters.md).
+
+        Args:
+            rank: Which copy this is.
+            size: How many there are.
+            address: Of rank 0, for all copies.
+            token: What all copies share.
+            timeout: How long it may take until all copies are there, in seconds; None: the
+                environment variable ``DISTIR_EXT_START_TIMEOUT``, or 300.
+
+        Raises:
+            LauncherError: the environment contradicts itself, copies do not come in time, one of
+                them ends, or two of them say the same rank; says what was found.
+            ValueError: there is no token, it can be guessed, or what is stated makes no sense.
+            OSError: the file of the token cannot be read, or rank 0 cannot listen.
+            SystemExit: this is not rank 0, which has ended.
+        """
+        place = stated_place(rank, size, address)
+        joined = join(place, token, start_limit(timeout))
+        return cls(joined.addresses, token=joined.token)
 
     def __post_init__(self) -> None:
         if isinstance(self.addresses, str) or not self.addresses:
@@ -52,6 +97,10 @@ class Hosts:
         for address, each in zip(self.addresses, parsed, strict=True):
             if parsed.count(each) > 1:
                 raise ValueError(f'host "{address}" is given twice')
+        if self.token is not None:
+            if self.token_file is not None:
+                raise ValueError("hosts are given both a token and a file of one")
+            check_token(self.token, "of hosts")
         counts = self.devices_per_host
         if counts is not None and (
             len(counts) != len(self.addresses) or any(count < 1 for count in counts)

@@ -6,16 +6,12 @@ import contextlib
 import math
 import secrets
 import selectors
-import sys
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import tvm
-
 from distir_ext._text.printable import printable
-from distir_ext._version import __version__
 from distir_ext._workers.channel import ChannelClosedError, send
 from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.connections import keep_watch
@@ -30,6 +26,7 @@ from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.connection.tokens import read_token
 from distir_ext._workers.host_processes import HostProcesses, Started
 from distir_ext._workers.hosts.hosts import Hosts
+from distir_ext._workers.hosts.versions import versions
 
 # How long an agent may take to answer, in seconds, when all that it has to do is to look.
 _ANSWER_LIMIT = 2.0
@@ -37,11 +34,6 @@ _ANSWER_LIMIT = 2.0
 # The same of starting workers. An agent that runs limits by itself how long hosts may take to
 # connect to each other; this is for one that is stopped, whose machine still answers.
 _START_LIMIT = 300.0
-
-
-def versions() -> list[str]:
-    """What hosts must have the same of."""
-    return [f"distir_ext {__version__}", f"tvm {tvm.__version__}", f"{sys.byteorder}-endian"]
 
 
 class RemoteProcesses(HostProcesses):
@@ -199,9 +191,8 @@ def start_on_hosts(
         RuntimeError: a host is not there, refuses, or cannot reach another one; names it.
     """
     by_host = list(zip(hosts.addresses, hosts.ranks(num_workers), strict=True))
-    credentials = Credentials(
-        read_token(hosts.token_file), hosts.tls, hosts.certificate, hosts.key, hosts.authority
-    )
+    token = read_token(hosts.token_file) if hosts.token is None else hosts.token.encode()
+    credentials = Credentials(token, hosts.tls, hosts.certificate, hosts.key, hosts.authority)
     if hosts.tls is False:
         warnings.warn(f"hosts are given with tls=False: {UNENCRYPTED}", stacklevel=2)
     session = secrets.token_hex(16)

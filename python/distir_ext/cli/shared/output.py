@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,8 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """Prints one JSON object."""
-    print(json.dumps(data))
+    """Prints one JSON object, at once, since copies of a script print at the same time."""
+    sys.stdout.write(json.dumps(data) + "\n")
 
 
 def show_tables(tables: Iterable[Table]) -> None:

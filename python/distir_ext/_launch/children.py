@@ -1,0 +1,195 @@
+"""Copies of a script on this machine: starts them, passes on what they print, ends them together.
+
+The first copy that fails ends all others. Copies are a group of processes each, so that a
+terminal's Ctrl-C reaches them through this process only, and end with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import IO
+
+from distir_ext._launch.launchers import LEADER, LISTENER, RANK, SIZE
+from distir_ext._workers.connection.connections import format_address, listen
+from distir_ext._workers.connection.tokens import FILE_VARIABLE, TOKEN_VARIABLE, new_token
+
+# How long copies may take to end when they are asked to, and what they have printed may take to
+# arrive when all have ended, in seconds.
+_END_LIMIT = 10.0
+_LAST_OUTPUT_LIMIT = 0.5
+
+_PIECE_BYTES = 1 << 16
+_PR_SET_PDEATHSIG = 1
+_SIGNALED = 128  # and the signal, as shells report it
+
+
+def run_copies(command: Sequence[str], count: int) -> int:
+    """Runs copies of a command to their end.
+
+    Args:
+        command: What each of them runs.
+        count: How many.
+
+    Returns:
+        The exit status of the first that failed, or 0; 128 and the signal, if one ended it, or
+        ended this.
+    """
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen("127.0.0.1:0"))
+        token = new_token()
+        interrupted = stack.enter_context(_interruptions())
+        copies: list[subprocess.Popen[bytes]] = []
+        stack.callback(_end, copies, signal.SIGKILL)
+        for rank in range(count):
+            environment = {
+                **{name: each for name, each in os.environ.items() if name != FILE_VARIABLE},
+                "PYTHONUNBUFFERED": "1",
+                RANK: str(rank),
+                SIZE: str(count),
+                LEADER: format_address(listener.getsockname()),
+                TOKEN_VARIABLE: token,
+            }
+            if rank == 0:
+                environment[LISTENER] = str(listener.fileno())
+            copies.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[listener.fileno()] if rank == 0 else [],
+                    env=environment,
+                    preexec_fn=_follower(os.getpid()),
+                )
+            )
+        listener.close()  # so that nobody listens when rank 0 does not
+        return _watch(copies, interrupted)
+
+
+@contextlib.contextmanager
+def _interruptions() -> Iterator[tuple[int, list[int]]]:
+    """A descriptor on which something arrives with SIGINT and SIGTERM, and the signals so far."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    came: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        with contextlib.suppress(BlockingIOError):
+            os.write(write, b"\0")
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield read, came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(read)
+        os.close(write)
+
+
+def _follower(launcher: int) -> Callable[[], None]:
+    """What a copy does before anything else: it ends with the launcher."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def follow() -> None:
+        os.setpgid(0, 0)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:  # it has ended before that
+            os._exit(1)
+
+    return follow
+
+
+class _Lines:
+    """What a copy prints on one of its outputs, by lines that say which copy it is."""
+
+    def __init__(self, rank: int, source: IO[bytes], target: IO[bytes]) -> None:
+        self.source = source
+        self._prefix = b"[%d] " % rank
+        self._target = target
+        self._begun = b""
+
+    def pass_on(self) -> bool:
+        """Passes on what has arrived; whether there may be more."""
+        part = os.read(self.source.fileno(), _PIECE_BYTES)
+        lines = (self._begun + part).split(b"\n")
+        self._begun = lines.pop()
+        if not part and self._begun:
+            lines.append(self._begun)
+            self._begun = b""
+        self._target.write(b"".join(self._prefix + line + b"\n" for line in lines))
+        self._target.flush()
+        return bool(part)
+
+
+def _watch(
+    copies: Sequence[subprocess.Popen[bytes]], interrupted: tuple[int, Sequence[int]]
+) -> int:
+    descriptor, came = interrupted
+    status, running = 0, dict(enumerate(copies))
+    deadline: float | None = None
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        selector.register(descriptor, selectors.EVENT_READ)
+        for rank, copy in running.items():
+            ended = os.pidfd_open(copy.pid)
+            stack.callback(os.close, ended)
+            selector.register(ended, selectors.EVENT_READ, rank)
+            for source, target in ((copy.stdout, sys.stdout), (copy.stderr, sys.stderr)):
+                assert source is not None
+                stack.enter_context(source)
+                lines = _Lines(rank, source, target.buffer)
+                selector.register(source, selectors.EVENT_READ, lines)
+        while running:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = selector.select(left)
+            if not ready and deadline is not None:
+                _end(list(running.values()), signal.SIGKILL)
+            for key, _ in ready:
+                if isinstance(key.data, _Lines):
+                    if not key.data.pass_on():
+                        selector.unregister(key.fileobj)
+                elif key.data is None:
+                    os.read(descriptor, 1)
+                    status = status or _SIGNALED + came[-1]
+                    deadline = deadline or time.monotonic() + _END_LIMIT
+                    _end(list(running.values()), came[-1])
+                else:
+                    selector.unregister(key.fileobj)
+                    found = running.pop(key.data).wait()
+                    if found and not status:
+                        status = found if found > 0 else _SIGNALED - found
+                        deadline = time.monotonic() + _END_LIMIT
+                        _end(list(running.values()), signal.SIGTERM)
+        _pass_on_the_rest(selector)
+    return status
+
+
+def _pass_on_the_rest(selector: selectors.BaseSelector) -> None:
+    """What copies have printed last; what they have started may have their outputs for long."""
+    deadline = time.monotonic() + _LAST_OUTPUT_LIMIT
+    while any(isinstance(key.data, _Lines) for key in selector.get_map().values()):
+        ready = selector.select(max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return
+        for key, _ in ready:
+            if not isinstance(key.data, _Lines) or not key.data.pass_on():
+                selector.unregister(key.fileobj)
+
+
+def _end(copies: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    """Sends a signal to copies that have not ended, and to what they have started."""
+    for copy in copies:
+        if copy.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(copy.pid, number)

@@ -1,0 +1,60 @@
+"""A message from rank 0 to all others through the store that torchrun starts."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from typing import Any
+
+from distir_ext._launch.place import Place
+
+_kept: list[Any] = []  # a store that this process has started lasts as long as the process
+
+
+class StoreError(RuntimeError):
+    """There is no store, or rank 0 has not written to it."""
+
+
+def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
+    """Hands a message from rank 0 to all copies, each of which calls this.
+
+    Args:
+        place: This copy's.
+        message: What rank 0 says; None on all others.
+        limit: How long the others may take to come, in seconds.
+
+    Raises:
+        StoreError: there is no PyTorch, the store cannot be reached, or rank 0 does not come.
+    """
+    try:
+        from torch.distributed import TCPStore
+    except ImportError as error:
+        raise StoreError(
+            f"torchrun's store needs PyTorch, which cannot be imported: {error}"
+        ) from error
+    host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if not port.isdigit():
+        raise StoreError(f"MASTER_PORT is {port!r}, which is no port")
+    # Others than torchrun set its variables and leave the store to rank 0.
+    starts = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    key = f"distir_ext/{attempt}"
+    try:
+        store = TCPStore(
+            host,
+            int(port),
+            is_master=starts,
+            timeout=datetime.timedelta(seconds=limit),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+        _kept.append(store)
+        if message is not None:
+            store.set(key, message)
+            return message
+        return bytes(store.get(key))
+    except (RuntimeError, ValueError) as error:
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise StoreError(
+            f"rank 0 says nothing through the store at {host}:{port}: {said}"
+        ) from error

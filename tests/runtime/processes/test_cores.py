@@ -1,0 +1,53 @@
+"""Which cores workers use: those of one machine share them, however many hosts it is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from distir_ext._workers import cores
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of 8 cores, of which this process may use some."""
+
+    def make(allowed, threads=None):
+        for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        if threads is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        monkeypatch.setattr(os, "cpu_count", lambda: 8)
+        monkeypatch.setattr(cores.psutil, "cpu_count", lambda logical: 8)
+        monkeypatch.setattr(cores, "allowed_cores", lambda: list(allowed))
+
+    return make
+
+
+def cores_of(rank, neighbours, ranks, hosts):
+    (_, count, ids), _ = cores.cores_of_worker(rank, neighbours, ranks, hosts)
+    assert count == len(ids)
+    return [int(each) for each in ids]
+
+
+def test_one_host(machine):
+    machine(range(8))
+    assert [cores_of(rank, [0, 1], [0, 1], 1) for rank in (0, 1)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_copies_on_one_machine_share_its_cores(machine):
+    machine(range(8))
+    found = [cores_of(rank, [rank], [0, 1, 2, 3], 4) for rank in range(4)]
+    assert found == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_copies_that_have_cores_of_their_own(machine):
+    machine([2, 3])
+    assert cores_of(1, [1], [0, 1, 2, 3], 4) == [2, 3]
+
+
+def test_one_thread_for_each_copy(machine):
+    """As torchrun states it."""
+    machine(range(8), threads=1)
+    assert [cores_of(rank, [rank], [0, 1, 2, 3], 4) for rank in range(4)] == [[0], [1], [2], [3]]
