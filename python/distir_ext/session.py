@@ -8,14 +8,18 @@ workers, with each worker's shards of the weights. Its functions take and return
         y = model["main"](x).numpy()
 
 Whatever the user gets wrong is one exception that names it, and leaves the session as it was. A
-worker that fails ends the step on all workers, and closes the session. A session belongs to the
+worker that fails ends the step on all workers, and closes the session, which can be restarted. A
+session belongs to the
 process that has opened it: in a fork of that every call is a RuntimeError.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+import os
+import time
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distir_ext._annotate.frameworks import read_mesh
@@ -24,7 +28,8 @@ from distir_ext._launch.finding import find_place
 from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._runtime.backends import find_backend
-from distir_ext._runtime.model import Model, ModelFunction, load_model
+from distir_ext._runtime.function_calls import FunctionCalls, Origin
+from distir_ext._runtime.model import Model, ModelFunction, load_again, load_model
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.statistics import (
     Statistics,
@@ -95,27 +100,27 @@ class Session:
         imports: str | Sequence[str] = (),
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
-        backend = find_backend(ccl)
-        if not isinstance(workers, Hosts) and workers not in (*SUPPORTED_WORKERS, "auto"):
-            raise ValueError(
-                f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}, "
-                "'auto' and Hosts([...])"
-            )
+        find_backend(ccl)
+        _check_kind(workers)
         check_timeout(timeout)
         modules = [imports] if isinstance(imports, str) else list(imports)
         _check_modules(modules)
-        if workers == "auto":
-            workers = _workers_of_launcher(len(device_ids))
-        hosts = workers if isinstance(workers, Hosts) else None
         self.ccl = ccl
-        self.workers = workers
+        self._stated_workers = workers
+        self._timeout = timeout
+        self._imports = modules
         self._named_meshes: dict[NamedMesh, None] = {}
-        self._workers: Workers
-        if hosts is not None or workers == "processes":
-            self._workers = ProcessWorkers(device_ids, ccl, timeout, modules, hosts)
-        else:
-            backend.prepare()
-            self._workers = ThreadWorkers(device_ids, ccl, timeout)
+        self._calls: weakref.WeakSet[FunctionCalls] = weakref.WeakSet()
+        self.workers, self._workers = self._start(workers, device_ids)
+
+    def _start(self, stated: str | Hosts, device_ids: Sequence[int]) -> tuple[str | Hosts, Workers]:
+        """New workers, and what kind they are, of what was stated."""
+        kind = _workers_of_launcher(len(device_ids)) if stated == "auto" else stated
+        if kind == "threads":
+            find_backend(self.ccl).prepare()
+            return kind, ThreadWorkers(device_ids, self.ccl, self._timeout)
+        hosts = kind if isinstance(kind, Hosts) else None
+        return kind, ProcessWorkers(device_ids, self.ccl, self._timeout, self._imports, hosts)
 
     @property
     def device_ids(self) -> tuple[int, ...]:
@@ -171,7 +176,10 @@ class Session:
                 exist.
         """
         self._workers.check_open()
-        model = load_model(self._workers, exe, params, rename, strict)
+        path = params if isinstance(params, str | os.PathLike) else None
+        origin = Origin(exe, path, rename, strict)
+        model, calls = load_model(self._workers, origin, params)
+        self._calls.update(calls)
         # Of meshes with the same devices, the one that was loaded last names groups.
         self._named_meshes = {**dict.fromkeys(model.named_meshes), **self._named_meshes}
         return model
@@ -204,6 +212,69 @@ class Session:
         self._workers.check_open()
         reset_statistics(self._workers)
 
+    @short_tracebacks
+    def restart(
+        self,
+        params: Mapping[Model, Params] | None = None,
+        *,
+        workers: str | Hosts | None = None,
+    ) -> float:
+        """Starts new workers for the same devices, with all that was loaded, after a WorkerError.
+
+        Models, their functions and pipelines go on as before, on the new workers: executables are
+        handed on as they are, and weights are read again from the files that they came from.
+        Arrays on the old workers, and counts of :meth:`statistics`, are gone. Models that nobody
+        refers to any more are not loaded. A session that is open is closed first.
+
+        Args:
+            params: The weights of models that were given arrays, which a session does not keep, as
+                for :meth:`load`; and other weights for others.
+            workers: What workers are from now on, such as the hosts that are left, or another one
+                in place of one that is lost; None: as before.
+
+        Returns:
+            How long it took, in seconds.
+
+        Raises:
+            ValueError: a model was given arrays, and is not in ``params``; names its functions. Or
+                a model is of another session. Nothing was done then.
+            As the constructor and :meth:`load`; the session is closed then, and may be restarted.
+        """
+        if not self._workers.belongs_here:
+            self._workers.check_open()
+        if workers is not None:
+            _check_kind(workers)
+        given = _params_by_origin(params or {})
+        functions: dict[Origin, list[FunctionCalls]] = {}
+        for calls in self._calls:
+            functions.setdefault(calls.origin, []).append(calls)
+        if any(origin not in functions for origin in given):
+            raise ValueError("params= has a model that this session has not loaded")
+        for origin, all_calls in functions.items():
+            if origin.path is None and origin not in given and _take_weights(all_calls):
+                names = ", ".join(sorted(f'"{each.spec.name}"' for each in all_calls))
+                raise ValueError(
+                    f"the weights of the model with {names} were given as arrays, which a session "
+                    "does not keep: give them again, restart({model: weights})"
+                )
+        begin = time.monotonic()
+        self._workers.close("it was restarted")
+        stated = self._stated_workers if workers is None else workers
+        kind, started = self._start(stated, self._workers.device_ids)
+        try:
+            loaded = {
+                origin: load_again(started, origin, given.get(origin, origin.path))
+                for origin in functions
+            }
+            for origin, all_calls in functions.items():
+                for calls in all_calls:
+                    calls.adopt(loaded[origin][calls.spec.name])
+        except BaseException:
+            started.close("it could not be restarted")
+            raise
+        self._stated_workers, self.workers, self._workers = stated, kind, started
+        return time.monotonic() - begin
+
     def close(self) -> None:
         """Ends the workers and waits for their end. Closing twice is harmless."""
         self._workers.close()
@@ -232,6 +303,30 @@ def _workers_of_launcher(num_devices: int) -> str | Hosts:
             f"{num_devices} devices do not divide among {place.size} copies of this script: {place}"
         )
     return Hosts.from_env()
+
+
+def _params_by_origin(params: Mapping[Model, Params]) -> dict[Origin, Params]:
+    found = {}
+    for model, values in params.items():
+        if not isinstance(model, Model):
+            raise TypeError(
+                f"params= of restart is a dict of weights by model, not by {type(model).__name__}"
+            )
+        for origin in model.origins:
+            found[origin] = values
+    return found
+
+
+def _take_weights(functions: Sequence[FunctionCalls]) -> bool:
+    return any(calls.spec.weights for calls in functions)
+
+
+def _check_kind(workers: Any) -> None:
+    if not isinstance(workers, Hosts) and workers not in (*SUPPORTED_WORKERS, "auto"):
+        raise ValueError(
+            f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}, "
+            "'auto' and Hosts([...])"
+        )
 
 
 def _check_modules(names: Sequence[Any]) -> None:

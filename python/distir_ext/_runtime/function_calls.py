@@ -7,6 +7,7 @@ in order.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._errors.spelling import counted, did_you_mean
+from distir_ext._params.matching import Rename
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join, shard_for
 from distir_ext._runtime.weights import Weights
 from distir_ext._signature.signature import HOST, FunctionSpec
@@ -54,11 +56,29 @@ class Held:
     programs: Sequence[dict[int, Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """What a model was loaded from, for loading it again; see ``Session.load``.
+
+    Attributes:
+        exe: The executable.
+        path: Where its weights are on disk; None if they were given as arrays, or not at all.
+        rename: How names of weights change.
+        strict: Whether values without a weight are an error.
+    """
+
+    exe: Any
+    path: str | os.PathLike[str] | None
+    rename: Rename
+    strict: bool
+
+
 @dataclass(frozen=True)
 class LoadedFunction:
     """A function of an executable that workers have loaded.
 
     Attributes:
+        origin: What it was loaded from, the same object for all functions of a model.
         workers: Who has loaded it.
         spec: What the signature says of it.
         machines: Per rank the virtual machine that has its programs.
@@ -66,6 +86,7 @@ class LoadedFunction:
         sizes: Values of symbolic dimensions that weights have settled.
     """
 
+    origin: Origin
     workers: Workers
     spec: FunctionSpec
     machines: Sequence[Any]
@@ -75,6 +96,12 @@ class LoadedFunction:
 
 class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
+
+    Attributes:
+        workers: Who has loaded it.
+        sizes: Values of symbolic dimensions that weights have settled.
+        origin: What it was loaded from.
+        spec: What the signature says of it.
 
     Raises:
         ValueError: a function with several virtual stages, for workers whose sends wait.
@@ -87,9 +114,12 @@ class FunctionCalls:
                 f'devices of "{spec.name}" have several stages each, which GPUs cannot run: one '
                 "that sends waits for the receiver, and then all of them could wait"
             )
-        self.workers = workers
         self.spec = spec
-        self._sizes = function.sizes
+        self.adopt(function)
+
+    def adopt(self, function: LoadedFunction) -> None:
+        """Goes on with what workers have loaded: at first, and after a session was restarted."""
+        workers, spec = function.workers, self.spec
         programs = [
             {
                 program.virtual_stage: workers.program(machine, program.name)
@@ -97,6 +127,9 @@ class FunctionCalls:
             }
             for device, machine in zip(workers.device_ids, function.machines, strict=True)
         ]
+        self.workers = workers
+        self.sizes = function.sizes
+        self.origin = function.origin
         self._held: Held | None = Held(function.weights, programs)
         workers.add_holder(self)
 
@@ -155,7 +188,7 @@ class FunctionCalls:
             As ``ModelFunction.__call__``, of its arguments.
         """
         spec = self.spec
-        cutter = ArgumentCutter(self.workers, self._sizes)
+        cutter = ArgumentCutter(self.workers, self.sizes)
         cuts = [
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)

@@ -14,10 +14,10 @@ from distir_ext._analysis.profile import Profile
 from distir_ext._errors.spelling import counted
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
-from distir_ext._params.matching import Params, Rename
+from distir_ext._params.matching import Params
 from distir_ext._params.shards import HeldWeight, write_shards
 from distir_ext._pictures.function_table import function_table
-from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
+from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction, Origin
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext._runtime.profiling import StepNames, profile_calls
@@ -34,14 +34,12 @@ class ModelFunction:
 
     def __init__(
         self,
-        function: LoadedFunction,
+        calls: FunctionCalls,
         step_names: Callable[[], StepNames] = dict,
         named_meshes: Sequence[NamedMesh] = (),
     ) -> None:
-        self._workers = function.workers
-        self._spec = function.spec
-        self._sizes = function.sizes
-        self._calls = FunctionCalls(function)
+        self._calls = calls
+        self._spec = calls.spec
         self._step_names = step_names
         self._named_meshes = named_meshes
 
@@ -124,7 +122,7 @@ class ModelFunction:
             ValueError: ``repeat`` is not positive, or ``warmup`` negative.
             TypeError: As for a call, as all else.
         """
-        self._workers.check_open()
+        self._calls.workers.check_open()
         return profile_calls(
             self._calls,
             self._calls.in_order(inputs, named),
@@ -146,16 +144,17 @@ class ModelFunction:
             if not isinstance(param.spec, TensorSpec):
                 raise ValueError(f'weight "{param.name}" of "{spec.name}" is not a tensor')
             shape = tuple(
-                dim if isinstance(dim, int) else self._sizes[dim][0] for dim in param.spec.shape
+                dim if isinstance(dim, int) else self._calls.sizes[dim][0]
+                for dim in param.spec.shape
             )
-            ranks = zip(self._workers.device_ids, self._calls.held.weights, strict=True)
+            ranks = zip(self._calls.workers.device_ids, self._calls.held.weights, strict=True)
             shards = {device: held[index] for device, held in ranks if index in held}
             found[param.name] = HeldWeight(param.spec, shape, shards)
         return found
 
     def check_open(self) -> None:
         """Raises RuntimeError, with the reason, if the workers are gone."""
-        self._workers.check_open()
+        self._calls.workers.check_open()
 
     def __repr__(self) -> str:
         return f"<ModelFunction {self._spec}>"
@@ -203,6 +202,11 @@ class Model:
         (function,) = self._functions.values()
         return function(*inputs, **named)
 
+    @property
+    def origins(self) -> set[Origin]:
+        """What its functions were loaded from, which is one thing."""
+        return {function._calls.origin for function in self._functions.values()}
+
     def save_shards(self, directory: str | os.PathLike[str]) -> None:
         """Writes the weights as the workers hold them, for ``Session.load(exe, params=directory)``.
 
@@ -245,11 +249,39 @@ class Model:
 
 
 def load_model(
-    workers: Workers, exe: Any, params: Params, rename: Rename = None, strict: bool = True
-) -> Model:
-    """Hands an executable to all workers and cuts its weights; see ``Session.load``."""
-    module = executable_module(exe)
-    signature = _read_signature(exe, module)
+    workers: Workers, origin: Origin, params: Params
+) -> tuple[Model, list[FunctionCalls]]:
+    """Hands an executable to all workers and cuts its weights; see ``Session.load``.
+
+    Args:
+        workers: Who get it.
+        origin: The executable, and how its weights are called.
+        params: Its weights.
+
+    Returns:
+        The model, and what its functions, and pipelines of them, are called by.
+    """
+    module = executable_module(origin.exe)
+    signature = _read_signature(origin.exe, module)
+    functions = _load(workers, origin, params, module, signature)
+    calls = {name: FunctionCalls(function) for name, function in functions.items()}
+    step_names = functools.cache(lambda: read_step_names(module))
+    named = signature.named_meshes
+    model = Model(
+        {name: ModelFunction(each, step_names, named) for name, each in calls.items()}, named
+    )
+    return model, list(calls.values())
+
+
+def load_again(workers: Workers, origin: Origin, params: Params) -> dict[str, LoadedFunction]:
+    """The same on new workers: by name what :meth:`FunctionCalls.adopt` takes."""
+    module = executable_module(origin.exe)
+    return _load(workers, origin, params, module, _read_signature(origin.exe, module))
+
+
+def _load(
+    workers: Workers, origin: Origin, params: Params, module: Any, signature: Signature
+) -> dict[str, LoadedFunction]:
     if signature.device_type != workers.device_type:
         raise ValueError(
             f"the executable is built for {_device_name(signature.device_type)}, the session's "
@@ -264,20 +296,12 @@ def load_model(
             f"devices {list(workers.device_ids)}"
         )
     workers.open_groups(signature.partitions)
-    weights, sizes = load_weights(workers, signature, params, rename, strict)
-    machines = workers.load(exe, module)
-    step_names = functools.cache(lambda: read_step_names(module))
-    return Model(
-        {
-            name: ModelFunction(
-                LoadedFunction(workers, spec, machines, weights[name], sizes[name]),
-                step_names,
-                signature.named_meshes,
-            )
-            for name, spec in signature.functions.items()
-        },
-        signature.named_meshes,
-    )
+    weights, sizes = load_weights(workers, signature, params, origin.rename, origin.strict)
+    machines = workers.load(origin.exe, module)
+    return {
+        name: LoadedFunction(origin, workers, spec, machines, weights[name], sizes[name])
+        for name, spec in signature.functions.items()
+    }
 
 
 def _can_load(device_type: int) -> bool:

@@ -44,7 +44,6 @@ class Pipeline:
         result_dims: int | Sequence[int | None] | None,
     ) -> None:
         self._calls = calls
-        self._workers = calls.workers
         self._spec = calls.spec
         self.schedule: Schedule = schedule_of_programs(
             self._spec.name, self._spec.programs, kind, microbatches
@@ -102,14 +101,14 @@ class Pipeline:
         limits = self.schedule.in_flight
         if limits is None:
             return None, []
-        ranks = enumerate(self._workers.device_ids)
+        ranks = enumerate(self._calls.workers.device_ids)
         stages = {rank: self._stages[device][0] for rank, device in ranks if device in self._stages}
         last = self.schedule.stages - 1
         # The last stage ends each microbatch before it begins the next one anyway.
         return (
             [
                 limits[stages[rank]] if stages.get(rank, last) != last else None
-                for rank in range(self._workers.num_workers)
+                for rank in range(self._calls.workers.num_workers)
             ],
             [rank for rank, stage in stages.items() if stage == last],
         )
@@ -122,7 +121,7 @@ class Pipeline:
                 TimedEvent(
                     device, self._stages[device][index], microbatch, *outcome.times[rank][1:]
                 )
-                for rank, device in enumerate(self._workers.device_ids)
+                for rank, device in enumerate(self._calls.workers.device_ids)
                 for (index, microbatch), outcome in outcomes.items()
                 if outcome.times is not None and index in self._stages.get(device, ())
             )

@@ -155,7 +155,8 @@ class ShardedArray:
         """
         if workers is not self._workers:
             raise ValueError(
-                f"{where} is on the workers of another session; pass the array's numpy() instead"
+                f"{where} is on the workers of another session, or of this one "
+                "before it was restarted; pass the array's numpy() instead"
             )
         # The padding of a result is anything, that of an argument has to be zero.
         is_uneven = spec.uneven(self._shape) or self._spec.uneven(self._shape)

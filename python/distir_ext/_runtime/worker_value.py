@@ -31,7 +31,10 @@ class WorkerValue:
             ValueError: other workers hold it; names ``where``.
         """
         if workers is not self._workers:
-            raise ValueError(f"{where} is on the workers of another session")
+            raise ValueError(
+                f"{where} is on the workers of another session, or of this one "
+                "before it was restarted"
+            )
         return self._values
 
     def __repr__(self) -> str:

@@ -272,6 +272,28 @@ def test_agent_that_is_killed(agents, start_agent, tmp_path):
     agent.process.stdout.close()
 
 
+def test_another_host_in_place_of_one_that_is_lost(agents, start_agent, tmp_path):
+    """Or what is left, with more devices."""
+    mesh, widths = dx.Mesh(tp=2), [8, 12, 8]
+    mod = dx.annotate(chain(widths, rows="n"), mesh, {"w0": (None, "tp"), "w1": ("tp", None)})
+    x, weights = chain_values(widths, rows=6)
+    save_file(weights, tmp_path / "weights.safetensors")
+    agent = start_agent(tmp_path)
+    with Session(mesh, workers=hosts_of([agents[0], agent])) as session:
+        main = session.load(dx.build(mod), params=tmp_path / "weights.safetensors")["main"]
+        agent.process.kill()
+        agent.process.wait()
+        with pytest.raises(WorkerError, match=f"host {agent.address} was lost"):
+            main(x)
+        with pytest.raises(RuntimeError, match=agent.address):
+            session.restart()
+        assert session.closed
+        for hosts in (agents[:2], agents[:1]):
+            session.restart(workers=hosts_of(hosts))
+            np.testing.assert_allclose(main(x).numpy(), chain_result(x, weights), rtol=1e-4)
+    agent.process.stdout.close()
+
+
 def test_connection_between_workers_that_ends(agents):
     """The controller still reaches both hosts."""
     workers = start(agents, timeout=30.0)
