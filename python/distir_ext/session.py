@@ -29,7 +29,7 @@ from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
 from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.function_calls import FunctionCalls, Origin
-from distir_ext._runtime.model import Model, ModelFunction, load_again, load_model
+from distir_ext._runtime.model import Model, ModelFunction, load_again, load_model, origin_of
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.statistics import (
     Statistics,
@@ -236,9 +236,11 @@ class Session:
             How long it took, in seconds.
 
         Raises:
+            TypeError: ``params`` is no dict by model.
             ValueError: a model was given arrays, and is not in ``params``; names its functions. Or
                 a model is of another session. Nothing was done then.
-            As the constructor and :meth:`load`; the session is closed then, and may be restarted.
+            RuntimeError: workers do not start, as for a new session. The session is closed then,
+                and may be restarted, as after all errors of :meth:`load`.
         """
         if not self._workers.belongs_here:
             self._workers.check_open()
@@ -312,7 +314,8 @@ def _params_by_origin(params: Mapping[Model, Params]) -> dict[Origin, Params]:
             raise TypeError(
                 f"params= of restart is a dict of weights by model, not by {type(model).__name__}"
             )
-        for origin in model.origins:
+        origin = origin_of(model)
+        if origin is not None:
             found[origin] = values
     return found
 

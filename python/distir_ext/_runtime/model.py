@@ -202,11 +202,6 @@ class Model:
         (function,) = self._functions.values()
         return function(*inputs, **named)
 
-    @property
-    def origins(self) -> set[Origin]:
-        """What its functions were loaded from, which is one thing."""
-        return {function._calls.origin for function in self._functions.values()}
-
     def save_shards(self, directory: str | os.PathLike[str]) -> None:
         """Writes the weights as the workers hold them, for ``Session.load(exe, params=directory)``.
 
@@ -271,6 +266,11 @@ def load_model(
         {name: ModelFunction(each, step_names, named) for name, each in calls.items()}, named
     )
     return model, list(calls.values())
+
+
+def origin_of(model: Model) -> Origin | None:
+    """What a model was loaded from; None if it has no functions."""
+    return next((function._calls.origin for function in model._functions.values()), None)
 
 
 def load_again(workers: Workers, origin: Origin, params: Params) -> dict[str, LoadedFunction]:
