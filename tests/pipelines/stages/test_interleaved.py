@@ -230,4 +230,6 @@ def test_devices_whose_sends_wait_are_refused(monkeypatch):
         cuda = int(tvm.cuda().dlpack_device_type())
         monkeypatch.setattr(session._workers, "device_type", cuda)
         with pytest.raises(ValueError, match="have several stages each, which GPUs cannot run"):
-            FunctionCalls(LoadedFunction(main._calls.origin, session._workers, main._spec, [], [], {}))
+            FunctionCalls(
+                LoadedFunction(main._calls.origin, session._workers, main._spec, [], [], {})
+            )
