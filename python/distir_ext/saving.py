@@ -1,4 +1,4 @@
-"""Programs in directories: a module in any phase, and its weights."""
+"""Programs in directories: a module in any phase, and its weights; and states: arrays by name."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from distir_ext._params.json_file import read_json, require
 from distir_ext._params.regular_file import beside, read_file
 from distir_ext._runtime.host_array import host_array, numpy_view
 from distir_ext._saved.module_text import MOST_BYTES, read_module, write_module
+from distir_ext._saved.state import STATE, read_state, write_state
 from distir_ext._text.printable import printable_line
 
 __all__ = ["MANIFEST", "SavedProgram", "load", "save"]
@@ -47,24 +48,34 @@ class SavedProgram:
 @short_tracebacks
 def save(
     path: str | os.PathLike[str],
-    mod: tvm.IRModule,
+    what: Any,
     params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
 ) -> None:
-    """Writes a program into a directory: ``program.json``, ``module.json`` and weights, if any.
+    """Writes a program, or a state, into a directory.
 
-    The module keeps its annotations, its meshes and the names of their axes, and its phase.
-    Commands as ``distir report`` take the directory in place of a file.
+    A program is a module and weights, if any: ``program.json``, ``module.json`` and
+    ``weights.safetensors``. The module keeps its annotations, its meshes and the names of their
+    axes, and its phase. Commands as ``distir report`` take the directory in place of a file.
+
+    A state is a dict of arrays: results on the workers (:class:`ShardedArray`), and all that a
+    function takes as an input; numbers, texts, None, and dicts, lists and tuples of all these. What
+    the workers hold is written as they hold it, one file per device, beside ``state.json`` and
+    ``shards.json``.
 
     Args:
-        path: The directory. It is made; one that has a program already gets this one instead.
-        mod: A module in any phase. Its constants are part of it, and it takes at most 100 MB.
-        params: Weights by name, or pairs of name and array; they become ``weights.safetensors``.
+        path: The directory. It is made; one that has a program, or a state, already gets this one
+            instead.
+        what: A module in any phase, which takes at most 100 MB with its constants; or a dict.
+        params: Weights of a module by name, or pairs of name and array.
 
     Raises:
-        ValueError: The directory has other files and no program; the module is too large, or has
-            compiled code in it; a name is given twice; a weight has a dtype that safetensors lack.
-        TypeError: It is no module; a name is no text, or a weight no array.
+        ValueError: The directory has other files; the module is too large, or has compiled code in
+            it; a name is given twice; an array has a dtype that safetensors lack, or is one that
+            :func:`load` has found in this directory.
+        TypeError: It is neither; a name is no text, or a weight no array; something in a state
+            cannot be saved.
         OSError: A file cannot be written.
+        RuntimeError: A result was on workers that are gone.
 
     Example:
         >>> import tempfile
@@ -80,13 +91,38 @@ def save(
         ...     found = load(folder)
         >>> found.params.name
         'weights.safetensors'
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(folder, {"step": 7, "cache": [np.ones(3, "float32")]})
+        ...     found = load(folder)
+        ...     print(found["step"], found["cache"][0].numpy())
+        7 [1. 1. 1.]
     """
-    check_module(mod)
     folder = Path(path)
-    manifest = folder / MANIFEST
+    if isinstance(what, Mapping):
+        if params is not None:
+            raise TypeError("params= are the weights of a module, and a dict is a state")
+        _check_folder(folder, STATE, "state")
+        write_state(folder, what)
+        return
+    if not isinstance(what, tvm.IRModule | tvm.ir.BaseFunc):
+        raise TypeError(f"expected a tvm.IRModule or a dict, got {type(what).__name__}")
+    check_module(what)
+    _check_folder(folder, MANIFEST, "program")
+    _save_program(folder, what, params)
+
+
+def _check_folder(folder: Path, file: str, what: str) -> None:
     is_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if not is_empty and not manifest.exists():
-        raise ValueError(f"{folder} exists and has no program; a program gets its own folder")
+    if not is_empty and not (folder / file).exists():
+        raise ValueError(f"{folder} exists and has no {what}; a {what} gets its own folder")
+
+
+def _save_program(
+    folder: Path,
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None,
+) -> None:
+    manifest = folder / MANIFEST
     text = write_module(mod)
     weights = _weights(params)
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,23 +147,30 @@ def save(
 
 
 @short_tracebacks
-def load(path: str | os.PathLike[str]) -> SavedProgram:
-    """Reads a program that :func:`save` wrote.
+def load(path: str | os.PathLike[str]) -> Any:
+    """Reads what :func:`save` wrote.
 
-    Nothing of it is run, and no weight is read but the names, types and sizes. A program from
+    Nothing of it is run, and no array is read but the names, types and sizes. What is from
     elsewhere is checked (docs/security.md).
 
     Args:
         path: The directory.
+
+    Returns:
+        A :class:`SavedProgram`; or a state, in which arrays are on disk: they have ``shape``,
+        ``dtype`` and ``numpy()``. Functions of any mesh take them as inputs, and each worker reads
+        the part that it needs, from files of the same names on its host.
 
     Raises:
         OSError: The directory or a file of it is not there, or cannot be read.
         ValueError: It is none of a program, or of an unknown version; or is damaged. It names the
             file.
     """
-    manifest = Path(path) / MANIFEST
+    folder = Path(path)
     try:
-        return _load(manifest)
+        if (folder / STATE).exists() and not (folder / MANIFEST).exists():
+            return read_state(folder.absolute())  # workers may have another directory
+        return _load(folder / MANIFEST)
     except ValueError as error:
         raise ValueError(printable_line(str(error))) from error  # names in it are the file's
 

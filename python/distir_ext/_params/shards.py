@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +22,15 @@ from distir_ext._params import safetensors
 from distir_ext._params.json_file import read_json, require
 from distir_ext._params.regular_file import MOST_INDEX_BYTES, beside, read_file
 from distir_ext._params.stored_array import StoredArray, StoredShards, piece_extent
+from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import check_shape
-from distir_ext._signature.signature import TensorSpec
 
 INDEX_NAME = "shards.json"
 FORMAT = "distir_ext.shards"
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class HeldWeight:
-    """A weight on the workers.
-
-    Attributes:
-        spec: Its type.
-        shape: Its global sizes.
-        shards: The shard of each device that holds one.
-    """
-
-    spec: TensorSpec
-    shape: tuple[int, ...]
-    shards: Mapping[int, Any]
-
-
-def write_shards(directory: Path, weights: Mapping[str, HeldWeight]) -> None:
+def write_shards(directory: Path, weights: Mapping[str, HeldArray]) -> None:
     """Writes weights; files of the same names are replaced.
 
     Raises:

@@ -7,6 +7,7 @@ opened, which maps the file.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -83,8 +84,37 @@ class MappedFiles:
         return value
 
 
+class _OnDisk(ABC):
+    """What arrays on disk have in common for whoever reads them on the host."""
+
+    path: Path
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def read(
+        self, files: MappedFiles, begin: Sequence[int], end: Sequence[int]
+    ) -> np.ndarray[Any, Any]:
+        """The elements from ``begin`` to ``end``; memory of a file, where that is possible."""
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """All elements, as a new NumPy array.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: it was cut off since it was opened.
+        """
+        whole = self.read(MappedFiles(), [0] * len(self.shape), self.shape)
+        return _copy_of_mapped(whole, self.path)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("an array on disk can only be copied to NumPy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+
 @dataclass(frozen=True)
-class StoredArray:
+class StoredArray(_OnDisk):
     """A row-major array in a file.
 
     Attributes:
@@ -140,7 +170,7 @@ class StoredArray:
 
 
 @dataclass(frozen=True)
-class StoredShards:
+class StoredShards(_OnDisk):
     """An array in pieces of equal shape, each of them a :class:`StoredArray`.
 
     Attributes:

@@ -17,6 +17,7 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._params.matching import Rename
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join, shard_for
+from distir_ext._runtime.stored_inputs import read_stored
 from distir_ext._runtime.weights import Weights
 from distir_ext._signature.signature import HOST, FunctionSpec
 from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
@@ -205,6 +206,7 @@ class FunctionCalls:
                     sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
                     mine.append(tvm_ffi.Shape(sizes))
                 arguments[-1][program.virtual_stage] = mine
+        read_stored(self.workers, arguments)
         return PreparedCall(cutter, arguments)
 
     def run(

@@ -15,9 +15,10 @@ from distir_ext._errors.spelling import counted
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
 from distir_ext._params.matching import Params
-from distir_ext._params.shards import HeldWeight, write_shards
+from distir_ext._params.shards import write_shards
 from distir_ext._pictures.function_table import function_table
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction, Origin
+from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext._runtime.profiling import StepNames, profile_calls
@@ -132,7 +133,7 @@ class ModelFunction:
             MeshAxes(self._named_meshes),
         )
 
-    def held_weights(self) -> dict[str, HeldWeight]:
+    def held_weights(self) -> dict[str, HeldArray]:
         """The function's weights as the workers hold them, by name.
 
         Raises:
@@ -149,7 +150,7 @@ class ModelFunction:
             )
             ranks = zip(self._calls.workers.device_ids, self._calls.held.weights, strict=True)
             shards = {device: held[index] for device, held in ranks if index in held}
-            found[param.name] = HeldWeight(param.spec, shape, shards)
+            found[param.name] = HeldArray(param.spec, shape, shards)
         return found
 
     def check_open(self) -> None:
@@ -217,7 +218,7 @@ class Model:
             ValueError: a weight is not a tensor, or has a dtype that safetensors files lack.
             RuntimeError: the session is closed.
         """
-        weights: dict[str, HeldWeight] = {}
+        weights: dict[str, HeldArray] = {}
         for function in self._functions.values():
             function.check_open()
             for name, weight in function.held_weights().items():

@@ -12,6 +12,7 @@ import numpy as np
 import tvm_ffi
 
 from distir_ext._errors.spelling import counted
+from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import numpy_dtype, numpy_view
 from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
@@ -81,6 +82,13 @@ class ShardedArray:
         from distir_ext._meshes.sharding import sharding_of_shards
 
         return sharding_of_shards(self._spec, self._shape, self._shards)
+
+    @property
+    def held(self) -> HeldArray | None:
+        """Its shards, by a type; None if its data decides its shape, and all have it whole."""
+        if _decided_by_data(self._spec, next(iter(self._shards.values()))):
+            return None
+        return HeldArray(self._spec, self._shape, self._shards)
 
     def tensor(self) -> Any:
         """The global array as a new ``tvm.runtime.Tensor`` on the host.
