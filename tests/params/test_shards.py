@@ -156,3 +156,42 @@ def test_missing_file_and_closed_session(executables, values, tmp_path):
             session.load(exe, params=tmp_path)
     with pytest.raises(RuntimeError, match="the session is closed"):
         model.save_shards(tmp_path)
+
+
+@pytest.mark.parametrize("plan", ["columns", "three"])
+def test_whole_weights_in_the_layout_of_hugging_face(plan, executables, values, tmp_path):
+    mesh, exe = executables[plan]
+    with dx.Session(mesh, workers="processes" if plan == "three" else "threads") as session:
+        model = session.load(exe, params=values)
+        model.save_safetensors(tmp_path / "one")
+        model.save_safetensors(
+            tmp_path / "several",
+            rename=lambda name: None if name == "scalar" else f"layers.{name}",
+            max_file_bytes=200,
+        )
+        again = session.load(exe, params=tmp_path / "one")
+        for name in SHAPES:
+            wanted = held(model, name)
+            for device, shard in held(again, name).items():
+                assert_same_bytes(shard, wanted[device])
+        with pytest.raises(ValueError, match="two weights would be called 'odd'"):
+            model.save_safetensors(tmp_path / "no", rename={"even": "odd"})
+        with pytest.raises(ValueError, match="max_file_bytes is 0"):
+            model.save_safetensors(tmp_path / "no", max_file_bytes=0)
+    with safetensors.safe_open(tmp_path / "one" / "model.safetensors", "np") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert set(file.keys()) == set(SHAPES)
+        for name, value in values.items():
+            np.testing.assert_array_equal(file.get_tensor(name), value)
+    index = json.loads((tmp_path / "several" / "model.safetensors.index.json").read_text())
+    names = [name for name in SHAPES if name != "scalar"]
+    assert set(index["weight_map"]) == {f"layers.{name}" for name in names}
+    assert index["metadata"]["total_size"] == sum(values[name].nbytes for name in names)
+    assert sorted(set(index["weight_map"].values())) == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ]
+    for name in names:
+        path = tmp_path / "several" / index["weight_map"][f"layers.{name}"]
+        with safetensors.safe_open(path, "np") as file:
+            np.testing.assert_array_equal(file.get_tensor(f"layers.{name}"), values[name])

@@ -43,6 +43,11 @@ DTYPES = {
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
+CHECKPOINT_INDEX = "model.safetensors.index.json"
+
+# Hugging Face's transformers reads no file that does not say this.
+_METADATA = {"format": "pt"}
+
 # What writers align the tensors to.
 _ALIGNMENT = 8
 
@@ -148,26 +153,29 @@ def read_index(path: Path) -> dict[str, StoredArray]:
     return arrays
 
 
-def write_file(path: Path, tensors: Iterable[tuple[str, Any]]) -> None:
+def write_file(
+    path: Path, tensors: Iterable[tuple[str, Any]], metadata: Mapping[str, str] | None = None
+) -> None:
     """Writes tensors, each brought to the host when its turn comes.
 
     Args:
         path: The file; it is replaced.
         tensors: Names and tensors, with ``shape``, ``dtype`` and ``numpy()``.
+        metadata: Texts for the header.
 
     Raises:
         ValueError: the format has no such dtype; names the tensor.
     """
     items = list(tensors)
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for name, tensor in items:
-        dtype = str(tensor.dtype)
-        if dtype not in _NAMES:
-            raise ValueError(f'tensor "{name}" has dtype {dtype}, which safetensors files lack')
-        shape = [int(size) for size in tensor.shape]
-        begin, end = end, end + prod(shape) * np.dtype(dtype).itemsize
-        header[name] = {"dtype": _NAMES[dtype], "shape": shape, "data_offsets": [begin, end]}
+        begin, end = end, end + num_bytes(name, tensor)
+        header[name] = {
+            "dtype": _NAMES[str(tensor.dtype)],
+            "shape": [int(size) for size in tensor.shape],
+            "data_offsets": [begin, end],
+        }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     with path.open("wb") as file:
@@ -175,3 +183,53 @@ def write_file(path: Path, tensors: Iterable[tuple[str, Any]]) -> None:
         file.write(text)
         for _, tensor in items:
             file.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
+
+
+def num_bytes(name: str, tensor: Any) -> int:
+    """How many bytes a tensor takes in a file.
+
+    Raises:
+        ValueError: the format has no such dtype; names the tensor.
+    """
+    dtype = str(tensor.dtype)
+    if dtype not in _NAMES:
+        raise ValueError(f'tensor "{name}" has dtype {dtype}, which safetensors files lack')
+    return prod(int(size) for size in tensor.shape) * np.dtype(dtype).itemsize
+
+
+def write_checkpoint(directory: Path, tensors: Mapping[str, Any], most_bytes: int) -> None:
+    """Writes tensors as Hugging Face lays them out: one file, or several with an index.
+
+    Files of the same names are replaced.
+
+    Args:
+        directory: It is made.
+        tensors: By name, as for :func:`write_file`.
+        most_bytes: Of one file, unless one tensor alone is larger.
+
+    Raises:
+        ValueError: the format has no such dtype; names the tensor.
+    """
+    files: list[dict[str, Any]] = []
+    total = free = 0
+    for name, tensor in tensors.items():
+        size = num_bytes(name, tensor)
+        if size > free or not files:
+            files.append({})
+            free = most_bytes
+        files[-1][name] = tensor
+        free -= size
+        total += size
+    directory.mkdir(parents=True, exist_ok=True)
+    index = directory / CHECKPOINT_INDEX
+    index.unlink(missing_ok=True)  # no index over files that are half written
+    if len(files) <= 1:
+        write_file(directory / "model.safetensors", tensors.items(), _METADATA)
+        return
+    weight_map = {}
+    for number, part in enumerate(files, start=1):
+        file = f"model-{number:05}-of-{len(files):05}.safetensors"
+        write_file(directory / file, part.items(), _METADATA)
+        weight_map.update(dict.fromkeys(part, file))
+    content = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

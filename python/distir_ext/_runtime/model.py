@@ -15,6 +15,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
 from distir_ext._params.matching import Params
+from distir_ext._params.safetensors import write_checkpoint
 from distir_ext._params.shards import write_shards
 from distir_ext._pictures.function_table import function_table
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction, Origin
@@ -22,6 +23,7 @@ from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.microbatches import BatchDims
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext._runtime.profiling import StepNames, profile_calls
+from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
 from distir_ext._signature.signature import Signature, TensorSpec, parse_signature, unflatten
@@ -218,12 +220,57 @@ class Model:
             ValueError: a weight is not a tensor, or has a dtype that safetensors files lack.
             RuntimeError: the session is closed.
         """
+        write_shards(Path(directory), self._held_weights())
+
+    def save_safetensors(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        rename: Callable[[str], str | None] | Mapping[str, str | None] | None = None,
+        max_file_bytes: int = 5 * 10**9,
+    ) -> None:
+        """Writes whole weights as Hugging Face lays them out, for other programs.
+
+        One weight after the other is gathered: ``model.safetensors``, or
+        ``model-00001-of-00003.safetensors`` and so on with ``model.safetensors.index.json``.
+
+        Args:
+            directory: It is made if it does not exist; files of these names are replaced.
+            rename: From names of weights to those in the files: a function, or a dict in which
+                names that stay may be left out. None for a weight leaves it out, such as a copy of
+                another one that is tied to it.
+            max_file_bytes: Bytes of weights in a file, unless one alone has more.
+
+        Raises:
+            OSError: a file cannot be written.
+            ValueError: a weight is not a tensor, or has a dtype that safetensors files lack; two
+                weights get the same name; ``max_file_bytes`` is not positive.
+            RuntimeError: the session is closed.
+        """
+        if max_file_bytes < 1:
+            raise ValueError(f"max_file_bytes is {max_file_bytes}, which is not positive")
+        named: dict[str, ShardedArray] = {}
+        for name, held in self._held_weights().items():
+            written = rename(name) if callable(rename) else (rename or {}).get(name, name)
+            if written is None:
+                continue
+            if written in named:
+                raise ValueError(f"two weights would be called {written!r}, one of them {name!r}")
+            named[written] = ShardedArray(self._workers, held.spec, held.shape, held.shards)
+        write_checkpoint(Path(directory), named, max_file_bytes)
+
+    @property
+    def _workers(self) -> Workers:
+        return next(iter(self._functions.values()))._calls.workers
+
+    def _held_weights(self) -> dict[str, HeldArray]:
+        """The weights of all functions, by name."""
         weights: dict[str, HeldArray] = {}
         for function in self._functions.values():
             function.check_open()
             for name, weight in function.held_weights().items():
                 weights.setdefault(name, weight)
-        write_shards(Path(directory), weights)
+        return weights
 
     def __contains__(self, name: object) -> bool:
         return name in self._functions

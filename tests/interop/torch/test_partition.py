@@ -47,6 +47,18 @@ def test_llama_under_its_own_plan_sends_what_megatron_sends(llama):
     assert "not gathered, as it is the result" in "".join(sharded.notes)
 
 
+def test_weights_go_back_to_transformers(llama, tmp_path):
+    sharded = partition(llama, models.ids(), dx.Mesh(tp=3), "auto")
+    with dx.Session(sharded.mesh) as session:
+        sharded.load(session).save_safetensors(tmp_path, rename=sharded.names)
+    llama.config.save_pretrained(tmp_path)
+    again = type(llama).from_pretrained(tmp_path, dtype="float32")
+    wanted = llama.state_dict()
+    found = again.state_dict()
+    assert set(found) == set(wanted)
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
 def test_tied_weights_come_from_safetensors(tmp_path):
     model = models.llama(tie_word_embeddings=True, num_hidden_layers=1)
     model.save_pretrained(tmp_path)
