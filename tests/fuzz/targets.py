@@ -198,7 +198,7 @@ def _weights(name: str, data: bytes) -> None:
         found = open_params(path)
     for array in found.values():
         if array.num_bytes < 1 << 20:
-            array.shard([0] * len(array.shape), array.shape).open(MappedFiles())
+            MappedFiles().native(array.shard([0] * len(array.shape), array.shape))
 
 
 @contextlib.contextmanager

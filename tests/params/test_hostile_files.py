@@ -293,10 +293,10 @@ def test_file_that_is_cut_off_after_it_was_opened(save, tmp_path):
     array = open_params(path)["w"]
     os.truncate(array.path, 1000)
     with pytest.raises(ValueError, match=f"{array.path} was cut off since it was opened: tensor"):
-        array.shard([0], [4]).open(MappedFiles())
+        MappedFiles().native(array.shard([0], [4]))
     os.truncate(array.path, 0)
     with pytest.raises(ValueError, match=f"{array.path} is empty"):
-        array.shard([0], [4]).open(MappedFiles())
+        MappedFiles().native(array.shard([0], [4]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "widened"])

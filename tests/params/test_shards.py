@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 import safetensors
+import tvm_ffi
 
 import distir_ext as dx
+from distir_ext._params.stored_array import MappedFiles
 
 from .conftest import assert_same_bytes, executable, held, random_array
 
@@ -195,3 +197,29 @@ def test_whole_weights_in_the_layout_of_hugging_face(plan, executables, values, 
         path = tmp_path / "several" / index["weight_map"][f"layers.{name}"]
         with safetensors.safe_open(path, "np") as file:
             np.testing.assert_array_equal(file.get_tensor(f"layers.{name}"), values[name])
+
+
+def test_parts_of_a_shard(tmp_path):
+    """Each worker cuts straight from the pieces; what lies beyond the array is zero."""
+    dx.save(tmp_path, {"w": np.arange(35, dtype="int32").reshape(5, 7)})
+    (piece,) = dx.load(tmp_path)["w"].pieces
+    cut = tvm_ffi.get_global_func("distir.runtime.cut_shard")
+    join = tvm_ffi.get_global_func("distir.runtime.joined_shard")
+    files = MappedFiles()
+    left, right = (files.native(piece.shard(begin, (2, 3))) for begin in ([0, 0], [3, 4]))
+    shape = tvm_ffi.Shape
+    joined = cut(join(shape((3, 7)), "int32", [left, right], [shape((0, 1)), shape((1, 4))]))
+    expected = np.zeros((3, 7), "int32")
+    expected[:2, 1:4] = [[0, 1, 2], [7, 8, 9]]
+    expected[1:, 4:] = [[25, 26, 27], [32, 33, 34]]
+    np.testing.assert_array_equal(joined.numpy(), expected)
+    np.testing.assert_array_equal(cut(join(shape((2,)), "int32", [], [])).numpy(), [0, 0])
+    for extent, dtype, begins in [
+        ((3, 7), "int32", [(2, 0), (0, 0)]),
+        ((3, 7), "int32", [(0, -1), (0, 0)]),
+        ((3,), "int32", [(0,), (0,)]),
+        ((3, 7), "float32", [(0, 0), (1, 0)]),
+        ((3, 7), "int32", [(0, 0)]),
+    ]:
+        with pytest.raises(ValueError, match=r"is no part of one|begin at 1 places"):
+            join(shape(extent), dtype, [left, right], [shape(begin) for begin in begins])

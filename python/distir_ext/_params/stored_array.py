@@ -8,7 +8,7 @@ opened, which maps the file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -77,24 +77,32 @@ class MappedFiles:
         """
         if isinstance(value, list):
             return [self.native(each) for each in value]
-        if isinstance(value, StoredBox):
-            self._opened.append(value.open(self))
-            origin = [0] * len(value.extent)
-            return self._opened[-1].shard(origin, value.extent, str(value.array))
-        return value
+        return self._cut(value) if isinstance(value, StoredBox) else value
+
+    def _cut(self, box: StoredBox) -> Any:
+        pieces = list(box.pieces())
+        whole = [0] * len(box.extent)
+        if len(pieces) == 1 and list(pieces[0].at) == whole:
+            return self._shard(pieces[0], box.extent)
+        parts = [self._shard(each, _minus(each.end, each.begin)) for each in pieces]
+        join = tvm_ffi.get_global_func("distir.runtime.joined_shard")
+        begins = [tvm_ffi.Shape(tuple(each.at)) for each in pieces]
+        return join(tvm_ffi.Shape(box.extent), box.array.dtype, parts, begins)
+
+    def _shard(self, piece: StoredPiece, extent: Sequence[int]) -> Any:
+        array = host_array(piece.array.read(self, piece.begin, piece.end))
+        self._opened.append(array)
+        return array.shard([0] * len(extent), extent, str(piece.array))
 
 
 class _OnDisk(ABC):
     """What arrays on disk have in common for whoever reads them on the host."""
 
-    path: Path
     shape: tuple[int, ...]
 
     @abstractmethod
-    def read(
-        self, files: MappedFiles, begin: Sequence[int], end: Sequence[int]
-    ) -> np.ndarray[Any, Any]:
-        """The elements from ``begin`` to ``end``; memory of a file, where that is possible."""
+    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
+        """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """All elements, as a new NumPy array.
@@ -103,8 +111,12 @@ class _OnDisk(ABC):
             OSError: a file cannot be read.
             ValueError: it was cut off since it was opened.
         """
-        whole = self.read(MappedFiles(), [0] * len(self.shape), self.shape)
-        return _copy_of_mapped(whole, self.path)
+        files = MappedFiles()
+        box = files.native(self.shard([0] * len(self.shape), self.shape))
+        found: np.ndarray[Any, Any] = numpy_view(
+            tvm_ffi.get_global_func("distir.runtime.cut_shard")(box)
+        )
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
@@ -161,6 +173,10 @@ class StoredArray(_OnDisk):
             return found
         return _copy_of_mapped(found, self.path).astype(self.dtype)
 
+    def pieces_of(self, begin: Sequence[int], end: Sequence[int]) -> Iterator[StoredPiece]:
+        """One, of this array itself."""
+        yield StoredPiece(self, tuple(begin), tuple(end), (0,) * len(begin))
+
     def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
         """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
         return StoredBox(self, tuple(begin), tuple(extent))
@@ -194,33 +210,27 @@ class StoredShards(_OnDisk):
         """Bytes that it takes in memory, without padding."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def read(
-        self, files: MappedFiles, begin: Sequence[int], end: Sequence[int]
-    ) -> np.ndarray[Any, Any]:
-        """The elements from ``begin`` to ``end``; memory of the file if they lie in one piece."""
-        extent = self.pieces[0].shape
+    def pieces_of(self, begin: Sequence[int], end: Sequence[int]) -> Iterator[StoredPiece]:
+        """A part of each piece that has some of the elements."""
         if any(last <= first for first, last in zip(begin, end, strict=True)):
-            return np.zeros([b - a for a, b in zip(begin, end, strict=True)], self.dtype)
+            return
+        extent = self.pieces[0].shape
         ranges = [
             range(first // size, -(-last // size))
             for first, last, size in zip(begin, end, extent, strict=True)
         ]
-        result = None
         for block in np.ndindex(*(len(each) for each in ranges)):
             at = [each[index] for each, index in zip(ranges, block, strict=True)]
             origin = [index * size for index, size in zip(at, extent, strict=True)]
             low = [max(a, b) for a, b in zip(begin, origin, strict=True)]
             high = [min(a, b + size) for a, b, size in zip(end, origin, extent, strict=True)]
             piece = self.pieces[int(np.ravel_multi_index(at, self.parts)) if at else 0]
-            found = piece.read(files, _minus(low, origin), _minus(high, origin))
-            if low == list(begin) and high == list(end):
-                return found
-            if result is None:
-                result = np.empty(_minus(end, begin), self.dtype)
-            copied = _copy_of_mapped(found, piece.path)
-            result[_slices(_minus(low, begin), _minus(high, begin))] = copied
-        assert result is not None
-        return result
+            yield StoredPiece(
+                piece,
+                tuple(_minus(low, origin)),
+                tuple(_minus(high, origin)),
+                tuple(_minus(low, begin)),
+            )
 
     def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
         """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
@@ -241,14 +251,29 @@ class StoredBox:
     begin: tuple[int, ...]
     extent: tuple[int, ...]
 
-    def open(self, files: MappedFiles) -> HostArray:
-        """The elements of the box that lie in the array."""
-        begin = [min(a, size) for a, size in zip(self.begin, self.array.shape, strict=True)]
-        end = [
-            min(a + b, size)
-            for a, b, size in zip(self.begin, self.extent, self.array.shape, strict=True)
-        ]
-        return host_array(self.array.read(files, begin, end))
+    def pieces(self) -> Iterator[StoredPiece]:
+        """Where the elements of the box are that lie in the array."""
+        shape = self.array.shape
+        begin = [min(a, size) for a, size in zip(self.begin, shape, strict=True)]
+        end = [min(a + b, size) for a, b, size in zip(self.begin, self.extent, shape, strict=True)]
+        return self.array.pieces_of(begin, end)
+
+
+@dataclass(frozen=True)
+class StoredPiece:
+    """The part of a box that one array on disk has.
+
+    Attributes:
+        array: Has it.
+        begin: Where it begins in the array.
+        end: Where it ends.
+        at: Where it belongs in the box.
+    """
+
+    array: StoredArray
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    at: tuple[int, ...]
 
 
 def to_plain(value: Stored | StoredBox) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from distir_ext._errors.spelling import plain
 from distir_ext._hints.blocks import Cut
 from distir_ext._params.checkpoint import open_params
-from distir_ext._params.stored_array import MappedFiles, StoredArray, StoredShards
+from distir_ext._params.stored_array import MappedFiles, StoredArray
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class CutWeights:
 
 def _slicer(value: Any, dim: int) -> Callable[[int, int], Any]:
     """What gives a range of an array along a dimension."""
-    if isinstance(value, StoredArray | StoredShards):
+    if isinstance(value, StoredArray):
         # Memory of the file, which is mapped for as long as an array of it lives.
         value = value.read(MappedFiles(), [0] * len(value.shape), value.shape)
     elif not hasattr(value, "__getitem__"):

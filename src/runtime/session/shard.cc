@@ -86,6 +86,29 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
   return ffi::ObjectRef(shard);
 }
 
+ffi::ObjectRef JoinShards(const ffi::Shape& extent, DLDataType dtype,
+                          const ffi::Array<ffi::ObjectRef>& shards,
+                          const ffi::Array<ffi::Shape>& begins) {
+  CheckedBytes(extent, dtype);
+  DISTIR_REQUIRE(shards.size() == begins.size(), ValueError)
+      << shards.size() << " shards begin at " << begins.size() << " places";
+  auto joined = ffi::make_object<ShardObj>();
+  joined->extent.assign(extent.begin(), extent.end());
+  joined->dtype = dtype;
+  for (size_t index = 0; index < shards.size(); ++index) {
+    const auto* shard = shards[index].as<ShardObj>();
+    const ffi::Shape& begin = begins[index];
+    bool fits = shard != nullptr && shard->parts.empty() && shard->dtype == dtype &&
+                shard->extent.size() == extent.size() && begin.size() == extent.size();
+    for (size_t i = 0; fits && i < extent.size(); ++i)
+      fits = 0 <= begin[i] && begin[i] <= extent[i] && shard->extent[i] <= extent[i] - begin[i];
+    DISTIR_REQUIRE(fits, ValueError) << "shard " << index << " is no part of one of "
+                                     << FormatList(extent) << " at " << FormatList(begin);
+    joined->parts.push_back({shards[index], shard, {begin.begin(), begin.end()}});
+  }
+  return ffi::ObjectRef(joined);
+}
+
 ResultMemory& GatheredResults() {
   static const auto memory = std::make_shared<ResultMemory>(kMostKeptBytes);
   return *memory;
@@ -147,27 +170,45 @@ ffi::Tensor NewArgument(const ffi::Shape& shape, DLDataType dtype, Communicator*
 
 namespace {
 
-void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
-  const int64_t element_bytes = ElementBytes(shard.dtype);
-  if (shard.inside != shard.extent)
-    std::memset(DataOf(result), 0, NumElements(shard.extent) * element_bytes);
-  const BoxCopy copy(shard.inside, shard.byte_strides, RowMajorStrides(shard.extent, element_bytes),
-                     element_bytes);
+/*! \brief Copies what a shard has of its array to where it belongs in a tensor. */
+void CopyBox(const ShardObj& shard, char* target, const std::vector<int64_t>& target_strides) {
+  const BoxCopy copy(shard.inside, shard.byte_strides, target_strides, ElementBytes(shard.dtype));
   if (shard.file.empty()) {
-    copy.Run(shard.data, DataOf(result));
+    copy.Run(shard.data, target);
     return;
   }
   struct Read {
     const BoxCopy& copy;
     const char* source;
     char* target;
-  } read{copy, shard.data, DataOf(result)};
+  } read{copy, shard.data, target};
   const auto run = [](const void* argument) {
     const Read& it = *static_cast<const Read*>(argument);
     it.copy.Run(it.source, it.target);
   };
   DISTIR_REQUIRE(ReadMapped(run, &read), ValueError)
       << shard.file << " was cut off while it was read, or cannot be read";
+}
+
+/*! \brief Whether the array, or all parts together, have every element of a shard. */
+bool IsFull(const ShardObj& shard) {
+  if (shard.data != nullptr) return shard.inside == shard.extent;
+  int64_t found = 0;
+  for (const ShardObj::Part& part : shard.parts) found += NumElements(part.shard->inside);
+  return found == NumElements(shard.extent);
+}
+
+void CopyShard(const ShardObj& shard, const ffi::Tensor& result) {
+  const int64_t element_bytes = ElementBytes(shard.dtype);
+  char* const target = DataOf(result);
+  if (!IsFull(shard)) std::memset(target, 0, NumElements(shard.extent) * element_bytes);
+  const std::vector<int64_t> strides = RowMajorStrides(shard.extent, element_bytes);
+  if (shard.data != nullptr) CopyBox(shard, target, strides);
+  for (const ShardObj::Part& part : shard.parts) {
+    int64_t offset = 0;
+    for (size_t i = 0; i < strides.size(); ++i) offset += part.begin[i] * strides[i];
+    CopyBox(*part.shard, target + offset, strides);
+  }
 }
 
 }  // namespace
@@ -203,6 +244,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<ShardObj>();
   refl::GlobalDef()
       .def("distir.runtime.shard", MakeShard)
+      .def("distir.runtime.joined_shard", JoinShards)
       .def("distir.runtime.cut_shard",
            [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost, nullptr); })
       .def("distir.runtime.new_host_tensor", NewHostTensor)

@@ -10,6 +10,8 @@
  *   shard = distir.runtime.shard(p, {4, 8}, byte_strides={32, 4}, begin={2, 0}, extent={2, 8},
  *                                "float32", "")
  * \endcode
+ *
+ * A shard of an array that lies in pieces is made of shards of these (distir.runtime.joined_shard).
  */
 #ifndef DISTIR_RUNTIME_SESSION_SHARD_H_
 #define DISTIR_RUNTIME_SESSION_SHARD_H_
@@ -31,14 +33,24 @@ namespace distir::runtime {
  * last shards of a dimension that does not divide are padded with zeros. */
 class ShardObj : public tvm::ffi::Object {
  public:
+  /*! \brief Another shard that is a part of this one. */
+  struct Part {
+    tvm::ffi::ObjectRef owner;  // of the shard
+    const ShardObj* shard;
+    std::vector<int64_t> begin;  // where in this one
+  };
+
   /*! \brief Keeps `data` alive if it is a Tensor's; otherwise the caller does. */
   tvm::ffi::Any owner;
-  const char* data = nullptr;  // of the box's first element
+  const char* data = nullptr;  // of the box's first element; null if there are only parts
   std::vector<int64_t> byte_strides;
   std::vector<int64_t> extent;
   std::vector<int64_t> inside;  // how much of the extent lies in the array; zeros follow
   DLDataType dtype;
   std::string file;  // that the memory is mapped from; empty if it is not
+
+  /*! \brief Without overlap; what they leave is zero. */
+  std::vector<Part> parts;
 
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.Shard", ShardObj, tvm::ffi::Object);
 };
