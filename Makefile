@@ -46,7 +46,7 @@ EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redi
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
 	@echo "make test         install into $(VENV) and run a sample of the tests: each of them, with a few cases"
-	@echo "make test-all     install torch, transformers and jax too; larger samples, and the tests of models"
+	@echo "make test-all     install torch, transformers, jax and ray too; larger samples, and the tests of models"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
 	@echo "make asan         run the tests with AddressSanitizer and UBSan in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
@@ -154,8 +154,8 @@ $(TEST_PACKAGES): pyproject.toml | $(PACKAGE)
 	@touch $@
 
 $(MODEL_PACKAGES): pyproject.toml | $(PACKAGE)
-	@echo "Installing torch, transformers, onnx and jax"
-	@$(INSTALL) 'distir-ext[jax,torch]'
+	@echo "Installing torch, transformers, onnx, jax and ray"
+	@$(INSTALL) 'distir-ext[jax,ray,torch]'
 	@touch $@
 
 $(LINT_PACKAGES): pyproject.toml | $(PACKAGE)

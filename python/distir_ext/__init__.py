@@ -41,7 +41,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.provenance import explain
     from distir_ext.reports import PassReport, pass_reports
     from distir_ext.saving import SavedProgram, load, save
-    from distir_ext.session import Hosts, Session, ShardedArray, WorkerError, WorkerValue
+    from distir_ext.session import Hosts, Ray, Session, ShardedArray, WorkerError, WorkerValue
     from distir_ext.summary import Summary, summary
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
 
@@ -62,6 +62,7 @@ __all__ = [
     "Link",
     "Mesh",
     "PassReport",
+    "Ray",
     "SavedProgram",
     "Session",
     "ShardedArray",

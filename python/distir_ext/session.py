@@ -41,6 +41,7 @@ from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext._workers.base import WorkerError, Workers, check_timeout
 from distir_ext._workers.hosts.hosts import Hosts
+from distir_ext._workers.hosts.ray_hosts import Ray
 from distir_ext._workers.processes import ProcessWorkers
 from distir_ext._workers.threads import ThreadWorkers
 
@@ -48,6 +49,7 @@ __all__ = [
     "Hosts",
     "Model",
     "ModelFunction",
+    "Ray",
     "Session",
     "ShardedArray",
     "Statistics",
@@ -66,10 +68,11 @@ class Session:
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
             a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md).
         workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
-            started fresh, or processes of several hosts, a :class:`Hosts`. ``"auto"``: where a
-            launcher has started several copies of the script (docs/clusters.md), processes of all
-            of them, equally many each, as :meth:`Hosts.from_env` has it: the session is rank 0's,
-            and the other copies do not go on behind this line; otherwise ``"threads"``.
+            started fresh, or processes of several hosts: a :class:`Hosts`, or a :class:`Ray` for
+            nodes of a Ray cluster. ``"auto"``: where a launcher has started several copies of the
+            script (docs/clusters.md), processes of all of them, equally many each, as
+            :meth:`Hosts.from_env` has it: the session is rank 0's, and the other copies do not go
+            on behind this line; otherwise ``"threads"``.
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one.
@@ -80,13 +83,15 @@ class Session:
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
         ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
-            ``timeout``, ``imports`` that are no names of modules, no token, or devices that do not
-            fit the hosts, or divide among the copies.
+            ``timeout``, ``imports`` that are no names of modules, no token, devices that do not
+            fit the hosts, or divide among the copies, or resources that no node of Ray has.
+        ImportError: ``workers`` is a :class:`Ray`, and the extra ``ray`` is not installed.
         LauncherError: see :meth:`Hosts.from_env`.
         OSError: a file with a token cannot be read.
         SystemExit: this copy was not rank 0, and has served it until its end.
         RuntimeError: a worker process does not start; a host cannot be reached, or refuses; NCCL
-            cannot be loaded, or a host has fewer GPUs than workers.
+            cannot be loaded, or a host has fewer GPUs than workers; there is no cluster of Ray, or
+            it does not have what was asked for in time.
         WorkerError: workers cannot connect.
     """
 
@@ -95,7 +100,7 @@ class Session:
         self,
         mesh_or_num_workers: Any,
         ccl: str = "cpu",
-        workers: str | Hosts = "threads",
+        workers: str | Hosts | Ray = "threads",
         timeout: float | None = None,
         imports: str | Sequence[str] = (),
     ) -> None:
@@ -113,13 +118,15 @@ class Session:
         self._calls: weakref.WeakSet[FunctionCalls] = weakref.WeakSet()
         self.workers, self._workers = self._start(workers, device_ids)
 
-    def _start(self, stated: str | Hosts, device_ids: Sequence[int]) -> tuple[str | Hosts, Workers]:
+    def _start(
+        self, stated: str | Hosts | Ray, device_ids: Sequence[int]
+    ) -> tuple[str | Hosts | Ray, Workers]:
         """New workers, and what kind they are, of what was stated."""
         kind = _workers_of_launcher(len(device_ids)) if stated == "auto" else stated
         if kind == "threads":
             find_backend(self.ccl).prepare()
             return kind, ThreadWorkers(device_ids, self.ccl, self._timeout)
-        hosts = kind if isinstance(kind, Hosts) else None
+        hosts = kind if isinstance(kind, Hosts | Ray) else None
         return kind, ProcessWorkers(device_ids, self.ccl, self._timeout, self._imports, hosts)
 
     @property
@@ -217,7 +224,7 @@ class Session:
         self,
         params: Mapping[Model, Params] | None = None,
         *,
-        workers: str | Hosts | None = None,
+        workers: str | Hosts | Ray | None = None,
     ) -> float:
         """Starts new workers for the same devices, with all that was loaded, after a WorkerError.
 
@@ -325,10 +332,10 @@ def _take_weights(functions: Sequence[FunctionCalls]) -> bool:
 
 
 def _check_kind(workers: Any) -> None:
-    if not isinstance(workers, Hosts) and workers not in (*SUPPORTED_WORKERS, "auto"):
+    if not isinstance(workers, Hosts | Ray) and workers not in (*SUPPORTED_WORKERS, "auto"):
         raise ValueError(
             f"workers={workers!r} is not supported; known are {list(SUPPORTED_WORKERS)}, "
-            "'auto' and Hosts([...])"
+            "'auto', Hosts([...]) and Ray(...)"
         )
 
 

@@ -117,15 +117,19 @@ def stated_place(rank: int | None, size: int | None, address: str | None) -> Pla
     return place
 
 
-def start_limit(timeout: float | None) -> float:
+def start_limit(timeout: float | None, otherwise: float = _START_LIMIT) -> float:
     """How long it may take until all copies are there, in seconds.
+
+    Args:
+        timeout: What the program states.
+        otherwise: If neither it nor the environment states anything.
 
     Raises:
         ValueError: it is no number of seconds.
     """
     stated = os.environ.get(TIMEOUT, "").strip()
     if timeout is None and not stated:
-        return _START_LIMIT
+        return otherwise
     try:
         limit = float(stated if timeout is None else timeout)
     except ValueError:

@@ -40,7 +40,8 @@ class WorkerError(RuntimeError):
         worker: Rank of the worker in its session.
         device: Device id of the worker.
         function: Name of the function that the session ran.
-        host: Address of the worker's host; empty if it is this one.
+        host: Address of the worker's host, with its node if that is one of Ray; empty if it is
+            this one.
         operator: Name of the operator inside it that failed, empty if none was running.
         kind: Kind of the worker's error, such as ``"ValueError"``; ``"TimeoutError"`` if it took
             too long, ``"ProcessLostError"`` if its process has ended, ``"HostLostError"`` if

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -51,12 +51,14 @@ class HostProcesses(ABC):
 
     Attributes:
         name: Of the host, for messages; empty for this one.
+        address: Of the host; empty for this one.
         line: A connection to the host on which nothing arrives unasked but its end, if there is
             one.
         lost: Whether the host has stopped to answer.
     """
 
     name = ""
+    address = ""
     line: Stream | None = None
     lost = False
 
@@ -102,11 +104,13 @@ class Started:
         hosts: Its hosts.
         host_of: By rank the worker's host.
         streams: By rank the channel to the worker.
+        at_end: What is called when all of these have ended, to give back where they were.
     """
 
     hosts: list[HostProcesses] = field(default_factory=list)
     host_of: list[HostProcesses] = field(default_factory=list)
     streams: list[ByteStream] = field(default_factory=list)
+    at_end: list[Callable[[], None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

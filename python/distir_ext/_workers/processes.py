@@ -36,6 +36,8 @@ from distir_ext._workers.executables import pack
 from distir_ext._workers.host_processes import HostProcesses, Started, start_here
 from distir_ext._workers.hosts.deadlock import find_deadlock
 from distir_ext._workers.hosts.hosts import Hosts
+from distir_ext._workers.hosts.ray_actors import start_on_ray
+from distir_ext._workers.hosts.ray_hosts import Ray
 from distir_ext._workers.hosts.remote_processes import start_on_hosts
 from distir_ext._workers.remote_values import (
     RemoteObject,
@@ -61,6 +63,7 @@ class ProcessWorkers(Workers):
         hosts: Where they are; None: on this host.
 
     Raises:
+        ImportError: the hosts are nodes of Ray, which is not installed.
         OSError: a file with a token cannot be read.
         ValueError: bad device ids, or hosts that do not fit.
         RuntimeError: a worker cannot be started, or a host cannot be reached.
@@ -72,7 +75,7 @@ class ProcessWorkers(Workers):
         ccl: str,
         timeout: float | None = None,
         imports: Sequence[str] = (),
-        hosts: Hosts | None = None,
+        hosts: Hosts | Ray | None = None,
     ) -> None:
         super().__init__(device_ids, timeout)
         _started_here.add(self)
@@ -89,6 +92,8 @@ class ProcessWorkers(Workers):
         try:
             if hosts is None:
                 start_here(self._started, self.num_workers, ccl, imports)
+            elif isinstance(hosts, Ray):
+                start_on_ray(self._started, hosts, self.num_workers, ccl, imports)
             else:
                 start_on_hosts(self._started, hosts, self.num_workers, imports)
             self._greet(ccl)
@@ -141,10 +146,10 @@ class ProcessWorkers(Workers):
 
     def _machine_of(self, host: HostProcesses) -> list[HostProcesses]:
         """The hosts that are one machine with this one, which have its address."""
-        if not host.name:
+        if not host.address:
             return [host]
-        address = parse_address(host.name)[0]
-        return [each for each in self._started.hosts if parse_address(each.name)[0] == address]
+        address = parse_address(host.address)[0]
+        return [each for each in self._started.hosts if parse_address(each.address)[0] == address]
 
     def _ranks_of(self, host: HostProcesses) -> list[int]:
         return [rank for rank, each in enumerate(self._started.host_of) if each is host]
@@ -454,3 +459,5 @@ def _end(started: Started, owner: int) -> None:
             stream.close()  # a worker that is not busy ends now
     for host in started.hosts:
         host.close()
+    for give_back in started.at_end:
+        give_back()

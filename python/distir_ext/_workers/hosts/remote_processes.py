@@ -47,6 +47,7 @@ class RemoteProcesses(HostProcesses):
         num_workers: Of the session, on all hosts.
         imports: Names of modules that each worker imports first.
         lost_after: See :class:`Hosts`.
+        place: Where the host is, beside its address; for messages.
 
     Raises:
         RuntimeError: the agent is not there, or refuses.
@@ -61,8 +62,10 @@ class RemoteProcesses(HostProcesses):
         num_workers: int,
         imports: Sequence[str],
         lost_after: float,
+        place: str = "",
     ) -> None:
-        self.name = address
+        self.address = address
+        self.name = f"{address} ({place})" if place else address
         self._credentials = credentials
         self._session = session
         self._num_workers = num_workers
@@ -81,7 +84,7 @@ class RemoteProcesses(HostProcesses):
     def _connect(self, purpose: str, opening: dict[str, Any]) -> Stream:
         opening["session"] = self._session
         try:
-            stream = connect(self.name, self._credentials, purpose, opening)
+            stream = connect(self.address, self._credentials, purpose, opening)
         except NotConnectedError as error:
             raise RuntimeError(f"no session on host {self.name}: {error}") from error
         except RefusedByHostError as error:
@@ -182,9 +185,20 @@ class RemoteProcesses(HostProcesses):
 
 
 def start_on_hosts(
-    started: Started, hosts: Hosts, num_workers: int, imports: Sequence[str]
+    started: Started,
+    hosts: Hosts,
+    num_workers: int,
+    imports: Sequence[str],
+    places: Sequence[str] = (),
 ) -> None:
     """Starts the workers of a session on its hosts.
+
+    Args:
+        started: Takes what is started.
+        hosts: The hosts.
+        num_workers: On all of them.
+        imports: Names of modules that each worker imports first.
+        places: By host where it is, beside its address, for messages; or nothing.
 
     Raises:
         OSError, ValueError: there is no token, or the devices do not fit the hosts.
@@ -197,9 +211,9 @@ def start_on_hosts(
         warnings.warn(f"hosts are given with tls=False: {UNENCRYPTED}", stacklevel=2)
     session = secrets.token_hex(16)
     agents = []
-    for address, ranks in by_host:
+    for (address, ranks), place in zip(by_host, places or [""] * len(by_host), strict=True):
         agent = RemoteProcesses(
-            address, credentials, session, ranks, num_workers, imports, hosts.lost_after
+            address, credentials, session, ranks, num_workers, imports, hosts.lost_after, place
         )
         started.hosts.append(agent)
         agents.append(agent)
