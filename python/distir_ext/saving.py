@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
-import tvm_ffi
 
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._params import safetensors
+from distir_ext._params.host_tensor import HostTensor
 from distir_ext._params.json_file import read_json, require
 from distir_ext._params.regular_file import beside, read_file
-from distir_ext._runtime.host_array import host_array, numpy_view
 from distir_ext._saved.module_text import MOST_BYTES, read_module, write_module
 from distir_ext._saved.state import STATE, read_state, write_state
 from distir_ext._text.printable import printable_line
@@ -226,34 +224,13 @@ def _check_size(file: Path, found: int, stated: int) -> None:
     require(found == stated, f"{file} is damaged: it has {found} bytes, not {str(stated)[:40]}")
 
 
-class _Weight:
-    """An array as the writer of safetensors takes it."""
-
-    def __init__(self, name: str, value: Any) -> None:
-        try:
-            self._array = host_array(value)
-        except TypeError as error:
-            raise TypeError(f"weight {name!r} cannot be saved: {error}") from error
-        self.shape = self._array.shape
-        self.dtype = self._array.dtype
-        if self.dtype not in safetensors.DTYPES.values():
-            raise ValueError(
-                f"weight {name!r} has dtype {self.dtype}, which safetensors files lack"
-            )
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """Its elements, one behind the other."""
-        shard = self._array.shard([0] * len(self.shape), self.shape)
-        return numpy_view(tvm_ffi.get_global_func("distir.runtime.cut_shard")(shard))
-
-
-def _weights(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> dict[str, _Weight]:
+def _weights(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> dict[str, HostTensor]:
     pairs = params.items() if isinstance(params, Mapping) else params or ()
-    found: dict[str, _Weight] = {}
+    found: dict[str, HostTensor] = {}
     for name, value in pairs:
         if not isinstance(name, str):
             raise TypeError(f"the name of a weight is a text, not {name!r}")
         if name in found:
             raise ValueError(f"two weights are called {name!r}")
-        found[name] = _Weight(name, value)
+        found[name] = HostTensor(value, f"weight {name!r}")
     return found

@@ -187,6 +187,9 @@ def test_whole_weights_in_the_layout_of_hugging_face(plan, executables, values, 
             np.testing.assert_array_equal(file.get_tensor(name), value)
     index = json.loads((tmp_path / "several" / "model.safetensors.index.json").read_text())
     names = [name for name in SHAPES if name != "scalar"]
+    with dx.Session(mesh) as session:  # one that was whole counts no more
+        session.load(exe, params=values).save_safetensors(tmp_path / "one", max_file_bytes=200)
+    assert not (tmp_path / "one" / "model.safetensors").exists()
     assert set(index["weight_map"]) == {f"layers.{name}" for name in names}
     assert index["metadata"]["total_size"] == sum(values[name].nbytes for name in names)
     assert sorted(set(index["weight_map"].values())) == [

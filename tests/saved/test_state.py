@@ -7,6 +7,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -108,6 +109,24 @@ def test_structure_and_values(tmp_path):
     np.testing.assert_array_equal(dx.load(tmp_path / "copy")["half"].numpy(), state["half"])
     dx.save(tmp_path / "copy", {"half": state["half"]})  # in place of the one before
     assert list(dx.load(tmp_path / "copy")) == ["half"]
+
+
+def test_arrays_of_other_libraries(tmp_path):
+    """NumPy alone cannot read all of them."""
+
+    class OnlyDlpack:
+        def __dlpack__(self, **options):
+            return tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return tensor.__dlpack_device__()
+
+    value = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
+    tensor = tvm.runtime.tensor(value)
+    dx.save(tmp_path, {"tvm": tensor, "dlpack": OnlyDlpack()})
+    for found in dx.load(tmp_path).values():
+        assert found.dtype == "bfloat16"
+        np.testing.assert_array_equal(found.numpy(), value)
 
 
 def test_weights_are_a_state_too(executables, tmp_path):

@@ -43,6 +43,7 @@ DTYPES = {
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
+CHECKPOINT_FILE = "model.safetensors"
 CHECKPOINT_INDEX = "model.safetensors.index.json"
 
 # Hugging Face's transformers reads no file that does not say this.
@@ -185,6 +186,12 @@ def write_file(
             file.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
 
 
+def check_dtype(dtype: str, where: str) -> None:
+    """Raises ValueError, with what messages call the tensor, if the format has no such dtype."""
+    if dtype not in _NAMES:
+        raise ValueError(f"{where} has dtype {dtype}, which safetensors files lack")
+
+
 def num_bytes(name: str, tensor: Any) -> int:
     """How many bytes a tensor takes in a file.
 
@@ -192,15 +199,14 @@ def num_bytes(name: str, tensor: Any) -> int:
         ValueError: the format has no such dtype; names the tensor.
     """
     dtype = str(tensor.dtype)
-    if dtype not in _NAMES:
-        raise ValueError(f'tensor "{name}" has dtype {dtype}, which safetensors files lack')
+    check_dtype(dtype, f'tensor "{name}"')
     return prod(int(size) for size in tensor.shape) * np.dtype(dtype).itemsize
 
 
 def write_checkpoint(directory: Path, tensors: Mapping[str, Any], most_bytes: int) -> None:
     """Writes tensors as Hugging Face lays them out: one file, or several with an index.
 
-    Files of the same names are replaced.
+    Files of the same names are replaced, and those of a checkpoint that was there do not count.
 
     Args:
         directory: It is made.
@@ -223,8 +229,9 @@ def write_checkpoint(directory: Path, tensors: Mapping[str, Any], most_bytes: in
     directory.mkdir(parents=True, exist_ok=True)
     index = directory / CHECKPOINT_INDEX
     index.unlink(missing_ok=True)  # no index over files that are half written
+    (directory / CHECKPOINT_FILE).unlink(missing_ok=True)  # readers would take it for the whole
     if len(files) <= 1:
-        write_file(directory / "model.safetensors", tensors.items(), _METADATA)
+        write_file(directory / CHECKPOINT_FILE, tensors.items(), _METADATA)
         return
     weight_map = {}
     for number, part in enumerate(files, start=1):

@@ -14,16 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from distir_ext._errors.spelling import counted
 from distir_ext._params import safetensors
+from distir_ext._params.host_tensor import HostTensor
 from distir_ext._params.json_file import read_json, require
 from distir_ext._params.regular_file import MOST_INDEX_BYTES, read_file
 from distir_ext._params.shards import INDEX_NAME, read_index, write_shards
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.held_array import HeldArray
-from distir_ext._runtime.host_array import host_array
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._signature.signature import TensorSpec
@@ -100,12 +98,7 @@ def _described(
         return {kind: [_described(each, (*path, str(at)), folder, arrays) for at, each in parts]}
     if name in arrays:
         raise ValueError(f"two arrays of the state are called {name!r}")
-    held = _held(value, where, folder)
-    require(
-        held.spec.dtype in safetensors.DTYPES.values(),
-        f"{where} has dtype {held.spec.dtype}, which safetensors files lack",
-    )
-    arrays[name] = held
+    arrays[name] = _held(value, where, folder)
     return {"array": name}
 
 
@@ -117,23 +110,11 @@ def _held(value: Any, where: str, folder: Path) -> HeldArray:
             raise ValueError(f"{where} is in {folder} itself; save to another directory")
         value = value.numpy()
     if isinstance(value, ShardedArray) and value.held is not None:
+        safetensors.check_dtype(value.held.spec.dtype, where)
         return value.held
-    try:
-        array = host_array(value)
-    except TypeError as error:
-        raise TypeError(f"{where} cannot be saved: {error}") from error
-    spec = TensorSpec(array.shape, array.dtype, (1,), (0,), (-1,))
-    return HeldArray(spec, array.shape, {0: _OnHost(array.shape, array.dtype, value)})
-
-
-class _OnHost:
-    """An array of the host, as the writer of safetensors takes it."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: str, value: Any) -> None:
-        self.shape, self.dtype, self._value = shape, dtype, value
-
-    def numpy(self) -> Any:
-        return np.asarray(self._value)
+    tensor = HostTensor(value, where)
+    spec = TensorSpec(tensor.shape, tensor.dtype, (1,), (0,), (-1,))
+    return HeldArray(spec, tensor.shape, {0: tensor})
 
 
 def _built(stated: Any, arrays: Mapping[str, StoredShards], file: Path, level: int) -> Any:
