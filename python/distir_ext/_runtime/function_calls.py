@@ -17,7 +17,6 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._params.matching import Rename
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join, shard_for
-from distir_ext._runtime.stored_inputs import read_stored
 from distir_ext._runtime.weights import Weights
 from distir_ext._signature.signature import HOST, FunctionSpec
 from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
@@ -194,6 +193,7 @@ class FunctionCalls:
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
+        cutter.read_stored()
         arguments: list[dict[int, list[Any]]] = []
         for device, weights in zip(self.workers.device_ids, self.held.weights, strict=True):
             arguments.append({})
@@ -206,7 +206,6 @@ class FunctionCalls:
                     sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
                     mine.append(tvm_ffi.Shape(sizes))
                 arguments[-1][program.virtual_stage] = mine
-        read_stored(self.workers, arguments)
         return PreparedCall(cutter, arguments)
 
     def run(

@@ -68,6 +68,7 @@ class ArgumentCutter:
         self.binding = SizeBinding(known)
         self._workers = workers
         self._arrays: list[HostArray] = []
+        self._stored: list[dict[int, Any]] = []  # what was cut of arrays on disk
 
     def cut(self, value: Any, spec: Spec, where: str) -> Any:
         """Checks one argument.
@@ -112,7 +113,27 @@ class ArgumentCutter:
             if block not in by_block:
                 by_block[block] = array.shard(spec.begin(device, array.shape), extent)
             by_device[device] = by_block[block]
+        if isinstance(array, StoredArray | StoredShards):
+            self._stored.append(by_device)
         return by_device
+
+    def read_stored(self) -> None:
+        """Has each worker read its parts of the arrays on disk that were cut.
+
+        Raises:
+            WorkerError: a file cannot be read any more.
+        """
+        if not self._stored:
+            return
+        devices = self._workers.device_ids
+        needed = [[cut for cut in self._stored if device in cut] for device in devices]
+        boxes = [
+            [cut[device] for cut in mine] for device, mine in zip(devices, needed, strict=True)
+        ]
+        read = self._workers.hold("read inputs", boxes)
+        for device, mine, tensors in zip(devices, needed, read, strict=True):
+            for cut, tensor in zip(mine, tensors, strict=True):
+                cut[device] = tensor
 
     def _open(
         self, value: Any, where: str
