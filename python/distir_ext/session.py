@@ -9,8 +9,7 @@ workers, with each worker's shards of the weights. Its functions take and return
 
 Whatever the user gets wrong is one exception that names it, and leaves the session as it was. A
 worker that fails ends the step on all workers, and closes the session, which can be restarted. A
-session belongs to the
-process that has opened it: in a fork of that every call is a RuntimeError.
+session belongs to the process that has opened it: in a fork of that every call is a RuntimeError.
 """
 
 from __future__ import annotations
@@ -260,7 +259,11 @@ class Session:
         if any(origin not in functions for origin in given):
             raise ValueError("params= has a model that this session has not loaded")
         for origin, all_calls in functions.items():
-            if origin.path is None and origin not in given and _take_weights(all_calls):
+            if (
+                origin.path is None
+                and origin not in given
+                and any(calls.spec.weights for calls in all_calls)
+            ):
                 names = ", ".join(sorted(f'"{each.spec.name}"' for each in all_calls))
                 raise ValueError(
                     f"the weights of the model with {names} were given as arrays, which a session "
@@ -325,10 +328,6 @@ def _params_by_origin(params: Mapping[Model, Params]) -> dict[Origin, Params]:
         if origin is not None:
             found[origin] = values
     return found
-
-
-def _take_weights(functions: Sequence[FunctionCalls]) -> bool:
-    return any(calls.spec.weights for calls in functions)
 
 
 def _check_kind(workers: Any) -> None:

@@ -25,6 +25,7 @@ from distir_ext._runtime.host_array import (
     HostArray,
     check_counts,
     check_shape,
+    copied_to_numpy,
     host_array,
     numpy_view,
     tensor_bytes,
@@ -95,14 +96,26 @@ class MappedFiles:
         return array.shard([0] * len(extent), extent, str(piece.array))
 
 
-class _OnDisk(ABC):
-    """What arrays on disk have in common for whoever reads them on the host."""
+class OnDisk(ABC):
+    """What arrays on disk have in common: a name, a file, a shape, and how they are read."""
 
+    name: str
+    path: Path
     shape: tuple[int, ...]
+    dtype: str
 
     @abstractmethod
+    def pieces_of(self, begin: Sequence[int], end: Sequence[int]) -> Iterator[StoredPiece]:
+        """Where the elements from ``begin`` to ``end`` are."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it takes in memory, without padding."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
     def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
         """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
+        return StoredBox(self, tuple(begin), tuple(extent))
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """All elements, as a new NumPy array.
@@ -119,14 +132,14 @@ class _OnDisk(ABC):
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if copy is False:
-            raise ValueError("an array on disk can only be copied to NumPy")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        return copied_to_numpy(self, dtype, copy, "an array on disk")
+
+    def __str__(self) -> str:
+        return f'tensor "{self.name}" of {self.path}'
 
 
 @dataclass(frozen=True)
-class StoredArray(_OnDisk):
+class StoredArray(OnDisk):
     """A row-major array in a file.
 
     Attributes:
@@ -144,11 +157,6 @@ class StoredArray(_OnDisk):
     shape: tuple[int, ...]
     dtype: str
     stored_dtype: str
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that it takes in memory."""
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def num_stored_bytes(self) -> int:
@@ -177,16 +185,9 @@ class StoredArray(_OnDisk):
         """One, of this array itself."""
         yield StoredPiece(self, tuple(begin), tuple(end), (0,) * len(begin))
 
-    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
-        """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
-        return StoredBox(self, tuple(begin), tuple(extent))
-
-    def __str__(self) -> str:
-        return f'tensor "{self.name}" of {self.path}'
-
 
 @dataclass(frozen=True)
-class StoredShards(_OnDisk):
+class StoredShards(OnDisk):
     """An array in pieces of equal shape, each of them a :class:`StoredArray`.
 
     Attributes:
@@ -204,11 +205,6 @@ class StoredShards(_OnDisk):
     dtype: str
     parts: tuple[int, ...]
     pieces: tuple[StoredArray, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that it takes in memory, without padding."""
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def pieces_of(self, begin: Sequence[int], end: Sequence[int]) -> Iterator[StoredPiece]:
         """A part of each piece that has some of the elements."""
@@ -232,13 +228,6 @@ class StoredShards(_OnDisk):
                 tuple(_minus(low, begin)),
             )
 
-    def shard(self, begin: Sequence[int], extent: Sequence[int]) -> StoredBox:
-        """The box of ``extent`` elements at ``begin``; what lies beyond the array is zero."""
-        return StoredBox(self, tuple(begin), tuple(extent))
-
-    def __str__(self) -> str:
-        return f'tensor "{self.name}" of {self.path}'
-
 
 Stored = StoredArray | StoredShards
 
@@ -247,7 +236,7 @@ Stored = StoredArray | StoredShards
 class StoredBox:
     """A worker's part of an array on disk; see :meth:`StoredArray.shard`."""
 
-    array: Stored
+    array: OnDisk
     begin: tuple[int, ...]
     extent: tuple[int, ...]
 
@@ -276,7 +265,7 @@ class StoredPiece:
     at: tuple[int, ...]
 
 
-def to_plain(value: Stored | StoredBox) -> dict[str, Any]:
+def to_plain(value: OnDisk | StoredBox) -> dict[str, Any]:
     """The value as JSON can have it."""
     if isinstance(value, StoredBox):
         return {**vars(value), "array": to_plain(value.array)}

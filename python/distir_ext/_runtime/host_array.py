@@ -203,3 +203,21 @@ def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
     """
     array: np.ndarray[Any, Any] = np.frombuffer(memory_of(tensor), numpy_dtype(str(tensor.dtype)))
     return array.reshape(tuple(int(size) for size in tensor.shape))
+
+
+def copied_to_numpy(array: Any, dtype: Any, copy: bool | None, what: str) -> Any:
+    """What ``__array__`` returns for an array that is elsewhere.
+
+    Args:
+        array: It, with ``numpy()``.
+        dtype: As NumPy asks for.
+        copy: As NumPy asks for.
+        what: What messages call it.
+
+    Raises:
+        ValueError: NumPy wants no copy.
+    """
+    if copy is False:
+        raise ValueError(f"{what} can only be copied to NumPy")
+    found = array.numpy()
+    return found if dtype is None else found.astype(dtype, copy=False)

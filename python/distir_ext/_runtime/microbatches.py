@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distir_ext._errors.spelling import counted
+from distir_ext._runtime.host_array import copied_to_numpy
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._signature.signature import FunctionSpec, ParamSpec, TensorSpec
 
@@ -46,10 +47,7 @@ class JoinedArray:
         return np.concatenate([part.numpy() for part in self.parts], axis=self.dim)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if copy is False:
-            raise ValueError("an array in pieces can only be copied to NumPy")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        return copied_to_numpy(self, dtype, copy, "an array in pieces")
 
     def __len__(self) -> int:
         return self.shape[0]

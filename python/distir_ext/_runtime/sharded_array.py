@@ -13,7 +13,7 @@ import tvm_ffi
 
 from distir_ext._errors.spelling import counted
 from distir_ext._runtime.held_array import HeldArray
-from distir_ext._runtime.host_array import numpy_dtype, numpy_view
+from distir_ext._runtime.host_array import copied_to_numpy, numpy_dtype, numpy_view
 from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
 
@@ -115,10 +115,7 @@ class ShardedArray:
         return numpy_view(self.tensor())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if copy is False:
-            raise ValueError("a sharded array can only be copied to NumPy")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        return copied_to_numpy(self, dtype, copy, "a sharded array")
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.tensor().__dlpack__(**options)
