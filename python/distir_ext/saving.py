@@ -77,6 +77,7 @@ def save(
 
     Example:
         >>> import tempfile
+        >>> import numpy as np
         >>> from tvm import relax
         >>> from distir_ext import Mesh, annotate
         >>> builder = relax.BlockBuilder()

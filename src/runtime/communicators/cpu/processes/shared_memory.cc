@@ -38,9 +38,8 @@ SharedMemory::SharedMemory(int num_workers, size_t arena_bytes)
     : num_workers_(num_workers), arena_bytes_(RoundUp(arena_bytes)) {
   descriptor_ = memfd_create("distir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) ThrowSystemError("create");
-  const size_t total = fixed_bytes() + 2 * static_cast<size_t>(num_workers) * arena_bytes_;
   // A process that could shorten it would end all others at their next access.
-  if (ftruncate(descriptor_, static_cast<off_t>(total)) != 0 ||
+  if (ftruncate(descriptor_, static_cast<off_t>(all_bytes())) != 0 ||
       fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     close(descriptor_);
     ThrowSystemError("size");
@@ -48,18 +47,20 @@ SharedMemory::SharedMemory(int num_workers, size_t arena_bytes)
   Map();
 }
 
-// The size says how large an arena is: nobody can change that.
+// The size says how many workers there are, and how large an arena is: nobody can change that.
 SharedMemory::SharedMemory(int descriptor, int num_workers)
     : num_workers_(num_workers), descriptor_(descriptor) {
   struct stat file{};
   if (fstat(descriptor_, &file) != 0) ThrowSystemError("inspect");
   const size_t arenas = 2 * static_cast<size_t>(num_workers);
   const size_t total = static_cast<size_t>(file.st_size);
-  if (total <= fixed_bytes() || (total - fixed_bytes()) % (arenas * kPage) != 0) {
+  const size_t least = all_bytes();
+  if (total <= least || (total - least) % (arenas * kPage) != 0) {
+    close(descriptor_);
     TVM_FFI_THROW(ValueError) << "shared memory of " << total << " bytes is not that of "
                               << num_workers << " workers";
   }
-  arena_bytes_ = (total - fixed_bytes()) / arenas;
+  arena_bytes_ = (total - least) / arenas;
   Map();
 }
 
@@ -68,9 +69,13 @@ size_t SharedMemory::fixed_bytes() const {
   return RoundUp(sizeof(Header) + n * sizeof(WorkerStatus) + n * n * sizeof(Ring));
 }
 
+size_t SharedMemory::all_bytes() const {
+  const size_t n = static_cast<size_t>(num_workers_);
+  return fixed_bytes() + 2 * n * arena_bytes_ + n;
+}
+
 void SharedMemory::Map() {
-  total_bytes_ = fixed_bytes() + 2 * static_cast<size_t>(num_workers_) * arena_bytes_;
-  void* base = mmap(nullptr, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+  void* base = mmap(nullptr, all_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                     descriptor_, 0);
   if (base == MAP_FAILED) {
     close(descriptor_);
@@ -81,7 +86,7 @@ void SharedMemory::Map() {
 }
 
 SharedMemory::~SharedMemory() {
-  munmap(base_, total_bytes_);
+  munmap(base_, all_bytes());
   close(descriptor_);
 }
 

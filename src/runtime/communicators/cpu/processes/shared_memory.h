@@ -3,7 +3,9 @@
  * \brief The memory that a session's processes on one host share, and what lies where in it.
  *
  *   header | status of each worker | ring of each ordered pair of workers
- *          | arena of each worker | tensors of each worker
+ *          | arena of each worker | tensors of each worker | a byte for each worker
+ *
+ * The bytes at the end hold nothing: they make the size say how many workers there are.
  *
  * It is a file without a name (memfd): a process that has a descriptor maps it, and it is gone with
  * the last of them, however they end. It is sparse, so a size costs nothing until it is written.
@@ -75,7 +77,10 @@ class SharedMemory {
    * \throws OSError-like RuntimeError of the system.
    */
   explicit SharedMemory(int num_workers, size_t arena_bytes = PhysicalMemory());
-  /*! \brief Maps the memory behind a descriptor, which it takes over. */
+  /*!
+   * \brief Maps the memory behind a descriptor, which it takes over.
+   * \throws ValueError It was made for another number of workers.
+   */
   SharedMemory(int descriptor, int num_workers);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -108,11 +113,11 @@ class SharedMemory {
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
   void Map();
   size_t fixed_bytes() const;  // before the arenas
+  size_t all_bytes() const;
 
   const int num_workers_;
   int descriptor_ = -1;
   size_t arena_bytes_ = 0;
-  size_t total_bytes_ = 0;
   char* base_ = nullptr;
   char* arenas_ = nullptr;
 };
