@@ -1,7 +1,9 @@
 """Which cores the kernels of each worker of a host use.
 
 TVM gives each worker its own pool of threads for parallel kernels, by default as large as the
-machine; the pools of several workers would compete.
+machine; the pools of several workers would compete. So each worker has a share, which its own
+thread does not leave either: workers that wake each other in every collective are otherwise put on
+one core, where they run one after the other while another core is idle.
 """
 
 from __future__ import annotations
@@ -11,23 +13,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import psutil
-import tvm_ffi
 
 # tvm::runtime::threading::ThreadGroup::AffinityMode: threads share the given cores.
 _THREADS_SHARE_CORES = -3
 
-# What a worker calls, in order, each with one of the argument lists of :func:`share_of_cores`.
-# Configuring a pool also pins the worker's own thread, which may wait on a busy core then; the
-# second function frees it.
-CONFIGURE_CORES = (
-    "runtime.config_threadpool",
-    "tvm.runtime.threading.set_current_thread_affinity",
-)
+# What a worker calls with the arguments of :func:`share_of_cores`. It binds the pool and the thread
+# that calls, unless TVM_BIND_THREADS is 0.
+CONFIGURE_CORES = "runtime.config_threadpool"
 
 
 def cores_of_worker(
     rank: int, neighbours: Sequence[int], machine: Sequence[int], hosts: int
-) -> tuple[list[Any], list[Any]]:
+) -> list[Any]:
     """The arguments that give a worker its share of this machine's cores.
 
     Several hosts of a session may be one machine, as copies of a script are. Where they have not
@@ -40,14 +37,14 @@ def cores_of_worker(
         hosts: How many these are.
 
     Returns:
-        Arguments for each of :data:`CONFIGURE_CORES`.
+        Arguments of :data:`CONFIGURE_CORES`.
     """
     if hosts > 1 and len(allowed_cores()) == os.cpu_count():
         return share_of_cores(machine.index(rank), len(machine), hosts)
     return share_of_cores(neighbours.index(rank), len(neighbours))
 
 
-def share_of_cores(position: int, count: int, hosts: int = 1) -> tuple[list[Any], list[Any]]:
+def share_of_cores(position: int, count: int, hosts: int = 1) -> list[Any]:
     """The arguments that give a worker its share of this host's cores.
 
     Args:
@@ -56,13 +53,13 @@ def share_of_cores(position: int, count: int, hosts: int = 1) -> tuple[list[Any]
         hosts: Of how many hosts, each of which may use as many cores as the environment says.
 
     Returns:
-        Arguments for each of :data:`CONFIGURE_CORES`.
+        Arguments of :data:`CONFIGURE_CORES`.
     """
     cores = _kernel_cores(hosts)
     share = max(1, len(cores) // count)
     first = position * share % len(cores)
     mine = [str(core) for core in cores[first : first + share]]
-    return [_THREADS_SHARE_CORES, share, mine], [tvm_ffi.Shape(tuple(allowed_cores()))]
+    return [_THREADS_SHARE_CORES, share, mine]
 
 
 def allowed_cores() -> list[int]:

@@ -115,10 +115,9 @@ class ThreadWorkers(Workers):
         self.connect()
 
     def _divide_cores(self) -> None:
-        """Gives each worker's kernels its share of the cores."""
+        """Gives each worker its share of the cores."""
         shares = [share_of_cores(rank, self.num_workers) for rank in range(self.num_workers)]
-        for function, of_rank in zip(CONFIGURE_CORES, zip(*shares, strict=True), strict=True):
-            self.run("divide cores", [function] * self.num_workers, of_rank)
+        self.run("divide cores", [CONFIGURE_CORES] * self.num_workers, shares)
 
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]

@@ -257,9 +257,8 @@ def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
     backend = find_backend(hello["ccl"])  # one of those modules may register it
     if backend.needs_tvm:
         import_all()
-    shares = cores_of_worker(*(hello[name] for name in ("rank", "neighbours", "machine", "hosts")))
-    for function, arguments in zip(CONFIGURE_CORES, shares, strict=True):
-        tvm_ffi.get_global_func(function)(*arguments)
+    share = cores_of_worker(*(hello[name] for name in ("rank", "neighbours", "machine", "hosts")))
+    tvm_ffi.get_global_func(CONFIGURE_CORES)(*share)
     backend.prepare()
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
+import psutil
 import pytest
+import tvm_ffi
 
+import distir_ext as dx
 from distir_ext._workers import cores
 
 
@@ -26,7 +29,7 @@ def machine(monkeypatch):
 
 
 def cores_of(rank, neighbours, ranks, hosts):
-    (_, count, ids), _ = cores.cores_of_worker(rank, neighbours, ranks, hosts)
+    _, count, ids = cores.cores_of_worker(rank, neighbours, ranks, hosts)
     assert count == len(ids)
     return [int(each) for each in ids]
 
@@ -51,3 +54,27 @@ def test_one_thread_for_each_copy(machine):
     """As torchrun states it."""
     machine(range(8), threads=1)
     assert [cores_of(rank, [rank], [0, 1, 2, 3], 4) for rank in range(4)] == [[0], [1], [2], [3]]
+
+
+def halves():
+    """The shares of two workers of this machine."""
+    shares = [cores.share_of_cores(rank, 2) for rank in range(2)]
+    return [set(map(int, ids)) for _, _, ids in shares]
+
+
+def test_threads_stay_on_their_share():
+    def mine():
+        return tvm_ffi.Shape(sorted(os.sched_getaffinity(0)))
+
+    before = os.sched_getaffinity(0)
+    with dx.Session(2) as session:
+        found = session._workers.run("cores", [tvm_ffi.convert(mine)] * 2, [[]] * 2)
+    assert [set(each) for each in found] == halves()
+    assert os.sched_getaffinity(0) == before
+
+
+def test_processes_stay_on_their_share():
+    with dx.Session(2, workers="processes") as session:
+        processes = session._workers._started.hosts[0].processes
+        found = [set(psutil.Process(processes[r].pid).cpu_affinity()) for r in range(2)]
+    assert found == halves()
