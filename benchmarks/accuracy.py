@@ -164,7 +164,10 @@ def main() -> None:
             if kind not in clusters:
                 clusters = {**clusters, kind: dx.Cluster.measure(*kind)}
                 console.print(f"{devices} {workers}: {clusters[kind]} {clusters[kind].device}")
-            simulated = dx.analysis.simulate(mod, clusters[kind], microbatches=case.microbatches)
+            kernels = dx.analysis.time_kernels(mod, clusters[kind], devices)
+            simulated = dx.analysis.simulate(
+                mod, clusters[kind], microbatches=case.microbatches, kernels=kernels
+            )
             measured = measure(case, executable, workers, options.repeats)
             runs.append(Run(case, workers, measured, simulated.seconds))
             console.print(

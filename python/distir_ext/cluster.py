@@ -96,6 +96,10 @@ class Device:
     """Per second, what an estimate counts as ``transcendentals``: logarithms, tanh and the like.
     None if they take no time beside operations and bytes."""
 
+    step: float = 0.0
+    """Seconds that a call of a program takes on each device besides its kernels and collectives:
+    workers are woken one after the other, and leave their cores to each other."""
+
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
         rates |= {f"bytes per second of {size:g} bytes": rate for size, rate in self.caches.items()}
@@ -110,10 +114,11 @@ class Device:
                 raise ValueError(f"the {what} of device {self.name!r} are positive, not {value}")
         if not self.flops:
             raise ValueError(f"device {self.name!r} states no operations per second")
-        if not (math.isfinite(self.launch) and self.launch >= 0):
-            raise ValueError(
-                f"a kernel of device {self.name!r} takes at least 0 seconds, not {self.launch}"
-            )
+        for what, seconds in (("kernel", self.launch), ("step", self.step)):
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise ValueError(
+                    f"a {what} of device {self.name!r} takes at least 0 seconds, not {seconds}"
+                )
         if self.target not in ("cuda", "llvm"):
             raise ValueError(
                 f"the target of device {self.name!r} is 'cuda' or 'llvm', not {self.target!r}"
@@ -341,8 +346,9 @@ class Cluster:
         Small programs are built and timed on workers, which takes some seconds: products of
         float32 matrices and sums of products by element for the operations, tanh for the
         transcendentals, products with vectors for the bandwidth of memory and of caches, tiny ones
-        for the launch of a kernel, and sums over the workers for the link. Smaller floats and
-        float64 are taken to be computed at the same rate as float32, and at half of it.
+        for the launch of a kernel and for a step, and sums over the workers for the link, of few
+        bytes and of 64 KiB to 4 MiB. Smaller floats and float64 are taken to be computed at the
+        same rate as float32, and at half of it.
 
         Args:
             num_workers: Workers that share the host, at least 2.
@@ -364,6 +370,7 @@ class Cluster:
             target="llvm",
             loops=speed.loops,
             transcendentals=speed.transcendentals,
+            step=speed.step,
         )
         seconds, bandwidth = measure_link(num_workers, workers)
         # What a small collective takes is not told apart into its launch and its messages.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,9 @@ _PRODUCT, _STREAM, _TINY = 512, 4096, 4
 _CACHED = (256, 1024)
 # Rows of what is computed by element.
 _ELEMENTS = 256
-# Columns of what workers add up: a message of a few bytes, and one of many.
-_SHORT, _LONG = 8, 1 << 20
+# Columns of what workers add up: a message of a few bytes, and those of 64 KiB to 4 MiB, between
+# which caches are left.
+_SHORT, _LONG = 8, (1 << 14, 1 << 17, 1 << 20)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class DeviceSpeed:
     """Bytes per second of kernels that access at most so many bytes."""
     launch: float
     """Seconds of a kernel that does next to nothing."""
+    step: float
+    """Seconds of a call that does next to nothing, on all workers."""
     memory: float
     """Bytes, an equal part for each worker."""
 
@@ -76,23 +80,37 @@ def measure_device(num_workers: int, workers: str) -> DeviceSpeed:
             for rows, seconds in zip(_CACHED, cached, strict=True)
         },
         launch,
+        _seconds_of_step(num_workers, workers),
         psutil.virtual_memory().total / num_workers,
     )
 
 
 def measure_link(num_workers: int, workers: str) -> tuple[float, float]:
-    """Seconds of a small all-reduce, and bytes per second that a worker sends in a large one."""
+    """Seconds of a small all-reduce, and bytes per second that a worker sends in larger ones."""
     short = _seconds_of_sum(num_workers, workers, _SHORT, 64)
-    long = _seconds_of_sum(num_workers, workers, _LONG, 4)
-    sent = 2 * (num_workers - 1) / num_workers * 4 * _LONG
-    # Other work on the host may make the small one look as slow.
-    return short, sent / max(long - short, _LEAST * long)
+    rates = []
+    for columns in _LONG:
+        long = _seconds_of_sum(num_workers, workers, columns, 8)
+        sent = 2 * (num_workers - 1) / num_workers * 4 * columns
+        # Other work on the host may make the small one look as slow.
+        rates.append(sent / max(long - short, _LEAST * long))
+    return short, statistics.geometric_mean(rates)
 
 
 def _seconds_of_sum(num_workers: int, workers: str, columns: int, steps: int) -> float:
     programs = [_sums(columns, sharded) for sharded in (True, False)]
     with_sum, without = _per_step(num_workers, workers, programs, steps)
     return max(with_sum - without, _LEAST * with_sum)
+
+
+def _seconds_of_step(num_workers: int, workers: str) -> float:
+    mesh = Mesh((num_workers,), ("worker",))
+    mod, (x, weight) = _products((_TINY, _TINY))(1, mesh)
+    with Session(mesh, workers=workers) as session:
+        model = session.load(build_executable(mod), params=[weight])
+        pipeline = model["main"].pipeline(1)
+        taken = [_seconds_of_run(pipeline, x) for _ in range(4 * _REPEATS)]
+    return statistics.median(taken)
 
 
 # Part of a time that a difference of times is taken to be at least, where noise hides it.

@@ -22,6 +22,10 @@ class PlannedSteps(Protocol):
     """The steps of the functions of a module, by name."""
 
     @property
+    def program(self) -> tvm.IRModule:
+        """What has the kernels that run."""
+
+    @property
     def kernels(self) -> Mapping[str, FunctionSteps]:
         """Those that run."""
 
@@ -49,6 +53,11 @@ class StepsOfModule:
     def __init__(self, planned: PlannedProgram, cluster: Mapping[str, Any]) -> None:
         self._planned = planned
         self._cluster = cluster
+
+    @property
+    def program(self) -> tvm.IRModule:
+        """What has the kernels that run."""
+        return self._planned.kernels
 
     @cached_property
     def kernels(self) -> Mapping[str, FunctionSteps]:
@@ -111,6 +120,11 @@ class _SharedSteps:
         self._seconds: _Seconds = tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(
             cluster
         )
+
+    @property
+    def program(self) -> tvm.IRModule:
+        """What has the kernels that run."""
+        return self._planned.kernels
 
     @cached_property
     def kernels(self) -> Mapping[str, FunctionSteps]:

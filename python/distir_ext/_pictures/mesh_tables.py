@@ -53,6 +53,8 @@ def device_table(device: Device) -> Table:
     for size, bandwidth in device.caches.items():
         table.add_row(f"bandwidth of up to {amount(size, 'B')}", amount(bandwidth, "B/s"))
     table.add_row("launch of a kernel", amount(device.launch, "s"))
+    if device.step:
+        table.add_row("step", amount(device.step, "s"))
     return table
 
 

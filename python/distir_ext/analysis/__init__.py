@@ -17,6 +17,7 @@ from distir_ext.analysis.diff import diff
 from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.graphs.graph import Graph, graph
+from distir_ext.analysis.kernel_times import KernelTimes, time_kernels
 from distir_ext.analysis.redistributions.check_reshards import CheckReshards
 from distir_ext.analysis.redistributions.redistribution import (
     Redistribution,
@@ -58,6 +59,7 @@ __all__ = [
     "Estimate",
     "Graph",
     "KernelCost",
+    "KernelTimes",
     "Memory",
     "Operation",
     "OperatorCost",
@@ -94,4 +96,5 @@ __all__ = [
     "shardings",
     "simulate",
     "sweep",
+    "time_kernels",
 ]

@@ -76,8 +76,10 @@ class OperationReader:
         """
         walk = _Walk(self, stage)
         function = self._functions[program]
+        walk.begin(program)
         layers = {name: weights.get(name, "") for name, _ in function.params}
-        walk.function(function, (), layers, set(weights), "")
+        entry = tuple(range(len(walk.found)))
+        walk.function(function, entry, layers, set(weights), "")
         return walk.found
 
     def collective_of(self, function: FunctionSteps) -> Mapping[int, CollectiveCall]:
@@ -108,6 +110,15 @@ class _Walk:
         self._reader = reader
         self._stage = stage
         self.found: list[Planned] = []
+
+    def begin(self, program: str) -> None:
+        """What a call takes before anything runs, where it takes time."""
+        seconds = self._reader.roofline.device.step
+        if seconds:
+            step = Operation(
+                "step", "kernel", "step", COMPUTE, program, self._stage, "", seconds, 0.0, 0.0
+            )
+            self._add(step, (), None)
 
     def function(
         self,

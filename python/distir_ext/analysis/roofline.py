@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from distir_ext._analysis.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.costs import Cost
@@ -13,14 +13,26 @@ class Roofline:
     """Times of steps on a device.
 
     Kernels take the longest of operations / rate, bytes / bandwidth and the launch (Williams and
-    others, "Roofline: an insightful visual performance model", 2009); collectives what the step
-    says.
+    others, "Roofline: an insightful visual performance model", 2009), unless they were timed;
+    collectives what the step says.
+
+    Args:
+        device: The device.
+        timed: Seconds of a step that was timed; None of others.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(
+        self, device: Device, timed: Callable[[Step], float | None] = lambda _: None
+    ) -> None:
         self._device = device
+        self._timed = timed
         self._seconds: dict[tuple[int, str], float] = {}
         self._known: dict[int, tuple[Step, tuple[Cost, str, str]]] = {}
+
+    @property
+    def device(self) -> Device:
+        """What the times are of."""
+        return self._device
 
     def cost(self, steps: Iterable[Step]) -> tuple[Cost, str, str]:
         """The cost of kernels one after the other, what bounds the longest, and what is unknown."""
@@ -32,7 +44,8 @@ class Roofline:
             moving = accessed / self._device.bandwidth_of(accessed)
             times = {"compute": computing, "memory": moving, "launch": self._device.launch}
             slowest = max(times, key=lambda name: times[name])
-            seconds = times[slowest]
+            timed = self._timed(step)
+            seconds = times[slowest] if timed is None else timed
             total += Cost(
                 sum(step.flops.values()),
                 step.transcendentals,

@@ -15,6 +15,7 @@ from distir_ext._analysis.layers import layer_of_weight
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._signature.signature import Program
+from distir_ext.analysis.kernel_times import KernelTimes, roofline_of
 from distir_ext.analysis.operations import (
     OperationReader,
     Planned,
@@ -22,7 +23,7 @@ from distir_ext.analysis.operations import (
 )
 from distir_ext.analysis.pipeline_layout import PipelineLayout
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
-from distir_ext.analysis.roofline import Roofline, not_exact
+from distir_ext.analysis.roofline import not_exact
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, DeviceGroup, Timeline
 from distir_ext.cluster import Cluster
 
@@ -39,6 +40,7 @@ def simulate(
     microbatches: int = 1,
     schedule: str | None = None,
     overlap: bool = False,
+    kernels: KernelTimes | None = None,
 ) -> Timeline:
     """Simulates one call of a function: when each device runs which kernel and which collective.
 
@@ -58,6 +60,8 @@ def simulate(
         overlap: Instead, each device runs communication on a stream of its own, beside kernels that
             do not need the result, and no send waits. No backend of this package does so: this is
             what it could save.
+        kernels: What :func:`time_kernels` has found of the kernels. Others take the roofline's
+            times.
 
     Returns:
         The events on all devices.
@@ -80,7 +84,7 @@ def simulate(
         ['kernel', 'all_reduce']
     """
     known = planned_programs(mod, cluster, sizes)
-    return timeline_of(known, function, microbatches, schedule, overlap)
+    return timeline_of(known, function, microbatches, schedule, overlap, kernels)
 
 
 def timeline_of(
@@ -89,6 +93,7 @@ def timeline_of(
     microbatches: int = 1,
     schedule: str | None = None,
     overlap: bool = False,
+    kernels: KernelTimes | None = None,
 ) -> Timeline:
     """The timeline of programs that are planned already; arguments as for :func:`simulate`."""
     name = _function(known.signature["functions"], function)
@@ -97,7 +102,7 @@ def timeline_of(
     on_gpus = known.device.target != "llvm"
     if on_gpus and not overlap:
         layout.check_sends(name)
-    reader = OperationReader(known.kernels, known.collectives, Roofline(known.device))
+    reader = OperationReader(known.kernels, known.collectives, roofline_of(known, kernels))
     operations = [
         reader.read(program.name, stage, _weights(stated, program))
         for stage, program in enumerate(layout.programs)

@@ -100,6 +100,15 @@ class OperationTimesReader:
         """Forms and texts by the numbers that operations have for them."""
         return [list(each) for each in self._numbers]
 
+    def program(self, name: str, device_ids: tuple[int, ...]) -> OperationTimes:
+        """What these devices run in a call of a function from outside."""
+        times, seconds = self.read(name, device_ids), self._prices.roofline.device.step
+        if not seconds:
+            return times
+        step = np.array([(seconds, _KERNEL, -1)], RECORD)
+        records = _with_joined_kernels(np.concatenate([step, times.records]))
+        return OperationTimes(records, times.bytes_sent)
+
     def read(self, name: str, device_ids: tuple[int, ...]) -> OperationTimes:
         """What these devices run of a function."""
         key = name, device_ids

@@ -1,0 +1,103 @@
+"""Kernels of a program, timed one by one on this host, for simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import tvm
+
+from distir_ext._analysis.kernel_timing import KernelNames, time_calls
+from distir_ext._analysis.steps import Step
+from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext.analysis.planned import PlannedPrograms, planned_programs
+from distir_ext.analysis.roofline import Roofline
+from distir_ext.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """How long kernels take. Those of several programs are joined by ``|``."""
+
+    seconds: Mapping[str, float]
+    """Of a call, by what a kernel computes and on which shapes."""
+
+    callees: Mapping[str, str]
+    """What programs call them, by the same."""
+
+    skipped: Mapping[str, str]
+    """What was not timed, by what programs call it, and why. It takes the roofline's time."""
+
+    def __or__(self, other: KernelTimes) -> KernelTimes:
+        return KernelTimes(
+            {**self.seconds, **other.seconds},
+            {**self.callees, **other.callees},
+            {**self.skipped, **other.skipped},
+        )
+
+
+@short_tracebacks
+def time_kernels(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    num_workers: int = 2,
+    *,
+    sizes: Mapping[str, int] | None = None,
+) -> KernelTimes:
+    """Times the kernels of a program on this host, each by itself: no worker is started.
+
+    Where a roofline says what a kernel takes at least, this says what it takes here. Each kernel
+    is compiled as ``dx.build`` would, and runs on as many cores at the same time as there are
+    workers, with operands that caches hold as far as they would in the program.
+
+    Args:
+        mod: A module in any phase before LowerCCL.
+        cluster: What the module is simulated for; its devices are CPUs, as those of
+            :meth:`distir_ext.Cluster.measure`.
+        num_workers: Workers that share this host.
+        sizes: Values for symbolic sizes, by name.
+
+    Returns:
+        What :func:`simulate` takes as ``kernels=``.
+
+    Raises:
+        ValueError: As :func:`simulate`; the cluster's devices are no CPUs; the number of workers is
+            not positive.
+        TypeError: It is no module, or no cluster.
+
+    Example:
+        >>> from tvm import relax
+        >>> from distir_ext import Device, Mesh, annotate
+        >>> builder = relax.BlockBuilder()
+        >>> x, w = (relax.Var(name, relax.TensorType((8, 8), "float32")) for name in "xw")
+        >>> with builder.function("main", [x, w]):
+        ...     result = builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
+        >>> mod = annotate(builder.get(), Mesh(tp=2), {"w": (None, "tp")})
+        >>> cpu = Device("CPU", {"float32": 1e11}, 1e10, 1e10, 1e-6, target="llvm")
+        >>> times = time_kernels(mod, Cluster.uniform(device=cpu))
+        >>> list(times.callees.values())
+        ['einsum']
+    """
+    if num_workers < 1:
+        raise ValueError(f"kernels are timed for at least 1 worker, not {num_workers}")
+    known = planned_programs(mod, cluster, sizes)
+    if known.device.target != "llvm":
+        raise ValueError(
+            f"kernels are timed on this host's CPU; the cluster's devices are {known.device.name!r}"
+        )
+    steps = [step for each in known.kernels.values() for step in each.body.flat()]
+    timed = time_calls(known.steps.program, steps, num_workers)
+    return KernelTimes(timed.seconds, timed.callees, timed.skipped)
+
+
+def roofline_of(known: PlannedPrograms, kernels: KernelTimes | None) -> Roofline:
+    """Times of the steps of a program: those of kernels that were timed, and the roofline's."""
+    if kernels is None:
+        return Roofline(known.device)
+    names = KernelNames(known.steps.program)
+
+    def timed(step: Step) -> float | None:
+        seconds = kernels.seconds.get(names.of_step(step))
+        return None if seconds is None else known.device.launch + seconds
+
+    return Roofline(known.device, timed)

@@ -1,0 +1,156 @@
+"""Kernels that are timed by themselves, and simulations that use their times."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+
+import distir_ext as dx
+from distir_ext._analysis import kernel_timing
+from distir_ext.analysis import KernelTimes, simulate, time_kernels
+from distir_ext.analysis.sweeps.figures import ProgramCosts
+
+CPU = dx.Device("CPU", {"float32": 1e11}, 16e9, 1e10, 1e-6, target="llvm")
+CLUSTER = dx.Cluster.uniform(device=CPU)
+
+
+def network(mesh, build=None, dtype="float32", rows=16):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((rows, 64), dtype))
+    weights = [relax.Var(f"w{i}", relax.TensorType((64, 64), dtype)) for i in range(2)]
+    with builder.function("main", [x, *weights], {"num_input": 1}):
+        with builder.dataflow():
+            hidden = builder.emit(relax.op.matmul(x, weights[0]))
+            hidden = builder.emit((build or relax.op.nn.softmax)(hidden))
+            result = builder.emit_output(relax.op.matmul(hidden, weights[1]))
+        builder.emit_func_output(result)
+    return dx.annotate(builder.get(), mesh, {"w0": (None, "tp"), "w1": ("tp", None)})
+
+
+def test_a_function_is_timed():
+    calls = []
+
+    def sleep(seconds):
+        calls.append(seconds)
+        time.sleep(seconds)
+
+    seconds_of = tvm_ffi.get_global_func("distir.runtime.time_calls")
+    found = seconds_of(tvm_ffi.convert(sleep), [[0.002], [0.004]], 0.05)
+    assert 0.003 <= found < 0.02
+    assert calls.count(0.002) == calls.count(0.004) >= 5
+
+
+def test_threads_are_timed_at_the_same_time():
+    """Two threads wait for each other within what is timed."""
+    meet = threading.Barrier(2, timeout=30)
+    seconds_of = tvm_ffi.get_global_func("distir.runtime.time_calls")
+
+    def work():
+        seconds_of(tvm_ffi.convert(lambda: meet.wait() and None), [[]], 1e-9)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not meet.broken
+
+
+def test_kernels_have_times_and_simulations_take_them():
+    mod = network(dx.Mesh(tp=2))
+    times = time_kernels(mod, CLUSTER, 2)
+    assert times.skipped == {}
+    assert {"einsum"} < set(times.callees.values())
+    assert all(0 < seconds < 0.1 for seconds in times.seconds.values())
+
+    bound = simulate(mod, CLUSTER)
+    stated = KernelTimes(dict.fromkeys(times.seconds, 0.25), times.callees, {})
+    found = simulate(mod, CLUSTER, kernels=stated)
+    kernels = [each for each in found.operations if each.kind == "kernel"]
+    assert [each.seconds for each in kernels] == [0.25 + CPU.launch] * len(kernels)
+    assert [each.seconds for each in found.operations if each.kind != "kernel"] == [
+        each.seconds for each in bound.operations if each.kind != "kernel"
+    ]
+    assert simulate(mod, CLUSTER, kernels=KernelTimes({}, {}, {})).seconds == bound.seconds
+
+
+def test_a_kernel_is_told_by_what_it_computes_on_which_shapes():
+    mesh = dx.Mesh(tp=2)
+    softmax = time_kernels(network(mesh), CLUSTER)
+    again = time_kernels(network(mesh), CLUSTER)
+    other = time_kernels(network(mesh, relax.op.tanh), CLUSTER)
+    larger = time_kernels(network(mesh, rows=32), CLUSTER)
+    assert set(softmax.seconds) == set(again.seconds)
+    einsums = {key for key, callee in softmax.callees.items() if callee == "einsum"}
+    assert set(softmax.seconds) & set(other.seconds) == einsums
+    assert not set(softmax.seconds) & set(larger.seconds)
+    joined = softmax | larger
+    assert set(joined.seconds) == set(softmax.seconds) | set(larger.seconds)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_types(dtype):
+    times = time_kernels(network(dx.Mesh(tp=2), dtype=dtype), CLUSTER)
+    assert times.skipped == {}
+    assert times.seconds
+
+
+def test_more_workers_than_cores_take_longer():
+    mesh = dx.Mesh(tp=2)
+    cores = len(os.sched_getaffinity(0))
+    few, many = (time_kernels(network(mesh), CLUSTER, n) for n in (cores, 64 * cores))
+    total = [sum(each.seconds.values()) for each in (few, many)]
+    assert total[1] > 8 * total[0]
+
+
+def test_integers_that_may_be_zero_are_not_divided_by():
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType((8, 8), "int32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        builder.emit_func_output(builder.emit(relax.op.floor_divide(x, y)))
+    mod = dx.annotate(builder.get(), dx.Mesh(tp=2), {"x": ("tp", None)})
+    times = time_kernels(mod, CLUSTER)
+    assert times.seconds == {}
+    assert set(times.skipped.values()) == {"it divides by integers, which may be 0"}
+
+
+def test_what_cannot_be_timed_is_an_error():
+    mod = network(dx.Mesh(tp=2))
+    with pytest.raises(ValueError, match=r"timed on this host's CPU; .* 'H100'"):
+        time_kernels(mod, dx.Cluster.preset("H100"))
+    with pytest.raises(ValueError, match="at least 1 worker, not 0"):
+        time_kernels(mod, CLUSTER, 0)
+
+
+def test_a_step_takes_time_once_per_call():
+    slow = dx.Cluster.uniform(
+        device=dx.Device("CPU", {"float32": 1e11}, 16e9, 1e10, 1e-6, "llvm", step=0.5)
+    )
+    mod = network(dx.Mesh(tp=2))
+    before, after = (simulate(mod, each, microbatches=3) for each in (CLUSTER, slow))
+    assert after.seconds == pytest.approx(before.seconds + 3 * 0.5, rel=1e-12)
+    with pytest.raises(ValueError, match="a step of device 'CPU' takes at least 0 seconds, not -1"):
+        replace(CPU, step=-1)
+    configured = ProgramCosts(slow)(mod, "main", 3)
+    assert configured.seconds == pytest.approx(after.seconds, rel=1e-12)
+
+
+def test_weights_are_read_from_where_a_program_finds_them():
+    """A product with 16 MB of other weights between its uses has more than one copy of its own."""
+    operand = kernel_timing._Operand((64, 64), "float32", True)
+    value = kernel_timing._Operand((8, 64), "float32", False)
+    call = kernel_timing._Call("name", "einsum", (value, operand, "ab,bc->ac", value))
+    lists = kernel_timing._copies(call, 10 * operand.bytes)
+    assert len(lists) == 10
+    assert len({id(each[1]) for each in lists}) == 10
+    assert len({id(each[0]) for each in lists}) == 1
+    assert np.all(np.isfinite(lists[0][1].numpy()))
+    assert isinstance(lists[0][3], tvm.runtime.Tensor)
