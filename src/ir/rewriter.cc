@@ -8,6 +8,32 @@
 namespace distir {
 namespace ir {
 
+namespace {
+
+/*! \brief What a map makes of all elements; the same array where nothing changes. */
+template <typename T, typename Map>
+ffi::Array<T> MapAll(const ffi::Array<T>& all, const Map& map) {
+  ffi::Array<T> mapped;
+  for (size_t i = 0; i < all.size(); ++i) {
+    T element = map(all[i]);
+    const bool is_same = element.same_as(all[i]);
+    if (mapped.empty() && is_same) continue;  // none is another so far
+    if (mapped.empty()) {
+      mapped.reserve(all.size());
+      mapped.insert(mapped.end(), all.begin(), all.begin() + i);
+    }
+    mapped.push_back(std::move(element));
+  }
+  return mapped.empty() ? all : mapped;
+}
+
+bool IsBinding(const Binding& binding, const Var& var, const Expr& value) {
+  auto bound = VarBinding::Cast(binding);
+  return bound.defined() && bound.var().same_as(var) && bound.value().same_as(value);
+}
+
+}  // namespace
+
 void BlockWriter::Begin(bool is_dataflow) {
   End();
   is_dataflow_ = is_dataflow;
@@ -64,6 +90,7 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
     for (const Binding& binding : block.bindings()) {
       cause_.clear();
       emitted_.clear();
+      current_ = binding;
       if (auto cast = MatchCast::Cast(binding); cast.defined()) {
         RewriteMatchCast(binding.var(), cast);
       } else {
@@ -78,6 +105,7 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
   }
   cause_.clear();
   emitted_.clear();
+  current_ = Binding();
   Expr value = RewriteSeqValue(seq.body(), branch_of);
   LeaveScope();
   writer.End();
@@ -115,18 +143,15 @@ Expr FunctionRewriter::Rewrite(const Expr& expr) {
     auto it = vars_.find(expr.get());
     return it == vars_.end() ? expr : it->second;
   }
-  if (Call call = Call::Cast(expr); call.defined()) {
-    ffi::Array<Type> ty_args;
-    for (const Type& type : call.ty_args()) ty_args.push_back(RewriteType(type));
-    const Expr op = Var::Is(call.op()) ? Rewrite(call.op()) : call.op();
-    return MakeCall(RewriteType(call.ty()), op, RewriteAll(call.args()), call.attrs(), ty_args,
-                    call.span());
+  if (Call::Is(expr)) return RewriteCall(Call::Cast(expr));
+  if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
+    const ffi::Array<Expr> fields = RewriteAll(tuple.fields());
+    return Keeps(fields, tuple.fields()) ? expr : MakeTuple(fields);
   }
-  if (Tuple tuple = Tuple::Cast(expr); tuple.defined())
-    return MakeTuple(RewriteAll(tuple.fields()));
   if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
     Expr tuple = Rewrite(item.tuple());
     if (Tuple fields = Tuple::Cast(tuple); fields.defined()) return fields.fields()[item.index()];
+    if (KeepsUnchanged() && tuple.same_as(item.tuple())) return expr;
     return MakeTupleGetItem(tuple, item.index());
   }
   if (Constant constant = Constant::Cast(expr); constant.defined())
@@ -134,19 +159,36 @@ Expr FunctionRewriter::Rewrite(const Expr& expr) {
   return RewriteLeaf(expr);
 }
 
+Expr FunctionRewriter::RewriteCall(const Call& call) {
+  const ffi::Array<Type> ty_args =
+      MapAll(call.ty_args(), [this](const Type& each) { return RewriteType(each); });
+  const Expr op = Var::Is(call.op()) ? Rewrite(call.op()) : call.op();
+  const ffi::Array<Expr> args = RewriteAll(call.args());
+  const Type type = RewriteType(call.ty());
+  const bool is_kept = type.same_as(call.ty()) && op.same_as(call.op()) &&
+                       Keeps(args, call.args()) && Keeps(ty_args, call.ty_args());
+  return is_kept ? call : MakeCall(type, op, args, call.attrs(), ty_args, call.span());
+}
+
 ffi::Array<Expr> FunctionRewriter::RewriteAll(const ffi::Array<Expr>& exprs) {
-  ffi::Array<Expr> rewritten;
-  for (const Expr& expr : exprs) rewritten.push_back(Rewrite(expr));
-  return rewritten;
+  return MapAll(exprs, [this](const Expr& expr) { return Rewrite(expr); });
 }
 
 Var FunctionRewriter::FreshVar(const Var& var, const Type& type) {
-  return MakeVar(NameFor(var), type, KeepsDataflow() && DataflowVar::Is(var));
+  const ffi::String name = NameFor(var);
+  const bool is_dataflow = KeepsDataflow() && DataflowVar::Is(var);
+  const bool is_kept = KeepsUnchanged() && type.same_as(var.ty()) && name == var.name() &&
+                       is_dataflow == DataflowVar::Is(var);
+  return is_kept ? var : MakeVar(name, type, is_dataflow);
 }
 
 Var FunctionRewriter::Bind(const Var& var, const Expr& value, const Type& type) {
   Var fresh = FreshVar(var, type);
-  writer_->Add(MakeBinding(fresh, value));
+  if (fresh.same_as(var) && IsBinding(current_, var, value)) {
+    writer_->Add(current_);
+  } else {
+    writer_->Add(MakeBinding(fresh, value));
+  }
   Replace(var, fresh);
   return fresh;
 }
