@@ -28,8 +28,8 @@ ffi::Array<T> MapAll(const ffi::Array<T>& all, const Map& map) {
 }
 
 bool IsBinding(const Binding& binding, const Var& var, const Expr& value) {
-  auto bound = VarBinding::Cast(binding);
-  return bound.defined() && bound.var().same_as(var) && bound.value().same_as(value);
+  const VarBinding* bound = VarBinding::As(binding);
+  return bound != nullptr && bound->var().same_as(var) && bound->value().same_as(value);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
       if (auto cast = MatchCast::Cast(binding); cast.defined()) {
         RewriteMatchCast(binding.var(), cast);
       } else {
-        RewriteVarBinding(binding.var(), VarBinding::Cast(binding).value());
+        RewriteVarBinding(binding.var(), VarBinding::As(binding)->value());
       }
       if (cause_.empty()) continue;
       for (const Var& made : emitted_)
@@ -140,10 +140,10 @@ Expr FunctionRewriter::RewriteSeqValue(const Expr& value, const Var&) { return R
 
 Expr FunctionRewriter::Rewrite(const Expr& expr) {
   if (Var::Is(expr)) {
-    auto it = vars_.find(expr.get());
-    return it == vars_.end() ? expr : it->second;
+    const Expr* known = vars_.Find(expr.get());
+    return known == nullptr ? expr : *known;
   }
-  if (Call::Is(expr)) return RewriteCall(Call::Cast(expr));
+  if (const Call* call = Call::As(expr)) return RewriteCall(*call);
   if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
     const ffi::Array<Expr> fields = RewriteAll(tuple.fields());
     return Keeps(fields, tuple.fields()) ? expr : MakeTuple(fields);
@@ -235,19 +235,19 @@ void VisitBindings(const SeqExpr& seq, const std::function<void(const Binding&)>
   for (const BindingBlock& block : seq.blocks()) {
     for (const Binding& binding : block.bindings()) {
       visit(binding);
-      VarBinding var_binding = VarBinding::Cast(binding);
-      if (!var_binding.defined()) continue;
-      if (If branch = If::Cast(var_binding.value()); branch.defined()) {
-        VisitBindings(branch.true_branch(), visit);
-        VisitBindings(branch.false_branch(), visit);
+      const VarBinding* bound = VarBinding::As(binding);
+      if (bound == nullptr) continue;
+      if (const If* branch = If::As(bound->value())) {
+        VisitBindings(branch->true_branch(), visit);
+        VisitBindings(branch->false_branch(), visit);
       }
     }
   }
 }
 
 Call BoundCall(const Binding& binding) {
-  VarBinding var_binding = VarBinding::Cast(binding);
-  return var_binding.defined() ? Call::Cast(var_binding.value()) : Call();
+  const VarBinding* bound = VarBinding::As(binding);
+  return bound != nullptr ? Call::Cast(bound->value()) : Call();
 }
 
 namespace {
@@ -266,18 +266,18 @@ void VisitUsesInSeq(const SeqExpr& seq, const std::function<void(const Var&)>& v
 
 void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit) {
   if (Var::Is(expr)) {
-    visit(Var::Cast(expr));
-  } else if (auto call = Call::Cast(expr); call.defined()) {
-    if (Var::Is(call.op())) visit(Var::Cast(call.op()));
-    for (const Expr& arg : call.args()) VisitUses(arg, visit);
-  } else if (auto tuple = Tuple::Cast(expr); tuple.defined()) {
-    for (const Expr& field : tuple.fields()) VisitUses(field, visit);
-  } else if (auto item = TupleGetItem::Cast(expr); item.defined()) {
-    VisitUses(item.tuple(), visit);
-  } else if (auto branch = If::Cast(expr); branch.defined()) {
-    VisitUses(branch.cond(), visit);
-    VisitUsesInSeq(branch.true_branch(), visit);
-    VisitUsesInSeq(branch.false_branch(), visit);
+    visit(*Var::As(expr));
+  } else if (const Call* call = Call::As(expr)) {
+    if (Var::Is(call->op())) visit(*Var::As(call->op()));
+    for (const Expr& arg : call->args()) VisitUses(arg, visit);
+  } else if (const Tuple* tuple = Tuple::As(expr)) {
+    for (const Expr& field : tuple->fields()) VisitUses(field, visit);
+  } else if (const TupleGetItem* item = TupleGetItem::As(expr)) {
+    VisitUses(item->tuple(), visit);
+  } else if (const If* branch = If::As(expr)) {
+    VisitUses(branch->cond(), visit);
+    VisitUsesInSeq(branch->true_branch(), visit);
+    VisitUsesInSeq(branch->false_branch(), visit);
   }
 }
 
@@ -290,17 +290,17 @@ using Uses = std::unordered_map<const ffi::Object*, int>;
 void CountIn(const Expr& expr, Uses* uses) {
   if (Var::Is(expr)) {
     ++(*uses)[expr.get()];
-  } else if (Call call = Call::Cast(expr); call.defined()) {
-    if (Var::Is(call.op())) ++(*uses)[call.op().get()];
-    for (const Expr& arg : call.args()) CountIn(arg, uses);
-  } else if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
-    for (const Expr& field : tuple.fields()) CountIn(field, uses);
-  } else if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
-    CountIn(item.tuple(), uses);
-  } else if (If branch = If::Cast(expr); branch.defined()) {
-    CountIn(branch.cond(), uses);
-    CountIn(branch.true_branch().body(), uses);
-    CountIn(branch.false_branch().body(), uses);
+  } else if (const Call* call = Call::As(expr)) {
+    if (Var::Is(call->op())) ++(*uses)[call->op().get()];
+    for (const Expr& arg : call->args()) CountIn(arg, uses);
+  } else if (const Tuple* tuple = Tuple::As(expr)) {
+    for (const Expr& field : tuple->fields()) CountIn(field, uses);
+  } else if (const TupleGetItem* item = TupleGetItem::As(expr)) {
+    CountIn(item->tuple(), uses);
+  } else if (const If* branch = If::As(expr)) {
+    CountIn(branch->cond(), uses);
+    CountIn(branch->true_branch().body(), uses);
+    CountIn(branch->false_branch().body(), uses);
   }
 }
 

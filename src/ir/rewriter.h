@@ -27,6 +27,7 @@
 
 #include "ir/module/names.h"
 #include "ir/node.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace ir {
@@ -86,8 +87,8 @@ class FunctionRewriter {
    * plain ones. */
   virtual bool KeepsDataflow() const { return true; }
   /*! \brief Whether what stays as it is keeps its objects: a variable whose name, kind and type
-   * stay, a call whose arguments do, their binding. So a pass that changes little writes little. Not
-   * for a pass whose input stays in the module beside its output: a variable is bound once. */
+   * stay, a call whose arguments do, their binding. So a pass that changes little writes little.
+   * Not for a pass whose input stays in the module beside its output: a variable is bound once. */
   virtual bool KeepsUnchanged() const { return false; }
   /*! \brief Called when the variables emitted since the matching EnterScope go out of scope. */
   virtual void EnterScope() {}
@@ -128,7 +129,7 @@ class FunctionRewriter {
   }
   Var FreshVar(const Var& var, const Type& type);
 
-  std::unordered_map<const ffi::Object*, Expr> vars_;
+  PointerMap<Expr> vars_;
   Names names_;                                           // of the function
   std::string cause_;                                     // "pass op"
   std::string computed_;                                  // by that, the name of a variable
