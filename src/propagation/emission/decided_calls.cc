@@ -2,44 +2,18 @@
 
 #include <tvm/ffi/error.h>
 
-#include <cstring>
-
 #include "mesh/common_view.h"
 #include "rules/call/call_cost.h"
 
 namespace distir {
 namespace propagation {
 
-namespace {
-
-template <typename T>
-int64_t Address(const T* object) {
-  return static_cast<int64_t>(reinterpret_cast<intptr_t>(object));
-}
-
-int64_t Bits(double number) {
-  int64_t bits;
-  std::memcpy(&bits, &number, sizeof(bits));
-  return bits;
-}
-
-}  // namespace
-
-size_t DecidedCalls::Hash::operator()(const Key& key) const {
-  uint64_t hash = key.size();
-  for (int64_t part : key) {
-    hash = (hash ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
 // The rule says how many operands and results there are, and of how many dimensions.
 void DecidedCalls::MakeKey(const rules::FactorRule& rule, const CallTensors& tensors) {
   key_ = {Address(&rule), tensors.root};
   for (size_t i = 0; i < tensors.operands.size(); ++i) {
-    for (int64_t part : {Address(tensors.operands[i]), Bits(tensors.elements[i]),
-                         Bits(tensors.operand_bytes[i])})
+    for (int64_t part :
+         {Address(tensors.operands[i]), Bits(tensors.elements[i]), Bits(tensors.operand_bytes[i])})
       key_.push_back(part);
   }
   for (size_t i = 0; i < tensors.results.size(); ++i) {
@@ -69,8 +43,7 @@ DecidedCall DecidedCalls::Decide(const rules::FactorRule& rule, const CallTensor
       rules::DecideCall(rule, tensors.operands, tensors.results, tensors.elements, cost);
   decided.view = ViewFor(tensors.root, decided.sharding);
   for (const mesh::Sharding& operand : decided.sharding.operands)
-    decided.operands.push_back(
-        {operand, meshes_.PlacementOn(decided.view, tensors.root, operand)});
+    decided.operands.push_back({operand, meshes_.PlacementOn(decided.view, tensors.root, operand)});
   return decided;
 }
 

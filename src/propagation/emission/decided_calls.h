@@ -20,6 +20,7 @@
 #include "cost/cluster.h"
 #include "dialect/mesh_table.h"
 #include "rules/call/call_sharding.h"
+#include "support/words.h"
 
 namespace distir {
 namespace propagation {
@@ -74,11 +75,6 @@ class DecidedCalls {
   DecidedCall* Find(const rules::FactorRule& rule, const CallTensors& tensors);
 
  private:
-  using Key = std::vector<int64_t>;
-  struct Hash {
-    size_t operator()(const Key& key) const;
-  };
-
   /*! \brief Fills key_. */
   void MakeKey(const rules::FactorRule& rule, const CallTensors& tensors);
   DecidedCall Decide(const rules::FactorRule& rule, const CallTensors& tensors);
@@ -86,8 +82,8 @@ class DecidedCalls {
 
   dialect::MeshTable& meshes_;
   const cost::Cluster& cluster_;
-  std::unordered_map<Key, DecidedCall, Hash> decided_;
-  Key key_;  // of the call asked for
+  std::unordered_map<Words, DecidedCall, HashWords> decided_;
+  Words key_;  // of the call asked for
 };
 
 }  // namespace propagation

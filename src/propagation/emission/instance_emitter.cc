@@ -334,8 +334,7 @@ class InstanceEmitter : public PlacementRewriter {
     for (const ir::Expr& arg : call.args())
       args.push_back(PlacedOn(arg, decided->view, tensors_.root, &operands));
     std::optional<ReadCall> own;
-    if (!decided->read || !sizes_are_solved_) 
-      own = Read(call, args, global_ty, node, *decided);
+    if (!decided->read || !sizes_are_solved_) own = Read(call, args, global_ty, node, *decided);
     if (!decided->read && sizes_are_solved_) decided->read = own;
     const ReadCall& read = own ? *own : *decided->read;
     // Later passes compute the call as its types say: right in any case, but not as priced.
@@ -343,9 +342,8 @@ class InstanceEmitter : public PlacementRewriter {
     InOrder placements(read.results);
     const ir::Type type = ir::MapLeaves(global_ty, [&](const ir::Type& leaf) -> ir::Type {
       auto tensor = ir::TensorType::Cast(leaf);
-      return tensor.defined()
-                 ? ir::MakeDTensorType(tensor, read.device_mesh, placements.Take())
-                 : leaf;
+      return tensor.defined() ? ir::MakeDTensorType(tensor, read.device_mesh, placements.Take())
+                              : leaf;
     });
     ffi::Array<ir::Type> ty_args = call.ty_args();
     if (rules::StatesResultType(call.op()) && !ty_args.empty()) ty_args = {type};
