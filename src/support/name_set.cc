@@ -256,7 +256,9 @@ Digits DigitsAt(const std::string& name, size_t begin) {
   const size_t count = end - begin;
   const bool is_padded = count > 1 && name[begin] == '0';
   if (count == 0 || count > kMostDigits || is_padded) return {end, std::nullopt};
-  return {end, std::stoll(name.substr(begin, count))};
+  int64_t number = 0;
+  for (size_t i = begin; i < end; ++i) number = 10 * number + (name[i] - '0');
+  return {end, number};
 }
 
 std::vector<FoldedNames> FoldNames(const std::vector<std::string>& names) {

@@ -62,8 +62,12 @@ namespace {
 bool MayWrite(const ir::Expr& op) {
   if (ir::ExternFunc::Is(op)) return true;
   if (!ir::Op::Is(op)) return false;
-  std::string name = ir::Op::Cast(op).name();
-  return name.find("inplace") != std::string::npos || name.find("packed") != std::string::npos;
+  // Operators are unique objects, never freed.
+  static thread_local PointerMap<bool> known;
+  if (const bool* writes = known.Find(op.get())) return *writes;
+  const std::string name = ir::Op::Cast(op).name();
+  return known[op.get()] =
+             name.find("inplace") != std::string::npos || name.find("packed") != std::string::npos;
 }
 
 /*! \brief Whether a type has something in it that is no tensor, shape or number, as a cache is. */
