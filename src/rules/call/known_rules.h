@@ -7,7 +7,7 @@
  * numbers, and objects that are not told by value, stand in it by their addresses, and each entry
  * keeps the call that it was made for, so that an address means the same as long as the table.
  * Rules of kernels, of users and of operators without a record are made anew each time. A table
- * serves one function or one pass: rules that users register meanwhile are not seen.
+ * serves one function or one pass.
  *
  * Worked example: 80 layers multiply (1, 2048, 8192) by (8192, 1024): Matmul is asked once.
  */
