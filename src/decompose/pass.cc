@@ -78,6 +78,8 @@ class Decomposer : public ir::FunctionRewriter {
   bool any() const { return !found_.empty() || (calls_ == Calls::kAll && !creations_.empty()); }
 
  private:
+  bool KeepsUnchanged() const override { return true; }
+
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     auto call = ir::Call::Cast(value);
     if (calls_ == Calls::kAll) {

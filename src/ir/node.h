@@ -4,8 +4,9 @@
  * node.
  *
  * A view holds the TVM object itself, so views pass unchanged to and from FFI functions and
- * containers. `T::Is(x)` asks for the type, `T::Cast(x)` gives the view or null. Accessors do not
- * check the type again.
+ * containers. `T::Is(x)` asks for the type, `T::Cast(x)` gives the view or null. `T::As(x)` gives
+ * x itself as the view, without counting a reference, or a null pointer: for walks, and as long as
+ * x is there. Accessors do not check the type again.
  *
  *     if (Call call = Call::Cast(expr); call.defined()) Use(call.op(), call.args());
  */
@@ -16,7 +17,10 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/dtype.h>
 
+#include <atomic>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ir/tvm/reflection.h"
 
@@ -25,14 +29,36 @@ namespace ir {
 
 // Defines the members that every view has; `key` is TVM's type key.
 #define DISTIR_VIEW(Name, Base)                                                            \
+ private:                                                                                  \
+  static const Kind kind_;                                                                 \
+                                                                                           \
  public:                                                                                   \
   using Base::Base;                                                                        \
-  static const Kind& GetKind();                                                            \
+  static const Kind& GetKind() { return kind_; }                                           \
   static bool Is(const ffi::ObjectRef& object) { return GetKind().Matches(object.get()); } \
   static Name Cast(const ffi::ObjectRef& object) {                                         \
     if (!Is(object)) return Name();                                                        \
     return Name(ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<ffi::Object>(object));  \
+  }                                                                                        \
+  static const Name* As(const ffi::ObjectRef& object) {                                    \
+    return Is(object) ? static_cast<const Name*>(&object) : nullptr;                       \
   }
+
+// An accessor that is read so often that a call of a function for each shows.
+#define DISTIR_GET(Type, accessor)            \
+ private:                                     \
+  static const Field<Type> accessor##_field_; \
+                                              \
+ public:                                      \
+  const Type& accessor() const { return accessor##_field_(*this); }
+
+// The same of a plain value.
+#define DISTIR_GET_VALUE(Result, Stored, accessor) \
+ private:                                          \
+  static const Field<Stored> accessor##_field_;    \
+                                                   \
+ public:                                           \
+  Result accessor() const { return accessor##_field_(*this); }
 
 class Node : public ffi::ObjectRef {
  public:
@@ -47,7 +73,7 @@ class Type : public Node {
 
 class PrimType : public Type {
   DISTIR_VIEW(PrimType, Type)
-  DLDataType dtype() const;
+  DISTIR_GET_VALUE(DLDataType, DLDataType, dtype)
 };
 
 /*! \brief What a tensor has where its dtype is unknown: no bits, and neither float nor integer. */
@@ -55,17 +81,17 @@ inline constexpr DLDataType kUnknownDtype{kDLOpaqueHandle, 0, 0};
 
 class Expr : public Node {
   DISTIR_VIEW(Expr, Node)
-  const Type& ty() const;
+  DISTIR_GET(Type, ty)
 };
 
 class TensorType : public Type {
   DISTIR_VIEW(TensorType, Type)
   /*! \brief Null, a ShapeExpr, or another expression of shape type. */
-  const Expr& shape() const;
+  DISTIR_GET(Expr, shape)
   /*! \brief The dtype of the elements; kUnknownDtype where nothing states it. */
   DLDataType dtype() const;
   bool has_dtype() const { return dtype().bits != 0; }
-  int ndim() const;
+  DISTIR_GET_VALUE(int, int32_t, ndim)
 };
 
 class ShapeType : public Type {
@@ -76,7 +102,7 @@ class ShapeType : public Type {
 
 class TupleType : public Type {
   DISTIR_VIEW(TupleType, Type)
-  const ffi::Array<Type>& fields() const;
+  DISTIR_GET(ffi::Array<Type>, fields)
 };
 
 class FuncType : public Type {
@@ -89,36 +115,36 @@ class GlobalInfo : public Node {
 
 class DeviceMesh : public GlobalInfo {
   DISTIR_VIEW(DeviceMesh, GlobalInfo)
-  const ffi::Shape& shape() const;
-  const ffi::Array<int64_t>& device_ids() const;
+  DISTIR_GET(ffi::Shape, shape)
+  DISTIR_GET(ffi::Array<int64_t>, device_ids)
 };
 
 class PlacementSpec : public Node {
   DISTIR_VIEW(PlacementSpec, Node)
   /*! \brief The sharded tensor dimension, or -1 for a replica. */
-  int dim() const;
+  DISTIR_GET_VALUE(int, int32_t, dim)
   /*! \brief 0 for a shard, which an invalid text may give dimension -1, too. */
-  int kind() const;
+  DISTIR_GET_VALUE(int, int32_t, kind)
   bool IsShard() const { return kind() == 0; }
 };
 
 class Placement : public Node {
   DISTIR_VIEW(Placement, Node)
-  const ffi::Array<PlacementSpec>& dim_specs() const;
+  DISTIR_GET(ffi::Array<PlacementSpec>, dim_specs)
 };
 
 class DTensorType : public Type {
   DISTIR_VIEW(DTensorType, Type)
-  const TensorType& tensor_ty() const;
-  const DeviceMesh& device_mesh() const;
-  const Placement& placement() const;
+  DISTIR_GET(TensorType, tensor_ty)
+  DISTIR_GET(DeviceMesh, device_mesh)
+  DISTIR_GET(Placement, placement)
 };
 
 // ---- expressions
 
 class Var : public Expr {
   DISTIR_VIEW(Var, Expr)
-  const ffi::String& name() const;
+  DISTIR_GET(ffi::String, name)
 };
 
 class DataflowVar : public Var {
@@ -132,7 +158,7 @@ class GlobalVar : public Expr {
 
 class Op : public Expr {
   DISTIR_VIEW(Op, Expr)
-  const ffi::String& name() const;
+  DISTIR_GET(ffi::String, name)
 };
 
 class ExternFunc : public Expr {
@@ -142,27 +168,27 @@ class ExternFunc : public Expr {
 
 class Call : public Expr {
   DISTIR_VIEW(Call, Expr)
-  const Expr& op() const;
-  const ffi::Array<Expr>& args() const;
-  const Node& attrs() const;
-  const ffi::Array<Type>& ty_args() const;
-  const Node& span() const;
+  DISTIR_GET(Expr, op)
+  DISTIR_GET(ffi::Array<Expr>, args)
+  DISTIR_GET(Node, attrs)
+  DISTIR_GET(ffi::Array<Type>, ty_args)
+  DISTIR_GET(Node, span)
 };
 
 class Tuple : public Expr {
   DISTIR_VIEW(Tuple, Expr)
-  const ffi::Array<Expr>& fields() const;
+  DISTIR_GET(ffi::Array<Expr>, fields)
 };
 
 class TupleGetItem : public Expr {
   DISTIR_VIEW(TupleGetItem, Expr)
-  const Expr& tuple() const;
-  int index() const;
+  DISTIR_GET(Expr, tuple)
+  DISTIR_GET_VALUE(int, int32_t, index)
 };
 
 class ShapeExpr : public Expr {
   DISTIR_VIEW(ShapeExpr, Expr)
-  const ffi::Array<Expr>& values() const;
+  DISTIR_GET(ffi::Array<Expr>, values)
 };
 
 /*! \brief A constant whose value is any FFI value; a tensor constant holds a Tensor. */
@@ -186,23 +212,23 @@ class StringImm : public Expr {
 
 class Binding : public Node {
   DISTIR_VIEW(Binding, Node)
-  const Var& var() const;
+  DISTIR_GET(Var, var)
 };
 
 class VarBinding : public Binding {
   DISTIR_VIEW(VarBinding, Binding)
-  const Expr& value() const;
+  DISTIR_GET(Expr, value)
 };
 
 class MatchCast : public Binding {
   DISTIR_VIEW(MatchCast, Binding)
-  const Expr& value() const;
-  const Type& ty() const;
+  DISTIR_GET(Expr, value)
+  DISTIR_GET(Type, ty)
 };
 
 class BindingBlock : public Node {
   DISTIR_VIEW(BindingBlock, Node)
-  const ffi::Array<Binding>& bindings() const;
+  DISTIR_GET(ffi::Array<Binding>, bindings)
 };
 
 class DataflowBlock : public BindingBlock {
@@ -213,35 +239,37 @@ class DataflowBlock : public BindingBlock {
 
 class SeqExpr : public Expr {
   DISTIR_VIEW(SeqExpr, Expr)
-  const ffi::Array<BindingBlock>& blocks() const;
-  const Expr& body() const;
+  DISTIR_GET(ffi::Array<BindingBlock>, blocks)
+  DISTIR_GET(Expr, body)
 };
 
 class If : public Expr {
   DISTIR_VIEW(If, Expr)
-  const Expr& cond() const;
-  const SeqExpr& true_branch() const;
-  const SeqExpr& false_branch() const;
+  DISTIR_GET(Expr, cond)
+  DISTIR_GET(SeqExpr, true_branch)
+  DISTIR_GET(SeqExpr, false_branch)
 };
 
 class BaseFunc : public Expr {
   DISTIR_VIEW(BaseFunc, Expr)
-  const Node& attrs() const;
+  DISTIR_GET(Node, attrs)
 };
 
 class Function : public BaseFunc {
   DISTIR_VIEW(Function, BaseFunc)
-  const ffi::Array<Var>& params() const;
-  const SeqExpr& body() const;
-  const Type& ret_ty() const;
-  bool is_pure() const;
+  DISTIR_GET(ffi::Array<Var>, params)
+  DISTIR_GET(SeqExpr, body)
+  DISTIR_GET(Type, ret_ty)
+  DISTIR_GET_VALUE(bool, bool, is_pure)
 };
 
 // ---- module
 
+using AttrMap = ffi::Map<ffi::String, ffi::Any>;
+
 class DictAttrs : public Node {
   DISTIR_VIEW(DictAttrs, Node)
-  const ffi::Map<ffi::String, ffi::Any>& dict() const;
+  DISTIR_GET(AttrMap, dict)
 };
 
 using FunctionMap = ffi::Map<GlobalVar, BaseFunc>;
@@ -249,17 +277,35 @@ using GlobalInfoMap = ffi::Map<ffi::String, ffi::Array<GlobalInfo>>;
 
 class IRModule : public Node {
   DISTIR_VIEW(IRModule, Node)
-  const FunctionMap& functions() const;
-  const Node& attrs() const;
-  const GlobalInfoMap& global_infos() const;
+  DISTIR_GET(FunctionMap, functions)
+  DISTIR_GET(Node, attrs)
+  DISTIR_GET(GlobalInfoMap, global_infos)
 };
 
 /*! \brief An entry of a DictAttrs (None when absent or when attrs is no DictAttrs). */
 ffi::Any GetAttr(const Node& attrs, const char* key);
 
+/*! \brief An operator that the library names. Operators are unique and never freed. */
+struct NamedOp {
+  const char* name;  // the literal, which is told by its address
+  const ffi::Object* op;
+};
+constexpr int kNamedOpBits = 12;
+/*! \brief By the hash of the literal's address, the last one that was asked for. */
+extern std::atomic<const NamedOp*> last_named_ops[1 << kNamedOpBits];
+/*! \brief Looks the operator up and enters it. */
+const NamedOp* FindNamedOp(const char* name, std::atomic<const NamedOp*>* entry);
+
 /*! \brief Whether the callee is the registered operator of this name, which must be a string
  * literal. */
-bool IsOp(const Expr& op, const char* name);
+inline bool IsOp(const Expr& op, const char* name) {
+  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio: spreads addresses
+  std::atomic<const NamedOp*>& entry =
+      last_named_ops[reinterpret_cast<uintptr_t>(name) * kGolden >> (64 - kNamedOpBits)];
+  const NamedOp* named = entry.load(std::memory_order_acquire);
+  if (named == nullptr || named->name != name) named = FindNamedOp(name, &entry);
+  return op.get() == named->op;
+}
 
 /*! \brief The functions of a module ordered by name, so that passes do not depend on the hash order
  * of the map. */

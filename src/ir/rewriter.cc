@@ -8,6 +8,32 @@
 namespace distir {
 namespace ir {
 
+namespace {
+
+/*! \brief What a map makes of all elements; the same array where nothing changes. */
+template <typename T, typename Map>
+ffi::Array<T> MapAll(const ffi::Array<T>& all, const Map& map) {
+  ffi::Array<T> mapped;
+  for (size_t i = 0; i < all.size(); ++i) {
+    T element = map(all[i]);
+    const bool is_same = element.same_as(all[i]);
+    if (mapped.empty() && is_same) continue;  // none is another so far
+    if (mapped.empty()) {
+      mapped.reserve(all.size());
+      mapped.insert(mapped.end(), all.begin(), all.begin() + i);
+    }
+    mapped.push_back(std::move(element));
+  }
+  return mapped.empty() ? all : mapped;
+}
+
+bool IsBinding(const Binding& binding, const Var& var, const Expr& value) {
+  const VarBinding* bound = VarBinding::As(binding);
+  return bound != nullptr && bound->var().same_as(var) && bound->value().same_as(value);
+}
+
+}  // namespace
+
 void BlockWriter::Begin(bool is_dataflow) {
   End();
   is_dataflow_ = is_dataflow;
@@ -64,10 +90,11 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
     for (const Binding& binding : block.bindings()) {
       cause_.clear();
       emitted_.clear();
+      current_ = binding;
       if (auto cast = MatchCast::Cast(binding); cast.defined()) {
         RewriteMatchCast(binding.var(), cast);
       } else {
-        RewriteVarBinding(binding.var(), VarBinding::Cast(binding).value());
+        RewriteVarBinding(binding.var(), VarBinding::As(binding)->value());
       }
       if (cause_.empty()) continue;
       for (const Var& made : emitted_)
@@ -78,6 +105,7 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
   }
   cause_.clear();
   emitted_.clear();
+  current_ = Binding();
   Expr value = RewriteSeqValue(seq.body(), branch_of);
   LeaveScope();
   writer.End();
@@ -112,21 +140,18 @@ Expr FunctionRewriter::RewriteSeqValue(const Expr& value, const Var&) { return R
 
 Expr FunctionRewriter::Rewrite(const Expr& expr) {
   if (Var::Is(expr)) {
-    auto it = vars_.find(expr.get());
-    return it == vars_.end() ? expr : it->second;
+    const Expr* known = vars_.Find(expr.get());
+    return known == nullptr ? expr : *known;
   }
-  if (Call call = Call::Cast(expr); call.defined()) {
-    ffi::Array<Type> ty_args;
-    for (const Type& type : call.ty_args()) ty_args.push_back(RewriteType(type));
-    const Expr op = Var::Is(call.op()) ? Rewrite(call.op()) : call.op();
-    return MakeCall(RewriteType(call.ty()), op, RewriteAll(call.args()), call.attrs(), ty_args,
-                    call.span());
+  if (const Call* call = Call::As(expr)) return RewriteCall(*call);
+  if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
+    const ffi::Array<Expr> fields = RewriteAll(tuple.fields());
+    return Keeps(fields, tuple.fields()) ? expr : MakeTuple(fields);
   }
-  if (Tuple tuple = Tuple::Cast(expr); tuple.defined())
-    return MakeTuple(RewriteAll(tuple.fields()));
   if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
     Expr tuple = Rewrite(item.tuple());
     if (Tuple fields = Tuple::Cast(tuple); fields.defined()) return fields.fields()[item.index()];
+    if (KeepsUnchanged() && tuple.same_as(item.tuple())) return expr;
     return MakeTupleGetItem(tuple, item.index());
   }
   if (Constant constant = Constant::Cast(expr); constant.defined())
@@ -134,19 +159,36 @@ Expr FunctionRewriter::Rewrite(const Expr& expr) {
   return RewriteLeaf(expr);
 }
 
+Expr FunctionRewriter::RewriteCall(const Call& call) {
+  const ffi::Array<Type> ty_args =
+      MapAll(call.ty_args(), [this](const Type& each) { return RewriteType(each); });
+  const Expr op = Var::Is(call.op()) ? Rewrite(call.op()) : call.op();
+  const ffi::Array<Expr> args = RewriteAll(call.args());
+  const Type type = RewriteType(call.ty());
+  const bool is_kept = type.same_as(call.ty()) && op.same_as(call.op()) &&
+                       Keeps(args, call.args()) && Keeps(ty_args, call.ty_args());
+  return is_kept ? call : MakeCall(type, op, args, call.attrs(), ty_args, call.span());
+}
+
 ffi::Array<Expr> FunctionRewriter::RewriteAll(const ffi::Array<Expr>& exprs) {
-  ffi::Array<Expr> rewritten;
-  for (const Expr& expr : exprs) rewritten.push_back(Rewrite(expr));
-  return rewritten;
+  return MapAll(exprs, [this](const Expr& expr) { return Rewrite(expr); });
 }
 
 Var FunctionRewriter::FreshVar(const Var& var, const Type& type) {
-  return MakeVar(NameFor(var), type, KeepsDataflow() && DataflowVar::Is(var));
+  const ffi::String name = NameFor(var);
+  const bool is_dataflow = KeepsDataflow() && DataflowVar::Is(var);
+  const bool is_kept = KeepsUnchanged() && type.same_as(var.ty()) && name == var.name() &&
+                       is_dataflow == DataflowVar::Is(var);
+  return is_kept ? var : MakeVar(name, type, is_dataflow);
 }
 
 Var FunctionRewriter::Bind(const Var& var, const Expr& value, const Type& type) {
   Var fresh = FreshVar(var, type);
-  writer_->Add(MakeBinding(fresh, value));
+  if (fresh.same_as(var) && IsBinding(current_, var, value)) {
+    writer_->Add(current_);
+  } else {
+    writer_->Add(MakeBinding(fresh, value));
+  }
   Replace(var, fresh);
   return fresh;
 }
@@ -193,19 +235,19 @@ void VisitBindings(const SeqExpr& seq, const std::function<void(const Binding&)>
   for (const BindingBlock& block : seq.blocks()) {
     for (const Binding& binding : block.bindings()) {
       visit(binding);
-      VarBinding var_binding = VarBinding::Cast(binding);
-      if (!var_binding.defined()) continue;
-      if (If branch = If::Cast(var_binding.value()); branch.defined()) {
-        VisitBindings(branch.true_branch(), visit);
-        VisitBindings(branch.false_branch(), visit);
+      const VarBinding* bound = VarBinding::As(binding);
+      if (bound == nullptr) continue;
+      if (const If* branch = If::As(bound->value())) {
+        VisitBindings(branch->true_branch(), visit);
+        VisitBindings(branch->false_branch(), visit);
       }
     }
   }
 }
 
 Call BoundCall(const Binding& binding) {
-  VarBinding var_binding = VarBinding::Cast(binding);
-  return var_binding.defined() ? Call::Cast(var_binding.value()) : Call();
+  const VarBinding* bound = VarBinding::As(binding);
+  return bound != nullptr ? Call::Cast(bound->value()) : Call();
 }
 
 namespace {
@@ -224,18 +266,18 @@ void VisitUsesInSeq(const SeqExpr& seq, const std::function<void(const Var&)>& v
 
 void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit) {
   if (Var::Is(expr)) {
-    visit(Var::Cast(expr));
-  } else if (auto call = Call::Cast(expr); call.defined()) {
-    if (Var::Is(call.op())) visit(Var::Cast(call.op()));
-    for (const Expr& arg : call.args()) VisitUses(arg, visit);
-  } else if (auto tuple = Tuple::Cast(expr); tuple.defined()) {
-    for (const Expr& field : tuple.fields()) VisitUses(field, visit);
-  } else if (auto item = TupleGetItem::Cast(expr); item.defined()) {
-    VisitUses(item.tuple(), visit);
-  } else if (auto branch = If::Cast(expr); branch.defined()) {
-    VisitUses(branch.cond(), visit);
-    VisitUsesInSeq(branch.true_branch(), visit);
-    VisitUsesInSeq(branch.false_branch(), visit);
+    visit(*Var::As(expr));
+  } else if (const Call* call = Call::As(expr)) {
+    if (Var::Is(call->op())) visit(*Var::As(call->op()));
+    for (const Expr& arg : call->args()) VisitUses(arg, visit);
+  } else if (const Tuple* tuple = Tuple::As(expr)) {
+    for (const Expr& field : tuple->fields()) VisitUses(field, visit);
+  } else if (const TupleGetItem* item = TupleGetItem::As(expr)) {
+    VisitUses(item->tuple(), visit);
+  } else if (const If* branch = If::As(expr)) {
+    VisitUses(branch->cond(), visit);
+    VisitUsesInSeq(branch->true_branch(), visit);
+    VisitUsesInSeq(branch->false_branch(), visit);
   }
 }
 
@@ -248,17 +290,17 @@ using Uses = std::unordered_map<const ffi::Object*, int>;
 void CountIn(const Expr& expr, Uses* uses) {
   if (Var::Is(expr)) {
     ++(*uses)[expr.get()];
-  } else if (Call call = Call::Cast(expr); call.defined()) {
-    if (Var::Is(call.op())) ++(*uses)[call.op().get()];
-    for (const Expr& arg : call.args()) CountIn(arg, uses);
-  } else if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
-    for (const Expr& field : tuple.fields()) CountIn(field, uses);
-  } else if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
-    CountIn(item.tuple(), uses);
-  } else if (If branch = If::Cast(expr); branch.defined()) {
-    CountIn(branch.cond(), uses);
-    CountIn(branch.true_branch().body(), uses);
-    CountIn(branch.false_branch().body(), uses);
+  } else if (const Call* call = Call::As(expr)) {
+    if (Var::Is(call->op())) ++(*uses)[call->op().get()];
+    for (const Expr& arg : call->args()) CountIn(arg, uses);
+  } else if (const Tuple* tuple = Tuple::As(expr)) {
+    for (const Expr& field : tuple->fields()) CountIn(field, uses);
+  } else if (const TupleGetItem* item = TupleGetItem::As(expr)) {
+    CountIn(item->tuple(), uses);
+  } else if (const If* branch = If::As(expr)) {
+    CountIn(branch->cond(), uses);
+    CountIn(branch->true_branch().body(), uses);
+    CountIn(branch->false_branch().body(), uses);
   }
 }
 

@@ -27,6 +27,7 @@
 
 #include "ir/module/names.h"
 #include "ir/node.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace ir {
@@ -85,6 +86,10 @@ class FunctionRewriter {
   /*! \brief Whether bindings stay in dataflow blocks; otherwise all blocks and variables become
    * plain ones. */
   virtual bool KeepsDataflow() const { return true; }
+  /*! \brief Whether what stays as it is keeps its objects: a variable whose name, kind and type
+   * stay, a call whose arguments do, their binding. So a pass that changes little writes little.
+   * Not for a pass whose input stays in the module beside its output: a variable is bound once. */
+  virtual bool KeepsUnchanged() const { return false; }
   /*! \brief Called when the variables emitted since the matching EnterScope go out of scope. */
   virtual void EnterScope() {}
   virtual void LeaveScope() {}
@@ -116,15 +121,22 @@ class FunctionRewriter {
   BlockWriter& writer() { return *writer_; }
 
  private:
+  Expr RewriteCall(const Call& call);
+  /*! \brief Whether what was rewritten is what it was, and stays it. */
+  template <typename T>
+  bool Keeps(const ffi::Array<T>& rewritten, const ffi::Array<T>& given) const {
+    return KeepsUnchanged() && rewritten.same_as(given);
+  }
   Var FreshVar(const Var& var, const Type& type);
 
-  std::unordered_map<const ffi::Object*, Expr> vars_;
+  PointerMap<Expr> vars_;
   Names names_;                                           // of the function
   std::string cause_;                                     // "pass op"
   std::string computed_;                                  // by that, the name of a variable
   std::vector<Var> emitted_;                              // in rewriting the current binding
   std::map<std::string, std::vector<std::string>> made_;  // "computed: name", by cause
   BlockWriter* writer_ = nullptr;
+  Binding current_;  // of the function, being rewritten; null for the value of a sequence
 };
 
 /*!

@@ -81,6 +81,8 @@ class CollectiveLowering : public ir::FunctionRewriter {
   }
 
  private:
+  bool KeepsUnchanged() const override { return true; }
+
   static bool IsCollective(const ir::Call& call) {
     return dialect::LocalCollective(call.op()).has_value() ||
            dialect::IsLocalFusedNorm(call.op()) || dialect::MovesLocalTokens(call.op()) ||

@@ -20,6 +20,7 @@
 #include "ir/build.h"
 #include "optimize/optimization.h"
 #include "rules/factor/factor_rule.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace optimize {
@@ -48,6 +49,11 @@ class Combining {
   }
 
  private:
+  /*! \brief Between which barriers a binding is, and with how many collectives on the longest way
+   * to and including it. */
+  struct Position {
+    int segment, level;
+  };
   using Axes = std::vector<std::tuple<int, int64_t, int64_t>>;
   using Key = std::tuple<int, int, mesh::CollectiveKind, const ffi::Object*, Axes, mesh::Reduction,
                          int, int>;
@@ -55,20 +61,18 @@ class Combining {
   void RunBlock(Block* block) {
     groups_.clear();
     group_of_.clear();
-    level_.clear();
+    positions_ = PointerMap<Position>();
     std::map<Key, Group*> open;
     int segment = 0;
     for (const auto& each : block->bindings) {
       EditableBinding* binding = each.get();
-      segment_of_[binding] = segment;
       if (IsBarrier(*binding)) {
-        segment_of_[binding] = ++segment;  // a segment of its own: nothing moves past it
-        ++segment;
+        segment += 2;  // a segment of its own is between: nothing moves past it
         continue;
       }
-      int level = LevelOf(binding);
+      int level = LevelOf(binding, segment);
       auto step = Candidate(binding);
-      level_[binding] = level + (step ? 1 : 0);
+      positions_[binding] = {segment, level + (step ? 1 : 0)};
       if (!step) continue;
       auto type = ir::DTensorType::Cast(binding->var.ty());
       double bytes = LocalBytes(type.tensor_ty(), step->source);
@@ -96,12 +100,11 @@ class Combining {
   }
 
   /*! \brief The most collectives on a way to this binding within its segment. */
-  int LevelOf(const EditableBinding* binding) {
+  int LevelOf(const EditableBinding* binding, int segment) {
     int level = 0;
     VisitOperands(binding, [&](EditableBinding* definition) {
-      auto found = level_.find(definition);
-      if (found != level_.end() && segment_of_[definition] == segment_of_[binding])
-        level = std::max(level, found->second);
+      const Position* found = positions_.Find(definition);
+      if (found != nullptr && found->segment == segment) level = std::max(level, found->level);
     });
     return level;
   }
@@ -194,8 +197,7 @@ class Combining {
   Tally& tally_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::unordered_map<const EditableBinding*, Group*> group_of_;
-  std::unordered_map<const EditableBinding*, int> level_;
-  std::unordered_map<const EditableBinding*, int> segment_of_;
+  PointerMap<Position> positions_;  // of bindings that are no barriers
   std::unordered_map<const EditableBinding*, bool> placed_;
   std::vector<EditableBinding*> order_;
 };

@@ -15,12 +15,14 @@
 // Options::prefetch_bytes, and at most kRunAhead bindings run while one collective is in flight.
 // Nothing moves past calls that may have an effect or write in place, nor out of its block.
 #include <deque>
-#include <set>
-#include <unordered_map>
+#include <functional>
+#include <queue>
 
 #include "dialect/operators/collective.h"
 #include "ir/leaves.h"
 #include "optimize/optimization.h"
+#include "support/pointer_map.h"
+#include "support/small_vector.h"
 
 namespace distir {
 namespace optimize {
@@ -40,16 +42,16 @@ class Schedule {
   std::vector<EditableBinding*> Run() {
     Prepare();
     while (order_.size() < bindings_.size()) {
-      if (!started_.empty() && CanStart(*started_.begin())) {
-        int next = *started_.begin();
-        started_.erase(started_.begin());
+      if (!started_.empty() && CanStart(started_.top())) {
+        int next = started_.top();
+        started_.pop();
         in_flight_.push_back(next);
         bytes_in_flight_ += nodes_[next].bytes;
         nodes_[next].in_flight = true;
         Place(next);
-      } else if (!free_.empty() && (in_flight_.empty() || MayRunAhead(*free_.begin()))) {
-        int next = *free_.begin();
-        free_.erase(free_.begin());
+      } else if (!free_.empty() && (in_flight_.empty() || MayRunAhead(free_.top()))) {
+        int next = free_.top();
+        free_.pop();
         ++run_ahead_;
         Place(next);
       } else {
@@ -67,9 +69,9 @@ class Schedule {
 
  private:
   struct Node {
-    std::vector<int> users;     // each as often as it uses
-    std::vector<int> operands;  // each as often as it is used
-    int missing = 0;            // operands that have no place yet
+    SmallVector<int, 2> users;     // each as often as it uses
+    SmallVector<int, 2> operands;  // each as often as it is used
+    int missing = 0;               // operands that have no place yet
     size_t num_placed_users = 0;
     int waiting = 0;  // operands in flight
     bool sends = false;
@@ -81,17 +83,17 @@ class Schedule {
 
   void Prepare() {
     nodes_.resize(bindings_.size());
-    std::unordered_map<const EditableBinding*, int> index;
+    PointerMap<int> index;
     for (size_t i = 0; i < bindings_.size(); ++i) {
       EditableBinding* binding = bindings_[i];
       index[binding] = static_cast<int>(i);
       nodes_[i].sends = Sends(binding);
       if (nodes_[i].sends) nodes_[i].bytes = BytesOf(binding->var.ty());
       VisitVarsOf(binding->value, [&](const ir::Expr& var) {
-        auto found = index.find(editable_.DefinitionOf(var));
-        if (found == index.end()) return;
-        nodes_[found->second].users.push_back(static_cast<int>(i));
-        nodes_[i].operands.push_back(found->second);
+        const int* found = index.Find(editable_.DefinitionOf(var));
+        if (found == nullptr) return;
+        nodes_[*found].users.push_back(static_cast<int>(i));
+        nodes_[i].operands.push_back(*found);
         ++nodes_[i].missing;
       });
     }
@@ -112,7 +114,7 @@ class Schedule {
 
   void MakeReady(int i) {
     // A collective of a value in flight waits for it, too.
-    if (nodes_[i].waiting == 0) (nodes_[i].sends ? started_ : free_).insert(i);
+    if (nodes_[i].waiting == 0) (nodes_[i].sends ? started_ : free_).push(i);
   }
 
   bool CanStart(int i) const {
@@ -161,8 +163,9 @@ class Schedule {
   Program& program_;
   std::vector<EditableBinding*> bindings_;
   std::vector<Node> nodes_;
-  std::set<int> started_;  // collectives whose operands are there
-  std::set<int> free_;     // other bindings whose operands are there and not in flight
+  using Earliest = std::priority_queue<int, std::vector<int>, std::greater<int>>;
+  Earliest started_;  // collectives whose operands are there
+  Earliest free_;     // other bindings whose operands are there and not in flight
   std::deque<int> in_flight_;
   double bytes_in_flight_ = 0;
   double early_bytes_ = 0;  // of values that were computed beside a collective and wait for users

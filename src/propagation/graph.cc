@@ -15,6 +15,7 @@
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
+#include "rules/call/known_rules.h"
 #include "rules/call/projection.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
@@ -35,6 +36,7 @@ class GraphBuilder {
       : graph_(*graph),
         meshes_(*meshes),
         kernels_(*kernels),
+        known_rules_(&graph->rules),
         is_relax_function_(is_relax_function),
         warns_(warns) {}
 
@@ -231,10 +233,8 @@ class GraphBuilder {
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = dialect::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     if (dialect::IsCopiesReduction(call.op())) dialect::RequireCopies(call);
-    rules::OpView view = rules::ViewCall(call, result_ty, &kernels_);
-    if (warns_) view.function = &graph_.name;
     Node node;
-    node.rule = graph_.rules.Add(rules::RuleOf(view));
+    node.rule = known_rules_.Of(call, result_ty, &kernels_, warns_ ? &graph_.name : nullptr);
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
     node.results = results;
     if (rules::FindOperator(call.op()) != nullptr) RequireDtypes(var, call, node.operands);
@@ -468,6 +468,7 @@ class GraphBuilder {
   FunctionGraph& graph_;
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
+  rules::KnownRules known_rules_;
   /*! \brief The slot of a cache's last state, by the cache's variable. */
   std::unordered_map<const ffi::Object*, int> last_in_cache_;
   const std::function<bool(const ir::GlobalVar&)>& is_relax_function_;

@@ -231,7 +231,7 @@ class AxisSolver {
   void Visit(int index, Stage stage) {
     const Link& link = program_.links[index];
     if (link.crossing != nullptr) return Cross(link);
-    views_.clear();
+    ClearViews();
     bool any = false, skipped = false;
     // What is broadcast, as a bias, has nothing to say of the dimensions that it lacks.
     double broadcast_to = 0;
@@ -255,6 +255,10 @@ class AxisSolver {
           skipped = true;
           continue;
         }
+        if (!spare_.empty()) {
+          views_.back().factors = std::move(spare_.back());
+          spare_.pop_back();
+        }
         views_.back().factors.resize(link.rule->factors.size());
         rules::Project(*link.rule, tensors[i], slot.sharding, &views_.back().factors);
         any = true;
@@ -268,7 +272,9 @@ class AxisSolver {
     }
 
     const size_t num_factors = link.rule->factors.size();
-    Merged merged{FactorShardings(num_factors), FactorShardings(num_factors)};
+    Merged& merged = merged_;
+    merged.factors.assign(num_factors, {});
+    merged.of_results.assign(num_factors, {});
     if (stage == Stage::kConflicts) {
       MergeByCost(link, root, &merged);
     } else {
@@ -282,6 +288,16 @@ class AxisSolver {
       if (view.is_result ? link.blocked.forward : link.blocked.backward) continue;
       Apply(*link.rule, view, view.is_result ? merged.of_results : merged.factors);
     }
+  }
+
+  /*! \brief Takes what the views have allocated for those of the next link. */
+  void ClearViews() {
+    for (View& view : views_) {
+      if (view.factors.empty()) continue;
+      view.factors.clear();
+      spare_.push_back(std::move(view.factors));
+    }
+    views_.clear();
   }
 
   /*! \brief The automatic axes behind the manual ones of each dimension outside are those inside.
@@ -409,6 +425,9 @@ class AxisSolver {
   void Apply(const rules::FactorRule& rule, const View& view, const FactorShardings& merged) {
     SlotState& slot = program_.slots[view.slot];
     if (slot.stated != nullptr && !slot.stated->HasOpen()) return;
+    if (std::all_of(merged.begin(), merged.end(),
+                    [](const AxisList& axes) { return axes.empty(); }))
+      return;
     mesh::Sharding composed = rules::Compose(rule, *view.tensor, merged);
     bool changed = false;
     for (size_t d = 0; d < composed.dims.size(); ++d) {
@@ -452,7 +471,9 @@ class AxisSolver {
   std::vector<bool> waits_;  // for the next stage, as of the link's last visit
   std::deque<int> pass_through_, others_;
   std::vector<View> views_;  // of the link being visited
-  int priority_ = 0;         // up to which what is stated counts
+  Merged merged_;            // of the link being visited
+  std::vector<FactorShardings> spare_;
+  int priority_ = 0;  // up to which what is stated counts
 };
 
 }  // namespace

@@ -46,6 +46,8 @@ class Legalizer : public ir::FunctionRewriter {
   }
 
  private:
+  bool KeepsUnchanged() const override { return true; }
+
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
     return ir::WithAttr(attrs, dialect::kExplicitReductions, true);
   }

@@ -3,10 +3,10 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <map>
-#include <unordered_map>
 
 #include "ir/rewriter.h"
 #include "ir/tvm/registration.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace rules {
@@ -45,14 +45,11 @@ DescribedOperators::DescribedOperators(const char* family, const char* decompose
 const Operator* FindOperator(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return nullptr;
   // Operators are unique objects, never freed, so the pointer is a key.
-  static thread_local std::unordered_map<const ffi::Object*, const Operator*> cache;
-  auto it = cache.find(op.get());
-  if (it == cache.end()) {
-    auto found = Records().find(ir::Op::Cast(op).name());
-    bool has_rule = found != Records().end() && found->second.rule != nullptr;
-    it = cache.emplace(op.get(), has_rule ? &found->second : nullptr).first;
-  }
-  return it->second;
+  static thread_local PointerMap<const Operator*> cache;
+  if (const Operator* const* known = cache.Find(op.get())) return *known;
+  auto found = Records().find(ir::Op::Cast(op).name());
+  const bool has_rule = found != Records().end() && found->second.rule != nullptr;
+  return cache[op.get()] = has_rule ? &found->second : nullptr;
 }
 
 std::vector<Operator> AllOperators() {

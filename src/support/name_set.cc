@@ -32,6 +32,14 @@ Numbers Difference(const Numbers& to, const Numbers& from) {
   return difference;
 }
 
+/*! \brief Whether a - b is c - d. */
+bool AreAsFarApart(const Numbers& a, const Numbers& b, const Numbers& c, const Numbers& d) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] - b[i] != c[i] - d[i]) return false;
+  }
+  return true;
+}
+
 /*! \brief A name with braces for its numbers. */
 std::string Pattern(const std::string& name, Numbers* numbers) {
   std::string pattern;
@@ -99,11 +107,11 @@ std::vector<Run> Ranges(const std::vector<Numbers>& sorted) {
 
 /*! \brief How often the block of `size` runs comes, from `begin` on, at equal distances. */
 size_t CountBlocks(const std::vector<Run>& runs, size_t begin, size_t end, size_t size) {
-  const Numbers step = Difference(runs[begin + size].begin, runs[begin].begin);
+  const Run* first = &runs[begin];
   size_t at = begin;
   while (at + size < end && runs[at + size].count == runs[at].count &&
          runs[at + size].step == runs[at].step &&
-         Difference(runs[at + size].begin, runs[at].begin) == step) {
+         AreAsFarApart(runs[at + size].begin, runs[at].begin, first[size].begin, first->begin)) {
     ++at;
   }
   return 1 + (at - begin) / size;
@@ -248,7 +256,9 @@ Digits DigitsAt(const std::string& name, size_t begin) {
   const size_t count = end - begin;
   const bool is_padded = count > 1 && name[begin] == '0';
   if (count == 0 || count > kMostDigits || is_padded) return {end, std::nullopt};
-  return {end, std::stoll(name.substr(begin, count))};
+  int64_t number = 0;
+  for (size_t i = begin; i < end; ++i) number = 10 * number + (name[i] - '0');
+  return {end, number};
 }
 
 std::vector<FoldedNames> FoldNames(const std::vector<std::string>& names) {

@@ -3,7 +3,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "dialect/mesh_names.h"
 #include "dialect/mesh_table.h"
@@ -15,6 +14,7 @@
 #include "ir/tvm/registration.h"
 #include "mesh/axis_text.h"
 #include "support/error.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace dialect {
@@ -65,14 +65,10 @@ struct Kinds {
 /*! \brief Read off its name once: operators are unique and never freed. */
 Kinds KindsOf(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return {};
-  static thread_local std::unordered_map<const ffi::Object*, Kinds> known;
-  auto it = known.find(op.get());
-  if (it == known.end()) {
-    const std::string name = ir::Op::Cast(op).name();
-    it = known.emplace(op.get(), Kinds{KindOf(name, "relax.dist."), KindOf(name, "relax.ccl.")})
-             .first;
-  }
-  return it->second;
+  static thread_local PointerMap<Kinds> known;
+  if (const Kinds* kinds = known.Find(op.get())) return *kinds;
+  const std::string name = ir::Op::Cast(op).name();
+  return known[op.get()] = Kinds{KindOf(name, "relax.dist."), KindOf(name, "relax.ccl.")};
 }
 
 }  // namespace

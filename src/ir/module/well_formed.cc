@@ -2,10 +2,11 @@
 
 #include <tvm/ffi/error.h>
 
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ir/tvm/view_definition.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace ir {
@@ -67,7 +68,7 @@ class FunctionCheck {
     place_ = &var;
     has_dtensors_ = has_dtensors_ || HasDTensor(var.ty());
     if (IsMissing(var.ty())) Fail("has no type");
-    if (!visible_.insert(var.get()).second) Fail("is bound twice");
+    if (std::exchange(visible_[var.get()], true)) Fail("is bound twice");
     scope_.push_back(var.get());
   }
 
@@ -79,7 +80,7 @@ class FunctionCheck {
       if (only_dataflow && !DataflowVar::GetKind().Matches(scope_[i])) {
         scope_[kept++] = scope_[i];
       } else {
-        visible_.erase(scope_[i]);
+        visible_[scope_[i]] = false;
       }
     }
     scope_.resize(kept);
@@ -103,21 +104,21 @@ class FunctionCheck {
   void CheckBinding(const Binding& binding) {
     const Var& var = binding.var();
     place_ = &var;
-    if (auto cast = MatchCast::Cast(binding); cast.defined()) {
-      CheckArgument(cast.value());
+    if (const MatchCast* cast = MatchCast::As(binding)) {
+      CheckArgument(cast->value());
     } else {
-      CheckValue(var, VarBinding::Cast(binding).value());
+      CheckValue(var, VarBinding::As(binding)->value());
     }
     Define(var);
   }
 
   void CheckValue(const Var& var, const Expr& value) {
-    if (auto call = Call::Cast(value); call.defined()) {
-      CheckCall(call);
-    } else if (auto branch = If::Cast(value); branch.defined()) {
-      CheckArgument(branch.cond());
-      CheckSeq(branch.true_branch(), &var);
-      CheckSeq(branch.false_branch(), &var);
+    if (const Call* call = Call::As(value)) {
+      CheckCall(*call);
+    } else if (const If* branch = If::As(value)) {
+      CheckArgument(branch->cond());
+      CheckSeq(branch->true_branch(), &var);
+      CheckSeq(branch->false_branch(), &var);
     } else if (!Function::Is(value)) {  // a local function, which passes that need none refuse
       CheckArgument(value);
     }
@@ -126,8 +127,8 @@ class FunctionCheck {
   void CheckCall(const Call& call) {
     if (IsMissing(call.ty())) Fail("has no type");
     const Expr& callee = call.op();
-    if (auto gv = GlobalVar::Cast(callee); gv.defined()) {
-      CheckFunctionCall(call, gv);
+    if (const GlobalVar* gv = GlobalVar::As(callee)) {
+      CheckFunctionCall(call, *gv);
     } else if (ExternFunc::Is(callee)) {
       if (in_dataflow_ && !IsTensor(call.ty()))
         FailByEffects("`" + ExternFunc::Cast(callee).name() + "`");
@@ -163,22 +164,27 @@ class FunctionCheck {
     }
   }
 
+  bool IsVisible(const Var& var) const {
+    const bool* visible = visible_.Find(var.get());
+    return visible != nullptr && *visible;
+  }
+
   void CheckArgument(const Expr& expr) {
-    if (auto var = Var::Cast(expr); var.defined()) {
-      const bool is_size = PrimType::Is(var.ty());  // shapes define symbolic variables
-      if (!is_size && visible_.count(var.get()) == 0) {
-        has_dtensors_ = has_dtensors_ || HasDTensor(var.ty());
-        Fail("uses `" + static_cast<std::string>(var.name()) + "`, which is not defined there");
+    if (const Var* var = Var::As(expr)) {
+      const bool is_size = PrimType::Is(var->ty());  // shapes define symbolic variables
+      if (!is_size && !IsVisible(*var)) {
+        has_dtensors_ = has_dtensors_ || HasDTensor(var->ty());
+        Fail("uses `" + static_cast<std::string>(var->name()) + "`, which is not defined there");
       }
-    } else if (auto tuple = Tuple::Cast(expr); tuple.defined()) {
-      for (const Expr& field : tuple.fields()) CheckArgument(field);
-    } else if (auto item = TupleGetItem::Cast(expr); item.defined()) {
-      CheckArgument(item.tuple());
-    } else if (auto call = Call::Cast(expr); call.defined() && !PrimType::Is(call.ty())) {
+    } else if (const Tuple* tuple = Tuple::As(expr)) {
+      for (const Expr& field : tuple->fields()) CheckArgument(field);
+    } else if (const TupleGetItem* item = TupleGetItem::As(expr)) {
+      CheckArgument(item->tuple());
+    } else if (const Call* call = Call::As(expr); call != nullptr && !PrimType::Is(call->ty())) {
       // What is lowered to the virtual machine is no longer in A-normal form.
       if (has_dtensors_)
         Fail("has a call within an expression, which relax.transform.Normalize would take apart");
-      CheckCall(call);
+      CheckCall(*call);
     }
   }
 
@@ -188,7 +194,7 @@ class FunctionCheck {
   const Var* place_ = nullptr;  // what is being checked; null: what the function gives
   bool has_dtensors_ = false;
   bool in_dataflow_ = false;
-  std::unordered_set<const ffi::Object*> visible_;
+  PointerMap<bool> visible_;
   std::vector<const ffi::Object*> scope_;  // what is visible, in order of definition
 };
 

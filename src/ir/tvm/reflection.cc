@@ -5,8 +5,6 @@
 #include <tvm/ffi/reflection/accessor.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include <array>
-#include <atomic>
 #include <unordered_set>
 
 namespace distir {
@@ -50,19 +48,6 @@ const TVMFFIFieldInfo* FindField(const TVMFFITypeInfo* type, const char* name) {
   return nullptr;
 }
 
-/*! \brief TVMFFIGetTypeInfo, with its answers kept: a type's information never moves. */
-const TVMFFITypeInfo* InfoOf(int32_t type_index) {
-  static std::array<std::atomic<const TVMFFITypeInfo*>, 4096> known;  // all null
-  if (static_cast<size_t>(type_index) >= known.size()) return TVMFFIGetTypeInfo(type_index);
-  std::atomic<const TVMFFITypeInfo*>& entry = known[type_index];
-  const TVMFFITypeInfo* info = entry.load(std::memory_order_acquire);
-  if (info == nullptr) {
-    info = TVMFFIGetTypeInfo(type_index);
-    entry.store(info, std::memory_order_release);
-  }
-  return info;
-}
-
 std::string MissingField(const char* type_key, const char* name) {
   return std::string("field `") + name + "` of `" + type_key + "`";
 }
@@ -97,9 +82,13 @@ std::string Kind::Resolve() {
   return "";
 }
 
-bool Kind::IsBaseOf(int32_t index) const {
-  const TVMFFITypeInfo* info = InfoOf(index);
-  return info->type_depth > depth_ && info->type_ancestors[depth_]->type_index == type_index_;
+std::atomic<const TVMFFITypeInfo*> known_types[4096];  // all null
+
+const TVMFFITypeInfo* FindTypeInfo(int32_t type_index) {
+  const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(type_index);
+  if (static_cast<size_t>(type_index) < std::size(known_types))
+    known_types[type_index].store(info, std::memory_order_release);
+  return info;
 }
 
 std::string FieldOffset::Resolve() {

@@ -16,9 +16,12 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/object.h>
 #include <tvm/ffi/optional.h>
+#include <tvm/ffi/reflection/accessor.h>
 #include <tvm/ffi/string.h>
 
+#include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -52,6 +55,11 @@ class OnLoad {
   explicit OnLoad(void (*run)());
 };
 
+/*! \brief What TVMFFITypeInfo of each type index is, as far as it was asked for: it never moves. */
+extern std::atomic<const TVMFFITypeInfo*> known_types[4096];
+/*! \brief Asks for it. */
+const TVMFFITypeInfo* FindTypeInfo(int32_t type_index);
+
 /*! \brief An object type, by its type key. */
 class Kind : public Resolvable {
  public:
@@ -67,7 +75,13 @@ class Kind : public Resolvable {
   int32_t type_index() const { return type_index_; }
 
  private:
-  bool IsBaseOf(int32_t index) const;
+  bool IsBaseOf(int32_t index) const {
+    const TVMFFITypeInfo* info = static_cast<size_t>(index) < std::size(known_types)
+                                     ? known_types[index].load(std::memory_order_acquire)
+                                     : nullptr;
+    if (info == nullptr) info = FindTypeInfo(index);
+    return info->type_depth > depth_ && info->type_ancestors[depth_]->type_index == type_index_;
+  }
 
   const char* type_key_;
   int32_t type_index_ = -1;
@@ -120,6 +134,15 @@ class AttrField : public Resolvable {
   int32_t type_index_ = -1;
   const void* info_ = nullptr;
 };
+
+/*! \brief Calls `visit` with the value of each field of an object, those of its base types too. */
+template <typename Visit>
+void ForEachField(const ffi::ObjectRef& object, const Visit& visit) {
+  ffi::reflection::ForEachFieldInfo(TVMFFIGetTypeInfo(object->type_index()),
+                                    [&](const TVMFFIFieldInfo* field) {
+                                      visit(ffi::reflection::FieldGetter(field)(object.get()));
+                                    });
+}
 
 /*! \brief All fields of an object, those of its base types too: name, value, name, value, .. */
 std::vector<ffi::Any> ListFields(const ffi::ObjectRef& object);

@@ -8,9 +8,11 @@
 #include "ir/tvm/reflection.h"
 
 // One line per node type: its key.
-#define DISTIR_KIND(Name, key)          \
-  static const Kind k##Name##Kind(key); \
-  const Kind& Name::GetKind() { return k##Name##Kind; }
+#define DISTIR_KIND(Name, key) const Kind Name::kind_(key);
+
+// One line per accessor that the view has inline.
+#define DISTIR_DEFINE_GET(View, Type, accessor, key, name) \
+  const Field<Type> View::accessor##_field_(key, name);
 
 // One line per field: the accessor, its type, the key of the declaring type, the field's name.
 #define DISTIR_FIELD(View, Type, accessor, key, name)              \

@@ -129,9 +129,24 @@ ir::Type LocalTypes::MakeLocal(const ir::Type& type) {
     if (!dtensor.defined())
       return ir::MapDims(leaf, [this](const ir::Expr& dim) { return LocalValue(dim); });
     if (!ir::HasKnownShape(dtensor.tensor_ty())) return dtensor.tensor_ty();
-    const mesh::Sharding& sharding = meshes_.ShardingOf(dtensor);
-    return ir::MakeTensorType(LocalShape(dtensor.tensor_ty(), sharding), dtensor.tensor_ty());
+    return LocalTensor(dtensor);
   });
+}
+
+ir::TensorType LocalTypes::LocalTensor(const ir::DTensorType& type) {
+  const ir::TensorType& whole = type.tensor_ty();
+  const mesh::Sharding& sharding = meshes_.ShardingOf(type);
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(whole);
+  key_ = {Bits(whole.dtype())};
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int64_t size = ir::StaticDim(shape[d]), shards = mesh::NumShards(sharding.dims[d]);
+    if (size < 0 || size % shards != 0)
+      return ir::MakeTensorType(LocalShape(whole, sharding), whole);
+    key_.push_back(size / shards);
+  }
+  ir::TensorType& local = tensors_[key_];
+  if (!local.defined()) local = ir::MakeTensorType(LocalShape(whole, sharding), whole);
+  return local;
 }
 
 }  // namespace lower

@@ -23,6 +23,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
+#include "support/words.h"
 
 namespace distir {
 namespace lower {
@@ -51,11 +52,15 @@ class LocalTypes {
 
  private:
   ir::Type MakeLocal(const ir::Type& type);
+  ir::TensorType LocalTensor(const ir::DTensorType& type);
 
   std::string function_name_;
   dialect::MeshTable& meshes_;
   std::unordered_map<const ffi::Object*, ir::Expr> replacements_;  // m -> m' * k
   std::unordered_map<ir::Type, ir::Type, ffi::ObjectPtrHash, ffi::ObjectPtrEqual> local_;
+  /*! \brief Local tensors of static shape, one object for equal ones: by dtype and shape. */
+  std::unordered_map<Words, ir::TensorType, HashWords> tensors_;
+  Words key_;  // of the tensor asked for
   bool may_be_undefined_;
   std::unordered_set<const ffi::Object*> known_;  // defined, or in undefined_
   std::vector<ir::Var> undefined_;

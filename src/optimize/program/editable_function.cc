@@ -13,14 +13,14 @@ namespace optimize {
 void VisitVarsOf(const ir::Expr& expr, const std::function<void(const ir::Expr&)>& visit) {
   if (ir::Var::Is(expr)) {
     visit(expr);
-  } else if (auto call = ir::Call::Cast(expr); call.defined()) {
-    for (const ir::Expr& arg : call.args()) VisitVarsOf(arg, visit);
-  } else if (auto tuple = ir::Tuple::Cast(expr); tuple.defined()) {
-    for (const ir::Expr& field : tuple.fields()) VisitVarsOf(field, visit);
-  } else if (auto item = ir::TupleGetItem::Cast(expr); item.defined()) {
-    VisitVarsOf(item.tuple(), visit);
-  } else if (auto branch = ir::If::Cast(expr); branch.defined()) {
-    VisitVarsOf(branch.cond(), visit);
+  } else if (const ir::Call* call = ir::Call::As(expr)) {
+    for (const ir::Expr& arg : call->args()) VisitVarsOf(arg, visit);
+  } else if (const ir::Tuple* tuple = ir::Tuple::As(expr)) {
+    for (const ir::Expr& field : tuple->fields()) VisitVarsOf(field, visit);
+  } else if (const ir::TupleGetItem* item = ir::TupleGetItem::As(expr)) {
+    VisitVarsOf(item->tuple(), visit);
+  } else if (const ir::If* branch = ir::If::As(expr)) {
+    VisitVarsOf(branch->cond(), visit);
   }
 }
 
@@ -62,8 +62,12 @@ namespace {
 bool MayWrite(const ir::Expr& op) {
   if (ir::ExternFunc::Is(op)) return true;
   if (!ir::Op::Is(op)) return false;
-  std::string name = ir::Op::Cast(op).name();
-  return name.find("inplace") != std::string::npos || name.find("packed") != std::string::npos;
+  // Operators are unique objects, never freed.
+  static thread_local PointerMap<bool> known;
+  if (const bool* writes = known.Find(op.get())) return *writes;
+  const std::string name = ir::Op::Cast(op).name();
+  return known[op.get()] =
+             name.find("inplace") != std::string::npos || name.find("packed") != std::string::npos;
 }
 
 /*! \brief Whether a type has something in it that is no tensor, shape or number, as a cache is. */
@@ -184,8 +188,8 @@ void EditableFunction::Collect(Body* body, std::vector<EditableBinding*>* bindin
 }
 
 EditableBinding* EditableFunction::DefinitionOf(const ir::Expr& var) const {
-  auto found = definitions_.find(var.get());
-  return found == definitions_.end() ? nullptr : found->second;
+  EditableBinding* const* found = definitions_.Find(var.get());
+  return found == nullptr ? nullptr : *found;
 }
 
 const std::vector<EditableBinding*>& EditableFunction::UsersOf(const ir::Expr& var) const {
@@ -294,7 +298,7 @@ void EditableFunction::DropUnused(EditableBinding* binding) {
       continue;
     VisitVarsOf(dead->value, [&](const ir::Expr& var) { candidates.push_back(DefinitionOf(var)); });
     RemoveUses(dead);
-    definitions_.erase(dead->var.get());
+    definitions_[dead->var.get()] = nullptr;
     MarkChanged(dead->body);
     dead->dropped = true;
     dropped_.splice(dropped_.end(), dead->block->bindings, dead->place);

@@ -28,6 +28,7 @@
 
 #include "ir/module/names.h"
 #include "ir/node.h"
+#include "support/pointer_map.h"
 
 namespace distir {
 namespace optimize {
@@ -116,7 +117,7 @@ class EditableFunction {
   ir::Names names_;
   ffi::Array<ir::Var> params_;
   std::unique_ptr<Body> body_;
-  std::unordered_map<const ffi::Object*, EditableBinding*> definitions_;
+  PointerMap<EditableBinding*> definitions_;  // null for what was dropped
   std::unordered_map<const ffi::Object*, std::vector<EditableBinding*>> users_;
   std::list<std::unique_ptr<EditableBinding>> dropped_;
 };

@@ -1,6 +1,7 @@
 #include "propagation/emission/instance_emitter.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -19,7 +20,6 @@
 #include "ir/symbolic.h"
 #include "propagation/emission/placement_rewriter.h"
 #include "propagation/emission/solved_types.h"
-#include "rules/call/call_cost.h"
 #include "rules/call/decision.h"
 #include "rules/call/projection.h"
 #include "support/error.h"
@@ -52,7 +52,8 @@ class InstanceEmitter : public PlacementRewriter {
         program_(program),
         instance_(program.instances[instance]),
         graph_(*instance_.graph),
-        solved_(emission.meshes, program, instance) {}
+        solved_(emission.meshes, program, instance),
+        decided_(emission.meshes, emission.cluster) {}
 
   /*! \param exact_ret_ty The type that the function must return exactly, or null. */
   ir::Function Run(const ir::Type& exact_ret_ty) {
@@ -317,56 +318,90 @@ class InstanceEmitter : public PlacementRewriter {
     }
     if (dialect::IsLocalView(call.op())) return EmitLocalView(var, call, node);
     if (auto cache = dialect::CacheCall(call)) return EmitCacheCall(var, call, *cache, node);
-    // What the tensors have now, and what the result should have, decide how the call is computed.
-    std::vector<const mesh::Sharding*> operands(node.operands.size(), nullptr);
-    std::vector<const mesh::Sharding*> results;
-    std::vector<double> elements(node.operands.size(), 0);
-    int root = kNoRoot;
-    for (int slot : node.results) root = std::max(root, solved_.StateOf(slot).root);
-    std::vector<ir::DTensorType> types;
-    for (const ir::Expr& arg : call.args()) CollectPlaced(arg, &types);
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const SlotState& state = solved_.StateOf(node.operands[i]);
-      if (root == kNoRoot) root = state.root;
-      elements[i] = state.info->elements;
-      if (state.info->is_constant || !types[i].defined()) continue;
-      if (meshes_.RootOf(types[i]) == root) operands[i] = &meshes_.ShardingOf(types[i]);
-    }
+    CollectTensors(node, call);
     if (node.operands.empty()) {
       // R.zeros: a Tensor, made by every device alike; each use places it as it needs.
       Bind(var, ir::MakeCall(global_ty, call.op(), RewriteAll(call.args()), call.attrs(),
                              call.ty_args(), call.span()));
       return;
     }
-    std::vector<double> result_bytes, operand_bytes;
-    for (int slot : node.results) {
-      results.push_back(&solved_.StateOf(slot).sharding);
-      result_bytes.push_back(solved_.StateOf(slot).info->bytes());
-    }
-    for (int slot : node.operands) operand_bytes.push_back(solved_.StateOf(slot).info->bytes());
-    const rules::CallCost cost(*emission_.cluster, meshes_.Root(root), *node.rule, operands,
-                               results, operand_bytes, result_bytes);
-    rules::CallSharding decision = rules::DecideCall(*node.rule, operands, results, elements, cost);
     // Factors that only results have cannot be chosen by a call: they come by redistribution
     // afterwards.
-    ir::DeviceMesh view = ViewFor(root, decision.operands, decision.results);
+    DecidedCall* decided = decided_.Find(*node.rule, tensors_);
     ffi::Array<ir::Expr> args;
-    Decided decided(decision.operands);
-    for (const ir::Expr& arg : call.args()) args.push_back(PlacedOn(arg, view, root, &decided));
-    ir::Call placed =
-        ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    const rules::InferredCall read = rules::InferCall(placed, global_ty, *node.rule, &meshes_);
-    const ir::Type& type = read.type;
+    args.reserve(static_cast<int64_t>(call.args().size()));
+    Decided operands(decided->operands);
+    for (const ir::Expr& arg : call.args())
+      args.push_back(PlacedOn(arg, decided->view, tensors_.root, &operands));
+    std::optional<ReadCall> own;
+    if (!decided->read || !sizes_are_solved_) own = Read(call, args, global_ty, node, *decided);
+    if (!decided->read && sizes_are_solved_) decided->read = own;
+    const ReadCall& read = own ? *own : *decided->read;
     // Later passes compute the call as its types say: right in any case, but not as priced.
-    if (!rules::IsAsDecided(*node.rule, decision, read.sharding))
-      ir::Skip("decision", "read back otherwise: " + ir::CalleeName(call));
+    if (!read.is_as_decided) ir::Skip("decision", "read back otherwise: " + ir::CalleeName(call));
+    InOrder placements(read.results);
+    const ir::Type type = ir::MapLeaves(global_ty, [&](const ir::Type& leaf) -> ir::Type {
+      auto tensor = ir::TensorType::Cast(leaf);
+      return tensor.defined() ? ir::MakeDTensorType(tensor, read.device_mesh, placements.Take())
+                              : leaf;
+    });
     ffi::Array<ir::Type> ty_args = call.ty_args();
     if (rules::StatesResultType(call.op()) && !ty_args.empty()) ty_args = {type};
-    BindSolved(var, ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span()));
+    BindSolved(var, ir::MakeCall(type, call.op(), args, call.attrs(), ty_args, call.span()),
+               read.has_layout);
   }
 
-  /*! \brief Binds a value and, where its layout is not the solved one, redistributes it. */
-  void BindSolved(const ir::Var& var, const ir::Expr& value) {
+  /*! \brief What the tensors have now, and what the result should have, decide how the call is
+   * computed. */
+  void CollectTensors(const Node& node, const ir::Call& call) {
+    tensors_.Clear();
+    for (int slot : node.results) {
+      const SlotState& state = solved_.StateOf(slot);
+      tensors_.root = std::max(tensors_.root, state.root);
+      tensors_.results.push_back(&state.sharding);
+      tensors_.result_bytes.push_back(state.info->bytes());
+    }
+    types_.clear();
+    for (const ir::Expr& arg : call.args()) CollectPlaced(arg, &types_);
+    sizes_are_solved_ = true;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const SlotState& state = solved_.StateOf(node.operands[i]);
+      if (tensors_.root == kNoRoot) tensors_.root = state.root;
+      tensors_.elements.push_back(state.info->elements);
+      tensors_.operand_bytes.push_back(state.info->bytes());
+      tensors_.operands.push_back(nullptr);
+      if (!types_[i].defined()) continue;
+      const ir::TensorType& tensor = types_[i].tensor_ty();
+      if (!tensor.same_as(state.info->type) &&
+          rules::NumElements(rules::StaticSizes(tensor)) != state.info->elements)
+        sizes_are_solved_ = false;
+      if (!state.info->is_constant && meshes_.RootOf(types_[i]) == tensors_.root)
+        tensors_.operands.back() = &meshes_.ShardingOf(types_[i]);
+    }
+  }
+
+  /*! \brief What the types of arguments say of a call, whose value has the type `global_ty` of
+   * whole tensors. */
+  ReadCall Read(const ir::Call& call, const ffi::Array<ir::Expr>& args, const ir::Type& global_ty,
+                const Node& node, const DecidedCall& decided) {
+    const ir::Call placed =
+        ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
+    const rules::InferredCall inferred = rules::InferCall(placed, global_ty, *node.rule, &meshes_);
+    ReadCall read;
+    read.device_mesh = inferred.device_mesh;
+    for (const mesh::Sharding& result : inferred.sharding.results)
+      read.results.push_back(meshes_.PlacementOn(inferred.device_mesh, inferred.root, result));
+    read.is_as_decided = rules::IsAsDecided(*node.rule, decided.sharding, inferred.sharding);
+    auto single = ir::DTensorType::Cast(inferred.type);
+    read.has_layout = single.defined() && node.results.size() == 1 &&
+                      HasLayout(single, solved_.StateOf(node.results[0]));
+    return read;
+  }
+
+  /*! \brief Binds a value and, where its layout is not the solved one, redistributes it.
+   * \param has_layout Whether a single tensor has it, where that is known. */
+  void BindSolved(const ir::Var& var, const ir::Expr& value,
+                  std::optional<bool> has_layout = std::nullopt) {
     ir::Type type = value.ty();
     const SlotList& slots = SlotsOf(var);
     bool is_tensor = slots.size() == 1 && !ir::TupleType::Is(type);
@@ -385,7 +420,7 @@ class InstanceEmitter : public PlacementRewriter {
     }
     const SlotState& state = solved_.StateOf(slots[0]);
     if (auto dtensor = ir::DTensorType::Cast(type);
-        dtensor.defined() && HasLayout(dtensor, state)) {
+        dtensor.defined() && (has_layout ? *has_layout : HasLayout(dtensor, state))) {
       Bind(var, value, type);
       return;
     }
@@ -415,6 +450,11 @@ class InstanceEmitter : public PlacementRewriter {
   const Instance& instance_;
   const FunctionGraph& graph_;
   SolvedTypes solved_;
+  DecidedCalls decided_;
+  // Of the call of an operator that is being written.
+  CallTensors tensors_;
+  std::vector<ir::DTensorType> types_;  // as emitted; null for constants and plain tensors
+  bool sizes_are_solved_ = true;        // types_ and slots agree on the numbers of elements
   ir::Type exact_ret_ty_;
   std::vector<ir::Var> stated_;                 // of the given function
   std::unordered_set<std::string_view> names_;  // of its variables, as far as it is written

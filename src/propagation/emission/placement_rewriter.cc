@@ -2,14 +2,11 @@
 
 #include <tvm/ffi/error.h>
 
-#include <optional>
-
 #include "dialect/operators/collective.h"
 #include "dialect/operators/manual.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
-#include "mesh/common_view.h"
 #include "rules/call/infer_type.h"
 #include "rules/factor/factor_rule.h"
 #include "support/error.h"
@@ -65,7 +62,7 @@ ir::Expr PlacementRewriter::PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& 
   // Most arguments are where they should be; that is seen without making a type.
   if (auto have = ir::DTensorType::Cast(value.ty());
       have.defined() && have.device_mesh().same_as(view)) {
-    ir::Placement wanted = meshes_.PlacementOn(view, root, decided->Peek());
+    const ir::Placement& wanted = decided->Peek().placement;
     if (wanted.defined() && dialect::SamePlacement(have.placement(), wanted)) {
       decided->Take();
       return value;
@@ -79,10 +76,9 @@ ir::Type PlacementRewriter::TypeOn(const ir::Type& type, const ir::DeviceMesh& v
   return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
     if (!ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf)) return leaf;
     auto tensor = ir::TensorType::Cast(rules::StripDistribution(leaf));
-    const mesh::Sharding& sharding = decided->Take();
-    ir::Placement placement = meshes_.PlacementOn(view, root, sharding);
-    if (!placement.defined()) return meshes_.TypeOf(tensor, root, sharding);
-    return ir::MakeDTensorType(tensor, view, placement);
+    const DecidedTensor& wanted = decided->Take();
+    if (!wanted.placement.defined()) return meshes_.TypeOf(tensor, root, wanted.sharding);
+    return ir::MakeDTensorType(tensor, view, wanted.placement);
   });
 }
 
@@ -119,26 +115,6 @@ void PlacementRewriter::CollectPlaced(const ir::Expr& arg, std::vector<ir::DTens
   } else if (ir::Var::Is(arg) || ir::TupleGetItem::Is(arg)) {
     dialect::CollectDTensorTypes(Rewrite(arg).ty(), out);
   }
-}
-
-ir::DeviceMesh PlacementRewriter::ViewFor(int root, const std::vector<mesh::Sharding>& operands,
-                                          const std::vector<mesh::Sharding>& results) {
-  ir::DeviceMesh root_mesh = meshes_.RootMesh(root);
-  bool root_serves = true;
-  for (const auto* shardings : {&operands, &results}) {
-    for (const mesh::Sharding& sharding : *shardings)
-      root_serves = root_serves && meshes_.PlacementOn(root_mesh, root, sharding).defined();
-  }
-  if (root_serves) return root_mesh;
-  // The lists come from one factor rule, so they agree on the order of what they share.
-  std::vector<mesh::AxisList> lists;
-  for (const auto* shardings : {&operands, &results}) {
-    for (const mesh::Sharding& sharding : *shardings)
-      lists.insert(lists.end(), sharding.dims.begin(), sharding.dims.end());
-  }
-  std::optional<mesh::Mesh> view = mesh::CommonView(meshes_.Root(root), lists);
-  TVM_FFI_ICHECK(view.has_value()) << "the shardings of a call have no common mesh";
-  return meshes_.Intern(*view);
 }
 
 bool PlacementRewriter::Fits(const ir::Type& have, const ir::DTensorType& wanted, bool exact) {

@@ -19,6 +19,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/rewriter.h"
+#include "propagation/emission/decided_calls.h"
 #include "support/in_order.h"
 
 namespace distir {
@@ -38,7 +39,7 @@ class PlacementRewriter : public ir::FunctionRewriter {
   ir::Expr Placed(const ir::Expr& expr, const ir::Type& wanted, bool exact);
   /*! \brief The same for an expression that is already rewritten. */
   ir::Expr PlacedValue(const ir::Expr& value, const ir::Type& wanted, bool exact);
-  using Decided = InOrder<std::vector<mesh::Sharding>>;
+  using Decided = InOrder<std::vector<DecidedTensor>>;
   /*! \brief An original argument of a call with each of its tensors placed on `view` as decided:
    * `decided` has the tensors of all arguments. */
   ir::Expr PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& view, int root, Decided* decided);
@@ -54,9 +55,6 @@ class PlacementRewriter : public ir::FunctionRewriter {
    * \throws ValueError for a value of a region that is used outside of it. */
   ir::Call Moved(const ir::Expr& value, const ir::DTensorType& target);
 
-  /*! \brief A mesh on which all shardings of a call can be named: the root if possible. */
-  ir::DeviceMesh ViewFor(int root, const std::vector<mesh::Sharding>& operands,
-                         const std::vector<mesh::Sharding>& results);
   /*! \brief Appends the types of an argument's tensors as emitted; null for constants and plain
    * tensors. */
   void CollectPlaced(const ir::Expr& arg, std::vector<ir::DTensorType>* out);

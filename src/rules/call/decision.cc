@@ -5,10 +5,17 @@
 #include "dialect/operators/local_view.h"
 #include "dialect/placement.h"
 #include "ir/leaves.h"
+#include "rules/operator.h"
 #include "rules/registry.h"
+#include "rules/stated/user_rules.h"
 
 namespace distir {
 namespace rules {
+
+bool Decisions::IsElementwise(const ir::Call& call) {
+  const Operator* record = FindOperator(call.op());
+  return record != nullptr && record->is_elementwise && FindUserRule(call) == nullptr;
+}
 
 bool Decisions::HasShardedOperand(const ir::Call& call) {
   const auto is_sharded = [this](const ir::Type& leaf) {
@@ -19,9 +26,9 @@ bool Decisions::HasShardedOperand(const ir::Call& call) {
                      [&](const ir::Expr& arg) { return ir::AnyLeaf(arg.ty(), is_sharded); });
 }
 
-std::optional<FactorRule> Decisions::RuleOfPlaced(const ir::Call& call) {
-  if (!HasRule(call) || !dialect::TakesDTensors(call)) return std::nullopt;
-  return RuleOf(ViewCall(call, StripDistribution(call.ty()), &kernels_));
+const FactorRule* Decisions::RuleOfPlaced(const ir::Call& call) {
+  if (!HasRule(call) || !dialect::TakesDTensors(call)) return nullptr;
+  return known_rules_.Of(call, StripDistribution(call.ty()), &kernels_);
 }
 
 Decision Decisions::Read(const ir::Call& call, FactorRule rule) {
@@ -30,9 +37,9 @@ Decision Decisions::Read(const ir::Call& call, FactorRule rule) {
 }
 
 std::optional<Decision> Decisions::Of(const ir::Call& call) {
-  std::optional<FactorRule> rule = RuleOfPlaced(call);
-  if (!rule) return std::nullopt;
-  return Read(call, std::move(*rule));
+  const FactorRule* rule = RuleOfPlaced(call);
+  if (rule == nullptr) return std::nullopt;
+  return Read(call, *rule);
 }
 
 Decision Decisions::OfKernel(const ir::Call& call) {

@@ -26,6 +26,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "rules/call/infer_type.h"
+#include "rules/call/known_rules.h"
 #include "rules/tir/rule.h"
 
 namespace distir {
@@ -40,7 +41,8 @@ struct Decision {
 class Decisions {
  public:
   Decisions(dialect::MeshTable* meshes, KernelTable* kernels)
-      : meshes_(*meshes), kernels_(*kernels) {}
+      : meshes_(*meshes), kernels_(*kernels), known_rules_(&rules_) {}
+  Decisions(const Decisions&) = delete;  // known_rules_ refers to rules_
 
   /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
    */
@@ -49,13 +51,13 @@ class Decisions {
    * a kind (ReductionFactor, ..): most calls are passed over so without working out more. */
   template <typename Kind>
   std::optional<Decision> WithFactor(const ir::Call& call) {
-    if (!HasShardedOperand(call)) return std::nullopt;
-    std::optional<FactorRule> rule = RuleOfPlaced(call);
+    if (IsElementwise(call) || !HasShardedOperand(call)) return std::nullopt;
+    const FactorRule* rule = RuleOfPlaced(call);
     const bool has_factor =
-        rule && std::any_of(rule->factors.begin(), rule->factors.end(),
-                            [](const Factor& factor) { return factor.Is<Kind>(); });
+        rule != nullptr && std::any_of(rule->factors.begin(), rule->factors.end(),
+                                       [](const Factor& factor) { return factor.Is<Kind>(); });
     if (!has_factor) return std::nullopt;
-    return Read(call, std::move(*rule));
+    return Read(call, *rule);
   }
   /*! \brief Of a kernel on DTensors. Its results count, too: a kernel that fills its output has no
    * operand that would say anything. What its index maps do not allow differs from its types. */
@@ -65,12 +67,17 @@ class Decisions {
   std::optional<Decision> OfLocalView(const ir::Call& call);
 
  private:
+  /*! \brief Whether all factors of a call are parallel, by its record. */
+  static bool IsElementwise(const ir::Call& call);
   bool HasShardedOperand(const ir::Call& call);
-  std::optional<FactorRule> RuleOfPlaced(const ir::Call& call);
+  /*! \brief Null where it has no rule or no DTensor among its arguments. */
+  const FactorRule* RuleOfPlaced(const ir::Call& call);
   Decision Read(const ir::Call& call, FactorRule rule);
 
   dialect::MeshTable& meshes_;
   KernelTable& kernels_;
+  RuleSet rules_;
+  KnownRules known_rules_;
 };
 
 /*! \brief Whether what types say of a call is what was decided, but for factors that no operand

@@ -2,6 +2,8 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "dialect/mesh_names.h"
@@ -68,11 +70,8 @@ ir::Type StripDistribution(const ir::Type& type) {
 bool StatesResultType(const ir::Expr& callee) {
   if (ir::ExternFunc::Is(callee)) return true;
   if (!ir::Op::Is(callee)) return false;
-  const ffi::String name = ir::Op::Cast(callee).name();
-  for (const char* typed : kTyped) {
-    if (name == typed) return true;
-  }
-  return false;
+  return std::any_of(std::begin(kTyped), std::end(kTyped),
+                     [&callee](const char* typed) { return ir::IsOp(callee, typed); });
 }
 
 ir::Type InferGlobalType(const ir::Call& call) {
