@@ -175,6 +175,21 @@ def test_architectures_with_a_suffix_have_tensor_cores(target):
     assert "wmma::accumulator, 16, 16, 16, float>" in source
 
 
+def test_products_of_bfloat16_are_those_of_float16_but_for_the_type():
+    """On tensor cores, which take bfloat16 from sm_80 on; before they are computed without."""
+    target = {"kind": "cuda", "arch": "sm_80"}
+    ours, theirs = (kernels_of(product(dtype), target) for dtype in ("bfloat16", "float16"))
+    assert "nvcuda::wmma::mma_sync" in ours
+    assert ours.replace("nv_bfloat16", "half") == theirs
+    older = kernels_of(product("bfloat16"), {"kind": "cuda", "arch": "sm_75"})
+    assert "wmma" not in older
+
+
+def kernels_of(mod, target):
+    """Source of kernels, without the headers that depend on types."""
+    return source_of(dx.build(mod, target=target)).split('extern "C" __global__', 1)[1]
+
+
 @I.ir_module
 class Tuples:
     @R.function
