@@ -79,11 +79,14 @@ def run_gpu_tests(stand_in, folder, pytestconfig):
 FEWEST = {
     "test_bandwidth": 2,
     "test_collectives": 750,
+    "test_device_locks": 4,
     "test_ends": 15,
     "test_failures": 30,
-    "test_gpu_check": 5,
+    "test_gpu_check": 6,
     "test_hosts": 3,
+    "test_machine_copies": 6,
     "test_programs": 40,
+    "test_stand_in": 3,
 }
 """Of each file, how many tests pass at least."""
 
@@ -93,7 +96,7 @@ def test_every_file_is_run():
 
 
 # What make test runs; the others take minutes.
-SMALL = {"test_gpu_check", "test_programs"}
+SMALL = {"test_gpu_check", "test_machine_copies", "test_programs", "test_stand_in"}
 
 
 @pytest.mark.parametrize(

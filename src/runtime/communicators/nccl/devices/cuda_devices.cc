@@ -27,7 +27,9 @@ std::vector<int> ReadDevices(const char* text) {
   std::vector<int> devices;
   std::istringstream list(text);
   for (std::string item; std::getline(list, item, ',');) {
-    DISTIR_REQUIRE(!item.empty() && item.find_first_not_of("0123456789") == std::string::npos,
+    constexpr size_t kMostDigits = 6;
+    DISTIR_REQUIRE(!item.empty() && item.size() <= kMostDigits &&
+                       item.find_first_not_of("0123456789") == std::string::npos,
                    ValueError)
         << kDevicesVariable << " is \"" << text << "\"; it must list numbers, such as 0,1,2,3";
     devices.push_back(std::stoi(item));
@@ -57,7 +59,10 @@ int CountCudaDevices() {
       << (driver == 0 ? "no CUDA" : "CUDA " + CudaVersionText(driver)) << ", and CUDA "
       << CudaVersionText(runtime) << " of " << CudaLibraryFile() << " needs one for CUDA "
       << runtime / 1000 << " or later; nvidia-smi shows the driver's version";
-  return result == kCudaSuccess ? count : 0;
+  if (result == kCudaErrorNoDevice) return 0;
+  CheckCuda(result, "counting the GPUs of this machine, by cudaGetDeviceCount of " +
+                        CudaLibraryFile() + ",");
+  return count;
 }
 
 std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
