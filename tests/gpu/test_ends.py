@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.gpu.conftest import HOST, run_alone, start_workers, unwritten
+from tests.gpu.conftest import DEVICES, HOST, run_alone, start_workers, unwritten
 from tvm import relax
 
 import distir_ext as dx
@@ -176,7 +177,8 @@ def test_a_full_staging_ring_is_waited_for_anew(monkeypatch, fresh_runner):
     pointers = [ctypes.c_void_p(each.data_ptr()) for each in (first, second)]
 
     def keep_busy():
-        HOST.cudaMemcpyAsync(*pointers, ctypes.c_size_t(1 << 28), 3, current_stream(0))
+        for _ in range(10):  # for some tenths of a second
+            HOST.cudaMemcpyAsync(*pointers, ctypes.c_size_t(1 << 28), 3, current_stream(0))
 
     keep = tvm_ffi.get_global_func("distir.runtime.keep")
     for pause in (2.5, 0):
@@ -209,6 +211,33 @@ def test_a_second_session_on_the_same_gpus_is_refused(fresh_runner, need):
     all_reduce(runner)
     runner.workers.close()
     dx.Session(1, ccl="nccl").close()
+
+
+def test_gpus_that_are_waited_for_are_had_by_one_session(fresh_runner, monkeypatch, need):
+    """While a session waits for the GPU of one that ends, another one takes a free one."""
+    need(3)
+    monkeypatch.setenv(DEVICES, "1,2")
+    failing = fresh_runner(2)
+    late = tvm_ffi.convert(lambda: time.sleep(2))
+    fails = tvm_ffi.get_global_func("distir.runtime.all_gather")  # without its arguments
+
+    def fail():
+        with pytest.raises(WorkerError):
+            failing.workers.run("test", [late, fails], [[], []])
+
+    with ThreadPoolExecutor(2) as pool:
+        failed = pool.submit(fail)
+        time.sleep(0.5)
+        monkeypatch.setenv(DEVICES, "0,1")
+        waiting = pool.submit(dx.Session, 2, ccl="nccl")
+        time.sleep(0.5)
+        monkeypatch.setenv(DEVICES, "0")
+        with dx.Session(1, ccl="nccl"):
+            assert not waiting.done()
+            failed.result()
+            failing.workers.close()
+            with pytest.raises(RuntimeError, match="CUDA device 0 is used by another session"):
+                waiting.result().close()
 
 
 def test_sessions_on_other_gpus_run_together(fresh_runner, monkeypatch, need):
