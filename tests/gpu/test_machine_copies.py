@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 import tvm_ffi
 from tests.gpu.conftest import HOST
 from tvm import relax
+from tvm.relax.global_info import VDevice
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -100,3 +102,29 @@ def test_branches_on_the_device(target):
         main = session.load(exe)["main"]
         for chosen, expected in ((True, 2 * x), (False, -x)):
             np.testing.assert_array_equal(main(x, np.array(chosen)).numpy(), expected)
+
+
+def test_a_copy_to_the_gpu_of_the_worker(target):
+    """``R.to_vdevice`` names the first GPU; each worker has another one."""
+    gpu = VDevice(tvm.target.Target(target), 0, "global")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 2), "float32"))
+    with builder.function("main", [x]):
+        doubled = builder.emit(relax.op.add(x, x))
+        builder.emit_func_output(
+            builder.emit(relax.op.negative(builder.emit(relax.op.to_vdevice(doubled, gpu))))
+        )
+    mod = builder.get()
+    mod.update_global_info("vdevice", [gpu])
+    mesh = dx.Mesh((2,), ("d",))
+    exe = dx.build(dx.annotate(mod, mesh, {"x": ("d", None)}), target=target)
+    assert "vm.builtin.to_device" in exe.as_text()
+    value = np.arange(8, dtype="float32").reshape(4, 2)
+    with dx.Session(mesh, ccl="nccl") as session:
+        main = session.load(exe)["main"]
+        if HOST is not None:
+            HOST.cuda_on_host_count(b"legacy stream")
+        actual = main(value).numpy()
+        if HOST is not None:
+            assert HOST.cuda_on_host_count(b"legacy stream") == 0
+    np.testing.assert_array_equal(actual, -2 * value)
