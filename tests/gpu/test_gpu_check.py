@@ -96,6 +96,10 @@ REFUSALS = {
         r"the NVIDIA driver is too old: it is for CUDA 12.4, and CUDA 13.0 of .* needs one for "
         r"CUDA 13 or later",
     ),
+    "no driver": (
+        {"CUDA_ON_HOST_DRIVER": "0"},
+        r"this machine has no NVIDIA driver; CUDA 13.0 of .* needs one for CUDA 13 or later",
+    ),
     "a driver that CUDA cannot use": (
         {"CUDA_ON_HOST_FAULT": "unusable driver"},
         r"counting the GPUs .* failed: system has unsupported display driver",

@@ -120,7 +120,7 @@ def test_what_cannot_be_downloaded_is_an_error(monkeypatch, tmp_path, capfd):
 
 @pytest.mark.large
 def test_real_wheels_can_be_installed_without_a_network(tmp_path, capfd):
-    """All but the package's own, which is not published from here: 1 GB."""
+    """All but the package's own, which is not published from here: 0.5 GB."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     needed = write_package(folder)

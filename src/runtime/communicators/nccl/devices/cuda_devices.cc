@@ -53,12 +53,14 @@ int CountCudaDevices() {
   if (Cuda().cudaDriverGetVersion(&driver) != kCudaSuccess) driver = 0;
   int count = 0;
   const int result = Cuda().cudaGetDeviceCount(&count);
+  const std::string needs = "CUDA " + CudaVersionText(runtime) + " of " + CudaLibraryFile() +
+                            " needs one for CUDA " + std::to_string(runtime / 1000) + " or later";
+  DISTIR_REQUIRE(driver != 0 || result != kCudaErrorInsufficientDriver, RuntimeError)
+      << "this machine has no NVIDIA driver; " << needs;
   const bool is_too_old = driver != 0 && driver / 1000 < runtime / 1000;
   DISTIR_REQUIRE(!is_too_old && result != kCudaErrorInsufficientDriver, RuntimeError)
-      << "the NVIDIA driver is too old: it is for "
-      << (driver == 0 ? "no CUDA" : "CUDA " + CudaVersionText(driver)) << ", and CUDA "
-      << CudaVersionText(runtime) << " of " << CudaLibraryFile() << " needs one for CUDA "
-      << runtime / 1000 << " or later; nvidia-smi shows the driver's version";
+      << "the NVIDIA driver is too old: it is for CUDA " << CudaVersionText(driver) << ", and "
+      << needs << "; nvidia-smi shows the driver's version";
   if (result == kCudaErrorNoDevice) return 0;
   CheckCuda(result, "counting the GPUs of this machine, by cudaGetDeviceCount of " +
                         CudaLibraryFile() + ",");
