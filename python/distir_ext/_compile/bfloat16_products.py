@@ -58,31 +58,38 @@ def _taken_for_float16() -> Iterator[None]:
     """For what this thread schedules."""
     from tvm.s_tir.tensor_intrin import cuda
 
-    scheduling = threading.get_ident()
-    dtypes_of, intrinsics_of = matmul.get_in_out_dtypes, cuda.get_wmma_intrin_group
-    is_of_bfloat16 = False
-
-    def get_in_out_dtypes(block: Any) -> tuple[str, str]:
-        nonlocal is_of_bfloat16
-        dtypes: tuple[str, str] = dtypes_of(block)
-        if threading.get_ident() != scheduling:
-            return dtypes
-        is_of_bfloat16 = tuple(map(str, dtypes)) == (_OPERAND, _SUM)
-        return ("float16", _SUM) if is_of_bfloat16 else dtypes
-
-    def get_wmma_intrin_group(*args: Any, **options: Any) -> dict[str, str]:
-        group: dict[str, str] = intrinsics_of(*args, **options)
-        if threading.get_ident() != scheduling or not is_of_bfloat16:
-            return group
-        return {
-            key: re.sub("(?<![a-z])f16|(?<=f16)f16", "bf16", name) for key, name in group.items()
-        }
-
     with _lock:
-        matmul.get_in_out_dtypes = get_in_out_dtypes
-        cuda.get_wmma_intrin_group = get_wmma_intrin_group
+        dtypes_of, intrinsics_of = matmul.get_in_out_dtypes, cuda.get_wmma_intrin_group
+        replaced = _Replaced(dtypes_of, intrinsics_of)
+        matmul.get_in_out_dtypes = replaced.get_in_out_dtypes
+        cuda.get_wmma_intrin_group = replaced.get_wmma_intrin_group
         try:
             yield
         finally:
             matmul.get_in_out_dtypes = dtypes_of
             cuda.get_wmma_intrin_group = intrinsics_of
+
+
+class _Replaced:
+    """What TVM's schedule asks; other threads, which may schedule meanwhile, get TVM's answers."""
+
+    def __init__(self, dtypes_of: Any, intrinsics_of: Any) -> None:
+        self._thread = threading.get_ident()
+        self._dtypes_of = dtypes_of
+        self._intrinsics_of = intrinsics_of
+        self._is_of_bfloat16 = False
+
+    def get_in_out_dtypes(self, block: Any) -> Any:
+        dtypes = self._dtypes_of(block)
+        if threading.get_ident() != self._thread:
+            return dtypes
+        self._is_of_bfloat16 = tuple(map(str, dtypes)) == (_OPERAND, _SUM)
+        return ("float16", _SUM) if self._is_of_bfloat16 else dtypes
+
+    def get_wmma_intrin_group(self, *args: Any, **options: Any) -> Any:
+        group = self._intrinsics_of(*args, **options)
+        if threading.get_ident() != self._thread or not self._is_of_bfloat16:
+            return group
+        return {
+            key: re.sub("(?<![a-z])f16|(?<=f16)f16", "bf16", name) for key, name in group.items()
+        }
