@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ PROCESSES = 4
 KINDS = ("threads", "processes")
 
 DEVICES = "DISTIR_EXT_CUDA_DEVICES"
+SHARE = "DISTIR_EXT_SHARE_CUDA_DEVICES"
 BLOCKING = "CUDA_ON_HOST_BLOCKING"
 
 
@@ -53,6 +56,8 @@ def stand_in() -> ctypes.CDLL | None:
 
 
 HOST = stand_in()
+# Threads and processes that tests share have GPUs at the same time.
+os.environ[SHARE] = "1"
 _nvidia.prepare_runtime()
 NUM_DEVICES = sum(bool(tvm.cuda(device).exist) for device in range(MOST_WORKERS))
 
@@ -340,3 +345,41 @@ def open_session(
         return contextlib.nullcontext(request.getfixturevalue("process_session"))
 
     return find
+
+
+# A process of its own, which nothing of the stand-in outlives.
+_ALONE = """
+import os, sys, time
+sys.path[:0] = [{root!r}, {root!r} + "/tests/gpu/on_workers"]
+import numpy as np, tvm, tvm_ffi
+import distir_ext as dx
+from distir_ext._runtime.host_array import host_array
+from tests.gpu.conftest import HOST, Runner, start_workers, unwritten
+X = np.arange(6, dtype="float32").reshape(2, 3)
+def boom(seconds):
+    time.sleep(seconds)
+    raise ValueError("boom")
+sleep_and_fail = tvm_ffi.convert(boom)
+runner = Runner(start_workers("threads", 4))
+{code}
+misuse = HOST.cuda_on_host_misuse().decode()
+print(misuse, file=sys.stderr, end="")
+sys.stdout.flush(); sys.stderr.flush()
+os._exit(1 if misuse else 0)
+"""
+
+
+def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs code with four workers in a process of its own."""
+    if HOST is None:
+        pytest.skip("NCCL itself cannot be made to fail")
+    root = str(Path(__file__).parents[2])
+    source = _ALONE.format(root=root, code=textwrap.dedent(code))
+    return subprocess.run(
+        [sys.executable, "-c", source],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

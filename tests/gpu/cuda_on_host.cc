@@ -5,20 +5,25 @@
  * Streams are threads that run what is enqueued in order, so that results are there only after the
  * stream has been waited for, as on a GPU. Copies read their source when it is their turn, also
  * from memory that is not pinned. Work runs on the current device only, and reads and writes its
- * memory only: anything else is CUDA's error. After such an error of a kernel nothing works on the
- * device any more, and TVM's calls throw, also when they free. NCCL is in nccl_on_host.cc.
+ * memory only, and that of peers whose access was enabled, of which there are at most eight:
+ * anything else is CUDA's error. After such an error of a kernel nothing works on the device any
+ * more, and TVM's calls throw, also when they free. A stream that is captured, as
+ * cudaStreamBeginCapture says, runs nothing: what is enqueued is kept for the graph, waits for it
+ * and new memory of TVM's are errors that spoil the capture, and so is the null stream. NCCL is in
+ * nccl_on_host.cc.
  *
  * Environment: CUDA_ON_HOST_DEVICES, how many devices there are (8); CUDA_ON_HOST_MEMORY, how many
- * bytes each has; CUDA_ON_HOST_DRIVER and CUDA_ON_HOST_RUNTIME, versions; CUDA_ON_HOST_FAULT and
+ * bytes each has; CUDA_ON_HOST_PEERS, how many peers one may have enabled (8);
+ * CUDA_ON_HOST_DRIVER and CUDA_ON_HOST_RUNTIME, versions; CUDA_ON_HOST_FAULT and
  * CUDA_ON_HOST_BLOCKING, what is set from the start. Besides, tests call
  *  - cuda_on_host_fault(text): "wrong reduction" (results are one too large), "async error" (the
  *    next operations fail on the device), "stall" (they never end), "no connection" (rank 1 of a
  *    new communicator fails, the others wait for it), "stuck connection" (ranks but 0 never
  *    connect for their first operation), "illegal address" (the next operation breaks its device),
- *    "" (none; broken devices are whole again);
+ *    "refused revocation" (NCCL ends no communicator so), "unusable driver" (CUDA finds no GPU), ""
+ *    (none; broken devices are whole again);
  *  - cuda_on_host_blocking(on): an operation has ended when the call that enqueues it returns,
  *    which kernels on the host need, since they do not wait for streams;
- *  - cuda_on_host_capture(on): all streams are being captured into a graph;
  *  - cuda_on_host_count(what), since the last call for the same: "legacy stream", "pageable copy",
  *    "allocation" and "free" (of TVM, each of which waits for the device), "abort", "revoke",
  *    "destroy" (of communicators);
@@ -74,7 +79,7 @@ struct State {
   std::string fault = Environment("CUDA_ON_HOST_FAULT", "");
   std::map<std::string, int> counts;
   std::string misuse;
-  bool capturing = false;
+  std::set<std::pair<int, int>> peers;  // who may use the memory of whom
 };
 
 State& Everything() {
@@ -90,6 +95,11 @@ Queue* LegacyQueue(int device) {
   auto& queues = Everything().queues[device];
   if (queues.empty()) queues.push_back(std::make_unique<Queue>(device, true, true));
   return queues.front().get();
+}
+
+int64_t MostPeers() {
+  static const int64_t most = std::stoll(Environment("CUDA_ON_HOST_PEERS", "8"));
+  return most;
 }
 
 int64_t Limit() {
@@ -133,6 +143,10 @@ int64_t Queue::Enqueue(std::function<void()> work) {
   if (!running_) {
     running_ = true;
     std::thread([this] { Run(); }).detach();
+  }
+  if (capture != Capture::kNone) {
+    captured.push_back(std::move(work));
+    return num_enqueued_;
   }
   Item item{std::move(work), {}};
   if (is_legacy) {
@@ -197,6 +211,36 @@ Queue* FindQueue(void* stream) {
   return nullptr;
 }
 
+int CaptureError(Queue* queue, bool waits) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  int error = kCudaSuccess;
+  if (queue->is_legacy) {
+    for (const auto& other : Everything().queues[queue->device]) {
+      if (other->capture == Capture::kNone || !other->blocks_legacy) continue;
+      other->capture = Capture::kInvalidated;
+      error = kErrorStreamCaptureImplicit;
+    }
+  } else if (waits && queue->capture != Capture::kNone) {
+    queue->capture = Capture::kInvalidated;
+    error = kErrorStreamCaptureUnsupported;
+  }
+  return error;
+}
+
+/*! \brief The error of new memory that is not in the order of a stream. */
+int CaptureErrorOfAllocation() {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  int error = kCudaSuccess;
+  for (const auto& queues : Everything().queues) {
+    for (const auto& queue : queues) {
+      if (queue->capture == Capture::kNone) continue;
+      queue->capture = Capture::kInvalidated;
+      error = kErrorStreamCaptureUnsupported;
+    }
+  }
+  return error;
+}
+
 int CurrentDevice() { return current_device; }
 
 int StickyError(int device) {
@@ -239,6 +283,20 @@ void Free(void* data) {
   std::free(data);
 }
 
+bool CanReach(int device, int other) { return device != other && device / 4 == other / 4; }
+
+int EnablePeer(int device, int other) {
+  if (!CanReach(device, other)) return kErrorPeerAccessUnsupported;
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  auto& peers = Everything().peers;
+  if (peers.count({device, other}) != 0) return kErrorPeerAccessAlreadyEnabled;
+  const auto count = std::count_if(peers.begin(), peers.end(),
+                                   [device](const auto& pair) { return pair.first == device; });
+  if (count >= MostPeers()) return kErrorTooManyPeers;
+  peers.insert({device, other});
+  return kCudaSuccess;
+}
+
 bool IsOn(int device, const void* data, size_t bytes) {
   if (bytes == 0) return true;
   const auto* begin = static_cast<const char*>(data);
@@ -246,7 +304,9 @@ bool IsOn(int device, const void* data, size_t bytes) {
   auto found = Everything().memory.upper_bound(begin);
   if (found == Everything().memory.begin()) return false;
   --found;
-  return found->second.first == device && begin + bytes <= found->first + found->second.second;
+  const int owner = found->second.first;
+  return (owner == device || Everything().peers.count({device, owner}) != 0) &&
+         begin + bytes <= found->first + found->second.second;
 }
 
 }  // namespace on_host
@@ -259,6 +319,7 @@ int EnqueueOn(Stream stream, std::vector<std::pair<const void*, size_t>> touched
   if (const int error = StickyError(current_device)) return error;
   Queue* queue = FindQueue(stream);
   if (queue == nullptr) return kErrorInvalidHandle;
+  if (const int error = CaptureError(queue, false)) return error;
   queue->Enqueue([device = queue->device, touched = std::move(touched), work = std::move(work)] {
     if (StickyError(device) != 0) return;
     for (const auto& [data, bytes] : touched)
@@ -286,6 +347,7 @@ class HostCudaDevice : public tvm::runtime::DeviceAPI {
   void* AllocDataSpace(tvm::Device device, size_t bytes, size_t, DLDataType) final {
     current_device = device.device_id;
     Check(StickyError(device.device_id));
+    Check(CaptureErrorOfAllocation());
     Count("allocation");
     void* data = Allocate(device.device_id, bytes);
     Check(data == nullptr ? kErrorMemoryAllocation : kCudaSuccess);
@@ -300,7 +362,11 @@ class HostCudaDevice : public tvm::runtime::DeviceAPI {
   }
   void StreamSync(tvm::Device device, TVMStreamHandle stream) final {
     current_device = device.device_id;
-    if (Queue* queue = FindQueue(stream)) queue->WaitForAll();
+    Queue* queue = FindQueue(stream);
+    if (queue != nullptr) {
+      Check(CaptureError(queue, true));
+      queue->WaitForAll();
+    }
     if (stream == nullptr) WaitForDevice(device.device_id);
     Check(StickyError(device.device_id));
   }
@@ -312,7 +378,7 @@ class HostCudaDevice : public tvm::runtime::DeviceAPI {
     current_device = source.device_type == kDLCUDA ? source.device_id : target.device_id;
     Check(StickyError(current_device));
     Queue* queue = FindQueue(stream);
-    Check(queue == nullptr ? kErrorInvalidHandle : kCudaSuccess);
+    Check(queue == nullptr ? kErrorInvalidHandle : CaptureError(queue, true));
     queue->Wait(queue->Enqueue([=] {
       std::memcpy(static_cast<char*>(to) + to_offset, static_cast<const char*>(from) + from_offset,
                   bytes);
@@ -356,11 +422,6 @@ EXPORT void cuda_on_host_fault(const char* kind) {
 
 EXPORT void cuda_on_host_blocking(int on) { blocking = on != 0; }
 
-EXPORT void cuda_on_host_capture(int on) {
-  std::lock_guard<std::mutex> lock(Everything().mutex);
-  Everything().capturing = on != 0;
-}
-
 EXPORT int cuda_on_host_count(const char* what) {
   std::lock_guard<std::mutex> lock(Everything().mutex);
   return std::exchange(Everything().counts[what], 0);
@@ -377,6 +438,8 @@ EXPORT const char* cudaGetErrorString(int error) {
   switch (error) {
     case kErrorMemoryAllocation:
       return "out of memory";
+    case kErrorSystemDriverMismatch:
+      return "system has unsupported display driver / cuda driver combination";
     case kErrorInvalidHandle:
       return "invalid resource handle";
     case kErrorIllegalAddress:
@@ -401,6 +464,7 @@ EXPORT int cudaGetDeviceCount(int* count) {
   if (std::stoi(Environment("CUDA_ON_HOST_DRIVER", "13000")) / 1000 <
       std::stoi(Environment("CUDA_ON_HOST_RUNTIME", "13000")) / 1000)
     return kCudaErrorInsufficientDriver;
+  if (Faulty("unusable driver")) return kErrorSystemDriverMismatch;
   return *count == 0 ? kCudaErrorNoDevice : kCudaSuccess;
 }
 
@@ -415,9 +479,31 @@ EXPORT int cudaGetDevice(int* device) {
   return kCudaSuccess;
 }
 
-// Four GPUs each see each other's memory.
+// Four GPUs each can reach each other's memory.
 EXPORT int cudaDeviceCanAccessPeer(int* reaches, int device, int other) {
-  *reaches = device != other && device / 4 == other / 4;
+  *reaches = CanReach(device, other) ? 1 : 0;
+  return kCudaSuccess;
+}
+
+EXPORT int cudaDeviceEnablePeerAccess(int other, unsigned int flags) {
+  return flags != 0 ? kErrorInvalidValue : EnablePeer(current_device, other);
+}
+
+EXPORT int cudaDeviceDisablePeerAccess(int other) {
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  const bool was = Everything().peers.erase({current_device, other}) != 0;
+  return was ? kCudaSuccess : kErrorPeerAccessNotEnabled;
+}
+
+// The name, then the UUID; that of another test is another one.
+EXPORT int cudaGetDeviceProperties(void* properties, int device) {
+  if (device < 0 || device >= NumDevices()) return kErrorInvalidDevice;
+  auto* data = static_cast<char*>(properties);
+  std::strcpy(data, "a GPU on the host");
+  const auto machine = std::hash<std::string>()(Environment("CUDA_ON_HOST_FOLDER", ""));
+  const auto number = static_cast<uint64_t>(device);
+  std::memcpy(data + kOffsetOfUuid, &machine, sizeof(machine));
+  std::memcpy(data + kOffsetOfUuid + sizeof(machine), &number, sizeof(number));
   return kCudaSuccess;
 }
 
@@ -447,21 +533,68 @@ EXPORT int cudaStreamQuery(Stream stream) {
   if (const int error = StickyError(current_device)) return error;
   Queue* queue = FindQueue(stream);
   if (queue == nullptr) return kErrorInvalidHandle;
+  if (const int error = CaptureError(queue, true)) return error;
   return queue->Idle() ? kCudaSuccess : kCudaErrorNotReady;
 }
 
 EXPORT int cudaStreamSynchronize(Stream stream) {
   Queue* queue = FindQueue(stream);
   if (queue == nullptr) return kErrorInvalidHandle;
+  if (const int error = CaptureError(queue, true)) return error;
   queue->WaitForAll();
   return StickyError(current_device);
 }
 
-EXPORT int cudaStreamIsCapturing(Stream, int* status) {
+EXPORT int cudaStreamIsCapturing(Stream stream, int* status) {
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
   std::lock_guard<std::mutex> lock(Everything().mutex);
-  *status = Everything().capturing ? 1 : 0;
+  *status = static_cast<int>(queue->capture);
   return kCudaSuccess;
 }
+
+EXPORT int cudaStreamBeginCapture(Stream stream, int) {
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  if (queue->is_legacy) return kErrorStreamCaptureUnsupported;
+  queue->capture = Capture::kActive;
+  queue->captured.clear();
+  return kCudaSuccess;
+}
+
+using Graph = std::vector<std::function<void()>>;
+
+EXPORT int cudaStreamEndCapture(Stream stream, void** graph) {
+  *graph = nullptr;
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  std::lock_guard<std::mutex> lock(Everything().mutex);
+  if (queue->capture == Capture::kNone) return kErrorStreamCaptureUnmatched;
+  const bool is_whole = std::exchange(queue->capture, Capture::kNone) == Capture::kActive;
+  if (!is_whole) return kErrorStreamCaptureInvalidated;
+  *graph = new Graph(std::move(queue->captured));
+  return kCudaSuccess;
+}
+
+EXPORT int cudaGraphInstantiate(void** executable, void* graph, uint64_t) {
+  *executable = new Graph(*static_cast<Graph*>(graph));
+  return kCudaSuccess;
+}
+
+EXPORT int cudaGraphLaunch(void* executable, Stream stream) {
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  for (const auto& work : *static_cast<Graph*>(executable)) queue->Enqueue(work);
+  return StickyError(current_device);
+}
+
+EXPORT int cudaGraphDestroy(void* graph) {
+  delete static_cast<Graph*>(graph);
+  return kCudaSuccess;
+}
+
+EXPORT int cudaGraphExecDestroy(void* executable) { return cudaGraphDestroy(executable); }
 
 EXPORT int cudaEventCreateWithFlags(void** event, unsigned int) {
   *event = new Recording();  // never freed: a stream may still hold it

@@ -27,6 +27,8 @@
  *    memory of their own; others have NCCL_ON_HOST_BUFFER bytes of their device (1 MiB);
  *  - to free a communicator while a call is inside it, or to use it afterwards, is reported as
  *    misuse, as is a call with another current device;
+ *  - it enables no peer's memory for kernels: what it needs it maps for itself, as NCCL does since
+ *    2.19 (cuMem), so that a kernel that touches memory of another GPU breaks its own;
  *  - float16, bfloat16 and float8 are rounded after each addition, and means multiply first.
  *
  * Directories are made in CUDA_ON_HOST_FOLDER, /dev/shm if it is not set. NCCL_ON_HOST_VERSION is
@@ -265,6 +267,7 @@ int Enqueue(Communicator* comm, Stream stream, std::function<void()> work) {
   if (on_host::StickyError(comm->device) != 0) return kUnhandledCudaError;
   on_host::Queue* queue = on_host::FindQueue(stream);
   if (queue == nullptr) return kInvalidArgument;
+  if (on_host::CaptureError(queue, false) != 0) return kUnhandledCudaError;
   const int64_t number = queue->Enqueue(std::move(work));
   std::lock_guard<std::mutex> lock(comm->family->mutex);
   comm->family->last[queue] = number;
@@ -511,6 +514,7 @@ EXPORT int ncclCommRevoke(Comm comm, int flags) {
   auto* communicator = static_cast<Communicator*>(comm);
   if (Version() < kFirstWithRevoke) on_host::Misused("this NCCL has no ncclCommRevoke");
   if (communicator->freed) on_host::Misused("a communicator is used after it was freed");
+  if (Faulty("refused revocation")) return kInvalidUsage;
   if (flags != 0 || communicator->revoked.exchange(true)) return kInvalidArgument;
   communicator->family->aborted = true;
   on_host::Count("revoke");

@@ -22,6 +22,15 @@ constexpr int kErrorMemoryAllocation = 2;
 constexpr int kErrorInvalidDevice = 101;
 constexpr int kErrorInvalidHandle = 400;
 constexpr int kErrorIllegalAddress = 700;
+constexpr int kErrorPeerAccessUnsupported = 217;
+constexpr int kErrorPeerAccessAlreadyEnabled = 704;
+constexpr int kErrorPeerAccessNotEnabled = 705;
+constexpr int kErrorTooManyPeers = 711;
+constexpr int kErrorSystemDriverMismatch = 803;
+constexpr int kErrorStreamCaptureUnsupported = 900;
+constexpr int kErrorStreamCaptureInvalidated = 901;
+constexpr int kErrorStreamCaptureUnmatched = 903;
+constexpr int kErrorStreamCaptureImplicit = 906;
 
 /*! \brief The value of an environment variable. */
 std::string Environment(const char* name, const char* otherwise);
@@ -34,6 +43,9 @@ void Misused(const std::string& what);
 
 /*! \brief Counts something that tests ask for by its name. */
 void Count(const char* what);
+
+/*! \brief What cudaStreamIsCapturing says of a stream. */
+enum class Capture { kNone, kActive, kInvalidated };
 
 /*!
  * \brief A queue of a device, worked off in order by a thread of its own.
@@ -57,6 +69,8 @@ class Queue {
   const bool is_legacy;
   const bool blocks_legacy;
   bool destroyed = false;
+  Capture capture = Capture::kNone;
+  std::vector<std::function<void()>> captured;  // what the graph will run, in order
 
  private:
   struct Item {
@@ -77,6 +91,12 @@ class Queue {
  */
 Queue* FindQueue(void* stream);
 
+/*!
+ * \brief The error of a call that uses a queue; 0 if there is none. What uses the null stream
+ * spoils the captures of the streams that wait for it, and what waits for a captured queue its own.
+ */
+int CaptureError(Queue* queue, bool waits);
+
 /*! \brief The device of the calling thread. */
 int CurrentDevice();
 
@@ -88,7 +108,9 @@ void Break(int device);
 /*! \brief Memory of a device, null if there is not so much of it. */
 void* Allocate(int device, size_t bytes);
 void Free(void* data);
-/*! \brief Whether all of this is memory of the device. */
+/*! \brief Lets kernels of a device use memory of another one; an error of CUDA if it cannot. */
+int EnablePeer(int device, int other);
+/*! \brief Whether all of this is memory of the device, or of one that it may reach. */
 bool IsOn(int device, const void* data, size_t bytes);
 /*! \brief Takes memory that has no address, as communicators do; whether there is so much. */
 bool Reserve(int device, int64_t bytes);

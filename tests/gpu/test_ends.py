@@ -5,19 +5,16 @@ What stands in for CUDA and NCCL reports as misuse what would crash with real on
 
 from __future__ import annotations
 
+import ctypes
 import gc
-import os
-import subprocess
-import sys
-import textwrap
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.gpu.conftest import HOST, start_workers
+from tests.gpu.conftest import DEVICES, HOST, run_alone, start_workers, unwritten
 from tvm import relax
 
 import distir_ext as dx
@@ -36,10 +33,10 @@ def count(what):
     return HOST.cuda_on_host_count(what.encode())
 
 
-@pytest.mark.parametrize("library", ["that revokes", "that only aborts"])
+@pytest.mark.parametrize("library", ["that revokes", "that refuses to", "that only aborts"])
 def test_several_communicators_of_one_stuck_queue(library):
     """A kernel of one is behind that of another: who waits for one before telling all hangs."""
-    version = {"that revokes": "23203", "that only aborts": "22700"}[library]
+    version = "22700" if library == "that only aborts" else "23203"
     done = run_alone(
         """
         runner("all_reduce", [X] * 4, ["[[0,1,2,3]]", "sum"], X.shape)
@@ -55,6 +52,9 @@ def test_several_communicators_of_one_stuck_queue(library):
         begin = time.monotonic()
         wait = tvm_ffi.get_global_func("distir.runtime.synchronized")(
             tvm_ffi.get_global_func("distir.runtime.keep"))
+        if os.environ["REFUSED"] == "1":  # kernels that are stuck already stay so
+            time.sleep(0.2)
+            HOST.cuda_on_host_fault(b"refused revocation")
         try:
             runner.workers.run("wait", [wait] * 4, [[]] * 4)
         except dx.WorkerError as error:
@@ -63,6 +63,7 @@ def test_several_communicators_of_one_stuck_queue(library):
         assert time.monotonic() - begin < 6
         """,
         NCCL_ON_HOST_VERSION=version,
+        REFUSED=str(int(library == "that refuses to")),
         NCCL_COMM_SPLIT_SHARE_RESOURCES="0",  # so that each has an end of its own
         DISTIR_EXT_NCCL_TIMEOUT="1",
     )
@@ -92,43 +93,6 @@ def test_abort_of_a_worker_that_is_inside_nccl(version):
         NCCL_ON_HOST_VERSION=version,
     )
     assert done.returncode == 0, done.stderr
-
-
-_ALONE = """
-import os, sys, time
-sys.path[:0] = [{root!r}, {root!r} + "/tests/gpu/on_workers"]
-import numpy as np, tvm, tvm_ffi
-import distir_ext as dx
-from distir_ext._runtime.host_array import host_array
-from tests.gpu.conftest import HOST, Runner, start_workers, unwritten
-X = np.arange(6, dtype="float32").reshape(2, 3)
-def boom(seconds):
-    time.sleep(seconds)
-    raise ValueError("boom")
-sleep_and_fail = tvm_ffi.convert(boom)
-runner = Runner(start_workers("threads", 4))
-{code}
-misuse = HOST.cuda_on_host_misuse().decode()
-print(misuse, file=sys.stderr, end="")
-sys.stdout.flush(); sys.stderr.flush()
-os._exit(1 if misuse else 0)
-"""
-
-
-def run_alone(code, **environment):
-    """Runs code with four workers in a process of its own."""
-    if HOST is None:
-        pytest.skip("NCCL itself cannot be made to fail")
-    root = str(Path(__file__).parents[2])
-    source = _ALONE.format(root=root, code=textwrap.dedent(code))
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def test_a_broken_device_is_a_worker_error(fresh_runner, inject):
@@ -201,6 +165,28 @@ def test_large_arguments_go_through_the_staging_ring(fresh_runner):
         np.testing.assert_array_equal(out, x[:rows])
 
 
+def test_a_full_staging_ring_is_waited_for_anew(monkeypatch, fresh_runner):
+    """The time that one wait may take does not begin with an earlier one."""
+    if HOST is None:
+        pytest.skip("it calls functions of the stand-in")
+    monkeypatch.setenv("DISTIR_EXT_NCCL_TIMEOUT", "2")
+    runner = fresh_runner(1)
+    x = np.arange(32 << 20, dtype="uint8")
+    shard = host_array(x).shard([0], x.shape)
+    first, second = (unwritten((1 << 28,), "uint8").copyto(tvm.cuda(0)) for _ in range(2))
+    pointers = [ctypes.c_void_p(each.data_ptr()) for each in (first, second)]
+
+    def keep_busy():
+        for _ in range(10):  # for some tenths of a second
+            HOST.cudaMemcpyAsync(*pointers, ctypes.c_size_t(1 << 28), 3, current_stream(0))
+
+    keep = tvm_ffi.get_global_func("distir.runtime.keep")
+    for pause in (2.5, 0):
+        runner.workers.run("busy", [tvm_ffi.convert(keep_busy)], [[]])
+        runner.workers.run("copy", [keep], [[shard]])
+        time.sleep(pause)
+
+
 def test_arguments_may_change_when_a_call_has_returned(fresh_runner, inject):
     """Copies read their source when it is their turn; what they read is pinned and stays."""
     runner = fresh_runner(2)
@@ -227,6 +213,33 @@ def test_a_second_session_on_the_same_gpus_is_refused(fresh_runner, need):
     dx.Session(1, ccl="nccl").close()
 
 
+def test_gpus_that_are_waited_for_are_had_by_one_session(fresh_runner, monkeypatch, need):
+    """While a session waits for the GPU of one that ends, another one takes a free one."""
+    need(3)
+    monkeypatch.setenv(DEVICES, "1,2")
+    failing = fresh_runner(2)
+    late = tvm_ffi.convert(lambda: time.sleep(2))
+    fails = tvm_ffi.get_global_func("distir.runtime.all_gather")  # without its arguments
+
+    def fail():
+        with pytest.raises(WorkerError):
+            failing.workers.run("test", [late, fails], [[], []])
+
+    with ThreadPoolExecutor(2) as pool:
+        failed = pool.submit(fail)
+        time.sleep(0.5)
+        monkeypatch.setenv(DEVICES, "0,1")
+        waiting = pool.submit(dx.Session, 2, ccl="nccl")
+        time.sleep(0.5)
+        monkeypatch.setenv(DEVICES, "0")
+        with dx.Session(1, ccl="nccl"):
+            assert not waiting.done()
+            failed.result()
+            failing.workers.close()
+            with pytest.raises(RuntimeError, match="CUDA device 0 is used by another session"):
+                waiting.result().close()
+
+
 def test_sessions_on_other_gpus_run_together(fresh_runner, monkeypatch, need):
     need(4)
     runner = fresh_runner(2)
@@ -236,17 +249,35 @@ def test_sessions_on_other_gpus_run_together(fresh_runner, monkeypatch, need):
     other.close()
 
 
+def current_stream(device):
+    """TVM's current one of this thread, which is the worker's own."""
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+    library.TVMFFIEnvGetStream.restype = ctypes.c_void_p
+    return ctypes.c_void_p(library.TVMFFIEnvGetStream(tvm.cuda(0).dlpack_device_type(), device))
+
+
 def test_collectives_in_a_cuda_graph_are_refused(fresh_runner):
+    """Before they spoil the capture."""
     if HOST is None:
-        pytest.skip("only the stand-in captures at will")
+        pytest.skip("it captures by functions of the stand-in")
     runner = fresh_runner(2)
     all_reduce(runner)
-    HOST.cuda_on_host_capture(1)
-    try:
-        with pytest.raises(WorkerError, match="cannot be captured into a CUDA graph"):
-            all_reduce(runner)
-    finally:
-        HOST.cuda_on_host_capture(0)
+    outs = [unwritten(X.shape, "float32").copyto(tvm.cuda(rank)) for rank in range(2)]
+    reduce = tvm_ffi.get_global_func("distir.runtime.all_reduce")
+    found = []
+
+    def capture(x, out):
+        stream, graph = current_stream(0), ctypes.c_void_p()
+        assert HOST.cudaStreamBeginCapture(stream, 0) == 0
+        try:
+            reduce(x, "[[0,1]]", "sum", out)
+        finally:
+            found.append(HOST.cudaStreamEndCapture(stream, ctypes.byref(graph)))
+
+    x = host_array(X).shard([0, 0], X.shape)
+    with pytest.raises(WorkerError, match="all_reduce cannot be captured into a CUDA graph"):
+        runner.workers.run("capture", [tvm_ffi.convert(capture), None], [[x, outs[0]], []])
+    assert found == [0]
 
 
 def test_programs_with_cuda_graphs_are_not_built():

@@ -67,6 +67,25 @@ def test_what_is_wrong_is_out_of_range(monkeypatch, capsys):
     assert "What to send back: the output of 'distir gpu-check --json'" in printed
 
 
+def test_bandwidth_below_its_links_is_out_of_range(monkeypatch):
+    """The stand-in's links are said to be NVLinks here, which it does not reach."""
+    if HOST is None:
+        pytest.skip("it measures the stand-in")
+    from distir_ext.gpu_check import collectives
+    from distir_ext.gpu_check.links import Link
+    from distir_ext.gpu_check.machine import find_machine
+
+    link = Link("18 NVLinks of 25 GB/s", 450, True)
+    monkeypatch.setattr(collectives, "_no_link", lambda count, names: link)
+    monkeypatch.setattr(collectives, "_LARGE", 1 << 16)
+    found = list(collectives.check_collectives(find_machine()))
+    timed = [each for each in found if "KiB" in each.what]
+    assert len(timed) == 3
+    for each in timed:
+        assert not each.ok
+        assert re.fullmatch(r"bus 225 to (495|866) GB/s: 18 NVLinks of 25 GB/s", each.wanted)
+
+
 REFUSALS = {
     "an old NCCL": (
         {"NCCL_ON_HOST_VERSION": "22205"},
@@ -76,6 +95,14 @@ REFUSALS = {
         {"CUDA_ON_HOST_DRIVER": "12040"},
         r"the NVIDIA driver is too old: it is for CUDA 12.4, and CUDA 13.0 of .* needs one for "
         r"CUDA 13 or later",
+    ),
+    "no driver": (
+        {"CUDA_ON_HOST_DRIVER": "0"},
+        r"this machine has no NVIDIA driver; CUDA 13.0 of .* needs one for CUDA 13 or later",
+    ),
+    "a driver that CUDA cannot use": (
+        {"CUDA_ON_HOST_FAULT": "unusable driver"},
+        r"counting the GPUs .* failed: system has unsupported display driver",
     ),
     "no GPU": (
         {"CUDA_ON_HOST_DEVICES": "0"},
@@ -91,26 +118,3 @@ def test_machine_that_can_not_be_checked(environment, message):
     done = gpu_check(**environment)
     assert done.returncode == 2, done.stdout
     assert re.search(message, done.stderr), done.stderr
-
-
-def test_bundle_downloads_the_declared_wheels(monkeypatch, tmp_path, capsys):
-    """For this Python and system, with what lies in the folder already taken first."""
-    from types import SimpleNamespace
-
-    from distir_ext.gpu_check import bundle
-
-    commands = []
-
-    def run(command, **_):
-        commands.append(command)
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr(bundle.subprocess, "run", run)
-    assert bundle.make_bundle(str(tmp_path / "wheels")) == 0
-    [command] = commands
-    folder = str(tmp_path / "wheels")
-    assert command[1:4] == ["-m", "pip", "download"]
-    assert command[command.index("--dest") + 1] == folder
-    assert command[command.index("--find-links") + 1] == folder
-    assert command[-1].startswith("distir-ext[cuda]==")
-    assert "pip install --no-index --find-links wheels" in capsys.readouterr().out

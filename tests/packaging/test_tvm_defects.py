@@ -109,6 +109,12 @@ def test_bfloat16_layer_norm_is_not_legalised():
         relax.transform.LegalizeOps()(mod)
 
 
+def test_tensor_cores_are_not_for_bfloat16():
+    """Its module is read, not imported, which takes 25 s."""
+    module = Path(tvm.__file__).parent / "s_tir" / "tensor_intrin" / "cuda.py"
+    assert 'assert in_dtype in ["float16", "int8"]' in module.read_text(encoding="utf-8")
+
+
 def test_adam_does_not_take_its_dtype():
     with pytest.raises(ValueError, match="Could not convert"):
         relax.training.optimizer.Adam(0.1).init([relax.Var("p", relax.TensorType(*TENSOR))])

@@ -13,9 +13,11 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.relax.backend.cuda import pipeline as cuda
 from tvm.relax.backend.gpu_generic import pipeline as gpu_generic
 from tvm.relax.backend.rocm import pipeline as rocm
+from tvm.s_tir.dlight import ApplyDefaultSchedule
 
 from distir_ext._compile.accumulation import legalizations, widen_scans
 from distir_ext._compile.attention import repeat_shared_heads
+from distir_ext._compile.bfloat16_products import Bfloat16Products
 from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
@@ -59,7 +61,10 @@ def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
         elif each.info.name == "FuseTIR":
             continue  # it is in fuse_kernels
         elif each.info.name == "ApplyDefaultSchedule":
-            passes += [load_tensor_intrinsics(), each]
+            passes += [
+                load_tensor_intrinsics(),
+                ApplyDefaultSchedule(Bfloat16Products(), *each.rules),
+            ]
         else:
             passes.append(each)
     for each in default.dataflow_lower_passes(target):

@@ -4,6 +4,9 @@ TVM's schedules import them where they first meet a product of half floats. They
 functions in TVMScript, and for each of them the parser asks ``inspect.stack`` for the source line
 of every frame below it, which searches all loaded modules. Here it gets frames without lines. Only
 functions inside a class need these, and the intrinsics are none.
+
+TVM makes them for float16, int8 and int4. The same makers give those for bfloat16, which its
+schedules do not ask for (bfloat16_products.py).
 """
 
 from __future__ import annotations
@@ -18,15 +21,19 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.tirx.script.parser import entry
 
 # What the schedules for tensor cores take.
-_OPERANDS = ("float16", "int8")
+_OPERANDS = ("float16", "bfloat16", "int8")
 
 _MODULE = "tvm.s_tir.tensor_intrin"
 
+# Rows and columns of the result, and terms, of one operation of a warp.
+_TILE = (16, 16, 16)
+
 _lock = threading.Lock()
+_is_loaded = False
 
 
 def load_tensor_intrinsics() -> tvm.transform.Pass:
@@ -34,12 +41,28 @@ def load_tensor_intrinsics() -> tvm.transform.Pass:
 
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context
-        if _MODULE not in sys.modules and _may_use_them(mod):
+        if not _is_loaded and _may_use_them(mod):
             with _lock, _frames_without_lines():
-                importlib.import_module(_MODULE)
+                _load()
         return mod
 
     return tvm.transform.module_pass(apply, opt_level=0, name="LoadTensorIntrinsics")
+
+
+def _load() -> None:
+    """TVM's own, and what its schedule for products takes, with bfloat16 in place of float16."""
+    global _is_loaded
+    importlib.import_module(_MODULE)
+    cuda = importlib.import_module(_MODULE + ".cuda")
+    load, multiply = cuda.get_wmma_load_intrin, cuda.get_wmma_sync_intrin
+    made = {
+        "load_16x16x16_bf16_a_shared_dyn": load(*_TILE, "bfloat16", "shared.dyn", False, False),
+        "load_16x16x16_bf16_b_trans_shared_dyn": load(*_TILE, "bfloat16", "shared.dyn", True, True),
+        "sync_16x16x16_bf16bf16f32_trans": multiply(*_TILE, "bfloat16", "float32", True),
+    }
+    for name, (description, implementation) in made.items():
+        s_tir.TensorIntrin.register(f"wmma_{name}", description, implementation, override=True)
+    _is_loaded = True
 
 
 def _may_use_them(mod: tvm.IRModule) -> bool:

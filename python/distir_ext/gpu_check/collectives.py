@@ -2,13 +2,14 @@
 
 The bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): bytes per second, times what each
 link carries of them: 2 (n - 1) / n for an all-reduce, (n - 1) / n for an all-gather and a
-reduce-scatter, whose bytes are those of the gathered tensor.
+reduce-scatter, whose bytes are those of the gathered tensor. Of large tensors it has a range, which
+follows from what joins the GPUs (links.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -17,11 +18,15 @@ import tvm_ffi
 
 from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
+from distir_ext.gpu_check.links import Link, bus_range, slowest_link
 from distir_ext.gpu_check.machine import Machine, as_json_groups
 from distir_ext.session import Session
 
 _DTYPES = ("float16", "bfloat16", "float32", "int32")
 _REPEATED = 20
+
+# Smaller ones are bound by latency.
+_LARGE = 64 << 20
 
 
 def check_collectives(machine: Machine) -> Iterator[Finding]:
@@ -31,9 +36,16 @@ def check_collectives(machine: Machine) -> Iterator[Finding]:
         for dtype in _DTYPES:
             for name in bench.shapes:
                 yield bench.correct(name, dtype)
+        link = machine.pick(slowest_link, _no_link)(machine.workers, machine.names)
+        yield Finding("the slowest link between them", link if isinstance(link, str) else link.name)
         for kibibytes in machine.pick((64, 1024, 65536, 1 << 20), (64,)):
             for name in bench.shapes:
-                yield bench.speed(name, kibibytes << 10)
+                yield bench.speed(name, kibibytes << 10, link)
+
+
+def _no_link(count: int, names: Sequence[str]) -> str:
+    del count, names
+    return "simulated"
 
 
 class _Bench:
@@ -94,8 +106,14 @@ class _Bench:
         what = f"{name} of {dtype} over {self.count} GPUs"
         return Finding(what, f"{wrong} wrong numbers", "0", wrong == 0)
 
-    def speed(self, name: str, num_bytes: int) -> Finding:
-        """The time of one, from the difference of one and many in a step."""
+    def speed(self, name: str, num_bytes: int, link: Link | str) -> Finding:
+        """The time of one, from the difference of one and many in a step.
+
+        Args:
+            name: Which collective.
+            num_bytes: Of the larger tensor.
+            link: The slowest between the GPUs, or why it is not known.
+        """
         before, after, share = self.shapes[name]
         elements = max(num_bytes // 4 // self.count, 1)
         xs = self._tensors([np.zeros(elements * before, "float32")] * self.count)
@@ -105,10 +123,14 @@ class _Bench:
         many = min(self._run(name, xs, outs, _REPEATED + 1) for _ in range(3))
         each = max((many - one) / _REPEATED, 1e-9)
         algorithm = elements * self.count * 4 / each / 1e9
-        return Finding(
-            f"{name}, {num_bytes >> 10} KiB over {self.count} GPUs",
-            f"{each * 1e6:.1f} us, {algorithm:.2f} GB/s, bus {algorithm * share:.2f} GB/s",
-        )
+        bus = algorithm * share
+        what = f"{name}, {num_bytes >> 10} KiB over {self.count} GPUs"
+        found = f"{each * 1e6:.1f} us, {algorithm:.2f} GB/s, bus {bus:.2f} GB/s"
+        if num_bytes < _LARGE or isinstance(link, str):
+            return Finding(what, found)
+        least, most = bus_range(link, name, self.count)
+        wanted = f"bus {least:.0f} to {most:.0f} GB/s: {link.name}"
+        return Finding(what, found, wanted, least <= bus <= most)
 
 
 def _numpy(array: Any, dtype: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
-from distir_ext.gpu_check.machine import Machine, as_json_groups
+from distir_ext.gpu_check.machine import SHARE, Machine, as_json_groups, changed_environment
 from distir_ext.session import Session, WorkerError
 
 _WITHIN = 10.0  # seconds; a user takes what is longer for a hang
@@ -31,6 +31,7 @@ def check_ends(machine: Machine) -> Iterator[Finding]:
             with machine.processes(2) as session:
                 yield _end(session, f"{what} {when}", function, expected, connected)
     yield _second_session()
+    yield _second_process(machine)
 
 
 def _end(session: Session, what: str, function: str, expected: str, connected: bool) -> Finding:
@@ -51,6 +52,20 @@ def _end(session: Session, what: str, function: str, expected: str, connected: b
         text = str(error).splitlines()[0]
         return Finding(what, f"{took:.1f} s: {text}", wanted, expected in text and took < _WITHIN)
     return Finding(what, "no error", wanted, False)
+
+
+def _second_process(machine: Machine) -> Finding:
+    what = "a session of another process on a GPU"
+    wanted = "refused until the first one is closed"
+    with changed_environment({SHARE: "0"}, force=True), machine.processes(1):
+        try:
+            Session(1, ccl="nccl").close()
+        except WorkerError as error:
+            refused = str(error).splitlines()[0]
+        else:
+            return Finding(what, "it began", wanted, False)
+    Session(1, ccl="nccl").close()
+    return Finding(what, f"refused: {refused}", wanted, "is used by another session" in refused)
 
 
 def _second_session() -> Finding:

@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext import _nvidia
+from distir_ext.cluster import DEVICES, Device
 from distir_ext.session import Session
 
 # A host has no more in one process group of the check.
@@ -21,6 +22,7 @@ MOST_GPUS = 8
 
 _RUNTIME = "DISTIR_EXT_CUDART_LIBRARY"
 _DEVICES = "DISTIR_EXT_CUDA_DEVICES"
+SHARE = "DISTIR_EXT_SHARE_CUDA_DEVICES"
 _BLOCKING = "CUDA_ON_HOST_BLOCKING"
 
 
@@ -44,6 +46,19 @@ class Machine:
     def pick(self, real: Any, simulated: Any) -> Any:
         """A size: the one for GPUs, or a small one for the stand-in."""
         return simulated if self.simulated else real
+
+    @property
+    def names(self) -> list[str]:
+        """What CUDA calls the GPUs; that of the stand-in calls them so, too."""
+        if self.simulated:
+            return ["simulated"] * self.num_gpus
+        return [str(tvm.cuda(index).device_name) for index in range(self.num_gpus)]
+
+    @property
+    def sheet(self) -> Device | None:
+        """What the data sheet of the first GPU says, if it is known."""
+        name = self.names[0]
+        return next((sheet for board, sheet in DEVICES.items() if board in name), None)
 
     @property
     def workers(self) -> int:
@@ -80,15 +95,19 @@ class Machine:
 
 
 @contextmanager
-def changed_environment(settings: dict[str, str]) -> Iterator[None]:
-    """Sets variables for a while; one that is set already stays."""
-    new = {name: value for name, value in settings.items() if name not in os.environ}
+def changed_environment(settings: dict[str, str], *, force: bool = False) -> Iterator[None]:
+    """Sets variables for a while; one that is set already stays, unless it is forced."""
+    new = {name: value for name, value in settings.items() if force or name not in os.environ}
+    before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
     try:
         yield
     finally:
-        for name in new:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def find_machine() -> Machine:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Iterator
 
 from distir_ext.gpu_check.findings import Finding
+from distir_ext.gpu_check.links import ask
 from distir_ext.gpu_check.machine import Machine
 
 
@@ -22,13 +21,7 @@ def check_topology(machine: Machine) -> Iterator[Finding]:
         yield Finding(f"peers of GPU {index}", ", ".join(peers) or "none")
     if machine.simulated:
         return
-    if shutil.which("nvidia-smi") is None:
-        yield Finding("links", "nvidia-smi is not installed")
-        return
-    run = subprocess.run(
-        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60, check=False
-    )
-    yield Finding("links", (run.stdout or run.stderr).strip())
+    yield Finding("links", (ask("topo", "-m") or "nvidia-smi does not say").strip())
 
 
 def _reaches(machine: Machine, index: int, other: int) -> bool:

@@ -131,10 +131,16 @@ class Communicator {
   virtual void FillGaps(const SegmentPlan& plan, TensorView out);
 
   /*!
-   * \brief A tensor where this worker's tensors lie, with what one of the host has; that one may be
-   *        changed when it returns. On backends of the host, the tensor itself.
+   * \brief A tensor where this worker's tensors lie, with what one of the host or of this worker
+   *        has; that one may be changed when it returns. On backends of the host, the tensor itself.
    */
   virtual tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) { return tensor; }
+
+  /*!
+   * \brief A tensor of the host with what one of this worker has, once all that was enqueued is
+   *        done. On backends of the host, the tensor itself.
+   */
+  virtual tvm::ffi::Tensor ToHost(const tvm::ffi::Tensor& tensor) { return tensor; }
 
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}

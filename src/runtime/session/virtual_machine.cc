@@ -11,6 +11,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include "runtime/session/machine_copies.h"
 #include "runtime/session/shard.h"
 #include "runtime/session/worker_context.h"
 
@@ -45,6 +46,7 @@ ffi::Module LoadVirtualMachine(const ffi::Module& executable,
   if (worker == nullptr || worker->memory().device_type == kDLCPU) {
     initialize(host, 0, kPooledAllocator);
   } else {
+    PutMachineCopiesInOrder();
     // Sizes of symbolic shapes are computed on the host, which comes last.
     const DLDevice device = worker->memory();
     initialize(static_cast<int>(device.device_type), device.device_id, kPooledAllocator, host, 0,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -15,12 +16,13 @@ from tests.optimize.experts import Experts
 from tests.pipelines.target.cuda_source import source_of
 from tests.stages.programs import chain
 from tvm import relax
+from tvm.s_tir.dlight.gpu import matmul
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import _nvidia
-from distir_ext._compile import gpu
+from distir_ext._compile import bfloat16_products, gpu
 from distir_ext._runtime.model import _read_signature
 from distir_ext._workers.executables import executable_module, pack
 from distir_ext.demo import llama
@@ -173,6 +175,38 @@ def product(dtype):
 def test_architectures_with_a_suffix_have_tensor_cores(target):
     source = source_of(dx.build(product("float16"), target=target))
     assert "wmma::accumulator, 16, 16, 16, float>" in source
+
+
+def test_products_of_bfloat16_are_those_of_float16_but_for_the_type():
+    """On tensor cores, which take bfloat16 from sm_80 on; before they are computed without."""
+    target = {"kind": "cuda", "arch": "sm_80"}
+    ours, theirs = (kernels_of(product(dtype), target) for dtype in ("bfloat16", "float16"))
+    assert "nvcuda::wmma::mma_sync" in ours
+    assert ours.replace("nv_bfloat16", "half") == theirs
+    older = kernels_of(product("bfloat16"), {"kind": "cuda", "arch": "sm_75"})
+    assert "wmma" not in older
+
+
+def test_other_threads_get_answers_of_tvm():
+    """What one thread takes bfloat16 for does not concern the others."""
+
+    def block(read, written):
+        places = ([SimpleNamespace(source=SimpleNamespace(dtype=each))] for each in (read, written))
+        return SimpleNamespace(**dict(zip(("reads", "writes"), places, strict=True)))
+
+    kernels_of(product("bfloat16"), {"kind": "cuda", "arch": "sm_80"})  # loads the intrinsics
+    of_bfloat16 = block("bfloat16", "float32")
+    with bfloat16_products._taken_for_float16(), ThreadPoolExecutor(1) as pool:
+        assert matmul.get_in_out_dtypes(of_bfloat16) == ("float16", "float32")
+        other = pool.submit(matmul.get_in_out_dtypes, of_bfloat16).result()
+        assert tuple(map(str, other)) == ("bfloat16", "float32")
+        assert matmul.get_in_out_dtypes(block("int8", "int32")) == ("int8", "int32")
+    assert matmul.get_in_out_dtypes.__module__ == matmul.__name__
+
+
+def kernels_of(mod, target):
+    """Source of kernels, without the headers that depend on types."""
+    return source_of(dx.build(mod, target=target)).split('extern "C" __global__', 1)[1]
 
 
 @I.ir_module

@@ -81,6 +81,7 @@ def test_kernels_compile_and_add_in_float32(compile_source, dtype, arch):
     exe = dx.build(programs(dtype, MESH), target={"kind": "cuda", "arch": arch})
     source = source_of(exe)
     assert small_accumulators(source) == []
-    # TVM's schedules have tensor cores for half floats.
-    assert ("wmma::mma_sync" in source) == (dtype == "float16")
+    name = {"float16": "half", "bfloat16": "nv_bfloat16"}[dtype]
+    assert f"wmma::matrix_a, 16, 16, 16, {name}, nvcuda::wmma::row_major>" in source
+    assert "wmma::accumulator, 16, 16, 16, float>" in source
     assert compile_source(source, arch)[:4] == b"\x7fELF"

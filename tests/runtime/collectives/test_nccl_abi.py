@@ -62,7 +62,10 @@ PARTS = {
         ],
     ),
     "cuda_runtime_api.h": (
-        "DISTIR_CUDA_FUNCTIONS(CHECK)",
+        "DISTIR_CUDA_FUNCTIONS(CHECK)"
+        "\nstatic_assert(offsetof(cudaDeviceProp, uuid) == kOffsetOfUuid);"
+        "\nstatic_assert(sizeof(cudaDeviceProp::uuid) == kBytesOfUuid);"
+        "\nstatic_assert(sizeof(cudaDeviceProp) <= kMostBytesOfDeviceProperties);",
         [
             "Success",
             "ErrorInsufficientDriver",

@@ -79,6 +79,11 @@ constexpr int kCudaMemcpyDeviceToHost = 2;
 constexpr int kCudaMemcpyDeviceToDevice = 3;
 constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
 
+// Where cudaDeviceProp has the UUID of a device: behind its name, in each version of CUDA.
+constexpr std::size_t kOffsetOfUuid = 256;
+constexpr std::size_t kBytesOfUuid = 16;
+constexpr std::size_t kMostBytesOfDeviceProperties = 8192;
+
 // FUNCTION(name, type of the result, types of the arguments)
 #define DISTIR_NCCL_FUNCTIONS(FUNCTION)                                                       \
   FUNCTION(ncclGetErrorString, const char*, (int))                                            \
@@ -106,6 +111,7 @@ constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
   FUNCTION(cudaGetDeviceCount, int, (int*))                                      \
   FUNCTION(cudaSetDevice, int, (int))                                            \
   FUNCTION(cudaGetDevice, int, (int*))                                           \
+  FUNCTION(cudaGetDeviceProperties, int, (void*, int))                           \
   FUNCTION(cudaRuntimeGetVersion, int, (int*))                                   \
   FUNCTION(cudaDriverGetVersion, int, (int*))                                    \
   FUNCTION(cudaStreamCreateWithFlags, int, (Stream*, unsigned int))              \

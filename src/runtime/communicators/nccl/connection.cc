@@ -146,15 +146,6 @@ void Connection::Close() noexcept {
   if (inside.owns_lock()) Nccl().ncclCommDestroy(comm_);
 }
 
-void RevokeAll(const std::vector<std::shared_ptr<Connection>>& connections) {
-  // Each call tells its communicator; the end of the group waits for all.
-  Nccl().ncclGroupStart();
-  for (const std::shared_ptr<Connection>& each : connections) Nccl().ncclCommRevoke(each->comm_, 0);
-  Nccl().ncclGroupEnd();
-  for (const std::shared_ptr<Connection>& each : connections)
-    each->SetState(Connection::State::kRevoked);
-}
-
 void AbortAll(std::vector<std::shared_ptr<Connection>> connections) {
   const auto limit = std::chrono::steady_clock::now() + kEndPatience;
   while (!connections.empty() && std::chrono::steady_clock::now() < limit) {
@@ -179,6 +170,19 @@ void AbortAll(std::vector<std::shared_ptr<Connection>> connections) {
     connections = std::move(others);
     if (!connections.empty()) std::this_thread::sleep_for(kLook);
   }
+}
+
+void RevokeAll(const std::vector<std::shared_ptr<Connection>>& connections) {
+  // Each call tells its communicator; the end of the group waits for all.
+  std::vector<std::shared_ptr<Connection>> refused;
+  Nccl().ncclGroupStart();
+  for (const std::shared_ptr<Connection>& each : connections)
+    if (Nccl().ncclCommRevoke(each->comm_, 0) != kNcclSuccess) refused.push_back(each);
+  if (Nccl().ncclGroupEnd() != kNcclSuccess) refused = connections;
+  for (const std::shared_ptr<Connection>& each : connections)
+    if (std::find(refused.begin(), refused.end(), each) == refused.end())
+      each->SetState(Connection::State::kRevoked);
+  AbortAll(std::move(refused));
 }
 
 void EndTogether(std::vector<std::shared_ptr<Connection>> connections) noexcept {

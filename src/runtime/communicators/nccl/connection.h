@@ -8,8 +8,9 @@
  *
  *  - ncclCommRevoke, which NCCL has from 2.28 on, makes kernels and calls return and frees nothing:
  *    it may come while the worker is inside NCCL. The worker destroys the communicator.
- *  - Without it there is ncclCommAbort, which frees. It comes when no call is inside; a call that
- *    never returns keeps its communicator, and its thread, until the process ends.
+ *  - Without it, and where NCCL refuses it, there is ncclCommAbort, which frees. It comes when no
+ *    call is inside; a call that never returns keeps its communicator, and its thread, until the
+ *    process ends.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_CONNECTION_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_CONNECTION_H_

@@ -9,8 +9,8 @@
  * from it when they are opened, which all workers of the session do together.
  *
  * Operations are enqueued on TVM's current stream of the device, which is one of the worker's own.
- * What fails on the device shows in a later call, at the latest in Synchronize. No two sessions of
- * a process have a device together.
+ * What fails on the device shows in a later call, at the latest in Synchronize. No two sessions
+ * have a device together: of one process (device_claim.h), or of several (device_lock.h).
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_NCCL_BACKEND_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_NCCL_BACKEND_H_
@@ -64,6 +64,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   bool SeesAbort() noexcept;
 
   int CudaDeviceOf(int rank) const;
+  bool are_processes() const { return workers_.own_rank >= 0; }
   int num_workers() const { return static_cast<int>(workers_.device_ids.size()); }
   std::chrono::milliseconds timeout() const { return timeout_; }
   /*! \brief For messages: "devices [0, 1]". */

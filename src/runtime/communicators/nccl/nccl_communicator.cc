@@ -178,8 +178,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclBackend> backend, int ran
     : backend_(std::move(backend)),
       rank_(rank),
       stream_(std::make_shared<WorkerStream>(backend_->CudaDeviceOf(rank))),
-      staging_([this, wait = std::optional<Wait>()]() mutable {
-        if (!wait.has_value()) wait.emplace(this);
+      staging_([this, wait = std::optional<Wait>()](int64_t looks) mutable {
+        if (looks == 0) wait.emplace(this);
         wait->Check();
         wait->Pass();
       }),
@@ -217,6 +217,9 @@ void NcclCommunicator::Join(const std::string& address) {
       << "this worker has NCCL " << ours << ", another one of the session has NCCL " << theirs
       << "; all need the same version: install the same distir-ext[cuda] on all hosts, or name the "
          "file in DISTIR_EXT_NCCL_LIBRARY";
+  lock_ = std::make_unique<DeviceLock>(backend_->CudaDeviceOf(rank_), address.substr(0, sizeof(id)),
+                                       backend_->are_processes(),
+                                       [this] { return backend_->SeesAbort(); });
   const int size = static_cast<int>(all_ranks_.size());
   connections_.push_back(
       backend_->Open(rank_, backend_->Describe(all_ranks_), [id, size, rank = rank_](Comm* comm) {
@@ -373,6 +376,7 @@ void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
     Box box(piece, plan.target_units, *out);
     if (box.bytes() == 0) continue;
     if (piece.peer == rank_) {
+      TVM_FFI_ICHECK_LT(num_own, own.size());
       const Box& source = own[num_own++];
       DISTIR_REQUIRE(source.extent == box.extent && source.element_bytes == box.element_bytes,
                      ValueError)
@@ -442,10 +446,21 @@ void NcclCommunicator::WaitForDevice(Stream stream) {
 }
 
 tvm::ffi::Tensor NcclCommunicator::ToDevice(const tvm::ffi::Tensor& tensor) {
+  const Stream stream = stream_->EnterUncaptured("a copy to the device");
   tvm::ffi::Tensor result = stream_->NewTensor(tensor.shape(), tensor.dtype());
   const auto bytes = static_cast<int64_t>(tvm::ffi::GetDataSize(*tensor.GetDLTensorPtr()));
-  staging_.Copy(DataOf(tensor), result.data_ptr(), bytes, stream_->EnterUncaptured("an argument"));
+  if (tensor.device().device_type == kDLCUDA) {
+    CopyOnDevice(DataOf(tensor), result.data_ptr(), bytes, stream);
+  } else {
+    staging_.Copy(DataOf(tensor), result.data_ptr(), bytes, stream);
+  }
   return result;
+}
+
+tvm::ffi::Tensor NcclCommunicator::ToHost(const tvm::ffi::Tensor& tensor) {
+  stream_->EnterUncaptured("a copy to the host");
+  Synchronize();  // which can be given up, unlike a wait of CUDA's
+  return CopyToHost(tensor);
 }
 
 }  // namespace distir::runtime::nccl

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
+#include "runtime/communicators/nccl/devices/device_lock.h"
 #include "runtime/communicators/nccl/devices/staging.h"
 #include "runtime/communicators/nccl/devices/worker_stream.h"
 #include "runtime/communicators/nccl/nccl_backend.h"
@@ -39,6 +40,7 @@ class NcclCommunicator : public Communicator {
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
   void FillGaps(const SegmentPlan& plan, TensorView out) final;
   tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) final;
+  tvm::ffi::Tensor ToHost(const tvm::ffi::Tensor& tensor) final;
   void Synchronize() final;
 
  private:
@@ -51,6 +53,7 @@ class NcclCommunicator : public Communicator {
 
   const std::shared_ptr<NcclBackend> backend_;
   const int rank_;
+  std::unique_ptr<DeviceLock> lock_;
   const std::shared_ptr<const WorkerStream> stream_;
   Staging staging_;
   std::vector<int> all_ranks_;

@@ -27,7 +27,9 @@ std::vector<int> ReadDevices(const char* text) {
   std::vector<int> devices;
   std::istringstream list(text);
   for (std::string item; std::getline(list, item, ',');) {
-    DISTIR_REQUIRE(!item.empty() && item.find_first_not_of("0123456789") == std::string::npos,
+    constexpr size_t kMostDigits = 6;
+    DISTIR_REQUIRE(!item.empty() && item.size() <= kMostDigits &&
+                       item.find_first_not_of("0123456789") == std::string::npos,
                    ValueError)
         << kDevicesVariable << " is \"" << text << "\"; it must list numbers, such as 0,1,2,3";
     devices.push_back(std::stoi(item));
@@ -51,13 +53,18 @@ int CountCudaDevices() {
   if (Cuda().cudaDriverGetVersion(&driver) != kCudaSuccess) driver = 0;
   int count = 0;
   const int result = Cuda().cudaGetDeviceCount(&count);
+  const std::string needs = "CUDA " + CudaVersionText(runtime) + " of " + CudaLibraryFile() +
+                            " needs one for CUDA " + std::to_string(runtime / 1000) + " or later";
+  DISTIR_REQUIRE(driver != 0 || result != kCudaErrorInsufficientDriver, RuntimeError)
+      << "this machine has no NVIDIA driver; " << needs;
   const bool is_too_old = driver != 0 && driver / 1000 < runtime / 1000;
   DISTIR_REQUIRE(!is_too_old && result != kCudaErrorInsufficientDriver, RuntimeError)
-      << "the NVIDIA driver is too old: it is for "
-      << (driver == 0 ? "no CUDA" : "CUDA " + CudaVersionText(driver)) << ", and CUDA "
-      << CudaVersionText(runtime) << " of " << CudaLibraryFile() << " needs one for CUDA "
-      << runtime / 1000 << " or later; nvidia-smi shows the driver's version";
-  return result == kCudaSuccess ? count : 0;
+      << "the NVIDIA driver is too old: it is for CUDA " << CudaVersionText(driver) << ", and "
+      << needs << "; nvidia-smi shows the driver's version";
+  if (result == kCudaErrorNoDevice) return 0;
+  CheckCuda(result, "counting the GPUs of this machine, by cudaGetDeviceCount of " +
+                        CudaLibraryFile() + ",");
+  return count;
 }
 
 std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {

@@ -16,7 +16,8 @@ namespace distir::runtime::nccl {
 
 /*!
  * \brief How many CUDA devices this machine has.
- * \throws RuntimeError if the driver is too old for CUDA's runtime; says both versions.
+ * \throws RuntimeError if the driver is too old for CUDA's runtime; says both versions. If CUDA
+ *         cannot use its driver, with its reason.
  */
 int CountCudaDevices();
 

@@ -1,5 +1,6 @@
 #include "runtime/communicators/nccl/devices/device_claim.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -36,22 +37,19 @@ DeviceClaim::DeviceClaim(std::vector<int> devices) : devices_(std::move(devices)
   Claims& claims = AllClaims();
   std::unique_lock<std::mutex> lock(claims.mutex);
   const auto limit = std::chrono::steady_clock::now() + kEndOfWorkers;
-  for (int device : devices_) {
-    while (true) {
-      const auto found = claims.of_device.find(device);
-      if (found == claims.of_device.end()) break;
-      DISTIR_REQUIRE(found->second.is_ending, RuntimeError)
-          << "CUDA device " << device
-          << " is used by another session of this process, whose collectives and these could wait "
-             "for each other for ever; close that session first, or let this one have processes: "
-             "Session(workers=\"processes\")";
-      DISTIR_REQUIRE(claims.changed.wait_until(lock, limit) != std::cv_status::timeout,
-                     RuntimeError)
-          << "CUDA device " << device
-          << " is still used by a session that has failed: one of its workers has not ended what "
-             "it runs; start Python again, or let this session have processes: "
-             "Session(workers=\"processes\")";
-    }
+  auto is_claimed = [&claims](int device) { return claims.of_device.count(device) != 0; };
+  // All of them at once: while one is waited for, another session may take the others.
+  while (true) {
+    const auto claimed = std::find_if(devices_.begin(), devices_.end(), is_claimed);
+    if (claimed == devices_.end()) break;
+    DISTIR_REQUIRE(claims.of_device[*claimed].is_ending, RuntimeError)
+        << "CUDA device " << *claimed
+        << " is used by another session of this process, whose collectives and these could wait "
+           "for each other for ever; close that session first";
+    DISTIR_REQUIRE(claims.changed.wait_until(lock, limit) != std::cv_status::timeout, RuntimeError)
+        << "CUDA device " << *claimed
+        << " is still used by a session that has failed: one of its workers has not ended what "
+           "it runs; start Python again";
   }
   for (int device : devices_) claims.of_device[device] = {this, false};
 }

@@ -17,7 +17,7 @@ constexpr int64_t kAlignment = 256;
 
 }  // namespace
 
-Staging::Staging(std::function<void()> wait) : wait_(std::move(wait)) {}
+Staging::Staging(std::function<void(int64_t)> wait) : wait_(std::move(wait)) {}
 
 Staging::~Staging() {
   if (ring_ == nullptr) return;
@@ -39,7 +39,7 @@ Event Staging::NewEvent() {
 }
 
 int64_t Staging::Reserve(int64_t bytes) {
-  while (true) {
+  for (int64_t looks = 0;; ++looks) {
     while (!pending_.empty()) {
       const int result = Cuda().cudaEventQuery(pending_.front().event);
       if (result == kCudaErrorNotReady) break;
@@ -55,7 +55,7 @@ int64_t Staging::Reserve(int64_t bytes) {
     if (in_one_piece && head_ + bytes <= kRingBytes) return head_;
     if (in_one_piece && bytes < tail_) return 0;
     if (!in_one_piece && head_ + bytes < tail_) return head_;
-    wait_();
+    wait_(looks);
   }
 }
 

@@ -20,8 +20,11 @@ namespace distir::runtime::nccl {
 
 class Staging {
  public:
-  /*! \param wait Called again and again while the ring is full; it throws to give up. */
-  explicit Staging(std::function<void()> wait);
+  /*!
+   * \param wait Called again and again while the ring is full, with how often it was called for the
+   *        same wait; it throws to give up.
+   */
+  explicit Staging(std::function<void(int64_t)> wait);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -41,7 +44,7 @@ class Staging {
   int64_t Reserve(int64_t bytes);
   Event NewEvent();
 
-  std::function<void()> wait_;
+  std::function<void(int64_t)> wait_;
   char* ring_ = nullptr;
   int64_t head_ = 0;          // behind the newest part
   std::deque<Part> pending_;  // in the order of the ring, the oldest first
