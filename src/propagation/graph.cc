@@ -395,6 +395,10 @@ class GraphBuilder {
     source.open.resize(source.sharding.dims.size());
     for (int dim : terms.open) source.open[dim] = true;
     source.priorities = terms.priorities;
+    const auto& params = graph_.function.params();
+    source.annotates_param = std::any_of(params.begin(), params.end(), [&](const ir::Var& param) {
+      return param.same_as(call.args()[0]);
+    });
     for (int axis : terms.replicated) {
       const mesh::AxisList& axes = meshes_.AxesOf(mesh)[axis];
       source.replicated.insert(source.replicated.end(), axes.begin(), axes.end());

@@ -15,6 +15,7 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "propagation/batch_dims.h"
+#include "propagation/copied_heads.h"
 #include "propagation/emission/emit.h"
 #include "propagation/instances.h"
 #include "rules/tir/rule.h"
@@ -172,11 +173,26 @@ class Propagation {
 
  private:
   Program SolvedProgram(const ir::GlobalVar& root) {
-    Program program =
-        Unfold(GraphOf(root),
-               [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
-    Solve(&program, meshes_, cluster_);
-    return program;
+    while (true) {
+      Program program =
+          Unfold(GraphOf(root),
+                 [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
+      Solve(&program, meshes_, cluster_);
+      const std::vector<StatedDim> copied = CopiedHeads(program);
+      if (copied.empty()) return program;
+      for (const StatedDim& each : copied) Open(each);
+    }
+  }
+
+  void Open(const StatedDim& stated) {
+    for (auto& [function, graph] : graphs_) {
+      for (Source& source : graph->sources) {
+        if (&source != stated.source) continue;
+        source.sharding.dims[stated.dim].clear();
+        source.open[stated.dim] = true;
+        ir::Count("copied heads");
+      }
+    }
   }
 
   /*! \brief What a function gives to others has left all regions. */
