@@ -68,6 +68,7 @@ class HeadFinder {
     std::vector<Columns> columns;  // by factor
     FactorShardings solved;
     bool is_weight = false;
+    std::vector<StatedDim> unfactored = {};  // the call needs all of them
   };
 
   void Visit(const Link& link) {
@@ -80,6 +81,7 @@ class HeadFinder {
       views_.push_back(ViewOf(*link.rule, link.rule->operands[i], operands[i]));
     std::vector<Columns> kept(link.rule->factors.size());
     for (size_t i = 0; i < views_.size(); ++i) {
+      for (const StatedDim& stated : views_[i].unfactored) Meets(stated, i, kept.size());
       for (size_t f = 0; f < kept.size(); ++f) {
         for (const StatedDim& stated : views_[i].columns[f].of) {
           if (Meets(stated, i, f)) continue;
@@ -102,6 +104,8 @@ class HeadFinder {
     for (size_t d = 0; d < factors.size(); ++d) {
       const Columns& columns = known->second.dims[d];
       if (columns.empty()) continue;
+      if (factors[d].empty())
+        view.unfactored.insert(view.unfactored.end(), columns.of.begin(), columns.of.end());
       int64_t left = columns.shards;
       for (size_t at = 0; at < factors[d].size() && (at == 0 || left > 1); ++at) {
         const int64_t size = rule.factors[factors[d][at]].size;
@@ -114,8 +118,11 @@ class HeadFinder {
     return view;
   }
 
-  /*! \brief Whether columns meet something that is sharded elsewhere over their axes. If these are
-   * columns of a larger weight, and both have been multiplied before, the former is copied. */
+  /*!
+   * \brief Whether columns meet something that is sharded elsewhere over their axes. If these are
+   * columns of a larger weight, and both have been multiplied before, the former is copied.
+   * \param factor On which the columns are; the number of factors where they are on none.
+   */
   bool Meets(const StatedDim& stated, size_t operand, size_t factor) {
     bool meets = false;
     for (size_t j = 0; j < views_.size(); ++j) {

@@ -11,6 +11,10 @@ import distir_ext as dx
 TOKENS, WIDTH, SIZE = 6, 16, 4
 PAST = 3
 QUERIES_ONLY = {"wq": (None, "tp"), "wo": ("tp", None)}
+TABLES = [
+    function(np.linspace(0, 3, TOKENS * SIZE)).reshape(1, TOKENS, 1, SIZE).astype("float32")
+    for function in (np.cos, np.sin)
+]
 NAMED = {"w(q|k|v)": (None, "tp"), "b(k|v)": ("tp",), "wo": ("tp", None)}
 """As plans of Hugging Face say it of all models: keys and values by columns, too."""
 
@@ -26,7 +30,9 @@ def shapes(heads, key_heads, is_cached=False):
 def attention(heads, key_heads, repeats, is_cached=False, dtype="float32"):
     """main(x, wq, wk, wv, wo, bk, bv); keys and values are repeated as ``repeats`` says.
 
-    With caches, ck and cv behind x, the result has what is in them now, too.
+    Of "rotated", queries and keys are turned by their positions; "operator" is R.nn.attention of
+    what is repeated, "grouped" of fewer heads of keys. With caches, ck and cv behind x, the result
+    has what is in them now, too.
     """
     sizes = shapes(heads, key_heads, is_cached)
     params = {name: relax.Var(name, relax.TensorType(s, dtype)) for name, s in sizes.items()}
@@ -39,14 +45,33 @@ def attention(heads, key_heads, repeats, is_cached=False, dtype="float32"):
         if which != "q":
             wide = emit(op.add(wide, params["b" + which]))
         apart = emit(op.reshape(wide, (2, TOKENS, count, SIZE)))
+        if repeats == "rotated" and which != "v":
+            apart = rotated(apart)
         each = emit(op.permute_dims(apart, [0, 2, 1, 3]))
         return emit(op.concat([params["c" + which], each], 2)) if "c" + which in params else each
+
+    def rotated(each):
+        halves = emit(op.split(each, 2, -1))
+        first, second = (emit(relax.TupleGetItem(halves, at)) for at in (0, 1))
+        turned = emit(op.concat([emit(op.negative(second)), first], -1))
+        cosines, sines = (relax.const(table) for table in TABLES)
+        return emit(op.add(emit(op.multiply(each, cosines)), emit(op.multiply(turned, sines))))
+
+    def mixed_heads(q, k, v):
+        if repeats in ("operator", "grouped"):
+            if repeats == "operator":
+                k, v = repeated(k), repeated(v)
+            back = [emit(op.permute_dims(each, [0, 2, 1, 3])) for each in (q, k, v)]
+            return emit(op.nn.attention(*back, scale=1.0))
+        scores = emit(op.matmul(q, emit(op.permute_dims(repeated(k), [0, 1, 3, 2]))))
+        mixed = emit(op.matmul(emit(op.nn.softmax(scores)), repeated(v)))
+        return emit(op.permute_dims(mixed, [0, 2, 1, 3]))
 
     def repeated(each):
         times = heads // key_heads
         if times == 1:
             return each
-        if repeats == "repeat":
+        if repeats != "broadcast":
             return emit(op.repeat(each, times, 1))
         shape = (2, key_heads, times, length, SIZE)
         copies = emit(op.broadcast_to(emit(op.expand_dims(each, 2)), shape))
@@ -55,25 +80,27 @@ def attention(heads, key_heads, repeats, is_cached=False, dtype="float32"):
     with builder.function("main", list(params.values())):
         with builder.dataflow():
             q, k, v = heads_of("q", heads), heads_of("k", key_heads), heads_of("v", key_heads)
-            scores = emit(op.matmul(q, emit(op.permute_dims(repeated(k), [0, 1, 3, 2]))))
-            mixed = emit(op.matmul(emit(op.nn.softmax(scores)), repeated(v)))
-            back = emit(op.permute_dims(mixed, [0, 2, 1, 3]))
-            joined = emit(op.reshape(back, (2, TOKENS, heads * SIZE)))
+            joined = emit(op.reshape(mixed_heads(q, k, v), (2, TOKENS, heads * SIZE)))
             result = emit(op.matmul(joined, params["wo"]))
             output = builder.emit_output(relax.Tuple([result, k, v]) if is_cached else result)
         builder.emit_func_output(output)
     return builder.get()
 
 
-def by_numpy(heads, key_heads, x, *others):
+def by_numpy(heads, key_heads, x, *others, rotates=False):
     cached, (wq, wk, wv, wo, bk, bv) = others[:-6], others[-6:]
 
     def apart(columns, count, past=()):
         each = columns.reshape(2, TOKENS, count, SIZE).transpose(0, 2, 1, 3)
         return np.concatenate([*past, each], 2)
 
-    q = apart(x @ wq, heads)
-    k = apart(x @ wk + bk, key_heads, cached[:1])
+    def turned(each):
+        cosines, sines = (table.transpose(0, 2, 1, 3) for table in TABLES)
+        first, second = np.split(each, 2, -1)
+        return each * cosines + np.concatenate([-second, first], -1) * sines if rotates else each
+
+    q = turned(apart(x @ wq, heads))
+    k = turned(apart(x @ wk + bk, key_heads, cached[:1]))
     v = apart(x @ wv + bv, key_heads, cached[1:])
     times = heads // key_heads
     scores = np.exp(q @ np.repeat(k, times, 1).transpose(0, 1, 3, 2))
@@ -119,6 +146,33 @@ def test_devices_share_heads(session_of, heads, key_heads, tp, held, plan, repea
     args = arguments(shapes(heads, key_heads))
     got = session_of(mesh.shape).load(dx.build(lowered, QUICK))["main"](*args).numpy()
     (wanted,) = by_numpy(heads, key_heads, *args)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("form", "heads", "key_heads", "tp", "held"),
+    [
+        ("rotated", 8, 2, 4, 1),
+        ("rotated", 8, 2, 5, 2),
+        ("rotated", 8, 1, 3, 1),
+        ("operator", 8, 2, 4, 1),
+        ("operator", 8, 2, 5, 2),
+        ("operator", 8, 1, 4, 1),
+        ("grouped", 8, 2, 4, 1),
+        ("grouped", 8, 1, 3, 1),
+        ("grouped", 8, 4, 3, 2),
+        ("grouped", 16, 8, 5, 2),
+    ],
+)
+def test_other_ways_to_write_it(session_of, form, heads, key_heads, tp, held):
+    mesh = dx.Mesh(tp=tp)
+    lowered = dx.lower(dx.annotate(attention(heads, key_heads, form), mesh, NAMED))
+    assert [each.kind for each in dx.analysis.collectives(lowered)] == ["all_reduce"]
+    local = {param.name: int(param.ty.shape[-1]) for param in lowered["main"].params}
+    assert local["wk"] == local["wv"] == held * SIZE
+    args = arguments(shapes(heads, key_heads))
+    got = session_of(mesh.shape).load(dx.build(lowered, QUICK))["main"](*args).numpy()
+    (wanted,) = by_numpy(heads, key_heads, *args, rotates=form == "rotated")
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
