@@ -180,17 +180,22 @@ class Propagation {
       Solve(&program, meshes_, cluster_);
       const std::vector<StatedDim> copied = CopiedHeads(program);
       if (copied.empty()) return program;
-      for (const StatedDim& each : copied) Open(each);
+      Open(copied);
     }
   }
 
-  void Open(const StatedDim& stated) {
+  void Open(const std::vector<StatedDim>& copied) {
+    std::map<const Source*, std::vector<int>> dims;
+    for (const StatedDim& each : copied) dims[each.source].push_back(each.dim);
     for (auto& [function, graph] : graphs_) {
       for (Source& source : graph->sources) {
-        if (&source != stated.source) continue;
-        source.sharding.dims[stated.dim].clear();
-        source.open[stated.dim] = true;
-        ir::Count("copied heads");
+        auto found = dims.find(&source);
+        if (found == dims.end()) continue;
+        for (int dim : found->second) {
+          source.sharding.dims[dim].clear();
+          source.open[dim] = true;
+          ir::Count("copied heads");
+        }
       }
     }
   }
