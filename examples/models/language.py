@@ -95,9 +95,9 @@ def gpt2(batch: int = BATCH) -> Model:
 
 
 def mixtral(batch: int = BATCH) -> Model:
-    """Mixtral: Llama's attention, and two of four experts per token."""
+    """Mixtral: Llama's attention, and two of eight experts per token."""
     config = transformers.MixtralConfig(
-        **SIZES, **ATTENTION, num_local_experts=4, num_experts_per_tok=2
+        **SIZES, **ATTENTION, num_local_experts=8, num_experts_per_tok=2
     )
     model = randomly(transformers.MixtralForCausalLM, config)
     return export("mixtral", model, MIXTRAL, MIXTRAL_SHARDED, batch)

@@ -220,16 +220,18 @@ const Operators kAttention(
          .Adds(Accumulation::kSums)
          .Operations(CountOperations)
          .Decompose(DecomposeAttention)
-         .Pad(Padding::kParallel),
+         .Pad(Padding::kParallel)
+         .PadGrains(),
      Operator("relax.nn.attention_bias", Attention)
          .Adds(Accumulation::kSums)
          .Operations(CountOperations)
          .Decompose(DecomposeAttention)
-         .Pad(Padding::kParallel)});
+         .Pad(Padding::kParallel)
+         .PadGrains()});
 const Operators kPacked(
     "attention",
     {"heads and groups of heads, depth of the value", "", "sequences, depth of query and key"},
-    {Operator("relax.nn.attention_var_len", PackedAttention).Pad(Padding::kParallel)});
+    {Operator("relax.nn.attention_var_len", PackedAttention).Pad(Padding::kParallel).PadGrains()});
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 
 #include "dialect/operators/collective.h"
 #include "dialect/operators/copies_reduction.h"
@@ -46,6 +47,7 @@ class GraphBuilder {
           << "parameter `" << param.name() << "` of `" << graph_.name
           << "` is a function, which workers cannot be given; give them values, and leave passes "
           << "such as relax.transform.LazyGetInput out";
+      params_.insert(param.get());
       SlotList slots = NewSlots(param.ty(), param.name());
       graph_.params.insert(graph_.params.end(), slots.begin(), slots.end());
       graph_.var_slots[param.get()] = std::move(slots);
@@ -395,6 +397,7 @@ class GraphBuilder {
     source.open.resize(source.sharding.dims.size());
     for (int dim : terms.open) source.open[dim] = true;
     source.priorities = terms.priorities;
+    source.annotates_param = params_.count(call.args()[0].get()) > 0;
     for (int axis : terms.replicated) {
       const mesh::AxisList& axes = meshes_.AxesOf(mesh)[axis];
       source.replicated.insert(source.replicated.end(), axes.begin(), axes.end());
@@ -469,6 +472,7 @@ class GraphBuilder {
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   rules::KnownRules known_rules_;
+  std::unordered_set<const ffi::Object*> params_;
   /*! \brief The slot of a cache's last state, by the cache's variable. */
   std::unordered_map<const ffi::Object*, int> last_in_cache_;
   const std::function<bool(const ir::GlobalVar&)>& is_relax_function_;

@@ -40,6 +40,7 @@ struct Source {
   std::vector<bool> open = {};       // by dimension: whether it may be sharded further; none: no
   std::vector<int> priorities = {};  // by dimension; none: 0
   mesh::AxisList replicated = {};    // axes that must not shard it
+  bool annotates_param = false;      // an annotation of a parameter, not a type or another value
 
   bool HasOpen() const { return std::find(open.begin(), open.end(), true) != open.end(); }
   bool IsOpen(size_t dim) const { return dim < open.size() && open[dim]; }

@@ -15,6 +15,7 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "propagation/batch_dims.h"
+#include "propagation/copied_heads.h"
 #include "propagation/emission/emit.h"
 #include "propagation/instances.h"
 #include "rules/tir/rule.h"
@@ -172,11 +173,31 @@ class Propagation {
 
  private:
   Program SolvedProgram(const ir::GlobalVar& root) {
-    Program program =
-        Unfold(GraphOf(root),
-               [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
-    Solve(&program, meshes_, cluster_);
-    return program;
+    while (true) {
+      Program program =
+          Unfold(GraphOf(root),
+                 [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
+      Solve(&program, meshes_, cluster_);
+      const std::vector<StatedDim> copied = CopiedHeads(program);
+      if (copied.empty()) return program;
+      Open(copied);
+    }
+  }
+
+  void Open(const std::vector<StatedDim>& copied) {
+    std::map<const Source*, std::vector<int>> dims;
+    for (const StatedDim& each : copied) dims[each.source].push_back(each.dim);
+    for (auto& [function, graph] : graphs_) {
+      for (Source& source : graph->sources) {
+        auto found = dims.find(&source);
+        if (found == dims.end()) continue;
+        for (int dim : found->second) {
+          source.sharding.dims[dim].clear();
+          source.open[dim] = true;
+          ir::Count("copied heads");
+        }
+      }
+    }
   }
 
   /*! \brief What a function gives to others has left all regions. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import numpy as np
@@ -58,8 +59,14 @@ def reduced(layers, devices):
 
 @pytest.mark.parametrize(
     "dist",
-    [DistConfig(2), DistConfig(4), DistConfig(2, moe_ep_size=2), DistConfig(4, moe_ep_size=2)],
-    ids=["tp2", "tp4", "ep2", "tep4"],
+    [
+        DistConfig(2),
+        DistConfig(3),  # 4 heads of queries for 2 of keys
+        DistConfig(4),
+        DistConfig(2, moe_ep_size=2),
+        DistConfig(4, moe_ep_size=2),
+    ],
+    ids=["tp2", "tp3", "tp4", "ep2", "tep4"],
 )
 def test_each_layer_takes_one_reduction(model, dist):
     assert check(model, dist) == reduced(3, dist.tp_size)
@@ -82,6 +89,35 @@ def test_three_devices_share_what_divides(model):
     hinted = dx.hints.apply(mod, DistConfig(3, shard_layers=("mlp",)))
     assert {node.layer_type for node in hinted.report.processed} == {"mlp"}
     assert check(model, DistConfig(3, shard_layers=("mlp",))) == reduced(1, 3)
+
+
+@pytest.mark.parametrize("devices", [3, 5, 7])
+def test_blocks_of_heads_that_do_not_divide(devices, tmp_path):
+    """One weight for 8 heads of queries and 8 of keys and of values, another for gate and up."""
+    mod = Builder().module(functools.partial(fused_attention, heads=8, groups=8, size=4), gated_mlp)
+    given = arrays(mod)
+    x = given.pop("x")
+    hinted = dx.hints.apply(mod, DistConfig(devices))
+    assert {node.shards for node in hinted.report.nodes} == {
+        (devices,) * 3,
+        (devices,),
+        (devices,) * 2,
+    }
+    lowered = dx.lower(hinted.mod)
+    found = [(each.kind, each.count) for each in dx.analysis.collectives(lowered)]
+    assert found == [("all_reduce", 2)]
+    (block,) = (each for each in lowered["main"].params if each.name == "a1_1")
+    assert [int(size) for size in block.ty.shape] == [-(-8 // devices) * 4, 32]
+    save_file(given, tmp_path / "model.safetensors")
+    params = hinted.params(tmp_path / "model.safetensors")
+    actual = run(lowered, hinted.mesh, params, x, QUICK)
+    expected = run(dx.annotate(mod, dx.Mesh(tp=1), {"x": None}), 1, given, x, QUICK)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_fewer_heads_than_devices_with_nothing_in_common_are_on_all(model):
+    report = dx.hints.apply(model[0], DistConfig(5)).report
+    assert "4 in dimension 0 cannot be divided over 5 devices" in report.reasons()
 
 
 def test_heads_are_shared_where_there_are_fewer(model):

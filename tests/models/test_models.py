@@ -23,6 +23,30 @@ def test_partitioned_model_agrees_with_its_framework(exported, name, plan):
     assert run(model, plan).error < 1e-5
 
 
+@pytest.mark.large
+@pytest.mark.parametrize("workers", [5, 6])
+@pytest.mark.parametrize("name", MODELS)
+def test_partitioned_model_on_workers_that_divide_nothing(name, workers):
+    """4 heads of keys, 8 of queries, 8 experts, 128 words."""
+    from huggingface import MODELS as models
+    from models.run import run
+
+    model = models[name](workers)
+    for plan in PLANS:
+        assert run(model, plan, workers=workers).error < 1e-5, plan
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("workers", [3, 5, 6, 7])
+def test_llama_reduces_as_on_two_workers(exported, workers):
+    """Two reductions per layer and one for the embedding, whether heads of keys are enough."""
+    from models.run import run
+
+    outcome = run(exported("llama"), "tensor", workers=workers)
+    assert outcome.error < 1e-5
+    assert [(each.kind, each.count) for each in outcome.collectives] == [("all_reduce", 5)]
+
+
 def test_the_example_runs_every_model_and_plan():
     from huggingface import MODELS as models
     from huggingface import PLANS as plans

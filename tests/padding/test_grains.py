@@ -54,12 +54,12 @@ def test_largest_device_holds_few_keys():
 
 @pytest.mark.parametrize("devices", [3, 5, 6, 7])
 def test_fewer_keys_than_devices(devices):
-    """Queries stay in whole heads; keys and values, too few for all devices, are gathered."""
+    """Queries stay in whole heads; each device has all of the few keys and values."""
     mod = Attention(heads=8, kv_heads=2).module()
     annotated = dx.annotate(mod, dx.Mesh(tp=devices), PLAN, inputs=["x"])
     params = _params(padded(dx.transform.PropagateSharding()(annotated)))
     assert params["wq0"] == [10, -(-8 // devices) * devices * 4]
-    assert params["wk0"] == [10, -(-8 // devices) * devices]
+    assert params["wk0"] == params["wv0"] == [10, 8]
 
 
 def test_what_divides_is_padded_with_what_does_not():

@@ -88,7 +88,7 @@ def test_a_sum_then_a_product():
         ((2, 2), (2, 4), (8,), "a|b", "ab"),
         ((2, 2), (4, 4), (16,), "a|b", "a"),
         ((2, 4, 2), (8, 4), (2, 16), "ab|c", "a|bc"),  # fills rows, then columns
-        ((6,), (8,), (2, 4), "a", "0|-"),  # 4 is not divided by 3; Shardy pads it
+        ((6,), (8,), (2, 4), "a", "-|-"),  # shards of 2 do not end where rows do; Shardy pads
         ((3,), (8,), (2, 4), "a", "-|-"),
     ],
 )

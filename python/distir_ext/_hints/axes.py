@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 
 DATA, EXPERTS, TENSOR = "dp", "ep", "tp"
 
@@ -62,16 +62,25 @@ class LayerAxes:
         return tuple(axis for axis, end in self._ends.items() if end > self._groups)
 
     def divide(self, count: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The first of some axes that divide a number of things, as many as can."""
+        """The first of some axes that divide a number of things, as many as can.
+
+        All of them where none does, and there is one thing for each device: see :func:`shards_of`.
+        """
         found, shards = [], 1
         for axis in axes:
             shards *= self.sizes[axis]
             if count % shards:
                 break
             found.append(axis)
-        return tuple(found)
+        devices = prod(self.sizes[axis] for axis in axes)
+        return axes if shards_of(count, devices) == devices else tuple(found)
 
 
 def shards_of(units: int, devices: int) -> int:
-    """Into how many shards some units are divided over devices."""
-    return gcd(units, devices)
+    """Into how many shards some units are divided over devices.
+
+    As many as divide both, so that devices share shards: 12 units over 8 devices are 4 shards of 3.
+    Where none does, shards are of different sizes: 8 units over 3 devices are 3, 3 and 2.
+    """
+    shared = gcd(units, devices)
+    return devices if shared == 1 and units > devices else shared

@@ -14,6 +14,16 @@ namespace {
 // Only compares tensors, so any size that is neither negligible nor dominant will do.
 constexpr double kAssumedSymbolicSize = 1024;
 
+/*! \brief Whether the elements of a dimension divide into shards, where they are known. */
+bool DividesInto(const FactorRule& rule, const FactorList& dim, int64_t shards) {
+  int64_t size = 1;
+  for (int f : dim) {
+    if (rule.factors[f].size < 0) return true;
+    size *= rule.factors[f].size;
+  }
+  return size % shards == 0;
+}
+
 }  // namespace
 
 AxisList FittingPrefix(const AxisList& axes, int64_t size) {
@@ -50,10 +60,13 @@ void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding
   for (size_t d = 0; d < tensor.size(); ++d) {
     if (sharding.dims[d].empty()) continue;
     AxisList rest = sharding.dims[d];
+    const bool is_even = DividesInto(rule, tensor[d], mesh::NumShards(rest));
     for (int f : tensor[d]) {
       int64_t size = rule.factors[f].size;
       AxisList prefix = FittingPrefix(rest, rule.factors[f]);
       if (prefix.empty()) break;
+      // Of 8 = [2 4] elements in 6 shards, no shards begin where the second 4 do.
+      if (!is_even && tensor[d].size() > 1 && !(prefix == rest)) break;
       (*out)[f] = prefix;
       rest = mesh::RemovePrefix(rest, prefix);
       if (size < 0 || mesh::NumShards(prefix) != size) break;

@@ -1,0 +1,197 @@
+#include "propagation/copied_heads.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "rules/call/projection.h"
+
+namespace distir {
+namespace propagation {
+
+namespace {
+
+using mesh::AxisList;
+using rules::FactorShardings;
+
+/*! \brief A dimension, or a factor, that comes from dimensions of weights. */
+struct Columns {
+  std::vector<StatedDim> of;
+  int64_t shards = 1;      // that it would be cut in, if all of them went into it and behind it
+  bool is_within = false;  // there are shards in front of it, which are fewer than stated
+
+  bool empty() const { return of.empty(); }
+};
+
+/*! \brief What is known of a tensor. */
+struct Tensor {
+  std::vector<Columns> dims;
+  bool is_weight;  // a weight itself, or a view of it
+};
+
+const AxisList& AxesOf(const StatedDim& stated) { return stated.source->sharding.dims[stated.dim]; }
+
+bool Contains(const std::vector<StatedDim>& all, const StatedDim& stated) {
+  return std::find(all.begin(), all.end(), stated) != all.end();
+}
+
+class HeadFinder {
+ public:
+  explicit HeadFinder(const Program& program) : program_(program) {}
+
+  std::vector<StatedDim> Run() {
+    for (size_t s = 0; s < program_.slots.size(); ++s) AddStated(static_cast<int>(s));
+    if (tensors_.size() < 2) return {};
+    for (const Link& link : program_.links) {
+      if (link.crossing == nullptr && !link.blocked.forward) Visit(link);
+    }
+    return copied_;
+  }
+
+ private:
+  void AddStated(int slot) {
+    const Source* stated = program_.slots[slot].stated;
+    if (stated == nullptr || !stated->annotates_param) return;
+    Tensor tensor{std::vector<Columns>(stated->sharding.dims.size()), true};
+    bool any = false;
+    for (size_t d = 0; d < tensor.dims.size(); ++d) {
+      const int64_t shards = mesh::NumShards(stated->sharding.dims[d]);
+      if (shards < 2 || stated->IsOpen(d) || stated->Priority(d) > 0) continue;
+      tensor.dims[d] = {{{stated, static_cast<int>(d)}}, shards};
+      elements_[stated] = program_.slots[slot].info->elements;
+      any = true;
+    }
+    if (any) tensors_.emplace(slot, std::move(tensor));
+  }
+
+  /*! \brief What an operand says of the factors of a link. */
+  struct View {
+    std::vector<Columns> columns;  // by factor
+    FactorShardings solved;
+    bool is_weight = false;
+    std::vector<StatedDim> unfactored = {};  // the call needs all of them
+  };
+
+  void Visit(const Link& link) {
+    const IntRange operands = program_.Operands(link);
+    const bool any = std::any_of(operands.begin(), operands.end(),
+                                 [this](int slot) { return tensors_.count(slot) > 0; });
+    if (!any) return;
+    views_.clear();
+    for (size_t i = 0; i < operands.size(); ++i)
+      views_.push_back(ViewOf(*link.rule, link.rule->operands[i], operands[i]));
+    std::vector<Columns> kept(link.rule->factors.size());
+    for (size_t i = 0; i < views_.size(); ++i) {
+      for (const StatedDim& stated : views_[i].unfactored) Meets(stated, i, kept.size());
+      for (size_t f = 0; f < kept.size(); ++f) {
+        for (const StatedDim& stated : views_[i].columns[f].of) {
+          if (Meets(stated, i, f)) continue;
+          Add(stated, views_[i].columns[f], &kept[f]);
+        }
+      }
+    }
+    const bool is_weight = operands.size() == 1 && views_[0].is_weight;
+    const IntRange results = program_.Results(link);
+    for (size_t i = 0; i < results.size(); ++i)
+      Keep(*link.rule, link.rule->results[i], kept, results[i], is_weight);
+  }
+
+  View ViewOf(const rules::FactorRule& rule, const rules::TensorFactors& factors, int slot) const {
+    View view{std::vector<Columns>(rule.factors.size()), FactorShardings(rule.factors.size())};
+    rules::Project(rule, factors, program_.slots[slot].sharding, &view.solved);
+    auto known = tensors_.find(slot);
+    if (known == tensors_.end()) return view;
+    view.is_weight = known->second.is_weight;
+    for (size_t d = 0; d < factors.size(); ++d) {
+      const Columns& columns = known->second.dims[d];
+      if (columns.empty()) continue;
+      if (factors[d].empty())
+        view.unfactored.insert(view.unfactored.end(), columns.of.begin(), columns.of.end());
+      int64_t left = columns.shards;
+      for (size_t at = 0; at < factors[d].size() && (at == 0 || left > 1); ++at) {
+        const int64_t size = rule.factors[factors[d][at]].size;
+        const bool is_last = at + 1 == factors[d].size();
+        const int64_t taken = is_last || size < 0 ? left : std::min(left, size);
+        view.columns[factors[d][at]] = {columns.of, taken, columns.is_within || at > 0};
+        left = (left + taken - 1) / taken;
+      }
+    }
+    return view;
+  }
+
+  /*!
+   * \brief Whether columns meet something that is sharded elsewhere over their axes. If these are
+   * columns of a larger weight, and both have been multiplied before, the former is copied.
+   * \param factor On which the columns are; the number of factors where they are on none.
+   */
+  bool Meets(const StatedDim& stated, size_t operand, size_t factor) {
+    bool meets = false;
+    for (size_t j = 0; j < views_.size(); ++j) {
+      if (j == operand) continue;
+      for (size_t g = 0; g < views_[j].solved.size(); ++g) {
+        if (g == factor || !mesh::Overlaps(views_[j].solved[g], AxesOf(stated))) continue;
+        const Columns& other = views_[j].columns[g];
+        const bool any_weight = views_[operand].is_weight || views_[j].is_weight;
+        // What has followed another part of these columns, as a cache, is no stranger.
+        const bool is_strange = other.empty() && !Contains(views_[operand].columns[g].of, stated);
+        meets = meets || is_strange || any_weight;
+        if (any_weight) continue;
+        const bool is_smaller =
+            std::any_of(other.of.begin(), other.of.end(), [&](const StatedDim& each) {
+              return elements_.at(stated.source) < elements_.at(each.source);
+            });
+        if (!is_smaller) continue;
+        meets = true;
+        if (!Contains(copied_, stated)) copied_.push_back(stated);
+      }
+    }
+    return meets;
+  }
+
+  static void Add(const StatedDim& stated, const Columns& from, Columns* to) {
+    if (!Contains(to->of, stated)) to->of.push_back(stated);
+    to->shards = std::max(to->shards, from.shards);
+    to->is_within = to->is_within || from.is_within;
+  }
+
+  void Keep(const rules::FactorRule& rule, const rules::TensorFactors& factors,
+            const std::vector<Columns>& kept, int slot, bool is_weight) {
+    const mesh::Sharding& solved = program_.slots[slot].sharding;
+    Tensor tensor{std::vector<Columns>(factors.size()), is_weight};
+    bool any = false;
+    for (size_t d = 0; d < factors.size(); ++d) {
+      Columns& columns = tensor.dims[d];
+      for (int f : factors[d]) {
+        if (kept[f].empty()) break;
+        for (const StatedDim& stated : kept[f].of) {
+          // What is gathered here is not there any more. But a part of a head cannot be kept, and
+          // what has made way for other columns will meet them.
+          const bool is_cut = kept[f].is_within || kept[f].shards < mesh::NumShards(AxesOf(stated));
+          const bool is_there = std::any_of(
+              solved.dims.begin(), solved.dims.end(),
+              [&](const AxisList& axes) { return mesh::Overlaps(axes, AxesOf(stated)); });
+          if (!is_cut && !is_there) continue;
+          Columns with = kept[f];
+          with.shards *= columns.empty() ? 1 : columns.shards;
+          with.is_within = f == factors[d][0] ? with.is_within : columns.is_within;
+          Add(stated, with, &columns);
+        }
+        if (rule.factors[f].size < 0 || kept[f].shards < rule.factors[f].size) break;
+      }
+      any = any || !columns.empty();
+    }
+    if (any) tensors_.emplace(slot, std::move(tensor));
+  }
+
+  const Program& program_;
+  std::unordered_map<int, Tensor> tensors_;  // by slot
+  std::unordered_map<const Source*, double> elements_;
+  std::vector<View> views_;  // of the link that is visited
+  std::vector<StatedDim> copied_;
+};
+
+}  // namespace
+
+std::vector<StatedDim> CopiedHeads(const Program& program) { return HeadFinder(program).Run(); }
+
+}  // namespace propagation
+}  // namespace distir

@@ -1,0 +1,49 @@
+/*!
+ * \file propagation/copied_heads.h
+ * \brief Weights that an annotation cuts within heads, because there are fewer heads than shards.
+ *
+ * Plans shard queries, keys and values alike, but grouped queries have fewer heads of keys. Worked
+ * example, 8 heads of queries and 2 of keys, each of 4 columns, in 4 shards:
+ *
+ *     wq: (64, 32)  [- | x]      q: 8 heads of 4 columns    [x | -]               2 heads per shard
+ *     wk: (64, 8)   [- | x]      k: 2 heads of 4 columns    [x:(1)2 | x:(2)2]     half a head
+ *
+ * The product of q and k has heads over x, so halves of k would be exchanged in every step. Here
+ * wk is *copied*: what is stated of its columns is taken back, and they are open. They follow the
+ * queries, [- | x:(1)2], so pairs of devices have copies of a head of wk and of k. Where the heads
+ * of queries cannot be divided so, every device has all of k.
+ *
+ * Such a weight is found by its meeting with a larger one: a call whose operand has its columns on
+ * one factor, where another operand has the columns of the larger weight on another factor, over
+ * the same axes. What is gathered for its own product, as weights of FSDP are, or is multiplied by
+ * something that is sharded over these axes, is not looked at. Annotations of parameters alone are
+ * taken back: a DTensor type of a parameter, and annotations of other values, stay.
+ */
+#ifndef DISTIR_PROPAGATION_COPIED_HEADS_H_
+#define DISTIR_PROPAGATION_COPIED_HEADS_H_
+
+#include <vector>
+
+#include "propagation/instances.h"
+
+namespace distir {
+namespace propagation {
+
+/*! \brief A dimension of which an annotation says something. */
+struct StatedDim {
+  const Source* source;
+  int dim;
+  bool operator==(const StatedDim& other) const {
+    return source == other.source && dim == other.dim;
+  }
+};
+
+/*!
+ * \brief What a solved program has stated of weights that should be copied.
+ * \return The dimensions to open, in program order.
+ */
+std::vector<StatedDim> CopiedHeads(const Program& program);
+
+}  // namespace propagation
+}  // namespace distir
+#endif  // DISTIR_PROPAGATION_COPIED_HEADS_H_
