@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tests.analysis.pipelines import CPUS
 from tvm import relax
 from tvm.relax import op
 
@@ -67,6 +68,13 @@ def test_bytes_are_those_of_the_choices():
             assert sent[kind].bytes_per_device == 64 * 2 * 1024 * 2 * 7 // 8
             assert sent[kind].axes == ("ep",)
         assert "reduce_scatter" not in sent
+
+
+def test_estimates_count_the_rows():
+    layer = Slots(tokens=64, capacity=8, choices=1)
+    (program,) = dx.analysis.estimate(dx.lower(legalized(layer, dx.Mesh(ep=8))), CPUS).programs
+    sent = {each.kind: each.bytes_per_device for each in program.collectives}
+    assert sent["dispatch_slots"] == sent["combine_slots"] == 8 * 32 * 4 * 7 / 8
 
 
 def test_over_further_axes_the_slots_are_summed():

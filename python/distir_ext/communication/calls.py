@@ -14,6 +14,7 @@ _OPERATOR = "relax.ccl."
 _BUILTIN = "distir.runtime."
 # What is no collective: kernels, and memory.
 _SLOTS = ("dispatch_slots", "combine_slots")
+_CHOICES = 3  # of what these builtins take: x, the mask, groups, choices
 _LOCAL = ("einsum", "grouped_matmul", "new_tensor")
 
 
@@ -68,7 +69,7 @@ def read_collective(value: Any) -> CalledCollective | None:
         tensors[0] if tensors else None,
         json.loads(text) if is_list else (),
         "" if is_list else text,
-        _rows(tensors[1], args[-1]) if name in _SLOTS else None,
+        _rows(tensors[1], args[_CHOICES]) if name in _SLOTS else None,
     )
 
 
