@@ -18,6 +18,7 @@ if TYPE_CHECKING or not _command.waits:
         hints,
         interop,
         launch,
+        pass_checks,
         pipelines,
         reports,
         stages,
@@ -36,6 +37,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.mesh import Mesh
     from distir_ext.mutator import ShardingMutator
     from distir_ext.notation import dims, meshes
+    from distir_ext.pass_checks import CheckPasses
     from distir_ext.pictures import Sharding, ShardingPicture, visualize
     from distir_ext.printing import script
     from distir_ext.provenance import explain
@@ -48,12 +50,14 @@ if TYPE_CHECKING or not _command.waits:
     _nvidia.install()
     _native.install()
     reports.install()
+    pass_checks.install()
 
 __all__ = [
     "DEVICES",
     "INFINIBAND",
     "NVLINK",
     "Backend",
+    "CheckPasses",
     "Cluster",
     "Device",
     "Dim",

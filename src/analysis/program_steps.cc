@@ -11,6 +11,7 @@
 #include "analysis/operator_calls.h"
 #include "analysis/timeline/collective_time.h"
 #include "dialect/operators/fused_norm.h"
+#include "dialect/operators/slot_exchange.h"
 #include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
@@ -325,11 +326,22 @@ class StepReader::Reader::BodyReader {
     step.made_bytes = BytesOf(result.ty());
     // What is combined has room for the rows of all devices.
     if (kind == dialect::kCombineTokens) step.given_bytes = step.made_bytes;
+    if (kind == dialect::kDispatchSlots || kind == dialect::kCombineSlots)
+      step.given_bytes = BytesOfSlots(args);
     if (reader_.times_) {
       step.seconds = reader_.times_->Of(kind, step.plan.empty() ? step.groups : step.plan,
                                         step.given_bytes, step.made_bytes);
     }
     if (kind == dialect::kFusedNorm) CountFusedNorm(args, &step.count);
+  }
+
+  /*! \brief Of the rows of slots that a worker's tokens are in: (x or y, mask, groups, choices). */
+  static double BytesOfSlots(const ffi::Array<ir::Expr>& args) {
+    const ffi::Array<ir::Expr>& values = ir::ShapeOf(ir::TensorType::Cast(args[0].ty()));
+    const ffi::Array<ir::Expr>& mask = ir::ShapeOf(ir::TensorType::Cast(args[1].ty()));
+    const double tokens = static_cast<double>(ir::StaticDim(mask[0]) * ir::StaticDim(args[3]));
+    const double rows = std::min(tokens, static_cast<double>(ir::StaticDim(mask[1])));
+    return BytesOf(args[0].ty()) / static_cast<double>(ir::StaticDim(values[0])) * rows;
   }
 
   /*! \brief The residual sum and the norm: s = x + residual, s * rsqrt(mean(s * s) + e) * weight.

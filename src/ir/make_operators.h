@@ -48,6 +48,7 @@ inline const GlobalFunction kNegative("relax.op.negative");
 inline const GlobalFunction kNnAvgPool1d("relax.op.nn.avg_pool1d");
 inline const GlobalFunction kNnPad("relax.op.nn.pad");
 inline const GlobalFunction kNotEqual("relax.op.not_equal");
+inline const GlobalFunction kOnes("relax.op.ones");
 inline const GlobalFunction kPermuteDims("relax.op.permute_dims");
 inline const GlobalFunction kProd("relax.op.prod");
 inline const GlobalFunction kReshape("relax.op.reshape");

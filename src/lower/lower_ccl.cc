@@ -102,7 +102,7 @@ class CollectiveLowering : public ir::FunctionRewriter {
       // A slice needs to know its place in the group only.
       args.push_back(groups_.Of(groups, !ir::IsOp(call.op(), "relax.ccl.slice")));
     }
-    for (const char* key : {"dim", "split_dim", "concat_dim"}) AddInt(call, key, &args);
+    for (const char* key : {"dim", "split_dim", "concat_dim", "choices"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
     if (dialect::IsLocalFusedNorm(call.op()))
       args.push_back(ir::MakeFloat(dialect::EpsilonOf(call)));

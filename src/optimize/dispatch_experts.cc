@@ -71,7 +71,15 @@ ir::Type WithRows(const ir::Type& type, const ir::Expr& rows) {
                              dtensor.placement());
 }
 
-/*! \brief A reshape of which the placement stays: dimension 0 is not touched. */
+/*! \brief The placement of a value of other dimensions behind the first, when dimension `from` of
+ * `placement` is dimension `to` of the other. */
+ir::Placement Moved(const ir::Placement& placement, int from, int to) {
+  std::vector<int> dims = dialect::PlacementDims(placement);
+  for (int& dim : dims) dim = dim == from ? to : dim;
+  return ir::MakePlacement(dims);
+}
+
+/*! \brief A reshape of which dimension 0 is not touched. */
 ir::Call Reshape(const ir::Expr& value, const ffi::Array<ir::Expr>& shape,
                  const ir::Placement& placement) {
   const ir::DTensorType type = TypeOf(value);
@@ -104,7 +112,7 @@ class Dispatch {
       Write(binding, call, *product);
       ++tally_.matched;
     }
-    for (const auto& [key, rows] : lifted_) Drop(rows.value);
+    for (const ir::Expr& value : made_) Drop(value);
   }
 
  private:
@@ -194,13 +202,19 @@ class Dispatch {
       if (!ir::StructurallyEqual(type.device_mesh(), ids.device_mesh()))
         return "experts and tokens name different meshes";
     }
-    const std::vector<int> of_experts = DimsOf(experts), of_ids = DimsOf(ids), of_x = DimsOf(x);
-    const int contracted = p.lookup.transposed ? 2 : 1;
+    const std::vector<int> of_experts = DimsOf(experts), of_ids = DimsOf(ids);
+    const std::vector<int> of_x = DimsOf(x), of_y = DimsOf(y);
+    const int contracted = p.lookup.transposed ? 2 : 1, columns = 3 - contracted;
+    const int width = 3 - p.row_dim;
     for (size_t axis = 0; axis < of_ids.size(); ++axis) {
-      if (of_experts[axis] == 0 && of_ids[axis] != 0)
-        return "tokens are not sharded where experts are";
-      if (of_experts[axis] == contracted || of_x[axis] != of_ids[axis])
-        return "the contracted dimension is sharded";
+      const int of_expert = of_experts[axis];
+      if (of_expert == 0 && of_ids[axis] != 0) return "tokens are not sharded where experts are";
+      if ((of_x[axis] == 0) != (of_ids[axis] == 0) || (of_y[axis] == 0) != (of_ids[axis] == 0))
+        return "tokens are not sharded where their choices are";
+      if ((of_expert == contracted) != (of_x[axis] == width))
+        return "experts and tokens are sharded differently along the contracted dimension";
+      if ((of_expert == columns) != (of_y[axis] == width))
+        return "columns of the experts are gathered, too";
     }
     for (const ir::DTensorType& type : {experts, x, y}) {
       if (!IsFloat(type.tensor_ty())) return "not floats";
@@ -254,12 +268,61 @@ class Dispatch {
     const ir::DTensorType made = TypeOf(product);
     ffi::Array<ir::Expr> shape = ShapeOf(y);
     shape.Set(0, ShapeOf(made)[0]);
-    lifted_[KeyOf(at->var, lookup, experts, at)] = {
-        editable_.InsertBefore(at, name, Reshape(product, shape, y.placement())), rows.counts};
+    Keep(KeyOf(at->var, lookup, experts, at),
+         {editable_.InsertBefore(at, name, Reshape(product, shape, y.placement())), rows.counts});
     const ir::Expr combined = editable_.InsertBefore(
         at, name, dialect::MakeCombineTokens(product, lookup.ids, rows.counts, lookup.axes));
     editable_.SetValue(at, Reshape(combined, ShapeOf(y), y.placement()));
     for (const ir::Expr& old : {p.x, p.matrices}) Drop(old);
+    LiftUsers(at, lookup, experts);
+  }
+
+  /*! \brief Computes where the experts are what follows a product, up to the rows that it adds of
+   * its experts: these would be gathered else. */
+  void LiftUsers(EditableBinding* product, const Lookup& lookup, int64_t experts) {
+    EditableBinding* last = product;
+    for (EditableBinding* next = product; (next = editable_.OnlyUserOf(next->var)) != nullptr;) {
+      auto call = ir::Call::Cast(next->value);
+      if (next->block != product->block || next->cast.defined() || !call.defined() ||
+          !TypeOf(call).defined() || dialect::DTensorCollective(call.op()).has_value() ||
+          ir::IsOp(call.op(), "relax.matmul"))
+        break;
+      bool has_rows = false;
+      for (const ir::Expr& arg : call.args()) has_rows = has_rows || IsLookup(arg, lookup);
+      if (!has_rows) continue;
+      // What is written behind the products that follow is not theirs to use.
+      std::map<Key, Rows> before = lifted_;
+      auto found = Lift(next, next->var, lookup, experts);
+      lifted_ = std::move(before);
+      if (!found || !Flat(found->value)) break;
+      lifted_[KeyOf(next->var, lookup, experts, next)] = *found;
+      last = next;
+    }
+    if (last == product) return;
+    const Rows rows = lifted_.at(KeyOf(last->var, lookup, experts, last));
+    const ir::DTensorType type = TypeOf(last->var);
+    const std::string name = last->var.name();
+    const ir::Expr flat = editable_.InsertBefore(last, name, *Flat(rows.value));
+    ir::Expr combined = editable_.InsertBefore(
+        last, name, dialect::MakeCombineTokens(flat, lookup.ids, rows.counts, lookup.axes));
+    const ffi::Array<ir::Expr> args = ir::Call::Cast(last->value).args();
+    editable_.SetValue(last, Reshape(combined, ShapeOf(type), type.placement()));
+    for (const ir::Expr& arg : args) Drop(arg);
+  }
+
+  /*! \brief Rows (M, ..) as a matrix; nullopt if several dimensions behind the first have elements
+   * or shards of their own. */
+  static std::optional<ir::Expr> Flat(const ir::Expr& rows) {
+    const ir::DTensorType type = TypeOf(rows);
+    const ffi::Array<ir::Expr>& shape = ShapeOf(type);
+    int wide = -1;
+    for (size_t d = 1; d < shape.size(); ++d) {
+      if (ir::StaticDim(shape[d]) == 1) continue;
+      if (wide >= 0) return std::nullopt;
+      wide = static_cast<int>(d);
+    }
+    if (wide < 0) return std::nullopt;
+    return Reshape(rows, {shape[0], shape[wide]}, Moved(type.placement(), wide, 1));
   }
 
   void Drop(const ir::Expr& value) {
@@ -281,13 +344,13 @@ class Dispatch {
     }
     if (known != lifted_.end()) {
       const Rows& rows = known->second;
-      const ir::Placement placement = TypeOf(p.lookup.ids).placement();
+      const ir::Placement placement = Moved(TypeOf(rows.value).placement(), 3 - p.row_dim, 1);
       const ir::Expr flat = editable_.InsertBefore(
           at, name, Reshape(rows.value, {ShapeOf(TypeOf(rows.value))[0], width}, placement));
       return {flat, rows.counts};
     }
-    const ir::Expr flat =
-        editable_.InsertBefore(at, name, Reshape(p.x, {ShapeOf(x)[0], width}, x.placement()));
+    const ir::Expr flat = editable_.InsertBefore(
+        at, name, Reshape(p.x, {ShapeOf(x)[0], width}, Moved(x.placement(), 3 - p.row_dim, 1)));
     const ir::Expr sent = editable_.InsertBefore(
         at, name, dialect::MakeDispatchTokens(flat, p.lookup.ids, experts, p.lookup.axes));
     const ir::Expr value = editable_.InsertBefore(at, name, ir::MakeTupleGetItem(sent, 0));
@@ -295,8 +358,14 @@ class Dispatch {
     ffi::Array<ir::Expr> shape = ShapeOf(x);
     shape.Set(0, ShapeOf(TypeOf(value))[0]);
     const ir::Expr wide = editable_.InsertBefore(at, name, Reshape(value, shape, x.placement()));
-    lifted_[key] = {wide, counts};
+    Keep(key, {wide, counts});
+    lifted_.emplace(KeyOf(ir::Expr(), p.lookup, experts, at), Rows{value, counts});
     return {value, counts};
+  }
+
+  void Keep(const Key& key, const Rows& rows) {
+    lifted_[key] = rows;
+    made_.push_back(rows.value);
   }
 
   /*!
@@ -315,12 +384,122 @@ class Dispatch {
       if (auto tuple = Lift(at, item.tuple(), lookup, experts))
         rows = Rows{ir::MakeTupleGetItem(tuple->value, item.index()), tuple->counts};
     } else if (auto call = ir::Call::Cast(binding->value); call.defined()) {
-      rows = LiftCall(at, call, lookup, experts);
+      rows = ir::IsOp(call.op(), "relax.take") ? LiftTake(at, binding, lookup, experts)
+                                               : LiftCall(at, call, lookup, experts);
     }
     if (!rows) return std::nullopt;
     rows->value = editable_.InsertBefore(at, binding->var.name(), rows->value);
-    lifted_[key] = *rows;
+    Keep(key, *rows);
     return rows;
+  }
+
+  /*! \brief Whether a value is what the same choices look up in a table, as a bias of experts is,
+   * maybe in another shape. */
+  bool IsLookup(const ir::Expr& value, const Lookup& lookup) const {
+    EditableBinding* binding = editable_.DefinitionOf(value);
+    auto call = binding == nullptr ? ir::Call() : ir::Call::Cast(binding->value);
+    if (!call.defined()) return false;
+    for (const char* op : {"relax.expand_dims", "relax.reshape", "relax.squeeze", "relax.astype"})
+      if (ir::IsOp(call.op(), op)) return IsLookup(call.args()[0], lookup);
+    return ir::IsOp(call.op(), "relax.take") && call.args()[1].same_as(lookup.ids);
+  }
+
+  /*!
+   * \brief Of rows where the experts are, what each looks up in a table of the experts: the product
+   * of a one by the row of its expert.
+   */
+  std::optional<Rows> LiftTake(EditableBinding* at, EditableBinding* take, const Lookup& lookup,
+                               int64_t experts) {
+    auto call = ir::Call::Cast(take->value);
+    const std::string mode = ir::attrs::kTakeMode.Text(call.attrs());
+    const ir::DTensorType made = TypeOf(call);
+    auto given = lifted_.find(KeyOf(ir::Expr(), lookup, experts, at));
+    auto axes = rules::ReadAxes(ir::attrs::kTakeAxis(call.attrs()), made.tensor_ty().ndim());
+    if (given == lifted_.end() || !IsLookup(take->var, lookup) || !axes || (*axes)[0] != 0 ||
+        mode == "wrap" || mode == "nan" || !IsFloat(made.tensor_ty()) ||
+        !ir::HasKnownShape(made.tensor_ty()))
+      return std::nullopt;
+    auto table = ShardOf(at, WithPadding(call.args()[0], mode), lookup, take->var.name());
+    if (!table || ir::StaticDim(ShapeOf(TypeOf(*table))[0]) != experts) return std::nullopt;
+
+    const ffi::Array<ir::Expr>& shape = ShapeOf(TypeOf(*table));
+    int wide = -1;
+    for (size_t d = 1; d < shape.size(); ++d) {
+      if (ir::StaticDim(shape[d]) == 1) continue;
+      if (wide >= 0) return std::nullopt;  // matrices
+      wide = static_cast<int>(d);
+    }
+    if (wide < 0) return std::nullopt;
+    const std::vector<int> dims = DimsOf(TypeOf(*table)), of_rows = DimsOf(made);
+    for (size_t axis = 0; axis < dims.size(); ++axis) {
+      if (dims[axis] > 0 && dims[axis] != wide) return std::nullopt;
+      if ((dims[axis] > 0 || of_rows[axis] > 0) && dims[axis] != of_rows[axis]) return std::nullopt;
+    }
+    const std::string name = take->var.name();
+    const ir::Placement flat = Moved(TypeOf(*table).placement(), wide, 2);
+    const ir::Expr matrices = editable_.InsertBefore(
+        at, name, Reshape(*table, {shape[0], ir::MakeInt(1), shape[wide]}, flat));
+    const ir::Expr rows = editable_.InsertBefore(
+        at, name,
+        dialect::MakeGroupedMatmul(Ones(at, given->second.value, lookup, made), matrices,
+                                   given->second.counts, false, made.tensor_ty().dtype()));
+    ffi::Array<ir::Expr> result = ShapeOf(made);
+    result.Set(0, ShapeOf(TypeOf(rows))[0]);
+    return Rows{Reshape(rows, result, made.placement()), given->second.counts};
+  }
+
+  /*! \brief A table of the experts, sharded as they are. */
+  std::optional<ir::Expr> ShardOf(EditableBinding* at, const ir::Expr& table, const Lookup& lookup,
+                                  const std::string& name) {
+    const ir::DTensorType type = TypeOf(table);
+    if (!type.defined() || !ir::Var::Is(table) ||
+        !ir::StructurallyEqual(type.device_mesh(), TypeOf(lookup.ids).device_mesh()) ||
+        type.tensor_ty().ndim() < 2)
+      return std::nullopt;
+    std::vector<int> dims = DimsOf(type);
+    for (int dim : dims)
+      if (dim == 0) return std::nullopt;
+    for (int axis : lookup.axes) {
+      if (dims[axis] >= 0) return std::nullopt;
+      dims[axis] = 0;
+    }
+    const ir::DTensorType target =
+        ir::MakeDTensorType(type.tensor_ty(), type.device_mesh(), ir::MakePlacement(dims));
+    if (EditableBinding* gather = editable_.DefinitionOf(table)) {
+      auto step = ReadResharding(gather->value, &meshes_);
+      if (step && step->kind == mesh::CollectiveKind::kAllGather) {
+        const ir::Expr source = ir::Call::Cast(gather->value).args()[0];
+        if (ir::Var::Is(source) && ir::StructurallyEqual(source.ty(), target) &&
+            editable_.IsVisible(source, at))
+          return source;
+      }
+    }
+    if (!editable_.IsVisible(table, at)) return std::nullopt;
+    return editable_.InsertBefore(
+        at, name, dialect::MakeCollective(mesh::CollectiveKind::kSlice, table, target));
+  }
+
+  /*! \brief Ones, one for each row. */
+  ir::Expr Ones(EditableBinding* at, const ir::Expr& rows, const Lookup& lookup,
+                const ir::DTensorType& like) {
+    const ir::DTensorType type = TypeOf(rows);
+    const ffi::Array<ir::Expr> shape = {ShapeOf(type)[0], ir::MakeInt(1)};
+    const ir::TensorType tensor = ir::MakeTensorType(shape, like.tensor_ty());
+    const std::vector<int> whole(DimsOf(type).size(), -1);
+    ir::Call ones =
+        ir::make::kOnes(ir::MakeShape(shape), like.tensor_ty().dtype()).cast<ir::Call>();
+    ir::SetType(ones, tensor);
+    // No operand says on which mesh they are.
+    const ir::Expr bound = editable_.InsertBefore(
+        at, "ones",
+        dialect::MakeRedistribute(
+            editable_.InsertBefore(at, "ones", ones),
+            ir::MakeDTensorType(tensor, type.device_mesh(), ir::MakePlacement(whole))));
+    return editable_.InsertBefore(
+        at, "ones",
+        dialect::MakeCollective(
+            mesh::CollectiveKind::kSlice, bound,
+            ir::MakeDTensorType(tensor, type.device_mesh(), TypeOf(lookup.ids).placement())));
   }
 
   std::optional<Rows> LiftCall(EditableBinding* at, const ir::Call& call, const Lookup& lookup,
@@ -391,7 +570,9 @@ class Dispatch {
   dialect::MeshTable& meshes_;
   const bool is_offered_;
   Tally& tally_;
-  std::map<Key, Rows> lifted_;  // by value, choices, experts, axes and block
+  // By value, choices, experts, axes and block; without a value, the rows that were dispatched.
+  std::map<Key, Rows> lifted_;
+  std::vector<ir::Expr> made_;
 };
 
 }  // namespace

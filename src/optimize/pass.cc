@@ -21,6 +21,7 @@ const std::vector<Optimization>& AllOptimizations() {
       {"share_collectives", ShareCollectives},
       {"cancel_collectives", CancelCollectives},
       {"dispatch_experts", DispatchExperts},
+      {"dispatch_slots", DispatchSlots},
       {"defer_reductions", DeferReductions},
       {"scatter_reductions", ScatterReductions},
       {"sequence_parallel", SequenceParallel, false},

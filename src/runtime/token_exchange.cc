@@ -19,6 +19,7 @@
 
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
+#include "runtime/row_exchange.h"
 #include "runtime/session/worker_context.h"
 
 namespace distir::runtime {
@@ -29,8 +30,6 @@ using ffi::TensorView;
 
 namespace {
 
-// Those of compiled plans count from 0.
-constexpr int64_t kChannel = -1;
 constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 template <typename... Parts>
@@ -40,13 +39,6 @@ template <typename... Parts>
   (text << ... << parts);
   TVM_FFI_THROW(ValueError) << text.str();
   TVM_FFI_UNREACHABLE();
-}
-
-/*! \brief Elements of a row of a tensor (rows, ..). */
-int64_t WidthOf(const TensorView& tensor) {
-  int64_t width = 1;
-  for (int d = 1; d < tensor.ndim(); ++d) width *= tensor.size(d);
-  return width;
 }
 
 /*! \brief What both operations are given, checked before anything is sent. */
@@ -155,43 +147,6 @@ class Received {
   const int64_t* counts_;
   int64_t members_, experts_;
 };
-
-/*! \brief Sends `sent[m]` rows of x to each member and receives `received[m]` rows into out. */
-void MoveRows(FlowKind kind, const String& groups, const Group& group, const ffi::Tensor& x,
-              const std::vector<int64_t>& sent, const ffi::Tensor& out,
-              const std::vector<int64_t>& received, int64_t bytes_of_counts) {
-  WorkerContext& worker = WorkerContext::Current();
-  TransferPlan plan;
-  plan.channel = kChannel;
-  plan.rank = worker.rank();
-  plan.is_source = plan.is_target = true;
-  plan.source_units = {x.size(0), 1};
-  plan.target_units = {out.size(0), 1};
-  int64_t begin_sent = 0, begin_received = 0, others_sent = 0, others_received = 0, messages = 0;
-  for (int m = 0; m < group.size(); ++m) {
-    const bool is_other = m != group.position;
-    if (sent[m] > 0) plan.sends.push_back({group.ranks[m], {begin_sent, 0}, {sent[m], 1}, {}});
-    if (received[m] > 0)
-      plan.receives.push_back({group.ranks[m], {begin_received, 0}, {received[m], 1}, {}});
-    begin_sent += sent[m];
-    begin_received += received[m];
-    if (!is_other) continue;
-    others_sent += sent[m];
-    others_received += received[m];
-    messages += sent[m] > 0 ? 1 : 0;
-  }
-  const TensorView source = x, target = out;
-  worker.communicator().Transfer(plan, &source, &target);
-  const int64_t row_bytes = x.size(1) * ElementBytes(x.dtype());
-  if (bytes_of_counts > 0) messages += group.size() - 1;
-  worker.traffic().CountRows(kind, groups, group, others_sent * row_bytes + bytes_of_counts,
-                             others_received * row_bytes + bytes_of_counts, messages);
-}
-
-ffi::Tensor NewRows(int64_t rows, const TensorView& like) {
-  return WorkerContext::Current().communicator().NewTensor(ffi::Shape({rows, WidthOf(like)}),
-                                                           like.dtype());
-}
 
 void DispatchTokens(TensorView x, TensorView ids, const String& groups, TensorView rows,
                     TensorView counts) {

@@ -60,7 +60,7 @@ def replaced(old, new):
             'ids: R.DTensor((16,), "int32", "mesh[0]", "R, S[0]")',
             "both are sharded alike",
         ),
-        ("R, S[0]", "S[1], S[0]", "needs the contracted dimension whole"),
+        ("R, S[0]", "S[1], S[0]", "needs the contracted dimension sharded alike"),
         ("transposed=False", "transposed=True", "do not fit the experts"),
         ("transposed=False", "transposed=2.5", "needs attribute transposed, True or False"),
     ],

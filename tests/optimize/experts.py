@@ -14,6 +14,8 @@ class Experts:
     Attributes:
         columns: Whether matrices are multiplied by columns, as ``torch.bmm(w, x)``.
         products: 1: only up; 3: gate, up and down.
+        biases: Whether the experts' products have biases, which main takes last, in the order of
+            the matrices.
     """
 
     tokens: int = 24
@@ -24,9 +26,10 @@ class Experts:
     dtype: str = "float32"
     columns: bool = False
     products: int = 3
+    biases: bool = False
 
     def module(self):
-        """A function main(x, ids, scores, up, gate, down)."""
+        """A function main(x, ids, scores, up, gate, down), with biases up_b, gate_b, down_b."""
         slots = self.tokens * self.choices
         shapes = {
             "x": (self.tokens, self.width),
@@ -36,11 +39,14 @@ class Experts:
             "gate": self._matrix(self.width, self.inner),
             "down": self._matrix(self.inner, self.width),
         }
+        for name, size in zip(("up_b", "gate_b", "down_b"), self._bias_sizes(), strict=False):
+            shapes[name] = (self.experts, size)
         params = [
             relax.Var(name, relax.TensorType(shape, "int32" if name == "ids" else self.dtype))
             for name, shape in shapes.items()
         ]
-        x, ids, scores, up, gate, down = params
+        x, ids, scores, up, gate, down, *biases = params
+        up_b, gate_b, down_b = biases or (None, None, None)
         builder = relax.BlockBuilder()
         with builder.function("main", params):
             with builder.dataflow():
@@ -49,10 +55,10 @@ class Experts:
                 wide = (self.tokens, self.choices, self.width)
                 each = emit(op.broadcast_to(emit(op.expand_dims(x, 1)), wide))
                 rows = emit(op.reshape(each, self._row(slots, self.width)))
-                h = self._product(emit, rows, up, flat)
+                h = self._product(emit, rows, up, up_b, flat)
                 if self.products == 3:
-                    g = emit(op.nn.silu(self._product(emit, rows, gate, flat)))
-                    h = self._product(emit, emit(op.multiply(g, h)), down, flat)
+                    g = emit(op.nn.silu(self._product(emit, rows, gate, gate_b, flat)))
+                    h = self._product(emit, emit(op.multiply(g, h)), down, down_b, flat)
                 last = self.width if self.products == 3 else self.inner
                 apart = emit(op.reshape(h, (self.tokens, self.choices, last)))
                 weighted = emit(op.multiply(apart, emit(op.expand_dims(scores, 2))))
@@ -66,9 +72,13 @@ class Experts:
     def _row(self, slots, width):
         return (slots, width, 1) if self.columns else (slots, 1, width)
 
-    def _product(self, emit, rows, experts, flat):
+    def _product(self, emit, rows, experts, bias, flat):
         w = emit(op.take(experts, flat, axis=0))
-        return emit(op.matmul(w, rows) if self.columns else op.matmul(rows, w))
+        made = emit(op.matmul(w, rows) if self.columns else op.matmul(rows, w))
+        if bias is None:
+            return made
+        each = emit(op.take(bias, flat, axis=0))
+        return emit(op.add(made, emit(op.expand_dims(each, 2 if self.columns else 1))))
 
     def inputs(self, choose, seed=0):
         """Arguments of main; ``choose(rng)`` gives the ids."""
@@ -85,17 +95,21 @@ class Experts:
             normal(*self._matrix(self.width, self.inner)),
             normal(*self._matrix(self.width, self.inner)),
             normal(*self._matrix(self.inner, self.width)),
+            *(normal(self.experts, size) for size in self._bias_sizes()),
         ]
 
-    def dense(self, x, ids, scores, up, gate, down):
+    def _bias_sizes(self):
+        return (self.inner, self.inner, self.width) if self.biases else ()
+
+    def dense(self, x, ids, scores, up, gate, down, up_b=0, gate_b=0, down_b=0):
         """What main computes: every token by all experts, of which the choices count."""
         x, scores, up, gate, down = (a.astype("float64") for a in (x, scores, up, gate, down))
         if self.columns:
             up, gate, down = (w.transpose(0, 2, 1) for w in (up, gate, down))
-        h = np.einsum("td,edf->tef", x, up)
+        h = np.einsum("td,edf->tef", x, up) + up_b
         if self.products == 3:
-            g = np.einsum("td,edf->tef", x, gate)
-            h = np.einsum("tef,efd->ted", h * g / (1 + np.exp(-g)), down)
+            g = np.einsum("td,edf->tef", x, gate) + gate_b
+            h = np.einsum("tef,efd->ted", h * g / (1 + np.exp(-g)), down) + down_b
         share = np.zeros((self.tokens, self.experts))
         for token, chosen in enumerate(ids):
             np.add.at(share[token], chosen, scores[token])

@@ -102,7 +102,6 @@ def test_work_is_that_of_the_choices():
             {"tokens": 2048, "inner": 8},
             "gathering the experts sends less",
         ),
-        (("ep", "tp", None), "ep", {}, "the contracted dimension is sharded"),
     ],
 )
 def test_what_stays(experts, tokens, shapes, why):

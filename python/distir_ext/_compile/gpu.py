@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["check_collectives", "check_options", "passes", "pipeline"]
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
+# What needs counts on the host, and the optimisation that writes it.
+_OF_TOKENS = {
+    "dispatch_tokens": "dispatch_experts",
+    "combine_tokens": "dispatch_experts",
+    "dispatch_slots": "dispatch_slots",
+    "combine_slots": "dispatch_slots",
+}
 
 
 def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
@@ -94,11 +101,11 @@ def check_collectives(sent: Iterable[Collective]) -> None:
         ValueError: It dispatches tokens to experts, whose counts the host has to know.
     """
     for each in sent:
-        if each.kind in ("dispatch_tokens", "combine_tokens"):
+        if each.kind in _OF_TOKENS:
             raise ValueError(
                 f"`{each.function}` dispatches tokens to experts, which CPU workers do only; lower "
-                'it by dx.transform.OptimizeCollectives(disable="dispatch_experts"), or leave that '
-                "to dx.build"
+                f'it by dx.transform.OptimizeCollectives(disable="{_OF_TOKENS[each.kind]}"), or '
+                "leave that to dx.build"
             )
 
 

@@ -13,6 +13,8 @@ from tvm import relax
 _OPERATOR = "relax.ccl."
 _BUILTIN = "distir.runtime."
 # What is no collective: kernels, and memory.
+_SLOTS = ("dispatch_slots", "combine_slots")
+_CHOICES = 3  # of what these builtins take: x, the mask, groups, choices
 _LOCAL = ("einsum", "grouped_matmul", "new_tensor")
 
 
@@ -32,6 +34,10 @@ class CalledCollective:
     plan: str
     """As JSON; empty where there are groups."""
 
+    rows: int | None = None
+    """Of exchanges of slots, the rows that a worker's tokens are in, each in as many slots as the
+    operator says; None of other collectives."""
+
 
 def read_collective(value: Any) -> CalledCollective | None:
     """What a call says; None where it is none of a collective or a slice."""
@@ -40,13 +46,15 @@ def read_collective(value: Any) -> CalledCollective | None:
     callee = value.op
     if isinstance(callee, tvm.ir.Op) and (operator := callee.name).startswith(_OPERATOR):
         attrs = value.attrs
+        kind = operator.removeprefix(_OPERATOR)
         return CalledCollective(
-            operator.removeprefix(_OPERATOR),
+            kind,
             value.args[0] if value.args else None,
             [[int(device) for device in group] for group in attrs["groups"]]
             if "groups" in attrs
             else (),
             str(attrs["plan"]) if "plan" in attrs else "",
+            _rows(value.args[1], attrs["choices"]) if kind in _SLOTS else None,
         )
     name, args = _builtin(value)
     if not name or name in _LOCAL:
@@ -61,7 +69,13 @@ def read_collective(value: Any) -> CalledCollective | None:
         tensors[0] if tensors else None,
         json.loads(text) if is_list else (),
         "" if is_list else text,
+        _rows(tensors[1], args[_CHOICES]) if name in _SLOTS else None,
     )
+
+
+def _rows(mask: Any, choices: Any) -> int:
+    tokens, slots = (int(size) for size in mask.ty.shape)
+    return min(tokens * int(choices), slots)
 
 
 def _builtin(call: relax.Call) -> tuple[str, Sequence[Any]]:

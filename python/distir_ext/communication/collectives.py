@@ -24,6 +24,8 @@ _SENDS_AS = {
     "all_reduce_add_rms_norm": "all_reduce",
     "dispatch_tokens": "all_to_all",  # where experts are chosen equally often
     "combine_tokens": "all_to_all",
+    "dispatch_slots": "all_to_all",
+    "combine_slots": "all_to_all",
 }
 _REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
 _PLANNED = ("permute", "exchange", "segment_exchange", "transfer", "send", "recv")
@@ -288,16 +290,15 @@ class _FunctionCollectives:
                 moved = binding.var if called.sent is None else called.sent
                 asks_before = kind in (*_REDUCES, "send")
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
-                # What is combined has room for the rows of all devices.
-                sized = binding.var if kind == "combine_tokens" else moved
-                key = self._key(called, sized.ty, devices)
+                sized = _sized(called, binding.var.ty)
+                key = self._key(called, sized, devices)
                 yield CollectiveCall(
                     kind,
                     key,
                     tuple(_names(moved)),
                     tuple(dict.fromkeys(operators)),
                     str(binding.var.name),
-                    *_priced(called, sized.ty, binding.var.ty),
+                    *_priced(called, sized, binding.var.ty),
                 )
 
     def _bindings_of(self, name: str) -> list[Any]:
@@ -328,6 +329,16 @@ class _FunctionCollectives:
             axes_of = tvm_ffi.get_global_func(f"distir.abi.{_moves(called.kind)}Axes")
             axes = self._meshes.of_move(partial(axes_of, called.plan))
         return CollectiveKey(called.kind, devices, axes, size, unit if size else "")
+
+
+def _sized(called: CalledCollective, given: Any) -> Any:
+    """The type of what a worker sends to all."""
+    # What is combined has room for the rows of all devices.
+    if called.sent is None or called.kind == "combine_tokens":
+        return given
+    if called.rows is None:
+        return called.sent.ty
+    return relax.TensorType((called.rows, called.sent.ty.shape[1]), called.sent.ty.dtype)
 
 
 def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, float]:

@@ -8,6 +8,7 @@
 #include "abi/transfer_plan.h"
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
+#include "dialect/operators/slot_exchange.h"
 #include "dialect/operators/token_dispatch.h"
 
 namespace distir {
@@ -19,7 +20,8 @@ mesh::CollectiveKind KindOf(const std::string& name) {
   for (mesh::CollectiveKind kind : mesh::kAllCollectiveKinds) {
     if (name == mesh::CollectiveName(kind)) return kind;
   }
-  if (name == dialect::kDispatchTokens || name == dialect::kCombineTokens)
+  if (name == dialect::kDispatchTokens || name == dialect::kCombineTokens ||
+      name == dialect::kDispatchSlots || name == dialect::kCombineSlots)
     return mesh::CollectiveKind::kAllToAll;  // where experts are chosen equally often
   return mesh::CollectiveKind::kAllReduce;   // with something fused to it
 }

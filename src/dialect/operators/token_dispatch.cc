@@ -160,9 +160,10 @@ ir::Type InferMatmul(const ir::Call& call) {
   DISTIR_REQUIRE(dims.size() == of_experts.size(), ValueError)
       << ir::CalleeName(call) << ": the rows and the experts lie on different meshes";
   for (size_t axis = 0; axis < dims.size(); ++axis) {
-    DISTIR_REQUIRE(dims[axis] != 1 && of_experts[axis] != contracted, ValueError)
-        << ir::CalleeName(call) << " needs the contracted dimension whole, got " << ir::Print(rows)
-        << " and " << ir::Print(experts);
+    DISTIR_REQUIRE((dims[axis] == 1) == (of_experts[axis] == contracted), ValueError)
+        << ir::CalleeName(call) << " needs the contracted dimension sharded alike, got "
+        << ir::Print(rows) << " and " << ir::Print(experts);
+    if (dims[axis] == 1) dims[axis] = -1;
     if (of_experts[axis] == columns) dims[axis] = 1;
   }
   const ir::TensorType result =
@@ -246,10 +247,12 @@ const ir::OnLoad kRegister([] {
 }  // namespace
 
 bool MovesTokens(const ir::Expr& op) {
-  return ir::IsOp(op, "relax.dist.dispatch_tokens") || ir::IsOp(op, "relax.dist.combine_tokens");
+  return ir::IsOp(op, "relax.dist.dispatch_tokens") || ir::IsOp(op, "relax.dist.combine_tokens") ||
+         ir::IsOp(op, "relax.dist.dispatch_slots") || ir::IsOp(op, "relax.dist.combine_slots");
 }
 bool MovesLocalTokens(const ir::Expr& op) {
-  return ir::IsOp(op, "relax.ccl.dispatch_tokens") || ir::IsOp(op, "relax.ccl.combine_tokens");
+  return ir::IsOp(op, "relax.ccl.dispatch_tokens") || ir::IsOp(op, "relax.ccl.combine_tokens") ||
+         ir::IsOp(op, "relax.ccl.dispatch_slots") || ir::IsOp(op, "relax.ccl.combine_slots");
 }
 bool IsGroupedMatmul(const ir::Expr& op) { return ir::IsOp(op, "relax.dist.grouped_matmul"); }
 bool IsOfTokens(const ir::Expr& op) { return MovesTokens(op) || IsGroupedMatmul(op); }
@@ -286,10 +289,12 @@ ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
                             const ffi::Array<ir::Expr>& args,
                             const ffi::Array<ffi::Array<int64_t>>& groups) {
   std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", groups}};
-  if (!ir::IsOp(call.op(), "relax.dist.dispatch_tokens"))
-    return ir::MakeOpCall(type, kLocalCombine.c_str(), args, attrs);
-  attrs.emplace_back("num_experts", IntegerOf(call, "num_experts"));
-  return ir::MakeOpCall(type, kLocalDispatch.c_str(), args, attrs);
+  for (const char* key : {"num_experts", "choices"}) {
+    const ffi::Any attr = ir::GetAttr(call.attrs(), key);
+    if (attr != nullptr) attrs.emplace_back(key, attr);
+  }
+  const std::string name = ir::CalleeName(call).substr(std::string("relax.dist.").size());
+  return ir::MakeOpCall(type, ("relax.ccl." + name).c_str(), args, attrs);
 }
 
 ir::Call MakeLocalGroupedMatmul(const ir::Call& call, const ir::Type& type,

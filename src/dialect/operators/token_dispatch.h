@@ -38,19 +38,21 @@ constexpr const char* kDispatchTokens = "dispatch_tokens";
 constexpr const char* kGroupedMatmul = "grouped_matmul";
 constexpr const char* kCombineTokens = "combine_tokens";
 
-/*! \brief Whether this is `relax.dist.dispatch_tokens` or `relax.dist.combine_tokens`. */
+/*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or one of
+ * slots (slot_exchange.h). */
 bool MovesTokens(const ir::Expr& op);
-/*! \brief Whether this is `relax.ccl.dispatch_tokens` or `relax.ccl.combine_tokens`. */
+/*! \brief The same of `relax.ccl`. */
 bool MovesLocalTokens(const ir::Expr& op);
 /*! \brief Whether this is `relax.dist.grouped_matmul`. */
 bool IsGroupedMatmul(const ir::Expr& op);
-/*! \brief Whether this is one of the three on DTensors, whose types state all placements. */
+/*! \brief Whether this is one of these on DTensors, whose types state all placements. */
 bool IsOfTokens(const ir::Expr& op);
 
 /*! \brief x (N, D) and ids (N,), placed alike along N; expert_axes are axes of their mesh. */
 ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
                             const std::vector<int>& expert_axes);
-/*! \brief rows (M, D) by experts (E, D, F), or (E, F, D) if they are transposed. */
+/*! \brief rows (M, D) by experts (E, D, F), or (E, F, D) if they are transposed. Where both are
+ * sharded along D, the result is partial over these axes. */
 ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const ir::Expr& counts,
                            bool transposed, DLDataType dtype);
 /*! \brief The rows back where they came from. */

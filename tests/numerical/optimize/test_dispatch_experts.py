@@ -163,6 +163,48 @@ def test_columns_of_experts_may_be_sharded_too(session_of):
     assert_equals_dense(session_of(mesh.shape), layer, mesh, plan, one_in_eight(layer))
 
 
+TP = {"up": ("ep", None, "tp"), "gate": ("ep", None, "tp"), "down": ("ep", "tp", None)}
+BIASES = {"up_b": ("ep", "tp"), "gate_b": ("ep", "tp"), "down_b": ("ep", None)}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_inside_of_experts_may_be_sharded(session_of, columns):
+    """Over tp each device has a part of the inside: what comes back is summed over tp, once."""
+    mesh, layer = dx.Mesh(ep=2, tp=4), Experts(columns=columns)
+    turned = {name: (dims[0], dims[2], dims[1]) for name, dims in TP.items()}
+    mod = dispatched(layer, mesh, {**plan_of("ep"), **(turned if columns else TP)})
+    found = [(each.kind, each.axes) for each in dx.analysis.collectives(dx.lower(mod))]
+    assert found == [
+        ("dispatch_tokens", ("ep",)),
+        ("combine_tokens", ("ep",)),
+        ("all_reduce", ("tp",)),
+    ]
+    inputs = layer.inputs(one_in_eight(layer))
+    got = run(session_of(mesh.shape), mod, inputs)
+    np.testing.assert_allclose(got, layer.dense(*inputs), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("products", [1, 3])
+def test_biases_are_added_where_the_experts_are(session_of, products, columns, sharded):
+    layer = Experts(biases=True, columns=columns, products=products)
+    plan = plan_of("ep")
+    if sharded:
+        plan |= dict.fromkeys(("up_b", "gate_b", "down_b"), ("ep", None))
+    assert_equals_dense(session_of(EP8.shape), layer, EP8, plan, one_in_eight(layer))
+
+
+def test_biases_of_experts_that_are_sharded_inside(session_of):
+    mesh, layer = dx.Mesh(ep=2, tp=2), Experts(biases=True)
+    mod = dispatched(layer, mesh, {**plan_of("ep"), **TP, **BIASES})
+    kinds = [each.kind for each in dx.analysis.collectives(dx.lower(mod))]
+    assert kinds.count("dispatch_tokens") == kinds.count("combine_tokens") == 1
+    inputs = layer.inputs(one_in_eight(layer))
+    got = run(session_of(mesh.shape), mod, inputs)
+    np.testing.assert_allclose(got, layer.dense(*inputs), rtol=1e-5, atol=1e-5)
+
+
 def test_workers_that_are_processes():
     mesh, layer = dx.Mesh(ep=2), Experts()
     with dx.Session(mesh, workers="processes") as session:

@@ -37,6 +37,10 @@ const char* NameOf(FlowKind kind) {
       return "dispatch_tokens";
     case FlowKind::kCombineTokens:
       return "combine_tokens";
+    case FlowKind::kDispatchSlots:
+      return "dispatch_slots";
+    case FlowKind::kCombineSlots:
+      return "combine_slots";
   }
   TVM_FFI_UNREACHABLE();
 }

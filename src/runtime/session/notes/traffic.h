@@ -44,6 +44,8 @@ enum class FlowKind : uint8_t {
   kRecv,
   kDispatchTokens,
   kCombineTokens,
+  kDispatchSlots,
+  kCombineSlots,
 };
 
 /*! \brief What one function sends and receives by one collective on one group or plan. */

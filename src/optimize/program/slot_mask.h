@@ -1,0 +1,43 @@
+/*!
+ * \file optimize/program/slot_mask.h
+ * \brief Whether a value is a mask that puts tokens into few of many places.
+ */
+#ifndef DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
+#define DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
+
+#include <map>
+
+#include "optimize/program/editable_function.h"
+
+namespace distir {
+namespace optimize {
+
+/*!
+ * \brief Reads off how a value is computed how many elements of a token are not zero.
+ *
+ * A one-hot, a comparison of a column with a row (ids and `arange`) and a scatter into zeros have
+ * one per token; products have those of one factor, sums those of all terms. It is what operators
+ * are used for, not a proof: nothing may depend on it but what is sent how.
+ *
+ *     a = R.one_hot(ids, .., depth=64)                 # (512, 64): 1
+ *     b = R.one_hot(place, .., depth=16)               # (512, 16): 1
+ *     m = R.expand_dims(a, 2) * R.expand_dims(b, 1)    # (512, 64, 16): 1
+ */
+class SlotMasks {
+ public:
+  explicit SlotMasks(const EditableFunction& editable) : editable_(editable) {}
+
+  /*! \brief Elements per token that are not zero; 0: not known to be a mask. */
+  int64_t Choices(const ir::Expr& value);
+
+ private:
+  int64_t Find(const ir::Call& call);
+  int64_t OfReduction(const ir::Call& call);
+
+  const EditableFunction& editable_;
+  std::map<const ffi::Object*, int64_t> known_;
+};
+
+}  // namespace optimize
+}  // namespace distir
+#endif  // DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_

@@ -1,0 +1,35 @@
+/*!
+ * \file runtime/row_exchange.h
+ * \brief Rows that the members of a group send each other, as many as they have found at run time.
+ */
+#ifndef DISTIR_RUNTIME_ROW_EXCHANGE_H_
+#define DISTIR_RUNTIME_ROW_EXCHANGE_H_
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/string.h>
+
+#include <vector>
+
+#include "runtime/session/worker_context.h"
+
+namespace distir::runtime {
+
+/*! \brief Elements of a row of a tensor (rows, ..). */
+int64_t WidthOf(const tvm::ffi::TensorView& tensor);
+
+/*! \brief New rows on this worker, of the width and dtype of others. */
+tvm::ffi::Tensor NewRows(int64_t rows, const tvm::ffi::TensorView& like);
+
+/*!
+ * \brief Sends `sent[m]` rows of x to each member m of a group, in their order, and receives
+ * `received[m]` rows into out; counts what it sends.
+ * \param bytes_of_counts That members have told each other before, to know how many.
+ */
+void MoveRows(FlowKind kind, const tvm::ffi::String& groups, const Group& group,
+              const tvm::ffi::Tensor& x, const std::vector<int64_t>& sent,
+              const tvm::ffi::Tensor& out, const std::vector<int64_t>& received,
+              int64_t bytes_of_counts);
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_ROW_EXCHANGE_H_
