@@ -30,8 +30,15 @@ namespace distir::runtime::cpu {
 
 class MessageCommunicator : public Communicator {
  public:
-  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids)
-      : transport_(std::move(transport)), rank_(rank), device_ids_(std::move(device_ids)) {}
+  /*!
+   * \param bitwise Whether sums go in group order between hosts, too (cpu/hierarchy.h).
+   */
+  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids,
+                      bool bitwise)
+      : transport_(std::move(transport)),
+        rank_(rank),
+        device_ids_(std::move(device_ids)),
+        bitwise_(bitwise) {}
 
   std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
   bool PrefersNewTensors() const final { return true; }
@@ -61,6 +68,7 @@ class MessageCommunicator : public Communicator {
   const std::shared_ptr<Transport> transport_;
   const int rank_;
   const std::vector<int> device_ids_;
+  const bool bitwise_;
 };
 
 }  // namespace distir::runtime::cpu

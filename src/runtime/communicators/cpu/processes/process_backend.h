@@ -23,20 +23,28 @@ namespace distir::runtime::cpu {
 class ProcessBackend : public Backend {
  public:
   /*!
-   * \param peers As of ProcessTransport.
-   * \param collectives What connects the workers; null: messages through the host's memory.
+   * \param workers Those of the session.
+   * \param connect_peers As of ProcessTransport.
+   * \param collectives What connects the workers; null: messages.
+   * \param carries Whether that only carries messages between hosts.
    */
-  ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                 const std::vector<Peer>& peers, std::shared_ptr<Backend> collectives)
+  ProcessBackend(std::shared_ptr<SharedMemory> memory, const WorkerSet& workers,
+                 const ConnectPeers& connect_peers, std::shared_ptr<Backend> collectives,
+                 bool carries)
       : memory_(std::move(memory)),
-        rank_(rank),
-        device_ids_(std::move(device_ids)),
-        transport_(std::make_shared<ProcessTransport>(memory_, rank, device_ids_, peers)),
-        collectives_(std::move(collectives)) {}
+        rank_(workers.own_rank),
+        device_ids_(workers.device_ids),
+        bitwise_(workers.bitwise),
+        transport_(std::make_shared<ProcessTransport>(memory_, rank_, device_ids_, workers.host_of,
+                                                      connect_peers)),
+        collectives_(std::move(collectives)),
+        carries_(carries) {}
 
   std::unique_ptr<Communicator> Connect(int rank) final {
-    if (collectives_ != nullptr) return collectives_->Connect(rank);
-    return std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
+    if (collectives_ != nullptr && !carries_) return collectives_->Connect(rank);
+    auto messages = std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_, bitwise_);
+    if (collectives_ == nullptr) return messages;
+    return collectives_->ConnectOver(rank, std::move(messages));
   }
   DLDevice DeviceOf(int rank) const final {
     return collectives_ == nullptr ? Backend::DeviceOf(rank) : collectives_->DeviceOf(rank);
@@ -58,8 +66,10 @@ class ProcessBackend : public Backend {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const std::vector<int> device_ids_;
+  const bool bitwise_;
   const std::shared_ptr<ProcessTransport> transport_;
   const std::shared_ptr<Backend> collectives_;
+  const bool carries_;
   std::atomic<bool> aborted_first_{false};
 };
 

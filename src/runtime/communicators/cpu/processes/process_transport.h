@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/cpu/processes/process_transport.h
  * \brief Messages between workers that are processes: within a host through shared memory, to
- * other hosts through sockets.
+ * other hosts through what reaches them (peers.h).
  *
  * A worker that waits finds out whether its wait can never end, if all workers are on its host. It
  * looks at all workers' status twice: who is in the same wait both times, with nothing to read, was
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "runtime/communicators/cpu/processes/outbox.h"
-#include "runtime/communicators/cpu/processes/peer_sockets.h"
+#include "runtime/communicators/cpu/processes/peers.h"
 #include "runtime/communicators/cpu/processes/shared_memory.h"
 #include "runtime/communicators/cpu/transport.h"
 #include "runtime/communicators/result_memory.h"
@@ -28,11 +28,11 @@ namespace distir::runtime::cpu {
 class ProcessTransport : public Transport {
  public:
   /*!
-   * \param peers By rank the connection to a worker of another host, whose socket is taken over, if
-   *        there is one; empty if all workers are on this host.
+   * \param host_of By rank the host of a worker.
+   * \param connect_peers Null if all workers are on this host.
    */
   ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                   const std::vector<Peer>& peers);
+                   std::vector<int> host_of, const ConnectPeers& connect_peers);
   ~ProcessTransport() override;
 
   char* Reserve(const MessageHeader& header) final;
@@ -40,6 +40,7 @@ class ProcessTransport : public Transport {
   Message Take(int rank, uint64_t scope, const Describe& describe) final;
   void Release(const Message& message) noexcept final;
   int64_t step() const final { return me_.step.load(std::memory_order_relaxed); }
+  int HostOf(int rank) const final { return host_of_.empty() ? 0 : host_of_[rank]; }
   bool SeeTensors(const std::vector<int>& ranks) const final;
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
     return tensors_->NewTensor(shape, dtype);
@@ -65,13 +66,14 @@ class ProcessTransport : public Transport {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const std::vector<int> device_ids_;
+  const std::vector<int> host_of_;
   WorkerStatus& me_;
   Outbox outbox_;
   const std::shared_ptr<ResultMemory> tensors_;
   Slot reserved_;
   std::vector<std::deque<Message>> arrived_;  // by source: seen, not yet taken
   std::vector<int> neighbours_;               // ranks on this host, this one included
-  std::unique_ptr<PeerSockets> peers_;        // nullptr if all workers are on this host
+  std::unique_ptr<Peers> peers_;              // nullptr if all workers are on this host
 };
 
 }  // namespace distir::runtime::cpu
