@@ -80,10 +80,10 @@ class Session:
         imports: The module, or modules, that each worker process imports first, for the packed
             functions that they register. Threads see those of this process. Processes that import
             some import TVM before them, which takes a second; others need not.
-        bitwise: Whether sums over workers of several hosts have the bits that they have on one:
-            workers add in the order of their group then, and more is sent between hosts. Otherwise
-            those of a host add first, or MPI does as it likes. Results are the same on all workers
-            either way, and within a host always in group order.
+        bitwise: Whether sums of floats over workers of several hosts have the bits that they have
+            on one: they are added in the order of the group. With False those of each host are
+            added first, where hosts have several workers, and less is sent between hosts. All
+            workers have the same result either way.
 
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
@@ -108,7 +108,7 @@ class Session:
         workers: str | Hosts | Ray = "threads",
         timeout: float | None = None,
         imports: str | Sequence[str] = (),
-        bitwise: bool = False,
+        bitwise: bool = True,
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
         find_backend(ccl)
@@ -216,6 +216,25 @@ class Session:
         """
         self._workers.check_open()
         return read_statistics(self._workers, self._named_meshes)
+
+    @short_tracebacks
+    def bytes_between_hosts(self) -> dict[int, int]:
+        """What each device has sent to devices of other hosts, since the session began.
+
+        Workers count it where messages leave their host, over TCP or MPI, without headers. It is
+        zero on one host, and for libraries that do not say, as NCCL.
+
+        Returns:
+            Bytes by device id.
+
+        Raises:
+            RuntimeError: the session is closed.
+            WorkerError: a worker is gone.
+        """
+        self._workers.check_open()
+        count = ["distir.runtime.bytes_to_hosts"] * self.num_workers
+        sent = self._workers.run("bytes between hosts", count, [[]] * self.num_workers)
+        return dict(zip(self.device_ids, map(int, sent), strict=True))
 
     @short_tracebacks
     def reset_statistics(self) -> None:

@@ -79,7 +79,7 @@ class ProcessWorkers(Workers):
         timeout: float | None = None,
         imports: Sequence[str] = (),
         hosts: Hosts | Ray | None = None,
-        bitwise: bool = False,
+        bitwise: bool = True,
     ) -> None:
         super().__init__(device_ids, timeout)
         _started_here.add(self)

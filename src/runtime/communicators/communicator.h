@@ -137,6 +137,9 @@ class Communicator {
    */
   virtual tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) { return tensor; }
 
+  /*! \brief What has been sent to other hosts, in bytes, where messages are (transport.h). */
+  virtual int64_t bytes_to_hosts() const { return 0; }
+
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}
 

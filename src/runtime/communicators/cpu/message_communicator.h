@@ -30,15 +30,8 @@ namespace distir::runtime::cpu {
 
 class MessageCommunicator : public Communicator {
  public:
-  /*!
-   * \param bitwise Whether sums go in group order between hosts, too (cpu/hierarchy.h).
-   */
-  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids,
-                      bool bitwise)
-      : transport_(std::move(transport)),
-        rank_(rank),
-        device_ids_(std::move(device_ids)),
-        bitwise_(bitwise) {}
+  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids)
+      : transport_(std::move(transport)), rank_(rank), device_ids_(std::move(device_ids)) {}
 
   std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
   bool PrefersNewTensors() const final { return true; }
@@ -52,6 +45,7 @@ class MessageCommunicator : public Communicator {
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final {
     CopySlice(group, x, dim, out);
   }
+  int64_t bytes_to_hosts() const final { return transport_->bytes_to_hosts(); }
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
 
  private:
@@ -68,7 +62,6 @@ class MessageCommunicator : public Communicator {
   const std::shared_ptr<Transport> transport_;
   const int rank_;
   const std::vector<int> device_ids_;
-  const bool bitwise_;
 };
 
 }  // namespace distir::runtime::cpu

@@ -42,6 +42,7 @@ class MpiCommunicator : public Communicator {
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final {
     messages_->Slice(group, x, dim, out);
   }
+  int64_t bytes_to_hosts() const final { return messages_->bytes_to_hosts(); }
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
 
  private:

@@ -11,10 +11,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
+#include "runtime/communicators/cpu/hierarchical_communicator.h"
 #include "runtime/communicators/cpu/message_communicator.h"
 #include "runtime/communicators/cpu/processes/process_transport.h"
 
@@ -34,17 +36,19 @@ class ProcessBackend : public Backend {
       : memory_(std::move(memory)),
         rank_(workers.own_rank),
         device_ids_(workers.device_ids),
+        host_of_(workers.host_of),
         bitwise_(workers.bitwise),
-        transport_(std::make_shared<ProcessTransport>(memory_, rank_, device_ids_, workers.host_of,
-                                                      connect_peers)),
+        transport_(std::make_shared<ProcessTransport>(memory_, rank_, device_ids_, connect_peers)),
         collectives_(std::move(collectives)),
         carries_(carries) {}
 
   std::unique_ptr<Communicator> Connect(int rank) final {
     if (collectives_ != nullptr && !carries_) return collectives_->Connect(rank);
-    auto messages = std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_, bitwise_);
-    if (collectives_ == nullptr) return messages;
-    return collectives_->ConnectOver(rank, std::move(messages));
+    std::unique_ptr<Communicator> flat =
+        std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
+    if (carries_) flat = collectives_->ConnectOver(rank, std::move(flat));
+    if (std::set<int>(host_of_.begin(), host_of_.end()).size() < 2) return flat;
+    return std::make_unique<HierarchicalCommunicator>(std::move(flat), host_of_, bitwise_);
   }
   DLDevice DeviceOf(int rank) const final {
     return collectives_ == nullptr ? Backend::DeviceOf(rank) : collectives_->DeviceOf(rank);
@@ -66,6 +70,7 @@ class ProcessBackend : public Backend {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const std::vector<int> device_ids_;
+  const std::vector<int> host_of_;
   const bool bitwise_;
   const std::shared_ptr<ProcessTransport> transport_;
   const std::shared_ptr<Backend> collectives_;

@@ -30,12 +30,10 @@ namespace {
 }  // namespace
 
 ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank,
-                                   std::vector<int> device_ids, std::vector<int> host_of,
-                                   const ConnectPeers& connect_peers)
+                                   std::vector<int> device_ids, const ConnectPeers& connect_peers)
     : memory_(std::move(memory)),
       rank_(rank),
       device_ids_(std::move(device_ids)),
-      host_of_(std::move(host_of)),
       me_(memory_->status(rank)),
       outbox_(memory_->arena(rank), memory_->arena_bytes()),
       tensors_(
@@ -105,6 +103,7 @@ void ProcessTransport::Post(const std::vector<int>& ranks, const Describe& descr
     Ring& ring = memory_->ring(rank_, target);
     if (peers_ != nullptr && peers_->Reaches(target)) {
       ring.num_written.fetch_add(1, std::memory_order_seq_cst);
+      bytes_to_hosts_ += slot.num_bytes;
       peers_->Send(target, block, slot.num_bytes);
       continue;
     }

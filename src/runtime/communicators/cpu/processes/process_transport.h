@@ -28,11 +28,10 @@ namespace distir::runtime::cpu {
 class ProcessTransport : public Transport {
  public:
   /*!
-   * \param host_of By rank the host of a worker.
    * \param connect_peers Null if all workers are on this host.
    */
   ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                   std::vector<int> host_of, const ConnectPeers& connect_peers);
+                   const ConnectPeers& connect_peers);
   ~ProcessTransport() override;
 
   char* Reserve(const MessageHeader& header) final;
@@ -40,7 +39,7 @@ class ProcessTransport : public Transport {
   Message Take(int rank, uint64_t scope, const Describe& describe) final;
   void Release(const Message& message) noexcept final;
   int64_t step() const final { return me_.step.load(std::memory_order_relaxed); }
-  int HostOf(int rank) const final { return host_of_.empty() ? 0 : host_of_[rank]; }
+  int64_t bytes_to_hosts() const final { return bytes_to_hosts_; }
   bool SeeTensors(const std::vector<int>& ranks) const final;
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
     return tensors_->NewTensor(shape, dtype);
@@ -66,11 +65,11 @@ class ProcessTransport : public Transport {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const std::vector<int> device_ids_;
-  const std::vector<int> host_of_;
   WorkerStatus& me_;
   Outbox outbox_;
   const std::shared_ptr<ResultMemory> tensors_;
   Slot reserved_;
+  int64_t bytes_to_hosts_ = 0;
   std::vector<std::deque<Message>> arrived_;  // by source: seen, not yet taken
   std::vector<int> neighbours_;               // ranks on this host, this one included
   std::unique_ptr<Peers> peers_;              // nullptr if all workers are on this host
