@@ -14,8 +14,9 @@ medians of the ratios of neighbouring runs. Every result is compared with NumPy 
 
 With ``--hosts`` workers are on so many hosts, which are network namespaces with links of the stated
 rate (root is needed): this project over TCP with TLS, as copies of a script have it, over MPI (the
-mpiexec beside Python), and Gloo, one after the other, of which the last two do not encrypt. The line is what the link would take for the bytes that the busiest host has to
-send, and the shares are those of it.
+mpiexec beside Python), and Gloo, one after the other, of which the last two do not encrypt. The
+line is what the link would take for the least bytes that a host can send, and the shares are those
+of it. The last column is what the busiest host sends over TCP, and the least.
 """
 
 from __future__ import annotations
