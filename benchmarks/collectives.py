@@ -2,6 +2,7 @@
 
     python benchmarks/collectives.py [--sizes 1K 64K 16M ...] [--collective NAME ...]
                                      [--workers 2 4] [--repeats 15] [--no-gloo] [--no-processes]
+    python benchmarks/collectives.py --hosts 2 --gigabits 1 10 [--milliseconds 0.1] [--workers 2 4]
 
 A size is what the larger of a worker's two tensors has, float32. The columns are this project's
 workers that are threads, those that are processes, ``torch.distributed`` with Gloo (processes; if
@@ -10,6 +11,12 @@ what a collective costs at least, and one thread that copies one. Each of them r
 within its workers, so that only the first pays for being asked. Runs are interleaved, since other
 processes slow some of them. Times are medians over the repeats, of the slowest worker; ratios are
 medians of the ratios of neighbouring runs. Every result is compared with NumPy before it is timed.
+
+With ``--hosts`` workers are on so many hosts, which are network namespaces with links of the stated
+rate (root is needed): this project over TCP with TLS, as copies of a script have it, over MPI (the
+mpiexec beside Python), and Gloo, one after the other, of which the last two do not encrypt. The
+line is what the link would take for the least bytes that a host can send, and the shares are those
+of it. The last column is what the busiest host sends over TCP, and the least.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import statistics
@@ -29,6 +37,7 @@ from pathlib import Path
 
 import numpy as np
 from collective_workers.cases import COLLECTIVES, COPY, operand, shapes
+from collective_workers.hosts import HOST_COLLECTIVES, least_bytes, measure_hosts
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -183,6 +192,39 @@ def columns_of(names: Sequence[str]) -> dict[str, Callable[[dict[str, list[float
     return columns | {f"{name} / memcpy": over(name, MEMCPY) for name in ours}
 
 
+def print_hosts(console: Console, options: argparse.Namespace) -> None:
+    """Prints a table for each number of workers and each kind of link."""
+    sizes = options.sizes
+    for workers, gigabits, milliseconds in itertools.product(
+        options.workers, options.gigabits, options.milliseconds
+    ):
+        if workers % options.hosts:
+            continue
+        found, delayed = measure_hosts(
+            *(options.hosts, workers, gigabits, milliseconds, sizes, HOST_COLLECTIVES),
+            *(options.repeats, not options.no_gloo),
+        )
+        link = f"{gigabits:g} Gbit/s" + (f", {milliseconds:g} ms" if delayed else ", no delay")
+        names = list(found)
+        title = f"{workers} workers on {options.hosts} hosts, {link}"
+        table = Table("collective", "size", box=SIMPLE_HEAD, title=title)
+        for name in names:
+            table.add_column(f"{name} ms", justify="right")
+        for name in names:
+            table.add_column(f"{name} of line", justify="right")
+        table.add_column("sent MB", justify="right")
+        for name, size in itertools.product(HOST_COLLECTIVES, sizes):
+            times = [statistics.median(found[each][name, size][0]) for each in names]
+            least = least_bytes(name, size, options.hosts)
+            line = least * 8 / gigabits / 1e9
+            table.add_row(
+                *(name, named(size), *(f"{each * 1e3:.2f}" for each in times)),
+                *(f"{line / each:.0%}" for each in times),
+                f"{found['TCP'][name, size][1] / 1e6:.3g} of {least / 1e6:.3g}",
+            )
+        console.print(table)
+
+
 def main() -> None:
     """Runs the benchmark and prints a table per number of workers."""
     parser = argparse.ArgumentParser(
@@ -194,6 +236,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--no-gloo", action="store_true")
     parser.add_argument("--no-processes", action="store_true", help="no workers that are processes")
+    parser.add_argument("--hosts", type=int, help="on so many hosts: network namespaces")
+    parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10], help="of links")
+    parser.add_argument("--milliseconds", nargs="+", type=float, default=[0.1], help="of links")
     options = parser.parse_args()
     if options.repeats < 1 or min(options.workers) < 1:
         parser.error("--repeats and --workers take positive numbers")
@@ -201,6 +246,9 @@ def main() -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=170)
+    if options.hosts:
+        print_hosts(console, options)
+        return
     for num_workers in options.workers:
         if any(size % (4 * num_workers) for size in options.sizes):
             parser.error(f"sizes must divide into {num_workers} shards of float32")

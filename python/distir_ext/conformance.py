@@ -255,13 +255,14 @@ def command_parser() -> argparse.ArgumentParser:
         "command does not take.",
     )
     parser.add_argument(
-        "ccl", help="name of the backend: cpu, nccl, or one that --imports registers"
+        "ccl", help="name of the backend: cpu, mpi, nccl, or one that --imports registers"
     )
     parser.add_argument(
         "--workers",
-        choices=("threads", "processes"),
+        choices=("threads", "processes", "auto"),
         default="threads",
-        help="what the workers are (default: threads)",
+        help="what the workers are (default: threads); auto: of the copies of this command that a "
+        "launcher has started",
     )
     parser.add_argument("--num-workers", type=int, default=4, help="an even number (default 4)")
     parser.add_argument("--target", default=None, help="llvm, or cuda for nccl, unless stated")

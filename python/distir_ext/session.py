@@ -65,7 +65,9 @@ class Session:
         mesh_or_num_workers: A mesh (anything with ``device_ids``, or a mesh of JAX, PyTorch or
             NumPy), or a number of workers, which are devices 0, 1, ...
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
-            a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md).
+            a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md). ``"mpi"`` is
+            ``"cpu"`` with MPI between the copies of a script that MPI has started
+            (docs/clusters.md).
         workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
             started fresh, or processes of several hosts: a :class:`Hosts`, or a :class:`Ray` for
             nodes of a Ray cluster. ``"auto"``: where a launcher has started several copies of the
@@ -78,6 +80,10 @@ class Session:
         imports: The module, or modules, that each worker process imports first, for the packed
             functions that they register. Threads see those of this process. Processes that import
             some import TVM before them, which takes a second; others need not.
+        bitwise: Whether sums of floats over workers of several hosts have the bits that they have
+            on one: they are added in the order of the group. With False those of each host are
+            added first, where hosts have several workers, and less is sent between hosts. All
+            workers have the same result either way.
 
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
@@ -102,6 +108,7 @@ class Session:
         workers: str | Hosts | Ray = "threads",
         timeout: float | None = None,
         imports: str | Sequence[str] = (),
+        bitwise: bool = True,
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
         find_backend(ccl)
@@ -110,6 +117,7 @@ class Session:
         modules = [imports] if isinstance(imports, str) else list(imports)
         _check_modules(modules)
         self.ccl = ccl
+        self.bitwise = bitwise
         self._stated_workers = workers
         self._timeout = timeout
         self._imports = modules
@@ -121,12 +129,14 @@ class Session:
         self, stated: str | Hosts | Ray, device_ids: Sequence[int]
     ) -> tuple[str | Hosts | Ray, Workers]:
         """New workers, and what kind they are, of what was stated."""
-        kind = _workers_of_launcher(len(device_ids)) if stated == "auto" else stated
+        kind = _workers_of_launcher(len(device_ids), self.ccl) if stated == "auto" else stated
         if kind == "threads":
             find_backend(self.ccl).prepare()
             return kind, ThreadWorkers(device_ids, self.ccl, self._timeout)
         hosts = kind if isinstance(kind, Hosts | Ray) else None
-        return kind, ProcessWorkers(device_ids, self.ccl, self._timeout, self._imports, hosts)
+        return kind, ProcessWorkers(
+            device_ids, self.ccl, self._timeout, self._imports, hosts, self.bitwise
+        )
 
     @property
     def device_ids(self) -> tuple[int, ...]:
@@ -206,6 +216,25 @@ class Session:
         """
         self._workers.check_open()
         return read_statistics(self._workers, self._named_meshes)
+
+    @short_tracebacks
+    def bytes_between_hosts(self) -> dict[int, int]:
+        """What each device has sent to devices of other hosts, since the session began.
+
+        Workers count it where messages leave their host, over TCP or MPI, without headers. It is
+        zero on one host, and for libraries that do not say, as NCCL.
+
+        Returns:
+            Bytes by device id.
+
+        Raises:
+            RuntimeError: the session is closed.
+            WorkerError: a worker is gone.
+        """
+        self._workers.check_open()
+        count = ["distir.runtime.bytes_to_hosts"] * self.num_workers
+        sent = self._workers.run("bytes between hosts", count, [[]] * self.num_workers)
+        return dict(zip(self.device_ids, map(int, sent), strict=True))
 
     @short_tracebacks
     def reset_statistics(self) -> None:
@@ -305,7 +334,7 @@ class Session:
         )
 
 
-def _workers_of_launcher(num_devices: int) -> str | Hosts:
+def _workers_of_launcher(num_devices: int, ccl: str) -> str | Hosts:
     """What ``workers="auto"`` stands for."""
     place = find_place()
     if place is None or place.size == 1:
@@ -314,7 +343,7 @@ def _workers_of_launcher(num_devices: int) -> str | Hosts:
         raise ValueError(
             f"{num_devices} devices do not divide among {place.size} copies of this script: {place}"
         )
-    return Hosts.from_env()
+    return Hosts.from_env(ccl=ccl)
 
 
 def _params_by_origin(params: Mapping[Model, Params]) -> dict[Origin, Params]:

@@ -1,20 +1,21 @@
-"""A message from rank 0 to all others through MPI, of the library that has started them.
+"""MPI of the library that has started this process: a message from rank 0, or for good.
 
-The library is found at run time and called by ctypes. It is loaded into this process for that
-message: a program that uses MPI itself has initialized it before, and goes on using it.
+The library is found here, at run time, and called by the native library (communicators/mpi). It is
+initialized for the message alone, unless sessions with ``ccl="mpi"`` want it, or a program that
+uses MPI itself has initialized it before, and goes on using it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import tvm_ffi
 
 from distir_ext._launch.place import Place
 
@@ -23,27 +24,15 @@ _STANDARD = ("libmpi_abi.so.1", "libmpi_abi.so.0")
 _NAMES = {
     "Open MPI": ("libmpi.so.40", *_STANDARD, "libmpi.so"),
     "MPICH": ("libmpi.so.12", *_STANDARD, "libmpi.so"),
+    # By PMI or PMIx, of whichever library is there.
+    "Slurm": ("libmpi.so.12", "libmpi.so.40", *_STANDARD, "libmpi.so"),
 }
+_Result = TypeVar("_Result")
 _LIBRARY = re.compile(r"/libmpi(?:_abi)?\.so[.0-9]*$")
 
 
 class MpiError(RuntimeError):
     """MPI cannot be loaded, or fails."""
-
-
-@dataclass(frozen=True)
-class _Abi:
-    """How a library spells what is needed here.
-
-    Attributes:
-        world: MPI_COMM_WORLD.
-        byte: MPI_BYTE.
-        serialized: MPI_THREAD_SERIALIZED.
-    """
-
-    world: Any
-    byte: Any
-    serialized: int
 
 
 def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
@@ -57,14 +46,57 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
     Raises:
         MpiError: there is no library, it fails, or others do not come.
     """
-    library = _load(_NAMES[place.launcher])
-    outcome: list[bytes | MpiError] = []
+
+    def broadcast() -> bytes:
+        _begin(place)
+        heard = bytes(_native("broadcast")(message or b""))
+        _native("end")()
+        return heard
+
+    return _in_time(broadcast, limit)
+
+
+def keep(place: Place, limit: float) -> None:
+    """Starts MPI for sessions with ``ccl="mpi"``, until this process ends; all copies call it.
+
+    Args:
+        place: This copy's.
+        limit: How long the others may take to come, in seconds.
+
+    Raises:
+        MpiError: the launcher has not started MPI, there is no library, it fails, threads may not
+            call it, or others do not come.
+    """
+    if place.launcher not in _NAMES:
+        raise MpiError(
+            f'{place.launcher} has not started MPI, which ccl="mpi" needs: start the script by '
+            "mpiexec, or by srun"
+        )
+
+    def begin() -> None:
+        _begin(place)
+        _native("keep")()
+
+    _in_time(begin, limit)
+
+
+def check_kept() -> None:
+    """Finds out whether workers of this process can use MPI.
+
+    Raises:
+        RuntimeError: :func:`keep` has not been called in it; says what to do.
+    """
+    _native("kept")()
+
+
+def _in_time(work: Callable[[], _Result], limit: float) -> _Result:
+    outcome: list[_Result | MpiError] = []
 
     def run() -> None:
         try:
-            outcome.append(_broadcast(library, place, message))
-        except MpiError as error:
-            outcome.append(error)
+            outcome.append(work())
+        except (MpiError, RuntimeError) as error:
+            outcome.append(MpiError(str(error)))
 
     # MPI waits without limit, and nothing ends it but the end of the process.
     thread = threading.Thread(target=run, daemon=True)
@@ -77,64 +109,34 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
     return outcome[0]
 
 
-def _broadcast(library: ctypes.CDLL, place: Place, message: bytes | None) -> bytes:
-    abi = _abi_of(library)
-    call = _checked(library)
-    before, after = ctypes.c_int(), ctypes.c_int()
-    call("MPI_Initialized", ctypes.byref(before))
-    call("MPI_Finalized", ctypes.byref(after))
-    if after.value:
-        raise MpiError("MPI_Finalize has been called; open the session before")
-    if not before.value:
-        given = ctypes.c_int()
-        call("MPI_Init_thread", None, None, abi.serialized, ctypes.byref(given))
-    rank, count = ctypes.c_int(), ctypes.c_int()
-    call("MPI_Comm_rank", abi.world, ctypes.byref(rank))
-    call("MPI_Comm_size", abi.world, ctypes.byref(count))
-    if (rank.value, count.value) != (place.rank, place.size):
+def _begin(place: Place) -> None:
+    """Loads and initializes MPI, unless that has been done.
+
+    Raises:
+        MpiError: there is no library, or it has not started this copy.
+        RuntimeError: MPI fails.
+    """
+    library = _open(_NAMES[place.launcher])
+    rank, count = _native("begin")()
+    if (rank, count) != (place.rank, place.size):
         raise MpiError(
-            f"{library._name} says rank {rank.value} of {count.value}: it is not the library of "
-            f"what has started this process; state that in {LIBRARY_VARIABLE}"
+            f"{library} says rank {rank} of {count}: it is not the library of what has started "
+            f"this process; state that in {LIBRARY_VARIABLE}"
         )
-    size = ctypes.c_int(0 if message is None else len(message))
-    call("MPI_Bcast", ctypes.byref(size), 4, abi.byte, 0, abi.world)
-    buffer = ctypes.create_string_buffer(message or b"", size.value)
-    call("MPI_Bcast", buffer, size.value, abi.byte, 0, abi.world)
-    if not before.value:
-        call("MPI_Finalize")
-    return buffer.raw
 
 
-def _checked(library: ctypes.CDLL) -> Callable[..., None]:
-    def call(name: str, *arguments: Any) -> None:
-        if not hasattr(library, name):
-            raise MpiError(f"{library._name} is no library of MPI: it has no {name}")
-        status = getattr(library, name)(*arguments)
-        if status != 0:
-            raise MpiError(f"{name} of {library._name} has failed with {status}")
-
-    return call
+def _native(name: str) -> Any:
+    """A function of the native library, which calls MPI."""
+    return tvm_ffi.get_global_func(f"distir.runtime.mpi_{name}")
 
 
-def _abi_of(library: ctypes.CDLL) -> _Abi:
-    """Open MPI has addresses for handles; MPICH and the standard of MPI 5 have numbers."""
-    if hasattr(library, "ompi_mpi_comm_world"):
-        world, byte = (
-            ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(library, name)))
-            for name in ("ompi_mpi_comm_world", "ompi_mpi_byte")
-        )
-        return _Abi(world, byte, 2)
-    if "libmpi_abi" in Path(library._name).name:
-        return _Abi(ctypes.c_void_p(0x101), ctypes.c_void_p(0x247), 2048)
-    return _Abi(ctypes.c_int(0x44000000), ctypes.c_int(0x4C00010D), 2)
-
-
-def _load(names: Sequence[str]) -> ctypes.CDLL:
+def _open(names: Sequence[str]) -> str:
+    """Loads the first library of MPI that can be loaded; its file."""
     tried = []
     for name in _candidates(names):
         try:
-            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
-        except OSError as error:
+            return str(_native("open")(name))
+        except RuntimeError as error:
             tried.append(str(error))
     raise MpiError(
         f"the library of MPI is not found; state its file in {LIBRARY_VARIABLE}. Tried: "

@@ -38,6 +38,14 @@ class Backend:
     needs_tvm: bool = True
     """Whether worker processes import all of TVM for it, instead of its runtime alone."""
 
+    connects: bool = False
+    """Whether workers whose tensors are in host memory have to find each other, and open groups
+    together; those on GPUs always do."""
+
+    of_copies: bool = False
+    """Whether its workers are threads of the copies of a script (docs/clusters.md), instead of
+    processes that they start."""
+
 
 def _prepare_nccl() -> None:
     from distir_ext import _nvidia  # which imports TVM
@@ -50,11 +58,25 @@ def _check_nccl() -> None:
     tvm_ffi.get_global_func("distir.runtime.load_nccl")()
 
 
+def _check_mpi() -> None:
+    from distir_ext._launch import mpi
+
+    mpi.check_kept()
+
+
 _backends = {
     each.name: each
     for each in (
         Backend("cpu", needs_tvm=False),
         Backend("nccl", prepare=_prepare_nccl, check=_check_nccl),
+        Backend(
+            "mpi",
+            prepare=_check_mpi,
+            check=_check_mpi,
+            needs_tvm=False,
+            connects=True,
+            of_copies=True,
+        ),
     )
 }
 
@@ -79,9 +101,15 @@ def unregister_backend(name: str) -> None:
     Raises:
         ValueError: There is none of this name, or it is one of distir_ext.
     """
-    if name in ("cpu", "nccl") or name not in _backends:
+    if name in ("cpu", "mpi", "nccl") or name not in _backends:
         raise ValueError(f"{name!r} is no backend that was registered")
     del _backends[name]
+
+
+def is_of_copies(name: str) -> bool:
+    """Whether workers of a backend, which may be unknown here, are threads of a script's copies."""
+    backend = _backends.get(name)
+    return backend is not None and backend.of_copies
 
 
 def find_backend(name: str) -> Backend:

@@ -128,6 +128,8 @@ class Workers(ABC):
         self.num_workers = len(self.device_ids)
         # What their tensors lie on, as DLPack says it.
         self.device_type = int(tvm_ffi.DLDeviceType.kDLCPU)
+        # Whether they have to find each other although that is the host.
+        self.connects = False
         self.timeout = timeout
         # Whether their times are of one clock.
         self.share_a_clock = True
@@ -175,14 +177,14 @@ class Workers(ABC):
         tvm_ffi.get_global_func("distir.runtime.return_memory")()
 
     def connect(self) -> None:
-        """Lets workers on GPUs find each other; others need nothing.
+        """Lets workers find each other that need it: those on GPUs, and those of MPI.
 
         They do it in a step of their own, so that all of them are known to be there.
 
         Raises:
             WorkerError: a worker failed; the workers are closed.
         """
-        if self.device_type == tvm_ffi.DLDeviceType.kDLCPU:
+        if not self._find_each_other:
             return
         others = self.num_workers - 1
         address, *_ = self.run(
@@ -191,8 +193,12 @@ class Workers(ABC):
         joins = ["distir.runtime.join"] * self.num_workers
         self.run("connect", joins, [[address]] * self.num_workers)
 
+    @property
+    def _find_each_other(self) -> bool:
+        return self.connects or self.device_type != tvm_ffi.DLDeviceType.kDLCPU
+
     def open_groups(self, partitions: Sequence[str]) -> None:
-        """Lets workers on GPUs open groups, which all of them do together; others need nothing.
+        """Lets workers open groups together that need it, as :meth:`connect`.
 
         Args:
             partitions: Lists of disjoint groups of devices, as JSON.
@@ -200,7 +206,7 @@ class Workers(ABC):
         Raises:
             WorkerError: a worker failed; the workers are closed.
         """
-        if self.device_type == tvm_ffi.DLDeviceType.kDLCPU or not partitions:
+        if not self._find_each_other or not partitions:
             return
         opens = ["distir.runtime.open_groups"] * self.num_workers
         self.run("open groups", opens, [[list(partitions)]] * self.num_workers)

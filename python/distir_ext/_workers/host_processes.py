@@ -137,14 +137,14 @@ class LocalProcesses(HostProcesses):
         imports: Names of modules that each of them imports first.
 
     Attributes:
+        imports: These names.
+        board: The shared memory.
         processes: The processes by rank.
     """
 
     def __init__(self, num_workers: int, imports: Sequence[str]) -> None:
-        self._imports = list(imports)
-        self._board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(
-            num_workers, None
-        )
+        self.imports = list(imports)
+        self.board: Any = tvm_ffi.get_global_func("distir.runtime.process_board")(num_workers, None)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(
@@ -162,7 +162,7 @@ class LocalProcesses(HostProcesses):
         """
         if not sys.executable:
             raise RuntimeError("worker processes need sys.executable, Python's interpreter")
-        board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self._board)
+        board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self.board)
         streams = {} if peers is None else dict(peers)
         with contextlib.ExitStack() as stack:
             descriptors = [stack.enter_context(channel.raw).fileno(), board]
@@ -173,7 +173,7 @@ class LocalProcesses(HostProcesses):
                 "path": _worker_path(),
                 "package": list(sys.modules["distir_ext"].__path__),
                 "libraries": native_libraries(),
-                "imports": self._imports,
+                "imports": self.imports,
                 "channel": channel.raw.fileno(),
                 "keys": keys.fileno(),
                 "board": board,
@@ -187,16 +187,20 @@ class LocalProcesses(HostProcesses):
                 env=_worker_environment(),
             )
 
+    def has_started(self, rank: int) -> bool:
+        """Whether a worker has been started here."""
+        return rank in self.processes
+
     def abort(self) -> None:
-        tvm_ffi.get_global_func("distir.runtime.process_board_abort")(self._board)
+        tvm_ffi.get_global_func("distir.runtime.process_board_abort")(self.board)
 
     def status(self, rank: int) -> tuple[str, str]:
         status = tvm_ffi.get_global_func("distir.runtime.process_board_status")
-        operator, wait = status(self._board, rank)
+        operator, wait = status(self.board, rank)
         return str(operator), str(wait)
 
     def progress(self, rank: int) -> list[int]:
-        found = tvm_ffi.get_global_func("distir.runtime.process_board_progress")(self._board, rank)
+        found = tvm_ffi.get_global_func("distir.runtime.process_board_progress")(self.board, rank)
         return [int(each) for each in found]
 
     def how_it_ended(self, rank: int) -> str:
@@ -214,7 +218,7 @@ class LocalProcesses(HostProcesses):
             process.kill()
 
     def forget(self) -> None:
-        self._board = None  # unmaps the shared memory
+        self.board = None  # unmaps the shared memory
 
     def close(self) -> None:
         deadline = time.monotonic() + LEAVE_LIMIT

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import Stored
+from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import (
     ProgramStep,
@@ -61,6 +63,7 @@ class ProcessWorkers(Workers):
         timeout: How long a step may take, in seconds; None for no limit.
         imports: Names of modules that each worker imports first.
         hosts: Where they are; None: on this host.
+        bitwise: See :class:`Session`.
 
     Raises:
         ImportError: the hosts are nodes of Ray, which is not installed.
@@ -76,6 +79,7 @@ class ProcessWorkers(Workers):
         timeout: float | None = None,
         imports: Sequence[str] = (),
         hosts: Hosts | Ray | None = None,
+        bitwise: bool = True,
     ) -> None:
         super().__init__(device_ids, timeout)
         _started_here.add(self)
@@ -83,6 +87,8 @@ class ProcessWorkers(Workers):
             if device < 0:
                 raise ValueError(f"device id {device} is negative")
         self._hosts = hosts
+        self._bitwise = bitwise
+        self.connects = find_backend(ccl).connects
         self._started = Started()
         # Ends the processes if nobody closes the session, at the latest when this process ends.
         self._finalizer = weakref.finalize(self, _end, self._started, os.getpid())
@@ -95,7 +101,7 @@ class ProcessWorkers(Workers):
             elif isinstance(hosts, Ray):
                 start_on_ray(self._started, hosts, self.num_workers, ccl, imports)
             else:
-                start_on_hosts(self._started, hosts, self.num_workers, imports)
+                start_on_hosts(self._started, hosts, self.num_workers, ccl, imports)
             self._greet(ccl)
             self.connect()
         except BaseException:
@@ -104,6 +110,8 @@ class ProcessWorkers(Workers):
 
     def _greet(self, ccl: str) -> None:
         machines = [self._machine_of(host) for host in self._started.host_of]
+        host_of = [self._started.hosts.index(host) for host in self._started.host_of]
+        session = secrets.token_hex(16)
 
         def make_frame(rank: int, _: int) -> Frame:
             return Frame(
@@ -114,6 +122,9 @@ class ProcessWorkers(Workers):
                     "machine": [each for host in machines[rank] for each in self._ranks_of(host)],
                     "hosts": len(machines[rank]),
                     "ccl": ccl,
+                    "host_of": host_of,
+                    "session": session,
+                    "bitwise": self._bitwise,
                 }
             )
 

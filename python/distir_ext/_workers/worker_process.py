@@ -2,8 +2,9 @@
 
 What the controller can ask for, each answered with a frame:
 
-- first ``{"rank", "device_ids", "neighbours", "machine", "hosts", "ccl"}``, where neighbours are
-  the ranks on this host, and machine those of all hosts that are this machine, which are so many;
+- first ``{"rank", "device_ids", "neighbours", "machine", "hosts", "ccl", "host_of", "session",
+  "bitwise"}``, where neighbours are the ranks on this host, machine those of all hosts that are
+  this machine, which are so many, and host_of the host of each rank, as a number;
   the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
   times, or ``{"refused"}`` with the reason why it cannot be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
@@ -208,19 +209,37 @@ def main(
         found = json.load(file)
     key = bytes.fromhex(found["channel"])
     tls = Tls.of_key(channel, connecting=False, key=key) if key else None
-    stream = Stream(socket.socket(fileno=channel), tls)
+    serve(Stream(socket.socket(fileno=channel), tls), board, peers, found["peers"], imports)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # whatever threads still run
+
+
+def serve(
+    stream: Stream,
+    board: int,
+    peers: Mapping[str, int],
+    keys: Mapping[str, str],
+    imports: Sequence[str],
+) -> None:
+    """Makes this thread the worker that a controller says it is, until that is gone.
+
+    Args:
+        stream: The channel to the controller.
+        board: As for :func:`main`; the descriptor is taken over.
+        peers: As well.
+        keys: What encrypts these, by rank, in hexadecimal.
+        imports: As well.
+    """
     worker = None
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        worker, answer = _begin(stream, board, peers, found["peers"], imports, hello)
+        worker, answer = _begin(stream, board, peers, keys, imports, hello)
         send(stream, answer)
         if worker is not None:
             worker.serve()
     if worker is not None:
         worker.leave()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # whatever threads still run
 
 
 def _clock() -> str:
@@ -276,4 +295,7 @@ def _enter(
         [bytes.fromhex(keys.get(str(other), "")) for other in range(len(sockets))],
         tvm_ffi.Shape(tuple(hello["neighbours"])),
         hello["ccl"],
+        tvm_ffi.Shape(tuple(hello["host_of"])),
+        hello["session"],
+        hello["bitwise"],
     )

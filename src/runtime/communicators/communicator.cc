@@ -37,7 +37,10 @@ void Communicator::FillGaps(const SegmentPlan& plan, TensorView out) {
 WorkerSet ThreadsOf(std::vector<int> device_ids) {
   std::vector<int> ranks(device_ids.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  return WorkerSet{std::move(device_ids), std::move(ranks), -1, nullptr, nullptr};
+  WorkerSet workers;
+  workers.device_ids = std::move(device_ids);
+  workers.ranks_here = std::move(ranks);
+  return workers;
 }
 
 bool RegisterBackend(const std::string& name, BackendFactory factory,

@@ -5,8 +5,8 @@
  * A Backend belongs to one session and connects each of its workers once; the worker then owns its
  * Communicator. Backends: threads of one process (cpu/thread_backend.h), processes
  * (cpu/process_backend.h: one object per process, which connects its own worker only), GPUs of
- * threads or processes (nccl/nccl_backend.h). Another one implements the same two classes and
- * registers a factory under its name.
+ * threads or processes (nccl/nccl_backend.h), MPI between hosts (mpi/mpi_backend.h). Another one
+ * implements the same two classes and registers a factory under its name.
  *
  * Contract of every collective:
  *  - all members of a group call it in the same order with the same arguments (`group.position`
@@ -37,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/communicators/message_carrier.h"
 #include "runtime/communicators/result_memory.h"
 #include "runtime/kernels/reduce.h"
 #include "runtime/plan/transfer_plan.h"
@@ -142,6 +143,9 @@ class Communicator {
    */
   virtual tvm::ffi::Tensor ToHost(const tvm::ffi::Tensor& tensor) { return tensor; }
 
+  /*! \brief What has been sent to other hosts, in bytes, where messages are (transport.h). */
+  virtual int64_t bytes_to_hosts() const { return 0; }
+
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
   virtual void Synchronize() {}
 
@@ -173,6 +177,24 @@ class Backend {
   virtual void Abort() noexcept = 0;
 
   /*!
+   * \brief What carries messages of a worker process to those of other hosts; null where the
+   *        backend does not do this, and sockets do, if it takes messages at all.
+   * \param memory What messages lie in.
+   */
+  virtual std::unique_ptr<MessageCarrier> Carrier(int /*rank*/, std::shared_ptr<void> /*memory*/) {
+    return nullptr;
+  }
+  /*!
+   * \brief As Connect, where it carries messages.
+   * \param messages An endpoint whose collectives are such messages, for what it does not do
+   * itself.
+   */
+  virtual std::unique_ptr<Communicator> ConnectOver(int /*rank*/,
+                                                    std::unique_ptr<Communicator> messages) {
+    return messages;
+  }
+
+  /*!
    * \brief The worker begins (ends) a step: one program run by all workers of the session. Steps
    *        number upwards; a backend can use them to find collectives that can never complete.
    */
@@ -199,6 +221,12 @@ struct WorkerSet {
   int own_rank = -1;
   /*! \brief Whether a worker of another process has failed; not set if there is none. */
   std::function<bool()> aborted;
+  /*! \brief By rank the host of a worker, as a number. */
+  std::vector<int> host_of;
+  /*! \brief Names the session, on all of its hosts. */
+  std::string session;
+  /*! \brief Whether sums have the bits that they have on threads of one host. */
+  bool bitwise = true;
   /*! \brief Told, in a process, what its worker waits for on the host; empty when it ends. */
   std::function<void(const std::string&)> waits_for;
 };

@@ -26,6 +26,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ffi::Bytes& address) {
              WorkerContext::Current().communicator().Join(std::string(address));
            })
+      .def("distir.runtime.bytes_to_hosts",
+           []() { return WorkerContext::Current().communicator().bytes_to_hosts(); })
       .def("distir.runtime.open_groups", [](const ffi::Array<ffi::String>& partitions) {
         for (const ffi::String& groups : partitions) WorkerContext::Current().OpenPartition(groups);
       });

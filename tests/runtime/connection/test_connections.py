@@ -121,7 +121,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     with pytest.raises(RuntimeError, match=unreachable):
         Session(2, workers=dx.Hosts([first, address]))
     agent = remote_processes.RemoteProcesses(
-        second, Credentials(read_token(None)), "s", [1], 2, [], 20.0
+        second, Credentials(read_token(None)), "s", [1], 2, "cpu", [], 20.0
     )
     channel = agent.channel(1)
     agent.begin_start([(address, [0]), (second, [1])])

@@ -107,7 +107,7 @@ def test_what_is_no_host(said, match):
         with pytest.raises(NotConnectedError, match=match):
             connect(address, TOKEN, "session", {})
         with pytest.raises(RuntimeError, match=f"no session on host {address}: .*{match}"):
-            remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, [], 20.0)
+            remote_processes.RemoteProcesses(address, TOKEN, "s", [0], 1, "cpu", [], 20.0)
 
 
 def test_another_version_is_told():
@@ -200,7 +200,7 @@ def begin_among_strangers(agent, descriptors):
             raws[-1].setblocking(False)
         credentials = Credentials(b"of tests, and of no use elsewhere")
         begin = time.monotonic()
-        agent = remote_processes.RemoteProcesses(address, credentials, "s", [0], 1, [], 20.0)
+        agent = remote_processes.RemoteProcesses(address, credentials, "s", [0], 1, "cpu", [], 20.0)
         took = time.monotonic() - begin
         agent.close()
     finally:
@@ -295,6 +295,7 @@ OPENING = {
     "ranks": [0],
     "num_workers": 2,
     "imports": [],
+    "ccl": "cpu",
     "lost_after": 5.0,
 }
 

@@ -80,6 +80,9 @@ class Board:
                 [b""] * len(peers),
                 tvm_ffi.Shape(tuple(r for r in range(self.num_workers) if not peers or r == rank)),
                 "cpu",
+                tvm_ffi.Shape(tuple(r if peers else 0 for r in range(self.num_workers))),
+                "session",
+                True,
             )
             new = tvm_ffi.get_global_func("distir.runtime.process_worker_new_argument")
             given = np.ones(COUNT, "float32") if values is None else values
@@ -227,8 +230,9 @@ def test_shared_memory_of_another_number_of_workers():
     board.num_workers = 3
     enter = tvm_ffi.get_global_func("distir.runtime.process_worker")
     ranks = tvm_ffi.Shape((0, 1, 2))
+    none = tvm_ffi.Shape(())
     with pytest.raises(ValueError, match="is not that of 3 workers"):
-        enter(os.dup(board.descriptor), 0, ranks, tvm_ffi.Shape(()), [], ranks, "cpu")
+        enter(os.dup(board.descriptor), 0, ranks, none, [], ranks, "cpu", none, "session", True)
 
 
 @pytest.mark.parametrize("rank", [-1, 2, 2**30])

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import tvm_ffi
 
+from distir_ext._launch import mpi
 from distir_ext._launch.finding import LauncherError
 from distir_ext._launch.introductions import introduce, open_listener
 from distir_ext._launch.place import Place
@@ -68,28 +69,38 @@ class Joined:
         leader: Meets the copies.
         addresses: By rank where agents listen.
         token: What all copies share.
+        ccl: The communication library that has been started.
     """
 
     asked: tuple[Place, str | None]
     leader: Leader
     addresses: list[str]
     token: str = field(repr=False)
+    ccl: str
+
+
+def _keep_mpi(place: Place, limit: float) -> None:
+    try:
+        mpi.keep(place, limit)
+    except mpi.MpiError as error:
+        raise LauncherError(f"{place}: {error}. Found: {place.listed()}") from None
 
 
 _mutex = threading.Lock()
 _joined: Joined | None = None
 
 
-def join(place: Place, token: str | None, limit: float) -> Joined:
+def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joined:
     """Meets the other copies, once in a process; returns on rank 0 only.
 
     Args:
         place: This copy's.
         token: What all copies share, if the program states it.
         limit: How long it may take until all copies are there, in seconds.
+        ccl: The communication library of sessions; MPI is started for ``"mpi"``.
 
     Raises:
-        LauncherError: copies do not come, have ended, or contradict each other.
+        LauncherError: copies do not come, have ended, or contradict each other; MPI cannot be used.
         OSError, ValueError: there is no token, or it is of no use; rank 0 cannot listen.
         SystemExit: this is not rank 0, which has ended.
     """
@@ -102,7 +113,14 @@ def join(place: Place, token: str | None, limit: float) -> Joined:
                     "another address or token"
                 )
             _joined.leader.check()
+            if ccl == "mpi" and _joined.ccl != "mpi":
+                raise LauncherError(
+                    "the copies have met without MPI, and other copies cannot start it now: state "
+                    'ccl="mpi" for the first session, or in dx.Hosts.from_env(ccl="mpi")'
+                )
             return _joined
+        if ccl == "mpi":
+            _keep_mpi(place, limit)
         if place.rank != 0:
             introduction = introduce(place, None, token, limit)
             serve(place, introduction.token, introduction.addresses, limit)
@@ -117,7 +135,7 @@ def join(place: Place, token: str | None, limit: float) -> Joined:
             addresses = leader.gather(limit)
         finally:
             introduction.remove_file()
-        _joined = Joined((place, token), leader, addresses, introduction.token)
+        _joined = Joined((place, token), leader, addresses, introduction.token, ccl)
         return _joined
 
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from distir_ext._runtime.backends import find_backend, is_of_copies
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connection.byte_stream import Stream, hang_up, interrupt
 from distir_ext._workers.connection.connections import (
@@ -55,6 +56,7 @@ from distir_ext._workers.hosts.openings import (
     request_of,
 )
 from distir_ext._workers.hosts.versions import versions
+from distir_ext._workers.hosts.workers_of_copy import WorkersOfCopy
 
 _Result = TypeVar("_Result")
 
@@ -242,7 +244,12 @@ class _HostedSession:
         self._opening = opening
         self._ranks = opening.ranks
         self._credentials = credentials
-        self._processes = LocalProcesses(opening.num_workers, opening.imports)
+        # Then a library connects workers of different hosts, and not this.
+        self._of_copies = is_of_copies(opening.ccl)
+        if self._of_copies:
+            find_backend(opening.ccl).check()
+        kind = WorkersOfCopy if self._of_copies else LocalProcesses
+        self._processes = kind(opening.num_workers, opening.imports)
         self._changed = threading.Condition()
         self._streams: dict[ChannelOpening | PeerOpening, Stream] = {}  # that no worker has yet
         self._started = False
@@ -312,7 +319,7 @@ class _HostedSession:
     def _rank(self, request: Mapping[str, Any]) -> int:
         """The worker that a request is about, whose process has been started."""
         rank = rank_of(request, self._ranks)
-        if rank not in self._processes.processes:
+        if not self._processes.has_started(rank):
             raise RefusedError(f"worker {rank} has not been started")
         return rank
 
@@ -376,7 +383,7 @@ class _HostedSession:
         expected: list[ChannelOpening | PeerOpening] = [
             ChannelOpening(self._opening.session, rank) for rank in self._ranks
         ]
-        for address, ranks in hosts:
+        for address, ranks in [] if self._of_copies else hosts:
             if ranks == self._ranks:
                 before = False
                 continue

@@ -61,6 +61,7 @@ class Hosts:
         address: str | None = None,
         token: str | None = None,
         timeout: float | None = None,
+        ccl: str = "cpu",
     ) -> Hosts:
         """The copies of this script that a launcher has started, each of them a host.
 
@@ -78,16 +79,19 @@ class Hosts:
             token: What all copies share.
             timeout: How long it may take until all copies are there, in seconds; None: the
                 environment variable ``DISTIR_EXT_START_TIMEOUT``, or 300.
+            ccl: The communication library of the sessions. With ``"mpi"`` MPI is started in all
+                copies, until they end.
 
         Raises:
             LauncherError: the environment contradicts itself, copies do not come in time, one of
-                them ends, or two of them say the same rank; says what was found.
+                them ends, two of them say the same rank, or MPI is asked for and cannot be used;
+                says what was found.
             ValueError: there is no token, it can be guessed, or what is stated makes no sense.
             OSError: the file of the token cannot be read, or rank 0 cannot listen.
             SystemExit: this is not rank 0, which has ended.
         """
         place = stated_place(rank, size, address)
-        joined = join(place, token, start_limit(timeout))
+        joined = join(place, token, start_limit(timeout), ccl)
         return cls(joined.addresses, token=joined.token)
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ class SessionOpening:
         session: Names it.
         ranks: Its workers on this host.
         num_workers: On all hosts.
+        ccl: The communication library.
         imports: Modules that workers import.
         lost_after: See :class:`Hosts`.
         versions: What the controller has.
@@ -38,6 +39,7 @@ class SessionOpening:
     session: str
     ranks: list[int]
     num_workers: int
+    ccl: str
     imports: list[str]
     lost_after: float
     versions: list[str]
@@ -93,6 +95,7 @@ def parse_opening(
         session,
         ranks,
         num_workers,
+        _field(message, "ccl", _name),
         _field(message, "imports", _names),
         _field(message, "lost_after", _seconds),
         _field(message, "versions", _names),

@@ -179,7 +179,7 @@ def start_on_ray(
     # Hosts of one node have neighbouring ranks.
     by_node = sorted(zip(addresses, map(_name, nodes), strict=True), key=lambda host: host[1])
     hosts = Hosts([address for address, _ in by_node], [devices] * stated.hosts, token=token)
-    start_on_hosts(started, hosts, num_workers, imports, [name for _, name in by_node])
+    start_on_hosts(started, hosts, num_workers, ccl, imports, [name for _, name in by_node])
 
 
 def _connected(stated: Ray) -> Any:

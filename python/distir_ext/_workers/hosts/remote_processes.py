@@ -45,6 +45,7 @@ class RemoteProcesses(HostProcesses):
         session: Names the session among those of the agent.
         ranks: Its workers.
         num_workers: Of the session, on all hosts.
+        ccl: Name of the communication library.
         imports: Names of modules that each worker imports first.
         lost_after: See :class:`Hosts`.
         place: Where the host is, beside its address; for messages.
@@ -60,6 +61,7 @@ class RemoteProcesses(HostProcesses):
         session: str,
         ranks: Sequence[int],
         num_workers: int,
+        ccl: str,
         imports: Sequence[str],
         lost_after: float,
         place: str = "",
@@ -76,6 +78,7 @@ class RemoteProcesses(HostProcesses):
                 "versions": versions(),
                 "ranks": list(ranks),
                 "num_workers": num_workers,
+                "ccl": ccl,
                 "imports": list(imports),
                 "lost_after": lost_after,
             },
@@ -188,6 +191,7 @@ def start_on_hosts(
     started: Started,
     hosts: Hosts,
     num_workers: int,
+    ccl: str,
     imports: Sequence[str],
     places: Sequence[str] = (),
 ) -> None:
@@ -197,6 +201,7 @@ def start_on_hosts(
         started: Takes what is started.
         hosts: The hosts.
         num_workers: On all of them.
+        ccl: Name of the communication library.
         imports: Names of modules that each worker imports first.
         places: By host where it is, beside its address, for messages; or nothing.
 
@@ -213,7 +218,8 @@ def start_on_hosts(
     agents = []
     for (address, ranks), place in zip(by_host, places or [""] * len(by_host), strict=True):
         agent = RemoteProcesses(
-            address, credentials, session, ranks, num_workers, imports, hosts.lost_after, place
+            *(address, credentials, session, ranks, num_workers, ccl, imports),
+            *(hosts.lost_after, place),
         )
         started.hosts.append(agent)
         agents.append(agent)

@@ -45,6 +45,7 @@ class MessageCommunicator : public Communicator {
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final {
     CopySlice(group, x, dim, out);
   }
+  int64_t bytes_to_hosts() const final { return transport_->bytes_to_hosts(); }
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
 
  private:

@@ -76,6 +76,8 @@ class Transport {
   /*! \brief The step that the worker runs; messages say which one they are of. */
   virtual int64_t step() const = 0;
 
+  /*! \brief What has been sent to workers of other hosts, without headers. */
+  virtual int64_t bytes_to_hosts() const = 0;
   /*! \brief Whether these workers, and this one, see each other's tensors of NewTensor. */
   virtual bool SeeTensors(const std::vector<int>& ranks) const = 0;
   /*! \brief A tensor that others may see where it lies. */

@@ -15,11 +15,15 @@
 
 namespace distir::runtime::cpu {
 
+/*! \brief How often a thread gives up the core before it sleeps. */
+constexpr int kYields = 100;
+/*! \brief The same where nobody wakes it, as it has to look itself: about a millisecond. */
+constexpr int kYieldsOfLooking = 2000;
+
 /*! \brief Whether `ready()` became true before the thread should sleep. */
 template <typename Ready>
-bool YieldUntil(Ready ready) {
-  constexpr int kYields = 100;
-  for (int i = 0; i < kYields; ++i) {
+bool YieldUntil(Ready ready, int yields = kYields) {
+  for (int i = 0; i < yields; ++i) {
     if (ready()) return true;
     std::this_thread::yield();
   }
@@ -28,6 +32,8 @@ bool YieldUntil(Ready ready) {
 
 /*! \brief A sleeper looks around this often even if nobody wakes it. */
 constexpr std::chrono::milliseconds kSleep{100};
+/*! \brief The same where nobody wakes it. */
+constexpr std::chrono::microseconds kSleepOfLooking{50};
 
 }  // namespace distir::runtime::cpu
 

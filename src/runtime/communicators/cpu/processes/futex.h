@@ -19,10 +19,10 @@ namespace distir::runtime::cpu {
 
 /*! \brief Sleeps while `word` is `expected`, at most for `limit`. May return early. */
 inline bool SleepWhile(const std::atomic<uint32_t>& word, uint32_t expected,
-                       std::chrono::milliseconds limit) noexcept {
+                       std::chrono::microseconds limit) noexcept {
   timespec time{};
-  time.tv_sec = limit.count() / 1000;
-  time.tv_nsec = limit.count() % 1000 * 1000000;
+  time.tv_sec = limit.count() / 1000000;
+  time.tv_nsec = limit.count() % 1000000 * 1000;
   return syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0) == 0;
 }
 

@@ -25,9 +25,6 @@ namespace {
 static_assert(std::is_trivially_copyable_v<MessageHeader>);
 static_assert(alignof(Block) <= 64);
 
-// More than a sender puts into one message; a header that claims more is not one.
-constexpr int64_t kLongestMessage = int64_t{1} << 20;
-
 // The most that one record of TLS has.
 constexpr size_t kRecordBytes = size_t{1} << 14;
 static_assert(sizeof(MessageHeader) < kRecordBytes);
@@ -39,9 +36,6 @@ void Ring(int event) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
-
-// What a message takes: those without bytes are as many as a peer likes.
-uint64_t RoomOf(int64_t num_bytes) { return sizeof(Block) + static_cast<uint64_t>(num_bytes); }
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -219,9 +213,8 @@ bool PeerSockets::Read(Connection* connection) {
 }
 
 bool PeerSockets::TakeRoom(Connection* connection, int64_t num_bytes) {
-  const uint64_t size = RoomOf(num_bytes);
-  connection->unread.fetch_add(size, std::memory_order_relaxed);
-  if (room_.used->fetch_add(size, std::memory_order_relaxed) + size <= room_.limit) return true;
+  connection->unread.fetch_add(Room::SizeOf(num_bytes), std::memory_order_relaxed);
+  if (room_.Take(num_bytes)) return true;
   int most = connection->rank;
   for (const std::unique_ptr<Connection>& each : connections_) {
     if (each != nullptr && each->unread > connections_[most]->unread) most = each->rank;
@@ -231,9 +224,8 @@ bool PeerSockets::TakeRoom(Connection* connection, int64_t num_bytes) {
 }
 
 void PeerSockets::GiveBack(int rank, int64_t num_bytes) {
-  const uint64_t size = RoomOf(num_bytes);
-  connections_[rank]->unread.fetch_sub(size, std::memory_order_relaxed);
-  room_.used->fetch_sub(size, std::memory_order_relaxed);
+  connections_[rank]->unread.fetch_sub(Room::SizeOf(num_bytes), std::memory_order_relaxed);
+  room_.GiveBack(num_bytes);
 }
 
 std::vector<std::pair<int, Block*>> PeerSockets::TakeArrived() {

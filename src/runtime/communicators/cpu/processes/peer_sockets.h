@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/communicators/cpu/processes/outbox.h"
+#include "runtime/communicators/cpu/processes/peers.h"
 
 namespace distir::runtime::cpu {
 
@@ -29,19 +30,7 @@ struct Peer {
   bool connecting = false;  // which end it is, of two with one key
 };
 
-/*!
- * \brief Room for messages that have arrived and were not taken. Workers of one host share it.
- *
- * Messages of many scopes come one after the other, and a worker may wait for any of them: to leave
- * some in the socket may leave the one that is waited for behind them. So all are read at once, and
- * there is a limit, for who never stops to send.
- */
-struct Room {
-  std::atomic<uint64_t>* used = nullptr;  // in bytes
-  uint64_t limit = 0;
-};
-
-class PeerSockets {
+class PeerSockets : public Peers {
  public:
   /*!
    * \param peers By rank; sockets are taken over.
@@ -49,26 +38,17 @@ class PeerSockets {
    * \param wake Called by the thread when a message has arrived, or a connection has ended.
    */
   PeerSockets(const std::vector<Peer>& peers, Room room, std::function<void()> wake);
-  ~PeerSockets();
+  ~PeerSockets() override;
   PeerSockets(const PeerSockets&) = delete;
   PeerSockets& operator=(const PeerSockets&) = delete;
 
-  bool Reaches(int rank) const { return connections_[rank] != nullptr; }
-
-  /*! \brief Sends a block, and counts it down when it is written. Does not wait. */
-  void Send(int rank, Block* block, int64_t num_bytes);
-
-  /*! \brief Whether messages have arrived that were not taken. */
-  bool AnythingArrived() const { return anything_arrived_.load(std::memory_order_seq_cst); }
-  /*! \brief These messages, by rank of the sender: blocks that outbox.h's FreeBlock frees. */
-  std::vector<std::pair<int, Block*>> TakeArrived();
-  /*! \brief Gives the room of a message back that is not kept any longer. */
-  void GiveBack(int rank, int64_t num_bytes);
-
-  /*! \brief A rank whose connection has ended, or -1. */
-  int lost() const { return lost_.load(std::memory_order_seq_cst); }
-  /*! \brief The rank of which the most lay here when there was no room more; -1 if there is. */
-  int flooding() const { return flooding_.load(std::memory_order_seq_cst); }
+  bool Reaches(int rank) const final { return connections_[rank] != nullptr; }
+  void Send(int rank, Block* block, int64_t num_bytes) final;
+  bool AnythingArrived() const final { return anything_arrived_.load(std::memory_order_seq_cst); }
+  std::vector<std::pair<int, Block*>> TakeArrived() final;
+  void GiveBack(int rank, int64_t num_bytes) final;
+  int lost() const final { return lost_.load(std::memory_order_seq_cst); }
+  int flooding() const final { return flooding_.load(std::memory_order_seq_cst); }
 
  private:
   struct Connection;

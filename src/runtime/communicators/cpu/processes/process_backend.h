@@ -11,10 +11,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
+#include "runtime/communicators/cpu/hierarchical_communicator.h"
 #include "runtime/communicators/cpu/message_communicator.h"
 #include "runtime/communicators/cpu/processes/process_transport.h"
 
@@ -23,20 +25,30 @@ namespace distir::runtime::cpu {
 class ProcessBackend : public Backend {
  public:
   /*!
-   * \param peers As of ProcessTransport.
-   * \param collectives What connects the workers; null: messages through the host's memory.
+   * \param workers Those of the session.
+   * \param connect_peers As of ProcessTransport.
+   * \param collectives What connects the workers; null: messages.
+   * \param carries Whether that only carries messages between hosts.
    */
-  ProcessBackend(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                 const std::vector<Peer>& peers, std::shared_ptr<Backend> collectives)
+  ProcessBackend(std::shared_ptr<SharedMemory> memory, const WorkerSet& workers,
+                 const ConnectPeers& connect_peers, std::shared_ptr<Backend> collectives,
+                 bool carries)
       : memory_(std::move(memory)),
-        rank_(rank),
-        device_ids_(std::move(device_ids)),
-        transport_(std::make_shared<ProcessTransport>(memory_, rank, device_ids_, peers)),
-        collectives_(std::move(collectives)) {}
+        rank_(workers.own_rank),
+        device_ids_(workers.device_ids),
+        host_of_(workers.host_of),
+        bitwise_(workers.bitwise),
+        transport_(std::make_shared<ProcessTransport>(memory_, rank_, device_ids_, connect_peers)),
+        collectives_(std::move(collectives)),
+        carries_(carries) {}
 
   std::unique_ptr<Communicator> Connect(int rank) final {
-    if (collectives_ != nullptr) return collectives_->Connect(rank);
-    return std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
+    if (collectives_ != nullptr && !carries_) return collectives_->Connect(rank);
+    std::unique_ptr<Communicator> flat =
+        std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
+    if (carries_) flat = collectives_->ConnectOver(rank, std::move(flat));
+    if (std::set<int>(host_of_.begin(), host_of_.end()).size() < 2) return flat;
+    return std::make_unique<HierarchicalCommunicator>(std::move(flat), host_of_, bitwise_);
   }
   DLDevice DeviceOf(int rank) const final {
     return collectives_ == nullptr ? Backend::DeviceOf(rank) : collectives_->DeviceOf(rank);
@@ -58,8 +70,11 @@ class ProcessBackend : public Backend {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const std::vector<int> device_ids_;
+  const std::vector<int> host_of_;
+  const bool bitwise_;
   const std::shared_ptr<ProcessTransport> transport_;
   const std::shared_ptr<Backend> collectives_;
+  const bool carries_;
   std::atomic<bool> aborted_first_{false};
 };
 

@@ -30,7 +30,7 @@ namespace {
 }  // namespace
 
 ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank,
-                                   std::vector<int> device_ids, const std::vector<Peer>& peers)
+                                   std::vector<int> device_ids, const ConnectPeers& connect_peers)
     : memory_(std::move(memory)),
       rank_(rank),
       device_ids_(std::move(device_ids)),
@@ -39,14 +39,15 @@ ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int ran
       tensors_(
           std::make_shared<ResultMemory>(SIZE_MAX, std::make_unique<SharedTensors>(memory_, rank))),
       arrived_(device_ids_.size()) {
-  for (int other = 0; other < memory_->num_workers(); ++other) {
-    if (peers.empty() || peers[other].descriptor < 0) neighbours_.push_back(other);
+  if (connect_peers != nullptr) {
+    peers_ = connect_peers(RoomForPeers(), [this] {
+      // As in Post: either it sees the message before it sleeps, or this sees it asleep.
+      if (me_.waiting.load(std::memory_order_seq_cst) != kAwake) Wake(&me_.doorbell);
+    });
   }
-  if (peers.empty()) return;
-  peers_ = std::make_unique<PeerSockets>(peers, RoomForPeers(), [this] {
-    // As in Post: either it sees the message before it sleeps, or this sees it asleep.
-    if (me_.waiting.load(std::memory_order_seq_cst) != kAwake) Wake(&me_.doorbell);
-  });
+  for (int other = 0; other < memory_->num_workers(); ++other) {
+    if (peers_ == nullptr || !peers_->Reaches(other)) neighbours_.push_back(other);
+  }
 }
 
 // Whoever receives all this needs room for the results, too, so half of the memory is never enough
@@ -102,6 +103,7 @@ void ProcessTransport::Post(const std::vector<int>& ranks, const Describe& descr
     Ring& ring = memory_->ring(rank_, target);
     if (peers_ != nullptr && peers_->Reaches(target)) {
       ring.num_written.fetch_add(1, std::memory_order_seq_cst);
+      bytes_to_hosts_ += slot.num_bytes;
       peers_->Send(target, block, slot.num_bytes);
       continue;
     }
@@ -127,6 +129,7 @@ bool ProcessTransport::AnythingToRead() const {
 
 // Rings are emptied whatever is waited for, so that nobody waits for space that waits for this.
 void ProcessTransport::Drain() {
+  if (peers_ != nullptr && peers_->must_progress()) peers_->Progress();
   if (peers_ != nullptr && peers_->AnythingArrived()) {
     for (const auto& [source, block] : peers_->TakeArrived()) {
       arrived_[source].push_back({block->header, block->bytes(), block, false});
@@ -203,7 +206,9 @@ void ProcessTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe
     Drain();
     return ready();
   };
-  if (!memory_->aborted() && YieldUntil(progress)) return;
+  const bool looks = peers_ != nullptr && peers_->must_progress();
+  if (!memory_->aborted() && YieldUntil(progress, looks ? kYieldsOfLooking : kYields)) return;
+  const std::chrono::microseconds sleep = looks ? kSleepOfLooking : kSleep;
   const std::string what = describe();
   me_.wait.Set(what);
   me_.full_ring_to.store(full_ring_to, std::memory_order_relaxed);
@@ -216,7 +221,7 @@ void ProcessTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe
     const bool space = kind == kForSpace && !memory_->ring(rank_, full_ring_to).full();
     if (!space && !AnythingToRead() && !memory_->aborted() && LostPeer() < 0) {
       if (slept_long && peers_ == nullptr) deadlock = FindDeadlock(what);
-      if (deadlock.empty()) slept_long = !SleepWhile(me_.doorbell, rung, kSleep);
+      if (deadlock.empty()) slept_long = !SleepWhile(me_.doorbell, rung, sleep);
     }
     me_.waiting.store(kAwake, std::memory_order_seq_cst);
     if (progress()) return;

@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/cpu/processes/process_transport.h
  * \brief Messages between workers that are processes: within a host through shared memory, to
- * other hosts through sockets.
+ * other hosts through what reaches them (peers.h).
  *
  * A worker that waits finds out whether its wait can never end, if all workers are on its host. It
  * looks at all workers' status twice: who is in the same wait both times, with nothing to read, was
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "runtime/communicators/cpu/processes/outbox.h"
-#include "runtime/communicators/cpu/processes/peer_sockets.h"
+#include "runtime/communicators/cpu/processes/peers.h"
 #include "runtime/communicators/cpu/processes/shared_memory.h"
 #include "runtime/communicators/cpu/transport.h"
 #include "runtime/communicators/result_memory.h"
@@ -28,11 +28,10 @@ namespace distir::runtime::cpu {
 class ProcessTransport : public Transport {
  public:
   /*!
-   * \param peers By rank the connection to a worker of another host, whose socket is taken over, if
-   *        there is one; empty if all workers are on this host.
+   * \param connect_peers Null if all workers are on this host.
    */
   ProcessTransport(std::shared_ptr<SharedMemory> memory, int rank, std::vector<int> device_ids,
-                   const std::vector<Peer>& peers);
+                   const ConnectPeers& connect_peers);
   ~ProcessTransport() override;
 
   char* Reserve(const MessageHeader& header) final;
@@ -40,6 +39,7 @@ class ProcessTransport : public Transport {
   Message Take(int rank, uint64_t scope, const Describe& describe) final;
   void Release(const Message& message) noexcept final;
   int64_t step() const final { return me_.step.load(std::memory_order_relaxed); }
+  int64_t bytes_to_hosts() const final { return bytes_to_hosts_; }
   bool SeeTensors(const std::vector<int>& ranks) const final;
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
     return tensors_->NewTensor(shape, dtype);
@@ -69,9 +69,10 @@ class ProcessTransport : public Transport {
   Outbox outbox_;
   const std::shared_ptr<ResultMemory> tensors_;
   Slot reserved_;
+  int64_t bytes_to_hosts_ = 0;
   std::vector<std::deque<Message>> arrived_;  // by source: seen, not yet taken
   std::vector<int> neighbours_;               // ranks on this host, this one included
-  std::unique_ptr<PeerSockets> peers_;        // nullptr if all workers are on this host
+  std::unique_ptr<Peers> peers_;              // nullptr if all workers are on this host
 };
 
 }  // namespace distir::runtime::cpu

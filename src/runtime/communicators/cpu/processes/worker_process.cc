@@ -20,11 +20,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "runtime/communicators/cpu/processes/carried_peers.h"
+#include "runtime/communicators/cpu/processes/peer_sockets.h"
 #include "runtime/communicators/cpu/processes/process_backend.h"
 #include "runtime/communicators/cpu/processes/shared_memory.h"
 #include "runtime/session/session_state.h"
@@ -51,27 +56,39 @@ class ProcessBoardObj : public ffi::Object {
 // The one worker that this process is.
 class ProcessWorkerObj : public ffi::Object {
  public:
-  ProcessWorkerObj(int descriptor, int rank, const ffi::Shape& device_ids,
-                   const std::vector<Peer>& peers, const ffi::Shape& ranks_here,
-                   const std::string& ccl) {
-    std::vector<int> ids(device_ids.begin(), device_ids.end());
+  ProcessWorkerObj(int descriptor, const std::vector<Peer>& peers, const std::string& ccl,
+                   WorkerSet workers) {
+    const int rank = workers.own_rank;
+    std::vector<int> ids = workers.device_ids;
     const int n = static_cast<int>(ids.size());
     auto memory = std::make_shared<SharedMemory>(descriptor, n);
     std::vector<SharedText*> names;
     for (int r = 0; r < n; ++r) names.push_back(&memory->status(r).operator_name);
     std::shared_ptr<Backend> collectives;
     if (ccl != "cpu") {
-      const std::vector<int> here(ranks_here.begin(), ranks_here.end());
       WorkerStatus* status = &memory->status(rank);
-      collectives =
-          MakeBackend(ccl, WorkerSet{ids, here, rank, [memory] { return memory->aborted(); },
-                                     [memory, status](const std::string& what) {
-                                       if (!what.empty()) status->wait.Set(what);
-                                       status->waiting.store(what.empty() ? kAwake : kForDevice,
-                                                             std::memory_order_seq_cst);
-                                     }});
+      workers.aborted = [memory] { return memory->aborted(); };
+      workers.waits_for = [memory, status](const std::string& what) {
+        if (!what.empty()) status->wait.Set(what);
+        status->waiting.store(what.empty() ? kAwake : kForDevice, std::memory_order_seq_cst);
+      };
+      collectives = MakeBackend(ccl, workers);
     }
-    backend = std::make_shared<ProcessBackend>(memory, rank, ids, peers, std::move(collectives));
+    std::shared_ptr<MessageCarrier> carrier;
+    if (collectives != nullptr) carrier = collectives->Carrier(rank, memory);
+    ConnectPeers connect_peers;
+    if (carrier != nullptr) {
+      const std::set<int> here(workers.ranks_here.begin(), workers.ranks_here.end());
+      connect_peers = [carrier, here](Room room, std::function<void()> wake) {
+        return std::make_unique<CarriedPeers>(carrier, here, room, std::move(wake));
+      };
+    } else if (!peers.empty()) {
+      connect_peers = [&peers](Room room, std::function<void()> wake) {
+        return std::make_unique<PeerSockets>(peers, room, std::move(wake));
+      };
+    }
+    backend = std::make_shared<ProcessBackend>(memory, workers, connect_peers,
+                                               std::move(collectives), carrier != nullptr);
     state = std::make_shared<SessionState>(std::move(ids), backend, std::move(names));
     worker = &WorkerContext::Enter(state, rank);
   }
@@ -162,15 +179,22 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.process_worker",
            [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& sockets,
               const ffi::Array<ffi::Bytes>& keys, const ffi::Shape& ranks_here,
-              const ffi::String& ccl) {
+              const ffi::String& ccl, const ffi::Shape& host_of, const ffi::String& session,
+              bool bitwise) {
              std::vector<Peer> peers;
              for (size_t other = 0; other < sockets.size(); ++other) {
                // Both ends take the one of the higher rank for the one that has connected.
                peers.push_back({static_cast<int>(sockets[other]), std::string(keys[other]),
                                 rank > static_cast<int>(other)});
              }
-             return ffi::make_object<ProcessWorkerObj>(descriptor, rank, device_ids, peers,
-                                                       ranks_here, ccl);
+             WorkerSet workers;
+             workers.device_ids.assign(device_ids.begin(), device_ids.end());
+             workers.ranks_here.assign(ranks_here.begin(), ranks_here.end());
+             workers.own_rank = rank;
+             workers.host_of.assign(host_of.begin(), host_of.end());
+             workers.session = session;
+             workers.bitwise = bitwise;
+             return ffi::make_object<ProcessWorkerObj>(descriptor, peers, ccl, std::move(workers));
            })
       .def("distir.runtime.process_worker_device",
            [](const WorkerPtr& worker) { return worker->worker->memory(); })
