@@ -133,8 +133,7 @@ class Communicator {
 
   /*!
    * \brief A tensor where this worker's tensors lie, with what one of the host or of this worker
-   *        has; that one may be changed when it returns. On backends of the host, the tensor
-   * itself.
+   *        has; that one may be changed when it returns. On backends of the host, the same tensor.
    */
   virtual tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) { return tensor; }
 
