@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -296,6 +297,7 @@ class Cluster:
             if name not in links:
                 raise ValueError(f"mesh axis {name!r} has no link")
         self._mesh: Mesh | None = mesh
+        self._rates: tuple[tuple[float, float], ...] = ()
         self._links = tuple(links[name] for name in mesh.axis_names)
         self._launch = _checked_launch(launch)
         self._device = as_device(device)
@@ -307,10 +309,24 @@ class Cluster:
         launch: float = LAUNCH,
         *,
         device: Device | str | Mapping[str, Any] | None = None,
+        rates: Mapping[float, float] | None = None,
     ) -> Cluster:
-        """All devices joined alike; what is assumed where nothing is stated."""
+        """All devices joined alike; what is assumed where nothing is stated.
+
+        Args:
+            link: What joins any two of them.
+            launch: Seconds that starting a collective takes.
+            device: What each of the devices is.
+            rates: Bytes per second of collectives in which a device sends so many bytes, as
+                measured. Between these sizes they are interpolated. Times of an estimate or a
+                simulation take them; redistributions are planned by the link's bandwidth.
+
+        Raises:
+            ValueError: There is no such device; a size or a rate is not positive.
+        """
         cluster = cls.__new__(cls)
         cluster._mesh = None
+        cluster._rates = _checked_rates(rates or {})
         cluster._links = (link,)
         cluster._launch = _checked_launch(launch)
         cluster._device = as_device(device)
@@ -347,7 +363,7 @@ class Cluster:
         float32 matrices and sums of products by element for the operations, tanh for the
         transcendentals, products with vectors for the bandwidth of memory and of caches, tiny ones
         for the launch of a kernel and for a step, and sums over the workers for the link, of few
-        bytes and of 64 KiB to 4 MiB. Smaller floats and float64 are taken to be computed at the
+        bytes and of 64 KiB to 16 MiB. Smaller floats and float64 are taken to be computed at the
         same rate as float32, and at half of it.
 
         Args:
@@ -372,9 +388,11 @@ class Cluster:
             transcendentals=speed.transcendentals,
             step=speed.step,
         )
-        seconds, bandwidth = measure_link(num_workers, workers)
+        seconds, rates = measure_link(num_workers, workers)
+        bandwidth = statistics.geometric_mean(rates.values())
         # What a small collective takes is not told apart into its launch and its messages.
-        return cls.uniform(Link(latency=0.0, bandwidth=bandwidth), launch=seconds, device=device)
+        link = Link(latency=0.0, bandwidth=bandwidth)
+        return cls.uniform(link, launch=seconds, device=device, rates=rates)
 
     @classmethod
     def of_hosts(
@@ -413,6 +431,8 @@ class Cluster:
             "gap": [float(link.gap) for link in self._links],
             "bandwidth": [float(link.bandwidth) for link in self._links],
         }
+        if self._rates:
+            data["rates"] = [number for pair in self._rates for number in pair]
         if self._mesh is not None:
             data["shape"] = list(self._mesh.shape)
             data["device_ids"] = list(self._mesh.device_ids)
@@ -485,6 +505,13 @@ def _checked_launch(launch: float) -> float:
     if not (math.isfinite(launch) and launch >= 0):
         raise ValueError(f"launching a collective takes at least 0 seconds, not {launch}")
     return launch
+
+
+def _checked_rates(rates: Mapping[float, float]) -> tuple[tuple[float, float], ...]:
+    for size, rate in rates.items():
+        if not all(math.isfinite(each) and each > 0 for each in (size, rate)):
+            raise ValueError(f"sizes and rates are positive; {size} bytes have {rate} B/s")
+    return tuple(sorted((float(size), float(rate)) for size, rate in rates.items()))
 
 
 def _described(link: Link) -> str:

@@ -28,9 +28,9 @@ _PRODUCT, _STREAM, _TINY = 512, 4096, 4
 _CACHED = (256, 1024)
 # Rows of what is computed by element.
 _ELEMENTS = 256
-# Columns of what workers add up: a message of a few bytes, and those of 64 KiB to 4 MiB, between
+# Columns of what workers add up: a message of a few bytes, and those of 64 KiB to 16 MiB, between
 # which caches are left.
-_SHORT, _LONG = 8, (1 << 14, 1 << 17, 1 << 20)
+_SHORT, _LONG = 8, (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,16 @@ def measure_device(num_workers: int, workers: str) -> DeviceSpeed:
     )
 
 
-def measure_link(num_workers: int, workers: str) -> tuple[float, float]:
-    """Seconds of a small all-reduce, and bytes per second that a worker sends in larger ones."""
+def measure_link(num_workers: int, workers: str) -> tuple[float, dict[float, float]]:
+    """Seconds of a small all-reduce, and bytes per second of larger ones by what a worker sends."""
     short = _seconds_of_sum(num_workers, workers, _SHORT, 64)
-    rates = []
+    rates = {}
     for columns in _LONG:
-        long = _seconds_of_sum(num_workers, workers, columns, 8)
+        long = _seconds_of_sum(num_workers, workers, columns, 8 if columns < _LONG[-1] else 2)
         sent = 2 * (num_workers - 1) / num_workers * 4 * columns
         # Other work on the host may make the small one look as slow.
-        rates.append(sent / max(long - short, _LEAST * long))
-    return short, statistics.geometric_mean(rates)
+        rates[sent] = sent / max(long - short, _LEAST * long)
+    return short, rates
 
 
 def _seconds_of_sum(num_workers: int, workers: str, columns: int, steps: int) -> float:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "rules/call/projection.h"
 
@@ -44,7 +46,13 @@ class HeadFinder {
     for (const Link& link : program_.links) {
       if (link.crossing == nullptr && !link.blocked.forward) Visit(link);
     }
-    return copied_;
+    std::vector<StatedDim> found;
+    for (const auto& [smaller, larger] : met_) {
+      if (inputs_.count(smaller.source) || inputs_.count(larger) || Contains(found, smaller))
+        continue;
+      found.push_back(smaller);
+    }
+    return found;
   }
 
  private:
@@ -76,6 +84,7 @@ class HeadFinder {
     const bool any = std::any_of(operands.begin(), operands.end(),
                                  [this](int slot) { return tensors_.count(slot) > 0; });
     if (!any) return;
+    if (operands.size() > 1) FindInput(*operands.begin());
     views_.clear();
     for (size_t i = 0; i < operands.size(); ++i)
       views_.push_back(ViewOf(*link.rule, link.rule->operands[i], operands[i]));
@@ -93,6 +102,14 @@ class HeadFinder {
     const IntRange results = program_.Results(link);
     for (size_t i = 0; i < results.size(); ++i)
       Keep(*link.rule, link.rule->results[i], kept, results[i], is_weight);
+  }
+
+  /*! \brief What is given to an operator first is what it works on: x in matmul(x, w). */
+  void FindInput(int slot) {
+    auto known = tensors_.find(slot);
+    if (known == tensors_.end() || !known->second.is_weight) return;
+    for (const Columns& columns : known->second.dims)
+      for (const StatedDim& stated : columns.of) inputs_.insert(stated.source);
   }
 
   View ViewOf(const rules::FactorRule& rule, const rules::TensorFactors& factors, int slot) const {
@@ -135,13 +152,11 @@ class HeadFinder {
         const bool is_strange = other.empty() && !Contains(views_[operand].columns[g].of, stated);
         meets = meets || is_strange || any_weight;
         if (any_weight) continue;
-        const bool is_smaller =
-            std::any_of(other.of.begin(), other.of.end(), [&](const StatedDim& each) {
-              return elements_.at(stated.source) < elements_.at(each.source);
-            });
-        if (!is_smaller) continue;
-        meets = true;
-        if (!Contains(copied_, stated)) copied_.push_back(stated);
+        for (const StatedDim& each : other.of) {
+          if (elements_.at(stated.source) >= elements_.at(each.source)) continue;
+          meets = true;
+          met_.emplace_back(stated, each.source);
+        }
       }
     }
     return meets;
@@ -185,8 +200,9 @@ class HeadFinder {
   const Program& program_;
   std::unordered_map<int, Tensor> tensors_;  // by slot
   std::unordered_map<const Source*, double> elements_;
-  std::vector<View> views_;  // of the link that is visited
-  std::vector<StatedDim> copied_;
+  std::vector<View> views_;                               // of the link that is visited
+  std::unordered_set<const Source*> inputs_;              // no weights
+  std::vector<std::pair<StatedDim, const Source*>> met_;  // by a larger one, in program order
 };
 
 }  // namespace

@@ -103,12 +103,37 @@ def test_other_types(dtype):
     assert times.seconds
 
 
-def test_more_workers_than_cores_take_longer():
-    mesh = dx.Mesh(tp=2)
+def test_workers_that_compute_at_once_share_cores():
+    """Four workers on one core: of SPMD programs all compute at once, of four stages one does."""
+    mod = network(dx.Mesh(tp=4))
+    times = replace(time_kernels(mod, CLUSTER), workers_per_core=4.0)
+    alone = simulate(mod, CLUSTER, kernels=replace(times, workers_per_core=1.0))
+    shared = simulate(mod, CLUSTER, kernels=times)
+    for one, four in zip(alone.operations, shared.operations, strict=True):
+        launch = CPU.launch if one.kind == "kernel" else one.seconds
+        assert four.seconds - launch == pytest.approx(4 * (one.seconds - launch), rel=1e-9)
+
+    # Of two stages the first has one product, and the second a softmax and a product.
+    mesh = dx.Mesh(pp=2, tp=1)
+    stages = dx.transform.AssignStages(mesh, "pp")(network(mesh))
+    times = time_kernels(stages, CLUSTER)
+    own = replace(times, seconds=dict.fromkeys(times.seconds, 1e-3))
+    shared = replace(own, workers_per_core=2.0)
+    for microbatches, expected in ((1, 1.0), (64, 1.5)):
+        found = [
+            simulate(stages, CLUSTER, kernels=each, microbatches=microbatches).seconds
+            for each in (own, shared)
+        ]
+        assert found[1] / found[0] == pytest.approx(expected, rel=0.02)
+
+
+def test_times_for_other_numbers_of_workers_are_not_joined():
+    mod = network(dx.Mesh(tp=2))
     cores = len(os.sched_getaffinity(0))
-    few, many = (time_kernels(network(mesh), CLUSTER, n) for n in (cores, 64 * cores))
-    total = [sum(each.seconds.values()) for each in (few, many)]
-    assert total[1] > 8 * total[0]
+    few, many = (time_kernels(mod, CLUSTER, n) for n in (cores, 4 * cores))
+    assert (few.workers_per_core, many.workers_per_core) == (1.0, 4.0)
+    with pytest.raises(ValueError, match="different numbers of workers: 1 and 4 per core"):
+        _ = few | many
 
 
 def test_integers_that_may_be_zero_are_not_divided_by():

@@ -33,10 +33,24 @@ def test_experts_do_not_gather_the_routers_choices(plans):
     assert [(one.kind, one.count) for one in found] == [("all_reduce", 1)]
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_fewer_key_and_value_heads_than_devices_are_only_gathered(plans, kv_heads):
+def collectives_of_layer(plans, kv_heads):
     config = dataclasses.replace(plans.ModelConfig(), layers=1, kv_heads=kv_heads)
-    found = plans.partitioned(plans.PLANS["tp8"], config)
+    return plans.partitioned(plans.PLANS["tp8"], config)
+
+
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_fewer_key_and_value_heads_than_devices_are_copied(plans, kv_heads):
+    """Devices have the head that their queries need, so what is sent is what eight heads send."""
+    found, wanted = (
+        [(one.kind, one.count, one.bytes_per_device) for one in collectives_of_layer(plans, heads)]
+        for heads in (kv_heads, 8)
+    )
+    assert found == wanted
+    assert {kind for kind, _, _ in found} == {"all_reduce"}
+
+
+def test_one_key_and_value_head_is_only_gathered(plans):
+    found = collectives_of_layer(plans, 1)
     assert {one.kind for one in found} == {"all_reduce", "all_gather"}
     gathers = [one for one in found if one.kind == "all_gather"]
     assert sum(one.count for one in gathers) <= 2

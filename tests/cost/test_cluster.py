@@ -201,3 +201,33 @@ def test_bad_attributes_of_a_module_are_named(change, message):
 def test_a_cluster_that_is_no_map():
     with pytest.raises(ValueError, match="a cluster is a map"):
         dx.transform.LegalizeRedistribute()(Moved.with_attr("distir.cluster", "fast"))
+
+
+def test_rates_by_size():
+    """Times of analysis take them; below, between and above the sizes that are stated."""
+    link = dx.Link(latency=0.0, bandwidth=1e9)
+    rated = dx.Cluster.uniform(link, launch=0.0, rates={1e4: 1e10, 1e6: 1e8})
+    of = tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(rated.as_data())
+    for sent, rate in ((1e3, 1e10), (1e4, 1e10), (1e5, 1e9), (1e6, 1e8), (1e8, 1e8)):
+        found = of("all_gather", "[[0, 1]]", sent, 2 * sent)
+        assert found == pytest.approx(sent / rate, rel=1e-12)
+    unrated = dx.Cluster.uniform(link, launch=0.0)
+    assert seconds(rated, "all_gather", [[0, 1]], 1e3) == seconds(
+        unrated, "all_gather", [[0, 1]], 1e3
+    )  # what plans are made with
+    assert rated != unrated
+    assert pickle.loads(pickle.dumps(rated)) == rated
+
+
+@pytest.mark.parametrize("rates", [{0: 1e9}, {1e3: 0.0}, {1e3: float("nan")}, {-1: 1e9}])
+def test_rates_that_are_none(rates):
+    with pytest.raises(ValueError, match="sizes and rates are positive"):
+        dx.Cluster.uniform(rates=rates)
+
+
+@pytest.mark.parametrize("numbers", [[1e3, 1e9, 1e2, 1e9], [1e3], [1e3, -1.0], []])
+def test_rates_of_others(numbers):
+    """As a module states them, which may come from elsewhere."""
+    data = dx.Cluster.uniform().as_data() | {"rates": numbers}
+    with pytest.raises(ValueError, match="rates are positive bandwidths of ascending sizes"):
+        tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(data)

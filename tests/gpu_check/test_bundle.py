@@ -114,7 +114,7 @@ def test_what_cannot_be_downloaded_is_an_error(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "registry"))
     assert make_bundle(str(tmp_path / "wheels")) != 0
     said = capfd.readouterr()
-    assert "No matching distribution found for distir-ext[cuda]" in said.err
+    assert "No matching distribution found for distir-ext" in said.err
     assert "On the machine with GPUs" not in said.out
 
 

@@ -92,7 +92,7 @@ def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> Ti
     """Times what the steps of a planned program run, each kernel once.
 
     As many threads as there are workers, at most one per core, run the same kernel at the same
-    time. With more workers than cores, what each of them takes is as much longer.
+    time.
 
     Args:
         mod: The planned program, for this host's CPU.
@@ -133,9 +133,8 @@ def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> Ti
     for error in errors:
         if not isinstance(error, threading.BrokenBarrierError):
             raise error
-    share = max(1.0, num_workers / len(allowed_cores()))
     for call, times in zip(calls, zip(*taken, strict=True), strict=True):
-        found.seconds[call.name] = share * max(times)
+        found.seconds[call.name] = max(times)
         found.callees[call.name] = call.callee
     return found
 

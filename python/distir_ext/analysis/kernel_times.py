@@ -10,6 +10,7 @@ import tvm
 from distir_ext._analysis.kernel_timing import KernelNames, time_calls
 from distir_ext._analysis.steps import Step
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._workers.cores import allowed_cores
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline
 from distir_ext.cluster import Cluster
@@ -28,11 +29,20 @@ class KernelTimes:
     skipped: Mapping[str, str]
     """What was not timed, by what programs call it, and why. It takes the roofline's time."""
 
+    workers_per_core: float = 1.0
+    """How many workers share a core; at least 1. Times are those of one that has it alone."""
+
     def __or__(self, other: KernelTimes) -> KernelTimes:
+        if self.workers_per_core != other.workers_per_core:
+            raise ValueError(
+                "these kernels were timed for different numbers of workers: "
+                f"{self.workers_per_core:g} and {other.workers_per_core:g} per core"
+            )
         return KernelTimes(
             {**self.seconds, **other.seconds},
             {**self.callees, **other.callees},
             {**self.skipped, **other.skipped},
+            self.workers_per_core,
         )
 
 
@@ -48,7 +58,8 @@ def time_kernels(
 
     Where a roofline says what a kernel takes at least, this says what it takes here. Each kernel
     is compiled as ``dx.build`` would, and runs on as many cores at the same time as there are
-    workers, with operands that caches hold as far as they would in the program.
+    workers, with operands that caches hold as far as they would in the program. Of more workers
+    than cores, :func:`simulate` makes those share cores that compute at the same time.
 
     Args:
         mod: A module in any phase before LowerCCL.
@@ -76,7 +87,7 @@ def time_kernels(
         >>> cpu = Device("CPU", {"float32": 1e11}, 1e10, 1e10, 1e-6, target="llvm")
         >>> times = time_kernels(mod, Cluster.uniform(device=cpu))
         >>> list(times.callees.values())
-        ['einsum']
+        ['matmul']
     """
     if num_workers < 1:
         raise ValueError(f"kernels are timed for at least 1 worker, not {num_workers}")
@@ -87,17 +98,26 @@ def time_kernels(
         )
     steps = [step for each in known.kernels.values() for step in each.body.flat()]
     timed = time_calls(known.steps.program, steps, num_workers)
-    return KernelTimes(timed.seconds, timed.callees, timed.skipped)
+    shared = max(1.0, num_workers / len(allowed_cores()))
+    return KernelTimes(timed.seconds, timed.callees, timed.skipped, shared)
 
 
-def roofline_of(known: PlannedPrograms, kernels: KernelTimes | None) -> Roofline:
-    """Times of the steps of a program: those of kernels that were timed, and the roofline's."""
+def roofline_of(
+    known: PlannedPrograms, kernels: KernelTimes | None, crowd: float = 1.0
+) -> Roofline:
+    """Times of the steps of a program: those of kernels that were timed, and the roofline's.
+
+    Args:
+        known: The program.
+        kernels: What was timed.
+        crowd: How many workers a core has that compute at the same time.
+    """
     if kernels is None:
         return Roofline(known.device)
     names = KernelNames(known.steps.program)
 
     def timed(step: Step) -> float | None:
         seconds = kernels.seconds.get(names.of_step(step))
-        return None if seconds is None else known.device.launch + seconds
+        return None if seconds is None else known.device.launch + crowd * seconds
 
     return Roofline(known.device, timed)

@@ -89,19 +89,31 @@ double CollectiveTimes::InGroups(const std::string& kind, const std::string& gro
       known->second.link = std::max(known->second.link, cluster_.Slowest(group));
     }
   }
-  return cost::Seconds(KindOf(kind), cluster_.launch(), cluster_.links()[known->second.link],
-                       known->second.size, bytes);
+  const mesh::CollectiveKind of_kind = KindOf(kind);
+  const int64_t size = known->second.size;
+  return With(cost::BytesSent(of_kind, size, bytes), [&](const cost::Cluster& cluster) {
+    const cost::Link& link = cluster.links()[known->second.link];
+    return cost::Seconds(of_kind, cluster.launch(), link, size, bytes);
+  });
 }
 
 double CollectiveTimes::OfTransfer(const std::string& plan, double bytes) {
   auto [known, is_new] = plans_.emplace(std::make_pair(plan, bytes), 0);
-  if (is_new) known->second = SecondsOfTransfer(cluster_, plan, bytes);
+  if (is_new) {
+    known->second = With(bytes, [&](const cost::Cluster& cluster) {
+      return SecondsOfTransfer(cluster, plan, bytes);
+    });
+  }
   return known->second;
 }
 
 double CollectiveTimes::OfSegments(const std::string& plan, double bytes) {
   auto [known, is_new] = plans_.emplace(std::make_pair(plan, bytes), 0);
-  if (is_new) known->second = SecondsOfSegments(cluster_, plan, bytes);
+  if (is_new) {
+    known->second = With(bytes, [&](const cost::Cluster& cluster) {
+      return SecondsOfSegments(cluster, plan, bytes);
+    });
+  }
   return known->second;
 }
 

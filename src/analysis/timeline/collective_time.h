@@ -5,12 +5,13 @@
  *
  * The formulas are those that redistribution is planned by: cost/collective_cost.h for what runs
  * inside groups; for a plan, that of cost/exchange.h on the pieces that the plan gives every
- * device.
+ * device. Where a cluster states bandwidths by size (cost::Cluster::SetRates), these are taken.
  */
 #ifndef DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_
 #define DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,13 @@ class CollectiveTimes {
   double OfSegments(const std::string& plan, double bytes);
 
  private:
+  /*! \brief What a function says of the cluster as it is for messages of so many bytes. */
+  template <typename F>
+  double With(double bytes, F seconds) const {
+    const std::optional<cost::Cluster> rated = cluster_.For(bytes);
+    return seconds(rated ? *rated : cluster_);
+  }
+
   struct Groups {
     int64_t size;
     int link;  // the slowest

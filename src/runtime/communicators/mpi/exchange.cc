@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -35,6 +36,11 @@ Sessions& AllSessions() {
   return *sessions;
 }
 
+// Here, since a thread of what other files know would be a symbol that the library shows.
+void Start(std::function<void()> work) {
+  std::thread([work = std::move(work)] { work(); }).detach();
+}
+
 }  // namespace
 
 // Looks after sends that no worker looks after; keeps what they lie in.
@@ -55,7 +61,7 @@ class Background {
 
  private:
   Background() {
-    std::thread([this] { Run(); }).detach();
+    Start([this] { Run(); });
   }
 
   void Run() {
