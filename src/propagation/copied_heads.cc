@@ -151,7 +151,9 @@ class HeadFinder {
         // What has followed another part of these columns, as a cache, is no stranger.
         const bool is_strange = other.empty() && !Contains(views_[operand].columns[g].of, stated);
         meets = meets || is_strange || any_weight;
-        if (any_weight) continue;
+        // A weight with a dimension for heads, and one for what is in a head, says what it wants.
+        const bool is_matrix = stated.source->sharding.dims.size() <= 2;
+        if (any_weight || !is_matrix) continue;
         for (const StatedDim& each : other.of) {
           if (elements_.at(stated.source) >= elements_.at(each.source)) continue;
           meets = true;

@@ -16,10 +16,11 @@
  * Such a weight is found by its meeting with a larger one: a call whose operand has its columns on
  * one factor, where another operand has the columns of the larger weight on another factor, over
  * the same axes. A parameter that an operator of several is given first, as x in matmul(x, w), is
- * no weight: tokens that are sharded where experts are meet these, too. What is gathered for its
- * own product, as weights of FSDP are, or is multiplied by something that is sharded over these
- * axes, is not looked at. Annotations of parameters alone are taken back: a DTensor type of a
- * parameter, and annotations of other values, stay.
+ * no weight: tokens that are sharded where experts are meet these, too. A weight with a dimension
+ * for heads is left as it is stated. What is gathered for its own product, as weights of FSDP are,
+ * or is multiplied by something that is sharded over these axes, is not looked at. Annotations of
+ * parameters alone are taken back: a DTensor type of a parameter, and annotations of other values,
+ * stay.
  */
 #ifndef DISTIR_PROPAGATION_COPIED_HEADS_H_
 #define DISTIR_PROPAGATION_COPIED_HEADS_H_
