@@ -114,3 +114,19 @@ class Experts:
         for token, chosen in enumerate(ids):
             np.add.at(share[token], chosen, scores[token])
         return np.einsum("te,ted->td", share, h)
+
+
+def balanced(layer):
+    slots = layer.tokens * layer.choices
+    return lambda _: np.arange(slots) % layer.experts
+
+
+def one_in_eight(layer):
+    """Of eight choices, seven are of the first expert."""
+
+    def choose(rng):
+        slots = layer.tokens * layer.choices
+        ids = rng.integers(0, layer.experts, slots)
+        return np.where(np.arange(slots) % 8 < 7, 0, ids)
+
+    return choose

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -102,22 +102,27 @@ def time_kernels(
     return KernelTimes(timed.seconds, timed.callees, timed.skipped, shared)
 
 
-def roofline_of(
-    known: PlannedPrograms, kernels: KernelTimes | None, crowd: float = 1.0
-) -> Roofline:
+def rooflines_of(
+    known: PlannedPrograms, kernels: KernelTimes | None
+) -> Callable[[float], Roofline]:
     """Times of the steps of a program: those of kernels that were timed, and the roofline's.
 
     Args:
         known: The program.
         kernels: What was timed.
-        crowd: How many workers a core has that compute at the same time.
+
+    Returns:
+        These times, by how many workers of a core compute at the same time.
     """
     if kernels is None:
-        return Roofline(known.device)
-    names = KernelNames(known.steps.program)
+        return lambda _: Roofline(known.device)
+    names, seconds_of = KernelNames(known.steps.program), kernels.seconds
 
-    def timed(step: Step) -> float | None:
-        seconds = kernels.seconds.get(names.of_step(step))
-        return None if seconds is None else known.device.launch + crowd * seconds
+    def roofline(crowd: float) -> Roofline:
+        def timed(step: Step) -> float | None:
+            seconds = seconds_of.get(names.of_step(step))
+            return None if seconds is None else known.device.launch + crowd * seconds
 
-    return Roofline(known.device, timed)
+        return Roofline(known.device, timed)
+
+    return roofline

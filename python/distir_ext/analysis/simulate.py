@@ -15,7 +15,7 @@ from distir_ext._analysis.layers import layer_of_weight
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._signature.signature import Program
-from distir_ext.analysis.kernel_times import KernelTimes, roofline_of
+from distir_ext.analysis.kernel_times import KernelTimes, rooflines_of
 from distir_ext.analysis.operations import (
     OperationReader,
     Planned,
@@ -102,25 +102,27 @@ def timeline_of(
     on_gpus = known.device.target != "llvm"
     if on_gpus and not overlap:
         layout.check_sends(name)
-    each = kernels.workers_per_core if kernels else 1.0
-    crowd = each
-    for _ in range(_CROWD_ROUNDS if each > 1 else 1):
-        reader = OperationReader(
-            known.kernels, known.collectives, roofline_of(known, kernels, crowd)
-        )
+    roofline = rooflines_of(known, kernels)
+
+    def simulated(crowd: float) -> Timeline:
+        reader = OperationReader(known.kernels, known.collectives, roofline(crowd))
         operations = [
             reader.read(program.name, stage, _weights(stated, program))
             for stage, program in enumerate(layout.programs)
         ]
         simulation = _Simulation(layout, operations, overlap, on_gpus and not overlap)
-        timeline = simulation.timeline(known.cluster, name)
-        crowd = max(1.0, each * _busy_at_once(timeline))
+        return simulation.timeline(known.cluster, name)
+
+    shared = kernels.workers_per_core if kernels else 1.0
+    timeline = simulated(shared)
+    for _ in range(_CROWD_ROUNDS if shared > 1 else 0):
+        timeline = simulated(max(1.0, shared * _busy_at_once(timeline)))
     return timeline
 
 
-# Simulations, each with what the one before it says of how many workers compute at the same time;
-# what they say changes by less than a hundredth then.
-_CROWD_ROUNDS = 5
+# Simulations after the first, each with what the one before it says of how many workers compute at
+# the same time; what they say changes by less than a hundredth then.
+_CROWD_ROUNDS = 4
 
 
 def _busy_at_once(timeline: Timeline) -> float:

@@ -6,7 +6,7 @@ import tvm
 import tvm_ffi
 from tests.numerical.optimize.checks import QUICK
 from tests.optimize.checks import optimized
-from tests.optimize.experts import Experts
+from tests.optimize.experts import Experts, balanced, one_in_eight
 from tvm import relax, tirx
 
 import distir_ext as dx
@@ -40,22 +40,6 @@ def dispatched(layer, mesh, plan):
 
 def run(session, mod, inputs):
     return session.load(dx.build(mod, QUICK))["main"](*inputs).numpy().astype("float64")
-
-
-def balanced(layer):
-    slots = layer.tokens * layer.choices
-    return lambda _: np.arange(slots) % layer.experts
-
-
-def one_in_eight(layer):
-    """Of eight choices, seven are of the first expert."""
-
-    def choose(rng):
-        slots = layer.tokens * layer.choices
-        ids = rng.integers(0, layer.experts, slots)
-        return np.where(np.arange(slots) % 8 < 7, 0, ids)
-
-    return choose
 
 
 CHOICES = {

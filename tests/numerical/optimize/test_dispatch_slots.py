@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.numerical.optimize.checks import QUICK
 from tests.optimize.checks import optimized
+from tests.optimize.experts import balanced, one_in_eight
 from tests.optimize.slots import Slots
 
 import distir_ext as dx
@@ -28,22 +29,6 @@ def plan_of(tokens, experts):
 def dispatched(layer, mesh=EP8, tokens="ep", experts="ep"):
     mod = dx.annotate(layer.module(), mesh, plan_of(tokens, experts))
     return optimized(dx.lower(mod, until="LegalizeRedistribute"), NAME)
-
-
-def balanced(layer):
-    slots = layer.tokens * layer.choices
-    return lambda _: np.arange(slots) % layer.experts
-
-
-def one_in_eight(layer):
-    """Of eight choices, seven are of the first expert: most of them have no slot."""
-
-    def choose(rng):
-        slots = layer.tokens * layer.choices
-        ids = rng.integers(0, layer.experts, slots)
-        return np.where(np.arange(slots) % 8 < 7, 0, ids)
-
-    return choose
 
 
 CHOICES = {
