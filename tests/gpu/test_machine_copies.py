@@ -7,7 +7,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tests.gpu.conftest import HOST
-from tvm import relax
+from tvm import relax, te
 from tvm.relax.global_info import VDevice
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -128,3 +128,62 @@ def test_a_copy_to_the_gpu_of_the_worker(target):
         if HOST is not None:
             assert HOST.cuda_on_host_count(b"legacy stream") == 0
     np.testing.assert_array_equal(actual, -2 * value)
+
+
+TABLE = np.arange(12, dtype="float32").reshape(3, 4)
+ORDER = np.array([2, 0, 1], "int64")
+
+
+def with_constants():
+    """Constants that kernels read, one of which is a result, too."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+    table, order = (relax.const(each, str(each.dtype)) for each in (TABLE, ORDER))
+    with builder.function("main", [x]):
+        rows = builder.emit(relax.op.take(table, order, axis=0))
+        product = builder.emit(relax.op.matmul(x, relax.op.permute_dims(rows)))
+        builder.emit_func_output(
+            builder.emit(relax.Tuple([product, builder.call_te(first_rows, table, x), table]))
+        )
+    return builder.get()
+
+
+def first_rows(table, x):
+    shape = (x.shape[0], table.shape[1])
+    return te.compute(shape, lambda i, j: table[i % 3, j] + x[i, j], name="first_rows")
+
+
+@pytest.mark.parametrize("is_exported", [False, True], ids=["executable", "library"])
+def test_constants_of_programs(target, worker_kind, open_session, tmp_path, is_exported):
+    """They are copied when a program is loaded, on the workers' streams, and are right."""
+    mesh = dx.Mesh((2,), ("d",))
+    exe = dx.build(dx.annotate(with_constants(), mesh, {"x": ("d", None)}), target=target)
+    assert "distir.constant.1" in exe.as_text()
+    if is_exported:
+        exe.export_library(str(tmp_path / "program.so"))
+        exe = str(tmp_path / "program.so")
+    x = np.arange(16, dtype="float32").reshape(4, 4)
+    with open_session(2) as session:
+        counts_here = HOST is not None and worker_kind == "threads"
+        if counts_here:
+            HOST.cuda_on_host_count(b"legacy stream")
+        main = session.load(exe)["main"]
+        for _ in range(2):
+            product, rows, table = (each.numpy() for each in main(x))
+            np.testing.assert_allclose(product, x @ TABLE[ORDER].T, rtol=1e-6)
+            np.testing.assert_array_equal(rows, TABLE[[0, 1, 2, 0]] + x)
+            np.testing.assert_array_equal(table, TABLE)
+        if counts_here:
+            assert HOST.cuda_on_host_count(b"legacy stream") == 0
+
+
+def test_constants_without_workers(target):
+    """A machine that one makes by hand copies them when they are first used."""
+    mesh = dx.Mesh((1,), ("d",))
+    exe = dx.build(dx.annotate(with_constants(), mesh, {"x": ("d", None)}), target=target)
+    machine = relax.VirtualMachine(exe, [tvm.cuda(0), tvm.cpu()])
+    x = np.arange(16, dtype="float32").reshape(4, 4)
+    for _ in range(2):
+        product, _, table = machine["main"](tvm.runtime.tensor(x, tvm.cuda(0)))
+        np.testing.assert_allclose(product.numpy(), x @ TABLE[ORDER].T, rtol=1e-6)
+        assert str(table.device) == "cuda:0"

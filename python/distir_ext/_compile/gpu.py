@@ -18,6 +18,7 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule
 from distir_ext._compile.accumulation import legalizations, widen_scans
 from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.bfloat16_products import Bfloat16Products
+from distir_ext._compile.constants import carry_constants
 from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
@@ -77,6 +78,7 @@ def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     for each in default.dataflow_lower_passes(target):
         passes += [name_steps(), each] if each.info.name == "CallTIRRewrite" else [each]
     passes += default.finalize_passes(target)
+    passes.append(carry_constants(target))
     return passes
 
 

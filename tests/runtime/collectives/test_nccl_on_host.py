@@ -84,7 +84,7 @@ FEWEST = {
     "test_failures": 30,
     "test_gpu_check": 6,
     "test_hosts": 3,
-    "test_machine_copies": 7,
+    "test_machine_copies": 12,
     "test_programs": 40,
     "test_stand_in": 3,
 }

@@ -1,0 +1,22 @@
+/*!
+ * \file target/gpu/carry_constants.h
+ * \brief Tensors that a worker's program has in itself, for workers whose tensors lie on a device.
+ */
+#ifndef DISTIR_TARGET_GPU_CARRY_CONSTANTS_H_
+#define DISTIR_TARGET_GPU_CARRY_CONSTANTS_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace target {
+
+/*!
+ * \brief Constants become calls of functions that return them, of a module that the executable
+ *        gets; the module itself if there are none.
+ * \param device_type Where the program's tensors lie, as DLPack numbers it.
+ */
+ir::IRModule CarryConstants(const ir::IRModule& mod, int device_type);
+
+}  // namespace target
+}  // namespace distir
+#endif  // DISTIR_TARGET_GPU_CARRY_CONSTANTS_H_
