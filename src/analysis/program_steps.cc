@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "analysis/builtin_count.h"
 #include "analysis/operator_calls.h"
 #include "analysis/timeline/collective_time.h"
 #include "dialect/operators/fused_norm.h"
@@ -27,24 +28,6 @@ namespace {
 const std::string kRuntime = "distir.runtime.";
 const std::string kShared = "shared_";
 
-/*! \brief Bytes of the tensors in a type; sizes that are not known count as 1. */
-double BytesOf(const ir::Type& type) {
-  double bytes = 0;
-  ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
-    const ir::TensorType tensor = ir::TensorType::Cast(leaf);
-    if (!tensor.defined()) return;
-    double size = ir::BytesPerElement(tensor);
-    if (ir::HasKnownShape(tensor)) {
-      for (const ir::Expr& dim : ir::ShapeOf(tensor)) {
-        const int64_t extent = ir::StaticDim(dim);
-        if (extent >= 0) size *= static_cast<double>(extent);
-      }
-    }
-    bytes += size;
-  });
-  return bytes;
-}
-
 std::string TextOf(const ir::TensorType& type) {
   std::string text =
       type.has_dtype() ? std::string(ffi::DLDataTypeToString(type.dtype())) : std::string("?");
@@ -57,11 +40,6 @@ std::string TextOf(const ir::TensorType& type) {
     text += size < 0 ? ir::Print(dim) : std::to_string(size);
   }
   return text + "]";
-}
-
-std::string StringArgument(const ir::Expr& expr) {
-  auto text = ir::StringImm::Cast(expr);
-  return text.defined() ? text.value() : std::string();
 }
 
 }  // namespace
@@ -299,9 +277,12 @@ class StepReader::Reader::BodyReader {
     if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
     if (name == "vm.builtin.reshape") return Alias(var, args[0]);
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
-    if (kind == "einsum") return VisitEinsum(var, args);
-    if (kind == dialect::kGroupedMatmul) return VisitGroupedMatmul(var, args);
-    if (kind == "slice") return VisitSlice(var, args);
+    // What gives no tensor writes to its last argument.
+    const ir::Expr result = BytesOf(var.ty()) > 0 || args.empty() ? ir::Expr(var) : args.back();
+    if (is_ours && IsComputed(kind)) {
+      AddStep(StepKind::kPacked, var, kind, args).count = CountBuiltin(kind, args, result.ty());
+      return Writes(result);
+    }
     if (!is_ours) {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
       for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
@@ -320,7 +301,6 @@ class StepReader::Reader::BodyReader {
       if (text[0] == '{') step.plan = text;
       if (text[0] == '[' && step.groups.empty()) step.groups = text;
     }
-    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
     Writes(result);
     step.given_bytes = args.empty() ? 0 : BytesOf(args[0].ty());
     step.made_bytes = BytesOf(result.ty());
@@ -332,86 +312,7 @@ class StepReader::Reader::BodyReader {
       step.seconds = reader_.times_->Of(kind, step.plan.empty() ? step.groups : step.plan,
                                         step.given_bytes, step.made_bytes);
     }
-    if (kind == dialect::kFusedNorm) CountFusedNorm(args, &step.count);
-  }
-
-  /*! \brief Of the rows of slots that a worker's tokens are in: (x or y, mask, groups, choices). */
-  static double BytesOfSlots(const ffi::Array<ir::Expr>& args) {
-    const ffi::Array<ir::Expr>& values = ir::ShapeOf(ir::TensorType::Cast(args[0].ty()));
-    const ffi::Array<ir::Expr>& mask = ir::ShapeOf(ir::TensorType::Cast(args[1].ty()));
-    const double tokens = static_cast<double>(ir::StaticDim(mask[0]) * ir::StaticDim(args[3]));
-    const double rows = std::min(tokens, static_cast<double>(ir::StaticDim(mask[1])));
-    return BytesOf(args[0].ty()) / static_cast<double>(ir::StaticDim(values[0])) * rows;
-  }
-
-  /*! \brief The residual sum and the norm: s = x + residual, s * rsqrt(mean(s * s) + e) * weight.
-   */
-  static void CountFusedNorm(const ffi::Array<ir::Expr>& args, KernelCount* count) {
-    const ir::TensorType type = ir::TensorType::Cast(args[0].ty());
-    const double bytes = BytesOf(type), elements = bytes / ir::BytesPerElement(type);
-    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
-    const double columns = static_cast<double>(ir::StaticDim(shape[shape.size() - 1]));
-    const double rows = elements / columns;
-    count->operations[{type.dtype().code, type.dtype().bits}] = 5 * elements + 2 * rows;
-    count->transcendentals = rows;
-    count->bytes_read = {bytes, bytes, bytes / rows};
-    count->bytes_written = {bytes, bytes};
-  }
-
-  void VisitSlice(const ir::Var& var, const ffi::Array<ir::Expr>& args) {
-    Step& step = AddStep(StepKind::kPacked, var, "slice", args);
-    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
-    step.count.bytes_read = {BytesOf(result.ty())};
-    step.count.bytes_written = {BytesOf(result.ty())};
-    Writes(result);
-  }
-
-  /*! \brief grouped_matmul(rows, experts, counts, transposed, out), where experts are chosen
-   * equally often: a device has as many rows then as it sends. */
-  void VisitGroupedMatmul(const ir::Var& var, const ffi::Array<ir::Expr>& args) {
-    Step& step = AddStep(StepKind::kPacked, var, dialect::kGroupedMatmul, args);
-    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
-    const auto rows = ir::TensorType::Cast(args[0].ty()), out = ir::TensorType::Cast(result.ty());
-    const auto devices = ir::StaticDim(ir::ShapeOf(ir::TensorType::Cast(args[2].ty()))[0]);
-    const auto contracted = ir::StaticDim(ir::ShapeOf(rows)[1]);
-    const double made = BytesOf(out) / ir::BytesPerElement(out) / static_cast<double>(devices);
-    if (ir::StaticDim(ir::ShapeOf(rows)[0]) < 0 || contracted < 0)
-      step.count.unknown = "a size that depends on data";
-    step.count.operations[{rows.dtype().code, rows.dtype().bits}] =
-        2 * made * static_cast<double>(contracted);
-    step.count.bytes_read = {BytesOf(rows) / static_cast<double>(devices), BytesOf(args[1].ty())};
-    step.count.bytes_written = {BytesOf(out)};
-    Writes(result);
-  }
-
-  /*! \brief Products and sums over all labels: einsum(a, b, "ik,kj->ij", out). */
-  void VisitEinsum(const ir::Var& var, const ffi::Array<ir::Expr>& args) {
-    Step& step = AddStep(StepKind::kPacked, var, "einsum", args);
-    std::string subscripts;
-    for (const ir::Expr& arg : args) {
-      if (subscripts.empty()) subscripts = StringArgument(arg);
-    }
-    std::unordered_map<char, double> sizes;
-    size_t operand = 0, dim = 0;
-    for (char label : subscripts.substr(0, subscripts.find('-'))) {
-      if (label == ',') {
-        ++operand;
-        dim = 0;
-        continue;
-      }
-      const ir::TensorType type = ir::TensorType::Cast(args[operand].ty());
-      const int64_t size = ir::StaticDim(ir::ShapeOf(type)[dim++]);
-      if (size < 0) step.count.unknown = "a size that depends on data";
-      sizes[label] = std::max(sizes[label], static_cast<double>(size));
-    }
-    double products = 2;
-    for (const auto& [label, size] : sizes) products *= size;
-    const DLDataType dtype = ir::TensorType::Cast(args[0].ty()).dtype();
-    step.count.operations[{dtype.code, dtype.bits}] = products;
-    step.count.bytes_read = {BytesOf(args[0].ty()), BytesOf(args[1].ty())};
-    const ir::Expr result = BytesOf(var.ty()) > 0 ? ir::Expr(var) : args.back();
-    step.count.bytes_written = {BytesOf(result.ty())};
-    Writes(result);
+    if (kind == dialect::kFusedNorm) step.count = CountBuiltin(kind, args, result.ty());
   }
 
   void VisitBranch(const ir::Var& var, const ir::If& branch) {

@@ -1,0 +1,137 @@
+#include "analysis/builtin_count.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "dialect/operators/fused_norm.h"
+#include "dialect/operators/token_dispatch.h"
+#include "ir/leaves.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace analysis {
+
+namespace {
+
+constexpr const char* kEinsum = "einsum";
+constexpr const char* kSlice = "slice";
+
+const ffi::Array<ir::Expr>& ShapeOf(const ir::Expr& tensor) {
+  return ir::ShapeOf(ir::TensorType::Cast(tensor.ty()));
+}
+
+/*! \brief The residual sum and the norm: s = x + residual, s * rsqrt(mean(s * s) + e) * weight. */
+KernelCount CountFusedNorm(const ffi::Array<ir::Expr>& args) {
+  KernelCount count;
+  const ir::TensorType type = ir::TensorType::Cast(args[0].ty());
+  const double bytes = BytesOf(type), elements = bytes / ir::BytesPerElement(type);
+  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+  const double columns = static_cast<double>(ir::StaticDim(shape[shape.size() - 1]));
+  const double rows = elements / columns;
+  count.operations[{type.dtype().code, type.dtype().bits}] = 5 * elements + 2 * rows;
+  count.transcendentals = rows;
+  count.bytes_read = {bytes, bytes, bytes / rows};
+  count.bytes_written = {bytes, bytes};
+  return count;
+}
+
+KernelCount CountSlice(const ir::Type& result) {
+  KernelCount count;
+  count.bytes_read = {BytesOf(result)};
+  count.bytes_written = {BytesOf(result)};
+  return count;
+}
+
+/*! \brief grouped_matmul(rows, experts, counts, transposed, out), where experts are chosen
+ * equally often: a device has as many rows then as it sends. */
+KernelCount CountGroupedMatmul(const ffi::Array<ir::Expr>& args, const ir::Type& result) {
+  KernelCount count;
+  const auto rows = ir::TensorType::Cast(args[0].ty()), out = ir::TensorType::Cast(result);
+  const auto devices = static_cast<double>(ir::StaticDim(ShapeOf(args[2])[0]));
+  const int64_t contracted = ir::StaticDim(ir::ShapeOf(rows)[1]);
+  const double made = BytesOf(out) / ir::BytesPerElement(out) / devices;
+  if (ir::StaticDim(ir::ShapeOf(rows)[0]) < 0 || contracted < 0)
+    count.unknown = "a size that depends on data";
+  count.operations[{rows.dtype().code, rows.dtype().bits}] =
+      2 * made * static_cast<double>(contracted);
+  count.bytes_read = {BytesOf(rows) / devices, BytesOf(args[1].ty())};
+  count.bytes_written = {BytesOf(out)};
+  return count;
+}
+
+/*! \brief Products and sums over all labels: einsum(a, b, "ik,kj->ij", out). */
+KernelCount CountEinsum(const ffi::Array<ir::Expr>& args, const ir::Type& result) {
+  KernelCount count;
+  std::string subscripts;
+  for (const ir::Expr& arg : args) {
+    if (subscripts.empty()) subscripts = StringArgument(arg);
+  }
+  std::unordered_map<char, double> sizes;
+  size_t operand = 0, dim = 0;
+  for (char label : subscripts.substr(0, subscripts.find('-'))) {
+    if (label == ',') {
+      ++operand;
+      dim = 0;
+      continue;
+    }
+    const int64_t size = ir::StaticDim(ShapeOf(args[operand])[dim++]);
+    if (size < 0) count.unknown = "a size that depends on data";
+    sizes[label] = std::max(sizes[label], static_cast<double>(size));
+  }
+  double products = 2;
+  for (const auto& [label, size] : sizes) products *= size;
+  const DLDataType dtype = ir::TensorType::Cast(args[0].ty()).dtype();
+  count.operations[{dtype.code, dtype.bits}] = products;
+  count.bytes_read = {BytesOf(args[0].ty()), BytesOf(args[1].ty())};
+  count.bytes_written = {BytesOf(result)};
+  return count;
+}
+
+}  // namespace
+
+double BytesOf(const ir::Type& type) {
+  double bytes = 0;
+  ir::ForEachLeaf(type, [&](const ir::Type& leaf) {
+    const ir::TensorType tensor = ir::TensorType::Cast(leaf);
+    if (!tensor.defined()) return;
+    double size = ir::BytesPerElement(tensor);
+    if (ir::HasKnownShape(tensor)) {
+      for (const ir::Expr& dim : ir::ShapeOf(tensor)) {
+        const int64_t extent = ir::StaticDim(dim);
+        if (extent >= 0) size *= static_cast<double>(extent);
+      }
+    }
+    bytes += size;
+  });
+  return bytes;
+}
+
+std::string StringArgument(const ir::Expr& expr) {
+  auto text = ir::StringImm::Cast(expr);
+  return text.defined() ? text.value() : std::string();
+}
+
+bool IsComputed(const std::string& name) {
+  return name == kEinsum || name == kSlice || name == dialect::kGroupedMatmul;
+}
+
+KernelCount CountBuiltin(const std::string& name, const ffi::Array<ir::Expr>& args,
+                         const ir::Type& result) {
+  if (name == kEinsum) return CountEinsum(args, result);
+  if (name == kSlice) return CountSlice(result);
+  if (name == dialect::kGroupedMatmul) return CountGroupedMatmul(args, result);
+  TVM_FFI_ICHECK(name == dialect::kFusedNorm) << name;
+  return CountFusedNorm(args);
+}
+
+double BytesOfSlots(const ffi::Array<ir::Expr>& args) {
+  const double tokens =
+      static_cast<double>(ir::StaticDim(ShapeOf(args[1])[0]) * ir::StaticDim(args[3]));
+  const double rows = std::min(tokens, static_cast<double>(ir::StaticDim(ShapeOf(args[1])[1])));
+  return BytesOf(args[0].ty()) / static_cast<double>(ir::StaticDim(ShapeOf(args[0])[0])) * rows;
+}
+
+}  // namespace analysis
+}  // namespace distir

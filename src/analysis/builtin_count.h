@@ -1,0 +1,41 @@
+/*!
+ * \file analysis/builtin_count.h
+ * \brief What the runtime's own packed functions compute, read and write, as for kernels
+ * (analysis/kernel_count.h), and what exchanges of rows move.
+ */
+#ifndef DISTIR_ANALYSIS_BUILTIN_COUNT_H_
+#define DISTIR_ANALYSIS_BUILTIN_COUNT_H_
+
+#include <string>
+
+#include "analysis/kernel_count.h"
+#include "ir/node.h"
+
+namespace distir {
+namespace analysis {
+
+/*! \brief Bytes of the tensors in a type; sizes that are not known count as 1. */
+double BytesOf(const ir::Type& type);
+
+/*! \brief The text of a string; empty for everything else. */
+std::string StringArgument(const ir::Expr& expr);
+
+/*! \brief Whether a function of the runtime computes and does not communicate.
+ *  \param name Without "distir.runtime.". */
+bool IsComputed(const std::string& name);
+
+/*!
+ * \brief What a call of a function does that IsComputed, or of the fused norm.
+ * \param args All arguments, with tensors that it writes to.
+ * \param result The type of what it gives.
+ */
+KernelCount CountBuiltin(const std::string& name, const ffi::Array<ir::Expr>& args,
+                         const ir::Type& result);
+
+/*! \brief Bytes of the rows of slots that a worker's tokens are in.
+ *  \param args (x or y, mask, groups, choices) */
+double BytesOfSlots(const ffi::Array<ir::Expr>& args);
+
+}  // namespace analysis
+}  // namespace distir
+#endif  // DISTIR_ANALYSIS_BUILTIN_COUNT_H_
