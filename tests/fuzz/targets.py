@@ -27,7 +27,8 @@ from distir_ext._params.stored_array import MappedFiles
 from distir_ext._signature.signature import TensorSpec, parse_signature
 from distir_ext._text.printable import printable_line
 from distir_ext._workers.answers import check_answer, check_greeting
-from distir_ext._workers.channel import ChannelClosedError, FrameReader
+from distir_ext._workers.branches import HostBranch
+from distir_ext._workers.channel import ChannelClosedError, FrameReader, RawFrameReader
 from distir_ext._workers.connection import handshake
 from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.connections import parse_address
@@ -38,6 +39,7 @@ from distir_ext._workers.hosts.openings import (
     parse_opening,
     rank_of,
     request_of,
+    some_ranks_of,
 )
 from distir_ext._workers.libraries import check_library
 from distir_ext.cli.array_files import read_arrays
@@ -71,9 +73,13 @@ def frames(data: bytes) -> None:
     except ChannelClosedError:
         return
     assert found is not None
+    ((frame, _),) = RawFrameReader().read(_Stream(data)) or ()  # as it is passed on
+    assert data.startswith(frame)
+    with contextlib.suppress(ValueError):
+        HostBranch(_Stream(data), [2, 3]).read({})
     for check in (
         check_greeting,
-        lambda answer: check_answer({"step": 1, "keep": "leaves"}, 0, answer),
+        lambda answer: check_answer({"step": 1, "keep": "leaves", "timed": True}, 0, answer),
         lambda answer: check_answer({"fetch": 1}, 0, answer),
         lambda answer: check_answer({"params": "p"}, 0, answer),
     ):
@@ -154,6 +160,7 @@ def openings(data: bytes) -> None:
         partial(parse_hosts, asked, 4, [0, 1]),
         partial(request_of, asked),
         partial(rank_of, asked, [0, 1]),
+        partial(some_ranks_of, asked, [0, 1]),
     ):
         try:
             parse()

@@ -13,7 +13,7 @@ from tests.abi.plans import layout, transfer_plan
 from tvm import relax
 
 from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.base import ProgramStep
+from distir_ext._workers.base import ProgramPart, ProgramStep
 
 # How often a program runs a collective.
 REPEATED = 41
@@ -36,12 +36,11 @@ def chain(collective, arguments, length, shape, target):
     return tvm.compile(builder.get(), target=tvm.target.Target(target))
 
 
-def run(workers, programs, xs):
+def run(workers, program, xs):
     """What the first worker's program returns, left where it is."""
-    nothing = [None] * workers.num_workers
-    step = ProgramStep(programs, xs, 0, nothing, [False] * workers.num_workers, nothing)
-    [outcome] = workers.run_programs("measure", [step])
-    return outcome.results[0][0]
+    part = ProgramPart(program, [dict(zip(workers.device_ids, xs, strict=True))], None, False)
+    [outcome] = workers.run_programs("measure", [ProgramStep([part], 0, {})])
+    return outcome.leaves[0][0][workers.device_ids[0]]
 
 
 ON_HOST = "CUDA_ON_HOST" in os.environ
@@ -64,15 +63,17 @@ def test_bandwidth(target, start, num_devices, record_property, kind, count):
     }
     for kibibytes in KIBIBYTES:
         arrays = [host_array(np.full(kibibytes * 256, rank, "float32")) for rank in ranks]
-        xs = workers.hold("x", [[each.shard([0], each.shape)] for each in arrays])
+        held = workers.hold("x", [[each.shard([0], each.shape)] for each in arrays])
+        xs = [each for (each,) in held]
         for collective, (arguments, expected) in cases.items():
             seconds = {}
             for length in (1, REPEATED):
                 exe = chain(collective, arguments, length, arrays[0].shape, target)
-                programs = [workers.program(each, "main") for each in workers.load(exe, exe.jit())]
-                run(workers, programs, xs)  # warms up
+                machine = workers.load(exe, exe.jit())
+                program = workers.bind(machine, "main", workers.device_ids, [0])
+                run(workers, program, xs)  # warms up
                 begin = time.perf_counter()
-                out = run(workers, programs, xs)
+                out = run(workers, program, xs)
                 seconds[length] = time.perf_counter() - begin
             np.testing.assert_array_equal(out.numpy()[:100], expected)
             each = max((seconds[REPEATED] - seconds[1]) / (REPEATED - 1), 1e-9)

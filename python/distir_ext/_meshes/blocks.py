@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import tvm_ffi
@@ -29,6 +30,39 @@ class Blocks(NamedTuple):
     of_device: Mapping[int, tuple[int, ...]]
 
 
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How arrays of some number of dimensions lie on a mesh; tensors that lie alike may share it.
+
+    Attributes:
+        mesh_shape: Devices per mesh axis.
+        device_ids: Devices of the mesh, row-major.
+        placement: Per mesh axis the dimension that it shards, or -1.
+        ndim: Dimensions of the arrays.
+    """
+
+    mesh_shape: tuple[int, ...]
+    device_ids: tuple[int, ...]
+    placement: tuple[int, ...]
+    ndim: int
+
+    @functools.cached_property
+    def blocks(self) -> Blocks:
+        """How such an array is cut."""
+        return blocks_of(self.mesh_shape, self.device_ids, self.placement, self.ndim)
+
+    @functools.cached_property
+    def runs(self) -> list[tuple[int, int]]:
+        """The devices as the first of ascending neighbours and how many they are; mostly few."""
+        found: list[tuple[int, int]] = []
+        for device in self.device_ids:
+            if found and sum(found[-1]) == device:
+                found[-1] = found[-1][0], found[-1][1] + 1
+            else:
+                found.append((device, 1))
+        return found
+
+
 def blocks_of(
     mesh_shape: Sequence[int], device_ids: Sequence[int], placement: Sequence[int], ndim: int
 ) -> Blocks:
@@ -43,8 +77,14 @@ def blocks_of(
     Raises:
         ValueError: there is no such mesh, or the placement is not one of the array on it.
     """
-    library = tvm_ffi.get_global_func("distir.mesh.Blocks")
-    found = library(tuple(mesh_shape), tuple(device_ids), tuple(placement), ndim)
+    return _blocks_of(tuple(mesh_shape), tuple(device_ids), tuple(placement), ndim)
+
+
+@functools.lru_cache(maxsize=1024)  # tensors that lie alike have the same object
+def _blocks_of(
+    mesh_shape: tuple[int, ...], device_ids: tuple[int, ...], placement: tuple[int, ...], ndim: int
+) -> Blocks:
+    found = tvm_ffi.get_global_func("distir.mesh.Blocks")(mesh_shape, device_ids, placement, ndim)
     parts, *blocks = (tuple(each) for each in found)
     return Blocks(parts, dict(zip(device_ids, blocks, strict=True)))
 

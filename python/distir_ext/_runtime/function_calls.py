@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm_ffi
 
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._params.matching import Rename
-from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join, shard_for
+from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join
 from distir_ext._runtime.weights import Weights
-from distir_ext._signature.signature import HOST, FunctionSpec
-from distir_ext._workers.base import ProgramStep, StepOutcome, Workers
+from distir_ext._signature.signature import HOST, FunctionSpec, Program
+from distir_ext._workers.base import (
+    BoundProgram,
+    ProgramPart,
+    ProgramStep,
+    StepOutcome,
+    Workers,
+)
+from distir_ext._workers.cuts import check_devices
 
 # A virtual stage and the index of a call.
 VirtualStageOfCall = tuple[int, int]
@@ -36,24 +43,45 @@ class PreparedCall:
 
     Attributes:
         cutter: Keeps their memory, and knows their sizes.
-        arguments: Per rank and virtual stage those of the program, in order.
+        inputs: What devices get of them.
     """
 
     cutter: ArgumentCutter
-    arguments: list[dict[int, list[Any]]]
+    inputs: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What some devices run in a virtual stage.
+
+    Attributes:
+        program: What the signature says of it.
+        bound: The same with its weights, on these devices.
+        inputs: Indices of the inputs that it takes.
+        earlier: The virtual stage of these devices before this one, or None.
+        keeps: Whether there is a later one.
+    """
+
+    program: Program
+    bound: BoundProgram
+    inputs: tuple[int, ...]
+    earlier: int | None
+    keeps: bool
 
 
 @dataclass(frozen=True)
 class Held:
-    """What lies with the workers, per rank.
+    """What lies with the workers.
 
     Attributes:
-        weights: Shards, by parameter index.
-        programs: By virtual stage.
+        machine: The virtual machine.
+        weights: Shards, by parameter index and device.
+        parts: By virtual stage what is run; filled when it is first asked for.
     """
 
+    machine: Any
     weights: Weights
-    programs: Sequence[dict[int, Any]]
+    parts: list[list[_Part]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +109,15 @@ class LoadedFunction:
         origin: What it was loaded from, the same object for all functions of a model.
         workers: Who has loaded it.
         spec: What the signature says of it.
-        machines: Per rank the virtual machine that has its programs.
-        weights: Shards, per rank and parameter index.
+        machine: The virtual machine that has its programs.
+        weights: Shards, by parameter index and device.
         sizes: Values of symbolic dimensions that weights have settled.
     """
 
     origin: Origin
     workers: Workers
     spec: FunctionSpec
-    machines: Sequence[Any]
+    machine: Any
     weights: Weights
     sizes: Sizes
 
@@ -119,19 +147,11 @@ class FunctionCalls:
 
     def adopt(self, function: LoadedFunction) -> None:
         """Goes on with what workers have loaded: at first, and after a session was restarted."""
-        workers, spec = function.workers, self.spec
-        programs = [
-            {
-                program.virtual_stage: workers.program(machine, program.name)
-                for program in spec.programs_of.get(device, ())
-            }
-            for device, machine in zip(workers.device_ids, function.machines, strict=True)
-        ]
-        self.workers = workers
+        self.workers = function.workers
         self.sizes = function.sizes
         self.origin = function.origin
-        self._held: Held | None = Held(function.weights, programs)
-        workers.add_holder(self)
+        self._held: Held | None = Held(function.machine, function.weights)
+        self.workers.add_holder(self)
 
     @property
     def held(self) -> Held:
@@ -145,6 +165,40 @@ class FunctionCalls:
             self.workers.check_open()
             raise AssertionError("open workers hold what they were given")
         return held
+
+    @property
+    def _parts(self) -> list[list[_Part]]:
+        """By virtual stage what workers run, which they are told before the first call."""
+        held, spec = self.held, self.spec
+        if not held.parts:
+            stages: dict[tuple[int, ...], list[int]] = {}
+            for device, programs in spec.programs_of.items():
+                key = tuple(each.virtual_stage for each in programs)
+                stages.setdefault(key, []).append(device)
+            bound: list[list[_Part]] = [[] for _ in range(spec.virtual_stages)]
+            for program in spec.programs:
+                for key, alike in stages.items():
+                    devices = frozenset(program.device_ids) & frozenset(alike)
+                    if devices:
+                        bound[program.virtual_stage].append(self._bind(held, program, devices, key))
+            held.parts[:] = bound
+        return held.parts
+
+    def _bind(
+        self, held: Held, program: Program, devices: frozenset[int], stages: tuple[int, ...]
+    ) -> _Part:
+        num_input = self.spec.num_input
+        inputs = tuple(dict.fromkeys(index for index in program.params if index < num_input))
+        takes = [
+            inputs.index(index) if index < num_input else held.weights[index]
+            for index in program.params
+        ]
+        if program.sizes:
+            takes.append(len(inputs))
+        bound = self.workers.bind(held.machine, program.name, sorted(devices), takes)
+        earlier = [each for each in stages if each < program.virtual_stage]
+        keeps = program.virtual_stage < max(stages)
+        return _Part(program, bound, inputs, max(earlier, default=None), keeps)
 
     def let_go(self) -> None:
         """Forgets what lies with the workers, which are gone."""
@@ -194,19 +248,10 @@ class FunctionCalls:
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
         cutter.read_stored()
-        arguments: list[dict[int, list[Any]]] = []
-        for device, weights in zip(self.workers.device_ids, self.held.weights, strict=True):
-            arguments.append({})
-            for program in spec.programs_of.get(device, ()):
-                mine = [
-                    shard_for(device, cuts[index]) if index < spec.num_input else weights[index]
-                    for index in program.params
-                ]
-                if program.sizes:
-                    sizes = tuple(cutter.binding.sizes[name][0] for name in program.sizes)
-                    mine.append(tvm_ffi.Shape(sizes))
-                arguments[-1][program.virtual_stage] = mine
-        return PreparedCall(cutter, arguments)
+        for part in (each for stage in self._parts for each in stage):
+            for index in part.inputs:
+                check_devices(part.bound.devices, cuts[index])
+        return PreparedCall(cutter, cuts)
 
     def run(
         self,
@@ -214,6 +259,7 @@ class FunctionCalls:
         order: Sequence[VirtualStageOfCall],
         in_flight: Sequence[int | None] | None = None,
         finishers: Sequence[int] = (),
+        timed: bool = False,
     ) -> dict[VirtualStageOfCall, StepOutcome]:
         """Runs calls.
 
@@ -223,54 +269,61 @@ class FunctionCalls:
             in_flight: Per rank how many calls it may have begun that the finishers have not ended;
                 None for any number.
             finishers: Ranks.
+            timed: Whether times are asked for.
         """
         step_of: dict[VirtualStageOfCall, int] = {each: step for step, each in enumerate(order)}
         first_of: dict[int, int] = {}
         for step, (_, call) in enumerate(order):
             first_of.setdefault(call, step)
-        limits = in_flight or [None] * self.workers.num_workers
-        programs = self.held.programs
-        steps = []
-        for index, call in order:
-            steps.append(
-                ProgramStep(
-                    programs=[mine.get(index) for mine in programs],
-                    arguments=[mine.get(index, []) for mine in calls[call].arguments],
-                    call=first_of[call],
-                    continues=[
-                        step_of[max(earlier), call] if index in mine and earlier else None
-                        for mine in programs
-                        for earlier in ([each for each in mine if each < index],)
-                    ],
-                    keeps=[index in mine and index < max(mine) for mine in programs],
-                    after=[
-                        None if limit is None or call < limit else step_of[index, call - limit]
-                        for limit in limits
-                    ],
-                )
+        limits = {rank: each for rank, each in enumerate(in_flight or ()) if each is not None}
+        steps = [
+            ProgramStep(
+                [
+                    ProgramPart(
+                        part.bound,
+                        self._inputs(part, calls[call]),
+                        None if part.earlier is None else step_of[part.earlier, call],
+                        part.keeps,
+                    )
+                    for part in self._parts[index]
+                ],
+                first_of[call],
+                {
+                    rank: step_of[index, call - limit]
+                    for rank, limit in limits.items()
+                    if call >= limit
+                },
             )
-        outcomes = self.workers.run_programs(self.spec.name, steps, finishers)
+            for index, call in order
+        ]
+        outcomes = self.workers.run_programs(self.spec.name, steps, finishers, timed)
         return dict(zip(order, outcomes, strict=True))
+
+    def _inputs(self, part: _Part, call: PreparedCall) -> list[Any]:
+        inputs = [call.inputs[index] for index in part.inputs]
+        if part.program.sizes:
+            sizes = (call.cutter.binding.sizes[name][0] for name in part.program.sizes)
+            inputs.append(tvm_ffi.Shape(tuple(sizes)))
+        return inputs
 
     def assemble(
         self, index: int, call: PreparedCall, outcomes: dict[VirtualStageOfCall, StepOutcome]
     ) -> list[Any]:
         """The leaves of the global result of a call, the one of this index among those run."""
         spec = self.spec
-        shards: list[dict[int, Any]] = [{} for _ in spec.result_leaves]
-        for rank, device in enumerate(self.workers.device_ids):
-            programs = spec.programs_of.get(device)
-            if programs is None:
-                continue
-            last = programs[-1]
-            values = outcomes[last.virtual_stage, index].results[rank]
-            if len(values) != len(last.results):
-                raise ValueError(
-                    f'program "{last.name}" returned {len(values)} values on device {device}, '
-                    f"the signature says {len(last.results)}"
-                )
-            for leaf, value in zip(last.results, values, strict=True):
-                shards[leaf][device] = value
+        shards: list[Mapping[int, Any]] = [{} for _ in spec.result_leaves]
+        for stage, parts in enumerate(self._parts):
+            for part, values in zip(parts, outcomes[stage, index].leaves, strict=True):
+                if part.keeps:
+                    continue
+                last = part.program
+                if len(values) != len(last.results):
+                    raise ValueError(
+                        f'program "{last.name}" returned {len(values)} values on device '
+                        f"{min(part.bound.devices)}, the signature says {len(last.results)}"
+                    )
+                for leaf, value in zip(last.results, values, strict=True):
+                    shards[leaf] = {**shards[leaf], **value} if shards[leaf] else value
         return [
             join(self.workers, leaf, held, f'result {at} of "{spec.name}"', call.cutter.binding)
             for at, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))

@@ -12,6 +12,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._errors.spelling import counted
+from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import HostArray, host_array
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
@@ -25,7 +26,8 @@ from distir_ext._signature.signature import (
     TupleSpec,
     ValueSpec,
 )
-from distir_ext._workers.base import Workers
+from distir_ext._workers.base import Takers, Workers
+from distir_ext._workers.cuts import Cut, StoredCut, samples
 
 Sizes = Mapping[str, tuple[int, str]]
 
@@ -68,7 +70,7 @@ class ArgumentCutter:
         self.binding = SizeBinding(known)
         self._workers = workers
         self._arrays: list[HostArray] = []
-        self._stored: list[dict[int, Any]] = []  # what was cut of arrays on disk
+        self._stored: list[StoredCut] = []  # what was cut of arrays on disk
 
     def cut(self, value: Any, spec: Spec, where: str) -> Any:
         """Checks one argument.
@@ -80,7 +82,7 @@ class ArgumentCutter:
             where: What messages call it, such as ``input "x" of "main"``.
 
         Returns:
-            What :func:`shard_for` picks a device's part from.
+            What devices get of it (``cuts``).
 
         Raises:
             TypeError: not an array, or of another dtype.
@@ -107,15 +109,14 @@ class ArgumentCutter:
             array = host_array(array.tensor())
             self._arrays.append(array)
         extent = spec.local_shape(array.shape)
-        by_block: dict[tuple[int, ...], Any] = {}
-        by_device = {}
-        for device, block in spec.blocks.items():
-            if block not in by_block:
-                by_block[block] = array.shard(spec.begin(device, array.shape), extent)
-            by_device[device] = by_block[block]
         if isinstance(array, StoredArray | StoredShards):
-            self._stored.append(by_device)
-        return by_device
+            self._stored.append(StoredCut(spec.blocks, StoredPart(array, spec.layout, extent)))
+            return self._stored[-1]
+        by_block = {
+            block: array.shard(spec.begin(device, array.shape), extent)
+            for block, device in spec.first_holders.items()
+        }
+        return Cut(spec.blocks, by_block)
 
     def read_stored(self) -> None:
         """Has each worker read its parts of the arrays on disk that were cut.
@@ -125,15 +126,14 @@ class ArgumentCutter:
         """
         if not self._stored:
             return
-        devices = self._workers.device_ids
-        needed = [[cut for cut in self._stored if device in cut] for device in devices]
-        boxes = [
-            [cut[device] for cut in mine] for device, mine in zip(devices, needed, strict=True)
-        ]
-        read = self._workers.hold("read inputs", boxes)
-        for device, mine, tensors in zip(devices, needed, read, strict=True):
-            for cut, tensor in zip(mine, tensors, strict=True):
-                cut[device] = tensor
+        takers: dict[frozenset[int], list[int]] = {}
+        for rank, device in enumerate(self._workers.device_ids):
+            indices = frozenset(i for i, cut in enumerate(self._stored) if device in cut)
+            takers.setdefault(indices, []).append(rank)
+        groups = [Takers(tuple(ranks), indices) for indices, ranks in takers.items() if indices]
+        read = self._workers.keep("read inputs", self._stored, groups)
+        for cut, held in zip(self._stored, read, strict=True):
+            cut.held = held
 
     def _open(
         self, value: Any, where: str
@@ -184,25 +184,6 @@ def _shape(value: Any, where: str) -> tvm_ffi.Shape:
         raise TypeError(f"{where} is {type(value).__name__}, expected shape") from error
 
 
-def _is_on(device: int, cut: Any) -> bool:
-    if isinstance(cut, list):
-        return not cut or any(_is_on(device, each) for each in cut)
-    return device in cut if isinstance(cut, dict) else True
-
-
-def shard_for(device: int, cut: Any) -> Any:
-    """A device's part of an argument: of a tuple, the fields that the device has a part of."""
-    if isinstance(cut, list):
-        return [shard_for(device, each) for each in cut if _is_on(device, each)]
-    if isinstance(cut, dict):
-        if device not in cut:
-            raise ValueError(
-                f"device {device} has no value to pass: a function on {sorted(cut)} returned it"
-            )
-        return cut[device]
-    return cut
-
-
 def flatten(value: Any) -> Iterator[Any]:
     """The leaves of what a program returned, left to right."""
     if isinstance(value, tvm_ffi.Array):
@@ -236,7 +217,7 @@ def join(
     """
     if isinstance(spec, ValueSpec):
         return WorkerValue(workers, shards)
-    for device, shard in shards.items():
+    for device, shard in samples(shards):
         is_shape = isinstance(shard, tvm_ffi.Shape)
         if isinstance(spec, ShapeSpec) != is_shape or not (is_shape or hasattr(shard, "dtype")):
             found = type(shard).__name__

@@ -150,9 +150,7 @@ class ModelFunction:
                 dim if isinstance(dim, int) else self._calls.sizes[dim][0]
                 for dim in param.spec.shape
             )
-            ranks = zip(self._calls.workers.device_ids, self._calls.held.weights, strict=True)
-            shards = {device: held[index] for device, held in ranks if index in held}
-            found[param.name] = HeldArray(param.spec, shape, shards)
+            found[param.name] = HeldArray(param.spec, shape, self._calls.held.weights[index])
         return found
 
     def check_open(self) -> None:
@@ -345,9 +343,9 @@ def _load(
         )
     workers.open_groups(signature.partitions)
     weights, sizes = load_weights(workers, signature, params, origin.rename, origin.strict)
-    machines = workers.load(origin.exe, module)
+    machine = workers.load(origin.exe, module)
     return {
-        name: LoadedFunction(origin, workers, spec, machines, weights[name], sizes[name])
+        name: LoadedFunction(origin, workers, spec, machine, weights[name], sizes[name])
         for name, spec in signature.functions.items()
     }
 

@@ -77,7 +77,7 @@ class Pipeline:
         # Every microbatch is checked before the first one runs.
         calls = [self._calls.prepare([cut[index] for cut in cuts]) for index in range(count)]
         order = virtual_stages_in_order(stages_of_devices(spec.programs), count)
-        outcomes = self._calls.run(calls, order, *self._limits())
+        outcomes = self._calls.run(calls, order, *self._limits(), timed=True)
         self._has_run, self._timeline = True, self._measured(outcomes)
         results = [self._calls.assemble(index, call, outcomes) for index, call in enumerate(calls)]
         joined = join_results(results, self._result_dims)

@@ -16,6 +16,7 @@ from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import copied_to_numpy, numpy_dtype, numpy_view
 from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
+from distir_ext._workers.cuts import samples
 
 if TYPE_CHECKING:
     from distir_ext._meshes.sharding import Sharding
@@ -45,7 +46,7 @@ class ShardedArray:
         self._workers = workers
         self._spec = spec
         self._shape = shape
-        self._shards = dict(shards)
+        self._shards = shards
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,6 +168,8 @@ class ShardedArray:
         is_uneven = spec.uneven(self._shape) or self._spec.uneven(self._shape)
         if spec.parts != self._spec.parts or is_uneven:
             return None
+        if self._spec.blocks is spec.blocks and len(self._shards) == len(spec.blocks):
+            return self._shards
         for device, block in spec.blocks.items():
             if device not in self._shards or self._spec.blocks[device] != block:
                 return None
@@ -206,7 +209,7 @@ def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tup
     kept = zip(stated, cut, spec.local_shape(stated), first.shape, strict=True)
     shape = tuple(size if want == have else covered for size, covered, want, have in kept)
     extent = spec.local_shape(shape)
-    for device, shard in shards.items():
+    for device, shard in samples(shards):
         if tuple(shard.shape) != extent or str(shard.dtype) != spec.dtype:
             raise ValueError(
                 f"{where}: device {device} returned {shard.dtype} {list(shard.shape)}, expected "

@@ -8,12 +8,12 @@ from typing import Any
 from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
-from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, shard_for
+from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes
 from distir_ext._signature.signature import ParamSpec, Signature
-from distir_ext._workers.base import Workers
+from distir_ext._workers.base import Takers, Workers
 
-# Per rank the worker's shards of a function's weights, by parameter index.
-Weights = Sequence[Mapping[int, Any]]
+# By index of the parameter the shards of a function's weights, by device.
+Weights = Mapping[int, Mapping[int, Any]]
 
 # Weights are cut in steps of this many bytes, or one weight: what is mapped at a time.
 _STEP_BYTES = 32 * 2**20
@@ -36,40 +36,46 @@ def load_weights(
             if isinstance(value, StoredArray | StoredShards):
                 where += f" ({value})"
             cuts.setdefault(param, cutters[name].cut(value, param.spec, where))
-    held: list[dict[ParamSpec, Any]] = [{} for _ in workers.device_ids]
+    held: dict[ParamSpec, Mapping[int, Any]] = {}
     sizes = {param: _num_bytes(given[param.name]) for param in cuts}
-    needed = _needed(workers, signature)
+    takers = _takers(workers, signature)
     with loading_bar(sum(sizes.values())) as advance:
         for step in _steps(sizes):
-            mine = [[param for param in step if param in each] for each in needed]
-            for each, shards in zip(held, _cut(workers, mine, cuts), strict=True):
-                each.update(shards)
+            held.update(_cut(workers, step, cuts, takers))
             advance(sum(sizes[param] for param in step))
     weights = {
-        name: [
-            {index: mine[param] for index, param in enumerate(function.params) if param in mine}
-            for mine in held
-        ]
+        name: {index: held[param] for index, param in enumerate(function.params) if param in held}
         for name, function in signature.functions.items()
     }
     return dict(weights), {name: cutter.binding.sizes for name, cutter in cutters.items()}
 
 
-def _needed(workers: Workers, signature: Signature) -> list[set[ParamSpec]]:
-    """Per rank the weights that its programs take.
+def _takers(workers: Workers, signature: Signature) -> dict[tuple[int, ...], set[ParamSpec]]:
+    """By ranks of workers that run the same programs the weights that these take.
 
     Functions that take the same weight with the same type share its shards.
     """
-    return [
-        {
+    programs = [
+        (function, program)
+        for function in signature.functions.values()
+        for program in function.programs
+    ]
+    mine: dict[int, list[int]] = {}
+    for number, (_, program) in enumerate(programs):
+        for device in program.device_ids:
+            mine.setdefault(workers.rank_of[device], []).append(number)
+    ranks: dict[tuple[int, ...], list[int]] = {}
+    for rank in sorted(mine):
+        ranks.setdefault(tuple(mine[rank]), []).append(rank)
+    return {
+        tuple(group): {
             function.params[index]
-            for function in signature.functions.values()
-            for program in function.programs_of.get(device, ())
+            for function, program in (programs[number] for number in numbers)
             for index in program.params
             if index >= function.num_input
         }
-        for device in workers.device_ids
-    ]
+        for numbers, group in ranks.items()
+    }
 
 
 def _num_bytes(value: Any) -> int:
@@ -92,16 +98,15 @@ def _steps(sizes: Mapping[ParamSpec, int]) -> Iterator[list[ParamSpec]]:
 
 
 def _cut(
-    workers: Workers, mine: Sequence[Sequence[ParamSpec]], cuts: Mapping[ParamSpec, Any]
-) -> list[dict[ParamSpec, Any]]:
-    """Has the workers cut their shards of some weights; per rank what it holds then."""
-    results = workers.hold(
-        "cut weights",
-        [
-            [shard_for(device, cuts[param]) for param in params]
-            for device, params in zip(workers.device_ids, mine, strict=True)
-        ],
-    )
-    return [
-        dict(zip(params, kept, strict=True)) for params, kept in zip(mine, results, strict=True)
+    workers: Workers,
+    step: Sequence[ParamSpec],
+    cuts: Mapping[ParamSpec, Any],
+    takers: Mapping[tuple[int, ...], set[ParamSpec]],
+) -> dict[ParamSpec, Mapping[int, Any]]:
+    """Has the workers cut their shards of some weights; what they hold then."""
+    groups = [
+        Takers(ranks, frozenset(i for i, param in enumerate(step) if param in taken))
+        for ranks, taken in takers.items()
     ]
+    held = workers.keep("cut weights", [cuts[param] for param in step], groups)
+    return dict(zip(step, held, strict=True))

@@ -22,7 +22,7 @@ class WorkerValue:
 
     def __init__(self, workers: Workers, values: Mapping[int, Any]) -> None:
         self._workers = workers
-        self._values = dict(values)
+        self._values = values
 
     def values_for(self, workers: Workers, where: str) -> Mapping[int, Any]:
         """By device id its value.

@@ -22,7 +22,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from distir_ext._meshes.blocks import Blocks, blocks_of, shard_shape
+from distir_ext._meshes.blocks import Blocks, Layout, shard_shape
 from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._signature import signature_form
 
@@ -83,8 +83,21 @@ class TensorSpec:
         )
 
     @cached_property
+    def layout(self) -> Layout:
+        """How it lies on the mesh."""
+        return Layout(self.mesh_shape, self.device_ids, self.placement, len(self.shape))
+
+    @property
     def _cut(self) -> Blocks:
-        return blocks_of(self.mesh_shape, self.device_ids, self.placement, len(self.shape))
+        return self.layout.blocks
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Of what mostly differs: there may be thousands of devices."""
+        return hash((self.shape, self.dtype, self.mesh_shape, self.placement))
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -96,8 +109,18 @@ class TensorSpec:
         """Which part of each dimension a device holds, for every device of the mesh."""
         return self._cut.of_device
 
+    @cached_property
+    def first_holders(self) -> dict[tuple[int, ...], int]:
+        """By block, the first device that holds it."""
+        return self._holders(self._cut.of_device)
+
     def holders(self, devices: Container[int]) -> dict[tuple[int, ...], int]:
         """By block, the first device of some that holds it."""
+        if all(device in devices for device in self.first_holders.values()):
+            return self.first_holders
+        return self._holders(devices)
+
+    def _holders(self, devices: Container[int]) -> dict[tuple[int, ...], int]:
         found: dict[tuple[int, ...], int] = {}
         for device, block in self.blocks.items():
             if device in devices:
@@ -265,9 +288,13 @@ class FunctionSpec:
 
     def _check_params(self) -> None:
         """A program takes parameters only on devices that have shards of them."""
-        for program in self.programs:
+        checked: set[tuple[int, int]] = set()
+        for number, program in enumerate(self.programs):
             for index in program.params:
                 param = self.params[index]
+                if (number, id(param.spec)) in checked:  # parameters of one type have one object
+                    continue
+                checked.add((number, id(param.spec)))
                 tensors = [leaf for leaf in leaves(param.spec) if isinstance(leaf, TensorSpec)]
                 holders = {device for leaf in tensors for device in leaf.device_ids}
                 missing = set(program.device_ids) - holders
@@ -345,6 +372,20 @@ def _parse_mesh(value: Mapping[str, Any]) -> _Mesh:
     return tuple(value["shape"]), tuple(value["device_ids"]), _parse_named_mesh(value["named"])
 
 
+class _Specs:
+    """Types, one object for all parameters and results that have it; so each is looked at once."""
+
+    def __init__(self, meshes: Sequence[_Mesh]) -> None:
+        self._meshes = meshes
+        self._found: dict[int, tuple[Any, Spec]] = {}  # by identity, with what has that
+
+    def parse(self, value: Mapping[str, Any]) -> Spec:
+        """The type that is written so."""
+        if id(value) not in self._found:
+            self._found[id(value)] = value, _parse_spec(value, self._meshes)
+        return self._found[id(value)][1]
+
+
 def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
     kind = value["kind"]
     if kind == "tensor":
@@ -367,10 +408,8 @@ def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
     return ValueSpec()
 
 
-def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> FunctionSpec:
-    params = tuple(
-        ParamSpec(each["name"], _parse_spec(each["type"], meshes)) for each in value["params"]
-    )
+def _parse_function(name: str, value: Mapping[str, Any], specs: _Specs) -> FunctionSpec:
+    params = tuple(ParamSpec(each["name"], specs.parse(each["type"])) for each in value["params"])
     programs = tuple(
         Program(
             each["name"],
@@ -382,7 +421,7 @@ def _parse_function(name: str, value: Mapping[str, Any], meshes: Sequence[_Mesh]
         )
         for each in value["programs"]
     )
-    result = _parse_spec(value["result"], meshes)
+    result = specs.parse(value["result"])
     return FunctionSpec(name, value["num_input"], params, result, programs)
 
 
@@ -413,9 +452,9 @@ def parse_signature(text: str) -> Signature:
         for mesh, named in zip(found.signature["meshes"], named_meshes, strict=False):
             if named is not None:
                 mesh["named"] = named
-        meshes = [_parse_mesh(mesh) for mesh in found.signature["meshes"]]
+        specs = _Specs([_parse_mesh(mesh) for mesh in found.signature["meshes"]])
         functions = {
-            name: _parse_function(name, each, meshes)
+            name: _parse_function(name, each, specs)
             for name, each in found.signature["functions"].items()
         }
         partitions = tuple(json.dumps(groups) for groups in written.get("partitions", ()))

@@ -14,7 +14,6 @@ import tvm_ffi
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import check_shape, tensor_bytes
 from distir_ext._text.printable import printable
-from distir_ext._workers.channel import Held
 
 # Results that are sent, and do not stay with the worker.
 _VALUES = (type(None), bool, int, float, str, tvm_ffi.Shape)
@@ -103,21 +102,25 @@ def _params(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _step(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-    times = answer.get("times")
-    _require(
-        answer.get("step") == request["step"]
-        and isinstance(times, list)
-        and len(times) == 3
-        and all(isinstance(each, float) for each in times),
-        "is not that of the step",
-    )
+    _require(answer.get("step") == request["step"], "is not that of the step")
+    if request.get("timed"):
+        times = answer.get("times")
+        _require(
+            isinstance(times, list)
+            and len(times) == 3
+            and all(isinstance(each, float) for each in times),
+            "does not say when it was made",
+        )
     result, keep = answer.get("result"), request["keep"]
     if keep == "object":
-        _require(isinstance(result, dict), "does not name what it holds")
+        _require(isinstance(result, dict), "does not describe what it holds")
         _description(result)
     elif keep in ("fields", "leaves"):
         _require(isinstance(result, list), "does not have a list of results")
         assert isinstance(result, list)
+        if keep == "fields":
+            count = len(request["arguments"])
+            _require(len(result) == count, f"has {len(result)} results for {count} values")
         for each in result:
             if isinstance(each, dict):
                 _description(each)
@@ -128,7 +131,6 @@ def _step(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
 
 def _description(held: Any) -> None:
     """Checks what a worker says of an object that it holds."""
-    _require(isinstance(held.get("held"), Held), "does not name what it holds")
     if "shape" not in held:
         return
     shape, dtype, value = held["shape"], held.get("dtype"), held.get("value")

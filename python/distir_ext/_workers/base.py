@@ -66,29 +66,57 @@ class WorkerError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class BoundProgram:
+    """A program of a machine, with the weights that it takes: what workers have been told of it.
+
+    Attributes:
+        name: Of the program.
+        ranks: Whose program it is, ascending.
+        devices: Theirs; programs of the same devices have the same object.
+        native: What the workers make of it.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    devices: frozenset[int]
+    native: Any
+
+
+@dataclass(frozen=True)
+class ProgramPart:
+    """What some workers do in a step: all of them run one program.
+
+    Attributes:
+        program: Theirs.
+        inputs: Values (``cuts``), in the order in which the program was bound to take them.
+        continues: The step that has kept the last of their arguments, or None.
+        keeps: Whether what the program returns, a tuple, is for a step that continues this one. It
+            is no result then.
+    """
+
+    program: BoundProgram
+    inputs: Sequence[Any]
+    continues: int | None
+    keeps: bool
+
+
+@dataclass(frozen=True)
 class ProgramStep:
-    """A program for each worker: one of several steps, which are numbered from 0.
+    """Programs for workers: one of several steps, which are numbered from 0.
 
     A call of a function may be several steps; each worker keeps for the next of its own what that
     needs of this one.
 
     Attributes:
-        programs: Per rank a program, or None if the worker has nothing to do.
-        arguments: Per rank its arguments; native shards among them are cut.
+        parts: Each worker is in one of them at most; the others have nothing to do.
         call: The first step of the same call. Values move between workers within a call only.
-        continues: Per rank the step that has kept the last of this one's arguments, or None.
-        keeps: Per rank whether what its program returns, a tuple, is for a step that continues
-            this one. It is no result then.
-        after: Per rank a step that the finishers must have ended before the worker begins this
-            one, or None.
+        after: By rank a step that the finishers must have ended before the worker begins this
+            one; workers that are not in it begin when they can.
     """
 
-    programs: Sequence[Any]
-    arguments: Sequence[Sequence[Any]]
+    parts: Sequence[ProgramPart]
     call: int
-    continues: Sequence[int | None]
-    keeps: Sequence[bool]
-    after: Sequence[int | None]
+    after: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -96,13 +124,27 @@ class StepOutcome:
     """What came of a step.
 
     Attributes:
-        results: Per rank the leaves of its result.
+        leaves: By part the leaves of its result, each by device.
         times: Per rank when the worker began the step, had received the last value from another
-            mesh, and ended, in seconds of a clock that all workers share; None if they share none.
+            mesh, and ended, in seconds of a clock that all workers share; None if they share none,
+            or nobody has asked.
     """
 
-    results: list[list[Any]]
+    leaves: list[list[Mapping[int, Any]]]
     times: list[tuple[float, float, float]] | None
+
+
+@dataclass(frozen=True)
+class Takers:
+    """Workers that all take the same of some values.
+
+    Attributes:
+        ranks: The workers, ascending.
+        indices: Which values.
+    """
+
+    ranks: tuple[int, ...]
+    indices: frozenset[int]
 
 
 class Holder(Protocol):
@@ -126,6 +168,8 @@ class Workers(ABC):
     def __init__(self, device_ids: Sequence[int], timeout: float | None) -> None:
         self.device_ids = tuple(device_ids)
         self.num_workers = len(self.device_ids)
+        self.rank_of = {device: rank for rank, device in enumerate(self.device_ids)}
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
         # What their tensors lie on, as DLPack says it.
         self.device_type = int(tvm_ffi.DLDeviceType.kDLCPU)
         # Whether they have to find each other although that is the host.
@@ -162,6 +206,11 @@ class Workers(ABC):
         if self._closed_because is not None:
             because = f": {self._closed_because}" if self._closed_because else ""
             raise RuntimeError(f"the session is closed{because}")
+
+    def devices_of(self, ranks: Sequence[int]) -> frozenset[int]:
+        """The devices of some workers; of the same workers the same object."""
+        found = frozenset(self.device_ids[rank] for rank in ranks)
+        return self._sets.setdefault(found, found)
 
     def add_holder(self, holder: Holder) -> None:
         """Has a holder, which is not kept, let go when the workers end."""
@@ -233,7 +282,11 @@ class Workers(ABC):
 
     @abstractmethod
     def run_programs(
-        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
+        self,
+        name: str,
+        steps: Sequence[ProgramStep],
+        finishers: Sequence[int] = (),
+        timed: bool = False,
     ) -> list[StepOutcome]:
         """As :meth:`run`, for programs of machines; tensors in results stay with the workers.
 
@@ -244,6 +297,7 @@ class Workers(ABC):
             name: What messages call these steps.
             steps: In order.
             finishers: Ranks; see :class:`ProgramStep`.
+            timed: Whether times are asked for.
 
         Returns:
             What came of each step.
@@ -265,7 +319,7 @@ class Workers(ABC):
         """
 
     @abstractmethod
-    def load(self, exe: Any, module: Any) -> list[Any]:
+    def load(self, exe: Any, module: Any) -> Any:
         """Hands an executable to all workers.
 
         Args:
@@ -273,12 +327,25 @@ class Workers(ABC):
             module: Its module.
 
         Returns:
-            Per rank its virtual machine.
+            The virtual machine that each of them has.
         """
 
     @abstractmethod
-    def program(self, machine: Any, name: str) -> Any:
-        """A function of a machine, to be run."""
+    def bind(
+        self, machine: Any, name: str, devices: Sequence[int], takes: Sequence[Any]
+    ) -> BoundProgram:
+        """Makes a program ready to be run, with what every run takes.
+
+        Args:
+            machine: As :meth:`load` returned it.
+            name: Of the program.
+            devices: Whose program it is.
+            takes: The program's arguments in order: a number stands for the input of that index of
+                a run, others are values that lie with the workers.
+
+        Raises:
+            As :meth:`run`.
+        """
 
     @abstractmethod
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -291,6 +358,21 @@ class Workers(ABC):
 
         Returns:
             Per rank what stands for each of them.
+        """
+
+    @abstractmethod
+    def keep(
+        self, name: str, values: Sequence[Any], takers: Sequence[Takers]
+    ) -> list[Mapping[int, Any]]:
+        """As :meth:`hold`, for values of which devices get parts (``cuts``).
+
+        Args:
+            name: What messages call this step.
+            values: The values.
+            takers: Who takes which of them; each worker is in one of these at most.
+
+        Returns:
+            For each value by device what stands for its part.
         """
 
     def open_params(self, path: str | os.PathLike[str]) -> Mapping[str, Stored]:
@@ -312,6 +394,16 @@ def check_timeout(timeout: float | None) -> None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds or None")
+
+
+def check_equal_counts(program: str, devices: Sequence[int], counts: Sequence[int]) -> None:
+    """Raises ValueError unless a program has returned as many values on each device."""
+    for device, count in zip(devices, counts, strict=True):
+        if count != counts[0]:
+            raise ValueError(
+                f'program "{program}" returned {counts[0]} values on device {devices[0]}, {count} '
+                f"on device {device}"
+            )
 
 
 def stalled_message(timeout: float) -> str:

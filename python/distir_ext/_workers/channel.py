@@ -7,8 +7,11 @@ object with one key::
 
     {"tensor": 0}       a buffer that is a tensor       {"bytes": 1}   a buffer of bytes
     {"shape": [2, 3]}   tvm_ffi.Shape                   {"list": [..]}  a list, a tuple or an Array
-    {"dict": {..}}      string keys                     {"held": 7}    see class Held
+    {"dict": {..}}      string keys                     {"held": [7, 0]}  see class Held
     {"stored": {..}}    an array on disk, or a box of one
+    {"part": {..}}      whichever box of an array on disk is the receiver's (``parts``)
+
+A frame in a message is bytes to whoever reads that: who passes frames on looks into none of them.
 
 Nothing is assumed about the stream but that it is one: it may be a socket of any kind. Nothing in
 a frame is run by whoever reads it.
@@ -27,6 +30,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import (
     StoredArray,
     StoredBox,
@@ -52,15 +56,24 @@ _LONGEST_REASON = 500
 # What is received at a time, of bytes.
 _PIECE_BYTES = 1 << 20
 
+# Buffers of a frame that may be the same from several senders, in bytes.
+_SMALL_BUFFERS = 1 << 16
+
 # Buffers that one system call gathers; systems allow 1024.
 _MOST_BUFFERS = 512
 
 
 @dataclass(frozen=True)
 class Held:
-    """An object that lies with the worker, by number."""
+    """An object that workers hold: what a step gave, the same on each of them that has run it.
 
-    number: int
+    Attributes:
+        step: The number of the step.
+        index: Which of the things that it gave.
+    """
+
+    step: int
+    index: int
 
 
 NewTensor = Callable[[tuple[int, ...], str], Any]
@@ -77,13 +90,17 @@ def _type_key(value: Any) -> str:
 
 
 class Frame:
-    """A frame to be sent.
+    """A frame to be sent, to one stream or several; see :class:`FrameWriter`.
 
     Args:
         message: What it says: None, bool, int, float, str, bytes, shapes, tensors, native shards
-            (which are cut), held objects, arrays on disk and boxes of them; lists and dictionaries
-            of these.
+            (which are cut), held objects, arrays on disk, boxes and parts of them, frames; lists
+            and dictionaries of these.
         cut: Shards that have been cut, by identity, shared by frames with the same message.
+
+    Attributes:
+        pieces: Its bytes.
+        enclosed: The frame that has this one in it, kept by whoever sends it often.
 
     Raises:
         TypeError: the message has something else in it.
@@ -91,6 +108,7 @@ class Frame:
     """
 
     def __init__(self, message: Any, cut: dict[int, Any] | None = None) -> None:
+        self.enclosed: Frame | None = None
         self._descriptions: list[Any] = []
         self._memory: list[memoryview] = []
         self._owners: list[Any] = []
@@ -102,7 +120,12 @@ class Frame:
                 f"a message of {len(text)} bytes, without its arrays, is more than the "
                 f"{_LONGEST_HEADER} that are sent between processes"
             )
-        self._pending = deque([memoryview(_PREFIX.pack(len(text)) + text), *self._memory])
+        self.pieces = (memoryview(_PREFIX.pack(len(text)) + text), *self._memory)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it takes on a stream."""
+        return sum(piece.nbytes for piece in self.pieces)
 
     def _encode(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float):
@@ -110,19 +133,23 @@ class Frame:
         if isinstance(value, str):
             return str(value)
         if isinstance(value, Held):
-            return {"held": value.number}
+            return {"held": [value.step, value.index]}
         if isinstance(value, StoredArray | StoredShards | StoredBox):
             return {"stored": to_plain(value)}
+        if isinstance(value, StoredPart):
+            return {"part": value.to_plain()}
         if isinstance(value, tvm_ffi.Shape):
             return {"shape": [int(size) for size in value]}
         if isinstance(value, bytes):
-            return {"bytes": self._buffer(len(value), memoryview(value), value)}
+            return {"bytes": self._buffer(len(value), [memoryview(value)], value)}
+        if isinstance(value, Frame):
+            return {"bytes": self._buffer(value.num_bytes, value.pieces, value)}
         if isinstance(value, dict):
             return {"dict": {str(key): self._encode(each) for key, each in value.items()}}
         if isinstance(value, tvm_ffi.Tensor):
             value = on_host(value)
             description = [str(value.dtype), [int(size) for size in value.shape]]
-            return {"tensor": self._buffer(description, memory_of(value), value)}
+            return {"tensor": self._buffer(description, [memory_of(value)], value)}
         if isinstance(value, list | tuple | tvm_ffi.Array):
             return {"list": [self._encode(each) for each in value]}
         if _type_key(value) == "distir.runtime.Shard":
@@ -133,12 +160,22 @@ class Frame:
             return self._encode(self._cut[key][0])
         raise TypeError(f"{type(value).__name__} cannot be sent between processes")
 
-    def _buffer(self, description: Any, memory: memoryview, owner: Any) -> int:
+    def _buffer(self, description: Any, memory: Sequence[memoryview], owner: Any) -> int:
         self._descriptions.append(description)
-        if memory.nbytes:
-            self._memory.append(memory)
-            self._owners.append(owner)
+        self._memory += [piece for piece in memory if piece.nbytes]
+        self._owners.append(owner)
         return len(self._descriptions) - 1
+
+
+class FrameWriter:
+    """Writes bytes to a stream as it takes them.
+
+    Args:
+        pieces: Of a frame.
+    """
+
+    def __init__(self, pieces: Sequence[memoryview]) -> None:
+        self._pending = deque(pieces)
 
     def write(self, stream: ByteStream) -> bool:
         """Writes what the stream takes.
@@ -201,6 +238,28 @@ class _Memory:
         return count
 
 
+class _InMemory:
+    """A stream of bytes that are here already, and then ends."""
+
+    def __init__(self, content: bytes | bytearray) -> None:
+        self._left = memoryview(content)
+
+    def fileno(self) -> int:
+        return -1
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+    def sendmsg(self, buffers: Sequence[memoryview], /) -> int:
+        raise OSError("it is read only")
+
+    def close(self) -> None:
+        pass
+
+
 class FrameReader:
     """Reads frames from a stream, as they arrive.
 
@@ -209,13 +268,19 @@ class FrameReader:
 
     Args:
         new_tensor: Makes the tensors that are received, from shape and dtype.
+
+    Attributes:
+        known: Messages by the bytes of their frames, for readers that receive the same from
+            several senders; they decode it once. None: all are decoded.
     """
 
     def __init__(self, new_tensor: NewTensor = _new_tensor) -> None:
         self._new_tensor = new_tensor
+        self.known: dict[bytes, Any] | None = None
         self._begin()
 
     def _begin(self) -> None:
+        self._whole: _Bytes | None = None  # all buffers of a small frame
         self._header: dict[str, Any] | None = None
         self._text: _Bytes | None = None
         self._buffers: list[Any] = []
@@ -249,7 +314,7 @@ class FrameReader:
                     raise ChannelClosedError("the stream has ended")
             if self._header is not None:
                 with _frame_errors():
-                    message = self._decode(self._header["message"])
+                    message = self._message(self._header)
                 self._begin()
                 return (message,)
             if self._text is None:
@@ -262,21 +327,54 @@ class FrameReader:
             with _frame_errors():
                 self._read_header(self._text.content)
 
+    def _message(self, header: dict[str, Any]) -> Any:
+        """The message of a frame all of which is here."""
+        if self._whole is None or self.known is None or self._text is None:
+            return self._decode(header["message"])
+        key = bytes(self._text.content + self._whole.content)
+        if key not in self.known:
+            whole = _InMemory(self._whole.content)
+            for description in header["buffers"]:
+                target = self._add_buffer(description)
+                while target.left:
+                    target.read(whole)
+            self.known[key] = self._decode(header["message"])
+        return self.known[key]
+
     def _read_header(self, text: bytearray) -> None:
         """Takes the header and makes what its buffers are received in."""
+        self._header = self._parsed(text)
+        sizes = self._sizes(self._header)
+        if self.known is not None and sum(sizes) <= _SMALL_BUFFERS:
+            self._whole = _Bytes(sum(sizes))
+            self._targets.append(self._whole)
+            return
+        for description in self._header["buffers"]:
+            self._targets.append(self._add_buffer(description))
+
+    @staticmethod
+    def _parsed(text: bytearray) -> dict[str, Any]:
+        """A header."""
         if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_VALUES:
             raise ValueError(f"a frame cannot have more than {_MOST_VALUES} values")
-        self._header = json.loads(text.decode())
-        sizes = [_buffer_bytes(each) for each in self._header["buffers"]]
+        header: dict[str, Any] = json.loads(text.decode())
+        return header
+
+    @staticmethod
+    def _sizes(header: dict[str, Any]) -> list[int]:
+        """How many bytes each buffer has."""
+        sizes = [_buffer_bytes(each) for each in header["buffers"]]
         if sum(sizes) > _most_bytes():
             raise ValueError(f"a frame cannot have {sum(sizes)} bytes of buffers")
-        for description, size in zip(self._header["buffers"], sizes, strict=True):
-            if isinstance(description, int):
-                self._buffers.append(_Bytes(size))
-                self._targets.append(self._buffers[-1])
-            else:
-                self._buffers.append(self._tensor(*description))
-                self._targets.append(_Memory(memory_of(self._buffers[-1])))
+        return sizes
+
+    def _add_buffer(self, description: Any) -> _Bytes | _Memory:
+        """Makes what a buffer is received in."""
+        if isinstance(description, int):
+            self._buffers.append(_Bytes(description))
+            return self._buffers[-1]  # type: ignore[no-any-return]
+        self._buffers.append(self._tensor(*description))
+        return _Memory(memory_of(self._buffers[-1]))
 
     def _tensor(self, dtype: str, shape: Sequence[int]) -> Any:
         try:
@@ -297,9 +395,12 @@ class FrameReader:
         if kind == "shape":
             return tvm_ffi.Shape(_integers(content))
         if kind == "held":
-            return Held(_natural(content))
+            step, index = content
+            return Held(_natural(step), _natural(index))
         if kind == "stored":
             return from_plain(content)
+        if kind == "part":
+            return StoredPart.from_plain(content)
         if kind == "dict":
             return {key: self._decode(each) for key, each in content.items()}
         if kind == "list":
@@ -311,6 +412,29 @@ class FrameReader:
         if isinstance(found, _Bytes) != is_bytes:
             raise ValueError(f"buffer {index} is of another kind than the message says")
         return found
+
+
+class RawFrameReader(FrameReader):
+    """Reads frames as bytes, for whoever passes them on.
+
+    Of a frame it is known whether it says ``{"failure"}``. It is looked at as far as has to be to
+    know where it ends; what else is wrong with it, its reader finds out.
+    """
+
+    def _read_header(self, text: bytearray) -> None:
+        self._header = self._parsed(text)
+        self._whole = _Bytes(sum(self._sizes(self._header)))
+        self._targets.append(self._whole)
+
+    def _message(self, header: dict[str, Any]) -> Any:
+        """The bytes of the frame, and whether it says that something has failed."""
+        assert self._text is not None
+        assert self._whole is not None
+        message = header.get("message")
+        content = message.get("dict") if isinstance(message, dict) else None
+        has_failed = isinstance(content, dict) and "failure" in content
+        frame = bytes(self._prefix.content + self._text.content + self._whole.content)
+        return frame, has_failed
 
 
 @contextlib.contextmanager
@@ -356,7 +480,7 @@ def _most_bytes() -> int:
 
 def send(stream: ByteStream, message: Any) -> None:
     """Writes a frame to a stream that blocks."""
-    Frame(message).write(stream)
+    FrameWriter(Frame(message).pieces).write(stream)
 
 
 def receive(stream: ByteStream, new_tensor: NewTensor = _new_tensor) -> Any:
@@ -364,3 +488,15 @@ def receive(stream: ByteStream, new_tensor: NewTensor = _new_tensor) -> Any:
     found = FrameReader(new_tensor).read(stream)
     assert found is not None, "a stream that blocks gives whole frames"
     return found[0]
+
+
+def decode(frame: bytes) -> Any:
+    """The message of a frame that is all here.
+
+    Raises:
+        ValueError: it is none, or not all of it.
+    """
+    try:
+        return receive(_InMemory(frame))
+    except ChannelClosedError as error:
+        raise ValueError("a frame is cut off") from error

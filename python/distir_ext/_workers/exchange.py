@@ -1,111 +1,172 @@
-"""Frames to the workers and their answers back, without waiting for one worker alone."""
+"""Frames to the workers and their answers back, without waiting for one worker alone.
+
+A request is one message for several workers: it is written as a frame once, whatever their number
+is, and answers that are the same are looked at once.
+"""
 
 from __future__ import annotations
 
 import math
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distir_ext._workers.base import UNWIND_LIMIT
-from distir_ext._workers.channel import ChannelClosedError, Frame, FrameReader
+from distir_ext._workers.branches import Branch
+from distir_ext._workers.channel import ChannelClosedError, Frame
 from distir_ext._workers.connection.byte_stream import ByteStream, Stream
 
 # How long nothing arrives before somebody looks whether anything can arrive, in seconds.
 _LOOK_INTERVAL = 0.5
 
-
 _READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
-class Exchange:
-    """What each worker is sent, one frame after the other, and what comes of it.
+class Request:
+    """One message for some workers.
 
     Args:
-        counts: Per rank the number of frames.
-        make_frame: The frame of a rank and index; called once for each, for the first ones here,
-            so that what cannot be sent is found out before anything is, for others when they are
-            sent.
-        check: Returns what a rank has answered to the frame of an index, if it is an answer; raises
-            ValueError if not.
-        may_send: Whether a rank may be sent its next frame now; None: as soon as it takes it.
+        ranks: The workers, ascending.
+        message: What they are sent.
+        cut: Shards that have been cut, shared by requests of one round.
+    """
+
+    def __init__(
+        self, ranks: Sequence[int], message: dict[str, Any], cut: dict[int, Any] | None = None
+    ) -> None:
+        self.ranks = ranks
+        self.message = message
+        self._cut = cut
+        self._frame: Frame | None = None
+        self._unsent = len(ranks)
+
+    def frame(self) -> Frame:
+        """The message as a frame, which is made once."""
+        if self._frame is None:
+            self._frame = Frame(self.message, self._cut)
+            self._cut = None
+        return self._frame
+
+    def sent_to(self, count: int) -> None:
+        """Forgets the frame when so many workers more, and with them all, are being sent it."""
+        self._unsent -= count
+        if self._unsent == 0:
+            self._frame = None
+
+
+class Exchange:
+    """What workers are sent, one round of requests after the other, and what comes of it.
+
+    Args:
+        num_workers: Of the session.
+        rounds: Each worker is in one request of a round at most, and in none of a round if it is in
+            none of an earlier one. Frames of the first round are made here, so that what cannot be
+            sent is found out before anything is.
+        check: Returns what a rank has answered to a request, if it is an answer; raises ValueError
+            if not. Workers that answer the same are checked once, unless it is a failure.
+        may_send: Whether a rank may be sent its request of a round now; None: as soon as it takes
+            it.
         answered_by: Called with the rank of each answer.
 
     Attributes:
-        counts: As given.
-        sent: Per rank how many frames it was sent.
         answers: Per rank the answers.
         failures: What workers that have failed say of it.
         lost: Ranks of workers whose channels have ended, in the order in which that was noticed.
         broken: By rank what is wrong with what a worker has sent; it is not listened to after that.
         timed_out: Whether a deadline was over before an answer or a failure.
         deadlock: A rank whose worker can never go on, and why not, if that was found.
+        answered: How many rounds all have answered who are in them.
+        gathers: Whether answers of workers of one host may wait for each other.
+        waits: Whether what some are sent waits for answers of others.
     """
 
     def __init__(
         self,
-        counts: Sequence[int],
-        make_frame: Callable[[int, int], Frame],
-        check: Callable[[int, int, Any], dict[str, Any]],
-        may_send: Callable[[Exchange, int], bool] | None = None,
+        num_workers: int,
+        rounds: Sequence[Sequence[Request]],
+        check: Callable[[Request, int, Any], dict[str, Any]],
+        may_send: Callable[[Exchange, int, int], bool] | None = None,
         answered_by: Callable[[int], None] | None = None,
     ) -> None:
-        self.counts = tuple(counts)
-        self.sent = [0] * len(counts)
-        self.answers: list[list[dict[str, Any]]] = [[] for _ in counts]
+        self.rounds = rounds
+        self.answers: list[list[dict[str, Any]]] = [[] for _ in range(num_workers)]
         self.failures: list[dict[str, Any]] = []
         self.lost: list[int] = []
         self.broken: dict[int, str] = {}
         self.timed_out = False
         self.deadlock: tuple[int, str] | None = None
-        self._make_frame = make_frame
+        self.answered = 0
+        self.gathers = len(rounds) == 1
+        self.waits = may_send is not None
+        self.sent = [0] * num_workers
         self._check = check
         self._may_send = may_send
         self._answered_by = answered_by
-        self._first = [make_frame(rank, 0) if count else None for rank, count in enumerate(counts)]
+        self._has_cause = False
+        # By request and message, whose identity lasts while it is in here.
+        self._checked: dict[tuple[int, int], tuple[Any, dict[str, Any]]] = {}
+        self._requests: list[list[Request]] = [[] for _ in range(num_workers)]
+        self._missing = [0] * len(rounds)
+        for index, requests in enumerate(rounds):
+            for request in requests:
+                self._missing[index] += len(request.ranks)
+                for rank in request.ranks:
+                    self._requests[rank].append(request)
+        if rounds:
+            for request in rounds[0]:
+                request.frame()
 
-    def next_ranks(self) -> list[int]:
-        """Who may be sent another frame now."""
-        if self.failed:
-            return []
-        return [
-            rank
-            for rank, count in enumerate(self.counts)
-            if self.sent[rank] < count and (self._may_send is None or self._may_send(self, rank))
-        ]
+    def counts(self, rank: int) -> int:
+        """How many requests a rank is sent."""
+        return len(self._requests[rank])
 
-    def next_frame(self, rank: int) -> Frame:
-        """The next frame of a rank, which counts as sent."""
+    def next_for(self, rank: int) -> Request | None:
+        """What a rank may be sent now; None if that is nothing."""
         index = self.sent[rank]
-        self.sent[rank] += 1
-        frame, self._first[rank] = self._first[rank], None
-        return frame or self._make_frame(rank, index)
+        if self.failed or index == len(self._requests[rank]):
+            return None
+        if self._may_send is not None and not self._may_send(self, rank, index):
+            return None
+        return self._requests[rank][index]
 
-    def record(self, rank: int, message: Any) -> dict[str, Any]:
+    def record(self, rank: int, message: Any) -> bool:
         """Takes in an answer.
 
+        Returns:
+            Whether it is a failure.
+
         Raises:
-            ValueError: it is none.
+            ValueError: it is no answer.
         """
-        answer = self._check(rank, len(self.answers[rank]), message)
+        index = len(self.answers[rank])
+        if index >= self.sent[rank]:
+            raise ValueError("its answer is to nothing that it was sent")
+        request = self._requests[rank][index]
+        key = (id(request), id(message))
+        if key in self._checked:
+            answer = self._checked[key][1]
+        else:
+            answer = self._check(request, rank, message)
+            if "failure" not in answer:
+                self._checked[key] = message, answer
         self.answers[rank].append(answer)
+        self._missing[index] -= 1
+        while self.answered < len(self._missing) and self._missing[self.answered] == 0:
+            self.answered += 1
         if self._answered_by is not None:
             self._answered_by(rank)
-        if "failure" in answer:
-            self.failures.append(answer["failure"])
-        return answer
+        if "failure" not in answer:
+            return False
+        self.failures.append(answer["failure"])
+        self._has_cause = self._has_cause or is_cause(answer["failure"])
+        return True
 
     @property
     def late(self) -> list[int]:
         """Who have not answered all that they were sent."""
         return [rank for rank, sent in enumerate(self.sent) if len(self.answers[rank]) < sent]
-
-    @property
-    def answered(self) -> int:
-        """How many frames have been answered by all who are sent any."""
-        pairs = zip(self.answers, self.counts, strict=True)
-        return min(len(mine) for mine, count in pairs if count)
 
     @property
     def failed(self) -> bool:
@@ -115,13 +176,11 @@ class Exchange:
     @property
     def complete(self) -> bool:
         """Whether all have answered, or the first failure is known."""
-        if self.broken or any(is_cause(failure) for failure in self.failures):
+        if self.broken or self._has_cause:
             return True
         if self.failed:
             return set(self.late) <= set(self.lost)
-        return all(
-            len(mine) == count for mine, count in zip(self.answers, self.counts, strict=True)
-        )
+        return self.answered == len(self.rounds)
 
 
 def is_first(failure: Any) -> bool:
@@ -142,9 +201,51 @@ def _writing_waits_to_read(stream: ByteStream) -> bool:
     return isinstance(stream, Stream) and stream.writing_waits_to_read
 
 
+class _BranchOfExchange:
+    """A branch while an exchange uses it."""
+
+    def __init__(self, exchange: Exchange, branch: Branch) -> None:
+        self._exchange = exchange
+        self.branch = branch
+        self._ranks = tuple(rank for rank in branch.ranks if exchange.counts(rank))
+        self.missing = sum(exchange.counts(rank) for rank in self._ranks)
+        self._unsent = self.missing
+        self._next: deque[tuple[Request, list[int]]] = deque()
+
+    def push(self) -> bool:
+        """Writes what may be sent and the stream takes; whether something is left to be written.
+
+        Raises:
+            ChannelClosedError: the other side is gone.
+        """
+        while True:
+            if self.branch.writes and not self.branch.write():
+                return True
+            if not self._next and not self._look():
+                return False
+            request, ranks = self._next.popleft()
+            frame = request.frame()
+            request.sent_to(len(ranks))
+            self._unsent -= len(ranks)
+            self.branch.send(frame, ranks, self._exchange.gathers)
+
+    def _look(self) -> bool:
+        """Finds out what may be sent: one request for each worker of the branch at most."""
+        if self._unsent == 0:
+            return False
+        found: dict[int, tuple[Request, list[int]]] = {}
+        for rank in self._ranks:
+            request = self._exchange.next_for(rank)
+            if request is not None:
+                self._exchange.sent[rank] += 1
+                found.setdefault(id(request), (request, []))[1].append(rank)
+        self._next.extend(found.values())
+        return bool(found)
+
+
 def run_exchange(
     exchange: Exchange,
-    streams: Sequence[ByteStream],
+    branches: Sequence[Branch],
     limit: float,
     abort: Callable[[], None],
     lines: Mapping[Stream, Sequence[int]],
@@ -157,7 +258,7 @@ def run_exchange(
 
     Args:
         exchange: What is sent; receives the answers.
-        streams: Per rank the channel, which does not block.
+        branches: By which all workers are reached, each by one.
         limit: In seconds; math.inf for none.
         abort: Called when a worker is lost, or lost to another one; makes those that wait fail.
         lines: Connections on which nothing arrives but their end, and the workers that are lost
@@ -165,37 +266,91 @@ def run_exchange(
         look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
             called now and then while nothing arrives.
     """
-    readers = [FrameReader() for _ in streams]
-    unsent: dict[int, Frame] = {}
+    known: dict[bytes, Any] = {}
+    used = [_BranchOfExchange(exchange, each) for each in branches]
+    used = [each for each in used if each.missing]
+    events = dict.fromkeys(map(id, used), selectors.EVENT_READ)
     answered = 0
     deadline = time.monotonic() + limit
 
     def lose(ranks: Sequence[int]) -> None:
         nonlocal deadline
-        exchange.lost += [rank for rank in ranks if rank not in exchange.lost]
+        late = set(exchange.late)
+        new = [rank for rank in ranks if rank not in exchange.lost]
+        exchange.lost += sorted(new, key=lambda rank: rank not in late)
         abort()
         deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
+
+    def take(each: _BranchOfExchange) -> None:
+        """Reads what there is. To the end: what TLS has read ahead does not show."""
+        nonlocal deadline
+        while each.missing:
+            try:
+                found = each.branch.read(known)
+            except ValueError as error:
+                exchange.broken[each.branch.ranks[0]] = str(error)
+                abort()
+                return
+            if found is None:
+                return
+            if found.lost:
+                lose(found.ranks)
+                each.missing -= sum(
+                    exchange.counts(rank) - len(exchange.answers[rank]) for rank in found.ranks
+                )
+                continue
+            for rank in found.ranks:
+                try:
+                    if found.broken:
+                        raise ValueError(found.broken)
+                    is_failure = exchange.record(rank, found.message)
+                except ValueError as error:
+                    exchange.broken[rank] = str(error)
+                    abort()
+                    return
+                each.missing -= 1
+                if is_failure:
+                    deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
+                    if not exchange.complete:
+                        abort()
 
     with selectors.DefaultSelector() as selector:
         for line in lines:
             selector.register(line, selectors.EVENT_READ, None)
-        for rank, count in enumerate(exchange.counts):
-            if count:
-                selector.register(streams[rank], selectors.EVENT_READ, rank)
+
+        def push(each: _BranchOfExchange) -> None:
+            left = each.push()
+            waits = not left or _writing_waits_to_read(each.branch.stream)
+            wanted = selectors.EVENT_READ if waits else _READ_AND_WRITE
+            if events[id(each)] != wanted:
+                events[id(each)] = wanted
+                selector.modify(each.branch.stream, wanted, each)
+
+        def serve(each: _BranchOfExchange, serves: Callable[[_BranchOfExchange], None]) -> None:
+            try:
+                serves(each)
+            except ChannelClosedError:
+                selector.unregister(each.branch.stream)
+                ended.add(id(each))
+                lose(each.branch.ranks)
+
+        ended: set[int] = set()
+        for each in used:
+            selector.register(each.branch.stream, selectors.EVENT_READ, each)
+        for each in used:
+            serve(each, push)
         while not exchange.complete:
-            for rank in exchange.next_ranks():
-                if rank not in unsent:
-                    unsent[rank] = exchange.next_frame(rank)
-                    selector.modify(streams[rank], _READ_AND_WRITE, rank)
             left = deadline - time.monotonic()
             if left <= 0:
                 exchange.timed_out = not exchange.failed
                 break
             longest = left if look is None else min(left, _LOOK_INTERVAL)
             ready = selector.select(None if longest == math.inf else longest)
-            if not ready and look is not None and not unsent and not exchange.lost:
-                late = exchange.late
-                exchange.deadlock = look([rank not in late for rank in range(len(streams))])
+            if not ready and look is not None and not exchange.lost:
+                if not any(each.branch.writes for each in used):
+                    late = set(exchange.late)
+                    count = len(exchange.answers)
+                    exchange.deadlock = look([rank not in late for rank in range(count)])
                 if exchange.deadlock is not None:
                     break
             for key, _ in ready:
@@ -204,35 +359,18 @@ def run_exchange(
                     selector.unregister(key.fileobj)
                     lose(lines[key.fileobj])
                     continue
-                rank = key.data
-                stream = streams[rank]
-                try:
-                    if rank in unsent:
-                        if unsent[rank].write(stream):
-                            del unsent[rank]
-                        waits = rank not in unsent or _writing_waits_to_read(stream)
-                        events = selectors.EVENT_READ if waits else _READ_AND_WRITE
-                        selector.modify(stream, events, rank)
-                    # To the end: what TLS has read ahead does not show as something to be read.
-                    while len(exchange.answers[rank]) < exchange.counts[rank]:
-                        found = readers[rank].read(stream)
-                        if found is None:
-                            break
-                        answer = exchange.record(rank, found[0])
-                        if "failure" in answer:
-                            deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
-                            if not exchange.complete:
-                                abort()
-                except ChannelClosedError:
-                    selector.unregister(stream)
-                    lose([rank])
-                    continue
-                except ValueError as error:
-                    exchange.broken[rank] = str(error)
-                    abort()
-                    break
-                if len(exchange.answers[rank]) == exchange.counts[rank]:
-                    selector.unregister(stream)
+                each = key.data
+                if each.branch.writes:
+                    serve(each, push)
+                if id(each) not in ended:
+                    serve(each, take)
+                if id(each) not in ended and not each.missing:
+                    selector.unregister(each.branch.stream)
+                    ended.add(id(each))
+            # Answers of some may be what others wait for.
+            for each in used if exchange.waits else ():
+                if id(each) not in ended and not exchange.failed:
+                    serve(each, push)
             if not exchange.failed and exchange.answered > answered:
                 answered = exchange.answered
                 deadline = time.monotonic() + limit

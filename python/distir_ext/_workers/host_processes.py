@@ -21,7 +21,8 @@ import tvm_ffi
 from distir_ext._native.library import native_libraries
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.base import LEAVE_LIMIT, UNWIND_LIMIT
-from distir_ext._workers.connection.byte_stream import ByteStream, Stream
+from distir_ext._workers.branches import Branch, WorkerBranch
+from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
@@ -67,8 +68,8 @@ class HostProcesses(ABC):
         """Makes every worker that waits for others fail, now and later."""
 
     @abstractmethod
-    def status(self, rank: int) -> tuple[str, str]:
-        """The operator that a worker runs, and what it waits for; empty if it does not."""
+    def status(self, ranks: Sequence[int]) -> list[tuple[str, str]]:
+        """The operator that each worker runs, and what it waits for; empty if it does not."""
 
     @abstractmethod
     def progress(self, rank: int) -> list[int]:
@@ -103,13 +104,13 @@ class Started:
     Attributes:
         hosts: Its hosts.
         host_of: By rank the worker's host.
-        streams: By rank the channel to the worker.
+        branches: By which workers are reached.
         at_end: What is called when all of these have ended, to give back where they were.
     """
 
     hosts: list[HostProcesses] = field(default_factory=list)
     host_of: list[HostProcesses] = field(default_factory=list)
-    streams: list[ByteStream] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     at_end: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -148,13 +149,14 @@ class LocalProcesses(HostProcesses):
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(
-        self, rank: int, channel: KeyedSocket, peers: Mapping[int, KeyedSocket] | None = None
+        self, rank: int, channel: socket.socket, peers: Mapping[int, KeyedSocket] | None = None
     ) -> None:
         """Starts a worker.
 
         Args:
             rank: The worker.
-            channel: Its end of the channel to the controller; closed here.
+            channel: Its end of the channel to the controller, or to the agent of this host; closed
+                here.
             peers: Its connections to workers of other hosts, by rank; closed here.
 
         Raises:
@@ -165,16 +167,17 @@ class LocalProcesses(HostProcesses):
         board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self.board)
         streams = {} if peers is None else dict(peers)
         with contextlib.ExitStack() as stack:
-            descriptors = [stack.enter_context(channel.raw).fileno(), board]
+            descriptors = [stack.enter_context(channel).fileno(), board]
             descriptors += [stack.enter_context(each.raw).fileno() for each in streams.values()]
-            keys = stack.enter_context(_keys_file(channel, streams))
+            keys = stack.enter_context(_keys_file(streams))
             descriptors.append(keys.fileno())
             arguments = {
                 "path": _worker_path(),
                 "package": list(sys.modules["distir_ext"].__path__),
                 "libraries": native_libraries(),
                 "imports": self.imports,
-                "channel": channel.raw.fileno(),
+                "rank": rank,
+                "channel": channel.fileno(),
                 "keys": keys.fileno(),
                 "board": board,
                 "parent": os.getpid(),
@@ -194,10 +197,10 @@ class LocalProcesses(HostProcesses):
     def abort(self) -> None:
         tvm_ffi.get_global_func("distir.runtime.process_board_abort")(self.board)
 
-    def status(self, rank: int) -> tuple[str, str]:
+    def status(self, ranks: Sequence[int]) -> list[tuple[str, str]]:
         status = tvm_ffi.get_global_func("distir.runtime.process_board_status")
-        operator, wait = status(self.board, rank)
-        return str(operator), str(wait)
+        found = [status(self.board, rank) for rank in ranks]
+        return [(str(operator), str(wait)) for operator, wait in found]
 
     def progress(self, rank: int) -> list[int]:
         found = tvm_ffi.get_global_func("distir.runtime.process_board_progress")(self.board, rank)
@@ -231,12 +234,9 @@ class LocalProcesses(HostProcesses):
         self.forget()
 
 
-def _keys_file(channel: KeyedSocket, peers: Mapping[int, KeyedSocket]) -> BinaryIO:
+def _keys_file(peers: Mapping[int, KeyedSocket]) -> BinaryIO:
     """The keys in memory that a worker inherits: others can read a process's arguments."""
-    keys = {
-        "channel": channel.key.hex(),
-        "peers": {rank: each.key.hex() for rank, each in peers.items()},
-    }
+    keys = {rank: each.key.hex() for rank, each in peers.items()}
     file = os.fdopen(os.memfd_create("keys"), "w+b")
     file.write(json.dumps(keys).encode())
     file.flush()
@@ -286,5 +286,5 @@ def start_here(started: Started, num_workers: int, ccl: str, imports: Sequence[s
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         started.host_of.append(host)
-        started.streams.append(ours)
-        host.start(rank, KeyedSocket(theirs))
+        started.branches.append(WorkerBranch(ours, [rank]))
+        host.start(rank, theirs)

@@ -14,9 +14,11 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import tvm_ffi
 
 from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
@@ -24,34 +26,38 @@ from distir_ext._params.stored_array import Stored
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import (
+    BoundProgram,
     ProgramStep,
     StepOutcome,
+    Takers,
     WorkerError,
     Workers,
-    stalled_message,
-    wait_for_one_running,
+    check_equal_counts,
 )
-from distir_ext._workers.channel import Frame
+from distir_ext._workers.channel import Held
 from distir_ext._workers.connection.connections import parse_address
-from distir_ext._workers.exchange import Exchange, is_cause, is_first, run_exchange
+from distir_ext._workers.diagnosis import Diagnosis
+from distir_ext._workers.exchange import Exchange, Request, run_exchange
 from distir_ext._workers.executables import pack
-from distir_ext._workers.host_processes import HostProcesses, Started, start_here
-from distir_ext._workers.hosts.deadlock import find_deadlock
+from distir_ext._workers.host_processes import Started, start_here
 from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.hosts.ray_actors import start_on_ray
 from distir_ext._workers.hosts.ray_hosts import Ray
 from distir_ext._workers.hosts.remote_processes import start_on_hosts
 from distir_ext._workers.remote_values import (
     RemoteObject,
-    RemoteProgram,
-    RemoteTensor,
+    RemoteShards,
     command,
+    is_common,
     reference,
 )
 from distir_ext._workers.start_bar import start_bar
 
 # How long a worker may take until it is ready, in seconds: it may import anything.
 _START_LIMIT = 300.0
+
+# Returns its arguments, for workers to keep.
+_KEEP = "distir.runtime.keep"
 
 
 class ProcessWorkers(Workers):
@@ -90,9 +96,10 @@ class ProcessWorkers(Workers):
         self._bitwise = bitwise
         self.connects = find_backend(ccl).connects
         self._started = Started()
+        self._diagnosis = Diagnosis(self._started, self.device_ids)
         # Ends the processes if nobody closes the session, at the latest when this process ends.
         self._finalizer = weakref.finalize(self, _end, self._started, os.getpid())
-        self._released: list[list[int]] = [[] for _ in self.device_ids]
+        self._released: list[Held] = []
         self._mutex = threading.RLock()
         self._next_step = 1
         try:
@@ -109,210 +116,319 @@ class ProcessWorkers(Workers):
             raise
 
     def _greet(self, ccl: str) -> None:
-        machines = [self._machine_of(host) for host in self._started.host_of]
-        host_of = [self._started.hosts.index(host) for host in self._started.host_of]
-        session = secrets.token_hex(16)
-
-        def make_frame(rank: int, _: int) -> Frame:
-            return Frame(
-                {
-                    "rank": rank,
-                    "device_ids": list(self.device_ids),
-                    "neighbours": self._ranks_of(self._started.host_of[rank]),
-                    "machine": [each for host in machines[rank] for each in self._ranks_of(host)],
-                    "hosts": len(machines[rank]),
-                    "ccl": ccl,
-                    "host_of": host_of,
-                    "session": session,
-                    "bitwise": self._bitwise,
-                }
-            )
-
+        hosts = self._started.hosts
+        numbers = {id(host): number for number, host in enumerate(hosts)}
+        machines: dict[str, int] = {}
+        addresses = [host.address and parse_address(host.address)[0] for host in hosts]
+        hello = {
+            "device_ids": tvm_ffi.Shape(self.device_ids),
+            "host_of": tvm_ffi.Shape(tuple(numbers[id(host)] for host in self._started.host_of)),
+            "machine_of": tvm_ffi.Shape(
+                tuple(machines.setdefault(each, len(machines)) for each in addresses)
+            ),
+            "ccl": ccl,
+            "session": secrets.token_hex(16),
+            "bitwise": self._bitwise,
+        }
         with start_bar(self.num_workers) as started:
-            ones = [1] * self.num_workers
             came = Exchange(
-                ones,
-                make_frame,
-                lambda rank, index, answer: check_greeting(answer),
+                self.num_workers,
+                [[Request(range(self.num_workers), hello)]],
+                lambda request, rank, answer: check_greeting(answer),
                 answered_by=lambda _: started(),
             )
             self._run_exchange(came, _START_LIMIT)
         clocks = set()
-        for rank, answers in enumerate(came.answers):
+        # Others may not have answered because of these.
+        failed = {rank for rank, each in enumerate(came.answers) if each and "failure" in each[0]}
+        known_why = {*came.broken, *came.lost, *failed}
+        for rank in sorted(range(self.num_workers), key=lambda rank: rank not in known_why):
             host = self._started.host_of[rank].name
             worker = f"worker {rank} on host {host}" if host else f"worker {rank}"
             if rank in came.broken:
                 raise RuntimeError(f"{worker} did not start: {came.broken[rank]}")
             if rank in came.lost:
-                raise RuntimeError(f"{worker} did not start: {self._how_it_ended(rank)}")
-            if not answers:
+                raise RuntimeError(
+                    f"{worker} did not start: {self._started.host_of[rank].how_it_ended(rank)}"
+                )
+            if not came.answers[rank]:
                 raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
-            if "failure" in answers[0]:
-                raise RuntimeError(f"{worker} did not start:\n{answers[0]['failure']}")
-            if "refused" in answers[0]:
-                raise RuntimeError(f"{worker} did not start: {answers[0]['refused']}")
-            clocks.add(answers[0]["clock"])
-            self.device_type = answers[0]["device_type"]
+            (answer,) = came.answers[rank]
+            if "failure" in answer:
+                raise RuntimeError(f"{worker} did not start:\n{answer['failure']}")
+            if "refused" in answer:
+                raise RuntimeError(f"{worker} did not start: {answer['refused']}")
+            clocks.add(answer["clock"])
+            self.device_type = answer["device_type"]
         self.share_a_clock = len(clocks) == 1
-
-    def _machine_of(self, host: HostProcesses) -> list[HostProcesses]:
-        """The hosts that are one machine with this one, which have its address."""
-        if not host.address:
-            return [host]
-        address = parse_address(host.address)[0]
-        return [each for each in self._started.hosts if parse_address(each.address)[0] == address]
-
-    def _ranks_of(self, host: HostProcesses) -> list[int]:
-        return [rank for rank, each in enumerate(self._started.host_of) if each is host]
 
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]
     ) -> list[Any]:
-        return self._run(name, [command(each) for each in functions], arguments)
+        commands = [command(each) for each in functions]
+        return [answer["result"] for answer in self._run(name, commands, arguments)]
 
     def run_programs(
-        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
+        self,
+        name: str,
+        steps: Sequence[ProgramStep],
+        finishers: Sequence[int] = (),
+        timed: bool = False,
     ) -> list[StepOutcome]:
         self.check_open()
         with self._mutex:
             first = self._next_step
             self._next_step += len(steps)
-            messages = [
-                [_message(step, rank, first, index) for index, step in enumerate(steps)]
-                for rank in range(self.num_workers)
-            ]
+            rounds = []
+            for index, step in enumerate(steps):
+                base = {"step": first + index, "call": first + step.call, "timed": timed}
+                rounds.append(self._requests_of(step, base, first))
 
-            def may_send(came: Exchange, rank: int) -> bool:
-                after = steps[came.sent[rank]].after[rank]
+            def may_send(came: Exchange, rank: int, index: int) -> bool:
+                after = steps[index].after.get(rank)
                 return after is None or all(len(came.answers[each]) > after for each in finishers)
 
-            answers = self._ask(name, messages, may_send)
+            waits = any(step.after for step in steps)
+            answers = self._ask(name, rounds, may_send if waits else None)
         outcomes = []
-        for index in range(len(steps)):
+        for index, step in enumerate(steps):
             mine = [of_rank[index] for of_rank in answers]
-            times = [(each["times"][0], each["times"][1], each["times"][2]) for each in mine]
-            results = self._kept([each["result"] or () for each in mine])
-            outcomes.append(StepOutcome(results, times if self.share_a_clock else None))
+            times = None
+            if timed and self.share_a_clock:
+                times = [(each[0], each[1], each[2]) for each in (one["times"] for one in mine)]
+            leaves: list[list[Mapping[int, Any]]] = []
+            for part in step.parts:
+                leaves.append([])
+                if not part.keeps:
+                    leaves[-1] += self._leaves(first + index, part.program, mine)
+            outcomes.append(StepOutcome(leaves, times))
         return outcomes
 
-    def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
-        missing = [device for device, each in tensors.items() if each.value is None]
-        found = {device: each.value for device, each in tensors.items()}
-        if missing:
-            ranks = {device: self.device_ids.index(device) for device in missing}
-            messages: list[list[dict[str, Any]]] = [[] for _ in self.device_ids]
-            for device, rank in ranks.items():
-                messages[rank] = [{"fetch": tensors[device].number}]
+    def _leaves(
+        self, step: int, program: BoundProgram, answers: Sequence[dict[str, Any]]
+    ) -> Iterator[Mapping[int, Any]]:
+        """What workers keep of what a program has returned."""
+        said = _by_answer(program.ranks, answers)
+        devices = [self.device_ids[ranks[0]] for ranks, _ in said]
+        check_equal_counts(program.name, devices, [len(results) for _, results in said])
+        for index in range(len(said[0][1])):
+            name_of = RemoteObject(Held(step, index), self._released)
+            kinds = [(ranks, results[index]) for ranks, results in said]
+            yield RemoteShards(name_of, self, program.devices, kinds)
 
-            def check(rank: int, index: int, answer: Any) -> dict[str, Any]:
-                found = check_answer(messages[rank][index], rank, answer)
+    def _requests_of(self, step: ProgramStep, base: dict[str, Any], first: int) -> list[Request]:
+        """What workers are sent of a step, those that do the same the same."""
+        requests = []
+        cut: dict[int, Any] = {}
+        busy: set[int] = set()
+        for part in step.parts:
+            program = part.program
+            busy.update(program.ranks)
+            message = {
+                **base,
+                "command": "program",
+                "program": program.native.held,
+                "continues": None if part.continues is None else first + part.continues,
+                "keep": "rest" if part.keeps else "leaves",
+            }
+            for ranks, arguments in self._alike(program.ranks, part.inputs):
+                requests.append(Request(ranks, {**message, "arguments": arguments}, cut))
+        if len(busy) < self.num_workers:
+            idle = [rank for rank in range(self.num_workers) if rank not in busy]
+            nothing: dict[str, Any] = {"command": "idle", "arguments": [], "keep": "leaves"}
+            requests.append(Request(idle, {**base, **nothing}))
+        return requests
+
+    def _alike(
+        self, ranks: Sequence[int], values: Sequence[Any]
+    ) -> Iterator[tuple[Sequence[int], list[Any]]]:
+        """Which workers are sent the same for their parts of some values, and that."""
+        various = [index for index, value in enumerate(values) if not is_common(value)]
+        first = self.device_ids[ranks[0]]
+        common = [
+            None if index in various else reference(value, first)
+            for index, value in enumerate(values)
+        ]
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        sent: dict[tuple[Any, ...], list[Any]] = {}
+        for rank in ranks if various else ():
+            mine = [reference(values[index], self.device_ids[rank]) for index in various]
+            key = tuple(_identity(each) for each in mine)
+            groups.setdefault(key, []).append(rank)
+            sent.setdefault(key, mine)
+        if not various:
+            yield ranks, common
+        for key, alike in groups.items():
+            found = list(common)
+            for index, value in zip(various, sent[key], strict=True):
+                found[index] = value
+            yield alike, found
+
+    def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
+        found = {device: each.value for device, each in tensors.items()}
+        missing = [device for device, value in found.items() if value is None]
+        if missing:
+            requests = [
+                Request([self.rank_of[device]], {"fetch": tensors[device].held})
+                for device in missing
+            ]
+
+            def check(request: Request, rank: int, answer: Any) -> dict[str, Any]:
+                found = check_answer(request.message, rank, answer)
                 if "failure" not in found:
                     expected = tensors[self.device_ids[rank]]
                     check_fetched(found, expected.shape, expected.dtype)
                 return found
 
-            answers = self._ask("fetch", messages, check=check)
-            found.update({device: answers[rank][0]["tensor"] for device, rank in ranks.items()})
+            answers = self._ask("fetch", [requests], check=check)
+            for device in missing:
+                found[device] = answers[self.rank_of[device]][0]["tensor"]
         return found
 
-    def load(self, exe: Any, module: Any) -> list[Any]:
-        load = {"command": "load", "executable": pack(exe, module)}
-        nothing: list[list[Any]] = [[] for _ in self.device_ids]
-        loaded = self._run("load", [load] * self.num_workers, nothing, "object")
-        return [machine for (machine,) in self._kept([[each] for each in loaded])]
+    def load(self, exe: Any, module: Any) -> Any:
+        return self._one_object("load", {"command": "load", "executable": pack(exe, module)})
 
-    def _kept(self, results: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Per rank what its worker keeps, in place of the descriptions; the rest as it is."""
-        kept: list[list[Any]] = []
-        for rank, result in enumerate(results):
-            released = self._released[rank]
-            kept.append([])
-            for each in result:
-                if not isinstance(each, dict):
-                    kept[-1].append(each)
-                elif "shape" in each:
-                    number = each["held"].number
-                    kept[-1].append(RemoteTensor(number, released, self, rank, each))
-                else:
-                    kept[-1].append(RemoteObject(each["held"].number, released))
-        return kept
+    def bind(
+        self, machine: Any, name: str, devices: Sequence[int], takes: Sequence[Any]
+    ) -> BoundProgram:
+        ranks = tuple(sorted(self.rank_of[device] for device in devices))
+        bind = {"command": "bind", "machine": machine.held, "function": name}
+        requests = [(alike, {**bind, "takes": found}) for alike, found in self._alike(ranks, takes)]
+        return BoundProgram(name, ranks, self.devices_of(ranks), self._object_of("bind", requests))
 
-    def program(self, machine: Any, name: str) -> Any:
-        return RemoteProgram(machine, name)
+    def _one_object(self, name: str, message: dict[str, Any]) -> RemoteObject:
+        return self._object_of(name, [(range(self.num_workers), message)])
+
+    def _object_of(
+        self, name: str, messages: Sequence[tuple[Sequence[int], dict[str, Any]]]
+    ) -> RemoteObject:
+        """What a step gives that leaves one object with each of its workers."""
+        with self._mutex:
+            step = self._next_step
+            requests = [
+                (ranks, {"arguments": [], "keep": "object", **message})
+                for ranks, message in messages
+            ]
+            self._step(name, requests)
+            return RemoteObject(Held(step, 0), self._released)
 
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        commands = [command("distir.runtime.keep") for _ in values]
-        return self._kept(self._run(name, commands, values, "fields"))
+        with self._mutex:
+            step = self._next_step
+            commands = [{**command(_KEEP), "keep": "fields", "indices": None} for _ in values]
+            answers = self._run(name, commands, values)
+            held = []
+            for index in range(max(map(len, values), default=0)):
+                ranks = [rank for rank, mine in enumerate(values) if len(mine) > index]
+                kinds = [([rank], answers[rank]["result"][index]) for rank in ranks]
+                name_of = RemoteObject(Held(step, index), self._released)
+                held.append(RemoteShards(name_of, self, self.devices_of(ranks), kinds))
+        return [
+            [held[index][device] for index in range(len(mine))]
+            for device, mine in zip(self.device_ids, values, strict=True)
+        ]
+
+    def keep(
+        self, name: str, values: Sequence[Any], takers: Sequence[Takers]
+    ) -> list[Mapping[int, Any]]:
+        with self._mutex:
+            step = self._next_step
+            requests = []
+            places: list[dict[int, int]] = []
+            for each in takers:
+                indices = sorted(each.indices)
+                places.append({index: place for place, index in enumerate(indices)})
+                message = {
+                    **command(_KEEP),
+                    "keep": "fields",
+                    "indices": tvm_ffi.Shape(tuple(indices)),
+                }
+                for ranks, mine in self._alike(each.ranks, [values[index] for index in indices]):
+                    requests.append((ranks, {**message, "arguments": mine}))
+            answers = self._step(name, requests)
+        said = [_by_answer(each.ranks, answers) for each in takers]
+        devices: dict[tuple[int, ...], frozenset[int]] = {}
+        found: list[Mapping[int, Any]] = []
+        for index in range(len(values)):
+            taken_by = tuple(at for at, each in enumerate(takers) if index in each.indices)
+            kinds = []
+            for at in taken_by:
+                place = places[at][index]
+                kinds += [(ranks, results[place]) for ranks, results in said[at]]
+            if taken_by not in devices:
+                devices[taken_by] = self.devices_of(
+                    [r for at in taken_by for r in takers[at].ranks]
+                )
+            name_of = RemoteObject(Held(step, index), self._released)
+            found.append(RemoteShards(name_of, self, devices[taken_by], kinds))
+        return found
 
     def open_params(self, path: str | os.PathLike[str]) -> Mapping[str, Stored]:
         if self._hosts is None:
             return open_params(Path(path).absolute())  # workers have the directory they started in
         first = {host.name: self._started.host_of.index(host) for host in self._started.hosts}
-        messages: list[list[dict[str, Any]]] = [[] for _ in self.device_ids]
-        for rank in first.values():
-            messages[rank] = [{"params": os.fspath(path)}]
-        answers = self._ask("open params", messages)
+        request = Request(sorted(first.values()), {"params": os.fspath(path)})
+        answers = self._ask("open params", [[request]])
         return agreed({name: answers[rank][0] for name, rank in first.items()})
 
     def _run(
-        self,
-        name: str,
-        commands: Sequence[dict[str, Any]],
-        arguments: Sequence[Sequence[Any]],
-        keep: str | None = None,
-    ) -> list[Any]:
-        """A step of all workers; ``keep`` says what of the results stays with them."""
+        self, name: str, commands: Sequence[dict[str, Any]], arguments: Sequence[Sequence[Any]]
+    ) -> list[dict[str, Any]]:
+        """A step of all workers, each with a command and arguments; what they answer."""
+        messages: dict[tuple[Any, ...], tuple[list[int], dict[str, Any]]] = {}
+        pairs = zip(self.device_ids, commands, arguments, strict=True)
+        for rank, (device, each, given) in enumerate(pairs):
+            mine = [reference(value, device) for value in given]
+            key = (*map(str, each.values()), *map(_identity, mine))
+            found = messages.setdefault(key, ([], {"keep": None, **each, "arguments": mine}))
+            found[0].append(rank)
+        return self._step(name, list(messages.values()))
+
+    def _step(
+        self, name: str, messages: Sequence[tuple[Sequence[int], dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """A step of all workers, those that are not in a message idle; what they answer."""
         self.check_open()
         with self._mutex:
-            messages = [
-                [
-                    {
-                        "step": self._next_step,
-                        "call": self._next_step,
-                        "arguments": [reference(each) for each in mine],
-                        "continues": None,
-                        "keep": keep,
-                        **each,
-                    }
-                ]
-                for each, mine in zip(commands, arguments, strict=True)
-            ]
+            base = {"step": self._next_step, "call": self._next_step}
             self._next_step += 1
-            return [answer["result"] for (answer,) in self._ask(name, messages)]
+            cut: dict[int, Any] = {}
+            requests = [Request(ranks, {**base, **each}, cut) for ranks, each in messages]
+            busy = {rank for ranks, _ in messages for rank in ranks}
+            idle = [rank for rank in range(self.num_workers) if rank not in busy]
+            if idle:
+                nothing: dict[str, Any] = {"command": "idle", "arguments": [], "keep": None}
+                requests.append(Request(idle, {**base, **nothing}))
+            return [answer for (answer,) in self._ask(name, [requests])]
 
     def _ask(
         self,
         name: str,
-        messages: Sequence[Sequence[dict[str, Any]]],
-        may_send: Callable[[Exchange, int], bool] | None = None,
-        check: Callable[[int, int, Any], dict[str, Any]] | None = None,
+        rounds: Sequence[Sequence[Request]],
+        may_send: Callable[[Exchange, int, int], bool] | None = None,
+        check: Callable[[Request, int, Any], dict[str, Any]] | None = None,
     ) -> list[list[dict[str, Any]]]:
-        """Sends each worker its messages, one after the other, and returns the answers."""
+        """Sends workers requests, one round after the other; by rank the answers."""
         self.check_open()
-        check = check or (lambda rank, index, it: check_answer(messages[rank][index], rank, it))
+        check = check or (lambda request, rank, it: check_answer(request.message, rank, it))
         with self._mutex:
             self.check_open()
-            # Workers share what is cut for a step, until all of them have been sent it.
-            cuts: list[dict[int, Any]] = [{} for _ in range(max(map(len, messages)))]
-            unmade = [sum(len(each) > index for each in messages) for index in range(len(cuts))]
-
-            def make_frame(rank: int, index: int) -> Frame:
-                numbers = self._released[rank]
-                released = [numbers.pop() for _ in range(len(numbers))]
-                message = {"name": name, "release": released, **messages[rank][index]}
-                frame = Frame(message, cuts[index])
-                unmade[index] -= 1
-                if unmade[index] == 0:
-                    cuts[index].clear()
-                return frame
-
-            came = Exchange([len(each) for each in messages], make_frame, check, may_send)
+            if sum(len(each.ranks) for each in rounds[0]) == self.num_workers:
+                released = [self._released.pop() for _ in range(len(self._released))]
+                names = tvm_ffi.Shape(
+                    tuple(number for each in released for number in (each.step, each.index))
+                )
+                for request in rounds[0]:
+                    request.message["release"] = names
+            for request in (each for requests in rounds for each in requests):
+                request.message["name"] = name
+            came = Exchange(self.num_workers, rounds, check, may_send)
             try:
                 self._run_exchange(came, self.timeout or math.inf)
             except BaseException as interruption:
                 self._kill(f'"{name}" was interrupted by {type(interruption).__name__}')
                 raise
-            failure = self._failure(name, came)
+            failure = self._diagnosis.failure(name, came, self.timeout)
             if failure is not None:
                 failure["host"] = self._started.host_of[failure["worker"]].name
                 error = WorkerError(failure)
@@ -321,94 +437,15 @@ class ProcessWorkers(Workers):
             return came.answers
 
     def _run_exchange(self, came: Exchange, limit: float) -> None:
-        lines = {
-            host.line: self._ranks_of(host) for host in self._started.hosts if host.line is not None
-        }
+        lines = {}
+        if self._hosts is not None:
+            everyone = range(self.num_workers)
+            lines = {
+                host.line: mine for host, mine in self._diagnosis.by_host(everyone) if host.line
+            }
         # Workers of one host find out by themselves whether they wait for ever.
-        look = None if self._hosts is None else self._find_deadlock
-        run_exchange(came, self._started.streams, limit, self._abort, lines, look)
-
-    def _failure(self, name: str, came: Exchange) -> dict[str, Any] | None:
-        """The failure that came first, or None."""
-        for rank, why in came.broken.items():
-            return self._describe(rank, name, "ProtocolError", why)
-        failures = came.failures
-        for failure in failures:
-            if is_cause(failure):
-                return dict(failure)
-        if came.lost:
-            return self._lost(came.lost[0], name)
-        if failures:
-            return dict(max(failures, key=is_first))
-        if came.deadlock is not None:
-            rank, why = came.deadlock
-            return self._describe(rank, name, "ValueError", why)
-        if not came.timed_out:
-            return None
-        late = came.late
-        waits = self._waits(late)
-        for rank in late:
-            if self._started.host_of[rank].lost:
-                return self._lost(rank, name)
-        stalled = next((rank for rank in late if not waits[rank]), late[0])
-        assert self.timeout is not None
-        why = stalled_message(self.timeout)
-        if waits[stalled]:
-            why += f"; it waits in {waits[stalled]}"
-        return self._describe(stalled, name, "TimeoutError", why)
-
-    def _waits(self, late: Sequence[int]) -> dict[int, str]:
-        """By rank what workers wait for that are late, empty if they do not."""
-
-        def look() -> dict[int, str]:
-            return {rank: self._status(rank)[1] for rank in late}
-
-        wait_for_one_running(lambda: list(look().values()).count(""))
-        return look()
-
-    def _lost(self, rank: int, name: str) -> dict[str, Any]:
-        why = self._how_it_ended(rank)
-        kind = "HostLostError" if self._started.host_of[rank].lost else "ProcessLostError"
-        return self._describe(rank, name, kind, why)
-
-    def _find_deadlock(self, finished: Sequence[bool]) -> tuple[int, str] | None:
-        found = [[self._progress(rank) for rank in range(self.num_workers)] for _ in range(2)]
-        stuck = find_deadlock(finished, *found)
-        if not stuck:
-            return None
-        waits = {rank: self._status(rank)[1] for rank in stuck}
-        others = [
-            f"device {device} "
-            + (f"waits in {waits[rank]}" if rank in waits else "has finished its program")
-            for rank, device in enumerate(self.device_ids)
-            if rank != stuck[0]
-        ]
-        return stuck[0], "; ".join(
-            [
-                f"{waits[stuck[0]]} can never complete, the programs of the workers disagree",
-                *others,
-            ]
-        )
-
-    def _describe(self, rank: int, name: str, kind: str, message: str) -> dict[str, Any]:
-        return {
-            "worker": rank,
-            "device": self.device_ids[rank],
-            "function": name,
-            "operator": self._status(rank)[0],
-            "kind": kind,
-            "message": message,
-            "backtrace": "",
-        }
-
-    def _status(self, rank: int) -> tuple[str, str]:
-        return self._started.host_of[rank].status(rank)
-
-    def _progress(self, rank: int) -> list[int]:
-        return self._started.host_of[rank].progress(rank)
-
-    def _how_it_ended(self, rank: int) -> str:
-        return self._started.host_of[rank].how_it_ended(rank)
+        look = None if self._hosts is None else self._diagnosis.deadlock
+        run_exchange(came, self._started.branches, limit, self._abort, lines, look)
 
     def _abort(self) -> None:
         for host in self._started.hosts:
@@ -422,8 +459,8 @@ class ProcessWorkers(Workers):
 
     def forget(self) -> None:
         """In a fork, lets go of what belongs to the process that has started the workers."""
-        for stream in self._started.streams:
-            stream.close()
+        for branch in self._started.branches:
+            branch.stream.close()
         for host in self._started.hosts:
             host.forget()
 
@@ -436,17 +473,24 @@ class ProcessWorkers(Workers):
             self._give_memory_back()
 
 
-def _message(step: ProgramStep, rank: int, first: int, index: int) -> dict[str, Any]:
-    """A worker's part of a step, the one of this index behind the session's first one."""
-    continued = step.continues[rank]
-    return {
-        "step": first + index,
-        "call": first + step.call,
-        "arguments": [reference(each) for each in step.arguments[rank]],
-        "continues": None if continued is None else first + continued,
-        "keep": "rest" if step.keeps[rank] else "leaves",
-        **command(step.programs[rank]),
-    }
+def _identity(value: Any) -> Any:
+    """What is equal of values that are sent alike."""
+    if isinstance(value, list):
+        return tuple(map(_identity, value))
+    if value is None or isinstance(value, bool | int | float | str | Held):
+        return type(value), value
+    return id(value)
+
+
+def _by_answer(
+    ranks: Sequence[int], answers: Sequence[dict[str, Any]]
+) -> list[tuple[list[int], list[Any]]]:
+    """Which workers have answered the same, and the results in that."""
+    kinds: dict[int, tuple[list[int], list[Any]]] = {}
+    for rank in ranks:
+        answer = answers[rank]
+        kinds.setdefault(id(answer), ([], answer["result"]))[0].append(rank)
+    return list(kinds.values())
 
 
 _started_here: weakref.WeakSet[ProcessWorkers] = weakref.WeakSet()
@@ -465,9 +509,9 @@ def _end(started: Started, owner: int) -> None:
     """Ends and reaps the processes, unless this is a fork of the one that started them."""
     if os.getpid() != owner:
         return
-    for stream in started.streams:
+    for branch in started.branches:
         with contextlib.suppress(OSError):
-            stream.close()  # a worker that is not busy ends now
+            branch.stream.close()  # workers that are not busy end now
     for host in started.hosts:
         host.close()
     for give_back in started.at_end:

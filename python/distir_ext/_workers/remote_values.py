@@ -3,82 +3,134 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import tvm_ffi
 
 from distir_ext._workers.base import Workers
 from distir_ext._workers.channel import Held
+from distir_ext._workers.cuts import Alike, Cut, StoredCut, is_on, shard_for
 
 
 class RemoteObject:
-    """An object that a worker holds for as long as this one lives.
+    """An object that workers hold for as long as this one lives.
 
     Args:
-        number: What the worker calls it.
-        released: Numbers that the worker may forget.
+        held: What they call it.
+        released: What workers may forget.
     """
 
-    def __init__(self, number: int, released: list[int]) -> None:
-        self.number = number
-        weakref.finalize(self, released.append, number).atexit = False
+    def __init__(self, held: Held, released: list[Held]) -> None:
+        self.held = held
+        weakref.finalize(self, released.append, held).atexit = False
 
 
-class RemoteTensor(RemoteObject):
+class RemoteTensor:
     """A tensor that a worker holds.
 
     Args:
-        number: What the worker calls it.
-        released: Numbers that the worker may forget.
+        holder: Of its name.
         workers: Who fetch it.
-        rank: The worker.
+        device: The worker's.
         description: Its shape and dtype, and its value if that is known already.
     """
 
     def __init__(
-        self,
-        number: int,
-        released: list[int],
-        workers: Workers,
-        rank: int,
-        description: Mapping[str, Any],
+        self, holder: RemoteObject, workers: Workers, device: int, description: Mapping[str, Any]
     ) -> None:
-        super().__init__(number, released)
+        self._holder = holder
         self.shape: Any = description["shape"]
         self.dtype: str = description["dtype"]
         self.value = description.get("value")
         self._workers = workers
-        self._device = workers.device_ids[rank]
+        self._device = device
+
+    @property
+    def held(self) -> Held:
+        """What the worker calls it."""
+        return self._holder.held
 
     def numpy(self) -> Any:
         """Its elements, as a NumPy array."""
         return self._workers.fetch({self._device: self})[self._device].numpy()
 
 
-@dataclass(frozen=True)
-class RemoteProgram:
-    """A function of a machine that lies with a worker."""
+class RemoteShards(Alike):
+    """One of the things that a step has given, as each worker that has run it holds its own.
 
-    machine: RemoteObject
-    name: str
+    Args:
+        holder: Of its name.
+        workers: The workers.
+        devices: The devices of those that hold one.
+        kinds: Ranks of workers that all say the same of it, and what they say: a dict of an object
+            that stays there; another value was sent.
+
+    Attributes:
+        is_held: Whether all of them stay there.
+    """
+
+    def __init__(
+        self,
+        holder: RemoteObject,
+        workers: Workers,
+        devices: frozenset[int],
+        kinds: Sequence[tuple[Sequence[int], Any]],
+    ) -> None:
+        self._holder = holder
+        self._workers = workers
+        self.devices = devices
+        self._kinds = kinds
+        self.is_held = all(isinstance(said, dict) for _, said in kinds)
+
+    @property
+    def held(self) -> Held:
+        """What workers call it."""
+        return self._holder.held
+
+    @cached_property
+    def _kind_of(self) -> dict[int, Any]:
+        """By rank what its worker says."""
+        return {rank: said for ranks, said in self._kinds for rank in ranks}
+
+    def __getitem__(self, device: int) -> Any:
+        if device not in self.devices:
+            raise KeyError(device)
+        one_kind = len(self._kinds) == 1
+        said = self._kinds[0][1] if one_kind else self._kind_of[self._workers.rank_of[device]]
+        if not isinstance(said, dict):
+            return said
+        if "shape" in said:
+            return RemoteTensor(self._holder, self._workers, device, said)
+        return self._holder
+
+    def __contains__(self, device: object) -> bool:
+        return device in self.devices
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self.devices))
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def samples(self) -> Iterator[tuple[int, Any]]:
+        for ranks, _ in self._kinds:
+            device = self._workers.device_ids[ranks[0]]
+            yield device, self[device]
 
 
 def command(function: Any) -> dict[str, Any]:
     """What tells a worker to run a function.
 
     Args:
-        function: A program, the name of a global function, or None for nothing.
+        function: The name of a global function, or None for nothing.
 
     Raises:
         TypeError: it is something else, which only threads can be handed.
     """
     if function is None:
         return {"command": "idle"}
-    if isinstance(function, RemoteProgram):
-        machine = function.machine.number
-        return {"command": "program", "machine": machine, "function": function.name}
     if isinstance(function, str):
         return {"command": "call", "function": function}
     raise TypeError(
@@ -87,10 +139,34 @@ def command(function: Any) -> dict[str, Any]:
     )
 
 
-def reference(value: Any) -> Any:
-    """An argument as it is sent: objects that lie with the worker by number."""
-    if isinstance(value, RemoteObject):
-        return Held(value.number)
+def reference(value: Any, device: int) -> Any:
+    """What is sent for a device's part of a value: objects that lie with the worker by name.
+
+    Raises:
+        ValueError: the device has none.
+    """
+    if isinstance(value, RemoteObject | RemoteTensor):
+        return value.held
+    if isinstance(value, RemoteShards) and value.is_held and device in value.devices:
+        return value.held
+    if isinstance(value, StoredCut) and value.held is None:
+        return value.part
+    if isinstance(value, Mapping):
+        return reference(shard_for(device, value), device)
     if isinstance(value, list | tuple) and not isinstance(value, tvm_ffi.Shape):
-        return [reference(each) for each in value]
+        fields = [each for each in value if is_on(device, each)]
+        return [reference(each, device) for each in fields]
     return value
+
+
+def is_common(value: Any) -> bool:
+    """Whether all devices that have a part of a value are sent the same for it."""
+    if isinstance(value, StoredCut):
+        return value.held is None or is_common(value.held)
+    if isinstance(value, Cut):
+        return len(value.shards) == 1
+    if isinstance(value, list | tuple) and not isinstance(value, tvm_ffi.Shape):
+        return not any(isinstance(each, Mapping | list | tuple) for each in value)
+    if isinstance(value, RemoteShards):
+        return value.is_held
+    return not isinstance(value, Mapping)

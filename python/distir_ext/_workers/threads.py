@@ -20,6 +20,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -31,14 +32,18 @@ from distir_ext._runtime.host_array import on_host
 from distir_ext._workers.base import (
     GRACE,
     UNWIND_LIMIT,
+    BoundProgram,
     ProgramStep,
     StepOutcome,
+    Takers,
     WorkerError,
     Workers,
+    check_equal_counts,
     stalled_message,
     wait_for_one_running,
 )
 from distir_ext._workers.cores import CONFIGURE_CORES, share_of_cores
+from distir_ext._workers.cuts import shard_for
 
 # Global functions that a first, failed import of tvm.runtime.disco leaves behind; registering them
 # again would fail.
@@ -77,6 +82,28 @@ def load_disco() -> ModuleType:
     module = importlib.import_module("tvm.runtime.disco")
     tvm.runtime.disco = module
     return module
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A program of each worker.
+
+    Attributes:
+        programs: By rank.
+        kept: By rank its arguments, with None where a run's inputs are.
+        places: Where these are: the place among the arguments, and the index of the input.
+    """
+
+    programs: Mapping[int, Any]
+    kept: Mapping[int, list[Any]]
+    places: Sequence[tuple[int, int]]
+
+    def arguments(self, rank: int, device: int, inputs: Sequence[Any]) -> list[Any]:
+        """Those of a run."""
+        found = self.kept[rank].copy()
+        for at, index in self.places:
+            found[at] = shard_for(device, inputs[index])
+        return found
 
 
 class ThreadWorkers(Workers):
@@ -132,33 +159,63 @@ class ThreadWorkers(Workers):
         return list(self._results(job))
 
     def run_programs(
-        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int] = ()
+        self,
+        name: str,
+        steps: Sequence[ProgramStep],
+        finishers: Sequence[int] = (),
+        timed: bool = False,
     ) -> list[StepOutcome]:
         self.check_open()
         last = tvm_ffi.Shape(tuple(finishers))
         jobs: list[Any] = []
         for index, step in enumerate(steps):
+            programs: list[Any] = [None] * self.num_workers
+            arguments: list[list[Any]] = [[]] * self.num_workers
+            continues: list[Any] = [None] * self.num_workers
+            for part in step.parts:
+                native: _Bound = part.program.native
+                for rank in part.program.ranks:
+                    programs[rank] = native.programs[rank]
+                    arguments[rank] = native.arguments(rank, self.device_ids[rank], part.inputs)
+                    continues[rank] = None if part.continues is None else jobs[part.continues]
+            keeps = [rank for part in step.parts if part.keeps for rank in part.program.ranks]
+            after = [step.after.get(rank) for rank in range(self.num_workers)]
             jobs.append(
                 self._submit_queued(
                     self._native,
                     name,
-                    list(step.programs),
-                    [list(each) for each in step.arguments],
+                    programs,
+                    arguments,
                     None if step.call == index else jobs[step.call],
-                    [None if each is None else jobs[each] for each in step.continues],
-                    tvm_ffi.Shape(tuple(rank for rank, keeps in enumerate(step.keeps) if keeps)),
-                    [None if each is None else jobs[each] for each in step.after],
+                    continues,
+                    tvm_ffi.Shape(tuple(sorted(keeps))),
+                    [None if each is None else jobs[each] for each in after],
                     last,
                 )
             )
         self._await(name, jobs)
         return [
             StepOutcome(
-                [list(flatten(result)) for result in self._results(job)],
-                [(time[0], time[1], time[2]) for time in self._times(job)],
+                self._leaves(step, self._results(job)),
+                [(time[0], time[1], time[2]) for time in self._times(job)] if timed else None,
             )
-            for job in jobs
+            for step, job in zip(steps, jobs, strict=True)
         ]
+
+    def _leaves(self, step: ProgramStep, results: Any) -> list[list[Mapping[int, Any]]]:
+        """By part the leaves of what workers have returned, by device."""
+        found: list[list[Mapping[int, Any]]] = []
+        for part in step.parts:
+            if part.keeps:
+                found.append([])
+                continue
+            devices = [self.device_ids[rank] for rank in part.program.ranks]
+            by_rank = [list(flatten(results[rank])) for rank in part.program.ranks]
+            check_equal_counts(part.program.name, devices, [len(each) for each in by_rank])
+            found.append(
+                [dict(zip(devices, leaf, strict=True)) for leaf in zip(*by_rank, strict=True)]
+            )
+        return found
 
     def _await(self, name: str, jobs: Sequence[Any]) -> None:
         """Waits for all workers, for each step as long as it may take; raises what one raised."""
@@ -205,14 +262,26 @@ class ThreadWorkers(Workers):
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         return {device: on_host(tensor) for device, tensor in tensors.items()}
 
-    def load(self, exe: Any, module: Any) -> list[Any]:
+    def load(self, exe: Any, module: Any) -> Any:
         record = tvm_ffi.get_global_func("distir.runtime.record_operator")
         everyone = range(self.num_workers)
         functions = ["distir.runtime.load_virtual_machine" for _ in everyone]
         return self.run("load", functions, [[module, record] for _ in everyone])
 
-    def program(self, machine: Any, name: str) -> Any:
-        return tvm_ffi.get_global_func("distir.runtime.synchronized")(machine[name])
+    def bind(
+        self, machine: Any, name: str, devices: Sequence[int], takes: Sequence[Any]
+    ) -> BoundProgram:
+        ranks = tuple(sorted(self.rank_of[device] for device in devices))
+        synchronized = tvm_ffi.get_global_func("distir.runtime.synchronized")
+        places = [(at, each) for at, each in enumerate(takes) if isinstance(each, int)]
+        programs, kept = {}, {}
+        for rank in ranks:
+            programs[rank] = synchronized(machine[rank][name])
+            device = self.device_ids[rank]
+            kept[rank] = [
+                None if isinstance(each, int) else shard_for(device, each) for each in takes
+            ]
+        return BoundProgram(name, ranks, self.devices_of(ranks), _Bound(programs, kept, places))
 
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
         files = MappedFiles()
@@ -220,6 +289,23 @@ class ThreadWorkers(Workers):
         keeper_of = tvm_ffi.get_global_func("distir.runtime.keeper_of")
         held = self.run(name, [keeper_of(each) for each in opened], [[]] * self.num_workers)
         return [list(each) for each in held]
+
+    def keep(
+        self, name: str, values: Sequence[Any], takers: Sequence[Takers]
+    ) -> list[Mapping[int, Any]]:
+        mine: list[list[Any]] = [[] for _ in self.device_ids]
+        taken: list[list[int]] = [[] for _ in self.device_ids]
+        for each in takers:
+            for rank in each.ranks:
+                taken[rank] = sorted(each.indices)
+                mine[rank] = [shard_for(self.device_ids[rank], values[i]) for i in taken[rank]]
+        found: list[dict[int, Any]] = [{} for _ in values]
+        for device, indices, held in zip(
+            self.device_ids, taken, self.hold(name, mine), strict=True
+        ):
+            for index, value in zip(indices, held, strict=True):
+                found[index][device] = value
+        return list(found)
 
     def close(self, reason: str = "") -> None:
         first = self._closed_because is None

@@ -1,18 +1,20 @@
 """A process that is one worker of a session: reads steps from its channel and runs them.
 
-What the controller can ask for, each answered with a frame:
+What the controller can ask for, each answered with a frame. All workers that do the same are sent
+the same, and answer the same where they can:
 
-- first ``{"rank", "device_ids", "neighbours", "machine", "hosts", "ccl", "host_of", "session",
-  "bitwise"}``, where neighbours are the ranks on this host, machine those of all hosts that are
-  this machine, which are so many, and host_of the host of each rank, as a number;
+- first ``{"device_ids", "host_of", "machine_of", "ccl", "session", "bitwise"}``, with the host of
+  each rank, as a number, and by that number the machine that it is;
   the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
   times, or ``{"refused"}`` with the reason why it cannot be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
-  ``call`` (a global function), ``program`` (a function of a machine) and ``load`` (an executable).
-  The answer is ``{"step", "result", "times"}``; with ``"keep"`` the results stay here: one object,
-  or the fields or leaves of an array, each named by a number until the controller lets it go, or
-  all of it (``"rest"``) for the step that ``"continues"`` this one, by its number;
-- ``{"fetch"}``, a number; the answer is ``{"tensor"}``;
+  ``call`` (a global function), ``load`` (an executable), ``bind`` (a function of a machine with the
+  arguments that it takes each time; a number stands for an argument of a run) and ``program`` (run
+  what was bound). The answer is ``{"step", "result"}``, and ``"times"`` if they are asked for; with
+  ``"keep"`` the results stay here: one object, or the fields or leaves of an array. Each is named
+  by the step and its index, until it is among those that the controller has released. With
+  ``"rest"`` all stays for the step that ``"continues"`` this one, by its number;
+- ``{"fetch"}``, a name; the answer is ``{"tensor"}``;
 - ``{"params"}``, a path on this host; the answer is ``{"params"}``, where on disk each array of it
   is, or ``{"refused"}`` with the reason and whether the system gave it.
 
@@ -23,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import itertools
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -38,28 +40,83 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._params.checkpoint import open_params
+from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend
 from distir_ext._runtime.global_arrays import flatten
-from distir_ext._workers.channel import ChannelClosedError, Frame, Held, receive, send
+from distir_ext._workers.channel import (
+    ChannelClosedError,
+    Frame,
+    FrameWriter,
+    Held,
+    receive,
+    send,
+)
 from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.cores import CONFIGURE_CORES, cores_of_worker
 from distir_ext._workers.executables import unpack
 from distir_ext._workers.start import import_all
 
-# Elements of a result that is sent with the answer: one more message costs more.
+# Elements of a result that is sent with the answer: one more message costs more. Of all workers
+# together it is no more than those of sixteen.
 _SMALL = 4096
+_SMALL_OF_ALL = 16 * _SMALL
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a worker is.
+
+    Attributes:
+        rank: Its own.
+        device: Its own.
+        neighbours: Ranks of its host.
+        machine: Ranks of all hosts that are its machine.
+        hosts: How many these are.
+        most_sent: Elements of a result that it sends with an answer, at most.
+    """
+
+    rank: int
+    device: int
+    neighbours: list[int]
+    machine: list[int]
+    hosts: int
+    most_sent: int
+
+
+def _place_of(rank: int, hello: dict[str, Any]) -> _Place:
+    host_of, machine_of = list(hello["host_of"]), list(hello["machine_of"])
+    machine = machine_of[host_of[rank]]
+    return _Place(
+        rank,
+        hello["device_ids"][rank],
+        [other for other, host in enumerate(host_of) if host == host_of[rank]],
+        [other for other, host in enumerate(host_of) if machine_of[host] == machine],
+        machine_of.count(machine),
+        max(1, min(_SMALL, _SMALL_OF_ALL // len(host_of))),
+    )
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A function with the arguments that it takes each time; numbers stand for those of a run."""
+
+    function: Any
+    takes: list[Any]
+
+    def arguments(self, given: Sequence[Any]) -> list[Any]:
+        """Those of a run."""
+        return [given[each] if isinstance(each, int) else each for each in self.takes]
 
 
 class _Worker:
-    def __init__(self, stream: Stream, native: Any) -> None:
+    def __init__(self, stream: Stream, native: Any, place: _Place) -> None:
         self._stream = stream
         self._native = native
+        self._place = place
         self._device = tvm_ffi.get_global_func("distir.runtime.process_worker_device")(native)
         self._on_host = self._device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
-        self._held: dict[int, Any] = {}
-        self._numbers = itertools.count()
+        self._held: dict[int, dict[int, Any]] = {}  # by step and index
         self._kept: dict[int, Any] = {}  # by step, for the one that continues it
         self._complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
         self._run = tvm_ffi.get_global_func("distir.runtime.process_worker_run")
@@ -74,8 +131,7 @@ class _Worker:
         """Answers until the controller is gone."""
         while True:
             request = receive(self._stream, self._new_argument)
-            for number in request["release"]:
-                self._held.pop(number, None)
+            self._release(list(request.get("release", ())))
             try:
                 frame = Frame(self._answer(request))
             except Exception as error:  # what the step itself raises does not come here
@@ -83,8 +139,17 @@ class _Worker:
             failure = self._failure(self._native)
             if failure is not None:
                 frame = Frame({"failure": dict(failure.items())})
-            frame.write(self._stream)
+            FrameWriter(frame.pieces).write(self._stream)
             del request, frame
+
+    def _release(self, names: list[int]) -> None:
+        """Forgets things, named by step and index in turns; others may have them."""
+        for step, index in zip(names[::2], names[1::2], strict=True):
+            held = self._held.get(step)
+            if held is not None:
+                held.pop(index, None)
+                if not held:
+                    del self._held[step]
 
     def leave(self) -> None:
         """Gives back what it has: tensors, and connections to other workers."""
@@ -98,44 +163,50 @@ class _Worker:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "fetch" in request:
-            return {"tensor": self._held[request["fetch"]]}
+            return {"tensor": self._find(request["fetch"])}
         if "params" in request:
             return _open_params(request["params"])
         files = MappedFiles()  # for as long as the step runs, which cuts what is opened
         arguments = [files.native(self._find(each)) for each in request["arguments"]]
         step = request["step"]
-        if request["continues"] is not None:
-            arguments += self._kept.pop(request["continues"]) or ()
         function = self._function(request)
+        if isinstance(function, _Bound):
+            arguments = function.arguments(arguments)
+            function = function.function
+        if request.get("continues") is not None:
+            arguments += self._kept.pop(request["continues"]) or ()
         result, *times = self._run(
             self._native, step, request["call"], request["name"], function, arguments
         )
         keep = request["keep"]
+        if request["command"] == "bind":
+            result = self._bind(request)
         if keep == "rest":
             self._kept[step], result = result, None
         elif keep == "object":
-            result = self._keep(result)
-        elif keep == "fields":
-            result = [self._keep(each) for each in result or ()]  # None if the step has failed
+            result = self._keep(step, 0, result)
+        elif keep == "fields":  # None if the step has failed
+            wanted = request["indices"] or range(len(result or ()))
+            fields = zip(wanted, result or (), strict=True)
+            result = [self._keep(step, index, each) for index, each in fields]
         elif keep == "leaves":
-            result = [self._keep_leaf(leaf) for leaf in flatten(result)]
-        return {"step": step, "result": result, "times": times}
+            leaves = enumerate(flatten(result))
+            result = [self._keep_leaf(step, index, leaf) for index, leaf in leaves]
+        answer = {"step": step, "result": result}
+        return {**answer, "times": times} if request.get("timed") else answer
 
-    def _keep(self, value: Any) -> dict[str, Any]:
-        number = next(self._numbers)
-        self._held[number] = value
-        description: dict[str, Any] = {"held": Held(number)}
-        if isinstance(value, tvm_ffi.Tensor):
-            description["shape"] = tvm_ffi.Shape(tuple(value.shape))
-            description["dtype"] = str(value.dtype)
-        return description
+    def _keep(self, step: int, index: int, value: Any) -> dict[str, Any]:
+        self._held.setdefault(step, {})[index] = value
+        if not isinstance(value, tvm_ffi.Tensor):
+            return {}
+        return {"shape": tvm_ffi.Shape(tuple(value.shape)), "dtype": str(value.dtype)}
 
-    def _keep_leaf(self, value: Any) -> Any:
+    def _keep_leaf(self, step: int, index: int, value: Any) -> Any:
         """An object stays, a small tensor is sent along; what else it may be is sent."""
         if not isinstance(value, tvm_ffi.Object | tvm_ffi.Tensor):
             return value
-        description = self._keep(value)
-        if isinstance(value, tvm_ffi.Tensor) and prod(value.shape) <= _SMALL:
+        description = self._keep(step, index, value)
+        if isinstance(value, tvm_ffi.Tensor) and prod(value.shape) <= self._place.most_sent:
             description["value"] = value
         return description
 
@@ -143,14 +214,21 @@ class _Worker:
         commands: dict[str, Callable[[], Any]] = {
             "idle": lambda: None,
             "call": lambda: tvm_ffi.get_global_func(request["function"]),
-            "program": lambda: self._complete(self._held[request["machine"]][request["function"]]),
+            "program": lambda: self._find(request["program"]),
+            "bind": lambda: None,  # after it, by the worker itself
             "load": lambda: tvm_ffi.convert(lambda: _load(request["executable"])),
         }
         return commands[request["command"]]()
 
+    def _bind(self, request: dict[str, Any]) -> _Bound:
+        function = self._complete(self._find(request["machine"])[request["function"]])
+        return _Bound(function, [self._find(each) for each in request["takes"]])
+
     def _find(self, value: Any) -> Any:
         if isinstance(value, Held):
-            return self._held[value.number]
+            return self._held[value.step][value.index]
+        if isinstance(value, StoredPart):
+            return value.box(self._place.device)
         if isinstance(value, list):
             return [self._find(each) for each in value]
         if not self._on_host and isinstance(value, tvm_ffi.Tensor):
@@ -185,6 +263,7 @@ def _load(executable: dict[str, Any]) -> Any:
 
 
 def main(
+    rank: int,
     channel: int,
     board: int,
     parent: int,
@@ -195,11 +274,12 @@ def main(
     """Runs the worker and ends the process.
 
     Args:
-        channel: Descriptor of the stream to the controller.
+        rank: Of the worker.
+        channel: Descriptor of the stream to the controller, or to the agent of this host.
         board: Descriptor of the shared memory of the session's workers on this host.
         parent: The process that has started this one; they end together.
         peers: Descriptors of connections to workers of other hosts, by rank.
-        keys: Descriptor of a file of the keys that encrypt these and the channel.
+        keys: Descriptor of a file of the keys that encrypt these, by rank, in hexadecimal.
         imports: Names of modules that are imported first, after TVM.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
@@ -207,15 +287,14 @@ def main(
     os.lseek(keys, 0, os.SEEK_SET)
     with os.fdopen(keys, "rb") as file:
         found = json.load(file)
-    key = bytes.fromhex(found["channel"])
-    tls = Tls.of_key(channel, connecting=False, key=key) if key else None
-    serve(Stream(socket.socket(fileno=channel), tls), board, peers, found["peers"], imports)
+    serve(rank, Stream(socket.socket(fileno=channel)), board, peers, found, imports)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads still run
 
 
 def serve(
+    rank: int,
     stream: Stream,
     board: int,
     peers: Mapping[str, int],
@@ -225,6 +304,7 @@ def serve(
     """Makes this thread the worker that a controller says it is, until that is gone.
 
     Args:
+        rank: Of the worker.
         stream: The channel to the controller.
         board: As for :func:`main`; the descriptor is taken over.
         peers: As well.
@@ -234,7 +314,7 @@ def serve(
     worker = None
     with contextlib.suppress(ChannelClosedError):
         hello = receive(stream)
-        worker, answer = _begin(stream, board, peers, keys, imports, hello)
+        worker, answer = _begin(rank, stream, board, peers, keys, imports, hello)
         send(stream, answer)
         if worker is not None:
             worker.serve()
@@ -248,6 +328,7 @@ def _clock() -> str:
 
 
 def _begin(
+    rank: int,
     stream: Stream,
     board: int,
     peers: Mapping[str, int],
@@ -256,18 +337,19 @@ def _begin(
     hello: dict[str, Any],
 ) -> tuple[_Worker | None, dict[str, Any]]:
     """The worker, unless it cannot be one, and what the controller is told."""
+    place = _place_of(rank, hello)
     try:
-        _prepare(imports, hello)
+        _prepare(imports, hello, place)
     except Exception as error:
         return None, {"failure": "".join(traceback.format_exception(error))}
     try:
-        worker = _Worker(stream, _enter(hello, board, peers, keys))
+        worker = _Worker(stream, _enter(hello, place, board, peers, keys), place)
     except Exception as error:
         return None, {"refused": f"{type(error).__name__}: {error}"}
     return worker, {"ready": True, "clock": _clock(), "device_type": worker.device_type}
 
 
-def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
+def _prepare(imports: Sequence[str], hello: dict[str, Any], place: _Place) -> None:
     """Loads what the worker needs, and takes its part of the cores."""
     if imports:
         import_all()
@@ -276,26 +358,30 @@ def _prepare(imports: Sequence[str], hello: dict[str, Any]) -> None:
     backend = find_backend(hello["ccl"])  # one of those modules may register it
     if backend.needs_tvm:
         import_all()
-    share = cores_of_worker(*(hello[name] for name in ("rank", "neighbours", "machine", "hosts")))
+    share = cores_of_worker(place.rank, place.neighbours, place.machine, place.hosts)
     tvm_ffi.get_global_func(CONFIGURE_CORES)(*share)
     backend.prepare()
 
 
 def _enter(
-    hello: dict[str, Any], board: int, peers: Mapping[str, int], keys: Mapping[str, str]
+    hello: dict[str, Any],
+    place: _Place,
+    board: int,
+    peers: Mapping[str, int],
+    keys: Mapping[str, str],
 ) -> Any:
     """Makes this thread the worker that the controller says it is."""
     device_ids = hello["device_ids"]
     sockets = [peers.get(str(other), -1) for other in range(len(device_ids))] if peers else []
     return tvm_ffi.get_global_func("distir.runtime.process_worker")(
         board,
-        hello["rank"],
-        tvm_ffi.Shape(tuple(device_ids)),
+        place.rank,
+        device_ids,
         tvm_ffi.Shape(tuple(sockets)),
         [bytes.fromhex(keys.get(str(other), "")) for other in range(len(sockets))],
-        tvm_ffi.Shape(tuple(hello["neighbours"])),
+        tvm_ffi.Shape(tuple(place.neighbours)),
         hello["ccl"],
-        tvm_ffi.Shape(tuple(hello["host_of"])),
+        hello["host_of"],
         hello["session"],
         hello["bitwise"],
     )

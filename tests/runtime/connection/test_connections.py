@@ -123,7 +123,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     agent = remote_processes.RemoteProcesses(
         second, Credentials(read_token(None)), "s", [1], 2, "cpu", [], 20.0
     )
-    channel = agent.channel(1)
+    channel = agent.channel()
     agent.begin_start([(address, [0]), (second, [1])])
     with pytest.raises(
         RuntimeError, match=f"host {second}: it has no connection to host {address}"

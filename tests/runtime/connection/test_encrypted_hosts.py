@@ -156,11 +156,12 @@ def test_nothing_arrives_on_an_idle_connection():
 def test_a_connection_that_is_handed_on_needs_a_key():
     with running_agent(SAFE) as agent:
         line = connect(agent.address, SAFE, "session", OPENING)
+        opening = {"session": "s", "source": 1, "target": 0}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(handshake, "KEY_BYTES", 8)
             with pytest.raises(RefusedByHostError, match='"key" of the message is wrong'):
-                connect(agent.address, SAFE, "channel", {"session": "s", "rank": 0})
-        connect(agent.address, SAFE, "channel", {"session": "s", "rank": 0}).close()
+                connect(agent.address, SAFE, "peer", opening)
+        connect(agent.address, SAFE, "peer", opening).close()
         line.close()
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import tvm_ffi
 
+from distir_ext._meshes.blocks import Layout
+from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import StoredArray
 from distir_ext._runtime.global_arrays import SizeBinding, join
 from distir_ext._runtime.host_array import host_array
@@ -20,7 +22,15 @@ from distir_ext._signature.signature import ShapeSpec, TensorSpec
 from distir_ext._text.printable import printable
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import WorkerError
-from distir_ext._workers.channel import Frame, FrameReader, Held, receive, send
+from distir_ext._workers.channel import (
+    Frame,
+    FrameReader,
+    Held,
+    RawFrameReader,
+    decode,
+    receive,
+    send,
+)
 
 from ..conftest import start_workers
 from ..lateness import SANITIZED
@@ -54,6 +64,12 @@ def write(stream, length, content):
 def tensor(dtype, shape):
     return {"message": {"tensor": 0}, "buffers": [[dtype, shape]]}
 
+
+PART = StoredPart(
+    StoredArray("w", Path("/w"), 0, (4, 2), "float32", "float32"),
+    Layout((2,), (3, 7), (0,), 2),
+    (2, 2),
+).to_plain()
 
 NO_FRAMES = {
     "bytes that wrap": (tensor("float64", [2**58 + 16]), "more elements than there can be"),
@@ -95,7 +111,13 @@ NO_FRAMES = {
     "a number of thousands of digits": (b"9" * 10_000, "digits"),
     "an unknown kind": ({"message": {"object": 1}, "buffers": []}, 'unknown kind "object"'),
     "two kinds": ({"message": {"held": 1, "bytes": 0}, "buffers": []}, "too many values"),
-    "an object that is not held": ({"message": {"held": "1"}, "buffers": []}, "not a number"),
+    "an object that is not held": ({"message": {"held": ["1", 0]}, "buffers": []}, "not a number"),
+    "half a name": ({"message": {"held": [1]}, "buffers": []}, "not enough values"),
+    "a part of none": ({"message": {"part": {"array": 1}}, "buffers": []}, "lacks a valid"),
+    "a part on a million devices": (
+        {"message": {"part": {**PART, "devices": [[0, 1 << 20]]}}, "buffers": []},
+        "too many devices",
+    ),
     "a list that is not marked": ({"message": [1], "buffers": []}, "not marked"),
     "an array on disk that is none": ({"message": {"stored": {"name": 1}}, "buffers": []}, "lacks"),
     "integers that are none": ({"message": {"shape": [2**63]}, "buffers": []}, "something else"),
@@ -157,7 +179,7 @@ def test_messages_arrive_as_they_were_sent():
         "a": [1, 2.5, None, True, "text", b"", b"bytes" * 1000],
         "t": tvm_ffi.from_dlpack(np.arange(6.0).reshape(2, 3)),
         "empty": tvm_ffi.from_dlpack(np.zeros((0, 3), "int8")),
-        "h": Held(7),
+        "h": Held(7, 2),
         "s": tvm_ffi.Shape((2, 0)),
     }
     ours, theirs = socket.socketpair()
@@ -165,10 +187,47 @@ def test_messages_arrive_as_they_were_sent():
         send(theirs, values)
         found = receive(ours)
     assert found["a"] == values["a"]
-    assert found["h"] == Held(7)
+    assert found["h"] == Held(7, 2)
     assert tuple(found["s"]) == (2, 0)
     np.testing.assert_array_equal(np.from_dlpack(found["t"]), np.arange(6.0).reshape(2, 3))
     assert found["empty"].shape == (0, 3)
+
+
+def test_what_is_passed_on_is_what_was_sent():
+    """Frames in frames, which whoever passes them on does not read; failures are noticed."""
+    inner = Frame({"x": tvm_ffi.from_dlpack(np.arange(3.0)), "p": StoredPart.from_plain(PART)})
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send(theirs, {"frame": inner})
+        found = decode(receive(ours)["frame"])
+        np.testing.assert_array_equal(np.from_dlpack(found["x"]), np.arange(3.0))
+        assert found["p"].box(7).begin == (2, 0)
+        with pytest.raises(ValueError, match="device 5 has no part of"):
+            found["p"].box(5)
+        for message in ({"failure": 1}, {"result": "failure"}, "failure"):
+            send(theirs, message)
+            ((frame, has_failed),) = RawFrameReader().read(ours)
+            assert decode(frame) == message
+            assert has_failed == ("failure" in message and isinstance(message, dict))
+    with pytest.raises(ValueError, match="cut off"):
+        decode(frame[:-1])
+
+
+def test_equal_frames_are_decoded_once():
+    known = {}
+    found = []
+    for value in (1.0, 1.0, 2.0):
+        ours, theirs = socket.socketpair()
+        reader = FrameReader()
+        reader.known = known
+        with ours, theirs:
+            send(theirs, {"x": tvm_ffi.from_dlpack(np.full(3, value)), "b": b"bytes"})
+            found.append(reader.read(ours)[0])
+    assert found[0] is found[1]
+    assert len(known) == 2
+    for message, value in zip(found, (1.0, 1.0, 2.0), strict=True):
+        np.testing.assert_array_equal(np.from_dlpack(message["x"]), np.full(3, value))
+        assert message["b"] == b"bytes"
 
 
 def test_message_that_no_reader_takes_is_not_sent():
@@ -177,7 +236,7 @@ def test_message_that_no_reader_takes_is_not_sent():
 
 
 TENSOR = TensorSpec((4,), "float32", (1,), (0,), (-1,), "(None,)")
-REQUEST = {"step": 3, "keep": "leaves"}
+REQUEST = {"step": 3, "keep": "leaves", "timed": True}
 TIMES = [0.0, 1.0, 2.0]
 
 
@@ -186,7 +245,7 @@ def answer(result, **changes):
 
 
 def held(sizes, dtype="float32", **changes):
-    return {"held": Held(1), "shape": tvm_ffi.Shape(sizes), "dtype": dtype} | changes
+    return {"shape": tvm_ffi.Shape(sizes), "dtype": dtype} | changes
 
 
 NO_ANSWERS = {
@@ -194,7 +253,6 @@ NO_ANSWERS = {
     "another step": answer([], step=4),
     "no times": answer([], times=[1.0]),
     "no results": answer(None),
-    "no name": answer([{"shape": tvm_ffi.Shape((1,))}]),
     "no shape": answer([held((1,), shape=[1])]),
     "elements that wrap": answer([held((2**40, 2**40))]),
     "no dtype": answer([held((1,), "numbers")]),
@@ -204,7 +262,7 @@ NO_ANSWERS = {
     "a tensor that it does not hold": answer([tvm_ffi.from_dlpack(np.zeros(2, "float32"))]),
     "a list": answer([[1]]),
     "bytes": answer([b"x"]),
-    "a name without an object": answer([Held(1)]),
+    "a name without an object": answer([Held(1, 0)]),
     "no failure": {"failure": "it failed"},
     "somebody else's failure": {
         "failure": {
@@ -226,8 +284,11 @@ def test_what_is_no_answer_is_an_error(case):
 def test_what_is_an_answer():
     values = [None, True, 1, 2.5, "text", tvm_ffi.Shape((2,))]
     assert check_answer(REQUEST, 1, answer([*values, held((2,))]))["result"][:6] == values
+    fields = {**REQUEST, "keep": "fields", "arguments": [None]}
     with pytest.raises(ValueError, match="its answer has a int among its results"):
-        check_answer({**REQUEST, "keep": "fields"}, 1, answer([1]))
+        check_answer(fields, 1, answer([1]))
+    with pytest.raises(ValueError, match="its answer has 2 results for 1 values"):
+        check_answer(fields, 1, answer([held((2,))] * 2))
 
 
 @pytest.mark.parametrize("device_type", [None, "1", True, 1.0, -1, 0, 10**30])

@@ -284,7 +284,7 @@ def test_errors_of_accept_end_nobodys_session(monkeypatch):
         errors.append(errno.EMFILE)
         with open_session(agent, session="t"):
             assert len(agent._sessions) == 2
-        send(line, {"request": "status", "rank": 0})
+        send(line, {"request": "status", "ranks": [0]})
         with pytest.raises(RefusedByHostError, match="has not been started"):
             handshake.receive_answer(line)
 
@@ -328,10 +328,9 @@ MALFORMED = [
     ("session", {**OPENING, "versions": {}}, '"versions" of the message is wrong'),
     ("session", {**OPENING, "versions": ["other 1"]}, "the controller has other 1"),
     ("session", OPENING, "it has a session of this name"),
-    ("channel", {"session": "nobody's", "rank": 0}, "it has no such session"),
-    ("channel", {"session": "s", "rank": 1}, "rank 1 is none of this host's"),
-    ("channel", {"session": "s", "rank": None}, '"rank" of the message is wrong'),
-    ("channel", {"session": "s"}, 'the message has no "rank"'),
+    ("channel", {"session": "nobody's"}, "it has no such session"),
+    ("channel", {"session": None}, '"session" of the message is wrong'),
+    ("peer", {"session": "s", "source": 1}, 'the message has no "target"'),
     ("peer", {"session": "s", "source": 0, "target": 0}, "rank 0 is none of another host"),
     ("peer", {"session": "s", "source": 2, "target": 0}, "rank 2 is none of another host"),
     ("peer", {"session": "s", "source": 1, "target": 1}, "rank 1 is none of this host's"),
@@ -341,8 +340,9 @@ MALFORMED = [
 REQUESTS = [
     ({"request": "how_it_ended", "rank": 0}, "worker 0 has not been started"),
     ({"request": "progress", "rank": 1}, "rank 1 is none of this host's"),
-    ({"request": "status", "rank": 1 << 70}, '"rank" of the message is wrong'),
-    ({"request": "status"}, 'the message has no "rank"'),
+    ({"request": "status", "ranks": [1 << 70]}, '"ranks" of the message is wrong'),
+    ({"request": "status", "ranks": [0, 1]}, r"ranks \[0, 1\] are not all this host's"),
+    ({"request": "status"}, 'the message has no "ranks"'),
     ({"request": "format_disk"}, 'there is no request "format_disk"'),
     ({"request": ["start"]}, '"request" of the message is wrong'),
     (7, 'the message has no "request"'),
@@ -360,9 +360,9 @@ def test_what_a_client_sends_is_an_error_for_that_client_alone():
         for purpose, message, match in MALFORMED:
             with pytest.raises(RefusedByHostError, match=match):
                 connect(agent.address, TOKEN, purpose, message)
-        other = connect(agent.address, TOKEN, "channel", {"session": "s", "rank": 0})
-        with pytest.raises(RefusedByHostError, match="worker 0 has this connection already"):
-            connect(agent.address, TOKEN, "channel", {"session": "s", "rank": 0})
+        other = connect(agent.address, TOKEN, "channel", {"session": "s"})
+        with pytest.raises(RefusedByHostError, match="the session has this connection already"):
+            connect(agent.address, TOKEN, "channel", {"session": "s"})
         other.close()
         for request, match in REQUESTS:
             send(line, request)
@@ -426,6 +426,6 @@ def test_what_is_no_frame_ends_that_client_alone(frame):
             answers = [receive(bad) for _ in range(3)]
             raise AssertionError(answers)
         bad.close()
-        send(line, {"request": "status", "rank": 0})
+        send(line, {"request": "status", "ranks": [0]})
         with pytest.raises(RefusedByHostError, match="has not been started"):
             handshake.receive_answer(line)

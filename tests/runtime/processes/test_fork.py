@@ -153,7 +153,7 @@ def test_a_fork_keeps_nothing_of_worker_processes():
     """Neither memory nor connections, which other hosts would wait for."""
     others = memories() | mapped()  # of sessions of other tests, which nobody has closed yet
     with dx.Session(2, workers="processes") as session:
-        streams = session._workers._started.streams
+        streams = [each.stream for each in session._workers._started.branches]
 
         def look():
             found = (bool(each() - others) for each in (mapped, memories))

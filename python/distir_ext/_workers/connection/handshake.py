@@ -30,7 +30,12 @@ from typing import Any
 from distir_ext._text.printable import printable
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import endpoint, is_loopback, parse_address
+from distir_ext._workers.connection.connections import (
+    endpoint,
+    is_loopback,
+    parse_address,
+    send_at_once,
+)
 from distir_ext._workers.connection.credentials import Credentials
 from distir_ext._workers.connection.tls import KEY_BYTES, Tls, TlsError
 
@@ -91,11 +96,12 @@ def connect(address: str, credentials: Credentials, purpose: str, opening: Any) 
         for wait in (*_WAITS, None):
             left = deadline - time.monotonic()
             raw = socket.create_connection((name, port), max(0.01, left))
+            send_at_once(raw)
             stream = Stream(raw)
             stream.limit(left)
             try:
                 _prove_connecting(stream, address, credentials, purpose)
-                if stream.tls is not None and purpose in ("channel", "peer"):
+                if stream.tls is not None and purpose == "peer":
                     stream.key = secrets.token_bytes(KEY_BYTES)
                     opening = {**opening, "key": stream.key}
                 send(stream, opening)
@@ -146,6 +152,7 @@ def accept(stream: Stream, credentials: Credentials) -> str:
         NotConnectedError: whoever has connected does not have the token.
         OSError, EOFError: the connection has ended, its time is over, or TLS finds it not safe.
     """
+    send_at_once(stream.raw)
     greeting = stream.receive(_GREETING.size)
     if _GREETING.unpack(greeting)[0] != _MAGIC:
         raise NotConnectedError("it is not of distir")

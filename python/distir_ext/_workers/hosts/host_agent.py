@@ -5,11 +5,12 @@ It listens at one address. Every connection has one of four purposes (``handshak
 - ``session``, from a controller: a session, for as long as the connection lasts.
   ``start``, ``status``, ``progress`` and ``how_it_ended`` are answered with ``{"answer"}``, or
   ``{"refused"}`` with the reason; ``abort`` and ``kill`` are not answered;
-- ``channel``, from a controller: its channel to a worker;
+- ``channel``, from a controller: its channel to all workers of this host (``relay``);
 - ``peer``, from another host: between two workers;
 - ``copy``, from another copy of the script that this process runs (``copies``); others refuse it.
 
-Workers are handed their connections when they start. They end with the session, or with the agent.
+Workers are handed their connections to others when they start. They end with the session, or with
+the agent.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ from distir_ext._workers.hosts.openings import (
     parse_opening,
     rank_of,
     request_of,
+    some_ranks_of,
 )
+from distir_ext._workers.hosts.relay import Relay
 from distir_ext._workers.hosts.versions import versions
 from distir_ext._workers.hosts.workers_of_copy import WorkersOfCopy
 
@@ -252,27 +255,31 @@ class _HostedSession:
         self._processes = kind(opening.num_workers, opening.imports)
         self._changed = threading.Condition()
         self._streams: dict[ChannelOpening | PeerOpening, Stream] = {}  # that no worker has yet
+        self._relay: Relay | None = None
         self._started = False
         self._ended = False
 
     def arrived(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
-        """Keeps a connection for the worker that will have it.
+        """Keeps a connection for when workers start.
 
         Raises:
             RefusedError: no worker of this host will have it.
         """
-        here = opening.rank if isinstance(opening, ChannelOpening) else opening.target
-        if here not in self._ranks:
-            raise RefusedError(f"rank {here} is none of this host's, {self._ranks}")
-        if isinstance(opening, PeerOpening) and (
-            opening.source in self._ranks or opening.source >= self._opening.num_workers
-        ):
-            raise RefusedError(f"rank {opening.source} is none of another host")
+        whose = "the session"
+        if isinstance(opening, PeerOpening):
+            if opening.target not in self._ranks:
+                raise RefusedError(f"rank {opening.target} is none of this host's, {self._ranks}")
+            if opening.source in self._ranks or opening.source >= self._opening.num_workers:
+                raise RefusedError(f"rank {opening.source} is none of another host")
+            whose = f"worker {opening.target}"
         with self._changed:
             if self._ended or self._started or opening in self._streams:
-                raise RefusedError(f"worker {here} has this connection already")
+                raise RefusedError(f"{whose} has this connection already")
             send(stream, {"answer": None})
-            stream.key = opening.key
+            if isinstance(opening, PeerOpening):
+                stream.key = opening.key
+            else:
+                stream.limit(math.inf)
             self._keep(opening, stream)
 
     def _keep(self, opening: ChannelOpening | PeerOpening, stream: Stream) -> None:
@@ -292,7 +299,9 @@ class _HostedSession:
         """Does what the controller asks for, until it is gone."""
         answers: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "start": self._start,
-            "status": lambda request: list(self._processes.status(self._rank(request))),
+            "status": lambda request: [
+                list(each) for each in self._processes.status(self._some_ranks(request))
+            ],
             "progress": lambda request: self._processes.progress(self._rank(request)),
             "how_it_ended": lambda request: self._processes.how_it_ended(self._rank(request)),
         }
@@ -318,7 +327,13 @@ class _HostedSession:
 
     def _rank(self, request: Mapping[str, Any]) -> int:
         """The worker that a request is about, whose process has been started."""
-        rank = rank_of(request, self._ranks)
+        return self._started_one(rank_of(request, self._ranks))
+
+    def _some_ranks(self, request: Mapping[str, Any]) -> list[int]:
+        """The workers that a request is about."""
+        return [self._started_one(rank) for rank in some_ranks_of(request, self._ranks)]
+
+    def _started_one(self, rank: int) -> int:
         if not self._processes.has_started(rank):
             raise RefusedError(f"worker {rank} has not been started")
         return rank
@@ -330,8 +345,11 @@ class _HostedSession:
             for stream in self._streams.values():
                 stream.hang_up()
             self._streams.clear()
+            relay = self._relay
             self._changed.notify_all()
         self._line.hang_up()
+        if relay is not None:
+            relay.close()  # workers that are not busy end now
         self._processes.close()
 
     def _start(self, request: Mapping[str, Any]) -> None:
@@ -339,14 +357,18 @@ class _HostedSession:
             raise RefusedError("its workers have been started")
         hosts = parse_hosts(request, self._opening.num_workers, self._ranks)
         streams = self._while_the_controller_is_there(lambda: self._gather(hosts))
+        ends: dict[int, socket.socket] = {}
         for rank in self._ranks:
             peers = {
                 each.source: KeyedSocket(stream.raw, stream.key)
                 for each, stream in streams.items()
                 if isinstance(each, PeerOpening) and each.target == rank
             }
-            channel = streams[ChannelOpening(self._opening.session, rank)]
-            self._processes.start(rank, KeyedSocket(channel.raw, channel.key), peers)
+            ends[rank], theirs = socket.socketpair()
+            ends[rank].setblocking(False)
+            self._processes.start(rank, theirs, peers)
+        with self._changed:
+            self._relay = Relay(streams[ChannelOpening(self._opening.session)], ends)
 
     def _while_the_controller_is_there(self, work: Callable[[], _Result]) -> _Result:
         """What something results in that waits for others.
@@ -380,9 +402,7 @@ class _HostedSession:
     ) -> dict[ChannelOpening | PeerOpening, Stream]:
         """The connections of this host's workers: some are made, others arrive."""
         before = True  # whether hosts are asked by this one; the later ones ask it
-        expected: list[ChannelOpening | PeerOpening] = [
-            ChannelOpening(self._opening.session, rank) for rank in self._ranks
-        ]
+        expected: list[ChannelOpening | PeerOpening] = [ChannelOpening(self._opening.session)]
         for address, ranks in [] if self._of_copies else hosts:
             if ranks == self._ranks:
                 before = False
@@ -410,12 +430,10 @@ class _HostedSession:
             if not self._changed.wait_for(
                 lambda: self._ended or self._streams.keys() >= set(expected), _ARRIVAL_LIMIT
             ):
-                missing = sorted(
-                    {
-                        each.rank if isinstance(each, ChannelOpening) else each.source
-                        for each in set(expected) - self._streams.keys()
-                    }
-                )
+                lacking = set(expected) - self._streams.keys()
+                missing = sorted({each.source for each in lacking if isinstance(each, PeerOpening)})
+                if not missing:
+                    raise RefusedError("the controller has not connected to its workers")
                 raise RefusedError(f"the workers of ranks {missing} have not connected to it")
             if self._ended:
                 raise RefusedError("the session has ended")

@@ -47,15 +47,9 @@ class SessionOpening:
 
 @dataclass(frozen=True)
 class ChannelOpening:
-    """The controller's channel to a worker.
-
-    Attributes:
-        key: What encrypts it once it is the worker's; empty for nothing.
-    """
+    """The controller's channel to all workers of this host."""
 
     session: str
-    rank: int
-    key: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class PeerOpening:
     """A connection between two workers, of ``source`` to ``target``, which is on this host.
 
     Attributes:
-        key: As of a channel.
+        key: What encrypts it once it is the worker's; empty for nothing.
     """
 
     session: str
@@ -81,10 +75,10 @@ def parse_opening(
         RefusedError: it is malformed; says what is wrong.
     """
     session = _field(message, "session", _name)
-    key = _field(message, "key", _key) if encrypted and purpose != "session" else b""
     if purpose == "channel":
-        return ChannelOpening(session, _field(message, "rank", whole), key)
+        return ChannelOpening(session)
     if purpose == "peer":
+        key = _field(message, "key", _key) if encrypted else b""
         source, target = (_field(message, name, whole) for name in ("source", "target"))
         return PeerOpening(session, source, target, key)
     num_workers = _field(message, "num_workers", whole)
@@ -160,6 +154,18 @@ def rank_of(message: Mapping[str, Any], ranks: Sequence[int]) -> int:
     if rank not in ranks:
         raise RefusedError(f"rank {rank} is none of this host's, {list(ranks)}")
     return rank
+
+
+def some_ranks_of(message: Mapping[str, Any], ranks: Sequence[int]) -> list[int]:
+    """The workers that a request is about.
+
+    Raises:
+        RefusedError: one of them is none of this host.
+    """
+    found: list[int] = _field(message, "ranks", lambda value: ranks_of(value, _MOST_WORKERS))
+    if not set(found) <= set(ranks):
+        raise RefusedError(f"ranks {found} are not all this host's, {list(ranks)}")
+    return found
 
 
 def _field(message: Any, name: str, parse: Callable[[Any], Any]) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from distir_ext._text.printable import printable
+from distir_ext._workers.branches import HostBranch
 from distir_ext._workers.channel import ChannelClosedError, send
 from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.connections import keep_watch
@@ -22,7 +23,6 @@ from distir_ext._workers.connection.handshake import (
     connect,
     receive_answer,
 )
-from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.connection.tokens import read_token
 from distir_ext._workers.host_processes import HostProcesses, Started
 from distir_ext._workers.hosts.hosts import Hosts
@@ -95,12 +95,9 @@ class RemoteProcesses(HostProcesses):
         keep_watch(stream.raw, self._lost_after)
         return stream
 
-    def channel(self, rank: int) -> Stream:
-        """A channel to a worker that will be started."""
-        stream = self._connect("channel", {"rank": rank})
-        if stream.key:
-            tls = Tls.of_key(stream.fileno(), connecting=True, key=stream.key)
-            stream = Stream(stream.raw, tls)
+    def channel(self) -> Stream:
+        """The channel to all workers, which will be started."""
+        stream = self._connect("channel", {})
         stream.setblocking(False)
         return stream
 
@@ -126,11 +123,15 @@ class RemoteProcesses(HostProcesses):
     def kill(self) -> None:
         self._tell({"request": "kill"})
 
-    def status(self, rank: int) -> tuple[str, str]:
-        found = self._look({"request": "status", "rank": rank}, ["", ""])
-        if not isinstance(found, list) or len(found) != 2:
-            return "", ""
-        return printable(str(found[0])), printable(str(found[1]))
+    def status(self, ranks: Sequence[int]) -> list[tuple[str, str]]:
+        found = self._look({"request": "status", "ranks": list(ranks)}, [])
+        if (
+            not isinstance(found, list)
+            or len(found) != len(ranks)
+            or not all(isinstance(each, list) and len(each) == 2 for each in found)
+        ):
+            return [("", "")] * len(ranks)
+        return [(printable(str(operator)), printable(str(wait))) for operator, wait in found]
 
     def progress(self, rank: int) -> list[int]:
         found = self._look({"request": "progress", "rank": rank}, [])
@@ -224,9 +225,8 @@ def start_on_hosts(
         started.hosts.append(agent)
         agents.append(agent)
     for agent, (_, ranks) in zip(agents, by_host, strict=True):
-        for rank in ranks:
-            started.streams.append(agent.channel(rank))
-            started.host_of.append(agent)
+        started.branches.append(HostBranch(agent.channel(), ranks))
+        started.host_of += [agent] * len(ranks)
     for agent in agents:
         agent.begin_start(by_host)
     with selectors.DefaultSelector() as selector:

@@ -16,7 +16,6 @@ import tvm_ffi
 
 from distir_ext._workers.base import LEAVE_LIMIT, UNWIND_LIMIT
 from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.host_processes import KeyedSocket, LocalProcesses
 from distir_ext._workers.worker_process import serve
 
@@ -34,25 +33,22 @@ class WorkersOfCopy(LocalProcesses):
         self._threads: dict[int, threading.Thread] = {}
 
     def start(
-        self, rank: int, channel: KeyedSocket, peers: Mapping[int, KeyedSocket] | None = None
+        self, rank: int, channel: socket.socket, peers: Mapping[int, KeyedSocket] | None = None
     ) -> None:
         """Starts a worker.
 
         Args:
             rank: The worker.
-            channel: Its end of the channel to the controller; its own from now on.
+            channel: Its end of the channel to the agent; its own from now on.
             peers: None: the communication library reaches workers of other hosts.
         """
         descriptor = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self.board)
         board = os.dup(descriptor)
-        raw = socket.socket(fileno=channel.raw.detach())
-        key = channel.key
-        tls = Tls.of_key(raw.fileno(), connecting=False, key=key) if key else None
-        stream = Stream(raw, tls)
+        stream = Stream(channel)
 
         def run() -> None:
             try:
-                serve(stream, board, {}, {}, self.imports)
+                serve(rank, stream, board, {}, {}, self.imports)
             finally:
                 stream.hang_up()
 

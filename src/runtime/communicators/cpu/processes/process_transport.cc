@@ -100,7 +100,7 @@ void ProcessTransport::Post(const std::vector<int>& ranks, const Describe& descr
   const uint64_t place =
       static_cast<uint64_t>(reinterpret_cast<char*>(block) - memory_->arena(rank_));
   for (int target : ranks) {
-    Ring& ring = memory_->ring(rank_, target);
+    const Ring ring = memory_->ring(rank_, target);
     if (peers_ != nullptr && peers_->Reaches(target)) {
       ring.num_written.fetch_add(1, std::memory_order_seq_cst);
       bytes_to_hosts_ += slot.num_bytes;
@@ -111,7 +111,7 @@ void ProcessTransport::Post(const std::vector<int>& ranks, const Describe& descr
       WaitUntil(kForSpace, target, describe, [&] { return !ring.full(); });
     }
     const uint64_t index = ring.num_written.load(std::memory_order_relaxed);
-    ring.places[index % Ring::kCapacity].store(place, std::memory_order_relaxed);
+    ring.place(index).store(place, std::memory_order_relaxed);
     // Sequentially consistent: either it sees the message before it sleeps, or this sees it asleep.
     ring.num_written.store(index + 1, std::memory_order_seq_cst);
     WorkerStatus& receiver = memory_->status(target);
@@ -137,7 +137,7 @@ void ProcessTransport::Drain() {
     }
   }
   for (int source : neighbours_) {
-    Ring& ring = memory_->ring(source, rank_);
+    const Ring ring = memory_->ring(source, rank_);
     uint64_t index = ring.num_read.load(std::memory_order_relaxed);
     const uint64_t end = ring.num_written.load(std::memory_order_acquire);
     if (index == end) continue;
@@ -146,7 +146,7 @@ void ProcessTransport::Drain() {
     if (arrived_[source].size() > memory_->arena_bytes() / Outbox::kLeastBytes)
       ThrowDamaged(device_ids_[source]);
     for (; index != end; ++index) {
-      const uint64_t place = ring.places[index % Ring::kCapacity].load(std::memory_order_relaxed);
+      const uint64_t place = ring.place(index).load(std::memory_order_relaxed);
       arrived_[source].push_back(MessageAt(source, place));
     }
     ring.num_read.store(end, std::memory_order_seq_cst);

@@ -6,6 +6,7 @@
 #include <tvm/ffi/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -18,6 +19,9 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "atomics work between processes");
 
 constexpr size_t kPage = 4096;
+
+// Of the 128 TiB that a process can map, for all arenas; the rest is the process's own.
+constexpr size_t kMostArenas = size_t{64} << 40;
 
 size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
@@ -35,7 +39,8 @@ size_t PhysicalMemory() {
 }
 
 SharedMemory::SharedMemory(int num_workers, size_t arena_bytes)
-    : num_workers_(num_workers), arena_bytes_(RoundUp(arena_bytes)) {
+    : num_workers_(num_workers),
+      arena_bytes_(RoundUp(std::min(arena_bytes, kMostArenas / (2 * num_workers)))) {
   descriptor_ = memfd_create("distir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) ThrowSystemError("create");
   // A process that could shorten it would end all others at their next access.
@@ -64,9 +69,18 @@ SharedMemory::SharedMemory(int descriptor, int num_workers)
   Map();
 }
 
+size_t SharedMemory::counts_begin() const {
+  return sizeof(Header) + static_cast<size_t>(num_workers_) * sizeof(WorkerStatus);
+}
+
+size_t SharedMemory::places_begin() const {
+  const size_t n = static_cast<size_t>(num_workers_);
+  return counts_begin() + n * n * sizeof(RingCounts);
+}
+
 size_t SharedMemory::fixed_bytes() const {
   const size_t n = static_cast<size_t>(num_workers_);
-  return RoundUp(sizeof(Header) + n * sizeof(WorkerStatus) + n * n * sizeof(Ring));
+  return RoundUp(places_begin() + n * n * Ring::kCapacity * sizeof(std::atomic<uint64_t>));
 }
 
 size_t SharedMemory::all_bytes() const {
@@ -94,9 +108,11 @@ WorkerStatus& SharedMemory::status(int rank) const {
   return reinterpret_cast<WorkerStatus*>(base_ + sizeof(Header))[rank];
 }
 
-Ring& SharedMemory::ring(int source, int target) const {
-  char* rings = base_ + sizeof(Header) + num_workers_ * sizeof(WorkerStatus);
-  return reinterpret_cast<Ring*>(rings)[source * num_workers_ + target];
+Ring SharedMemory::ring(int source, int target) const {
+  const size_t pair = static_cast<size_t>(source) * num_workers_ + target;
+  return {
+      reinterpret_cast<RingCounts*>(base_ + counts_begin()) + pair,
+      reinterpret_cast<std::atomic<uint64_t>*>(base_ + places_begin()) + pair * Ring::kCapacity};
 }
 
 bool SharedMemory::Abort(int rank) noexcept {

@@ -2,8 +2,12 @@
  * \file runtime/communicators/cpu/processes/shared_memory.h
  * \brief The memory that a session's processes on one host share, and what lies where in it.
  *
- *   header | status of each worker | ring of each ordered pair of workers
- *          | arena of each worker | tensors of each worker | a byte for each worker
+ *   header | status of each worker | counts of each ordered pair of workers
+ *          | places of messages of each ordered pair | arena of each worker
+ *          | tensors of each worker | a byte for each worker
+ *
+ * Everybody looks at the counts of all who could have sent something, so these lie close to each
+ * other: 8 MiB for 256 workers. Places are touched by pairs that send each other something.
  *
  * The bytes at the end hold nothing: they make the size say how many workers there are.
  *
@@ -45,18 +49,28 @@ struct alignas(64) WorkerStatus {
 };
 
 /*!
- * \brief Places of messages from one worker to another, oldest first.
+ * \brief How many messages one worker has sent to another, and how many that one has taken.
  *
  * Of workers on two hosts each host has one of the counts, for whoever looks at both; its messages
  * have no places.
  */
-struct alignas(64) Ring {
+struct alignas(64) RingCounts {
+  std::atomic<uint64_t> num_written;           // by the sender
+  alignas(64) std::atomic<uint64_t> num_read;  // by the receiver
+};
+
+/*! \brief Places of messages from one worker to another, oldest first, with their counts. */
+class Ring {
+ public:
   static constexpr uint64_t kCapacity = 1024;
 
-  alignas(64) std::atomic<uint64_t> num_written;  // by the sender
-  alignas(64) std::atomic<uint64_t> num_read;     // by the receiver
-  alignas(64) std::atomic<uint64_t> places[kCapacity];
+  Ring(RingCounts* counts, std::atomic<uint64_t>* places)
+      : num_written(counts->num_written), num_read(counts->num_read), places_(places) {}
 
+  std::atomic<uint64_t>& num_written;
+  std::atomic<uint64_t>& num_read;
+
+  std::atomic<uint64_t>& place(uint64_t index) const { return places_[index % kCapacity]; }
   bool empty() const {
     return num_written.load(std::memory_order_seq_cst) == num_read.load(std::memory_order_seq_cst);
   }
@@ -64,6 +78,9 @@ struct alignas(64) Ring {
     return num_written.load(std::memory_order_seq_cst) - num_read.load(std::memory_order_seq_cst) ==
            kCapacity;
   }
+
+ private:
+  std::atomic<uint64_t>* places_;
 };
 
 /*! \brief The memory of the machine, in bytes. */
@@ -73,7 +90,8 @@ class SharedMemory {
  public:
   /*!
    * \brief Makes the memory of a session.
-   * \param arena_bytes What a worker may have in flight, which costs nothing until it has.
+   * \param arena_bytes What a worker may have in flight, which costs nothing until it has; less if
+   *   the arenas of so many workers would not fit a process's addresses.
    * \throws OSError-like RuntimeError of the system.
    */
   explicit SharedMemory(int num_workers, size_t arena_bytes = PhysicalMemory());
@@ -89,7 +107,7 @@ class SharedMemory {
   int descriptor() const { return descriptor_; }
   int num_workers() const { return num_workers_; }
   WorkerStatus& status(int rank) const;
-  Ring& ring(int source, int target) const;
+  Ring ring(int source, int target) const;
   char* arena(int rank) const { return arenas_ + static_cast<size_t>(rank) * arena_bytes_; }
   size_t arena_bytes() const { return arena_bytes_; }
   /*! \brief Of messages from other hosts that workers of this host have not received. */
@@ -112,6 +130,8 @@ class SharedMemory {
   };
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
   void Map();
+  size_t counts_begin() const;
+  size_t places_begin() const;
   size_t fixed_bytes() const;  // before the arenas
   size_t all_bytes() const;
 

@@ -1,0 +1,129 @@
+"""What devices get of one value: of an array that is cut, each its shard.
+
+A value is the same for all devices, or a mapping by device, or a list of values. These mappings
+know which devices get the same, so that nobody has to go through all of them.
+
+Example: rows of an (8, 4) array on a mesh (2, 2) of devices 0 to 3. Its :class:`Cut` has two
+shards; devices 0 and 1 have the first one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distir_ext._params.parts import StoredPart
+
+Block = tuple[int, ...]
+
+
+class _ByBlock(Mapping[int, Any]):
+    """By device what belongs to its block."""
+
+    def __init__(self, blocks: Mapping[int, Block]) -> None:
+        self._blocks = blocks
+
+    def __contains__(self, device: object) -> bool:
+        return device in self._blocks
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+
+class Cut(_ByBlock):
+    """An array of this process in shards, to be cut when they are sent.
+
+    Args:
+        blocks: The block of each device.
+        shards: The shard of each block.
+    """
+
+    def __init__(self, blocks: Mapping[int, Block], shards: Mapping[Block, Any]) -> None:
+        super().__init__(blocks)
+        self.shards = shards
+
+    def __getitem__(self, device: int) -> Any:
+        return self.shards[self._blocks[device]]
+
+
+class StoredCut(_ByBlock):
+    """An array on disk, whose boxes devices read.
+
+    Args:
+        blocks: The block of each device.
+        part: What all of them can be told.
+
+    Attributes:
+        part: As given.
+        held: By device what it has read; None before.
+    """
+
+    def __init__(self, blocks: Mapping[int, Block], part: StoredPart) -> None:
+        super().__init__(blocks)
+        self.part = part
+        self.held: Mapping[int, Any] | None = None
+
+    def __getitem__(self, device: int) -> Any:
+        return self.part.box(device) if self.held is None else self.held[device]
+
+
+class Alike(Mapping[int, Any]):
+    """What devices have returned, of which it is known for whom it is alike.
+
+    Attributes:
+        devices: Which devices.
+    """
+
+    devices: frozenset[int]
+
+    @abstractmethod
+    def samples(self) -> Iterator[tuple[int, Any]]:
+        """A device with its value for each kind of value that there is."""
+
+
+def samples(values: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+    """Devices with their values, among which is one of each kind."""
+    return values.samples() if isinstance(values, Alike) else iter(values.items())
+
+
+def shard_for(device: int, value: Any) -> Any:
+    """A device's part of a value: of a list, the fields that the device has a part of.
+
+    Raises:
+        ValueError: the device has none.
+    """
+    if isinstance(value, list):
+        return [shard_for(device, each) for each in value if is_on(device, each)]
+    if isinstance(value, Mapping):
+        if device not in value:
+            raise ValueError(
+                f"device {device} has no value to pass: a function on {sorted(value)} returned it"
+            )
+        return value[device]
+    return value
+
+
+def is_on(device: int, value: Any) -> bool:
+    """Whether a device has a part of a value; of a list, of any field."""
+    if isinstance(value, list):
+        return not value or any(is_on(device, each) for each in value)
+    return device in value if isinstance(value, Mapping) else True
+
+
+def check_devices(devices: frozenset[int], value: Any) -> None:
+    """Raises ValueError unless devices have parts of a value, as :func:`shard_for` does."""
+    if isinstance(value, Mapping) and not _has_all(value, devices):
+        for device in sorted(devices):
+            shard_for(device, value)
+
+
+def _has_all(value: Mapping[int, Any], devices: frozenset[int]) -> bool:
+    if isinstance(value, Cut | StoredCut):
+        return True  # a signature has no program on other devices than those of its inputs
+    if isinstance(value, Alike):
+        return value.devices is devices or devices <= value.devices
+    return devices <= value.keys()
