@@ -171,8 +171,9 @@ class Session:
                 ``relax.frontend.detach_params`` returns. Or the path of a file or directory that
                 has them, on each host its own copy: of safetensors, one file or several with an
                 index; of TVM's tensor cache or parameter file; or of what ``Model.save_shards``
-                wrote. A name may also be the weight's before an exporter rewrote it: ``fc1.weight``
-                for ``p_fc1_weight`` of torch.export.
+                wrote. Or arrays on workers, such as ``Model.weights()`` of another session: each
+                worker gets its part of their shards. A name may also be the weight's before an
+                exporter rewrote it: ``fc1.weight`` for ``p_fc1_weight`` of torch.export.
             rename: From names in ``params`` to those of the weights: a function, or a dict in which
                 names that stay may be left out. Where it gives several names, a list or tuple,
                 they are tied: all of them get the same value.

@@ -193,7 +193,7 @@ class FunctionCalls:
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
-        cutter.read_stored()
+        cutter.bring()
         arguments: list[dict[int, list[Any]]] = []
         for device, weights in zip(self.workers.device_ids, self.held.weights, strict=True):
             arguments.append({})

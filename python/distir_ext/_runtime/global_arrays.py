@@ -14,6 +14,7 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import HostArray, host_array
+from distir_ext._runtime.moved_array import MovedArray, bring
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._signature.signature import (
@@ -28,6 +29,9 @@ from distir_ext._signature.signature import (
 from distir_ext._workers.base import Workers
 
 Sizes = Mapping[str, tuple[int, str]]
+
+
+_Cut = HostArray | MovedArray | StoredArray | StoredShards
 
 
 class SizeBinding:
@@ -69,6 +73,7 @@ class ArgumentCutter:
         self._workers = workers
         self._arrays: list[HostArray] = []
         self._stored: list[dict[int, Any]] = []  # what was cut of arrays on disk
+        self._moved: list[dict[int, Any]] = []  # and of arrays on workers
 
     def cut(self, value: Any, spec: Spec, where: str) -> Any:
         """Checks one argument.
@@ -85,7 +90,7 @@ class ArgumentCutter:
         Raises:
             TypeError: not an array, or of another dtype.
             ValueError: another shape, a symbolic size that does not divide among the devices, or
-                an array on the workers of another session.
+                an array on workers that are gone.
         """
         if isinstance(spec, TupleSpec):
             return self._cut_tuple(value, spec, where)
@@ -98,14 +103,15 @@ class ArgumentCutter:
                     "session returned"
                 )
             return value.values_for(self._workers, where)
-        array = self._open(value, where)
-        self._check_array(array, spec, where)
-        if isinstance(array, ShardedArray):
-            shards = array.shards_for(self._workers, spec, where)
+        opened = self._open(value, where)
+        self._check_array(opened, spec, where)
+        if isinstance(opened, ShardedArray):
+            shards = opened.shards_for(self._workers, spec, where)
             if shards is not None:
                 return shards
-            array = host_array(array.tensor())
-            self._arrays.append(array)
+            array: _Cut = self._moved_array(opened)
+        else:
+            array = opened
         extent = spec.local_shape(array.shape)
         by_block: dict[tuple[int, ...], Any] = {}
         by_device = {}
@@ -115,14 +121,19 @@ class ArgumentCutter:
             by_device[device] = by_block[block]
         if isinstance(array, StoredArray | StoredShards):
             self._stored.append(by_device)
+        if isinstance(array, MovedArray):
+            self._moved.append(by_device)
         return by_device
 
-    def read_stored(self) -> None:
-        """Has each worker read its parts of the arrays on disk that were cut.
+    def bring(self) -> None:
+        """Gets what was cut that is elsewhere: on workers, or on disk, where each worker reads it.
 
         Raises:
-            WorkerError: a file cannot be read any more.
+            WorkerError: a file cannot be read any more, or a worker is gone.
         """
+        brought = bring([list(each.values()) for each in self._moved])
+        for by_device, shards in zip(self._moved, brought, strict=True):
+            by_device.update(zip(by_device, shards, strict=True))
         if not self._stored:
             return
         devices = self._workers.device_ids
@@ -134,6 +145,13 @@ class ArgumentCutter:
         for device, mine, tensors in zip(devices, needed, read, strict=True):
             for cut, tensor in zip(mine, tensors, strict=True):
                 cut[device] = tensor
+
+    def _moved_array(self, array: ShardedArray) -> _Cut:
+        if array.held is not None:
+            return MovedArray(array.workers, array.held)
+        whole = host_array(array.tensor())
+        self._arrays.append(whole)
+        return whole
 
     def _open(
         self, value: Any, where: str

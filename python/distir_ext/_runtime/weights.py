@@ -9,6 +9,7 @@ from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, shard_for
+from distir_ext._runtime.moved_array import bring
 from distir_ext._signature.signature import ParamSpec, Signature
 from distir_ext._workers.base import Workers
 
@@ -97,10 +98,12 @@ def _cut(
     """Has the workers cut their shards of some weights; per rank what it holds then."""
     results = workers.hold(
         "cut weights",
-        [
-            [shard_for(device, cuts[param]) for param in params]
-            for device, params in zip(workers.device_ids, mine, strict=True)
-        ],
+        bring(
+            [
+                [shard_for(device, cuts[param]) for param in params]
+                for device, params in zip(workers.device_ids, mine, strict=True)
+            ]
+        ),
     )
     return [
         dict(zip(params, kept, strict=True)) for params, kept in zip(mine, results, strict=True)
