@@ -222,8 +222,9 @@ class Session:
     def bytes_between_hosts(self) -> dict[int, int]:
         """What each device has sent to devices of other hosts, since the session began.
 
-        Workers count it where messages leave their host, over TCP or MPI, without headers. It is
-        zero on one host, and for libraries that do not say, as NCCL.
+        Workers count it where messages leave their host, over TCP or MPI, without headers. MPI does
+        not say what its own collectives send: of them it is the least that they can. It is zero on
+        one host, and with NCCL.
 
         Returns:
             Bytes by device id.

@@ -31,6 +31,11 @@ from distir_ext._text.tables import as_html
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
+_ON_GPUS = (
+    ': those of Session(ccl="nccl") are on GPUs, on one host or several. ccl="mpi" gives MPI '
+    "tensors in host memory only, also if MPI is CUDA-aware"
+)
+
 
 class ModelFunction:
     """One function of a loaded executable. Calling it runs it on all workers."""
@@ -349,6 +354,7 @@ def _load(
         raise ValueError(
             f"the executable is built for {_device_name(signature.device_type)}, the session's "
             f"workers are on {_device_name(workers.device_type)}"
+            + (_ON_GPUS if signature.device_type == tvm_ffi.DLDeviceType.kDLCUDA else "")
         )
     missing = sorted(set(signature.device_ids) - set(workers.device_ids))
     if missing:
