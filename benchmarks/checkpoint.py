@@ -4,7 +4,8 @@
 
 The weights of a chain of products, over tp=8, are saved as the workers hold them, and loaded over
 dp=1, tp=2, pp=4: of each weight four pieces become a half, which two workers of one stage hold.
-Beside it the files are copied within the same directory, and read into memory once. Runs are
+Then they go from one session to the other in memory. Beside it the files are copied within the
+same directory, and read into memory once. Runs are
 interleaved; times are medians, ratios medians of ratios of neighbouring runs. The loaded weights
 are compared with those that were saved. Files are in memory already (the page cache), as after a
 restart; whoever reads from a disk waits for that first.
@@ -83,22 +84,24 @@ def main() -> None:
     x = rng.standard_normal((1, SIZE), "float32")
     with tempfile.TemporaryDirectory() as folder:
         source, copy = Path(folder) / "source", Path(folder) / "copy"
-        with dx.Session(MESHES["tp8"], workers=kind) as session:
-            model = session.load(executable(layers, MESHES["tp8"]), params=weights)
-            wanted = model(x).numpy()
-            saved = timed(model.save_shards, source)
-            del model
-        del weights
-        files = sorted(source.glob("*.safetensors"))
         exe = executable(layers, MESHES["tp2 x pp4"])
-        times: dict[str, list[float]] = {"load": [], "copy": [], "read": []}
-        with dx.Session(MESHES["tp2 x pp4"], workers=kind) as session:
+        times: dict[str, list[float]] = {"load": [], "move": [], "copy": [], "read": []}
+        with (
+            dx.Session(MESHES["tp8"], workers=kind) as first,
+            dx.Session(MESHES["tp2 x pp4"], workers=kind) as session,
+        ):
+            old = first.load(executable(layers, MESHES["tp8"]), params=weights)
+            del weights
+            wanted = old(x).numpy()
+            saved = timed(old.save_shards, source)
+            files = sorted(source.glob("*.safetensors"))
             for _ in range(options.repeats):
-                begin = time.perf_counter()
-                model = session.load(exe, params=source)
-                times["load"].append(time.perf_counter() - begin)
-                np.testing.assert_allclose(model(x).numpy(), wanted, rtol=1e-3, atol=1e-4)
-                del model
+                for name, params in [("load", source), ("move", old.weights())]:
+                    begin = time.perf_counter()
+                    model = session.load(exe, params=params)
+                    times[name].append(time.perf_counter() - begin)
+                    np.testing.assert_allclose(model(x).numpy(), wanted, rtol=1e-3, atol=1e-4)
+                    del model
                 times["copy"].append(timed(shutil.copytree, source, copy))
                 shutil.rmtree(copy)
                 times["read"].append(timed(read_all, files))
@@ -108,6 +111,7 @@ def main() -> None:
         table.add_column(column, justify="left" if column == "what" else "right")
     for name, title in [
         ("load", "load on the other mesh"),
+        ("move", "the same in memory, from the other session"),
         ("copy", "copy the files"),
         ("read", "read the files"),
     ]:

@@ -35,6 +35,7 @@ def main() -> None:
         count, ccl=ccl, workers=hosts, imports=[LOOPS], timeout=120, bitwise=False
     ) as session:
         workers = session._workers
+        workers.open_groups([json.dumps([list(range(count))])])
         per_host = count // len(hosts.addresses)
 
         def call(name: str, arguments: list[list[object]]) -> list[float]:

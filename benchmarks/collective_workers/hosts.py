@@ -18,6 +18,9 @@ FOLDER = Path(__file__).resolve().parent
 # A run of one library takes no longer, in seconds.
 LIMIT = 400
 
+# How collectives go over MPI: as is the rule, by messages, and by MPI's own wherever it can.
+MPI_CHOICES = {"MPI": "", "MPI, messages": "never", "MPI, its own": "always"}
+
 # By collective and size: seconds of a call by repeat, and the bytes that the busiest host sends.
 Found = dict[tuple[str, int], tuple[list[float], int]]
 
@@ -40,7 +43,9 @@ def measure_hosts(
     """What each library takes, and whether links had the delay."""
     arguments = [str(workers), str(repeats), *map(str, sizes), "--", *collectives]
     with network(hosts, gigabits, milliseconds) as made, tempfile.TemporaryDirectory() as folder:
-        found = {"TCP": _tcp(made, arguments), "MPI": _mpi(made, arguments, Path(folder))}
+        found = {"TCP": _tcp(made, arguments)}
+        for name, choice in MPI_CHOICES.items():
+            found[name] = _mpi(made, arguments, Path(folder), choice)
         if with_gloo:
             found["Gloo"] = _gloo(made, workers, sizes, collectives, repeats, Path(folder))
         return found, made.delayed
@@ -84,7 +89,7 @@ def _tcp(made: Network, arguments: Sequence[str]) -> Found:
     return _read(printed[0])
 
 
-def _mpi(made: Network, arguments: Sequence[str], folder: Path) -> Found:
+def _mpi(made: Network, arguments: Sequence[str], folder: Path, choice: str) -> Found:
     hosts = [made.address(i) for i in range(len(made.hosts))]
     command = [
         *made.inside(0),
@@ -93,7 +98,9 @@ def _mpi(made: Network, arguments: Sequence[str], folder: Path) -> Found:
         *("-localhost", hosts[0], "-n", str(len(hosts)), *_loop("mpi", arguments)),
     ]
     # Not through the memory of the one machine that all hosts are.
-    environment = _environment(UCX_TLS="tcp,self", MPIR_CVAR_NOLOCAL="1")
+    environment = _environment(
+        UCX_TLS="tcp,self", MPIR_CVAR_NOLOCAL="1", DISTIR_EXT_MPI_COLLECTIVES=choice
+    )
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True
     )

@@ -171,8 +171,9 @@ class Session:
                 ``relax.frontend.detach_params`` returns. Or the path of a file or directory that
                 has them, on each host its own copy: of safetensors, one file or several with an
                 index; of TVM's tensor cache or parameter file; or of what ``Model.save_shards``
-                wrote. A name may also be the weight's before an exporter rewrote it: ``fc1.weight``
-                for ``p_fc1_weight`` of torch.export.
+                wrote. Or arrays on workers, such as ``Model.weights()`` of another session: each
+                worker gets its part of their shards. A name may also be the weight's before an
+                exporter rewrote it: ``fc1.weight`` for ``p_fc1_weight`` of torch.export.
             rename: From names in ``params`` to those of the weights: a function, or a dict in which
                 names that stay may be left out. Where it gives several names, a list or tuple,
                 they are tied: all of them get the same value.
@@ -221,8 +222,9 @@ class Session:
     def bytes_between_hosts(self) -> dict[int, int]:
         """What each device has sent to devices of other hosts, since the session began.
 
-        Workers count it where messages leave their host, over TCP or MPI, without headers. It is
-        zero on one host, and for libraries that do not say, as NCCL.
+        Workers count it where messages leave their host, over TCP or MPI, without headers. MPI does
+        not say what its own collectives send: of them it is the least that they can. It is zero on
+        one host, and with NCCL.
 
         Returns:
             Bytes by device id.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import distir_ext as dx
@@ -60,13 +62,15 @@ print(conformance.check_backend("mpi", workers="auto"), flush=True)
 
 @needs_mpi
 @pytest.mark.parametrize(
-    "library", ["libmpi.so.12", pytest.param("libmpi_abi.so.1", marks=pytest.mark.large)]
+    "library", ["libmpi_abi.so.1", pytest.param("libmpi.so.12", marks=pytest.mark.large)]
 )
 def test_mpi_conforms(sample, library):
+    """All that MPI's own collectives can do, they do; on 2 copies of 2 workers, and 4 of 1."""
     step = sample(20, 1, 1)
     status, lines, errors = run(
         CONFORMANCE.format(text="", step=step, sabotage=""),
-        copies=2 if library == "libmpi.so.12" else 4,
+        copies=2 if library == "libmpi_abi.so.1" else 4,
+        DISTIR_EXT_MPI_COLLECTIVES="always",
         DISTIR_EXT_MPI_LIBRARY=str(MPIEXEC.parents[1] / "lib" / library),
     )
     assert status == 0, errors
@@ -99,6 +103,7 @@ SUMS = """
 import ml_dtypes
 def sums(ccl, workers, bitwise):
     with dx.Session(4, ccl=ccl, workers=workers, bitwise=bitwise) as session:
+        session._workers.open_groups(["[[0,1,2,3]]"])
         found, sent = {}, {}
         for dtype, count in CASES:
             of = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -143,7 +148,8 @@ def test_sums_by_dtype_and_bytes_between_hosts():
     count = 60_000
     cases = [(dtype, 1000) for dtype in ("float16", "bfloat16", "float8_e4m3fn", "int8", "float64")]
     cases += [("float32", count), ("int32", count + 1), ("float16", count)]
-    status, lines, errors = run(SUMS.replace("@CASES@", repr(cases)))
+    program = SUMS.replace("@CASES@", repr(cases))
+    status, lines, errors = run(program, DISTIR_EXT_MPI_COLLECTIVES="always")
     assert status == 0, errors
     many, few = json.loads(lines[-1])
     exact = f"float32 {count}"
@@ -152,6 +158,87 @@ def test_sums_by_dtype_and_bytes_between_hosts():
     assert few[f"int32 {count + 1}"] == 4 * (count + 2)  # padded to two parts
     assert many[f"int32 {count + 1}"] == few[f"int32 {count + 1}"]  # whole numbers have one order
     assert few[f"float16 {count}"] == many[f"float16 {count}"]
+
+
+@needs_mpi
+@pytest.mark.large
+def test_a_choice_that_is_none():
+    program = 'dx.Session(2, ccl="mpi", workers="auto")'
+    _, _, errors = run(program, DISTIR_EXT_MPI_COLLECTIVES="maybe")
+    assert 'is "maybe"; it is always, never, or not set' in errors
+
+
+OWN = """
+EVERYBODY = "[[0,1,2]]"
+KINDS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+def given(member, shape, dtype):
+    rng = np.random.default_rng(member)
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0, 256, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+def check(member, name, shape, dtype, arguments, expected, exact=True):
+    x = tvm.runtime.tensor(given(member, shape, dtype))
+    out = tvm.runtime.empty(expected.shape, dtype)
+    tvm_ffi.get_global_func("distir.runtime." + name)(x, EVERYBODY, *arguments, out)
+    tolerance = 0 if exact else 1e-5
+    np.testing.assert_allclose(out.numpy(), expected, rtol=tolerance, atol=tolerance)
+
+@tvm_ffi.register_global_func("test.own", override=True)
+def own(member, shape, dtype):
+    # All collectives along dimension 1, of 3 members.
+    shape, count = tuple(shape), tvm_ffi.get_global_func("distir.runtime.bytes_to_hosts")
+    everybody = [given(each, shape, dtype) for each in range(3)]
+    blocks = [np.split(each, 3, axis=1) for each in everybody]
+    sent = []
+    for kind, ufunc in KINDS.items():
+        exact = np.issubdtype(np.dtype(dtype), np.integer) or kind in ("max", "min")
+        begin, expected = count(), ufunc.reduce(everybody, dtype=dtype)
+        check(member, "all_reduce", shape, dtype, [kind], expected, exact)
+        sent.append(count() - begin)
+        mine = ufunc.reduce([each[member] for each in blocks], dtype=dtype)
+        check(member, "reduce_scatter", shape, dtype, [1, kind], mine, exact)
+    check(member, "all_gather", shape, dtype, [1], np.concatenate(everybody, axis=1))
+    expected = np.concatenate([each[member] for each in blocks], axis=0)
+    check(member, "all_to_all", shape, dtype, [1, 0], expected)
+    return json.dumps(sent)
+
+@tvm_ffi.register_global_func("test.nan", override=True)
+def nan(member):
+    values = np.array([np.nan if member == each else 1 for each in range(3)], "float32")
+    out = tvm.runtime.empty((3,), "float32")
+    x = tvm.runtime.tensor(values)
+    tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, EVERYBODY, "max", out)
+    assert np.isnan(out.numpy()).all()
+
+with dx.Session(3, ccl="mpi", workers="auto", bitwise=False, timeout=60) as session:
+    run = session._workers.run
+    for _ in range(2):  # the second time nothing is left to be opened
+        session._workers.open_groups([EVERYBODY])
+    run("nan", ["test.nan"] * 3, [[rank] for rank in range(3)])
+    for shape, dtype in CASES:
+        sent = run("own", ["test.own"] * 3, [[rank, list(shape), dtype] for rank in range(3)])
+        print(sent[0], flush=True)
+"""
+
+
+@needs_mpi
+def test_its_own_collectives():
+    """Of every dtype that it can reduce; one that takes several pieces, and bytes that say so."""
+    integers = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+    small, large = [2, 12, 5], [3, 9, 50_000]
+    cases = [(small, each) for each in [*integers, "float64"]] + [(large, "float32")]
+    program = OWN.replace("CASES", repr(cases))
+    status, lines, errors = run(program, copies=3, DISTIR_EXT_MPI_COLLECTIVES="always")
+    assert status == 0, errors
+    for (shape, dtype), line in zip(cases, lines, strict=True):
+        least = 2 * 2 * math.prod(shape) * np.dtype(dtype).itemsize // 3
+        # Messages would send small tensors whole to both others. max and min of floats, the last
+        # two, are messages, for the sake of NaN, and so are narrow sums, the first two.
+        dtype = np.dtype(dtype)
+        by_mpi = slice(0, 2) if dtype.kind == "f" else slice(2 if dtype.itemsize < 4 else 0, 4)
+        assert set(json.loads(line)[by_mpi]) == {least}
 
 
 LOST = """
@@ -169,10 +256,33 @@ os._exit(3)
 """
 
 
+LOST_WITHIN = """
+import threading
+
+@tvm_ffi.register_global_func("test.loop", override=True)
+def loop(dies):
+    if dies:
+        threading.Timer(0.3, os._exit, [7]).start()
+    x, out = (tvm.runtime.empty((1 << 22,), "float32") for _ in range(2))
+    while True:
+        tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, "[[0,1]]", "sum", out)
+
+with dx.Session(2, ccl="mpi", workers="auto", timeout=60, bitwise=False) as session:
+    session._workers.open_groups(["[[0,1]]"])
+    begin = time.monotonic()
+    try:
+        session._workers.run("loop", ["test.loop"] * 2, [[False], [True]])
+    except dx.WorkerError as error:
+        print(round(time.monotonic() - begin), str(error)[:160], flush=True)
+os._exit(3)
+"""
+
+
 @needs_mpi
-def test_a_lost_rank_ends_the_session():
+@pytest.mark.parametrize("program", [LOST, LOST_WITHIN], ids=["before", "within"])
+def test_a_lost_rank_ends_the_session(program):
     """Also where mpiexec does not end the others itself."""
-    _, lines, errors = run(LOST, "-disable-auto-cleanup")
+    _, lines, errors = run(program, "-disable-auto-cleanup", DISTIR_EXT_MPI_COLLECTIVES="always")
     assert lines, errors
     seconds, _, why = lines[0].partition(" ")
     assert int(seconds) < 15
@@ -216,9 +326,11 @@ FIELDS = [
     "MPI_BYTE",
     "MPI_ERRORS_RETURN",
     "MPI_INT8_T",
+    "MPI_INT16_T",
     "MPI_INT32_T",
     "MPI_INT64_T",
     "MPI_UINT8_T",
+    "MPI_UINT16_T",
     "MPI_UINT32_T",
     "MPI_UINT64_T",
     "MPI_FLOAT",

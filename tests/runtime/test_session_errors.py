@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from distir_ext._runtime import model
 from distir_ext.session import Session, WorkerError
 
 
@@ -172,6 +174,16 @@ def test_too_few_workers(build):
         ):
             session.load(build(), {"w": W})
         assert not session.closed
+
+
+def test_a_program_for_gpus(build, monkeypatch):
+    read = model._read_signature
+    on_gpus = int(tvm_ffi.DLDeviceType.kDLCUDA)
+    monkeypatch.setattr(
+        model, "_read_signature", lambda *given: replace(read(*given), device_type=on_gpus)
+    )
+    with Session(2) as session, pytest.raises(ValueError, match=r"for CUDA, .*CPU.*MPI is CUDA-aw"):
+        session.load(build(), {"w": W})
 
 
 def test_not_an_executable(build):

@@ -46,6 +46,10 @@ class Backend:
     """Whether its workers are threads of the copies of a script (docs/clusters.md), instead of
     processes that they start."""
 
+    in_the_clear: bool = False
+    """Whether what it sends between hosts is neither encrypted nor proved to come from who has the
+    token; a session on several machines warns then."""
+
 
 def _prepare_nccl() -> None:
     from distir_ext import _nvidia  # which imports TVM
@@ -68,7 +72,7 @@ _backends = {
     each.name: each
     for each in (
         Backend("cpu", needs_tvm=False),
-        Backend("nccl", prepare=_prepare_nccl, check=_check_nccl),
+        Backend("nccl", prepare=_prepare_nccl, check=_check_nccl, in_the_clear=True),
         Backend(
             "mpi",
             prepare=_check_mpi,
@@ -76,6 +80,7 @@ _backends = {
             needs_tvm=False,
             connects=True,
             of_copies=True,
+            in_the_clear=True,
         ),
     )
 }
@@ -110,6 +115,12 @@ def is_of_copies(name: str) -> bool:
     """Whether workers of a backend, which may be unknown here, are threads of a script's copies."""
     backend = _backends.get(name)
     return backend is not None and backend.of_copies
+
+
+def sends_in_the_clear(name: str) -> bool:
+    """Whether a backend, which may be unknown here, says so of what it sends between hosts."""
+    backend = _backends.get(name)
+    return backend is not None and backend.in_the_clear
 
 
 def find_backend(name: str) -> Backend:

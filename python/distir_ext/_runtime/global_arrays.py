@@ -15,6 +15,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import HostArray, host_array
+from distir_ext._runtime.moved_array import MovedArray
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._signature.signature import (
@@ -30,6 +31,9 @@ from distir_ext._workers.base import Takers, Workers
 from distir_ext._workers.cuts import Cut, StoredCut, samples
 
 Sizes = Mapping[str, tuple[int, str]]
+
+
+_Cut = HostArray | MovedArray | StoredArray | StoredShards
 
 
 class SizeBinding:
@@ -87,7 +91,7 @@ class ArgumentCutter:
         Raises:
             TypeError: not an array, or of another dtype.
             ValueError: another shape, a symbolic size that does not divide among the devices, or
-                an array on the workers of another session.
+                an array on workers that are gone.
         """
         if isinstance(spec, TupleSpec):
             return self._cut_tuple(value, spec, where)
@@ -100,14 +104,15 @@ class ArgumentCutter:
                     "session returned"
                 )
             return value.values_for(self._workers, where)
-        array = self._open(value, where)
-        self._check_array(array, spec, where)
-        if isinstance(array, ShardedArray):
-            shards = array.shards_for(self._workers, spec, where)
+        opened = self._open(value, where)
+        self._check_array(opened, spec, where)
+        if isinstance(opened, ShardedArray):
+            shards = opened.shards_for(self._workers, spec, where)
             if shards is not None:
                 return shards
-            array = host_array(array.tensor())
-            self._arrays.append(array)
+            array: _Cut = self._moved_array(opened)
+        else:
+            array = opened
         extent = spec.local_shape(array.shape)
         if isinstance(array, StoredArray | StoredShards):
             self._stored.append(StoredCut(spec.blocks, StoredPart(array, spec.layout, extent)))
@@ -134,6 +139,13 @@ class ArgumentCutter:
         read = self._workers.keep("read inputs", self._stored, groups)
         for cut, held in zip(self._stored, read, strict=True):
             cut.held = held
+
+    def _moved_array(self, array: ShardedArray) -> _Cut:
+        if array.held is not None:
+            return MovedArray(array.workers, array.held)
+        whole = host_array(array.tensor())
+        self._arrays.append(whole)
+        return whole
 
     def _open(
         self, value: Any, where: str

@@ -31,6 +31,11 @@ from distir_ext._text.tables import as_html
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
+_ON_GPUS = (
+    ': those of Session(ccl="nccl") are on GPUs, on one host or several. ccl="mpi" gives MPI '
+    "tensors in host memory only, also if MPI is CUDA-aware"
+)
+
 
 class ModelFunction:
     """One function of a loaded executable. Calling it runs it on all workers."""
@@ -52,7 +57,7 @@ class ModelFunction:
 
         Args:
             *inputs: Global arrays for the inputs, in order: NumPy, TVM, or anything with
-                ``__dlpack__`` on the CPU; or results of functions of the same session.
+                ``__dlpack__`` on the CPU; or results of functions, of this session or another one.
             **named: Inputs by name, behind those in order.
 
         Returns:
@@ -61,7 +66,7 @@ class ModelFunction:
 
         Raises:
             TypeError: the wrong number of inputs, an unknown name, or a wrong dtype.
-            ValueError: a wrong shape, or an array on the workers of another session.
+            ValueError: a wrong shape, or an array on workers that are gone.
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed.
         """
@@ -203,6 +208,21 @@ class Model:
         (function,) = self._functions.values()
         return function(*inputs, **named)
 
+    def weights(self) -> dict[str, ShardedArray]:
+        """The weights of all functions where they are, on the workers, by name.
+
+        :meth:`Session.load` takes them for another model, on another mesh, too, and :func:`dx.save`
+        as a state.
+
+        Raises:
+            ValueError: a weight is not a tensor.
+            RuntimeError: the session is closed.
+        """
+        return {
+            name: ShardedArray(self._workers, held.spec, held.shape, held.shards)
+            for name, held in self._held_weights().items()
+        }
+
     def save_shards(self, directory: str | os.PathLike[str]) -> None:
         """Writes the weights as the workers hold them, for ``Session.load(exe, params=directory)``.
 
@@ -248,13 +268,13 @@ class Model:
         if max_file_bytes < 1:
             raise ValueError(f"max_file_bytes is {max_file_bytes}, which is not positive")
         named: dict[str, ShardedArray] = {}
-        for name, held in self._held_weights().items():
+        for name, weight in self.weights().items():
             written = rename(name) if callable(rename) else (rename or {}).get(name, name)
             if written is None:
                 continue
             if written in named:
                 raise ValueError(f"two weights would be called {written!r}, one of them {name!r}")
-            named[written] = ShardedArray(self._workers, held.spec, held.shape, held.shards)
+            named[written] = weight
         write_checkpoint(Path(directory), named, max_file_bytes)
 
     @property
@@ -332,6 +352,7 @@ def _load(
         raise ValueError(
             f"the executable is built for {_device_name(signature.device_type)}, the session's "
             f"workers are on {_device_name(workers.device_type)}"
+            + (_ON_GPUS if signature.device_type == tvm_ffi.DLDeviceType.kDLCUDA else "")
         )
     missing = sorted(set(signature.device_ids) - set(workers.device_ids))
     if missing:

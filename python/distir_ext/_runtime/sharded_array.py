@@ -26,8 +26,9 @@ class ShardedArray:
     """A global array on the workers of a session.
 
     Nothing is gathered before :meth:`numpy` or :meth:`tensor` is called. Passed to a function of
-    the same session that takes it with the same sharding, its shards are used where they are;
-    with another sharding it is gathered on the host and cut again.
+    the same session that takes it with the same sharding, its shards are used where they are.
+    With another sharding, and to another session, each worker gets its part of those shards that
+    have it, by way of this process.
 
     The array does not change. After its session was closed it can be read if the workers were
     threads, but not passed on.
@@ -64,6 +65,11 @@ class ShardedArray:
         return prod(self._shape)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, each counted once."""
+        return self.size * self.dtype.itemsize
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The element type; equal to its name, ``"float32"``."""
         return numpy_dtype(self._spec.dtype)
@@ -83,6 +89,11 @@ class ShardedArray:
         from distir_ext._meshes.sharding import sharding_of_shards
 
         return sharding_of_shards(self._spec, self._shape, self._shards)
+
+    @property
+    def workers(self) -> Workers:
+        """Who hold it."""
+        return self._workers
 
     @property
     def held(self) -> HeldArray | None:
@@ -154,14 +165,17 @@ class ShardedArray:
             where: What messages call the use.
 
         Returns:
-            By device id its shard; None if the array has to be cut again.
+            By device id its shard; None if the array has to be cut again, as where other workers
+            hold it.
 
         Raises:
-            ValueError: other workers hold it.
+            ValueError: those are gone.
         """
         if workers is not self._workers:
+            if self._workers.closed_because is None:
+                return None
             raise ValueError(
-                f"{where} is on the workers of another session, or of this one "
+                f"{where} is on the workers of another session, which is closed, or of this one "
                 "before it was restarted; pass the array's numpy() instead"
             )
         # The padding of a result is anything, that of an argument has to be zero.

@@ -9,6 +9,7 @@ from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes
+from distir_ext._runtime.moved_array import bring
 from distir_ext._signature.signature import ParamSpec, Signature
 from distir_ext._workers.base import Takers, Workers
 
@@ -108,5 +109,5 @@ def _cut(
         Takers(ranks, frozenset(i for i, param in enumerate(step) if param in taken))
         for ranks, taken in takers.items()
     ]
-    held = workers.keep("cut weights", [cuts[param] for param in step], groups)
+    held = workers.keep("cut weights", bring([cuts[param] for param in step]), groups)
     return dict(zip(step, held, strict=True))

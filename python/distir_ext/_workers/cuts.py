@@ -49,6 +49,10 @@ class Cut(_ByBlock):
     def __getitem__(self, device: int) -> Any:
         return self.shards[self._blocks[device]]
 
+    def with_shards(self, shards: Mapping[Block, Any]) -> Cut:
+        """The same devices and blocks, with other shards."""
+        return Cut(self._blocks, shards)
+
 
 class StoredCut(_ByBlock):
     """An array on disk, whose boxes devices read.

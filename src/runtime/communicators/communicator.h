@@ -37,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/communicators/library_collectives.h"
 #include "runtime/communicators/message_carrier.h"
 #include "runtime/communicators/result_memory.h"
 #include "runtime/kernels/reduce.h"
@@ -184,15 +185,8 @@ class Backend {
   virtual std::unique_ptr<MessageCarrier> Carrier(int /*rank*/, std::shared_ptr<void> /*memory*/) {
     return nullptr;
   }
-  /*!
-   * \brief As Connect, where it carries messages.
-   * \param messages An endpoint whose collectives are such messages, for what it does not do
-   * itself.
-   */
-  virtual std::unique_ptr<Communicator> ConnectOver(int /*rank*/,
-                                                    std::unique_ptr<Communicator> messages) {
-    return messages;
-  }
+  /*! \brief The collectives that it has itself, where it carries messages; null if it has none. */
+  virtual std::unique_ptr<LibraryCollectives> Collectives(int /*rank*/) { return nullptr; }
 
   /*!
    * \brief The worker begins (ends) a step: one program run by all workers of the session. Steps

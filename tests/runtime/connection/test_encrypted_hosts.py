@@ -24,6 +24,7 @@ from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.connections import parse_address
 from distir_ext._workers.connection.handshake import NotConnectedError, RefusedByHostError, connect
 from distir_ext._workers.connection.tls import Tls, make_identity
+from distir_ext._workers.hosts.remote_processes import warn_of_clear_text
 from distir_ext.session import Session, WorkerError
 
 SAFE = replace(TOKEN, tls=True)
@@ -250,6 +251,17 @@ def test_altered_data_between_workers_ends_the_step(safe_agents, monkeypatch):
             armed.set()
             with pytest.raises(WorkerError, match=r"connection to device \d on another host"):
                 opened._workers.run("step", function, [[100_000]] * 2)
+
+
+@pytest.mark.parametrize(("ccl", "warns"), [("cpu", False), ("mpi", True), ("nccl", True)])
+def test_libraries_that_do_not_encrypt_warn_between_machines(ccl, warns):
+    here, away = Raw("127.0.0.1", "127.0.0.1"), Raw("10.0.0.1", "10.0.0.2")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_clear_text(ccl, [here, here])
+        assert not caught
+        warn_of_clear_text(ccl, [here, away])
+    assert [f'ccl="{ccl}" sends tensors' in str(each.message) for each in caught] == [True] * warns
 
 
 def test_insecure_warns(monkeypatch):

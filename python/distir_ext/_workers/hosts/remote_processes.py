@@ -6,16 +6,18 @@ import contextlib
 import math
 import secrets
 import selectors
+import socket
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from distir_ext._runtime.backends import sends_in_the_clear
 from distir_ext._text.printable import printable
 from distir_ext._workers.branches import HostBranch
 from distir_ext._workers.channel import ChannelClosedError, send
 from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import keep_watch
+from distir_ext._workers.connection.connections import is_loopback, keep_watch
 from distir_ext._workers.connection.credentials import UNENCRYPTED, Credentials
 from distir_ext._workers.connection.handshake import (
     NotConnectedError,
@@ -188,6 +190,22 @@ class RemoteProcesses(HostProcesses):
         raise RuntimeError(f"host {self.name} {why}")
 
 
+def warn_of_clear_text(ccl: str, lines: Sequence[socket.socket]) -> None:
+    """Warns where a library sends tensors over a network as nothing else here is sent.
+
+    Args:
+        ccl: Its name.
+        lines: The connections to all hosts.
+    """
+    if sends_in_the_clear(ccl) and not all(is_loopback(each) for each in lines):
+        warnings.warn(
+            f'ccl="{ccl}" sends tensors between hosts as its library does: neither encrypted, as a '
+            "rule, nor protected by the token, so that the network between the hosts has to be "
+            "trusted (docs/security.md)",
+            stacklevel=2,
+        )
+
+
 def start_on_hosts(
     started: Started,
     hosts: Hosts,
@@ -224,6 +242,7 @@ def start_on_hosts(
         )
         started.hosts.append(agent)
         agents.append(agent)
+    warn_of_clear_text(ccl, [agent.line.raw for agent in agents])
     for agent, (_, ranks) in zip(agents, by_host, strict=True):
         started.branches.append(HostBranch(agent.channel(), ranks))
         started.host_of += [agent] * len(ranks)

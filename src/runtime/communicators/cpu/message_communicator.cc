@@ -7,6 +7,7 @@
 
 #include "runtime/communicators/cpu/chunks.h"
 #include "runtime/communicators/cpu/direct_work.h"
+#include "runtime/communicators/cpu/packed_collective.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
 
@@ -78,18 +79,20 @@ uint64_t ScopeOf(uint64_t kind, const std::vector<int64_t>& name) {
   return hash;
 }
 
+// Where equal blocks begin that lie in one tensor.
+template <typename Char>
+std::vector<Char*> Blocks(Char* first, int count, int64_t step) {
+  std::vector<Char*> blocks;
+  for (int i = 0; i < count; ++i) blocks.push_back(first + i * step);
+  return blocks;
+}
+
 // A member that is not what it should be may call the same and send less.
 void CheckSize(const Message& message, int64_t num_bytes, int device) {
   if (message.header.num_bytes == num_bytes) return;
   TVM_FFI_THROW(ValueError) << "device " << device << " sent " << message.header.num_bytes
                             << " bytes of " << message.header.call.Describe() << ", " << num_bytes
                             << " are expected";
-}
-
-int64_t Offset(const std::vector<int64_t>& begin, const std::vector<int64_t>& strides) {
-  int64_t offset = 0;
-  for (size_t i = 0; i < begin.size(); ++i) offset += begin[i] * strides[i];
-  return offset;
 }
 
 }  // namespace
@@ -133,6 +136,13 @@ class MessageCommunicator::Conversation {
     return message;
   }
   void Release(const Message& message) { transport_->Release(message); }
+  // Waits for all others to make this call.
+  void Meet() {
+    Reserve(0);
+    PostToAll();
+    for (int j : others()) Release(Take(j, 0));
+  }
+  const Describe& describe() const { return describe_; }
 
  private:
   std::string DescribeWait() const {
@@ -174,7 +184,7 @@ class MessageCommunicator::Round {
       const BoxCopy unpack(chunk.extent, packed, target_strides_, element_bytes_, result_bytes);
       const int64_t num_bytes = NumElements(chunk.extent) * element_bytes_;
       for (const auto& [position, source] : sends_) {
-        pack.Run(source + Offset(chunk.begin, source_strides_), conversation->Reserve(num_bytes));
+        pack.Run(source + chunk.Offset(source_strides_), conversation->Reserve(num_bytes));
         if (position == kToAll) {
           conversation->PostToAll();
         } else {
@@ -183,7 +193,7 @@ class MessageCommunicator::Round {
       }
       for (const auto& [position, target] : receives_) {
         const Message message = conversation->Take(position, num_bytes);
-        unpack.Run(message.bytes, target + Offset(chunk.begin, target_strides_));
+        unpack.Run(message.bytes, target + chunk.Offset(target_strides_));
         conversation->Release(message);
       }
     });
@@ -235,10 +245,33 @@ bool MessageCommunicator::MeetDirectly(Group* group, const char* operation, Tens
   if (!all_seen) return false;
   members[position] = {DataOf(x), DataOf(out)};
   work(members.data());
-  conversation.Reserve(0);
-  conversation.PostToAll();
-  for (int j : conversation.others()) conversation.Release(conversation.Take(j, 0));
+  conversation.Meet();
   return true;
+}
+
+// The collective by the library that carries messages between hosts. Returns false, on all members
+// alike, if it does not have the group or does not take the call. Members meet before, so that a
+// library is never given calls that disagree.
+template <typename MakePacked>
+bool MessageCommunicator::ByLibrary(Group* group, const char* operation, TensorView x,
+                                    const LibraryCall& call, int64_t argument0, int64_t argument1,
+                                    MakePacked make_packed) {
+  if (library_ == nullptr || group->size() == 1 || !library_->Takes(group->ranks, call))
+    return false;
+  Conversation conversation(this, group, operation, x, argument0, argument1);
+  conversation.Meet();
+  const PackedCollective packed = make_packed();
+  packed.Run(library_.get(), group->ranks, wait_, conversation.describe());
+  library_bytes_ += packed.LeastBytes(group->size());
+  return true;
+}
+
+void MessageCommunicator::Join(const std::string&) {
+  if (library_ != nullptr) library_->Join(wait_);
+}
+
+void MessageCommunicator::OpenPartition(const std::vector<std::vector<int>>& groups) {
+  if (library_ != nullptr) library_->Open(groups, wait_);
 }
 
 void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
@@ -248,6 +281,12 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int64_t count = x.numel();
   const int64_t result_bytes = count * element_bytes;
+  const LibraryCall call{LibraryOperation::kAllReduce, x.dtype(), kind, result_bytes};
+  if (ByLibrary(group, "all_reduce", x, call, static_cast<int64_t>(kind), 0, [&] {
+        return PackedCollective{call,        {count},      {element_bytes}, {element_bytes},
+                                {DataOf(x)}, {DataOf(out)}};
+      }))
+    return;
   const int n = group->size(), position = group->position;
   // What is reduced in parts is sent on from the cache.
   const bool in_parts = n > 2 && result_bytes > kSmallBytes;
@@ -327,6 +366,14 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
   if (MeetDirectly(group, "all_gather", x, out, dim, 0, false,
                    [&] { return AllGatherWork(x, dim, out, group->size(), group->position); }))
     return;
+  const LibraryCall call{LibraryOperation::kAllGather, x.dtype(), ReduceKind::kSum,
+                         out.numel() * element_bytes};
+  if (ByLibrary(group, "all_gather", x, call, dim, 0, [&] {
+        return PackedCollective{
+            call,        extent,      RowMajorStrides(extent, element_bytes),
+            out_strides, {DataOf(x)}, Blocks(DataOf(out), group->size(), block_bytes)};
+      }))
+    return;
   Conversation conversation(this, group, "all_gather", x, dim, 0);
   Round round(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
   if (group->size() > 1) round.Send(Round::kToAll, DataOf(x));
@@ -349,6 +396,17 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
   std::vector<int64_t> extent = ShapeOf(x);
   extent[dim] /= n;
   const int64_t block_bytes = extent[dim] * x_strides[dim];
+  const LibraryCall call{LibraryOperation::kReduceScatter, x.dtype(), kind,
+                         x.numel() * element_bytes};
+  if (ByLibrary(group, "reduce_scatter", x, call, dim, static_cast<int64_t>(kind), [&] {
+        return PackedCollective{call,
+                                extent,
+                                x_strides,
+                                RowMajorStrides(extent, element_bytes),
+                                Blocks<const char>(DataOf(x), n, block_bytes),
+                                {DataOf(out)}};
+      }))
+    return;
   Conversation conversation(this, group, "reduce_scatter", x, dim, static_cast<int64_t>(kind));
   std::vector<const void*> sources(n);
   std::vector<Message> messages(n);
@@ -357,7 +415,7 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
   ForEachChunk(extent, kChunkBytes / element_bytes, [&](const Chunk& chunk) {
     const BoxCopy pack(chunk.extent, x_strides, RowMajorStrides(chunk.extent, element_bytes),
                        element_bytes);
-    const char* source = DataOf(x) + Offset(chunk.begin, x_strides);
+    const char* source = DataOf(x) + chunk.Offset(x_strides);
     const int64_t count = NumElements(chunk.extent);
     for (int j : conversation.others()) {
       pack.Run(source + j * block_bytes, conversation.Reserve(count * element_bytes));
@@ -391,6 +449,17 @@ void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, in
   piece[split_dim] /= group->size();
   const int64_t x_step = piece[split_dim] * x_strides[split_dim];
   const int64_t out_step = piece[concat_dim] * out_strides[concat_dim];
+  const LibraryCall call{LibraryOperation::kAllToAll, x.dtype(), ReduceKind::kSum,
+                         x.numel() * element_bytes};
+  if (ByLibrary(group, "all_to_all", x, call, split_dim, concat_dim, [&] {
+        return PackedCollective{call,
+                                piece,
+                                x_strides,
+                                out_strides,
+                                Blocks<const char>(DataOf(x), group->size(), x_step),
+                                Blocks(DataOf(out), group->size(), out_step)};
+      }))
+    return;
   Conversation conversation(this, group, "all_to_all", x, split_dim, concat_dim);
   Round round(piece, x_strides, out_strides, element_bytes);
   round.Copy(DataOf(x) + position * x_step, DataOf(out) + position * out_step);
@@ -425,7 +494,7 @@ void MessageCommunicator::SendBox(const TransferPlan& plan, int peer, const Memo
     header.num_bytes = NumElements(chunk.extent) * element_bytes;
     BoxCopy(chunk.extent, box.byte_strides, RowMajorStrides(chunk.extent, element_bytes),
             element_bytes)
-        .Run(box.data + Offset(chunk.begin, box.byte_strides), transport_->Reserve(header));
+        .Run(box.data + chunk.Offset(box.byte_strides), transport_->Reserve(header));
     transport_->Post({peer}, [&] {
       return "send on " + ChannelName(plan, device_ids_[rank_], device_ids_[peer]);
     });
@@ -449,7 +518,7 @@ void MessageCommunicator::ReceiveBox(const TransferPlan& plan, int peer, const M
     CheckSize(message, NumElements(chunk.extent) * element_bytes, device_ids_[peer]);
     BoxCopy(chunk.extent, RowMajorStrides(chunk.extent, element_bytes), box.byte_strides,
             element_bytes)
-        .Run(message.bytes, box.data + Offset(chunk.begin, box.byte_strides));
+        .Run(message.bytes, box.data + chunk.Offset(box.byte_strides));
     transport_->Release(message);
   });
 }

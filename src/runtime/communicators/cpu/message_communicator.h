@@ -11,6 +11,9 @@
  * Where members see each other's tensors, and those of a large collective are all such, they show
  * each other where these lie, and work on them as threads do (direct_work.h).
  *
+ * Where the backend has a library with collectives of its own between hosts, that one may take them
+ * (library_collectives.h).
+ *
  * Every message carries the call that it belongs to; the receiver checks that it makes the same.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_MESSAGE_COMMUNICATOR_H_
@@ -25,14 +28,26 @@
 #include "runtime/communicators/communicator.h"
 #include "runtime/communicators/cpu/memory_box.h"
 #include "runtime/communicators/cpu/transport.h"
+#include "runtime/communicators/library_collectives.h"
 
 namespace distir::runtime::cpu {
 
 class MessageCommunicator : public Communicator {
  public:
-  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids)
-      : transport_(std::move(transport)), rank_(rank), device_ids_(std::move(device_ids)) {}
+  /*! \param library Has collectives of its own between hosts; null if there is none. */
+  MessageCommunicator(std::shared_ptr<Transport> transport, int rank, std::vector<int> device_ids,
+                      std::unique_ptr<LibraryCollectives> library)
+      : transport_(std::move(transport)),
+        rank_(rank),
+        device_ids_(std::move(device_ids)),
+        wait_([transport = transport_.get()](const Describe& what,
+                                             const std::function<bool()>& ready) {
+          transport->WaitFor(what, ready);
+        }),
+        library_(std::move(library)) {}
 
+  void Join(const std::string& address) final;
+  void OpenPartition(const std::vector<std::vector<int>>& groups) final;
   std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) final;
   bool PrefersNewTensors() const final { return true; }
   tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) final {
@@ -45,7 +60,7 @@ class MessageCommunicator : public Communicator {
   void Slice(const Group& group, TensorView x, int dim, TensorView out) final {
     CopySlice(group, x, dim, out);
   }
-  int64_t bytes_to_hosts() const final { return transport_->bytes_to_hosts(); }
+  int64_t bytes_to_hosts() const final { return transport_->bytes_to_hosts() + library_bytes_; }
   void Transfer(const TransferPlan& plan, const TensorView* x, const TensorView* out) final;
 
  private:
@@ -56,12 +71,19 @@ class MessageCommunicator : public Communicator {
   bool MeetDirectly(Group* group, const char* operation, TensorView x, TensorView out,
                     int64_t argument0, int64_t argument1, bool writes_to_others,
                     MakeWork make_work);
+  template <typename MakePacked>
+  bool ByLibrary(Group* group, const char* operation, TensorView x, const LibraryCall& call,
+                 int64_t argument0, int64_t argument1, MakePacked make_packed);
   void SendBox(const TransferPlan& plan, int peer, const MemoryBox& box);
   void ReceiveBox(const TransferPlan& plan, int peer, const MemoryBox& box);
 
   const std::shared_ptr<Transport> transport_;
   const int rank_;
   const std::vector<int> device_ids_;
+  const WaitUntil wait_;
+  const std::unique_ptr<LibraryCollectives> library_;
+  int64_t library_bytes_ =
+      0;  // what its collectives send at least, as it does not say what they do
 };
 
 }  // namespace distir::runtime::cpu

@@ -73,6 +73,12 @@ class Transport {
 
   virtual void Release(const Message& message) noexcept = 0;
 
+  /*!
+   * \brief Waits for something else, and goes on receiving; `ready` is called again and again.
+   * \throws as Take, but it does not know what can never come.
+   */
+  virtual void WaitFor(const Describe& describe, const std::function<bool()>& ready) = 0;
+
   /*! \brief The step that the worker runs; messages say which one they are of. */
   virtual int64_t step() const = 0;
 

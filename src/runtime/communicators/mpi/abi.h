@@ -35,7 +35,7 @@ struct Abi {
   int source_in_status, tag_in_status;
   // Those that are handles: numbers, or (Open MPI) 0 until symbols have been looked up.
   uintptr_t world, byte, errors_return;
-  uintptr_t int8, int32, int64, uint8, uint32, uint64, float32, float64;
+  uintptr_t int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64;
   uintptr_t sum, max, min, prod;
 };
 
@@ -50,9 +50,11 @@ constexpr Abi kStandardAbi{"the standard ABI of MPI 5",
                            0x247,
                            0x143,
                            0x240,
+                           0x248,
                            0x250,
                            0x258,
                            0x241,
+                           0x249,
                            0x251,
                            0x259,
                            0x210,
@@ -64,13 +66,13 @@ constexpr Abi kStandardAbi{"the standard ABI of MPI 5",
 
 constexpr Abi kMpichAbi{
     "MPICH's ABI", 2,          3,          -2,         -1,         2,          3,
-    0x44000000,    0x4c00010d, 0x54000001, 0x4c000137, 0x4c000439, 0x4c00083a, 0x4c00013b,
-    0x4c00043d,    0x4c00083e, 0x4c00040a, 0x4c00080b, 0x58000003, 0x58000001, 0x58000002,
-    0x58000004};
+    0x44000000,    0x4c00010d, 0x54000001, 0x4c000137, 0x4c000238, 0x4c000439, 0x4c00083a,
+    0x4c00013b,    0x4c00023c, 0x4c00043d, 0x4c00083e, 0x4c00040a, 0x4c00080b, 0x58000003,
+    0x58000001,    0x58000002, 0x58000004};
 
 /*! \brief The same of Open MPI but for handles, which OpenMpiSymbols names. */
 constexpr Abi kOpenMpiAbi{
-    "Open MPI's ABI", 2, 3, -1, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    "Open MPI's ABI", 2, 3, -1, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 // SYMBOL(field, name)
 #define DISTIR_OPEN_MPI_SYMBOLS(SYMBOL)         \
@@ -78,9 +80,11 @@ constexpr Abi kOpenMpiAbi{
   SYMBOL(byte, ompi_mpi_byte)                   \
   SYMBOL(errors_return, ompi_mpi_errors_return) \
   SYMBOL(int8, ompi_mpi_int8_t)                 \
+  SYMBOL(int16, ompi_mpi_int16_t)               \
   SYMBOL(int32, ompi_mpi_int32_t)               \
   SYMBOL(int64, ompi_mpi_int64_t)               \
   SYMBOL(uint8, ompi_mpi_uint8_t)               \
+  SYMBOL(uint16, ompi_mpi_uint16_t)             \
   SYMBOL(uint32, ompi_mpi_uint32_t)             \
   SYMBOL(uint64, ompi_mpi_uint64_t)             \
   SYMBOL(float32, ompi_mpi_float)               \
@@ -115,6 +119,7 @@ struct Status {
   FUNCTION(MPI_Imrecv, (void*, int, Handle, Handle*, Handle*))                                    \
   FUNCTION(MPI_Get_count, (const Status*, Handle, int*))                                          \
   FUNCTION(MPI_Test, (Handle*, int*, Status*))                                                    \
+  FUNCTION(MPI_Ibarrier, (Handle, Handle*))                                                       \
   FUNCTION(MPI_Iallreduce, (const void*, void*, int, Handle, Handle, Handle, Handle*))            \
   FUNCTION(MPI_Ireduce_scatter_block, (const void*, void*, int, Handle, Handle, Handle, Handle*)) \
   FUNCTION(MPI_Iallgather, (const void*, int, Handle, void*, int, Handle, Handle, Handle*))       \

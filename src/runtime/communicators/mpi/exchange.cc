@@ -100,6 +100,7 @@ std::shared_ptr<Exchange> Exchange::Of(const WorkerSet& workers) {
 Exchange::Exchange(const WorkerSet& workers)
     : mpi_(KeptLibrary()),
       host_of_(workers.host_of),
+      groups_(mpi_, host_of_),
       receivers_(workers.host_of.size()),
       receives_(mpi_.size()) {
   ranks_of_.resize(mpi_.size());
@@ -126,12 +127,14 @@ Exchange::Exchange(const WorkerSet& workers)
 }
 
 Exchange::~Exchange() {
-  const bool is_unused = ready_ && !failed_ && sends_.empty() &&
+  const bool is_unused = ready_ && !failed_ && groups_.idle() && sends_.empty() &&
                          std::all_of(receives_.begin(), receives_.end(),
                                      [](const auto& each) { return each.empty(); });
   if (!is_unused) return;  // MPI still has it
   const std::unique_lock<std::mutex> lock(mpi_.mutex, std::try_to_lock);
-  if (lock.owns_lock()) mpi_.call.MPI_Comm_free(&comm_);
+  if (!lock.owns_lock() || mpi_.IsFinalized()) return;
+  groups_.Free();
+  mpi_.call.MPI_Comm_free(&comm_);
 }
 
 bool Exchange::Ready() {
@@ -182,11 +185,47 @@ void Exchange::Progress() {
   for (std::deque<Receiving>& each : receives_) TestReceives(&each);
 }
 
+bool Exchange::OpenGroups(const std::vector<std::vector<int>>& groups) {
+  const std::lock_guard<std::mutex> lock(mpi_.mutex);
+  CheckFailed();
+  return groups_.Open(comm_, groups, [this](Handle* request) { return Test(request); });
+}
+
+Handle Exchange::GroupCommunicator(const std::vector<int>& ranks) {
+  const std::lock_guard<std::mutex> lock(mpi_.mutex);
+  return groups_.Find(ranks);
+}
+
+Handle Exchange::Start(const std::function<int(Handle* request)>& start) {
+  const std::lock_guard<std::mutex> lock(mpi_.mutex);
+  CheckFailed();
+  Handle request = nullptr;
+  const int result = start(&request);
+  if (result != kSuccess) Fail("a collective", result);
+  return request;
+}
+
+bool Exchange::Done(Handle* request) {
+  const std::unique_lock<std::mutex> lock(mpi_.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  CheckFailed();
+  return Test(request);
+}
+
+void Exchange::GiveUp(Handle request, std::shared_ptr<const void> memory) {
+  {
+    const std::lock_guard<std::mutex> lock(mpi_.mutex);
+    sends_.push_back({request, nullptr, std::move(memory)});
+    num_sends_.store(static_cast<int64_t>(sends_.size()));
+  }
+  Background::Get().LookAfter(shared_from_this());
+}
+
 void Exchange::TestSends() {
   if (sends_.empty()) return;
   auto is_sent = [this](Sending& sending) {
     if (!Test(&sending.request)) return false;
-    sending.unsent->fetch_sub(1, std::memory_order_release);
+    if (sending.unsent != nullptr) sending.unsent->fetch_sub(1, std::memory_order_release);
     return true;
   };
   sends_.erase(std::remove_if(sends_.begin(), sends_.end(), is_sent), sends_.end());
@@ -250,6 +289,8 @@ void Exchange::Fail(const char* function, int result) {
 }
 
 void Exchange::CheckFailed() const {
+  // A worker may still be leaving while its process exits.
+  DISTIR_REQUIRE(!mpi_.ended(), ConnectionError) << "MPI has been finalized";
   if (failed_) TVM_FFI_THROW(ConnectionError) << why_failed_;
 }
 

@@ -7,6 +7,9 @@
  * is aborted, and one that does not wait is not kept from its work. Workers that wait test; while
  * none does and something is being sent, a thread of the process does.
  *
+ * Groups whose members are on different hosts have communicators for MPI's own collectives
+ * (mpi_collectives.h), which are tested in the same way.
+ *
  * A message's tag says from which worker of its copy to which of the other it goes. What MPI was
  * given and has not finished when a session ends stays where it is until MPI has: an aborted
  * session leaves messages that nobody receives.
@@ -16,6 +19,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +27,7 @@
 
 #include "runtime/communicators/communicator.h"
 #include "runtime/communicators/message_carrier.h"
+#include "runtime/communicators/mpi/group_communicators.h"
 #include "runtime/communicators/mpi/library.h"
 
 namespace distir::runtime::mpi {
@@ -54,15 +59,25 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   /*! \brief Tests what there is. \throws ConnectionError if MPI has failed. */
   void Progress();
 
-  int host_of(int rank) const { return host_of_[rank]; }
-  /*! \brief Which of its copy's workers it is, ascending. */
-  int lane_of(int rank) const { return lane_of_[rank]; }
+  /*! \brief As GroupCommunicators::Open, in all copies. */
+  bool OpenGroups(const std::vector<std::vector<int>>& groups);
+  /*! \brief Null if it was not opened. */
+  Handle GroupCommunicator(const std::vector<int>& ranks);
+
+  /*! \brief Starts a collective: `start` calls MPI. */
+  Handle Start(const std::function<int(Handle* request)>& start);
+  /*! \brief Whether it has ended. \throws ConnectionError if MPI has failed. */
+  bool Done(Handle* request);
+  /*! \brief Nobody waits for it any longer; keeps its memory until it has ended. */
+  void GiveUp(Handle request, std::shared_ptr<const void> memory);
+
+  Library& mpi() { return mpi_; }
 
  private:
   struct Sending {
     Handle request;
-    std::atomic<uint32_t>* unsent;
-    std::shared_ptr<void> memory;
+    std::atomic<uint32_t>* unsent;  // null: a collective that was given up
+    std::shared_ptr<const void> memory;
   };
   struct Receiving {
     Handle request;
@@ -88,6 +103,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   int num_lanes_ = 0;                       // of the host with the most workers
   Handle comm_ = nullptr;
   Handle duplicating_ = nullptr;
+  GroupCommunicators groups_;
   bool ready_ = false;
   bool failed_ = false;
   std::string why_failed_;

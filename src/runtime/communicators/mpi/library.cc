@@ -100,7 +100,13 @@ void Library::End() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (!begun_here_) return;
   begun_here_ = false;
+  ended_ = true;
   Check(call.MPI_Finalize(), "MPI_Finalize");
+}
+
+bool Library::IsFinalized() const {
+  int finalized = 0;
+  return call.MPI_Finalized(&finalized) != kSuccess || finalized != 0;
 }
 
 void Library::KeepUntilExit() {

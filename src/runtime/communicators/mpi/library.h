@@ -36,6 +36,10 @@ class Library {
    */
   void KeepUntilExit();
   bool kept() const { return kept_; }
+  /*! \brief Whether End has finalized it; some MPIs end a process that calls them after that. */
+  bool ended() const { return ended_; }
+  /*! \brief The same, also if somebody else may have. */
+  bool IsFinalized() const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -58,6 +62,7 @@ class Library {
   const std::string file_;
   bool begun_here_ = false;
   bool kept_ = false;
+  bool ended_ = false;
   int rank_ = -1, size_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #include "runtime/communicators/mpi/mpi_backend.h"
 
 #include "runtime/communicators/mpi/library.h"
-#include "runtime/communicators/mpi/mpi_communicator.h"
+#include "runtime/communicators/mpi/mpi_collectives.h"
 #include "support/error.h"
 
 namespace distir::runtime::mpi {
@@ -48,9 +48,8 @@ std::unique_ptr<MessageCarrier> MpiBackend::Carrier(int rank, std::shared_ptr<vo
   return std::make_unique<MpiCarrier>(exchange_, rank, std::move(memory));
 }
 
-std::unique_ptr<Communicator> MpiBackend::ConnectOver(int rank,
-                                                      std::unique_ptr<Communicator> messages) {
-  return std::make_unique<MpiCommunicator>(exchange_, rank, workers_, std::move(messages));
+std::unique_ptr<LibraryCollectives> MpiBackend::Collectives(int) {
+  return std::make_unique<MpiCollectives>(exchange_, workers_.bitwise);
 }
 
 }  // namespace distir::runtime::mpi

@@ -4,12 +4,12 @@
  *
  * Hosts are the copies of a script that MPI has started. Workers are threads of these copies, since
  * MPI knows no other processes; within a copy they exchange tensors through memory, as processes of
- * one host do. Between copies MPI carries their messages (exchange.h).
+ * one host do. Between copies MPI carries their messages (exchange.h), and does collectives of its
+ * own (mpi_collectives.h).
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_MPI_MPI_BACKEND_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_MPI_MPI_BACKEND_H_
 
-#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -25,15 +25,15 @@ class MpiBackend : public Backend {
 
   std::unique_ptr<Communicator> Connect(int rank) final;
   std::unique_ptr<MessageCarrier> Carrier(int rank, std::shared_ptr<void> memory) final;
-  std::unique_ptr<Communicator> ConnectOver(int rank, std::unique_ptr<Communicator> messages) final;
-  void Abort() noexcept final { aborted_.store(true, std::memory_order_release); }
+  std::unique_ptr<LibraryCollectives> Collectives(int rank) final;
+  void Abort() noexcept final {
+  }  // what messages wait in notices it, and collectives wait there too
   void StepBegins(int, int64_t) noexcept final {}
   void StepEnds(int, int64_t) noexcept final {}
 
  private:
   const WorkerSet workers_;
   const std::shared_ptr<Exchange> exchange_;
-  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace distir::runtime::mpi

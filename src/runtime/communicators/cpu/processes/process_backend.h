@@ -44,9 +44,8 @@ class ProcessBackend : public Backend {
 
   std::unique_ptr<Communicator> Connect(int rank) final {
     if (collectives_ != nullptr && !carries_) return collectives_->Connect(rank);
-    std::unique_ptr<Communicator> flat =
-        std::make_unique<MessageCommunicator>(transport_, rank_, device_ids_);
-    if (carries_) flat = collectives_->ConnectOver(rank, std::move(flat));
+    std::unique_ptr<Communicator> flat = std::make_unique<MessageCommunicator>(
+        transport_, rank_, device_ids_, carries_ ? collectives_->Collectives(rank) : nullptr);
     if (std::set<int>(host_of_.begin(), host_of_.end()).size() < 2) return flat;
     return std::make_unique<HierarchicalCommunicator>(std::move(flat), host_of_, bitwise_);
   }

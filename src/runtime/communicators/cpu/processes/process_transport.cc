@@ -199,6 +199,10 @@ void ProcessTransport::Release(const Message& message) noexcept {
   }
 }
 
+void ProcessTransport::WaitFor(const Describe& describe, const std::function<bool()>& ready) {
+  WaitUntil(kForDevice, -1, describe, ready);
+}
+
 template <typename Ready>
 void ProcessTransport::WaitUntil(WaitKind kind, int full_ring_to, const Describe& describe,
                                  Ready ready) {

@@ -38,6 +38,7 @@ class ProcessTransport : public Transport {
   void Post(const std::vector<int>& ranks, const Describe& describe) final;
   Message Take(int rank, uint64_t scope, const Describe& describe) final;
   void Release(const Message& message) noexcept final;
+  void WaitFor(const Describe& describe, const std::function<bool()>& ready) final;
   int64_t step() const final { return me_.step.load(std::memory_order_relaxed); }
   int64_t bytes_to_hosts() const final { return bytes_to_hosts_; }
   bool SeeTensors(const std::vector<int>& ranks) const final;
