@@ -8,6 +8,12 @@ do::
     python benchmarks/accuracy.py            # all programs, some minutes
     python benchmarks/accuracy.py --quick    # a few
     python benchmarks/accuracy.py --csv runs.csv
+
+It can be done in pieces, and what was measured can be simulated again by another cost model::
+
+    python benchmarks/accuracy.py --workers threads --record threads.pickle
+    python benchmarks/accuracy.py --workers processes --models wide deep --record wide.pickle
+    python benchmarks/accuracy.py --replay threads.pickle wide.pickle
 """
 
 from __future__ import annotations
@@ -15,12 +21,13 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import math
 import os
+import pickle
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm
@@ -77,6 +84,17 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What was measured of a program, and of the host for it."""
+
+    case: Case
+    workers: str
+    seconds: float
+    cluster: dx.Cluster
+    kernels: dx.analysis.KernelTimes
+
+
+@dataclass(frozen=True)
 class Run:
     """A measured and a simulated time, in seconds."""
 
@@ -91,27 +109,78 @@ class Run:
         return abs(self.simulated - self.measured) / self.measured
 
 
-def cases(quick: bool) -> Iterator[Case]:
-    """What is run."""
-    models: Sequence[Model] = MODELS[:2] if quick else MODELS
+def cases(quick: bool, models: Sequence[str], plans: Sequence[str]) -> Iterator[Case]:
+    """What is run: by number of devices, then by model."""
+    of_models: Sequence[Model] = [model for model in MODELS if model.name in models]
     meshes = MESHES[::2] if quick else MESHES
-    plans = PLANS[1::2] if quick else PLANS
+    if quick:
+        of_models, plans = of_models[:2], plans[1::2]
     batches = QUICK_BATCHES if quick else BATCHES
-    for each in itertools.product(models, plans, meshes, batches):
-        yield Case(*each)
+    by_devices = itertools.groupby(meshes, math.prod)
+    for of_devices in [list(each) for _, each in by_devices]:
+        for model, mesh, plan, batch in itertools.product(of_models, of_devices, plans, batches):
+            yield Case(model, plan, mesh, batch)
 
 
-def measure(case: Case, executable: Any, workers: str, repeats: int) -> float:
-    """The median of several runs."""
-    devices = int(np.prod(case.mesh))
-    weights, x = case.model.values(case.batch)
+def measure(
+    cases_: Iterable[Case], workers: str, rounds: int, repeats: int, console: Console
+) -> Iterator[Measured]:
+    """The median of several runs of each, of the round in which that is least.
+
+    The programs of a model are run in turns, round after round, so that other work on the host
+    meets some rounds of each of them and not all runs of one.
+    """
+    for devices, of_devices in itertools.groupby(cases_, lambda case: math.prod(case.mesh)):
+        cluster = dx.Cluster.measure(devices, workers)
+        console.print(f"{devices} {workers}: {cluster} {cluster.device}")
+        for _, group in itertools.groupby(of_devices, lambda case: case.model):
+            listed = list(group)
+            kernels = [dx.analysis.time_kernels(each.module(), cluster, devices) for each in listed]
+            for case, seconds, of_case in zip(
+                listed, seconds_of(listed, cluster, workers, rounds, repeats), kernels, strict=True
+            ):
+                yield Measured(case, workers, seconds, cluster, of_case)
+
+
+def seconds_of(
+    cases_: Sequence[Case], cluster: dx.Cluster, workers: str, rounds: int, repeats: int
+) -> list[float]:
+    """Of each case, planned for the cluster: of all rounds the least median of its calls."""
+    devices = math.prod(cases_[0].mesh)
+    medians: list[list[float]] = [[] for _ in cases_]
     with dx.Session(devices, workers=workers) as session:
-        run = session.load(executable, params=weights)["main"].pipeline(case.microbatches)
-        taken = []
-        for _ in range(repeats + 2):
-            run(x)
-            taken.append(run.timeline.seconds)
-    return statistics.median(taken[2:])
+        loaded = []
+        for case in cases_:
+            weights, x = case.model.values(case.batch)
+            model = session.load(dx.build(case.module(), cluster=cluster), params=weights)
+            loaded.append((model["main"].pipeline(case.microbatches), x))
+        for _ in range(rounds):
+            for (run, x), of_case in zip(loaded, medians, strict=True):
+                taken = []
+                for _ in range(repeats + 1):
+                    run(x)
+                    taken.append(run.timeline.seconds)
+                of_case.append(statistics.median(taken[1:]))
+    return [min(each) for each in medians]
+
+
+def simulate(measured: Measured) -> Run:
+    """What the same takes by the model."""
+    case = measured.case
+    timeline = dx.analysis.simulate(
+        case.module(),
+        measured.cluster,
+        microbatches=case.microbatches,
+        kernels=measured.kernels,
+    )
+    return Run(case, measured.workers, measured.seconds, timeline.seconds)
+
+
+def recorded(files: Iterable[str]) -> Iterator[Measured]:
+    """What earlier calls have measured."""
+    for name in files:
+        with Path(name).open("rb") as file:
+            yield from pickle.load(file)
 
 
 def spearman(runs: Sequence[Run]) -> float:
@@ -131,7 +200,8 @@ def summary(runs: Sequence[Run]) -> Table:
     )
     groups: dict[str, list[Run]] = {"all": list(runs)}
     for run in runs:
-        for key in (run.workers, run.case.plan, run.case.model.name):
+        mesh = "x".join(map(str, run.case.mesh))
+        for key in (run.workers, f"mesh {mesh}", run.case.plan, run.case.model.name):
             groups.setdefault(key, []).append(run)
     for name, found in groups.items():
         table.add_row(
@@ -147,46 +217,56 @@ def summary(runs: Sequence[Run]) -> Table:
 def main() -> None:
     """Prints tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    names = [model.name for model in MODELS]
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--workers", nargs="+", default=["threads", "processes"])
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--csv", help="a file for all runs")
+    parser.add_argument("--models", nargs="+", default=names, choices=names)
+    parser.add_argument("--plans", nargs="+", default=PLANS, choices=PLANS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5, help="of each program in a round")
+    parser.add_argument("--csv", help="a file for all runs, to which they are appended")
+    parser.add_argument("--record", help="a file for what is measured")
+    parser.add_argument("--replay", nargs="+", help="such files, instead of measuring")
     options = parser.parse_args()
     console = Console(width=120)
-    clusters: Mapping[tuple[int, str], dx.Cluster] = {}
-    runs: list[Run] = []
-    for case in cases(options.quick):
-        devices = int(np.prod(case.mesh))
-        mod = case.module()
-        executable = dx.build(mod)
-        for workers in options.workers:
-            kind = devices, workers
-            if kind not in clusters:
-                clusters = {**clusters, kind: dx.Cluster.measure(*kind)}
-                console.print(f"{devices} {workers}: {clusters[kind]} {clusters[kind].device}")
-            kernels = dx.analysis.time_kernels(mod, clusters[kind], devices)
-            simulated = dx.analysis.simulate(
-                mod, clusters[kind], microbatches=case.microbatches, kernels=kernels
-            )
-            measured = measure(case, executable, workers, options.repeats)
-            runs.append(Run(case, workers, measured, simulated.seconds))
-            console.print(
-                f"{case.name:40} {workers:10} measured {measured * 1e3:9.3f} ms, "
-                f"simulated {simulated.seconds * 1e3:9.3f} ms, "
-                f"ratio {simulated.seconds / measured:.2f}",
-                highlight=False,
-            )
+    if options.replay:
+        source = recorded(options.replay)
+    else:
+        chosen = list(cases(options.quick, options.models, options.plans))
+        source = itertools.chain.from_iterable(
+            measure(chosen, workers, options.rounds, options.repeats, console)
+            for workers in options.workers
+        )
+    measured, runs = [], []
+    for each in source:
+        measured.append(each)
+        runs.append(run := simulate(each))
+        console.print(
+            f"{run.case.name:40} {run.workers:10} measured {run.measured * 1e3:9.3f} ms, "
+            f"simulated {run.simulated * 1e3:9.3f} ms, ratio {run.simulated / run.measured:.2f}",
+            highlight=False,
+        )
     console.print(summary(runs))
     console.print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if options.record:
+        with Path(options.record).open("wb") as file:
+            pickle.dump(measured, file)
     if options.csv:
-        with Path(options.csv).open("w", newline="") as file:
-            writer = csv.writer(file)
+        write_csv(Path(options.csv), runs)
+
+
+def write_csv(path: Path, runs: Sequence[Run]) -> None:
+    """Appends a row for each run."""
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if is_new:
             writer.writerow(["model", "plan", "mesh", "batch", "workers", "measured", "simulated"])
-            for run in runs:
-                case = run.case
-                mesh = "x".join(map(str, case.mesh))
-                words = (case.model.name, case.plan, mesh, case.batch, run.workers)
-                writer.writerow([*words, run.measured, run.simulated])
+        for run in runs:
+            case = run.case
+            mesh = "x".join(map(str, case.mesh))
+            words = (case.model.name, case.plan, mesh, case.batch, run.workers)
+            writer.writerow([*words, run.measured, run.simulated])
 
 
 if __name__ == "__main__":

@@ -11,8 +11,21 @@ from typing import Any
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._pictures.mesh_tables import device_table, link_table
 from distir_ext._text.tables import as_html
-from distir_ext.measurement import measure_device, measure_link
+from distir_ext.measurement import measure_host
 from distir_ext.mesh import Mesh, as_mesh
+
+TIMED_COLLECTIVES = (
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "permute",
+    "reduce_scatter",
+    "transfer",
+)
+"""Whose times clusters may state."""
+
+Times = tuple[tuple[str, int, float, float], ...]
+"""Kind, members, bytes and seconds of collectives."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +310,7 @@ class Cluster:
             if name not in links:
                 raise ValueError(f"mesh axis {name!r} has no link")
         self._mesh: Mesh | None = mesh
-        self._rates: tuple[tuple[float, float], ...] = ()
+        self._times: Times = ()
         self._links = tuple(links[name] for name in mesh.axis_names)
         self._launch = _checked_launch(launch)
         self._device = as_device(device)
@@ -309,7 +322,7 @@ class Cluster:
         launch: float = LAUNCH,
         *,
         device: Device | str | Mapping[str, Any] | None = None,
-        rates: Mapping[float, float] | None = None,
+        times: Mapping[str, Mapping[int, Mapping[float, float]]] | None = None,
     ) -> Cluster:
         """All devices joined alike; what is assumed where nothing is stated.
 
@@ -317,16 +330,18 @@ class Cluster:
             link: What joins any two of them.
             launch: Seconds that starting a collective takes.
             device: What each of the devices is.
-            rates: Bytes per second of collectives in which a device sends so many bytes, as
-                measured. Between these sizes they are interpolated. Times of an estimate or a
-                simulation take them; redistributions are planned by the link's bandwidth.
+            times: Seconds of collectives, as measured: by kind (``"all_reduce"``, ``"all_gather"``,
+                ``"reduce_scatter"``, ``"all_to_all"``, ``"permute"`` or ``"transfer"``), number of
+                members, and bytes of what each of them gives; of the last two, which move pieces
+                within a mesh and from one to another, of what a device receives. Estimates and
+                simulations take them, interpolated; redistributions are planned by the link.
 
         Raises:
-            ValueError: There is no such device; a size or a rate is not positive.
+            ValueError: There is no such device; ``times`` has another form.
         """
         cluster = cls.__new__(cls)
         cluster._mesh = None
-        cluster._rates = _checked_rates(rates or {})
+        cluster._times = _checked_times(times or {})
         cluster._links = (link,)
         cluster._launch = _checked_launch(launch)
         cluster._device = as_device(device)
@@ -359,12 +374,13 @@ class Cluster:
     def measure(cls, num_workers: int = 2, workers: str = "threads") -> Cluster:
         """This host's CPU, as each of several workers has it that run at the same time.
 
-        Small programs are built and timed on workers, which takes some seconds: products of
-        float32 matrices and sums of products by element for the operations, tanh for the
-        transcendentals, products with vectors for the bandwidth of memory and of caches, tiny ones
-        for the launch of a kernel and for a step, and sums over the workers for the link, of few
-        bytes and of 64 KiB to 16 MiB. Smaller floats and float64 are taken to be computed at the
-        same rate as float32, and at half of it.
+        Small programs are built and timed on workers, which takes some seconds and shows a
+        progress bar: products of float32 matrices and sums of products by element for the
+        operations, tanh for the transcendentals, products with vectors for the bandwidth of memory
+        and of caches, tiny ones for the launch of a kernel and for a step, and every kind of
+        collective, of 1 KiB to 16 MiB, among all workers and in equal groups of them at once.
+        Smaller floats and float64 are taken to be computed at the same rate as float32, and at half
+        of it.
 
         Args:
             num_workers: Workers that share the host, at least 2.
@@ -375,7 +391,8 @@ class Cluster:
         """
         if num_workers < 2:
             raise ValueError(f"links are measured between at least 2 workers, not {num_workers}")
-        speed = measure_device(num_workers, workers)
+        host = measure_host(num_workers, workers)
+        speed = host.device
         device = Device(
             "CPU",
             {"float64": speed.flops / 2, "float32": speed.flops},
@@ -388,11 +405,14 @@ class Cluster:
             transcendentals=speed.transcendentals,
             step=speed.step,
         )
-        seconds, rates = measure_link(num_workers, workers)
-        bandwidth = statistics.geometric_mean(rates.values())
+        # Plans take one launch and bandwidth: those of sums over all workers.
+        sums = sorted(host.times["all_reduce"][num_workers].items())
+        launch = sums[0][1]
+        share = 2 * (num_workers - 1) / num_workers
+        bandwidth = statistics.geometric_mean(share * size / seconds for size, seconds in sums[2:])
         # What a small collective takes is not told apart into its launch and its messages.
         link = Link(latency=0.0, bandwidth=bandwidth)
-        return cls.uniform(link, launch=seconds, device=device, rates=rates)
+        return cls.uniform(link, launch=launch, device=device, times=host.times)
 
     @classmethod
     def of_hosts(
@@ -431,8 +451,8 @@ class Cluster:
             "gap": [float(link.gap) for link in self._links],
             "bandwidth": [float(link.bandwidth) for link in self._links],
         }
-        if self._rates:
-            data["rates"] = [number for pair in self._rates for number in pair]
+        if self._times:
+            data["times"] = [list(row) for row in self._times]
         if self._mesh is not None:
             data["shape"] = list(self._mesh.shape)
             data["device_ids"] = list(self._mesh.device_ids)
@@ -507,11 +527,24 @@ def _checked_launch(launch: float) -> float:
     return launch
 
 
-def _checked_rates(rates: Mapping[float, float]) -> tuple[tuple[float, float], ...]:
-    for size, rate in rates.items():
-        if not all(math.isfinite(each) and each > 0 for each in (size, rate)):
-            raise ValueError(f"sizes and rates are positive; {size} bytes have {rate} B/s")
-    return tuple(sorted((float(size), float(rate)) for size, rate in rates.items()))
+def _checked_times(times: Mapping[str, Mapping[int, Mapping[float, float]]]) -> Times:
+    rows = []
+    for kind, by_members in times.items():
+        if kind not in TIMED_COLLECTIVES:
+            near = did_you_mean(kind, TIMED_COLLECTIVES)
+            raise ValueError(
+                f"there are no times of {kind!r}, but of {', '.join(TIMED_COLLECTIVES)}{near}"
+            )
+        for members, by_bytes in by_members.items():
+            if members < 2:
+                raise ValueError(f"{kind} has at least 2 members, not {members}")
+            for size, seconds in by_bytes.items():
+                if not all(math.isfinite(each) and each > 0 for each in (size, seconds)):
+                    raise ValueError(
+                        f"bytes and seconds of {kind} are positive; {size} bytes have {seconds} s"
+                    )
+                rows.append((kind, members, float(size), float(seconds)))
+    return tuple(sorted(rows))
 
 
 def _described(link: Link) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,11 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
+from distir_ext._params.progress import counting_bar
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext.annotate import annotate
 from distir_ext.building import build_executable
+from distir_ext.collective_times import Times, group_sizes, measure_collectives
 from distir_ext.mesh import Mesh
 from distir_ext.session import Session
 
@@ -24,13 +26,12 @@ _REPEATS = 9
 # Rows of a square product that BLAS computes at full speed; of a matrix that no cache holds; of
 # what takes no time.
 _PRODUCT, _STREAM, _TINY = 512, 4096, 4
+# Layers of small products, and their rows and columns.
+_LAYERS, _ROWS, _NARROW = 64, 16, 64
 # Rows of matrices of 256 KiB and 4 MiB, which caches of different sizes hold.
 _CACHED = (256, 1024)
 # Rows of what is computed by element.
 _ELEMENTS = 256
-# Columns of what workers add up: a message of a few bytes, and those of 64 KiB to 16 MiB, between
-# which caches are left.
-_SHORT, _LONG = 8, (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 
 
 @dataclass(frozen=True)
@@ -48,27 +49,88 @@ class DeviceSpeed:
     caches: dict[float, float]
     """Bytes per second of kernels that access at most so many bytes."""
     launch: float
-    """Seconds of a kernel that does next to nothing."""
+    """Seconds that a kernel costs besides its own: memory, shapes, the interpreter."""
     step: float
     """Seconds of a call that does next to nothing, on all workers."""
     memory: float
     """Bytes, an equal part for each worker."""
 
 
-def measure_device(num_workers: int, workers: str) -> DeviceSpeed:
-    """The speed of each worker while all of them do the same."""
+@dataclass(frozen=True)
+class HostSpeed:
+    """What one of several workers has of the host, and what they take to communicate."""
 
-    def per_step(program: _Program, steps: int) -> float:
-        return _per_step(num_workers, workers, [program], steps)[0]
+    device: DeviceSpeed
+    times: Times
 
-    launch = per_step(_products((_TINY, _TINY)), 64)
-    product = per_step(_products((_PRODUCT, _PRODUCT)), 4)
-    stream = per_step(_products((1, _STREAM)), 4)
-    cached = [per_step(_products((1, rows)), 32) for rows in _CACHED]
+
+def measure_host(num_workers: int, workers: str) -> HostSpeed:
+    """The speed of each worker while all of them do the same, and of collectives among them.
+
+    Raises:
+        ValueError: There are no such workers.
+    """
+    total = _DEVICE_PROGRAMS + len(group_sizes(num_workers))
+    with (
+        Session(num_workers, workers=workers) as session,
+        counting_bar("measuring this host", total) as advance,
+    ):
+        device = _measure_device(_Bench(session, num_workers, advance))
+        return HostSpeed(device, measure_collectives(session, num_workers, advance))
+
+
+@dataclass(frozen=True)
+class _Bench:
+    session: Session
+    num_workers: int
+    advance: Callable[[], None]
+
+    def per_step(self, program: _Program, steps: int) -> float:
+        """Seconds of a step of a program: what twice as many steps take more."""
+        once, twice = (self._run(program, count) for count in (steps, 2 * steps))
+        rounds = [(once(), twice()) for _ in range(_REPEATS + 1)][1:]
+        self.advance()
+        shorter = min(seconds for seconds, _ in rounds)
+        longer = min(seconds for _, seconds in rounds)
+        return max(longer - shorter, _LEAST * shorter) / steps
+
+    def launch(self) -> float:
+        """Seconds that TVM's virtual machine takes for itself for each kernel of a program."""
+        mod, values = _layers(Mesh((self.num_workers,), ("worker",)))
+        model = self.session.load(build_executable(mod), params=values[1:])
+        profile = model["main"].profile(values[0], repeat=_REPEATS, warmup=2)
+        own = {(step.repetition, step.device): step.duration for step in profile.steps}
+        for event in profile.events:
+            own[event.repetition, event.device] -= event.duration
+        self.advance()
+        # Other work on the host shows in some calls only.
+        return max(statistics.quantiles(own.values())[0] / _LAYERS, 1e-9)
+
+    def seconds_of_step(self) -> float:
+        """Of a call that computes next to nothing."""
+        run = self._run(_products((_TINY, _TINY)), 1)
+        taken = [run() for _ in range(4 * _REPEATS)]
+        self.advance()
+        return float(statistics.median(taken))
+
+    def _run(self, program: _Program, steps: int) -> Callable[[], float]:
+        mod, values = program(steps, Mesh((self.num_workers,), ("worker",)))
+        model = self.session.load(build_executable(mod), params=values[1:])
+        return partial(_seconds_of_run, model["main"].pipeline(1), values[0])
+
+
+_DEVICE_PROGRAMS = 6 + len(_CACHED)
+
+
+def _measure_device(bench: _Bench) -> DeviceSpeed:
+    launch = bench.launch()
+    product = bench.per_step(_products((_PRODUCT, _PRODUCT)), 4)
+    stream = bench.per_step(_products((1, _STREAM)), 4)
+    cached = [bench.per_step(_products((1, rows)), 32) for rows in _CACHED]
     # Chains of operators by element become one kernel each, whose values stay in registers.
-    arithmetic = per_step(_by_element(lambda x, w: op.add(op.multiply(x, w), w)), 8)
+    arithmetic = bench.per_step(_by_element(lambda x, w: op.add(op.multiply(x, w), w)), 8)
     # Where tanh is written out it has its operand several times, so that long chains explode.
-    tanh = per_step(_by_element(lambda x, w: op.tanh(op.add(x, w))), 1)
+    tanh = bench.per_step(_by_element(lambda x, w: op.tanh(op.add(x, w))), 1)
     bandwidth = 4 * _STREAM**2 / stream
     return DeviceSpeed(
         2 * _PRODUCT**3 / product,
@@ -80,43 +142,25 @@ def measure_device(num_workers: int, workers: str) -> DeviceSpeed:
             for rows, seconds in zip(_CACHED, cached, strict=True)
         },
         launch,
-        _seconds_of_step(num_workers, workers),
-        psutil.virtual_memory().total / num_workers,
+        bench.seconds_of_step(),
+        psutil.virtual_memory().total / bench.num_workers,
     )
-
-
-def measure_link(num_workers: int, workers: str) -> tuple[float, dict[float, float]]:
-    """Seconds of a small all-reduce, and bytes per second of larger ones by what a worker sends."""
-    short = _seconds_of_sum(num_workers, workers, _SHORT, 64)
-    rates = {}
-    for columns in _LONG:
-        long = _seconds_of_sum(num_workers, workers, columns, 8 if columns < _LONG[-1] else 2)
-        sent = 2 * (num_workers - 1) / num_workers * 4 * columns
-        # Other work on the host may make the small one look as slow.
-        rates[sent] = sent / max(long - short, _LEAST * long)
-    return short, rates
-
-
-def _seconds_of_sum(num_workers: int, workers: str, columns: int, steps: int) -> float:
-    programs = [_sums(columns, sharded) for sharded in (True, False)]
-    with_sum, without = _per_step(num_workers, workers, programs, steps)
-    return max(with_sum - without, _LEAST * with_sum)
-
-
-def _seconds_of_step(num_workers: int, workers: str) -> float:
-    mesh = Mesh((num_workers,), ("worker",))
-    mod, (x, weight) = _products((_TINY, _TINY))(1, mesh)
-    with Session(mesh, workers=workers) as session:
-        model = session.load(build_executable(mod), params=[weight])
-        pipeline = model["main"].pipeline(1)
-        taken = [_seconds_of_run(pipeline, x) for _ in range(4 * _REPEATS)]
-    return statistics.median(taken)
 
 
 # Part of a time that a difference of times is taken to be at least, where noise hides it.
 _LEAST = 0.1
 
 _Program = Callable[[int, Mesh], tuple[tvm.IRModule, list[np.ndarray]]]
+
+
+def _layers(mesh: Mesh) -> tuple[tvm.IRModule, list[np.ndarray]]:
+    """A chain of products with a small matrix each, which together leave a cache."""
+    shapes = [(_NARROW, _NARROW)] * _LAYERS
+    number = itertools.count()
+    mod = _chain((_ROWS, _NARROW), shapes, _LAYERS, lambda x, *w: op.matmul(x, w[next(number)]))
+    plan = {"x": (None, None)} | {f"w{i}": (None, None) for i in range(_LAYERS)}
+    values = [_values((_ROWS, _NARROW)), *(_values(each) / _NARROW for each in shapes)]
+    return annotate(mod, mesh, plan), values
 
 
 def _products(shape: Sequence[int]) -> _Program:
@@ -143,21 +187,6 @@ def _by_element(step: Callable[..., relax.Expr]) -> _Program:
     return write
 
 
-def _sums(columns: int, sharded: bool) -> _Program:
-    """A chain of two thin products, whose result the workers add up where weights are sharded."""
-
-    def write(steps: int, mesh: Mesh) -> tuple[tvm.IRModule, list[np.ndarray]]:
-        inner = len(mesh.device_ids) if sharded else 1
-        shapes = [(columns, inner), (inner, columns)]
-        mod = _chain((1, columns), shapes, steps, lambda x, v, w: op.matmul(op.matmul(x, v), w))
-        axis = mesh.axis_names[0] if sharded else None
-        plan = {"x": (None, None), "w0": (None, axis), "w1": (axis, None)}
-        values = [_values(shape) / columns for shape in shapes]
-        return annotate(mod, mesh, plan), [_values((1, columns)), *values]
-
-    return write
-
-
 def _chain(
     shape: Sequence[int],
     weights: Sequence[Sequence[int]],
@@ -175,30 +204,6 @@ def _chain(
             value = builder.emit(builder.normalize(step(value, *others)))
         builder.emit_func_output(value)
     return builder.get()
-
-
-def _per_step(
-    num_workers: int, workers: str, programs: Sequence[_Program], steps: int
-) -> list[float]:
-    """Seconds of a step of each program: what twice as many steps take more.
-
-    Programs run in turns, so that all of them meet the same other work on the host.
-    """
-    mesh = Mesh((num_workers,), ("worker",))
-    with contextlib.ExitStack() as sessions:
-        runs: list[Callable[[], float]] = []
-        for program in programs:
-            for count in (steps, 2 * steps):
-                mod, values = program(count, mesh)
-                session = sessions.enter_context(Session(mesh, workers=workers))
-                model = session.load(build_executable(mod), params=values[1:])
-                runs.append(partial(_seconds_of_run, model["main"].pipeline(1), values[0]))
-        rounds = [[run() for run in runs] for _ in range(_REPEATS + 1)][1:]
-    best = [min(times) for times in zip(*rounds, strict=True)]
-    return [
-        max(twice - once, _LEAST * once) / steps
-        for once, twice in zip(best[::2], best[1::2], strict=True)
-    ]
 
 
 def _seconds_of_run(pipeline: Pipeline, x: np.ndarray) -> float:

@@ -134,13 +134,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("distir.analysis.Steps",
            [](ffi::Any cluster, ir::IRModule mod) {
-             const cost::Cluster known = cost::ToCluster(cluster);
-             return ToData(StepReader(&known).Read(mod));
+             return ToData(StepReader(CollectiveTimes::Read(cluster)).Read(mod));
            })
       // A function that reads modules one after the other, without times; see program_steps.h.
       .def("distir.analysis.StepReader",
            [] {
-             auto reader = std::make_shared<StepReader>(nullptr);
+             auto reader = std::make_shared<StepReader>();
              return ffi::Function::FromTyped(
                  [reader](ir::IRModule mod) { return ToData(reader->Read(mod)); });
            })
@@ -166,10 +165,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       // collective_time.h.
       .def("distir.analysis.CollectiveSeconds",
            [](ffi::Any cluster) {
-             auto known = std::make_shared<cost::Cluster>(cost::ToCluster(cluster));
-             auto times = std::make_shared<CollectiveTimes>(*known);
+             auto times = std::make_shared<CollectiveTimes>(CollectiveTimes::Read(cluster));
              return ffi::Function::FromTyped(
-                 [known, times](ffi::String kind, ffi::String how, double given, double made) {
+                 [times](ffi::String kind, ffi::String how, double given, double made) {
                    return times->Of(kind, how, given, made);
                  });
            })

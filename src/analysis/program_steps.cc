@@ -10,7 +10,6 @@
 
 #include "analysis/builtin_count.h"
 #include "analysis/operator_calls.h"
-#include "analysis/timeline/collective_time.h"
 #include "dialect/operators/fused_norm.h"
 #include "dialect/operators/slot_exchange.h"
 #include "dialect/operators/token_dispatch.h"
@@ -47,9 +46,7 @@ std::string TextOf(const ir::TensorType& type) {
 /*! \brief Walks the functions of modules. */
 class StepReader::Reader {
  public:
-  explicit Reader(const cost::Cluster* cluster) {
-    if (cluster != nullptr) times_.emplace(*cluster);
-  }
+  explicit Reader(std::optional<CollectiveTimes> times) : times_(std::move(times)) {}
 
   std::vector<FunctionSteps> ReadModule(const ir::IRModule& mod) {
     functions_ = mod.functions();
@@ -532,7 +529,8 @@ Body StepReader::Reader::ReadBody(const ir::Function& function, bool is_operator
   return body;
 }
 
-StepReader::StepReader(const cost::Cluster* cluster) : reader_(std::make_unique<Reader>(cluster)) {}
+StepReader::StepReader(std::optional<CollectiveTimes> times)
+    : reader_(std::make_unique<Reader>(std::move(times))) {}
 StepReader::~StepReader() = default;
 
 std::vector<FunctionSteps> StepReader::Read(const ir::IRModule& mod) {

@@ -16,12 +16,13 @@
 #define DISTIR_ANALYSIS_PROGRAM_STEPS_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "analysis/kernel_count.h"
-#include "cost/cluster.h"
+#include "analysis/timeline/collective_time.h"
 #include "ir/node.h"
 
 namespace distir {
@@ -81,8 +82,8 @@ struct FunctionSteps {
 /*! \brief Reads modules one after the other. */
 class StepReader {
  public:
-  /*! \param cluster What collectives take their time from; null: they take none. */
-  explicit StepReader(const cost::Cluster* cluster);
+  /*! \param times Those of collectives; nothing: they take none. */
+  explicit StepReader(std::optional<CollectiveTimes> times = std::nullopt);
   ~StepReader();
   /*!
    * \brief The Relax functions of a module, callees before callers, without those whose name one

@@ -4,8 +4,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -70,35 +68,6 @@ void Cluster::Check() const {
         << "a link needs a latency and a gap of at least 0 and a positive bandwidth, got "
         << link.latency << " s, " << link.gap << " s and " << link.bandwidth << " B/s";
   }
-}
-
-void Cluster::SetRates(std::vector<std::pair<double, double>> rates) {
-  bool fits = IsUniform() && !rates.empty();
-  double last = 0;
-  for (const auto& [bytes, bandwidth] : rates) {
-    fits = fits && bytes > last && bandwidth > 0;
-    last = bytes;
-  }
-  if (!fits) {
-    TVM_FFI_THROW(ValueError) << "rates are positive bandwidths of ascending sizes, on a cluster "
-                                 "with one link";
-  }
-  rates_ = std::move(rates);
-}
-
-std::optional<Cluster> Cluster::For(double bytes) const {
-  if (rates_.empty()) return std::nullopt;
-  Link link = links_[0];
-  const auto above = std::find_if(rates_.begin(), rates_.end(),
-                                  [bytes](const auto& each) { return each.first >= bytes; });
-  if (above == rates_.begin() || above == rates_.end()) {
-    link.bandwidth = above == rates_.end() ? rates_.back().second : above->second;
-  } else {
-    const auto& [size, rate] = *std::prev(above);
-    const double part = std::log(bytes / size) / std::log(above->first / size);
-    link.bandwidth = rate * std::pow(above->second / rate, part);
-  }
-  return Cluster(link, launch_);
 }
 
 int Cluster::Between(int64_t device, int64_t other) const {
@@ -233,14 +202,7 @@ Cluster ToCluster(const ffi::Any& any) {
   if (links.size() != 1) {
     TVM_FFI_THROW(ValueError) << "a cluster of " << links.size() << " links needs a mesh";
   }
-  Cluster cluster(links[0], *launch);
-  if (map->find("rates") == map->end()) return cluster;
-  const std::vector<double> numbers = NumbersIn(*map, "rates");
-  std::vector<std::pair<double, double>> rates;
-  for (size_t i = 0; i < numbers.size(); i += 2)
-    rates.emplace_back(numbers[i], i + 1 < numbers.size() ? numbers[i + 1] : 0);
-  cluster.SetRates(std::move(rates));
-  return cluster;
+  return Cluster(links[0], *launch);
 }
 
 }  // namespace cost

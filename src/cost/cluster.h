@@ -16,9 +16,7 @@
 
 #include <tvm/ffi/any.h>
 
-#include <optional>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "abi/layout.h"
@@ -55,17 +53,6 @@ class Cluster {
    */
   Cluster(const mesh::Mesh& mesh, std::vector<Link> links, double launch);
 
-  /*!
-   * \brief States the bandwidth of a uniform cluster for messages of some sizes, by bytes. What is
-   * planned takes the link's, so that what is more costs more; times of analysis take these.
-   * \throws ValueError when the cluster is not uniform, or sizes do not ascend, or one of the
-   * numbers is not positive.
-   */
-  void SetRates(std::vector<std::pair<double, double>> rates);
-  /*! \brief This cluster, with the bandwidth that messages of so many bytes have: that of the sizes
-   * around it, interpolated in logarithms. Nothing where no rates are stated. */
-  std::optional<Cluster> For(double bytes) const;
-
   double launch() const { return launch_; }
   bool IsUniform() const { return links_.size() == 1; }
   /*! \brief All links, the faster (by bandwidth, then latency) first. */
@@ -96,8 +83,7 @@ class Cluster {
 
   double launch_;
   std::vector<Link> links_;
-  std::vector<std::pair<double, double>> rates_;  // empty: the link's
-  mesh::Mesh mesh_;                               // empty where all devices are joined alike
+  mesh::Mesh mesh_;  // empty where all devices are joined alike
   std::vector<int> link_of_axis_;
   std::unordered_map<int64_t, std::vector<int64_t>> coordinates_;  // by device id
 };
@@ -108,8 +94,7 @@ constexpr const char* kClusterAttr = "distir.cluster";
 /*!
  * \brief A cluster as plain data: a map with "latency", "gap" and "bandwidth", lists with one
  * number per axis, "launch", and "shape" and "device_ids" of the mesh; without "shape", one link
- * joins all, and there may be "rates", sizes and bandwidths in turns. Nothing (None) is the default
- * cluster.
+ * joins all. Nothing (None) is the default cluster.
  * \throws ValueError naming what is missing or of another form.
  */
 Cluster ToCluster(const tvm::ffi::Any& data);

@@ -6,16 +6,17 @@ import os
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 from tvm import relax
 
 import distir_ext as dx
 from distir_ext._analysis import kernel_timing
 from distir_ext.analysis import KernelTimes, simulate, time_kernels
+from distir_ext.analysis.planned import planned_programs
 from distir_ext.analysis.sweeps.figures import ProgramCosts
 
 CPU = dx.Device("CPU", {"float32": 1e11}, 16e9, 1e10, 1e-6, target="llvm")
@@ -43,9 +44,12 @@ def test_a_function_is_timed():
         time.sleep(seconds)
 
     seconds_of = tvm_ffi.get_global_func("distir.runtime.time_calls")
-    found = seconds_of(tvm_ffi.convert(sleep), [[0.002], [0.004]], 0.05)
-    assert 0.003 <= found < 0.02
-    assert calls.count(0.002) == calls.count(0.004) >= 5
+    found = seconds_of([tvm_ffi.convert(sleep)] * 2, [[0.002], [0.004]], 0.05)
+    assert 0.002 <= found[0] < 0.004 <= found[1] < 0.02
+    assert calls == [0.002, 0.004] * (len(calls) // 2)
+    assert len(calls) >= 10
+    with pytest.raises(ValueError, match="there are 1 functions, and arguments of 2"):
+        seconds_of([tvm_ffi.convert(sleep)], [[0.0], [0.0]], 1e-9)
 
 
 def test_threads_are_timed_at_the_same_time():
@@ -54,7 +58,7 @@ def test_threads_are_timed_at_the_same_time():
     seconds_of = tvm_ffi.get_global_func("distir.runtime.time_calls")
 
     def work():
-        seconds_of(tvm_ffi.convert(lambda: meet.wait() and None), [[]], 1e-9)
+        seconds_of([tvm_ffi.convert(lambda: meet.wait() and None)], [[]], 1e-9)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for each in threads:
@@ -168,14 +172,44 @@ def test_a_step_takes_time_once_per_call():
     assert configured.seconds == pytest.approx(after.seconds, rel=1e-12)
 
 
-def test_weights_are_read_from_where_a_program_finds_them():
-    """A product with 16 MB of other weights between its uses has more than one copy of its own."""
-    operand = kernel_timing._Operand((64, 64), "float32", True)
-    value = kernel_timing._Operand((8, 64), "float32", False)
-    call = kernel_timing._Call("name", "einsum", (value, operand, "ab,bc->ac", value))
-    lists = kernel_timing._copies(call, 10 * operand.bytes)
-    assert len(lists) == 10
+def test_tensors_lie_where_they_lie_in_a_program(monkeypatch):
+    """Weights apart from each other, also those of a function that is called twice."""
+    operand = partial(kernel_timing._Operand, (64, 64), "float32")
+    weights = [operand(f"w{i}", is_weight=True) for i in range(10)]
+    value, result = operand("x"), operand(("storage", 0))
+    calls = [
+        kernel_timing._Call("name", "einsum", (value, each, "ab,bc->ac", result))
+        for each in weights
+    ]
+    lists = kernel_timing._arguments([*calls, calls[0]])
     assert len({id(each[1]) for each in lists}) == 10
-    assert len({id(each[0]) for each in lists}) == 1
+    assert {len({id(each[place]) for each in lists}) for place in (0, 3)} == {1}
+    assert lists[0][1] is lists[10][1]
+    assert lists[0][0] is not lists[0][3]
     assert np.all(np.isfinite(lists[0][1].numpy()))
-    assert isinstance(lists[0][3], tvm.runtime.Tensor)
+    # Where they are more than can be held, some lie in the memory of others.
+    monkeypatch.setattr(kernel_timing, "_MOST_BYTES", 5 * operand("w0").bytes)
+    assert len({id(each[1]) for each in kernel_timing._arguments(calls)}) == 5
+
+
+def test_calls_of_functions_are_multiplied_out():
+    mesh = dx.Mesh(tp=2)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 64), "float32"))
+    weights = [relax.Var(f"layers.{i}.w", relax.TensorType((64, 64), "float32")) for i in range(3)]
+    with builder.function("main", [x, *weights], {"num_input": 1}):
+        value = x
+        for weight in weights:
+            value = builder.emit(relax.op.tanh(builder.emit(relax.op.matmul(value, weight))))
+        builder.emit_func_output(value)
+    mod = dx.annotate(builder.get(), mesh, {r"layers.*": (None, "tp")})
+    plain = time_kernels(mod, CLUSTER, 2)
+    outlined = time_kernels(dx.transform.OutlineRepeats()(mod), CLUSTER, 2)
+    assert sorted(outlined.callees.values()) == sorted(plain.callees.values())
+    assert not outlined.skipped
+    known = planned_programs(dx.transform.OutlineRepeats()(mod), CLUSTER, None).steps.program
+    calls = kernel_timing._CallReader(known, kernel_timing.KernelNames(known)).calls()
+    products = [each for each in calls if each.callee == "einsum"]
+    assert len(products) == 3
+    assert len({each.operands[1].memory for each in products}) == 3
+    assert all(each.operands[1].is_weight for each in products)

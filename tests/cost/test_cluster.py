@@ -203,31 +203,48 @@ def test_a_cluster_that_is_no_map():
         dx.transform.LegalizeRedistribute()(Moved.with_attr("distir.cluster", "fast"))
 
 
-def test_rates_by_size():
+def test_times_by_kind_members_and_bytes():
     """Times of analysis take them; below, between and above the sizes that are stated."""
     link = dx.Link(latency=0.0, bandwidth=1e9)
-    rated = dx.Cluster.uniform(link, launch=0.0, rates={1e4: 1e10, 1e6: 1e8})
-    of = tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(rated.as_data())
-    for sent, rate in ((1e3, 1e10), (1e4, 1e10), (1e5, 1e9), (1e6, 1e8), (1e8, 1e8)):
-        found = of("all_gather", "[[0, 1]]", sent, 2 * sent)
-        assert found == pytest.approx(sent / rate, rel=1e-12)
-    unrated = dx.Cluster.uniform(link, launch=0.0)
-    assert seconds(rated, "all_gather", [[0, 1]], 1e3) == seconds(
-        unrated, "all_gather", [[0, 1]], 1e3
-    )  # what plans are made with
-    assert rated != unrated
-    assert pickle.loads(pickle.dumps(rated)) == rated
+    times = {"all_gather": {2: {1e3: 1e-5, 1e5: 1e-3}, 4: {1e3: 4e-5}}, "permute": {2: {1.0: 1.0}}}
+    timed = dx.Cluster.uniform(link, launch=0.0, times=times)
+    of = tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(timed.as_data())
+    groups = {size: str([list(range(size))]) for size in (2, 3, 4, 7)}
+    for size, given, taken in (
+        *((2, 1, 1e-5), (2, 1e3, 1e-5), (2, 1e4, 1e-4), (2, 1e5, 1e-3), (2, 1e6, 1e-2)),
+        *((4, 1e4, 4e-4), (3, 1e3, 4e-5 * 2 / 3), (7, 1e3, 4e-5 * 6 / 3)),
+    ):
+        assert of("all_gather", groups[size], given, 0) == pytest.approx(taken, rel=1e-12)
+    # What has no times takes those of the model, and so do plans.
+    plain = dx.Cluster.uniform(link, launch=0.0)
+    model = tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(plain.as_data())
+    sums = "all_reduce", groups[2], 1e3, 1e3
+    assert of(*sums) == model(*sums) > 0
+    gather = "all_gather", [[0, 1]], 1e3
+    assert seconds(timed, *gather) == seconds(plain, *gather)
+    assert timed != plain
+    assert pickle.loads(pickle.dumps(timed)) == timed
 
 
-@pytest.mark.parametrize("rates", [{0: 1e9}, {1e3: 0.0}, {1e3: float("nan")}, {-1: 1e9}])
-def test_rates_that_are_none(rates):
-    with pytest.raises(ValueError, match="sizes and rates are positive"):
-        dx.Cluster.uniform(rates=rates)
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ({"all_gathr": {2: {1.0: 1.0}}}, "no times of 'all_gathr'.* did you mean 'all_gather'"),
+        ({"all_gather": {1: {1.0: 1.0}}}, "all_gather has at least 2 members, not 1"),
+        ({"all_gather": {2: {0: 1.0}}}, "bytes and seconds of all_gather are positive; 0 bytes"),
+        ({"permute": {2: {1.0: float("nan")}}}, "bytes and seconds of permute are positive"),
+    ],
+)
+def test_times_that_are_none(times, message):
+    with pytest.raises(ValueError, match=message):
+        dx.Cluster.uniform(times=times)
 
 
-@pytest.mark.parametrize("numbers", [[1e3, 1e9, 1e2, 1e9], [1e3], [1e3, -1.0], []])
-def test_rates_of_others(numbers):
+@pytest.mark.parametrize(
+    "rows", [3, [3], [["all_gather", 2, 1.0]], [["slice", 2, 1.0, 1.0]], [["permute", 2, -1.0, 1]]]
+)
+def test_times_of_others(rows):
     """As a module states them, which may come from elsewhere."""
-    data = dx.Cluster.uniform().as_data() | {"rates": numbers}
-    with pytest.raises(ValueError, match="rates are positive bandwidths of ascending sizes"):
+    data = dx.Cluster.uniform().as_data() | {"times": rows}
+    with pytest.raises(ValueError, match="`times` of a cluster"):
         tvm_ffi.get_global_func("distir.analysis.CollectiveSeconds")(data)

@@ -6,6 +6,8 @@ import pytest
 from tvm import relax
 
 import distir_ext as dx
+from distir_ext.cluster import TIMED_COLLECTIVES
+from distir_ext.collective_times import group_sizes
 
 FIELDS = {"name": "mine", "flops": {"float32": 1e12}, "memory": 1e9, "bandwidth": 1e11, "launch": 0}
 
@@ -111,3 +113,12 @@ def test_this_host_is_measured(workers):
     assert 0 < cluster.device.launch < 1e-2
     assert cluster.device.bandwidth_of(1e5) >= cluster.device.bandwidth_of(1e9)
     assert 0 < cluster.as_data()["launch"] < 1
+    times = cluster.as_data()["times"]
+    assert {kind for kind, *_ in times} == set(TIMED_COLLECTIVES) - {"transfer"}
+    assert all(members == 2 and 0 < seconds < 10 for _, members, _, seconds in times)
+    largest = {kind: (size, seconds) for kind, _, size, seconds in times}  # ascending
+    assert all(seconds > size / 1e12 for size, seconds in largest.values())
+
+
+def test_groups_that_workers_form():
+    assert [group_sizes(number) for number in (2, 4, 5, 6)] == [[2], [4, 2], [5], [6, 3, 2]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import statistics
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +24,13 @@ from distir_ext._workers.cores import CONFIGURE_CORES, allowed_cores, share_of_c
 
 # Packed functions that compute on tensors, and need nothing else of a worker, by what steps say.
 _TIMED = {"einsum": "distir.runtime.einsum"}
-# Seconds for which each kernel is run.
-_SECONDS = 0.02
+# Seconds for which all kernels of a program are run, in rounds.
+_SECONDS = 0.25
+# How often one kernel is called in a round at most: further layers are like those before.
+_MOST_CALLS = 32
 # By something else than a number, in TVMScript.
 _DIVISION = re.compile(r"(?://|%) (?!\d)|\bT\.(?:truncdiv|truncmod|Div)\(")
-# Bytes that copies of a kernel's operands may take together.
+# Bytes that weights may take together: more than caches hold.
 _MOST_BYTES = 1 << 28
 
 
@@ -73,11 +76,19 @@ class TimedKernels:
 class _Operand:
     shape: tuple[int, ...]
     dtype: str
-    is_weight: bool
+    memory: Hashable
+    """Equal for operands that lie in the same memory."""
+
+    is_weight: bool = False
 
     @property
     def bytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def text(self) -> str:
+        """As :attr:`Step.shapes` has it."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
@@ -87,12 +98,16 @@ class _Call:
     arguments: tuple[Any, ...]
     """Operands, and what else the function takes."""
 
+    @property
+    def operands(self) -> list[_Operand]:
+        return [each for each in self.arguments if isinstance(each, _Operand)]
+
 
 def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> TimedKernels:
-    """Times what the steps of a planned program run, each kernel once.
+    """Times what the steps of a planned program run.
 
-    As many threads as there are workers, at most one per core, run the same kernel at the same
-    time.
+    As many threads as there are workers, at most one per core, run the kernels at the same time, in
+    the order of the program, so that each finds in caches what it would find there.
 
     Args:
         mod: The planned program, for this host's CPU.
@@ -100,27 +115,23 @@ def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> Ti
         num_workers: Workers that share the host.
     """
     found = TimedKernels()
-    calls = list(_calls(mod, steps, found.skipped))
+    calls = _calls(mod, steps, found.skipped)
     if not calls:
         return found
     library = _compiled(mod, {call.callee for call in calls})
-    # Weights are used once per call of the program: a kernel finds them where so many bytes fit.
-    reused = max(
-        (_bytes_of_params(f) for f in mod.functions.values() if isinstance(f, relax.Function)),
-        default=0,
-    )
+    functions = [_function(library, call.callee) for call in calls]
     num_threads = min(num_workers, len(allowed_cores()))
     barrier = threading.Barrier(num_threads)
-    taken: list[list[float]] = [[] for _ in range(num_threads)]
+    taken: list[Sequence[float]] = [()] * num_threads
     errors: list[BaseException] = []
 
     def work(rank: int) -> None:
         try:
             tvm_ffi.get_global_func(CONFIGURE_CORES)(*share_of_cores(rank, num_workers))
-            for call in calls:
-                arguments = _copies(call, reused)
-                barrier.wait()
-                taken[rank].append(_seconds_of_call(library, call, arguments))
+            arguments = _arguments(calls)
+            barrier.wait()
+            time = tvm_ffi.get_global_func("distir.runtime.time_calls")
+            taken[rank] = [float(each) for each in time(functions, arguments, _SECONDS)]
         except BaseException as error:
             errors.append(error)
             barrier.abort()
@@ -133,14 +144,16 @@ def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> Ti
     for error in errors:
         if not isinstance(error, threading.BrokenBarrierError):
             raise error
-    for call, times in zip(calls, zip(*taken, strict=True), strict=True):
-        found.seconds[call.name] = max(times)
+    of_name: dict[str, list[float]] = {}
+    for call, seconds in zip(calls, map(max, zip(*taken, strict=True)), strict=True):
+        of_name.setdefault(call.name, []).append(seconds)
         found.callees[call.name] = call.callee
+    found.seconds.update((name, statistics.mean(seconds)) for name, seconds in of_name.items())
     return found
 
 
-def _calls(mod: tvm.IRModule, steps: Sequence[Step], skipped: dict[str, str]) -> Iterator[_Call]:
-    """One call of each kernel; what cannot be timed by itself is noted."""
+def _calls(mod: tvm.IRModule, steps: Sequence[Step], skipped: dict[str, str]) -> list[_Call]:
+    """The calls of kernels in program order; what cannot be timed by itself is noted."""
     names = KernelNames(mod)
     wanted = {}
     for step in steps:
@@ -150,12 +163,96 @@ def _calls(mod: tvm.IRModule, steps: Sequence[Step], skipped: dict[str, str]) ->
             wanted[names.of_step(step)] = step.callee
         elif step.kind == "packed" and step.flops:
             skipped[step.callee] = "it runs on workers only"
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            for call in _calls_in(function, names):
-                if wanted.pop(call.name, None) is not None:
-                    yield call
-    skipped.update((callee, "its sizes are not known") for callee in wanted.values())
+    left = dict.fromkeys(wanted, _MOST_CALLS)
+    found = []
+    for call in _CallReader(mod, names).calls():
+        if left.get(call.name, 0) > 0:
+            left[call.name] -= 1
+            found.append(call)
+    for name, count in left.items():
+        if count == _MOST_CALLS:
+            skipped[wanted[name]] = "its sizes are not known"
+    return found
+
+
+class _CallReader:
+    """Reads the calls of kernels of all programs of a module, those of functions multiplied out."""
+
+    def __init__(self, mod: tvm.IRModule, names: KernelNames) -> None:
+        self._functions = {
+            name: function
+            for name, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        }
+        self._names = names
+        self._found: list[_Call] = []
+
+    def calls(self) -> list[_Call]:
+        """In program order, one program behind the other."""
+        called: set[str] = set()
+        for function in self._functions.values():
+            post_order_visit(function.body, lambda expr: called.update(self._callee_of(expr)))
+        for name, function in self._functions.items():
+            if name.name_hint not in called:
+                self._read(function, {param: ("weight", param) for param in function.params})
+        return self._found
+
+    def _callee_of(self, expr: relax.Expr) -> list[str]:
+        is_call = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar)
+        return [expr.op.name_hint] if is_call and expr.op in self._functions else []
+
+    def _read(self, function: relax.Function, memory: dict[relax.Var, Hashable]) -> None:
+        """Adds the calls of a function.
+
+        Args:
+            function: The function.
+            memory: Where its parameters lie, and what it binds.
+        """
+
+        def visit(block: relax.BindingBlock) -> None:
+            for binding in block.bindings:
+                value = binding.value
+                if isinstance(value, relax.If):
+                    for side in (value.true_branch, value.false_branch):
+                        walk(side)
+                elif isinstance(value, relax.Var):
+                    memory[binding.var] = memory.get(value, value)
+                elif isinstance(value, relax.Call):
+                    storage = _storage(value, memory)
+                    if storage is not None:
+                        memory[binding.var] = storage
+                    for _ in self._callee_of(value):
+                        callee = self._functions[value.op]
+                        given = [memory.get(each, each) for each in value.args]
+                        self._read(callee, dict(zip(callee.params, given, strict=True)))
+                    self._add(value, memory)
+
+        def walk(expr: relax.Expr) -> None:
+            if isinstance(expr, relax.SeqExpr):
+                for block in expr.blocks:
+                    visit(block)
+
+        walk(function.body)
+
+    def _add(self, call: relax.Call, memory: Mapping[relax.Var, Hashable]) -> None:
+        if isinstance(call.op, tvm.ir.GlobalVar) and call.op not in self._functions:
+            callee = call.op.name_hint
+        elif isinstance(call.op, relax.ExternFunc):
+            callee = str(call.op.global_symbol).rpartition(".")[2]
+        else:
+            return
+        with contextlib.suppress(TypeError):
+            read = tuple(_argument(each, memory) for each in call.args)
+            shapes = [each.text for each in read if isinstance(each, _Operand)]
+            self._found.append(_Call(self._names.of(callee, shapes), callee, read))
+
+
+def _storage(call: relax.Call, memory: Mapping[relax.Var, Hashable]) -> Hashable:
+    """Where a tensor lies that is allocated in a storage; None of other calls."""
+    if isinstance(call.op, tvm.ir.Op) and call.op.name == "relax.memory.alloc_tensor":
+        storage = call.args[0]
+        return ("storage", memory.get(storage, storage))
+    return None
 
 
 def _divides(kernel: tirx.PrimFunc) -> bool:
@@ -163,30 +260,7 @@ def _divides(kernel: tirx.PrimFunc) -> bool:
     return _DIVISION.search(kernel.script()) is not None
 
 
-def _calls_in(function: relax.Function, names: KernelNames) -> list[_Call]:
-    params = set(function.params)
-    calls: list[_Call] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if not isinstance(expr, relax.Call):
-            return
-        arguments = list(expr.args)
-        if isinstance(expr.op, tvm.ir.GlobalVar):
-            callee = expr.op.name_hint
-        elif isinstance(expr.op, relax.ExternFunc):
-            callee = str(expr.op.global_symbol).rpartition(".")[2]
-        else:
-            return
-        with contextlib.suppress(TypeError):
-            read = tuple(_argument(each, params) for each in arguments)
-            shapes = [_text(each) for each in read if isinstance(each, _Operand)]
-            calls.append(_Call(names.of(callee, shapes), callee, read))
-
-    post_order_visit(function.body, visit)
-    return calls
-
-
-def _argument(expr: relax.Expr, params: set[relax.Var]) -> Any:
+def _argument(expr: relax.Expr, memory: Mapping[relax.Var, Hashable]) -> Any:
     """An operand or a plain value.
 
     Raises:
@@ -198,21 +272,11 @@ def _argument(expr: relax.Expr, params: set[relax.Var]) -> Any:
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         raise TypeError(str(expr))
     np.dtype(str(ty.dtype))
-    is_weight = isinstance(expr, tvm.ir.GenericConst) or expr in params
-    return _Operand(tuple(int(dim) for dim in ty.shape.values), str(ty.dtype), is_weight)
-
-
-def _text(operand: _Operand) -> str:
-    """As :attr:`Step.shapes` has it."""
-    return f"{operand.dtype}[{', '.join(map(str, operand.shape))}]"
-
-
-def _bytes_of_params(function: relax.Function) -> int:
-    found = 0
-    for param in function.params:
-        with contextlib.suppress(TypeError):
-            found += _argument(param, set()).bytes
-    return found
+    place = memory.get(expr, expr) if isinstance(expr, relax.Var) else expr
+    is_weight = not isinstance(expr, relax.Var) or (
+        isinstance(place, tuple) and place[0] == "weight"
+    )
+    return _Operand(tuple(int(dim) for dim in ty.shape.values), str(ty.dtype), place, is_weight)
 
 
 def _compiled(mod: tvm.IRModule, callees: set[str]) -> Any:
@@ -229,32 +293,38 @@ def _compiled(mod: tvm.IRModule, callees: set[str]) -> Any:
         return tvm.compile(schedule_kernels(tvm.IRModule(kernels)), target)
 
 
-def _copies(call: _Call, reused: int) -> list[list[Any]]:
-    """Lists of arguments: with as many copies of a weight as there are others between its uses."""
-    operands = [each for each in call.arguments if isinstance(each, _Operand)]
-    params = sum(each.bytes for each in operands if each.is_weight)
-    count = max(1, min(reused, _MOST_BYTES) // params) if params else 1
-    shared = [_value(each) for each in call.arguments]
-    return [
-        [
-            _value(each) if copy and isinstance(each, _Operand) and each.is_weight else value
-            for each, value in zip(call.arguments, shared, strict=True)
-        ]
-        for copy in range(count)
-    ]
+def _arguments(calls: Sequence[_Call]) -> list[list[Any]]:
+    """Of each call; what lies in the same memory is the same tensor."""
+    weights: dict[Hashable, _Operand] = {}
+    for call in calls:
+        weights.update((each.memory, each) for each in call.operands if each.is_weight)
+    part = min(1.0, _MOST_BYTES / max(1, sum(each.bytes for each in weights.values())))
+    numbers: dict[Hashable, int] = {}
+    of_text: dict[str, int] = {}
+    for memory, each in weights.items():
+        numbers[memory] = of_text[each.text] = of_text.get(each.text, -1) + 1
+    tensors: dict[Hashable, Any] = {}
+
+    def value(argument: Any) -> Any:
+        if not isinstance(argument, _Operand):
+            return argument
+        key: Hashable = (argument.memory, argument.text)
+        if argument.is_weight:
+            # Where all weights are too many, some lie in the memory of others.
+            count = max(1, int(part * (of_text[argument.text] + 1)))
+            key = (numbers[argument.memory] % count, argument.text)
+        if key not in tensors:
+            tensors[key] = _value(argument)
+        return tensors[key]
+
+    return [[value(each) for each in call.arguments] for call in calls]
 
 
-def _value(argument: Any) -> Any:
+def _value(operand: _Operand) -> Any:
     """Numbers that stay numbers, and positions that every tensor has."""
-    if not isinstance(argument, _Operand):
-        return argument
-    is_float = "float" in argument.dtype
-    return tvm.runtime.tensor(np.full(argument.shape, 0.5 if is_float else 0, argument.dtype))
+    is_float = "float" in operand.dtype
+    return tvm.runtime.tensor(np.full(operand.shape, 0.5 if is_float else 0, operand.dtype))
 
 
-def _seconds_of_call(library: Any, call: _Call, arguments: list[list[Any]]) -> float:
-    is_packed = call.callee in _TIMED
-    function = tvm_ffi.get_global_func(_TIMED[call.callee]) if is_packed else library[call.callee]
-    return float(
-        tvm_ffi.get_global_func("distir.runtime.time_calls")(function, arguments, _SECONDS)
-    )
+def _function(library: Any, callee: str) -> Any:
+    return tvm_ffi.get_global_func(_TIMED[callee]) if callee in _TIMED else library[callee]

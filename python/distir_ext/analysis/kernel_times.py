@@ -54,12 +54,12 @@ def time_kernels(
     *,
     sizes: Mapping[str, int] | None = None,
 ) -> KernelTimes:
-    """Times the kernels of a program on this host, each by itself: no worker is started.
+    """Times the kernels of a program on this host: no worker is started.
 
-    Where a roofline says what a kernel takes at least, this says what it takes here. Each kernel
-    is compiled as ``dx.build`` would, and runs on as many cores at the same time as there are
-    workers, with operands that caches hold as far as they would in the program. Of more workers
-    than cores, :func:`simulate` makes those share cores that compute at the same time.
+    Where a roofline says what a kernel takes at least, this says what it takes here. Kernels are
+    compiled as ``dx.build`` would, and run in the order of the program, on as many cores at the
+    same time as there are workers, with operands that lie where they lie in the program. Of more
+    workers than cores, :func:`simulate` makes those share cores that compute at the same time.
 
     Args:
         mod: A module in any phase before LowerCCL.

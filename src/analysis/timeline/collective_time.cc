@@ -1,6 +1,10 @@
 #include "analysis/timeline/collective_time.h"
 
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/string.h>
+
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "abi/json_reader.h"
@@ -14,12 +18,12 @@
 namespace distir {
 namespace analysis {
 
+namespace ffi = tvm::ffi;
+
 namespace {
 
 mesh::CollectiveKind KindOf(const std::string& name) {
-  for (mesh::CollectiveKind kind : mesh::kAllCollectiveKinds) {
-    if (name == mesh::CollectiveName(kind)) return kind;
-  }
+  if (const auto kind = CollectiveKindOf(name)) return *kind;
   if (name == dialect::kDispatchTokens || name == dialect::kCombineTokens ||
       name == dialect::kDispatchSlots || name == dialect::kCombineSlots)
     return mesh::CollectiveKind::kAllToAll;  // where experts are chosen equally often
@@ -35,37 +39,55 @@ cost::Layout LayoutOf(const abi::Layout& layout, const abi::Blocks& blocks) {
   return cost::Layout(&layout.device_ids, blocks.counts(), std::move(block_of));
 }
 
-double SecondsOfTransfer(const cost::Cluster& cluster, const std::string& text, double bytes) {
+/*! \brief What a step that moves pieces by a plan takes, by the model, and what was measured of. */
+struct PlannedStep {
+  mesh::CollectiveKind kind;  // kPermute on one set of devices, else kTransfer
+  int64_t devices;
+  double received;  // bytes, on the device that receives most
+  double seconds;
+};
+
+mesh::CollectiveKind KindBetween(const abi::Layout& source, const abi::Layout& target) {
+  return source.device_ids == target.device_ids ? mesh::CollectiveKind::kPermute
+                                                : mesh::CollectiveKind::kTransfer;
+}
+
+PlannedStep StepOfTransfer(const cost::Cluster& cluster, const std::string& text, double bytes) {
   const abi::TransferPlan plan = abi::ReadTransferPlan(text);
   const abi::Blocks source(plan.source), target(plan.target);
   double whole = bytes;
   for (int64_t count : target.counts()) whole *= static_cast<double>(count);
-  return cost::CostOfExchange(cluster, LayoutOf(plan.source, source), LayoutOf(plan.target, target),
-                              whole)
-      .seconds;
+  const cost::ExchangeCost cost = cost::CostOfExchange(cluster, LayoutOf(plan.source, source),
+                                                       LayoutOf(plan.target, target), whole);
+  return {KindBetween(plan.source, plan.target),
+          static_cast<int64_t>(plan.target.device_ids.size()), cost.received, cost.seconds};
 }
 
 /*! \brief The same formula on the pieces that the plan gives each device. */
-double SecondsOfSegments(const cost::Cluster& cluster, const std::string& text, double bytes) {
+PlannedStep StepOfSegments(const cost::Cluster& cluster, const std::string& text, double bytes) {
   const abi::SegmentPlan plan = abi::ReadSegmentPlan(text);
   const abi::SegmentPlanner planner(plan);
-  double slowest = 0;
+  PlannedStep step{KindBetween(plan.source, plan.target),
+                   static_cast<int64_t>(plan.target.device_ids.size()), 0, 0};
   for (int64_t device : plan.target.device_ids) {
     std::map<int64_t, int64_t> received;  // by peer: all pieces of a pair are one message
     for (const abi::SegmentPiece& piece : planner.PartOf(device).receives) {
       if (piece.peer != device) received[piece.peer] += piece.segment.count;
     }
-    double latency = 0, seconds = 0;
+    double latency = 0, seconds = 0, all = 0;
     for (const auto& [peer, count] : received) {
       const cost::Link& link = cluster.links()[cluster.Between(peer, device)];
       const double share =
           static_cast<double>(count) / static_cast<double>(planner.target_extent());
       latency = std::max(latency, link.latency);
       seconds += link.gap + share * bytes / link.bandwidth;
+      all += share * bytes;
     }
-    if (!received.empty()) slowest = std::max(slowest, latency + seconds);
+    step.received = std::max(step.received, all);
+    if (!received.empty()) step.seconds = std::max(step.seconds, latency + seconds);
   }
-  return slowest > 0 ? cluster.launch() + slowest : 0;
+  if (step.seconds > 0) step.seconds += cluster.launch();
+  return step;
 }
 
 }  // namespace
@@ -90,31 +112,43 @@ double CollectiveTimes::InGroups(const std::string& kind, const std::string& gro
     }
   }
   const mesh::CollectiveKind of_kind = KindOf(kind);
-  const int64_t size = known->second.size;
-  return With(cost::BytesSent(of_kind, size, bytes), [&](const cost::Cluster& cluster) {
-    const cost::Link& link = cluster.links()[known->second.link];
-    return cost::Seconds(of_kind, cluster.launch(), link, size, bytes);
-  });
+  const auto [size, link] = known->second;
+  if (size > 1 && bytes > 0) {
+    if (const auto measured = measured_.Seconds(of_kind, size, bytes)) return *measured;
+  }
+  return cost::Seconds(of_kind, cluster_.launch(), cluster_.links()[link], size, bytes);
 }
 
 double CollectiveTimes::OfTransfer(const std::string& plan, double bytes) {
+  return OfPlan(plan, bytes, StepOfTransfer);
+}
+
+double CollectiveTimes::OfSegments(const std::string& plan, double bytes) {
+  return OfPlan(plan, bytes, StepOfSegments);
+}
+
+template <typename F>
+double CollectiveTimes::OfPlan(const std::string& plan, double bytes, F step_of) {
   auto [known, is_new] = plans_.emplace(std::make_pair(plan, bytes), 0);
   if (is_new) {
-    known->second = With(bytes, [&](const cost::Cluster& cluster) {
-      return SecondsOfTransfer(cluster, plan, bytes);
-    });
+    const PlannedStep step = step_of(cluster_, plan, bytes);
+    known->second = step.seconds;
+    if (step.received > 0) {
+      known->second =
+          measured_.Seconds(step.kind, std::max<int64_t>(2, step.devices), step.received)
+              .value_or(step.seconds);
+    }
   }
   return known->second;
 }
 
-double CollectiveTimes::OfSegments(const std::string& plan, double bytes) {
-  auto [known, is_new] = plans_.emplace(std::make_pair(plan, bytes), 0);
-  if (is_new) {
-    known->second = With(bytes, [&](const cost::Cluster& cluster) {
-      return SecondsOfSegments(cluster, plan, bytes);
-    });
+CollectiveTimes CollectiveTimes::Read(const ffi::Any& cluster) {
+  MeasuredTimes measured;
+  if (const auto data = cluster.as<ffi::Map<ffi::String, ffi::Any>>()) {
+    const auto times = data->find("times");
+    if (times != data->end()) measured = MeasuredTimes::Read((*times).second);
   }
-  return known->second;
+  return CollectiveTimes(cost::ToCluster(cluster), std::move(measured));
 }
 
 }  // namespace analysis

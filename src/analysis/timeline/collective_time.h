@@ -5,16 +5,18 @@
  *
  * The formulas are those that redistribution is planned by: cost/collective_cost.h for what runs
  * inside groups; for a plan, that of cost/exchange.h on the pieces that the plan gives every
- * device. Where a cluster states bandwidths by size (cost::Cluster::SetRates), these are taken.
+ * device. What a cluster states of collectives that were timed is taken instead.
  */
 #ifndef DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_
 #define DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_
 
+#include <tvm/ffi/any.h>
+
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
+#include "analysis/timeline/measured_times.h"
 #include "cost/cluster.h"
 
 namespace distir {
@@ -22,7 +24,13 @@ namespace analysis {
 
 class CollectiveTimes {
  public:
-  explicit CollectiveTimes(const cost::Cluster& cluster) : cluster_(cluster) {}
+  /*! \param measured Empty where the cluster states no times. */
+  explicit CollectiveTimes(cost::Cluster cluster, MeasuredTimes measured = {})
+      : cluster_(std::move(cluster)), measured_(std::move(measured)) {}
+  /*! \brief Of a cluster as plain data, cost::ToCluster, with "times", which measured_times.h
+   * reads.
+   */
+  static CollectiveTimes Read(const tvm::ffi::Any& cluster);
 
   /*!
    * \brief Of any collective, as the runtime is told of it.
@@ -39,18 +47,16 @@ class CollectiveTimes {
   double OfSegments(const std::string& plan, double bytes);
 
  private:
-  /*! \brief What a function says of the cluster as it is for messages of so many bytes. */
+  /*! \brief Of a plan that a function reads. */
   template <typename F>
-  double With(double bytes, F seconds) const {
-    const std::optional<cost::Cluster> rated = cluster_.For(bytes);
-    return seconds(rated ? *rated : cluster_);
-  }
+  double OfPlan(const std::string& plan, double bytes, F step_of);
 
   struct Groups {
     int64_t size;
     int link;  // the slowest
   };
-  const cost::Cluster& cluster_;
+  cost::Cluster cluster_;
+  MeasuredTimes measured_;
   std::map<std::string, Groups> groups_;
   std::map<std::pair<std::string, double>, double> plans_;
 };

@@ -1,11 +1,12 @@
-// distir.runtime.time_calls(function, arguments, seconds): how long one call takes on this thread.
+// distir.runtime.time_calls(functions, arguments, seconds): how long calls take on this thread.
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <limits>
 #include <vector>
 
 namespace distir::runtime {
@@ -14,36 +15,44 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Other work on the host shows in some rounds only, so the one in the middle counts.
-constexpr int kRounds = 5;
+constexpr int kLeastRounds = 5, kMostRounds = 200;
 
 /*!
- * \brief Seconds of a call. Calls take the lists of arguments in turns, so that what no cache holds
- * from one turn to the next is read from where it would be in a program.
+ * \brief Seconds of each call. All calls run one behind the other, as in a program, round after
+ * round: so each finds in caches what it would find there. Other work on the host shows in some
+ * rounds only, so the fastest one counts.
  * \param seconds That all rounds take together, about.
  */
-double TimeCalls(const ffi::Function& function, const ffi::Array<ffi::Array<ffi::Any>>& arguments,
-                 double seconds) {
+ffi::Array<double> TimeCalls(const ffi::Array<ffi::Function>& functions,
+                             const ffi::Array<ffi::Array<ffi::Any>>& arguments, double seconds) {
   using Clock = std::chrono::steady_clock;
-  std::vector<std::vector<ffi::AnyView>> lists;
-  for (const ffi::Array<ffi::Any>& list : arguments) lists.emplace_back(list.begin(), list.end());
-  const auto turn = [&] {
-    ffi::Any result;
-    const Clock::time_point begin = Clock::now();
-    for (const std::vector<ffi::AnyView>& list : lists) {
-      function.CallPacked(list.data(), static_cast<int32_t>(list.size()), &result);
-    }
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
-  turn();  // pages, threads and caches come to be
-  const double of_turn = std::max(turn(), 1e-9);
-  const int turns = std::max(1, static_cast<int>(std::min(seconds / kRounds / of_turn, 1e6)));
-  std::array<double, kRounds> rounds{};
-  for (double& taken : rounds) {
-    for (int i = 0; i < turns; ++i) taken += turn();
+  const size_t count = functions.size();
+  if (arguments.size() != count) {
+    TVM_FFI_THROW(ValueError) << "there are " << count << " functions, and arguments of "
+                              << arguments.size();
   }
-  std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
-  return rounds[kRounds / 2] / turns / static_cast<double>(lists.size());
+  std::vector<ffi::Function> called(functions.begin(), functions.end());
+  std::vector<std::vector<ffi::AnyView>> given;
+  for (const ffi::Array<ffi::Any>& list : arguments) given.emplace_back(list.begin(), list.end());
+  std::vector<double> fastest(count, std::numeric_limits<double>::infinity());
+  const auto round = [&] {
+    const Clock::time_point first = Clock::now();
+    Clock::time_point begin = first;
+    for (size_t i = 0; i < count; ++i) {
+      ffi::Any result;
+      called[i].CallPacked(given[i].data(), static_cast<int32_t>(given[i].size()), &result);
+      const Clock::time_point end = Clock::now();
+      fastest[i] = std::min(fastest[i], std::chrono::duration<double>(end - begin).count());
+      begin = end;
+    }
+    return std::chrono::duration<double>(begin - first).count();
+  };
+  round();  // pages, threads and caches come to be
+  const double of_round = std::max(round(), 1e-9);
+  const int rounds =
+      static_cast<int>(std::clamp<double>(seconds / of_round, kLeastRounds, kMostRounds));
+  for (int i = 0; i < rounds; ++i) round();
+  return ffi::Array<double>(fastest.begin(), fastest.end());
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
