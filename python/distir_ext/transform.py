@@ -158,9 +158,10 @@ def SplitFused() -> tvm.transform.Pass:  # noqa: N802
 
     A kernel of a reduction and an epilogue, as FuseTIR makes of a product, its bias and a residual,
     becomes two kernels: with the contracted dimension sharded, the result of the first is reduced,
-    where the operands of the whole would be gathered. Products that CombineParallelMatmul has made
-    one are what they were. PropagateSharding runs it first, and kernels that no collective
-    separates are fused again when the program is compiled. A kernel with a stated rule
+    where the operands of the whole would be gathered. Kernels that join or split tensors are
+    R.concat and R.split again, and products that CombineParallelMatmul has made one, as operators
+    or as kernels, are what they were. PropagateSharding runs it first, and kernels that no
+    collective separates are fused again when the program is compiled. A kernel with a stated rule
     (``distir.rule``) stays as it is.
 
     Example:

@@ -31,6 +31,7 @@ std::vector<std::string> Explainer::Run() {
   for (size_t i = 0; i < slots.size(); ++i) {
     name_ = Quoted(var_.name()) + (slots.size() > 1 ? " field " + std::to_string(i) : "");
     ExplainTensor(slots[i]);
+    ExplainTakenBack(view_.facts[slots[i]]);
   }
   const Bound* bound = view_.Find(var_);
   if (slots.empty() && (bound == nullptr || !bound->move)) {
@@ -140,6 +141,14 @@ void Explainer::ExplainTensor(int slot) {
   } else {
     lines_.push_back(replicated);
   }
+}
+
+void Explainer::ExplainTakenBack(const Fact& fact) {
+  for (const auto& [dim, shards] : fact.taken_back)
+    lines_.push_back("  an annotation states " + std::to_string(shards) + " shards of dimension " +
+                     std::to_string(dim) +
+                     ", which is taken back: it has fewer heads than that, and devices have copies "
+                     "of the heads that they use");
 }
 
 std::string Explainer::UnknownText() const {

@@ -37,6 +37,7 @@ class Explainer {
   // ---- how it is sharded
 
   void ExplainTensor(int slot);
+  void ExplainTakenBack(const Fact& fact);
   std::string UnknownText() const;
   bool ExplainPartial(const std::string& head, const Fact& fact);
   /*! \brief The chains of a dimension's axes back to what states them; equal ones are one. */

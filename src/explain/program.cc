@@ -357,9 +357,9 @@ void Program::ReadStated(FunctionView* view) {
   }
 }
 
-void Program::ReadOpen(FunctionView* view) {
-  for (const std::string& entry :
-       ir::UnfoldNames(ir::GetAttr(view->function.attrs(), propagation::kOpenAttr))) {
+void Program::ReadNotes(FunctionView* view, const char* attr,
+                        const std::function<void(Fact*, std::istringstream&)>& read) {
+  for (const std::string& entry : ir::UnfoldNames(ir::GetAttr(view->function.attrs(), attr))) {
     const size_t colon = entry.rfind(": ");
     if (colon == std::string::npos) continue;
     const std::string name = entry.substr(0, colon);
@@ -368,9 +368,20 @@ void Program::ReadOpen(FunctionView* view) {
     if (vars == view->variables.end() || vars->second.size() > 1) continue;
     const SlotList& slots = view->SlotsOf(vars->second[0]);
     if (slots.size() != 1) continue;
-    std::istringstream shards(entry.substr(colon + 2));
-    for (int64_t count; shards >> count;) view->facts[slots[0]].stated_shards.push_back(count);
+    std::istringstream rest(entry.substr(colon + 2));
+    read(&view->facts[slots[0]], rest);
   }
+}
+
+void Program::ReadOpen(FunctionView* view) {
+  ReadNotes(view, propagation::kOpenAttr, [](Fact* fact, std::istringstream& shards) {
+    for (int64_t count; shards >> count;) fact->stated_shards.push_back(count);
+  });
+  ReadNotes(view, propagation::kTakenBackAttr, [](Fact* fact, std::istringstream& rest) {
+    int dim = 0;
+    int64_t shards = 0;
+    if (rest >> dim >> shards) fact->taken_back.emplace_back(dim, shards);
+  });
 }
 
 std::optional<Move> Program::MoveOf(const FunctionView& view, const ir::Var& var,

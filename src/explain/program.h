@@ -11,11 +11,14 @@
 #ifndef DISTIR_EXPLAIN_PROGRAM_H_
 #define DISTIR_EXPLAIN_PROGRAM_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "propagation/graph.h"
@@ -39,6 +42,8 @@ struct Fact {
   /*! \brief Of each dimension how many shards were stated, if propagation may have added others
    * behind them; else empty. */
   std::vector<int64_t> stated_shards = {};
+  /*! \brief Dimensions of which an annotation was taken back, and the shards that it stated. */
+  std::vector<std::pair<int, int64_t>> taken_back = {};
   /*! \brief Whether it was stated that a dimension is sharded by an axis that shards it. */
   bool States(size_t dim, const mesh::AxisRef& axis) const;
   /*! \brief Why it is partial: a node of the function, and a dimension of one of its operands; or,
@@ -154,6 +159,9 @@ class Program {
   static void ReadPlacements(FunctionView* view);
   void ReadLocalFacts(FunctionView* view);
   void ReadStated(FunctionView* view);
+  /*! \brief The tensor and the rest of each entry of an attribute, "x: 2 1". */
+  static void ReadNotes(FunctionView* view, const char* attr,
+                        const std::function<void(Fact*, std::istringstream&)>& read);
   void ReadOpen(FunctionView* view);
   void ReadCalls();
   /*! \brief Whether LowerDistIR has left a function as it was. */

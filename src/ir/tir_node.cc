@@ -23,7 +23,9 @@ constexpr int kCommutativeReduce = 2;
 constexpr int64_t kPureEffect = 1;
 
 const GlobalFunction kIntImm("ir.IntImm");
+const GlobalFunction kAdd("prim._OpAdd");
 const GlobalFunction kFloorDiv("prim._OpFloorDiv");
+const GlobalFunction kFloorMod("prim._OpFloorMod");
 const GlobalFunction kMul("prim._OpMul");
 const GlobalFunction kVar("ir.Var");
 const GlobalFunction kBufferType("tirx.BufferType");
@@ -139,7 +141,7 @@ const BinaryNode kBinaryNodes[] = {
     {"prim.Min", BinaryKind::kMin},           {"prim.Max", BinaryKind::kMax},
     {"prim.Mod", BinaryKind::kMod},           {"prim.EQ", BinaryKind::kOther},
     {"prim.NE", BinaryKind::kOther},          {"prim.LT", BinaryKind::kOther},
-    {"prim.LE", BinaryKind::kOther},          {"prim.GT", BinaryKind::kOther},
+    {"prim.LE", BinaryKind::kLessEqual},      {"prim.GT", BinaryKind::kOther},
     {"prim.GE", BinaryKind::kOther},          {"prim.And", BinaryKind::kOther},
     {"prim.Or", BinaryKind::kOther},          {"prim.BitwiseAnd", BinaryKind::kOther},
     {"prim.BitwiseOr", BinaryKind::kOther},   {"prim.BitwiseXor", BinaryKind::kOther},
@@ -278,6 +280,16 @@ Expr MakeIntLike(int64_t value, const Expr& like) {
   return kIntImm(ScalarType(like), value, kNoSpan).cast<Expr>();
 }
 
+Expr AddIndices(const Expr& a, const Expr& b) { return kAdd(a, b, kNoSpan).cast<Expr>(); }
+
+Expr QuotientOf(const Expr& index, int64_t divisor) {
+  return kFloorDiv(index, MakeIntLike(divisor, index), kNoSpan).cast<Expr>();
+}
+
+Expr RemainderOf(const Expr& index, int64_t divisor) {
+  return kFloorMod(index, MakeIntLike(divisor, index), kNoSpan).cast<Expr>();
+}
+
 Expr MultiplyExtent(const Expr& extent, int64_t factor) {
   return kMul(extent, MakeIntLike(factor, extent), kNoSpan).cast<Expr>();
 }
@@ -360,6 +372,13 @@ PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node
             ffi::Function::FromTyped(
                 [&edit](TensorRegion region) -> TensorRegion { return EditRegion(region, edit); })),
   };
+  for (const BinaryNode& binary : kBinaryNodes) {
+    if (edit.arithmetic.empty()) break;
+    callbacks.push_back(entry(binary.node, ffi::Function::FromTyped([&edit](Expr expr) -> Expr {
+                                auto it = edit.arithmetic.find(expr.get());
+                                return it == edit.arithmetic.end() ? expr : it->second;
+                              })));
+  }
   PrimFunc edited =
       kStructuralMap(function, callbacks, ffi::Array<ffi::Any>(), kPreorder).cast<PrimFunc>();
   return kPrimFunc(edited.params(), edited.body(), kReturnType(edited), attrs, kNoSpan)

@@ -150,7 +150,19 @@ class FloatImm : public Expr {
   double value() const;
 };
 
-enum class BinaryKind { kAdd, kSub, kMul, kDiv, kMod, kFloorDiv, kFloorMod, kMin, kMax, kOther };
+enum class BinaryKind {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kFloorDiv,
+  kFloorMod,
+  kMin,
+  kMax,
+  kLessEqual,
+  kOther
+};
 
 /*! \brief A node of two operands: arithmetic, comparison or logic. */
 class BinaryExpr {
@@ -185,6 +197,11 @@ ffi::Array<Var> UsedVars(const Stmt& stmt);
 DLDataType ScalarType(const Expr& expr);
 /*! \brief An integer of the same type as `like`. */
 Expr MakeIntLike(int64_t value, const Expr& like);
+Expr AddIndices(const Expr& a, const Expr& b);
+/*! \brief The quotient, rounded down. */
+Expr QuotientOf(const Expr& index, int64_t divisor);
+/*! \brief The remainder of that. */
+Expr RemainderOf(const Expr& index, int64_t divisor);
 Expr MultiplyExtent(const Expr& extent, int64_t factor);
 /*! \brief An extent in `shards` equal parts. */
 Expr DivideExtent(const Expr& extent, int64_t shards);
@@ -196,6 +213,8 @@ struct KernelEdit {
   std::unordered_map<const ffi::Object*, Expr> variables;
   /*! \brief New extents of loops and block iterators, by their variable. */
   std::unordered_map<const ffi::Object*, Expr> extents;
+  /*! \brief Other ways to write expressions of arithmetic. */
+  std::unordered_map<const ffi::Object*, Expr> arithmetic;
   /*! \brief Of each buffer of another size, by its new variable: which dimensions are. */
   std::unordered_map<const ffi::Object*, std::vector<bool>> resized;
   /*! \brief Gives a buffer this shape. */

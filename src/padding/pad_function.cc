@@ -330,7 +330,7 @@ class Padder : public TailWriter {
     dialect::CollectDTensorTypes(var.ty(), &results);
     const ValueExtents& taken = *grains_.TakenBy(var);
     const ValueExtents given = grains_.Of(var);
-    const FactorExtents extents = PaddedExtents(
+    const rules::FactorExtents extents = PaddedExtents(
         rule, operands, results, taken, given, [&](const ir::DTensorType& type, int dim) {
           RefuseUneven(var, ir::CalleeName(call), type, dim);
         });
@@ -393,8 +393,8 @@ class Padder : public TailWriter {
 
   ir::Call PaddedKernelCall(const ir::Call& call, const rules::KernelRule& kernel,
                             const ir::Type& type, ffi::Array<ir::Expr> args,
-                            const FactorExtents& extents) {
-    args.Set(0, padded_kernels_.Padded(ir::GlobalVar::Cast(args[0]), kernel, extents));
+                            const rules::FactorExtents& extents) {
+    args.Set(0, padded_kernels_.Resized(ir::GlobalVar::Cast(args[0]), kernel, extents));
     // The types of what it writes are its type argument, too.
     return ir::MakeCall(type, call.op(), args, call.attrs(), {type}, call.span());
   }
@@ -444,7 +444,7 @@ class Padder : public TailWriter {
   dialect::MeshTable& meshes_;
   const Grains& grains_;
   rules::KernelTable& kernels_;
-  PaddedKernels& padded_kernels_;
+  rules::ResizedKernels& padded_kernels_;
   const NewNames& names_;
   ir::Function function_;
   /*! \brief Original calls that can be written for other sizes, by their variables. */

@@ -20,7 +20,7 @@
 
 #include "ir/node.h"
 #include "padding/grains.h"
-#include "padding/padded_kernel.h"
+#include "rules/tir/resized_kernels.h"
 #include "rules/tir/rule.h"
 
 namespace distir {
@@ -34,7 +34,7 @@ struct PaddedModule {
   dialect::MeshTable* meshes;
   const Grains* grains;
   rules::KernelTable* kernels;
-  PaddedKernels* padded_kernels;
+  rules::ResizedKernels* padded_kernels;
   const NewNames* names;
 };
 

@@ -8,12 +8,12 @@ bool StatesSizes(const rules::Operator& record) {
          record.local_args != nullptr;
 }
 
-FactorExtents PaddedExtents(const rules::FactorRule& rule,
-                            const std::vector<ir::DTensorType>& operands,
-                            const std::vector<ir::DTensorType>& results, const ValueExtents& taken,
-                            const ValueExtents& given,
-                            const std::function<void(const ir::DTensorType&, int)>& refuse) {
-  FactorExtents extents;
+rules::FactorExtents PaddedExtents(const rules::FactorRule& rule,
+                                   const std::vector<ir::DTensorType>& operands,
+                                   const std::vector<ir::DTensorType>& results,
+                                   const ValueExtents& taken, const ValueExtents& given,
+                                   const std::function<void(const ir::DTensorType&, int)>& refuse) {
+  rules::FactorExtents extents;
   auto check = [&](const std::vector<ir::DTensorType>& all,
                    const std::vector<rules::TensorFactors>& tensors, const ValueExtents& padded) {
     for (size_t i = 0; i < all.size(); ++i) {

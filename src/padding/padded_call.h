@@ -10,9 +10,9 @@
 
 #include "ir/node.h"
 #include "padding/extents.h"
-#include "padding/padded_kernel.h"
 #include "rules/factor/factor_rule.h"
 #include "rules/operator.h"
+#include "rules/tir/resized_kernels.h"
 
 namespace distir {
 namespace padding {
@@ -27,11 +27,11 @@ bool StatesSizes(const rules::Operator& record);
  * \param taken, given The padded extents of both.
  * \param refuse Called with the type and the dimension where that is not so; throws.
  */
-FactorExtents PaddedExtents(const rules::FactorRule& rule,
-                            const std::vector<ir::DTensorType>& operands,
-                            const std::vector<ir::DTensorType>& results, const ValueExtents& taken,
-                            const ValueExtents& given,
-                            const std::function<void(const ir::DTensorType&, int)>& refuse);
+rules::FactorExtents PaddedExtents(const rules::FactorRule& rule,
+                                   const std::vector<ir::DTensorType>& operands,
+                                   const std::vector<ir::DTensorType>& results,
+                                   const ValueExtents& taken, const ValueExtents& given,
+                                   const std::function<void(const ir::DTensorType&, int)>& refuse);
 
 }  // namespace padding
 }  // namespace distir

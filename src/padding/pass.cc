@@ -6,15 +6,48 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "padding/pad_function.h"
+#include "rules/call/infer_type.h"
+#include "rules/registry.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace padding {
 
 namespace {
 
-/*! \brief Whether some dimension does not divide into its shards. Grains are padded only then: a
- * dimension of as many elements as it has grains is among those that belong together. */
-bool HasUneven(const ir::IRModule& mod) {
+/*! \brief Whether the grains of a tensor that a kernel takes or gives do not divide into its
+ * shards.
+ */
+bool HasUnevenGrains(const ir::Var& var, const ir::Call& call, dialect::MeshTable* meshes,
+                     rules::KernelTable* kernels) {
+  if (!call.defined() || kernels->Find(call) == nullptr) return false;
+  const rules::FactorRule rule =
+      rules::RuleOf(rules::ViewCall(call, rules::StripDistribution(var.ty()), kernels));
+  bool found = false;
+  auto check = [&](const ir::Type& type, const std::vector<rules::TensorFactors>& tensors,
+                   size_t* next) {
+    std::vector<ir::DTensorType> types;
+    dialect::CollectDTensorTypes(type, &types);
+    for (const ir::DTensorType& each : types) {
+      const rules::TensorFactors& factors = tensors[(*next)++];
+      if (!each.defined()) continue;
+      const mesh::Sharding& sharding = meshes->ShardingOf(each);
+      for (size_t d = 0; d < sharding.dims.size(); ++d) {
+        const rules::Factor* major = factors[d].empty() ? nullptr : &rule.factors[factors[d][0]];
+        found = found || (major != nullptr && major->is_grained && major->may_be_uneven &&
+                          major->size % mesh::NumShards(sharding.dims[d]) != 0);
+      }
+    }
+  };
+  size_t operand = 0, result = 0;
+  for (const ir::Expr& arg : call.args()) check(arg.ty(), rule.operands, &operand);
+  check(var.ty(), rule.results, &result);
+  return found;
+}
+
+/*! \brief Whether some dimension, or the grains of one, does not divide into its shards. Grains of
+ * operators are a dimension of some tensor of the call. */
+bool HasUneven(const ir::IRModule& mod, rules::KernelTable* kernels) {
   dialect::MeshTable meshes(mod);
   bool found = false;
   for (const auto& [gv, base] : mod.functions()) {
@@ -22,7 +55,8 @@ bool HasUneven(const ir::IRModule& mod) {
     if (!function.defined()) continue;
     for (const ir::Var& param : function.params()) found = found || meshes.IsUneven(param.ty());
     ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
-      found = found || meshes.IsUneven(binding.var().ty());
+      found = found || meshes.IsUneven(binding.var().ty()) ||
+              HasUnevenGrains(binding.var(), ir::BoundCall(binding), &meshes, kernels);
     });
   }
   return found;
@@ -53,12 +87,12 @@ NewNames NamePadded(const ir::IRModule& mod, const Grains& grains) {
 
 ir::IRModule PadShards(const ir::IRModule& mod) {
   if (dialect::HasExplicitReductions(mod)) return mod;
-  if (!HasUneven(mod)) return mod;
-  dialect::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
+  if (!HasUneven(mod, &kernels)) return mod;
+  dialect::MeshTable meshes(mod);
   const Grains grains(mod, &meshes, &kernels);
   const ir::CallGraph calls(mod);
-  PaddedKernels padded_kernels(mod.functions());
+  rules::ResizedKernels padded_kernels(mod.functions(), "padded");
   const NewNames names = NamePadded(mod, grains);
   const PaddedModule padded{&meshes, &grains, &kernels, &padded_kernels, &names};
   ir::FunctionMap functions;

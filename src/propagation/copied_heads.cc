@@ -148,9 +148,11 @@ class HeadFinder {
         if (g == factor || !mesh::Overlaps(views_[j].solved[g], AxesOf(stated))) continue;
         const Columns& other = views_[j].columns[g];
         const bool any_weight = views_[operand].is_weight || views_[j].is_weight;
-        // What has followed another part of these columns, as a cache, is no stranger.
-        const bool is_strange = other.empty() && !Contains(views_[operand].columns[g].of, stated);
-        meets = meets || is_strange || any_weight;
+        // What has followed another part of these columns, as a cache, is no stranger; nor is a
+        // bias to columns of which a kernel makes heads.
+        const bool is_strange =
+            (other.empty() || any_weight) && !Contains(views_[operand].columns[g].of, stated);
+        meets = meets || is_strange;
         // A weight with a dimension for heads, and one for what is in a head, says what it wants.
         const bool is_matrix = stated.source->sharding.dims.size() <= 2;
         if (any_weight || !is_matrix) continue;

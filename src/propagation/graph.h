@@ -19,6 +19,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "dialect/mesh_table.h"
@@ -41,6 +42,9 @@ struct Source {
   std::vector<int> priorities = {};  // by dimension; none: 0
   mesh::AxisList replicated = {};    // axes that must not shard it
   bool annotates_param = false;      // an annotation of a parameter, not a type or another value
+  /*! \brief Dimensions that are open since their heads are copied (propagation/copied_heads.h), and
+   * the shards that were stated of them. */
+  std::vector<std::pair<int, int64_t>> taken_back = {};
 
   bool HasOpen() const { return std::find(open.begin(), open.end(), true) != open.end(); }
   bool IsOpen(size_t dim) const { return dim < open.size() && open[dim]; }

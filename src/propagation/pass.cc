@@ -192,6 +192,7 @@ class Propagation {
         auto found = dims.find(&source);
         if (found == dims.end()) continue;
         for (int dim : found->second) {
+          source.taken_back.emplace_back(dim, mesh::NumShards(source.sharding.dims[dim]));
           source.sharding.dims[dim].clear();
           source.open[dim] = true;
           ir::Count("copied heads");

@@ -105,7 +105,9 @@ void RequireWhole(Padded padded, const OpView& view, FactorRule* rule) {
   };
   exclude(rule->operands, view.operands);
   exclude(rule->results, view.results);
-  // PadShards finds what is uneven by the dimensions: grains have to be one somewhere.
+  // PadShards finds what is uneven by the dimensions, and in calls of kernels: grains of operators
+  // have to be a dimension somewhere.
+  if (view.kernel != nullptr) return;
   for (size_t f = 0; f < rule->factors.size(); ++f) {
     Factor& factor = rule->factors[f];
     if (!factor.is_grained || IsDimension(static_cast<int>(f), *rule)) continue;

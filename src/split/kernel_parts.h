@@ -18,23 +18,17 @@
 #include <vector>
 
 #include "ir/tir_node.h"
+#include "split/statements.h"
 
 namespace distir {
 namespace split {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief A size of what the reduction gives: that of a dimension of a tensor of the kernel. */
-struct SizeOf {
-  size_t param;  // an operand, or behind them the result
-  size_t dim;
-};
-
 struct KernelParts {
   ir::PrimFunc reduction, epilogue;
   std::vector<size_t> of_reduction;  // the operands that it takes
   std::vector<size_t> of_epilogue;   // the same, behind the result of the reduction
-  size_t num_operands = 0;           // of the kernel
   std::vector<SizeOf> shape;         // of the result of the reduction
   DLDataType dtype;                  // of the same
 };

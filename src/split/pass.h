@@ -10,10 +10,13 @@
 namespace distir {
 namespace split {
 
+constexpr const char* kPass = "SplitFused";
+
 /*!
- * \brief Kernels of a reduction and an epilogue become two (split/kernel_parts.h), and products
- * that were combined become those that they were made of (split/combined_products.h). The same
- * module where nothing states a sharding, or nothing is fused.
+ * \brief Kernels that join or split become operators (split/kernel_pieces.h), products that were
+ * combined become those that they were made of (split/combined_products.h), and kernels of a
+ * reduction and an epilogue become two (split/kernel_parts.h). The same module where nothing states
+ * a sharding, or nothing is fused.
  */
 ir::IRModule SplitFused(const ir::IRModule& mod);
 

@@ -43,6 +43,27 @@ def test_two_reductions_per_layer(devices):
     assert [(each.kind, each.count) for each in found] == [("all_reduce", 4)]
 
 
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "held"),
+    [
+        (64, 8, {3: 3, 5: 2, 6: 2, 7: 2}),  # Llama 70B
+        (40, 8, {3: 3, 5: 2, 6: 2, 7: 2}),  # Qwen3 14B
+        (28, 4, {3: 2, 5: 4, 6: 4, 7: 4}),  # Qwen2 7B: fewer heads than devices, which share none
+    ],
+)
+def test_heads_of_models(heads, key_heads, held):
+    """The largest device has ceil(heads of keys / devices), and the queries of these."""
+    mod = Attention(heads=heads, kv_heads=key_heads).module()
+    for devices, keys in held.items():
+        lowered = dx.lower(dx.annotate(mod, dx.Mesh(tp=devices), PLAN, inputs=["x"]))
+        local = {param.name: int(param.ty.shape[1]) // 4 for param in lowered["main"].params[1:4]}
+        few = key_heads < devices
+        queries = -(-heads // devices) if few else keys * heads // key_heads
+        assert local == {"wq0": queries, "wk0": keys, "wv0": keys}
+        found = dx.analysis.collectives(lowered)
+        assert [(each.kind, each.count) for each in found] == [("all_reduce", 2)]
+
+
 def test_largest_device_holds_few_keys():
     """The signature says what a device has of the weight; the last one has less."""
     mod = Attention().module()
@@ -145,3 +166,23 @@ def test_sabotage_ceiling_of_columns_is_found():
     wrong = lowered.script().replace("float32[10, 32:12]", "float32[10, 32]")
     with pytest.raises(ValueError, match="wk0"):
         dx.build(tvm.script.from_source(wrong))
+
+
+def test_kernels_have_grains():
+    """A reshape that is a kernel, where remainders say the sizes of dimensions, is cut alike."""
+
+    @I.ir_module
+    class Program:
+        @R.function
+        def main(x: R.Tensor((3, 2, 24), "float32")):
+            y = R.permute_dims(R.reshape(R.exp(x), R.shape([3, 2, 6, 4])), [2, 0, 1, 3])
+            z = R.reshape(R.exp(y), R.shape([3, 2, 3, 8]))
+            return z
+
+    passes = relax.transform
+    fuse = [passes.LegalizeOps(), passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR()]
+    plan = {"x": (None, None, "tp")}
+    for order in (fuse[:1], fuse):
+        mod = dx.annotate(tvm.transform.Sequential(order)(Program), dx.Mesh(tp=4), plan)
+        params = _params(padded(dx.transform.PropagateSharding()(mod)))
+        assert params == {"x": [3, 2, 32]}

@@ -56,8 +56,20 @@ def test_fully_sharded_weights_stay_as_stated():
 
 def test_explained_by_what_they_follow():
     mod = dx.annotate(Attention(heads=8, kv_heads=2).module(), dx.Mesh(tp=4), PLAN)
-    text = str(dx.explain(dx.transform.PropagateSharding()(mod), "wk0"))
-    assert text.endswith("stated by an annotation or a type of `wq0` in `main`")
+    mod = dx.transform.PropagateSharding()(mod)
+    text = str(dx.explain(mod, "wk0"))
+    assert "stated by an annotation or a type of `wq0` in `main`" in text
+    for each in (mod, dx.lower(mod)):
+        text = str(dx.explain(each, "wk0"))
+        assert "  an annotation states 4 shards of dimension 1, which is taken back: " in text
+        assert "taken back" not in str(dx.explain(each, "wq0"))
+
+
+def test_explained_where_all_devices_have_all_heads():
+    mod = dx.annotate(Attention(heads=8, kv_heads=2).module(), dx.Mesh(tp=3), PLAN)
+    text = str(dx.explain(dx.transform.PropagateSharding()(mod), "wv0"))
+    assert text.startswith("`wv0` in `main`: replicated")
+    assert "  an annotation states 3 shards of dimension 1, which is taken back: " in text
 
 
 def test_report():

@@ -5,7 +5,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-TOKENS, WIDTH, HEADS, SIZE, INNER = 12, 24, 12, 4, 36
+TOKENS, WIDTH, HEADS, KEY_HEADS, SIZE, INNER = 12, 24, 12, 4, 4, 36
 
 P = relax.transform
 FUSED = (P.LegalizeOps, P.AnnotateTIROpPattern, P.FuseOps, P.FuseTIR)
@@ -25,6 +25,10 @@ ORDERS = {
     "LegalizeOps": (P.LegalizeOps,),
     "FuseTIR": FUSED,
     "Combine, Fold": (P.CombineParallelMatmul, P.CanonicalizeBindings, P.FoldConstant),
+    "Combine, LegalizeOps": (P.CombineParallelMatmul, P.LegalizeOps),
+    "Combine, FuseTIR": (P.CombineParallelMatmul, *FUSED),
+    "Combine, ToMixedPrecision, FuseTIR": (P.CombineParallelMatmul, P.ToMixedPrecision, *FUSED),
+    "ToMixedPrecision, Combine, FuseTIR": (P.ToMixedPrecision, P.CombineParallelMatmul, *FUSED),
 }
 COLUMNS = {
     **dict.fromkeys(("wq", "wk", "wv", "up"), (None, "tp")),
@@ -38,34 +42,54 @@ PLANS = {
 }
 
 
-def shapes():
+def shapes(is_grouped=False):
     """The parameters of main by name."""
     inner = HEADS * SIZE
+    keys = KEY_HEADS * SIZE if is_grouped else inner
     sizes = {"x": (2, TOKENS, WIDTH), "scale": (WIDTH,)}
-    for name in "qkv":
-        sizes |= {f"w{name}": (WIDTH, inner), f"b{name}": (inner,)}
+    for name, columns in (("q", inner), ("k", keys), ("v", keys)):
+        sizes |= {f"w{name}": (WIDTH, columns), f"b{name}": (columns,)}
     sizes |= {"wo": (inner, WIDTH), "bo": (WIDTH,), "up": (WIDTH, INNER), "b_up": (INNER,)}
     return sizes | {"down": (INNER, WIDTH), "b_down": (WIDTH,)}
 
 
-def layer(dtype="float32"):
-    """main(x, scale, wq, bq, ..): attention and feed-forward, each with bias and residual."""
-    params = {name: relax.Var(name, relax.TensorType(s, dtype)) for name, s in shapes().items()}
+def layer(dtype="float32", is_grouped=False):
+    """main(x, scale, wq, bq, ..): attention and feed-forward, each with bias and residual.
+
+    Grouped: four heads of keys, which are turned by positions and repeated, as in Llama.
+    """
+    sizes = shapes(is_grouped)
+    params = {name: relax.Var(name, relax.TensorType(s, dtype)) for name, s in sizes.items()}
     builder = relax.BlockBuilder()
+    emit = builder.emit
+
+    def turned(each):
+        angles = np.linspace(0, 3, TOKENS * SIZE).reshape(1, TOKENS, 1, SIZE)
+        cosines, sines = (relax.const(f(angles).astype(dtype)) for f in (np.cos, np.sin))
+        halves = emit(op.split(each, 2, -1))
+        first, second = (emit(relax.TupleGetItem(halves, at)) for at in (0, 1))
+        other = emit(op.concat([emit(op.negative(second)), first], -1))
+        return emit(op.add(emit(op.multiply(each, cosines)), emit(op.multiply(other, sines))))
+
+    def heads_of(name, norm):
+        columns = sizes[f"b{name}"][0]
+        wide = emit(op.matmul(norm, params[f"w{name}"]))
+        biased = emit(op.add(wide, params[f"b{name}"]))
+        apart = emit(op.reshape(biased, (2, TOKENS, columns // SIZE, SIZE)))
+        if is_grouped and name != "v":
+            apart = turned(apart)
+        each = emit(op.permute_dims(apart, [0, 2, 1, 3]))
+        times = HEADS * SIZE // columns
+        return each if times == 1 else emit(op.repeat(each, times, 1))
+
     with builder.function("main", list(params.values())):
         with builder.dataflow():
-            emit = builder.emit
             x = params["x"]
             norm = emit(op.nn.rms_norm(x, params["scale"], [-1]))
-            heads = {}
-            for name in "qkv":
-                wide = emit(op.matmul(norm, params[f"w{name}"]))
-                biased = emit(op.add(wide, params[f"b{name}"]))
-                apart = emit(op.reshape(biased, (2, TOKENS, HEADS, SIZE)))
-                heads[name] = emit(op.permute_dims(apart, [0, 2, 1, 3]))
-            scores = emit(op.matmul(heads["q"], emit(op.permute_dims(heads["k"], [0, 1, 3, 2]))))
+            q, k, v = (heads_of(name, norm) for name in "qkv")
+            scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
             scaled = emit(op.multiply(scores, relax.const(SIZE**-0.5, dtype)))
-            mixed = emit(op.matmul(emit(op.nn.softmax(scaled)), heads["v"]))
+            mixed = emit(op.matmul(emit(op.nn.softmax(scaled)), v))
             back = emit(op.permute_dims(mixed, [0, 2, 1, 3]))
             joined = emit(op.reshape(back, (2, TOKENS, HEADS * SIZE)))
             out = emit(op.add(emit(op.matmul(joined, params["wo"])), params["bo"]))
@@ -82,7 +106,8 @@ def after(order, mod):
     return tvm.transform.Sequential([make() for make in order])(mod)
 
 
-def inputs():
+def inputs(is_grouped=False):
     """Arrays for main."""
     rng = np.random.default_rng(0)
-    return [(rng.standard_normal(s) / s[0] ** 0.5).astype("float32") for s in shapes().values()]
+    sizes = shapes(is_grouped).values()
+    return [(rng.standard_normal(s) / s[0] ** 0.5).astype("float32") for s in sizes]

@@ -67,6 +67,7 @@ class InstanceEmitter : public PlacementRewriter {
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
     std::vector<std::string> names = ir::UnfoldNames(ir::GetAttr(attrs, kStatedAttr));
     std::vector<std::string> open = ir::UnfoldNames(ir::GetAttr(attrs, kOpenAttr));
+    std::vector<std::string> taken_back = ir::UnfoldNames(ir::GetAttr(attrs, kTakenBackAttr));
     std::set<std::string> listed(names.begin(), names.end());
     for (const ir::Var& var : stated_) {
       auto now = ir::Var::Cast(Rewrite(var));
@@ -74,16 +75,28 @@ class InstanceEmitter : public PlacementRewriter {
       names.push_back(now.name());
       const std::string shards = StatedShards(var);
       if (!shards.empty()) open.push_back(names.back() + ":" + shards);
+      const Source* stated = StatedOf(var);
+      if (stated == nullptr) continue;
+      for (const auto& [dim, count] : stated->taken_back)
+        taken_back.push_back(names.back() + ": " + std::to_string(dim) + " " +
+                             std::to_string(count));
     }
     if (names.empty()) return attrs;
     ir::Node noted = ir::WithAttr(attrs, kStatedAttr, ir::FoldNames(names));
-    return open.empty() ? noted : ir::WithAttr(noted, kOpenAttr, ir::FoldNumbered(open));
+    if (!open.empty()) noted = ir::WithAttr(noted, kOpenAttr, ir::FoldNumbered(open));
+    if (taken_back.empty()) return noted;
+    return ir::WithAttr(noted, kTakenBackAttr, ir::FoldNumbered(taken_back));
+  }
+
+  /*! \brief What is stated of a variable that is one tensor, or null. */
+  const Source* StatedOf(const ir::Var& var) const {
+    const SlotList& slots = SlotsOf(var);
+    return slots.size() == 1 ? solved_.StateOf(slots[0]).stated : nullptr;
   }
 
   /*! \brief The stated shards of each dimension, " 2 1", of what has open dimensions. */
   std::string StatedShards(const ir::Var& var) const {
-    const SlotList& slots = SlotsOf(var);
-    const Source* stated = slots.size() == 1 ? solved_.StateOf(slots[0]).stated : nullptr;
+    const Source* stated = StatedOf(var);
     std::string text;
     for (size_t d = 0; stated != nullptr && d < stated->open.size(); ++d)
       text += " " + std::to_string(mesh::NumShards(stated->sharding.dims[d]));

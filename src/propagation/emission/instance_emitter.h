@@ -36,6 +36,12 @@ constexpr const char* kStatedAttr = "distir.stated";
  */
 constexpr const char* kOpenAttr = "distir.open";
 
+/*!
+ * \brief The function attribute that names dimensions of parameters of which an annotation is taken
+ * back, since their heads are copied, and how many shards it stated: ["wk: 1 4"].
+ */
+constexpr const char* kTakenBackAttr = "distir.taken_back";
+
 /*! \brief The copy of a function that an instance is written as. */
 struct Specialization {
   ir::GlobalVar name;

@@ -186,5 +186,32 @@ std::optional<DigitSum> ReadIndex(const ir::Expr& index, const FindIterator& fin
   return sum->digits;
 }
 
+ir::Expr WriteIndex(const DigitSum& digits, const ir::Expr& index, const FindIterator& find) {
+  struct Named {
+    ir::Var var;
+    int64_t size;
+  };
+  std::map<int, Named> iterators;
+  ir::VisitVars(index, [&](const ir::Var& var) {
+    if (auto iterator = find(var))
+      iterators.emplace(iterator->range, Named{var, ir::StaticDim(iterator->extent)});
+  });
+  const DLDataType type = ir::ScalarType(index);
+  ir::Expr sum = ir::MakeIntLike(0, index);
+  for (const Digit& digit : digits) {
+    auto found = iterators.find(digit.range);
+    if (found == iterators.end()) return ir::Expr();
+    const auto& [var, size] = found->second;
+    const DLDataType own = ir::ScalarType(var);
+    if (own.code != type.code || own.bits != type.bits) return ir::Expr();
+    ir::Expr value = var;
+    if (digit.low != 1) value = ir::QuotientOf(value, digit.low);
+    const bool is_cut_off = digit.extent >= 0 && digit.low * digit.extent != size;
+    if (is_cut_off) value = ir::RemainderOf(value, digit.extent);
+    sum = ir::AddIndices(sum, ir::MultiplyExtent(value, digit.scale));
+  }
+  return sum;
+}
+
 }  // namespace rules
 }  // namespace distir

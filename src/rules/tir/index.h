@@ -6,6 +6,9 @@
  * between digits, and the same with a symbolic size that an iterator runs to; the rest is no index
  * pattern. Worked example, i of 4, j of 8, k of n: (i * 8 + j) // 4 is {i, times 2} + {j // 4,
  * times 1}; (i * 8 + j) % 6 is none; (i * n + k) // n is {i, times 1}.
+ *
+ * The other way, digits are *written* as the shortest index that has them: {i, times 4} + {j // 2,
+ * times 1} is i * 4 + j // 2, where a kernel may say (i * 8 + j) % 32 // 2.
  */
 #ifndef DISTIR_RULES_TIR_INDEX_H_
 #define DISTIR_RULES_TIR_INDEX_H_
@@ -40,6 +43,14 @@ using FindIterator = std::function<std::optional<Iterator>(const ir::Var&)>;
 
 /*! \brief The digits that sum up to the index; nullopt when it is no such sum, or not from 0. */
 std::optional<DigitSum> ReadIndex(const ir::Expr& index, const FindIterator& find);
+
+/*!
+ * \brief The index that has these digits, as ReadIndex read them from `index`; null where its
+ * iterators are of another type than it is.
+ *
+ * Sizes of iterators stand in it only where a digit is cut off by them.
+ */
+ir::Expr WriteIndex(const DigitSum& digits, const ir::Expr& index, const FindIterator& find);
 
 }  // namespace rules
 }  // namespace distir

@@ -71,6 +71,13 @@ int64_t LargestDivisor(const ir::Expr& index, Of of) {
   return largest;
 }
 
+int CountDivisions(const ir::Expr& index) {
+  const ir::BinaryExpr binary = ir::BinaryExpr::Cast(index);
+  int count = binary.defined() && IsDivision(binary) ? 1 : 0;
+  ir::VisitOperands(index, [&count](const ir::Expr& operand) { count += CountDivisions(operand); });
+  return count;
+}
+
 /*! \brief Whether an expression divides integers by what may be zero. */
 bool MayDivideByZero(const ir::Expr& expr) {
   ir::BinaryExpr binary = ir::BinaryExpr::Cast(expr);
@@ -412,9 +419,21 @@ class KernelReader {
                       [this, divisor](const ir::Expr& operand) { MarkDivided(operand, divisor); });
   }
 
+  // A reshape says (h * 4 + s) % 48 of 12 heads of 4; with more heads it is h * 4 + s still.
+  ir::Expr Plain(const ir::Expr& index, const std::optional<DigitSum>& digits) {
+    const int divisions = CountDivisions(index);
+    if (!digits || divisions == 0 || !ir::BinaryExpr::Cast(index).defined()) return index;
+    const ir::Expr plain =
+        WriteIndex(*digits, index, [this](const ir::Var& var) { return FindIterator(var); });
+    if (!plain.defined() || CountDivisions(plain) >= divisions) return index;
+    kernel_.plainer[index.get()] = plain;
+    return plain;
+  }
+
   // Links a range to the digits that run over all of it; breaks it, and them, when none do.
-  void Connect(int range, const ir::Var& owner, int dim, const ir::Expr& index,
+  void Connect(int range, const ir::Var& owner, int dim, const ir::Expr& stated,
                const std::optional<DigitSum>& digits) {
+    const ir::Expr index = Plain(stated, digits);
     // What a quotient runs over may have any extent; a remainder is below its divisor.
     if (const int64_t divisor = LargestDivisor(index, Of::kRemainders); divisor > 0)
       MarkDivided(range, divisor);

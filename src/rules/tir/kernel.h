@@ -55,6 +55,8 @@ struct Kernel {
   /*! \brief Buffers whose elements may not be of any value: some are positions, or divide
    * integers. */
   std::set<const ffi::Object*> positions;
+  /*! \brief Of indices with quotients or remainders that say nothing: the same without them. */
+  std::unordered_map<const ffi::Object*, ir::Expr> plainer;
   /*! \brief Why nothing can be said about the kernel; empty when it was understood. */
   std::string failure;
 };

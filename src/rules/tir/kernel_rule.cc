@@ -20,8 +20,8 @@ using mesh::Reduction;
 
 class RuleDeriver {
  public:
-  RuleDeriver(const ir::PrimFunc& function, Kernel kernel)
-      : function_(function),
+  RuleDeriver(ir::PrimFunc function, Kernel kernel)
+      : function_(std::move(function)),
         kernel_(std::move(kernel)),
         digits_(kernel_.digits),
         partial_(kernel_, &digits_) {}
@@ -258,7 +258,7 @@ class RuleDeriver {
            IsNeutral(product.a(), index, kind) && IsNeutral(product.b(), index, kind);
   }
 
-  const ir::PrimFunc& function_;
+  const ir::PrimFunc function_;
   Kernel kernel_;
   DigitTable& digits_;
   PartialBuffers partial_;
@@ -269,7 +269,12 @@ class RuleDeriver {
 }  // namespace
 
 KernelRule DeriveKernelRule(const ir::PrimFunc& function) {
-  return RuleDeriver(function, ReadKernel(function)).Run();
+  Kernel kernel = ReadKernel(function);
+  if (kernel.plainer.empty() || !kernel.failure.empty())
+    return RuleDeriver(function, std::move(kernel)).Run();
+  ir::KernelEdit edit;
+  edit.arithmetic = std::move(kernel.plainer);
+  return RuleDeriver(ir::EditKernel(function, edit, function.attrs()), std::move(kernel)).Run();
 }
 
 std::string Describe(const KernelRule& rule) {

@@ -24,6 +24,8 @@ namespace distir {
 namespace rules {
 
 struct KernelRule {
+  /*! \brief The kernel, its indices written without quotients and remainders that say nothing, so
+   * that it can have other extents. The variables are those of the kernel. */
   ir::PrimFunc function;
   std::vector<Factor> factors;
   /*! \brief Of each factor, why its loops and dimensions cannot be cut together even where the user

@@ -10,6 +10,7 @@ import tvm
 from tests.analysis.models import MESH, MODELS
 from tests.analysis.programs import GPU, function, megatron, on
 from tests.analysis.test_memory import Branches, Calls
+from tests.hints.programs import Builder, fused_attention, gated_mlp
 from tvm import relax
 from tvm.relax import op
 
@@ -293,3 +294,15 @@ def test_bad_input():
         dx.analysis.reshards(mod, suggestions=-1)
     with pytest.raises(TypeError):
         dx.analysis.reshards("main")
+
+
+def test_fused_weights_are_named():
+    """No annotation helps where a split cuts columns as shards do not; layer hints do."""
+    mod = Builder().module(fused_attention, gated_mlp)
+    plan = {"a1|m1": ("tp", None), "a2": ("tp",), "a3|m2": (None, "tp")}
+    found = dx.analysis.reshards(dx.annotate(mod, dx.Mesh(tp=2), plan))
+    (note,) = found.notes
+    assert note.startswith("`m1`, `a1` have blocks of ")
+    assert "distir_ext.hints.apply" in note
+    hinted = dx.hints.apply(mod, dx.hints.DistConfig(2))
+    assert dx.analysis.reshards(hinted.mod).notes == ()

@@ -10,7 +10,17 @@ from tests.targets import QUICK
 
 import distir_ext as dx
 
-MESHES = {"megatron": dx.Mesh(tp=4), "dp, megatron": dx.Mesh(dp=2, tp=3), "fsdp": dx.Mesh(dp=2)}
+# By plan: whether keys are grouped, and the devices. 12 heads, 4 of keys, over 5 devices do not
+# divide, nor do 4 over 3; 6 devices share the heads of keys.
+CASES = {
+    "megatron": (False, dx.Mesh(tp=4)),
+    "megatron, uneven": (False, dx.Mesh(tp=5)),
+    "megatron, grouped": (True, dx.Mesh(tp=6)),
+    "megatron, grouped, uneven": (True, dx.Mesh(tp=3)),
+    "dp, megatron": (False, dx.Mesh(dp=2, tp=3)),
+    "dp, megatron, grouped": (True, dx.Mesh(dp=2, tp=5)),
+    "fsdp": (False, dx.Mesh(dp=2)),
+}
 erf = np.vectorize(math.erf)
 
 
@@ -61,13 +71,19 @@ def sent(mod, mesh, plan):
     )
 
 
-@pytest.mark.parametrize("plan", MESHES)
+def plan_of(case):
+    """The longest name of a plan that a case begins with."""
+    return layer.PLANS[max((name for name in layer.PLANS if case.startswith(name)), key=len)]
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("order", layer.ORDERS)
-def test_an_order_of_passes_sends_nothing_more(order, plan):
-    mesh, mod = MESHES[plan], layer.layer()
+def test_an_order_of_passes_sends_nothing_more(order, case):
+    is_grouped, mesh = CASES[case]
+    mod = layer.layer(is_grouped=is_grouped)
     changed = layer.after(layer.ORDERS[order], mod)
     (collectives, size), (wanted_collectives, wanted_size) = (
-        sent(each, mesh, layer.PLANS[plan]) for each in (changed, mod)
+        sent(each, mesh, plan_of(case)) for each in (changed, mod)
     )
     assert collectives <= wanted_collectives
     assert size <= wanted_size
@@ -75,9 +91,10 @@ def test_an_order_of_passes_sends_nothing_more(order, plan):
 
 @pytest.mark.parametrize("order", layer.ORDERS)
 def test_an_order_of_passes_keeps_numbers(session_of, order):
-    name, args = "dp, megatron", layer.inputs()
-    mesh, plan = MESHES[name], layer.PLANS[name]
-    wanted = run(session_of, mesh, layer.layer(), plan, *args)
-    got = run(session_of, mesh, layer.after(layer.ORDERS[order], layer.layer()), plan, *args)
-    tolerance = 2e-2 if order == "ToMixedPrecision" else 1e-4
+    """Heads of keys and of queries in shards of different sizes, where the order has kernels."""
+    mesh, plan, args = dx.Mesh(dp=2, tp=3), layer.PLANS["dp, megatron"], layer.inputs(True)
+    mod = layer.layer(is_grouped=True)
+    wanted = run(session_of, mesh, mod, plan, *args)
+    got = run(session_of, mesh, layer.after(layer.ORDERS[order], mod), plan, *args)
+    tolerance = 2e-2 if "ToMixedPrecision" in order else 1e-4
     np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)

@@ -12,6 +12,7 @@ from distir_ext._analysis.sizes import with_sizes
 from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext.analysis.redistributions.fused_weights import fused_weight_notes
 from distir_ext.analysis.redistributions.moved_tensors import (
     Advice,
     Move,
@@ -98,6 +99,8 @@ def reshards(
             )
     elif wanted and suggestions:
         notes.append("annotations are tried on modules that are only annotated")
+    if reached == "annotated":
+        notes += fused_weight_notes(mod, entries)
     return Reshards(tuple(entries), tuple(notes))
 
 

@@ -1,0 +1,17 @@
+/*!
+ * \file split/epilogues.h
+ * \brief Calls of kernels of a reduction and an epilogue as two calls (split/kernel_parts.h).
+ */
+#ifndef DISTIR_SPLIT_EPILOGUES_H_
+#define DISTIR_SPLIT_EPILOGUES_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace split {
+
+ir::IRModule SplitEpilogues(const ir::IRModule& mod);
+
+}  // namespace split
+}  // namespace distir
+#endif  // DISTIR_SPLIT_EPILOGUES_H_

@@ -1,0 +1,50 @@
+/*!
+ * \file split/kernel_pieces.h
+ * \brief A kernel that joins tensors, or splits one, as R.concat or R.split and smaller kernels.
+ *
+ *     fused(a, b, out):                               t = R.call_tir(fused_1, (a,))
+ *       t[i, j] = a[j, i]                      ->     out = R.concat((t, b), axis=1)
+ *       out[i, j] = t[i, j] if j < 4 else b[i, j - 4]
+ *
+ * LegalizeOps writes both operators so, and FuseTIR puts others around them. Of the operators it is
+ * known how they move elements between shards, and which products were combined; a kernel needs
+ * the dimension along which it joins whole. TVM's FuseOps makes them one kernel again when the
+ * program is compiled.
+ */
+#ifndef DISTIR_SPLIT_KERNEL_PIECES_H_
+#define DISTIR_SPLIT_KERNEL_PIECES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/tir_node.h"
+
+namespace distir {
+namespace split {
+
+namespace ffi = tvm::ffi;
+
+/*! \brief What one of the pieces does. */
+struct Piece {
+  enum class Kind { kKernel, kConcat, kSplit };
+  Kind kind;
+  /*! \brief Buffers of the whole kernel: what it takes, and what it gives. */
+  std::vector<ir::Var> takes, gives;
+  int axis = 0;                      // of R.concat and R.split
+  std::vector<int64_t> points = {};  // of R.split: where it cuts
+  ir::PrimFunc kernel = {};          // of kKernel
+};
+
+/*!
+ * \brief The pieces of a kernel, in an order in which they can run; nullopt for a kernel that
+ * neither joins nor splits, or that cannot be cut around it.
+ *
+ * The parameters of the kernel are operands and behind them results, each of which some piece
+ * gives. Shapes of what pieces give are of constants and sizes of parameters.
+ */
+std::optional<std::vector<Piece>> PiecesOf(const std::string& name, const ir::PrimFunc& kernel);
+
+}  // namespace split
+}  // namespace distir
+#endif  // DISTIR_SPLIT_KERNEL_PIECES_H_

@@ -1,0 +1,56 @@
+/*!
+ * \file split/statements.h
+ * \brief The statements of a kernel, as LegalizeOps and FuseTIR write them: one behind the other in
+ * one block.
+ */
+#ifndef DISTIR_SPLIT_STATEMENTS_H_
+#define DISTIR_SPLIT_STATEMENTS_H_
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "ir/tir_node.h"
+
+namespace distir {
+namespace split {
+
+namespace ffi = tvm::ffi;
+
+/*! \brief The statements of a kernel of one block around all; empty for any other. */
+std::vector<ir::Stmt> StatementsOf(const ir::PrimFunc& kernel);
+
+bool HasReduction(const ir::Stmt& stmt);
+
+/*! \brief Some of the statements of a kernel. */
+struct Section {
+  std::vector<ir::Stmt> statements;
+  std::set<const ffi::Object*> uses;  // buffers and sizes
+
+  void Add(const ir::Stmt& stmt);
+  bool Uses(const ir::Var& var) const { return uses.count(var.get()) > 0; }
+};
+
+/*! \brief Whether the sizes that a section uses, and that are sizes of parameters of its kernel,
+ * are sizes of some of them. */
+bool StatesSizes(const ffi::Array<ir::Var>& params, const Section& section,
+                 const ir::PrimFunc& kernel);
+
+/*! \brief A size of a buffer inside a kernel: a constant, or that of a dimension of a parameter. */
+struct SizeOf {
+  int64_t constant;  // -1: of a parameter
+  size_t param = 0;
+  size_t dim = 0;
+};
+
+/*! \brief Where a caller sees the sizes of a buffer; nullopt where it does not. */
+std::optional<std::vector<SizeOf>> SizesOf(const ir::Var& buffer, const ir::PrimFunc& kernel);
+
+/*! \brief A kernel of a section, with all definitions fresh.
+ * \param buffers Those that the section uses, and that are no parameters. */
+ir::PrimFunc MakeKernel(const ir::PrimFunc& like, const ffi::Array<ir::Var>& params,
+                        const ffi::Array<ir::Var>& buffers, const Section& section);
+
+}  // namespace split
+}  // namespace distir
+#endif  // DISTIR_SPLIT_STATEMENTS_H_
