@@ -17,6 +17,8 @@
 #include "rules/call/infer_type.h"
 #include "split/combined_products.h"
 #include "split/kernel_parts.h"
+#include "split/sorted_rows.h"
+#include "split/unrolled_sums.h"
 
 namespace distir {
 namespace split {
@@ -80,11 +82,11 @@ class SplitKernels {
 class Splitter : public ir::FunctionRewriter {
  public:
   Splitter(const ir::Function& function, SplitKernels* kernels)
-      : kernels_(*kernels), products_(function) {}
+      : kernels_(*kernels), products_(function), rows_(function), sums_(function) {}
 
   /*! \brief The function; null where nothing in it is to be split. */
   ir::Function Run(const ir::Function& function) {
-    bool any = !products_.empty();
+    bool any = !products_.empty() || !rows_.empty() || !sums_.empty();
     ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
       const ir::Call call = ir::BoundCall(binding);
       any = any || (call.defined() && FindParts(call) != nullptr);
@@ -94,7 +96,9 @@ class Splitter : public ir::FunctionRewriter {
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    if (products_.IsUnused(var)) return;
+    if (products_.IsUnused(var) || rows_.IsUnused(var) || sums_.IsUnused(var)) return;
+    if (rows_.IsRestored(var)) return WriteAs("relax.take", "sorted rows", rows_, var);
+    if (sums_.IsSum(var)) return WriteAs("relax.add", "unrolled sums", sums_, var);
     if (products_.IsSplit(var)) return SplitProduct(var);
     auto call = ir::Call::Cast(value);
     const SplitKernels::Parts* parts = call.defined() ? FindParts(call) : nullptr;
@@ -114,6 +118,14 @@ class Splitter : public ir::FunctionRewriter {
     } else {
       Bind(var, ir::MakeTuple(parts));
     }
+  }
+
+  template <typename Found>
+  void WriteAs(const char* op, const char* what, const Found& found, const ir::Var& var) {
+    ir::Count(what);
+    Credit(kPass, op, var);
+    Alias(var, Rewrite(found.Write(
+                   var, [&](const ir::Expr& made) { return Emit(var.name(), Rewrite(made)); })));
   }
 
   const SplitKernels::Parts* FindParts(const ir::Call& call) {
@@ -161,6 +173,8 @@ class Splitter : public ir::FunctionRewriter {
 
   SplitKernels& kernels_;
   const CombinedProducts products_;
+  const SortedRows rows_;
+  const UnrolledSums sums_;
 };
 
 bool StatesSharding(const ir::IRModule& mod) {
