@@ -302,6 +302,8 @@ class StepReader::Reader::BodyReader {
     if (kind == "einsum") return VisitEinsum(var, args);
     if (kind == dialect::kGroupedMatmul) return VisitGroupedMatmul(var, args);
     if (kind == "slice") return VisitSlice(var, args);
+    if (kind == dialect::kSelectTokens || kind == dialect::kPlaceTokens)
+      return VisitOwnTokens(var, kind, args);
     if (!is_ours) {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
       for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
@@ -364,6 +366,19 @@ class StepReader::Reader::BodyReader {
     step.count.bytes_read = {BytesOf(result.ty())};
     step.count.bytes_written = {BytesOf(result.ty())};
     Writes(result);
+  }
+
+  /*! \brief Rows that are taken or placed, of which most are zeros. */
+  void VisitOwnTokens(const ir::Var& var, const std::string& kind,
+                      const ffi::Array<ir::Expr>& args) {
+    Step& step = AddStep(StepKind::kPacked, var, kind, args);
+    for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
+    if (BytesOf(var.ty()) > 0) {
+      step.count.bytes_written = {BytesOf(var.ty())};
+      return Writes(var);
+    }
+    const size_t num = kind == dialect::kSelectTokens ? 2 : 1;
+    for (size_t i = args.size() - num; i < args.size(); ++i) Writes(args[i]);
   }
 
   /*! \brief grouped_matmul(rows, experts, counts, transposed, out), where experts are chosen
