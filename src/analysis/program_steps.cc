@@ -280,6 +280,8 @@ class StepReader::Reader::BodyReader {
       AddStep(StepKind::kPacked, var, kind, args).count = CountBuiltin(kind, args, result.ty());
       return Writes(result);
     }
+    if (kind == dialect::kSelectTokens || kind == dialect::kPlaceTokens)
+      return VisitOwnTokens(var, kind, args);
     if (!is_ours) {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
       for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
@@ -310,6 +312,19 @@ class StepReader::Reader::BodyReader {
                                         step.given_bytes, step.made_bytes);
     }
     if (kind == dialect::kFusedNorm) step.count = CountBuiltin(kind, args, result.ty());
+  }
+
+  /*! \brief Rows that are taken or placed, of which most are zeros. */
+  void VisitOwnTokens(const ir::Var& var, const std::string& kind,
+                      const ffi::Array<ir::Expr>& args) {
+    Step& step = AddStep(StepKind::kPacked, var, kind, args);
+    for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
+    if (BytesOf(var.ty()) > 0) {
+      step.count.bytes_written = {BytesOf(var.ty())};
+      return Writes(var);
+    }
+    const size_t num = kind == dialect::kSelectTokens ? 2 : 1;
+    for (size_t i = args.size() - num; i < args.size(); ++i) Writes(args[i]);
   }
 
   void VisitBranch(const ir::Var& var, const ir::If& branch) {

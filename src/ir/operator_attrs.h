@@ -19,6 +19,7 @@ inline const AttrField kAllReduceOpType("relax.attrs.AllReduceAttrs", "op_type")
 inline const AttrField kArgmaxArgminAxis("relax.attrs.ArgmaxArgminAttrs", "axis");
 inline const AttrField kArgmaxArgminKeepdims("relax.attrs.ArgmaxArgminAttrs", "keepdims");
 inline const AttrField kArgsortAxis("relax.attrs.ArgsortAttrs", "axis");
+inline const AttrField kArgsortDescending("relax.attrs.ArgsortAttrs", "descending");
 inline const AttrField kAttentionCausalMask("relax.attrs.AttentionAttrs", "causal_mask");
 inline const AttrField kAttentionScale("relax.attrs.AttentionAttrs", "scale");
 inline const AttrField kAttentionWindowSize("relax.attrs.AttentionAttrs", "window_size");
@@ -76,6 +77,7 @@ inline const AttrField kScatterNDReduction("relax.attrs.ScatterNDAttrs", "reduct
 inline const AttrField kSliceScatterAxis("relax.attrs.SliceScatterAttrs", "axis");
 inline const AttrField kSoftmaxAxis("relax.attrs.SoftmaxAttrs", "axis");
 inline const AttrField kSortAxis("relax.attrs.SortAttrs", "axis");
+inline const AttrField kSortDescending("relax.attrs.SortAttrs", "descending");
 inline const AttrField kSplitAxis("relax.attrs.SplitAttrs", "axis");
 inline const AttrField kSqueezeAxis("relax.attrs.SqueezeAttrs", "axis");
 inline const AttrField kStackAxis("relax.attrs.StackAttrs", "axis");

@@ -227,12 +227,33 @@ ir::Expr LookUpTogether(const ir::Expr& data, const std::vector<ir::Expr>& posit
   return SumOfOwn(w->ExpandDims(is_own, behind), values, shards, w);
 }
 
+/*! \brief Elements on each device; -1 where they are not known. */
+int64_t LocalElements(const ir::TensorType& type, const mesh::Sharding& sharding) {
+  int64_t elements = 1, shards = 1;
+  for (const ir::Expr& size : ir::ShapeOf(type)) {
+    if (ir::StaticDim(size) < 0) return -1;
+    elements *= ir::StaticDim(size);
+  }
+  for (const mesh::AxisList& axes : sharding.dims) shards *= mesh::NumShards(axes);
+  return elements / shards;
+}
+
+// The sum is of all that is looked up. Where many positions look matrices up, that is more than the
+// table, even if the sum is scattered: then the table is gathered.
 ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
   ir::Expr table = call.arg(0), indices = call.arg(1);
   auto axes = ReadAxes(ir::attrs::kTakeAxis(call.attrs()), RankOf(table));
   int axis = axes ? (*axes)[0] : 0;
   int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
   std::string mode = ir::attrs::kTakeMode.Text(call.attrs());
+  mesh::Sharding gathered = w->ShardingOf(table);
+  gathered.dims[axis] = {};
+  auto result = ir::TensorType::Cast(call.result());
+  if (LocalElements(result, call.sharding.results[0]) >
+      LocalElements(TensorTypeOf(table), gathered)) {
+    return w->Write(ir::make::kTake, w->Placed(table, gathered), indices, int64_t(axis),
+                    ffi::String(mode));
+  }
   if (mode == "clip")
     indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(size - 1));
   if (mode == "wrap")

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/expert_order.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/row_exchange.h"
@@ -49,9 +50,7 @@ void Check(const char* operation, const TensorView& own, const TensorView& ids,
     if (!each.IsContiguous())
       Fail(operation, "a tensor of shape ", FormatList(each.shape()), " is not contiguous");
   }
-  const bool has_ids = ids.ndim() == 1 && ids.dtype().code == kDLInt && ids.dtype().lanes == 1 &&
-                       (ids.dtype().bits == 32 || ids.dtype().bits == 64);
-  if (!has_ids)
+  if (!AreIds(ids))
     Fail(operation, "ids are ", ffi::DLDataTypeToString(ids.dtype()), " of shape ",
          FormatList(ids.shape()), ", not a list of int32 or int64");
   const bool fits = own.ndim() >= 1 && all.ndim() >= 1 && own.dtype() == all.dtype() &&
@@ -66,35 +65,6 @@ void Check(const char* operation, const TensorView& own, const TensorView& ids,
          group.size());
   }
 }
-
-/*! \brief A worker's rows in the order of their experts. */
-struct Order {
-  Order(const TensorView& ids, int64_t num_experts) : counts(num_experts, 0) {
-    const int64_t num = ids.size(0);
-    std::vector<int64_t> expert_of(num);
-    for (int64_t i = 0; i < num; ++i) {
-      const int64_t id = ids.dtype().bits == 64 ? reinterpret_cast<const int64_t*>(DataOf(ids))[i]
-                                                : reinterpret_cast<const int32_t*>(DataOf(ids))[i];
-      expert_of[i] = std::clamp<int64_t>(id, 0, num_experts - 1);
-      ++counts[expert_of[i]];
-    }
-    std::vector<int64_t> next(num_experts, 0);
-    for (int64_t e = 1; e < num_experts; ++e) next[e] = next[e - 1] + counts[e - 1];
-    rows.resize(num);
-    for (int64_t i = 0; i < num; ++i) rows[next[expert_of[i]]++] = i;
-  }
-
-  /*! \brief How many rows go to each member of a group. */
-  std::vector<int64_t> ByMember(int64_t members) const {
-    const int64_t of_each = static_cast<int64_t>(counts.size()) / members;
-    std::vector<int64_t> sums(members, 0);
-    for (size_t e = 0; e < counts.size(); ++e) sums[e / of_each] += counts[e];
-    return sums;
-  }
-
-  std::vector<int64_t> counts;  // by expert
-  std::vector<int64_t> rows;
-};
 
 int64_t Sum(const std::vector<int64_t>& values) {
   int64_t sum = 0;
@@ -154,7 +124,7 @@ void DispatchTokens(TensorView x, TensorView ids, const String& groups, TensorVi
   WorkerContext& worker = WorkerContext::Current();
   Group* group = worker.FindGroup(groups);
   Check(operation, x, ids, counts, rows, *group);
-  const Order order(ids, counts.numel());
+  const ExpertOrder order(ids, counts.numel());
   ffi::Tensor own_counts = worker.communicator().NewTensor(counts.shape(), kInt64);
   std::copy(order.counts.begin(), order.counts.end(),
             reinterpret_cast<int64_t*>(DataOf(own_counts)));
@@ -185,7 +155,7 @@ void CombineTokens(TensorView y, TensorView ids, TensorView counts, const String
   WorkerContext& worker = WorkerContext::Current();
   Group* group = worker.FindGroup(groups);
   Check(operation, out, ids, counts, y, *group);
-  const Order order(ids, counts.numel());
+  const ExpertOrder order(ids, counts.numel());
   const Received received(operation, counts, y.size(0));
 
   const int64_t row_bytes = WidthOf(y) * ElementBytes(y.dtype());

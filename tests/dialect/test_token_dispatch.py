@@ -69,3 +69,52 @@ def test_what_is_refused(old, new, message):
     tvm.ir.assert_structural_equal(tvm.script.from_source(Routed.script()), Routed)
     with pytest.raises(Exception, match=message):
         tvm.script.from_source(replaced(old, new))
+
+
+@I.ir_module
+class Copies:
+    """All devices along the second axis have the same rows."""
+
+    I.module_global_infos(meshes((2, 4)))
+
+    @R.function
+    def main(
+        x: R.DTensor((16, 8), "float16", "mesh[0]", "S[0], R"),
+        ids: R.DTensor((16,), "int32", "mesh[0]", "S[0], R"),
+        w: R.DTensor((12, 8, 6), "float16", "mesh[0]", "R, S[0]"),
+        first: R.DTensor((4,), "int64", "mesh[0]", "R, S[0]"),
+    ):
+        with R.dataflow():
+            t = R.dist.select_tokens(x, ids, first, num_experts=12, expert_axes=[1])
+            rows = t[0]
+            counts = t[1]
+            y = R.dist.grouped_matmul(rows, w, counts, transposed=False, out_dtype="float32")
+            z = R.dist.place_tokens(y, ids, counts, first, expert_axes=[1])
+            s = R.dist.all_reduce(z, "mesh[0]", "S[0], R", reduce_axes=[1], reduction="sum")
+            R.output(rows, counts, y, s)
+        return (rows, counts, y, s)
+
+
+def test_types_of_what_is_selected():
+    rows, counts, y, s = Copies["main"].ret_ty.fields
+    placed = [str(each.placement).strip('"') for each in (rows, counts, y, s)]
+    assert placed == ["S[0], S[0]", "S[0], S[0]", "S[0], S[0]", "S[0], R"]
+    shapes = [tuple(map(int, each.tensor_ty.shape)) for each in (rows, counts, y, s)]
+    assert shapes == [(64, 8), (32, 3), (64, 6), (16, 6)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"S[0], R")', '"S[0], S[0]")', "are sharded along mesh axis 1, along which the experts"),
+        ("first: R.DTensor((4,)", "first: R.DTensor((8,)", "needs one first expert of each device"),
+        ("num_experts=12", "num_experts=10", "10 experts do not divide into 4 shards"),
+        ('"int64", "mesh[0]", "R, S[0]"', '"int64", "mesh[0]", "R, R"', "the first experts"),
+    ],
+)
+def test_what_is_refused_of_copies(old, new, message):
+    text = Copies.script()
+    assert old in text
+    text = re.sub(r"(\n +\w+): .* = ", r"\1 = ", text.replace(old, new))
+    with pytest.raises(Exception, match=message):
+        tvm.script.from_source(text)

@@ -16,6 +16,9 @@ class Experts:
         products: 1: only up; 3: gate, up and down.
         biases: Whether the experts' products have biases, which main takes last, in the order of
             the matrices.
+        order: Of rows: "": as tokens are; else by expert, and back by the inverse permutation
+            ("argsort", "scatter": how it is made), by writing them to their places ("places"), or
+            by adding them up where their tokens are ("add").
     """
 
     tokens: int = 24
@@ -27,6 +30,7 @@ class Experts:
     columns: bool = False
     products: int = 3
     biases: bool = False
+    order: str = ""
 
     def module(self):
         """A function main(x, ids, scores, up, gate, down), with biases up_b, gate_b, down_b."""
@@ -52,19 +56,52 @@ class Experts:
             with builder.dataflow():
                 emit = builder.emit
                 flat = emit(op.reshape(ids, (slots,)))
-                wide = (self.tokens, self.choices, self.width)
-                each = emit(op.broadcast_to(emit(op.expand_dims(x, 1)), wide))
+                permutation = token = None
+                if self.order:
+                    permutation = emit(op.argsort(flat, dtype="int32"))
+                    flat = emit(op.take(flat, permutation, axis=0))
+                    choices = relax.const(self.choices, "int32")
+                    token = emit(op.floor_divide(permutation, choices))
+                    each = emit(op.take(x, token, axis=0))
+                else:
+                    wide = (self.tokens, self.choices, self.width)
+                    each = emit(op.broadcast_to(emit(op.expand_dims(x, 1)), wide))
                 rows = emit(op.reshape(each, self._row(slots, self.width)))
                 h = self._product(emit, rows, up, up_b, flat)
                 if self.products == 3:
                     g = emit(op.nn.silu(self._product(emit, rows, gate, gate_b, flat)))
                     h = self._product(emit, emit(op.multiply(g, h)), down, down_b, flat)
                 last = self.width if self.products == 3 else self.inner
-                apart = emit(op.reshape(h, (self.tokens, self.choices, last)))
-                weighted = emit(op.multiply(apart, emit(op.expand_dims(scores, 2))))
-                result = builder.emit_output(op.sum(weighted, 1))
+                result = builder.emit_output(self._weighted(emit, h, scores, permutation, token))
             builder.emit_func_output(result)
         return builder.get()
+
+    def _weighted(self, emit, h, scores, permutation, token):
+        """The sum over choices, of rows in any order."""
+        slots = self.tokens * self.choices
+        last = self.width if self.products == 3 else self.inner
+        if self.order == "add":
+            share = emit(op.take(emit(op.reshape(scores, (slots, 1))), permutation, axis=0))
+            made = emit(op.multiply(emit(op.reshape(h, (slots, last))), share))
+            start = emit(op.zeros((self.tokens, last), self.dtype))
+            return op.scatter_nd(start, emit(op.expand_dims(token, 1)), made, "add")
+        if self.order:
+            h = self._in_order(emit, emit(op.reshape(h, (slots, last))), permutation)
+        apart = emit(op.reshape(h, (self.tokens, self.choices, last)))
+        return op.sum(emit(op.multiply(apart, emit(op.expand_dims(scores, 2)))), 1)
+
+    def _in_order(self, emit, rows, permutation):
+        slots = self.tokens * self.choices
+        if self.order == "places":
+            start = emit(op.zeros(rows.ty.shape, self.dtype))
+            return emit(op.scatter_nd(start, emit(op.expand_dims(permutation, 1)), rows))
+        if self.order == "argsort":
+            inverse = emit(op.argsort(permutation, dtype="int32"))
+        else:
+            count = emit(op.arange(0, slots, 1, "int32"))
+            start = emit(op.zeros((slots,), "int32"))
+            inverse = emit(op.scatter_elements(start, permutation, count, 0))
+        return emit(op.take(rows, inverse, axis=0))
 
     def _matrix(self, rows, columns):
         return (self.experts, columns, rows) if self.columns else (self.experts, rows, columns)

@@ -25,6 +25,11 @@ CASES = {
     "relax.maximum": ([(3, 4), (3, 4)], op.maximum, np.maximum),
     "relax.minimum": ([(3, 4), (3, 4)], op.minimum, np.minimum),
     "relax.matmul": ([(3, 4), (4, 2)], op.matmul, np.matmul),
+    "relax.einsum": (
+        [(3, 4), (3, 4, 2)],
+        lambda *x: op.einsum(x, "te,ted->td"),
+        lambda *x: np.einsum("te,ted->td", *x),
+    ),
     "relax.sum": ([(3, 4)], lambda x: op.sum(x, 1), lambda x: x.sum(1)),
     "relax.mean": ([(3, 4)], lambda x: op.mean(x, 1), lambda x: x.mean(1)),
     "relax.max": ([(3, 4)], lambda x: op.max(x, 1), lambda x: x.max(1)),

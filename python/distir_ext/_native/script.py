@@ -38,6 +38,7 @@ _MANUAL_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all
 _CONTROLS = ("propagation_barrier", "sharding_group")
 _DTENSOR_COLLECTIVES = (*_COLLECTIVES, "view")
 _TOKENS = ("dispatch_tokens", "combine_tokens", "dispatch_slots", "combine_slots")
+_TOKEN_KERNELS = ("grouped_matmul", "select_tokens", "place_tokens")
 _LOCAL_COLLECTIVES = (*_COLLECTIVES, *_TOKENS, "all_reduce_add_rms_norm", "send", "recv")
 
 
@@ -312,7 +313,7 @@ def install() -> None:
     _dist.all_reduce_add_rms_norm = _named(
         _all_reduce_add_rms_norm, "R.dist.all_reduce_add_rms_norm"
     )
-    for name in (*_TOKENS, "grouped_matmul"):
+    for name in (*_TOKENS, *_TOKEN_KERNELS):
         setattr(_dist, name, _token_function(name))
     for name in _LOCAL_COLLECTIVES:
         setattr(_parser.ccl, name, _local_function(name))

@@ -15,7 +15,7 @@ _BUILTIN = "distir.runtime."
 # What is no collective: kernels, and memory.
 _SLOTS = ("dispatch_slots", "combine_slots")
 _CHOICES = 3  # of what these builtins take: x, the mask, groups, choices
-_LOCAL = ("einsum", "grouped_matmul", "new_tensor")
+_LOCAL = ("einsum", "grouped_matmul", "new_tensor", "place_tokens", "select_tokens")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dialect/operators/expert_calls.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
@@ -20,6 +21,8 @@ namespace {
 const std::string kDistDispatch = std::string("relax.dist.") + kDispatchTokens;
 const std::string kDistMatmul = std::string("relax.dist.") + kGroupedMatmul;
 const std::string kDistCombine = std::string("relax.dist.") + kCombineTokens;
+const std::string kDistSelect = std::string("relax.dist.") + kSelectTokens;
+const std::string kDistPlace = std::string("relax.dist.") + kPlaceTokens;
 const std::string kLocalDispatch = std::string("relax.ccl.") + kDispatchTokens;
 const std::string kLocalCombine = std::string("relax.ccl.") + kCombineTokens;
 
@@ -44,24 +47,6 @@ bool BoolOf(const ir::Call& call, const char* key) {
 DLDataType DtypeAttr(const ir::Call& call, DLDataType otherwise) {
   auto value = ir::GetAttr(call.attrs(), "out_dtype").as<ffi::String>();
   return value.has_value() ? ffi::StringToDLDataType(*value) : otherwise;
-}
-
-ir::DTensorType DTensorArg(const ir::Call& call, int index, int rank) {
-  auto type = ir::DTensorType::Cast(call.args()[index].ty());
-  DISTIR_REQUIRE(
-      type.defined() && ir::HasKnownShape(type.tensor_ty()) && type.tensor_ty().ndim() == rank,
-      TypeError)
-      << ir::CalleeName(call) << " takes a DTensor of " << rank << " dimensions as argument "
-      << index << ", got " << ir::Print(call.args()[index].ty());
-  return type;
-}
-
-ir::TensorType TensorArg(const ir::Call& call, int index) {
-  auto type = ir::TensorType::Cast(call.args()[index].ty());
-  DISTIR_REQUIRE(type.defined() && ir::HasKnownShape(type) && type.ndim() > 0, TypeError)
-      << ir::CalleeName(call) << " takes a Tensor of known shape as argument " << index << ", got "
-      << ir::Print(call.args()[index].ty());
-  return type;
 }
 
 void RequireIds(const ir::Call& call, const ir::TensorType& ids, const ir::Expr& rows) {
@@ -103,23 +88,6 @@ void RequireSame(const ir::Call& call, const ir::DTensorType& ids, const ir::DTe
       << ir::Print(ids) << "; both are sharded alike";
 }
 
-/*! \brief The expert axes, of which each shards the rows. */
-std::vector<int> CheckedAxes(const ir::Call& call, const ir::DTensorType& rows) {
-  const std::vector<int> axes = ExpertAxes(call);
-  const std::vector<int> dims = PlacementDims(rows.placement());
-  for (int axis : axes) {
-    const bool is_axis = axis >= 0 && axis < static_cast<int>(dims.size());
-    DISTIR_REQUIRE(is_axis && dims[axis] == 0, ValueError)
-        << ir::CalleeName(call) << ": the rows " << ir::Print(rows)
-        << " are not sharded along mesh axis " << axis << ", as the experts are";
-  }
-  DISTIR_REQUIRE(!axes.empty() && std::is_sorted(axes.begin(), axes.end()) &&
-                     std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
-                 ValueError)
-      << ir::CalleeName(call) << " needs expert_axes, axes of the mesh in its order";
-  return axes;
-}
-
 int64_t ExpertsOfEach(const ir::Call& call, int64_t devices) {
   const int64_t experts = IntegerOf(call, "num_experts");
   DISTIR_REQUIRE(devices > 0 && experts > 0 && experts % devices == 0, ValueError)
@@ -130,21 +98,27 @@ int64_t ExpertsOfEach(const ir::Call& call, int64_t devices) {
 
 // ---- type inference
 
+/*! \brief Room for the rows (N, D) of all devices along the axes, and counts, placed so. */
+ir::Type RowsAndCounts(const ir::Call& call, const ir::DTensorType& x,
+                       const ir::Placement& placement, const std::vector<int>& axes) {
+  const ffi::Array<ir::Expr> shape = ir::ShapeOf(x.tensor_ty());
+  const int64_t devices = DevicesAlong(x, &axes);
+  const ir::DTensorType rows = ir::MakeDTensorType(
+      ir::MakeTensorType({ir::Multiply(shape[0], devices), shape[1]}, x.tensor_ty()),
+      x.device_mesh(), placement);
+  const ir::TensorType counts =
+      ir::MakeTensorType({ir::MakeInt(DevicesAlong(rows, nullptr) * devices),
+                          ir::MakeInt(ExpertsOfEach(call, devices))},
+                         kCounts);
+  return ir::MakeTupleType(
+      {rows, ir::MakeDTensorType(counts, x.device_mesh(), WithoutOtherDims(placement))});
+}
+
 ir::Type InferDispatch(const ir::Call& call) {
   const ir::DTensorType x = DTensorArg(call, 0, 2), ids = DTensorArg(call, 1, 1);
-  const ffi::Array<ir::Expr> shape = ir::ShapeOf(x.tensor_ty());
-  RequireIds(call, ids.tensor_ty(), shape[0]);
+  RequireIds(call, ids.tensor_ty(), ir::ShapeOf(x.tensor_ty())[0]);
   RequireSame(call, ids, x);
-  const std::vector<int> axes = CheckedAxes(call, x);
-  const int64_t devices = DevicesAlong(x, &axes);
-  const ir::TensorType rows =
-      ir::MakeTensorType({ir::Multiply(shape[0], devices), shape[1]}, x.tensor_ty());
-  const ir::TensorType counts = ir::MakeTensorType(
-      {ir::MakeInt(DevicesAlong(x, nullptr) * devices), ir::MakeInt(ExpertsOfEach(call, devices))},
-      kCounts);
-  return ir::MakeTupleType(
-      {ir::MakeDTensorType(rows, x.device_mesh(), x.placement()),
-       ir::MakeDTensorType(counts, x.device_mesh(), WithoutOtherDims(x.placement()))});
+  return RowsAndCounts(call, x, x.placement(), CheckedAxes(call, x, "the rows", "experts"));
 }
 
 ir::Type InferMatmul(const ir::Call& call) {
@@ -176,21 +150,60 @@ ir::Type InferCombine(const ir::Call& call) {
   DTensorArg(call, 2, 2);
   RequireIds(call, ids.tensor_ty(), ir::Expr());
   RequireSame(call, ids, y);
-  CheckedAxes(call, y);
+  CheckedAxes(call, y, "the rows", "experts");
   const ir::TensorType result = ir::MakeTensorType(
       {ir::ShapeOf(ids.tensor_ty())[0], ir::ShapeOf(y.tensor_ty())[1]}, y.tensor_ty());
   return ir::MakeDTensorType(result, y.device_mesh(), y.placement());
 }
 
-int64_t GroupSize(const ir::Call& call) {
-  auto groups = ir::GetAttr(call.attrs(), "groups").as<ffi::Array<ffi::Array<int64_t>>>();
-  DISTIR_REQUIRE(groups.has_value() && !groups->empty(), ValueError)
-      << ir::CalleeName(call) << " needs attribute groups, lists of device ids";
-  return static_cast<int64_t>((*groups)[0].size());
+/*! \brief The expert axes, which shard no rows but the list of each device's first expert. */
+std::vector<int> AxesOfCopies(const ir::Call& call, const ir::DTensorType& rows,
+                              const ir::DTensorType& first) {
+  const std::vector<int> axes = CheckedAxes(call, first, "the first experts", "experts");
+  const std::vector<int> dims = PlacementDims(rows.placement());
+  for (int axis : axes) {
+    DISTIR_REQUIRE(dims[axis] < 0, ValueError)
+        << ir::CalleeName(call) << ": the rows " << ir::Print(rows)
+        << " are sharded along mesh axis " << axis << ", along which the experts are";
+  }
+  DISTIR_REQUIRE(ir::StaticDim(ir::ShapeOf(first.tensor_ty())[0]) == DevicesAlong(first, &axes) &&
+                     DevicesAlong(first, nullptr) == DevicesAlong(first, &axes),
+                 ValueError)
+      << ir::CalleeName(call) << " needs one first expert of each device, got " << ir::Print(first);
+  return axes;
+}
+
+ir::Placement AlongToo(const ir::Placement& placement, const std::vector<int>& axes, int dim) {
+  std::vector<int> dims = PlacementDims(placement);
+  for (int axis : axes) dims[axis] = dim;
+  return ir::MakePlacement(dims);
+}
+
+ir::Type InferSelect(const ir::Call& call) {
+  const ir::DTensorType x = DTensorArg(call, 0, 2), ids = DTensorArg(call, 1, 1);
+  const std::vector<int> axes = AxesOfCopies(call, x, DTensorArg(call, 2, 1));
+  RequireIds(call, ids.tensor_ty(), ir::ShapeOf(x.tensor_ty())[0]);
+  RequireSame(call, ids, x);
+  const ir::Placement placement = AlongToo(x.placement(), axes, 0);
+  return RowsAndCounts(call, x, placement, axes);
+}
+
+ir::Type InferPlace(const ir::Call& call) {
+  const ir::DTensorType y = DTensorArg(call, 0, 2), ids = DTensorArg(call, 1, 1);
+  DTensorArg(call, 2, 2);
+  RequireIds(call, ids.tensor_ty(), ir::Expr());
+  const std::vector<int> axes = AxesOfCopies(call, ids, DTensorArg(call, 3, 1));
+  CheckedAxes(call, y, "the rows", "experts");
+  const ir::DTensorType result = ir::MakeDTensorType(
+      ir::MakeTensorType({ir::ShapeOf(ids.tensor_ty())[0], ir::ShapeOf(y.tensor_ty())[1]},
+                         y.tensor_ty()),
+      y.device_mesh(), AlongToo(y.placement(), axes, -1));
+  RequireSame(call, ids, result);
+  return result;
 }
 
 ir::Type InferLocalDispatch(const ir::Call& call) {
-  const ir::TensorType x = TensorArg(call, 0), ids = TensorArg(call, 1);
+  const ir::TensorType x = TensorArg(call, 0, 2), ids = TensorArg(call, 1, 1);
   ffi::Array<ir::Expr> shape = ir::ShapeOf(x);
   RequireIds(call, ids, shape[0]);
   const int64_t devices = GroupSize(call);
@@ -202,7 +215,7 @@ ir::Type InferLocalDispatch(const ir::Call& call) {
 }
 
 ir::Type InferLocalCombine(const ir::Call& call) {
-  const ir::TensorType y = TensorArg(call, 0), ids = TensorArg(call, 1);
+  const ir::TensorType y = TensorArg(call, 0, 2), ids = TensorArg(call, 1, 1);
   RequireIds(call, ids, ir::Expr());
   GroupSize(call);
   ffi::Array<ir::Expr> shape = ir::ShapeOf(y);
@@ -210,38 +223,20 @@ ir::Type InferLocalCombine(const ir::Call& call) {
   return ir::MakeTensorType(shape, y);
 }
 
-ffi::Array<int64_t> AxesAttr(const std::vector<int>& axes) {
-  ffi::Array<int64_t> all;
-  for (int axis : axes) all.push_back(axis);
-  return all;
-}
-
-/*! \brief A call with the type that its inference gives. */
-ir::Call MakeTyped(ir::Type (*infer)(const ir::Call&), const std::string& name,
-                   const ffi::Array<ir::Expr>& args,
-                   const std::vector<std::pair<const char*, ffi::Any>>& attrs) {
-  const ir::Call call = ir::MakeOpCall(ir::MakeTupleType({}), name.c_str(), args, attrs);
-  return ir::MakeCall(infer(call), call.op(), args, call.attrs());
-}
-
-void Register(const std::string& name, const char* text, const std::vector<const char*>& arguments,
-              ir::Type (*infer)(const ir::Call&)) {
-  ir::RegisterOp(name, text, arguments, true);
-  ir::SetInferType(name, infer);
-  ir::SetInferDTensorType(name, infer);
-}
-
 const ir::OnLoad kRegister([] {
   const char* dispatches = "Sends rows to the devices of their experts.";
   const char* combines = "Brings rows back from the devices of their experts.";
-  Register(kDistDispatch, dispatches, {"x", "ids"}, InferDispatch);
-  Register(kDistMatmul, "Multiplies rows, ordered by expert, by the matrix of their expert.",
-           {"rows", "experts", "counts"}, InferMatmul);
-  Register(kDistCombine, combines, {"y", "ids", "counts"}, InferCombine);
-  ir::RegisterOp(kLocalDispatch, dispatches, {"x", "ids"}, true);
-  ir::SetInferType(kLocalDispatch, InferLocalDispatch);
-  ir::RegisterOp(kLocalCombine, combines, {"y", "ids", "counts"}, true);
-  ir::SetInferType(kLocalCombine, InferLocalCombine);
+  RegisterOnDTensors(kDistDispatch, dispatches, {"x", "ids"}, InferDispatch);
+  RegisterOnDTensors(kDistMatmul,
+                     "Multiplies rows, ordered by expert, by the matrix of their expert.",
+                     {"rows", "experts", "counts"}, InferMatmul);
+  RegisterOnDTensors(kDistCombine, combines, {"y", "ids", "counts"}, InferCombine);
+  RegisterOnDTensors(kDistSelect, "Takes the rows of the experts that a device has.",
+                     {"x", "ids", "first"}, InferSelect);
+  RegisterOnDTensors(kDistPlace, "Puts rows of a device's experts in their places.",
+                     {"y", "ids", "counts", "first"}, InferPlace);
+  RegisterOnTensors(kLocalDispatch, dispatches, {"x", "ids"}, InferLocalDispatch);
+  RegisterOnTensors(kLocalCombine, combines, {"y", "ids", "counts"}, InferLocalCombine);
 });
 
 }  // namespace
@@ -254,8 +249,11 @@ bool MovesLocalTokens(const ir::Expr& op) {
   return ir::IsOp(op, "relax.ccl.dispatch_tokens") || ir::IsOp(op, "relax.ccl.combine_tokens") ||
          ir::IsOp(op, "relax.ccl.dispatch_slots") || ir::IsOp(op, "relax.ccl.combine_slots");
 }
-bool IsGroupedMatmul(const ir::Expr& op) { return ir::IsOp(op, "relax.dist.grouped_matmul"); }
-bool IsOfTokens(const ir::Expr& op) { return MovesTokens(op) || IsGroupedMatmul(op); }
+bool IsTokenKernel(const ir::Expr& op) {
+  return ir::IsOp(op, "relax.dist.grouped_matmul") || ir::IsOp(op, "relax.dist.select_tokens") ||
+         ir::IsOp(op, "relax.dist.place_tokens");
+}
+bool IsOfTokens(const ir::Expr& op) { return MovesTokens(op) || IsTokenKernel(op); }
 
 ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
                             const std::vector<int>& expert_axes) {
@@ -273,6 +271,18 @@ ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const 
 ir::Call MakeCombineTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
                            const std::vector<int>& expert_axes) {
   return MakeTyped(InferCombine, kDistCombine, {y, ids, counts},
+                   {{"expert_axes", AxesAttr(expert_axes)}});
+}
+
+ir::Call MakeSelectTokens(const ir::Expr& x, const ir::Expr& ids, const ir::Expr& first,
+                          int64_t num_experts, const std::vector<int>& expert_axes) {
+  return MakeTyped(InferSelect, kDistSelect, {x, ids, first},
+                   {{"num_experts", num_experts}, {"expert_axes", AxesAttr(expert_axes)}});
+}
+
+ir::Call MakePlaceTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
+                         const ir::Expr& first, const std::vector<int>& expert_axes) {
+  return MakeTyped(InferPlace, kDistPlace, {y, ids, counts, first},
                    {{"expert_axes", AxesAttr(expert_axes)}});
 }
 
@@ -297,12 +307,14 @@ ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
   return ir::MakeOpCall(type, ("relax.ccl." + name).c_str(), args, attrs);
 }
 
-ir::Call MakeLocalGroupedMatmul(const ir::Call& call, const ir::Type& type,
-                                const ffi::Array<ir::Expr>& args) {
-  const ir::Expr callee = ir::MakeExternFunc(std::string("distir.runtime.") + kGroupedMatmul);
-  const ir::Expr transposed = ir::MakeInt(BoolOf(call, "transposed") ? 1 : 0);
-  const ir::Expr all = ir::MakeTuple({args[0], args[1], args[2], transposed});
-  return ir::MakeOpCall(type, "relax.call_dps_packed", {callee, all}, {}, {type});
+ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
+                              const ffi::Array<ir::Expr>& args) {
+  const std::string name = ir::CalleeName(call).substr(std::string("relax.dist.").size());
+  ffi::Array<ir::Expr> all = args;
+  if (name == kGroupedMatmul) all.push_back(ir::MakeInt(BoolOf(call, "transposed") ? 1 : 0));
+  return ir::MakeOpCall(type, "relax.call_dps_packed",
+                        {ir::MakeExternFunc("distir.runtime." + name), ir::MakeTuple(all)}, {},
+                        {type});
 }
 
 }  // namespace dialect

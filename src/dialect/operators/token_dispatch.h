@@ -20,6 +20,17 @@
  *
  *     t = R.ccl.dispatch_tokens(x, ids, groups=[[0, 1]], num_experts=8)
  *     z = R.ccl.combine_tokens(y, ids, t[1], groups=[[0, 1]])
+ *
+ * Where all devices along the expert axes have the same rows, nothing is sent. Each takes the rows
+ * of its experts, and what comes of them is partial over the expert axes, zeros for other rows:
+ *
+ *     t = R.dist.select_tokens(x, ids, first, num_experts=8, expert_axes=[0])
+ *     y = R.dist.grouped_matmul(t[0], w, t[1], transposed=False)
+ *     z = R.dist.place_tokens(y, ids, t[1], first, expert_axes=[0])
+ *
+ * first (n,), int64, sharded along the expert axes, is the first expert of each device. t is as
+ * above, but that t[0] is sharded along the expert axes where x is not. On local tensors all but
+ * the two collectives are kernels of the runtime.
  */
 #ifndef DISTIR_DIALECT_OPERATORS_TOKEN_DISPATCH_H_
 #define DISTIR_DIALECT_OPERATORS_TOKEN_DISPATCH_H_
@@ -33,18 +44,21 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Names under `relax.dist.`, `distir.runtime.` and, but the product, `relax.ccl.`. */
+/*! \brief Names under `relax.dist.` and `distir.runtime.`; of the collectives `relax.ccl.`, too. */
 constexpr const char* kDispatchTokens = "dispatch_tokens";
 constexpr const char* kGroupedMatmul = "grouped_matmul";
 constexpr const char* kCombineTokens = "combine_tokens";
+constexpr const char* kSelectTokens = "select_tokens";
+constexpr const char* kPlaceTokens = "place_tokens";
 
 /*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or one of
  * slots (slot_exchange.h). */
 bool MovesTokens(const ir::Expr& op);
 /*! \brief The same of `relax.ccl`. */
 bool MovesLocalTokens(const ir::Expr& op);
-/*! \brief Whether this is `relax.dist.grouped_matmul`. */
-bool IsGroupedMatmul(const ir::Expr& op);
+/*! \brief Whether this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens` or
+ * `place_tokens`. */
+bool IsTokenKernel(const ir::Expr& op);
 /*! \brief Whether this is one of these on DTensors, whose types state all placements. */
 bool IsOfTokens(const ir::Expr& op);
 
@@ -58,6 +72,12 @@ ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const 
 /*! \brief The rows back where they came from. */
 ir::Call MakeCombineTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
                            const std::vector<int>& expert_axes);
+/*! \brief x (N, D) and ids (N,), placed alike along N, along none of the expert axes. */
+ir::Call MakeSelectTokens(const ir::Expr& x, const ir::Expr& ids, const ir::Expr& first,
+                          int64_t num_experts, const std::vector<int>& expert_axes);
+/*! \brief The rows in their places; partial over the expert axes. */
+ir::Call MakePlaceTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
+                         const ir::Expr& first, const std::vector<int>& expert_axes);
 
 /*! \brief The axes of the mesh along which the experts lie. */
 std::vector<int> ExpertAxes(const ir::Call& call);
@@ -65,9 +85,9 @@ std::vector<int> ExpertAxes(const ir::Call& call);
 ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
                             const ffi::Array<ir::Expr>& args,
                             const ffi::Array<ffi::Array<int64_t>>& groups);
-/*! \brief The product on a worker, a call of the runtime. */
-ir::Call MakeLocalGroupedMatmul(const ir::Call& call, const ir::Type& type,
-                                const ffi::Array<ir::Expr>& args);
+/*! \brief A kernel on a worker, a call of the runtime. */
+ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
+                              const ffi::Array<ir::Expr>& args);
 
 }  // namespace dialect
 }  // namespace distir

@@ -301,9 +301,9 @@ class SpmdRewriter : public ir::FunctionRewriter {
       return void(Bind(var, collectives_.OfFusedNorm(call, RewriteAll(call.args()))));
     if (dialect::MovesTokens(call.op()))
       return void(Bind(var, collectives_.OfTokens(call, RewriteAll(call.args()))));
-    if (dialect::IsGroupedMatmul(call.op())) {
-      return void(Bind(var, dialect::MakeLocalGroupedMatmul(call, types_.Local(call.ty()),
-                                                            RewriteAll(call.args()))));
+    if (dialect::IsTokenKernel(call.op())) {
+      return void(Bind(var, dialect::MakeLocalTokenKernel(call, types_.Local(call.ty()),
+                                                          RewriteAll(call.args()))));
     }
     if (dialect::IsSegmentExchange(call.op())) {
       return MoveBlocks(var, Rewrite(call.args()[0]), IsInRegion(var),

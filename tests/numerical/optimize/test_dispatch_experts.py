@@ -1,5 +1,7 @@
 """Numbers of tokens that go to the devices of their experts, against all experts for all tokens."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -147,8 +149,78 @@ def test_columns_of_experts_may_be_sharded_too(session_of):
     assert_equals_dense(session_of(mesh.shape), layer, mesh, plan, one_in_eight(layer))
 
 
+COPIES = {
+    "ep8": (EP8, None, "ep", ("ep",)),
+    "ep3": (dx.Mesh(ep=3), None, "ep", ("ep",)),
+    "dp2_ep4": (dx.Mesh(dp=2, ep=4), "dp", "ep", ("ep",)),
+    "ep2_dp3": (dx.Mesh(ep=2, dp=3), "dp", "ep", ("ep",)),
+    "ep2x2": (dx.Mesh(a=2, b=2), None, ("a", "b"), ("a", "b")),
+}
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("choose", CHOICES)
+@pytest.mark.parametrize("name", COPIES)
+def test_tokens_that_all_devices_have(session_of, name, choose, biases):
+    """Each computes the rows of its experts; one sum per layer, of tokens, not of choices."""
+    mesh, tokens, experts, axes = COPIES[name]
+    layer = Experts(experts=24 if name == "ep3" else 16, biases=biases)
+    if biases:
+        layer = replace(layer, tokens=18)
+    mod = optimized(legalized(layer, mesh, plan_of(tokens, experts)))
+    assert dx.testing.violations(mod, "legalized") == []
+    found = dx.analysis.collectives(dx.lower(mod))
+    assert [(each.kind, each.axes, each.count) for each in found] == [("all_reduce", axes, 1)]
+    local = layer.tokens // (
+        dict(zip(mesh.axis_names, mesh.shape, strict=True))["dp"] if tokens else 1
+    )
+    shards = found[0].group_size
+    expected = 2 * local * layer.width * 4 * (shards - 1) / shards
+    assert found[0].bytes_per_device == pytest.approx(expected, rel=0.01)
+    inputs = layer.inputs(CHOICES[choose](layer))
+    got = run(session_of(mesh.shape), mod, inputs)
+    np.testing.assert_allclose(got, layer.dense(*inputs), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", ["ep", None])
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_step_of_decoding(session_of, columns, tokens):
+    """Fewer rows than experts: looked up where they are, the matrices would be summed."""
+    layer = Experts(tokens=8, choices=1, columns=columns, biases=True)
+    mod = optimized(legalized(layer, EP8, plan_of(tokens)))
+    kinds = [each.kind for each in dx.analysis.collectives(dx.lower(mod))]
+    assert kinds == (["dispatch_tokens", "combine_tokens"] if tokens else ["all_reduce"])
+    inputs = layer.inputs(balanced(layer))
+    got = run(session_of(EP8.shape), mod, inputs)
+    np.testing.assert_allclose(got, layer.dense(*inputs), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["argsort", "scatter", "places", "add"])
+@pytest.mark.parametrize("tokens", ["ep", None])
+def test_tokens_that_are_sorted_by_expert(session_of, order, tokens):
+    layer = Experts(order=order, biases=order == "add")
+    mod = optimized(legalized(layer, EP8, plan_of(tokens)))
+    kinds = [each.kind for each in dx.analysis.collectives(dx.lower(mod))]
+    assert kinds == (["dispatch_tokens", "combine_tokens"] if tokens else ["all_reduce"])
+    inputs = layer.inputs(one_in_eight(layer))
+    got = run(session_of(EP8.shape), mod, inputs)
+    np.testing.assert_allclose(got, layer.dense(*inputs), rtol=1e-5, atol=1e-5)
+
+
 TP = {"up": ("ep", None, "tp"), "gate": ("ep", None, "tp"), "down": ("ep", "tp", None)}
 BIASES = {"up_b": ("ep", "tp"), "gate_b": ("ep", "tp"), "down_b": ("ep", None)}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_inside_of_experts_that_all_devices_need(session_of, columns):
+    mesh, layer = dx.Mesh(ep=2, tp=2), Experts(columns=columns)
+    turned = {name: (dims[0], dims[2], dims[1]) for name, dims in TP.items()}
+    mod = optimized(legalized(layer, mesh, {**plan_of(None), **(turned if columns else TP)}))
+    found = [(each.kind, each.axes) for each in dx.analysis.collectives(dx.lower(mod))]
+    assert found == [("all_reduce", ("ep", "tp"))]
+    inputs = layer.inputs(one_in_eight(layer))
+    got = run(session_of(mesh.shape), mod, inputs)
+    np.testing.assert_allclose(got, layer.dense(*inputs), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("columns", [False, True])

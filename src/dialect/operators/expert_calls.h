@@ -1,0 +1,48 @@
+/*!
+ * \file dialect/operators/expert_calls.h
+ * \brief How operators of experts (token_dispatch.h, slot_exchange.h) read their calls, say what is
+ * wrong with them, and are made.
+ */
+#ifndef DISTIR_DIALECT_OPERATORS_EXPERT_CALLS_H_
+#define DISTIR_DIALECT_OPERATORS_EXPERT_CALLS_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace dialect {
+
+namespace ffi = tvm::ffi;
+
+using InferFunction = ir::Type (*)(const ir::Call&);
+
+/*! \brief Enters an operator on DTensors, or on local tensors, with its type inference. */
+void RegisterOnDTensors(const std::string& name, const char* text,
+                        const std::vector<const char*>& arguments, InferFunction infer);
+void RegisterOnTensors(const std::string& name, const char* text,
+                       const std::vector<const char*>& arguments, InferFunction infer);
+/*! \brief A call with the type that its inference gives. */
+ir::Call MakeTyped(InferFunction infer, const std::string& name, const ffi::Array<ir::Expr>& args,
+                   const std::vector<std::pair<const char*, ffi::Any>>& attrs);
+/*! \brief The attribute `expert_axes`. */
+ffi::Array<int64_t> AxesAttr(const std::vector<int>& axes);
+
+/*! \brief The type of an argument of known shape. */
+ir::DTensorType DTensorArg(const ir::Call& call, int index, int rank);
+ir::TensorType TensorArg(const ir::Call& call, int index, int rank);
+
+/*!
+ * \brief The expert axes, of which each shards dimension 0 of a tensor.
+ * \param what The tensor in errors: "the rows"; `experts` what lies along the axes.
+ */
+std::vector<int> CheckedAxes(const ir::Call& call, const ir::DTensorType& tensor, const char* what,
+                             const char* experts);
+/*! \brief The members of each group of a call on local tensors. */
+int64_t GroupSize(const ir::Call& call);
+
+}  // namespace dialect
+}  // namespace distir
+#endif  // DISTIR_DIALECT_OPERATORS_EXPERT_CALLS_H_

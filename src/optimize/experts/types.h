@@ -1,0 +1,32 @@
+/*!
+ * \file optimize/experts/types.h
+ * \brief Types of values that are computed row by row.
+ */
+#ifndef DISTIR_OPTIMIZE_EXPERTS_TYPES_H_
+#define DISTIR_OPTIMIZE_EXPERTS_TYPES_H_
+
+#include <vector>
+
+#include "dialect/placement.h"
+#include "ir/build.h"
+#include "ir/node.h"
+#include "ir/symbolic.h"
+
+namespace distir {
+namespace optimize {
+
+inline ir::DTensorType TypeOf(const ir::Expr& expr) { return ir::DTensorType::Cast(expr.ty()); }
+inline std::vector<int> DimsOf(const ir::DTensorType& type) {
+  return dialect::PlacementDims(type.placement());
+}
+inline const ffi::Array<ir::Expr>& ShapeOf(const ir::DTensorType& type) {
+  return ir::ShapeOf(type.tensor_ty());
+}
+inline bool IsFloat(const ir::TensorType& type) {
+  return type.has_dtype() && (type.dtype().code == kDLFloat || type.dtype().code == kDLBfloat) &&
+         type.dtype().lanes == 1;
+}
+
+}  // namespace optimize
+}  // namespace distir
+#endif  // DISTIR_OPTIMIZE_EXPERTS_TYPES_H_
