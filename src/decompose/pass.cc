@@ -30,9 +30,9 @@ struct Found {
 std::optional<Found> Find(const ir::Call& call, rules::Decisions* decisions) {
   rules::Decomposition decomposition = FindDecomposition(call.op());
   if (decomposition == nullptr) return std::nullopt;
-  auto decision = decisions->WithFactor<rules::DecomposedFactor>(call);
-  if (!decision || !decision->call.sharding.is_decomposed) return std::nullopt;
-  return Found{decomposition, std::move(*decision)};
+  const rules::Computed* computed = decisions->WithFactor<rules::DecomposedFactor>(call);
+  if (computed == nullptr || !computed->sharding.is_decomposed) return std::nullopt;
+  return Found{decomposition, *decisions->Of(call)};
 }
 
 /*! \brief Whether a dimension of a decomposed factor does not divide into its shards. */
@@ -66,7 +66,7 @@ class Decomposer : public ir::FunctionRewriter {
              rules::KernelTable* kernels)
       : calls_(calls), creations_(function, meshes), meshes_(*meshes), decisions_(meshes, kernels) {
     ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
-      const ir::Call call = ir::BoundCall(binding);
+      const ir::Call& call = ir::BoundCall(binding);
       if (!call.defined() || (calls_ == Calls::kUneven && !MayBeUneven(call, binding.var())))
         return;
       std::optional<Found> found = Find(call, &decisions_);

@@ -2,17 +2,16 @@
 
 #include <unordered_map>
 
+#include "ir/tvm/empty_object.h"
+
 namespace distir {
 namespace ir {
 
 namespace {
 
-const GlobalFunction kCall("ir.Call");
 const GlobalFunction kGetOp("ir.GetOp");
 const GlobalFunction kTuple("relax.Tuple");
 const GlobalFunction kTupleGetItem("relax.TupleGetItem");
-const GlobalFunction kVar("ir.Var");
-const GlobalFunction kDataflowVar("relax.DataflowVar");
 const GlobalFunction kGlobalVar("ir.GlobalVar");
 const GlobalFunction kTensorConst("relax.MakeTensorConst");
 const GlobalFunction kIntImm("ir.IntImm");
@@ -29,7 +28,6 @@ const GlobalFunction kDeviceMesh("relax.distributed.DeviceMesh");
 const GlobalFunction kPlacement("relax.distributed.Placement");
 const GlobalFunction kSharding("relax.distributed.Sharding");
 const GlobalFunction kReplica("relax.distributed.Replica");
-const GlobalFunction kVarBinding("relax.VarBinding");
 const GlobalFunction kMatchCast("relax.MatchCast");
 const GlobalFunction kBindingBlock("relax.BindingBlock");
 const GlobalFunction kDataflowBlock("relax.DataflowBlock");
@@ -44,6 +42,21 @@ const GlobalFunction kMakeObject("ffi.MakeObjectFromPackedArgs");
 const GlobalFunction kRange("ir.Range_from_min_extent");
 
 const Node kNoSpan;
+
+// What a program has for each operator is made in place.
+const EmptyObject kCall("ir.Call", {"args", "attrs", "op", "span", "ty", "ty_args"});
+const Field<Node> kSpan("ir.Expr", "span");
+const Field<Type> kType("ir.Expr", "ty");
+const Field<Expr> kOp("ir.Call", "op");
+const Field<ffi::Array<Expr>> kArgs("ir.Call", "args");
+const Field<Node> kAttrs("ir.Call", "attrs");
+const Field<ffi::Array<Type>> kTypeArgs("ir.Call", "ty_args");
+const EmptyObject kVar("ir.Var", {"name", "span", "ty"});
+const EmptyObject kDataflowVar("relax.expr.DataflowVar", {"name", "span", "ty"});
+const Field<ffi::String> kName("ir.Var", "name");
+const EmptyObject kVarBinding("relax.expr.VarBinding", {"span", "value", "var"});
+const Field<Var> kBoundVar("relax.expr.Binding", "var");
+const Field<Expr> kBoundValue("relax.expr.VarBinding", "value");
 
 DLDataType Int64() { return DLDataType{kDLInt, 64, 1}; }
 DLDataType Float64() { return DLDataType{kDLFloat, 64, 1}; }
@@ -63,7 +76,14 @@ bool AreConsecutive(const std::vector<int64_t>& ids) {
 
 Call MakeCall(const Type& ty, const Expr& op, const ffi::Array<Expr>& args, const Node& attrs,
               const ffi::Array<Type>& ty_args, const Node& span) {
-  return kCall(ty, op, args, attrs, ty_args, span).cast<Call>();
+  Call call(kCall.Make());
+  SetField(kSpan, call, span);
+  SetField(kType, call, ty);
+  SetField(kOp, call, op);
+  SetField(kArgs, call, args);
+  SetField(kAttrs, call, attrs);
+  SetField(kTypeArgs, call, ty_args);
+  return call;
 }
 
 Call MakeOpCall(const Type& ty, const char* op_name, const ffi::Array<Expr>& args,
@@ -92,7 +112,10 @@ Expr MakeTupleGetItem(const Expr& tuple, int index) {
 }
 
 Var MakeVar(const ffi::String& name, const Type& ty, bool dataflow) {
-  return (dataflow ? kDataflowVar(name, ty, kNoSpan) : kVar(name, ty, kNoSpan)).cast<Var>();
+  Var var((dataflow ? kDataflowVar : kVar).Make());
+  SetField(kType, var, ty);
+  SetField(kName, var, name);
+  return var;
 }
 
 GlobalVar MakeGlobalVar(const std::string& name) { return kGlobalVar(name).cast<GlobalVar>(); }
@@ -159,7 +182,10 @@ Placement MakePlacement(const std::vector<int>& dims) {
 }
 
 VarBinding MakeBinding(const Var& var, const Expr& value) {
-  return kVarBinding(var, value, kNoSpan).cast<VarBinding>();
+  VarBinding binding(kVarBinding.Make());
+  SetField(kBoundVar, binding, var);
+  SetField(kBoundValue, binding, value);
+  return binding;
 }
 MatchCast MakeMatchCast(const Var& var, const Expr& value, const Type& ty) {
   return kMatchCast(var, value, ty, kNoSpan).cast<MatchCast>();

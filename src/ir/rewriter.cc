@@ -1,6 +1,7 @@
 #include "ir/rewriter.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ir/build.h"
 #include "ir/module/numbered.h"
@@ -13,18 +14,18 @@ namespace {
 /*! \brief What a map makes of all elements; the same array where nothing changes. */
 template <typename T, typename Map>
 ffi::Array<T> MapAll(const ffi::Array<T>& all, const Map& map) {
-  ffi::Array<T> mapped;
+  std::optional<ffi::Array<T>> mapped;  // none: no element is another so far
   for (size_t i = 0; i < all.size(); ++i) {
     T element = map(all[i]);
-    const bool is_same = element.same_as(all[i]);
-    if (mapped.empty() && is_same) continue;  // none is another so far
-    if (mapped.empty()) {
-      mapped.reserve(all.size());
-      mapped.insert(mapped.end(), all.begin(), all.begin() + i);
+    if (!mapped && element.same_as(all[i])) continue;
+    if (!mapped) {
+      mapped.emplace();
+      mapped->reserve(all.size());
+      mapped->insert(mapped->end(), all.begin(), all.begin() + i);
     }
-    mapped.push_back(std::move(element));
+    mapped->push_back(std::move(element));
   }
-  return mapped.empty() ? all : mapped;
+  return mapped ? *std::move(mapped) : all;
 }
 
 bool IsBinding(const Binding& binding, const Var& var, const Expr& value) {
@@ -91,8 +92,8 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
       cause_.clear();
       emitted_.clear();
       current_ = binding;
-      if (auto cast = MatchCast::Cast(binding); cast.defined()) {
-        RewriteMatchCast(binding.var(), cast);
+      if (const MatchCast* cast = MatchCast::As(binding)) {
+        RewriteMatchCast(binding.var(), *cast);
       } else {
         RewriteVarBinding(binding.var(), VarBinding::As(binding)->value());
       }
@@ -114,10 +115,10 @@ SeqExpr FunctionRewriter::RewriteSeq(const SeqExpr& seq, const Var& branch_of) {
 }
 
 void FunctionRewriter::RewriteVarBinding(const Var& var, const Expr& value) {
-  if (If branch = If::Cast(value); branch.defined()) {
-    Expr cond = Rewrite(branch.cond());
-    SeqExpr true_branch = RewriteSeq(branch.true_branch(), var);
-    SeqExpr false_branch = RewriteSeq(branch.false_branch(), var);
+  if (const If* branch = If::As(value)) {
+    Expr cond = Rewrite(branch->cond());
+    SeqExpr true_branch = RewriteSeq(branch->true_branch(), var);
+    SeqExpr false_branch = RewriteSeq(branch->false_branch(), var);
     Bind(var, MakeIf(cond, true_branch, false_branch, true_branch.ty()));
     return;
   }
@@ -144,18 +145,17 @@ Expr FunctionRewriter::Rewrite(const Expr& expr) {
     return known == nullptr ? expr : *known;
   }
   if (const Call* call = Call::As(expr)) return RewriteCall(*call);
-  if (Tuple tuple = Tuple::Cast(expr); tuple.defined()) {
-    const ffi::Array<Expr> fields = RewriteAll(tuple.fields());
-    return Keeps(fields, tuple.fields()) ? expr : MakeTuple(fields);
+  if (const Constant* constant = Constant::As(expr)) return RewriteConstant(*constant);
+  if (const Tuple* tuple = Tuple::As(expr)) {
+    const ffi::Array<Expr> fields = RewriteAll(tuple->fields());
+    return Keeps(fields, tuple->fields()) ? expr : MakeTuple(fields);
   }
-  if (TupleGetItem item = TupleGetItem::Cast(expr); item.defined()) {
-    Expr tuple = Rewrite(item.tuple());
-    if (Tuple fields = Tuple::Cast(tuple); fields.defined()) return fields.fields()[item.index()];
-    if (KeepsUnchanged() && tuple.same_as(item.tuple())) return expr;
-    return MakeTupleGetItem(tuple, item.index());
+  if (const TupleGetItem* item = TupleGetItem::As(expr)) {
+    Expr tuple = Rewrite(item->tuple());
+    if (const Tuple* fields = Tuple::As(tuple)) return fields->fields()[item->index()];
+    if (KeepsUnchanged() && tuple.same_as(item->tuple())) return expr;
+    return MakeTupleGetItem(tuple, item->index());
   }
-  if (Constant constant = Constant::Cast(expr); constant.defined())
-    return RewriteConstant(constant);
   return RewriteLeaf(expr);
 }
 
@@ -252,11 +252,15 @@ Call BoundCall(const Binding& binding) {
 
 namespace {
 
+const Expr& ValueOf(const Binding& binding) {
+  const VarBinding* bound = VarBinding::As(binding);
+  return bound != nullptr ? bound->value() : MatchCast::As(binding)->value();
+}
+
 void VisitUsesInSeq(const SeqExpr& seq, const std::function<void(const Var&)>& visit) {
   for (const BindingBlock& block : seq.blocks()) {
     for (const Binding& binding : block.bindings()) {
-      auto cast = MatchCast::Cast(binding);
-      VisitUses(cast.defined() ? cast.value() : VarBinding::Cast(binding).value(), visit);
+      VisitUses(ValueOf(binding), visit);
     }
   }
   VisitUses(seq.body(), visit);
@@ -308,10 +312,8 @@ void CountIn(const Expr& expr, Uses* uses) {
 
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function) {
   Uses uses;
-  VisitBindings(function.body(), [&uses](const Binding& binding) {
-    MatchCast cast = MatchCast::Cast(binding);
-    CountIn(cast.defined() ? cast.value() : VarBinding::Cast(binding).value(), &uses);
-  });
+  VisitBindings(function.body(),
+                [&uses](const Binding& binding) { CountIn(ValueOf(binding), &uses); });
   CountIn(function.body().body(), &uses);
   return uses;
 }

@@ -82,7 +82,9 @@ class DispatchMasks {
         tally_(*tally) {}
 
   void Run() {
-    for (EditableBinding* binding : editable_.Bindings()) {
+    const std::vector<EditableBinding*> bindings = editable_.Bindings();
+    if (!SlotMasks::MayBeIn(bindings)) return;
+    for (EditableBinding* binding : bindings) {
       if (binding->dropped || binding->block == nullptr || binding->cast.defined()) continue;
       auto call = ir::Call::Cast(binding->value);
       auto product = call.defined() ? ReadContraction(call) : std::nullopt;

@@ -37,10 +37,11 @@ void ShareCollectives(Program* program, Tally* tally) {
     EditableFunction& editable = *function.editable;
     std::map<Key, ir::Var> first;
     for (EditableBinding* binding : editable.Bindings()) {
-      auto call = ir::Call::Cast(binding->value);
-      if (!call.defined() || binding->block == nullptr || binding->cast.defined() ||
-          !dialect::DTensorCollective(call.op()) || !ir::DTensorType::Is(call.ty()))
+      const ir::Call* made = ir::Call::As(binding->value);
+      if (made == nullptr || binding->block == nullptr || binding->cast.defined() ||
+          !dialect::DTensorCollective(made->op()) || !ir::DTensorType::Is(made->ty()))
         continue;
+      const ir::Call call = *made;
       auto [found, is_new] = first.emplace(KeyOf(call), binding->var);
       if (is_new) continue;
       if (!editable.IsVisible(found->second, binding)) {

@@ -40,10 +40,10 @@ Dims KnownShape(const ir::Expr& value) {
 
 /*!
  * \brief The first dimensions of `from`, those of size 1 left out, that a reshape to `to` makes its
- * first one: (4, 8, n, k) to (32, n, k) merges {4, 8}. Empty if there are none or only one.
+ * first one of three: (4, 8, n, k) to (32, n, k) merges {4, 8}. Empty if there are none or only
+ * one.
  */
 Dims MergedDims(const Dims& from, const Dims& to) {
-  if (to.size() != 3) return {};
   Dims merged;
   for (const ir::Expr& dim : from) {
     if (ir::StaticDim(dim) == 1) continue;
@@ -124,7 +124,7 @@ class Search {
     if (ir::IsOp(call.op(), "relax.reshape")) {
       const ir::Expr& argument = call.args()[0];
       Dims to = KnownShape(var);
-      Dims batch = MergedDims(KnownShape(argument), to);
+      Dims batch = to.size() == 3 ? MergedDims(KnownShape(argument), to) : Dims();
       ir::Expr source = argument;
       if (Merged* merged = Find(argument); merged != nullptr) {
         Use(var, merged);
@@ -139,7 +139,7 @@ class Search {
       if (a == nullptr || b == nullptr || !SameDims(a->batch, b->batch)) return;
       plan_.has_products = true;
       WriteApart(var, a->batch, {a, b});
-    } else if (KeepsFirstDim(call)) {
+    } else if (!open_.empty() && KeepsFirstDim(call)) {
       ScanBetween(var, call);
     }
   }

@@ -17,7 +17,7 @@ using rules::FactorShardings;
 
 /*! \brief A dimension, or a factor, that comes from dimensions of weights. */
 struct Columns {
-  std::vector<StatedDim> of;
+  SmallVector<StatedDim, 1> of;
   int64_t shards = 1;      // that it would be cut in, if all of them went into it and behind it
   bool is_within = false;  // there are shards in front of it, which are fewer than stated
 
@@ -32,7 +32,8 @@ struct Tensor {
 
 const AxisList& AxesOf(const StatedDim& stated) { return stated.source->sharding.dims[stated.dim]; }
 
-bool Contains(const std::vector<StatedDim>& all, const StatedDim& stated) {
+template <typename List>
+bool Contains(const List& all, const StatedDim& stated) {
   return std::find(all.begin(), all.end(), stated) != all.end();
 }
 
@@ -76,7 +77,7 @@ class HeadFinder {
     std::vector<Columns> columns;  // by factor
     FactorShardings solved;
     bool is_weight = false;
-    std::vector<StatedDim> unfactored = {};  // the call needs all of them
+    SmallVector<StatedDim, 1> unfactored = {};  // the call needs all of them
   };
 
   void Visit(const Link& link) {
@@ -85,10 +86,11 @@ class HeadFinder {
                                  [this](int slot) { return tensors_.count(slot) > 0; });
     if (!any) return;
     if (operands.size() > 1) FindInput(*operands.begin());
-    views_.clear();
+    views_.resize(operands.size());
     for (size_t i = 0; i < operands.size(); ++i)
-      views_.push_back(ViewOf(*link.rule, link.rule->operands[i], operands[i]));
-    std::vector<Columns> kept(link.rule->factors.size());
+      Look(*link.rule, link.rule->operands[i], operands[i], &views_[i]);
+    std::vector<Columns>& kept = kept_;
+    kept.assign(link.rule->factors.size(), {});
     for (size_t i = 0; i < views_.size(); ++i) {
       for (const StatedDim& stated : views_[i].unfactored) Meets(stated, i, kept.size());
       for (size_t f = 0; f < kept.size(); ++f) {
@@ -112,11 +114,17 @@ class HeadFinder {
       for (const StatedDim& stated : columns.of) inputs_.insert(stated.source);
   }
 
-  View ViewOf(const rules::FactorRule& rule, const rules::TensorFactors& factors, int slot) const {
-    View view{std::vector<Columns>(rule.factors.size()), FactorShardings(rule.factors.size())};
+  /*! \brief Fills a view, which may be that of an operand of another link. */
+  void Look(const rules::FactorRule& rule, const rules::TensorFactors& factors, int slot,
+            View* into) const {
+    View& view = *into;
+    view.columns.assign(rule.factors.size(), {});
+    view.solved.assign(rule.factors.size(), {});
+    view.unfactored.clear();
+    view.is_weight = false;
     rules::Project(rule, factors, program_.slots[slot].sharding, &view.solved);
     auto known = tensors_.find(slot);
-    if (known == tensors_.end()) return view;
+    if (known == tensors_.end()) return;
     view.is_weight = known->second.is_weight;
     for (size_t d = 0; d < factors.size(); ++d) {
       const Columns& columns = known->second.dims[d];
@@ -132,7 +140,6 @@ class HeadFinder {
         left = (left + taken - 1) / taken;
       }
     }
-    return view;
   }
 
   /*!
@@ -205,6 +212,7 @@ class HeadFinder {
   std::unordered_map<int, Tensor> tensors_;  // by slot
   std::unordered_map<const Source*, double> elements_;
   std::vector<View> views_;                               // of the link that is visited
+  std::vector<Columns> kept_;                             // of its factors
   std::unordered_set<const Source*> inputs_;              // no weights
   std::vector<std::pair<StatedDim, const Source*>> met_;  // by a larger one, in program order
 };

@@ -26,6 +26,10 @@ class Unfolder {
     int index = static_cast<int>(program_.instances.size());
     Instance instance{&graph, static_cast<int>(program_.slots.size()), {}};
     program_.instances.push_back(std::move(instance));
+    if (index == 0) {  // in most programs all there is
+      program_.slots.reserve(graph.slots.size());
+      program_.links.reserve(graph.nodes.size());
+    }
     for (const SlotInfo& info : graph.slots) {
       int rank = static_cast<int>(info.sizes.size());
       program_.slots.push_back({&info, kNoRoot, nullptr, mesh::Sharding::Replicated(rank)});

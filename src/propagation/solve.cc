@@ -1,11 +1,13 @@
 // Meshes, then axes, for the slots of an unfolded program; the contract is in instances.h.
 #include <algorithm>
 #include <deque>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include "propagation/instances.h"
+#include "propagation/solving/known_visits.h"
+#include "propagation/solving/links_of_slots.h"
+#include "propagation/solving/meshes.h"
 #include "rules/call/call_cost.h"
 #include "rules/call/projection.h"
 
@@ -17,104 +19,6 @@ namespace {
 using mesh::AxisList;
 using rules::FactorShardings;
 
-/*! \brief The links that touch each slot, in program order. */
-class LinksOfSlots {
- public:
-  explicit LinksOfSlots(const Program& program) : begin_(program.slots.size() + 1, 0) {
-    ForEachUse(program, [this](int slot, int) { ++begin_[slot + 1]; });
-    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-    links_.resize(begin_.back());
-    std::vector<int> next(begin_.begin(), begin_.end() - 1);
-    ForEachUse(program, [&](int slot, int link) { links_[next[slot]++] = link; });
-  }
-
-  IntRange operator[](int slot) const {
-    return {links_.data() + begin_[slot], links_.data() + begin_[slot + 1]};
-  }
-
- private:
-  /*! \brief Calls `visit` once for each slot of each link. */
-  template <typename Visit>
-  static void ForEachUse(const Program& program, const Visit& visit) {
-    std::vector<int> last(program.slots.size(), -1);
-    for (size_t l = 0; l < program.links.size(); ++l) {
-      const Link& link = program.links[l];
-      for (IntRange slots : {program.Operands(link), program.Results(link)}) {
-        for (int slot : slots) {
-          if (std::exchange(last[slot], static_cast<int>(l)) != static_cast<int>(l))
-            visit(slot, static_cast<int>(l));
-        }
-      }
-    }
-  }
-
-  std::vector<int> begin_;  // per slot, where its links begin
-  std::vector<int> links_;
-};
-
-class MeshSolver {
- public:
-  MeshSolver(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes)
-      : program_(*program), users_(users), meshes_(meshes) {}
-
-  void Run() {
-    std::vector<int> all(program_.links.size());
-    std::iota(all.begin(), all.end(), 0);
-    forward_.assign(all.begin(), all.end());
-    backward_ = forward_;
-    // Forward always first: a value belongs to the mesh that computes it, not to one that will use
-    // it.
-    while (!forward_.empty() || !backward_.empty()) {
-      bool is_forward = !forward_.empty();
-      std::deque<int>& queue = is_forward ? forward_ : backward_;
-      int link = queue.front();
-      queue.pop_front();
-      Visit(program_.links[link], is_forward);
-    }
-    int fallback = kNoRoot;
-    for (const SlotState& slot : program_.slots) {
-      if (fallback == kNoRoot && slot.root != kNoRoot) fallback = meshes_.DevicesOf(slot.root);
-    }
-    for (SlotState& slot : program_.slots) {
-      if (slot.root == kNoRoot) slot.root = std::max(fallback, 0);
-    }
-  }
-
- private:
-  void Visit(const Link& link, bool is_forward) {
-    if (is_forward) {
-      int root = LastRoot(program_.Operands(link));
-      if (root != kNoRoot) AssignAll(program_.Results(link), root);
-    } else {
-      int root = LastRoot(program_.Results(link));
-      if (root == kNoRoot) root = LastRoot(program_.Operands(link));
-      if (root != kNoRoot) AssignAll(program_.Operands(link), meshes_.DevicesOf(root));
-    }
-  }
-
-  int LastRoot(IntRange slots) const {
-    int root = kNoRoot;
-    for (int slot : slots) root = std::max(root, program_.slots[slot].root);
-    return root;
-  }
-
-  void AssignAll(IntRange slots, int root) {
-    for (int slot : slots) {
-      if (program_.slots[slot].root != kNoRoot) continue;
-      program_.slots[slot].root = root;
-      for (int link : users_[slot]) {
-        forward_.push_back(link);
-        backward_.push_back(link);
-      }
-    }
-  }
-
-  Program& program_;
-  const LinksOfSlots& users_;
-  const dialect::MeshTable& meshes_;
-  std::deque<int> forward_, backward_;
-};
-
 class AxisSolver {
  public:
   AxisSolver(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes,
@@ -124,7 +28,9 @@ class AxisSolver {
         meshes_(meshes),
         cluster_(cluster),
         queued_(program->links.size(), false),
-        waits_(program->links.size(), false) {}
+        waits_(program->links.size(), false),
+        states_(program),
+        known_visits_(&states_) {}
 
   void Run() {
     for (int priority : Priorities()) {
@@ -172,6 +78,8 @@ class AxisSolver {
         }
       }
     }
+    states_.NumberAll();
+    known_visits_.Clear();
   }
 
   bool IsOpen(const SlotState& slot, size_t dim) const {
@@ -215,6 +123,7 @@ class AxisSolver {
   /*! \brief What one tensor of a link says. */
   struct View {
     int slot;
+    int position;  // among the link's tensors, operands before results
     const rules::TensorFactors* tensor;
     bool is_result;
     FactorShardings factors;  // empty when the tensor has no axes
@@ -231,6 +140,37 @@ class AxisSolver {
   void Visit(int index, Stage stage) {
     const Link& link = program_.links[index];
     if (link.crossing != nullptr) return Cross(link);
+    outcome_ = {};
+    if (!KnownVisits::Takes(link)) {
+      Work(link, stage);
+    } else if (const VisitOutcome* known =
+                   known_visits_.Find(program_, link, static_cast<int>(stage))) {
+      Repeat(link, *known);
+      if (known->waits) waits_[index] = *known->waits;
+      return;
+    } else {
+      Work(link, stage);
+      *known_visits_.Enter() = outcome_;
+    }
+    if (outcome_.waits) waits_[index] = *outcome_.waits;
+  }
+
+  /*! \brief Changes the tensors of a link as a visit alike has changed those of another. */
+  void Repeat(const Link& link, const VisitOutcome& known) {
+    for (const StateChange& change : known.changes) {
+      const int slot = program_.Operands(link)[change.position];  // or a result, which follow
+      program_.slots[slot].sharding = states_.ShardingOf(change.state);
+      states_.Set(slot, change.state);
+      EnqueueUsers(slot);
+    }
+  }
+
+  void EnqueueUsers(int slot) {
+    for (int user : users_[slot]) Enqueue(user);
+  }
+
+  /*! \brief Visits a link, and notes in outcome_ what that has given. */
+  void Work(const Link& link, Stage stage) {
     ClearViews();
     bool any = false, skipped = false;
     // What is broadcast, as a bias, has nothing to say of the dimensions that it lacks.
@@ -245,10 +185,11 @@ class AxisSolver {
     if (root == kNoRoot) return;
     auto collect = [&](IntRange slots, const std::vector<rules::TensorFactors>& tensors,
                        bool is_result) {
+      const int before = is_result ? link.num_operands : 0;
       for (size_t i = 0; i < slots.size(); ++i) {
         const SlotState& slot = program_.slots[slots[i]];
         if (slot.root != root || slot.info->is_constant) continue;
-        views_.push_back({slots[i], &tensors[i], is_result, {}});
+        views_.push_back({slots[i], before + static_cast<int>(i), &tensors[i], is_result, {}});
         if (slot.sharding.IsReplicated()) continue;
         if (is_result ? link.blocked.backward : link.blocked.forward) continue;
         if (stage == Stage::kParallel && slot.info->elements < broadcast_to) {
@@ -267,7 +208,7 @@ class AxisSolver {
     collect(program_.Operands(link), link.rule->operands, false);
     collect(program_.Results(link), link.rule->results, true);
     if (!any) {
-      waits_[index] = skipped;
+      outcome_.waits = skipped;
       return;
     }
 
@@ -278,7 +219,7 @@ class AxisSolver {
     if (stage == Stage::kConflicts) {
       MergeByCost(link, root, &merged);
     } else {
-      waits_[index] = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
+      outcome_.waits = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
     }
     ClearBlocked(*link.rule, &merged);
     // What the call cannot compute on shards is not spread: it would only have to be moved.
@@ -321,7 +262,8 @@ class AxisSolver {
   void ExtendEvenly(int slot, size_t dim, const AxisList& axes) {
     const rules::Factor whole = {program_.slots[slot].info->sizes[dim], rules::ParallelFactor()};
     if (!Extend(slot, dim, axes, whole)) return;
-    for (int user : users_[slot]) Enqueue(user);
+    states_.Renumber(slot);
+    EnqueueUsers(slot);
   }
 
   void ClearBlocked(const rules::FactorRule& rule, Merged* merged) const {
@@ -441,7 +383,9 @@ class AxisSolver {
       if (Extend(view.slot, d, composed.dims[d], whole)) changed = true;
     }
     if (!changed) return;
-    for (int user : users_[view.slot]) Enqueue(user);
+    states_.Renumber(view.slot);
+    outcome_.changes.push_back({view.position, states_.Of(view.slot)});
+    EnqueueUsers(view.slot);
   }
 
   /*! \brief Gives a dimension as many of these axes as it may take and divides into. Returns
@@ -469,6 +413,9 @@ class AxisSolver {
   const cost::Cluster& cluster_;
   std::vector<bool> queued_;
   std::vector<bool> waits_;  // for the next stage, as of the link's last visit
+  SlotStates states_;
+  KnownVisits known_visits_;
+  VisitOutcome outcome_;  // of the visit that is worked out
   std::deque<int> pass_through_, others_;
   std::vector<View> views_;  // of the link being visited
   Merged merged_;            // of the link being visited
@@ -480,7 +427,7 @@ class AxisSolver {
 
 void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster) {
   LinksOfSlots users(*program);
-  MeshSolver(program, users, meshes).Run();
+  SolveMeshes(program, users, meshes);
   AxisSolver(program, users, meshes, cluster).Run();
 }
 

@@ -25,18 +25,24 @@ std::optional<rules::Decision> OfLocalView(const ir::Call& call, rules::Decision
   return decision;
 }
 
-}  // namespace
-
-std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions) {
-  auto decision = dialect::IsLocalView(call.op())
-                      ? OfLocalView(call, decisions)
-                      : decisions->WithFactor<rules::ReductionFactor>(call);
-  if (!decision || decision->call.sharding.partial.empty()) return std::nullopt;
-  const rules::CallSharding& sharding = decision->call.sharding;
-  PartialValue value{decision->call.root, sharding.results[0]};
+/*! \brief What a call that is computed so leaves to be reduced. */
+std::optional<PartialValue> PartOf(int root, const rules::CallSharding& sharding) {
+  if (sharding.partial.empty()) return std::nullopt;
+  PartialValue value{root, sharding.results[0]};
   value.sharding.partial = sharding.partial;
   value.sharding.reduction = sharding.reduction;
   return value;
+}
+
+}  // namespace
+
+std::optional<PartialValue> PartialResult(const ir::Call& call, rules::Decisions* decisions) {
+  if (dialect::IsLocalView(call.op())) {
+    const auto decision = OfLocalView(call, decisions);
+    return decision ? PartOf(decision->call.root, decision->call.sharding) : std::nullopt;
+  }
+  const rules::Computed* computed = decisions->WithFactor<rules::ReductionFactor>(call);
+  return computed != nullptr ? PartOf(computed->root, computed->sharding) : std::nullopt;
 }
 
 namespace {

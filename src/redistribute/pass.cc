@@ -5,6 +5,9 @@
 #include <tvm/ffi/error.h>
 
 #include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "cost/cluster.h"
 #include "dialect/mesh_table.h"
@@ -54,12 +57,17 @@ class Legalizer : public ir::FunctionRewriter {
 
   // Variables whose single use is a redistribution: their reduction can be part of it.
   void CollectRedistributedOnce(const ir::Function& function) {
-    uses_ = ir::CountUses(function);
-    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
-      ir::Call call = ir::BoundCall(binding);
-      if (call.defined() && IsRedistribute(call) && uses_[call.args()[0].get()] == 1)
-        redistributed_once_.insert({call.args()[0].get(), true});
+    std::vector<const ffi::Object*> redistributed;
+    ir::VisitBindings(function.body(), [&redistributed](const ir::Binding& binding) {
+      const ir::Call& call = ir::BoundCall(binding);
+      if (call.defined() && IsRedistribute(call)) redistributed.push_back(call.args()[0].get());
     });
+    if (redistributed.empty()) return;
+    const auto uses = ir::CountUses(function);
+    for (const ffi::Object* value : redistributed) {
+      auto found = uses.find(value);
+      if (found != uses.end() && found->second == 1) redistributed_once_.insert(value);
+    }
   }
 
   static bool IsRedistribute(const ir::Call& call) {
@@ -74,8 +82,9 @@ class Legalizer : public ir::FunctionRewriter {
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    auto call = ir::Call::Cast(value);
-    if (!call.defined()) return FunctionRewriter::RewriteVarBinding(var, value);
+    const ir::Call* bound = ir::Call::As(value);
+    if (bound == nullptr) return FunctionRewriter::RewriteVarBinding(var, value);
+    const ir::Call& call = *bound;
     if (IsRedistribute(call)) return Redistribute(var, call);
     if (dialect::IsCopiesReduction(call.op()) && ir::DTensorType::Is(call.args()[0].ty())) {
       ir::Count(mesh::CollectiveName(mesh::CollectiveKind::kAllReduce));
@@ -171,8 +180,7 @@ class Legalizer : public ir::FunctionRewriter {
   rules::Decisions decisions_;
   Planner& planner_;
   bool reductions_are_explicit_ = false;
-  std::unordered_map<const ffi::Object*, int> uses_;
-  std::unordered_map<const ffi::Object*, bool> redistributed_once_;
+  std::unordered_set<const ffi::Object*> redistributed_once_;
   std::unordered_map<const ffi::Object*, Pending> pending_;
 };
 
@@ -181,7 +189,7 @@ bool IsLegal(const ir::Function& function) {
   if (!dialect::HasExplicitReductions(function)) return false;
   bool is_legal = true;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
-    ir::Call call = ir::BoundCall(binding);
+    const ir::Call& call = ir::BoundCall(binding);
     if (call.defined() && dialect::IsLegalizable(call)) is_legal = false;
   });
   return is_legal;

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "support/small_vector.h"
+
 namespace distir {
 namespace support {
 
@@ -22,7 +24,7 @@ constexpr size_t kMostNames = 1'000'000;
 constexpr int kDeepest = 16;
 
 /*! \brief The numbers of one name. */
-using Numbers = std::vector<int64_t>;
+using Numbers = SmallVector<int64_t, 2>;
 
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
@@ -145,7 +147,7 @@ std::string BlocksText(const std::vector<Run>& runs, size_t begin, size_t end) {
 }
 
 std::string NumbersText(std::vector<Numbers> numbers) {
-  std::sort(numbers.begin(), numbers.end());
+  if (!std::is_sorted(numbers.begin(), numbers.end())) std::sort(numbers.begin(), numbers.end());
   const std::vector<Run> runs = Ranges(numbers);
   return BlocksText(runs, 0, runs.size());
 }

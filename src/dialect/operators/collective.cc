@@ -3,6 +3,7 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "dialect/mesh_names.h"
 #include "dialect/mesh_table.h"
@@ -48,7 +49,7 @@ const char* Description(CollectiveKind kind) {
   return "";
 }
 
-std::optional<CollectiveKind> KindOf(const std::string& name, const std::string& prefix) {
+std::optional<CollectiveKind> KindOf(const std::string& name, std::string_view prefix) {
   if (name.compare(0, prefix.size(), prefix) != 0) return std::nullopt;
   for (CollectiveKind kind : mesh::kAllCollectiveKinds) {
     if (name.compare(prefix.size(), std::string::npos, CollectiveName(kind)) == 0) return kind;
@@ -62,13 +63,23 @@ struct Kinds {
   std::optional<CollectiveKind> local;
 };
 
+constexpr std::string_view kOnDTensors = "relax.dist.";
+constexpr std::string_view kLocal = "relax.ccl.";
+
+bool MayBeCollective(const ffi::String& name) {
+  const std::string_view text(name.data(), name.size());
+  return text.substr(0, kOnDTensors.size()) == kOnDTensors ||
+         text.substr(0, kLocal.size()) == kLocal;
+}
+
 /*! \brief Read off its name once: operators are unique and never freed. */
 Kinds KindsOf(const ir::Expr& op) {
-  if (!ir::Op::Is(op)) return {};
+  const ir::Op* named = ir::Op::As(op);
+  if (named == nullptr || !MayBeCollective(named->name())) return {};
   static thread_local PointerMap<Kinds> known;
   if (const Kinds* kinds = known.Find(op.get())) return *kinds;
-  const std::string name = ir::Op::Cast(op).name();
-  return known[op.get()] = Kinds{KindOf(name, "relax.dist."), KindOf(name, "relax.ccl.")};
+  const std::string name = named->name();
+  return known[op.get()] = Kinds{KindOf(name, kOnDTensors), KindOf(name, kLocal)};
 }
 
 }  // namespace

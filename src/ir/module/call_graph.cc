@@ -14,12 +14,12 @@ using VisitValue = std::function<void(const Expr&)>;
 
 void ForEachValueOf(const SeqExpr& seq, const VisitValue& visit) {
   VisitBindings(seq, [&visit](const Binding& binding) {
-    auto bound = VarBinding::Cast(binding);
-    if (!bound.defined()) return visit(MatchCast::Cast(binding).value());
-    visit(bound.value());
-    if (auto branch = If::Cast(bound.value()); branch.defined()) {
-      visit(branch.true_branch().body());
-      visit(branch.false_branch().body());
+    const VarBinding* bound = VarBinding::As(binding);
+    if (bound == nullptr) return visit(MatchCast::As(binding)->value());
+    visit(bound->value());
+    if (const If* branch = If::As(bound->value())) {
+      visit(branch->true_branch().body());
+      visit(branch->false_branch().body());
     }
   });
   visit(seq.body());
@@ -28,15 +28,15 @@ void ForEachValueOf(const SeqExpr& seq, const VisitValue& visit) {
 /*! \brief Calls `visit` with each global variable in a value, and whether it is called there. */
 void VisitGlobals(const Expr& value, const std::function<void(const GlobalVar&, bool)>& visit) {
   if (Var::Is(value)) return;
-  if (auto call = Call::Cast(value); call.defined()) {
-    if (auto callee = GlobalVar::Cast(call.op()); callee.defined()) visit(callee, true);
-    for (const Expr& arg : call.args()) VisitGlobals(arg, visit);
-  } else if (auto gv = GlobalVar::Cast(value); gv.defined()) {
-    visit(gv, false);
-  } else if (auto tuple = Tuple::Cast(value); tuple.defined()) {
-    for (const Expr& field : tuple.fields()) VisitGlobals(field, visit);
-  } else if (auto local = Function::Cast(value); local.defined()) {
-    ForEachValueOf(local.body(), [&visit](const Expr& inner) { VisitGlobals(inner, visit); });
+  if (const Call* call = Call::As(value)) {
+    if (const GlobalVar* callee = GlobalVar::As(call->op())) visit(*callee, true);
+    for (const Expr& arg : call->args()) VisitGlobals(arg, visit);
+  } else if (const GlobalVar* gv = GlobalVar::As(value)) {
+    visit(*gv, false);
+  } else if (const Tuple* tuple = Tuple::As(value)) {
+    for (const Expr& field : tuple->fields()) VisitGlobals(field, visit);
+  } else if (const Function* local = Function::As(value)) {
+    ForEachValueOf(local->body(), [&visit](const Expr& inner) { VisitGlobals(inner, visit); });
   }
 }
 

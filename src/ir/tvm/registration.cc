@@ -102,7 +102,7 @@ bool IsPureOp(const Expr& op) {
   if (!Op::Is(op)) return false;
   // Operators live as long as the process.
   static thread_local std::unordered_map<const ffi::Object*, bool> known;
-  auto [it, is_new] = known.emplace(op.get(), false);
+  auto [it, is_new] = known.try_emplace(op.get(), false);
   if (is_new) it->second = kGetAttr(op, "FPurity").as<bool>().value_or(false);
   return it->second;
 }

@@ -33,6 +33,7 @@ bool KeepsOrder(const ir::Call& permute) {
 }
 
 ffi::Array<ir::Type> LocalAll(const ffi::Array<ir::Type>& types, LocalTypes* local) {
+  if (types.empty()) return types;
   ffi::Array<ir::Type> all;
   for (const ir::Type& type : types) all.push_back(local->Local(type));
   return all;

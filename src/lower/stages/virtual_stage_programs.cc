@@ -91,11 +91,12 @@ class Cutter {
       : function_(worker.function),
         num_own_params_(function_.params().size() - (worker.sizes.empty() ? 0 : 1)) {
     for (const ir::Var& param : function_.params()) params_.Add(param);
+    if (worker.virtual_stages.empty()) return;  // the program stays as it is
     std::map<int, Part> parts;
     size_t next = 0;
     for (const ir::BindingBlock& block : function_.body().blocks()) {
       for (const ir::Binding& binding : block.bindings()) {
-        const int virtual_stage = worker.virtual_stages.empty() ? 0 : worker.virtual_stages[next++];
+        const int virtual_stage = worker.virtual_stages[next++];
         parts[virtual_stage].virtual_stage = virtual_stage;
         parts[virtual_stage].bindings.push_back(binding);
       }

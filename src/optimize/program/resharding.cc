@@ -15,8 +15,9 @@ using mesh::CollectiveKind;
 using mesh::Sharding;
 
 std::optional<Resharding> ReadResharding(const ir::Expr& value, dialect::MeshTable* meshes) {
-  auto call = ir::Call::Cast(value);
-  if (!call.defined()) return std::nullopt;
+  const ir::Call* found = ir::Call::As(value);
+  if (found == nullptr) return std::nullopt;
+  const ir::Call& call = *found;
   auto kind = dialect::DTensorCollective(call.op());
   if (!kind || *kind == CollectiveKind::kTransfer) return std::nullopt;
   auto source_ty = ir::DTensorType::Cast(call.args()[0].ty());

@@ -49,6 +49,15 @@ bool ComparesAcross(const ir::Call& call) {
 
 }  // namespace
 
+bool SlotMasks::MayBeIn(const std::vector<EditableBinding*>& bindings) {
+  return std::any_of(bindings.begin(), bindings.end(), [](const EditableBinding* binding) {
+    const ir::Call* call = ir::Call::As(binding->value);
+    return call != nullptr &&
+           (ir::IsOp(call->op(), "relax.one_hot") || ir::IsOp(call->op(), "relax.equal") ||
+            ir::IsOp(call->op(), "relax.scatter_elements"));
+  });
+}
+
 int64_t SlotMasks::Choices(const ir::Expr& value) {
   if (auto known = known_.find(value.get()); known != known_.end()) return known->second;
   EditableBinding* binding = editable_.DefinitionOf(value);

@@ -6,6 +6,7 @@
 #define DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
 
 #include <map>
+#include <vector>
 
 #include "optimize/program/editable_function.h"
 
@@ -27,6 +28,9 @@ class SlotMasks {
  public:
   explicit SlotMasks(const EditableFunction& editable) : editable_(editable) {}
 
+  /*! \brief Whether there is any call that a mask comes from in the end; most functions have none.
+   */
+  static bool MayBeIn(const std::vector<EditableBinding*>& bindings);
   /*! \brief Elements per token that are not zero; 0: not known to be a mask. */
   int64_t Choices(const ir::Expr& value);
 

@@ -111,7 +111,7 @@ class InstanceEmitter : public PlacementRewriter {
 
   ir::Var RewriteParam(const ir::Var& param) override {
     NoteStated(param);
-    ir::Type type = solved_.Of(param.ty(), graph_.var_slots.at(param.get()));
+    ir::Type type = solved_.Of(param.ty(), SlotsOf(param));
     return type.same_as(param.ty()) ? param : ir::MakeVar(param.name(), type, false);
   }
 
@@ -139,12 +139,12 @@ class InstanceEmitter : public PlacementRewriter {
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     NoteStated(var);
-    if (auto call = ir::Call::Cast(value); call.defined()) {
-      EmitCall(var, call);
+    if (const ir::Call* call = ir::Call::As(value)) {
+      EmitCall(var, *call);
     } else if (ir::Constant::Is(value) && ir::TensorType::Is(value.ty())) {
       BindSolved(var, Rewrite(value));
-    } else if (auto branch = ir::If::Cast(value); branch.defined()) {
-      EmitIf(var, branch);
+    } else if (const ir::If* branch = ir::If::As(value)) {
+      EmitIf(var, *branch);
     } else if (ir::Tuple::Is(value)) {
       // Variables that are Tensors until they are used are placed here.
       Bind(var, Placed(value, solved_.Of(rules::StripDistribution(var.ty()), SlotsOf(var)), false));
@@ -354,9 +354,9 @@ class InstanceEmitter : public PlacementRewriter {
     if (!read.is_as_decided) ir::Skip("decision", "read back otherwise: " + ir::CalleeName(call));
     InOrder placements(read.results);
     const ir::Type type = ir::MapLeaves(global_ty, [&](const ir::Type& leaf) -> ir::Type {
-      auto tensor = ir::TensorType::Cast(leaf);
-      return tensor.defined() ? ir::MakeDTensorType(tensor, read.device_mesh, placements.Take())
-                              : leaf;
+      const ir::TensorType* tensor = ir::TensorType::As(leaf);
+      return tensor != nullptr ? solved_.Placed(*tensor, read.device_mesh, placements.Take())
+                               : leaf;
     });
     ffi::Array<ir::Type> ty_args = call.ty_args();
     if (rules::StatesResultType(call.op()) && !ty_args.empty()) ty_args = {type};
@@ -415,7 +415,7 @@ class InstanceEmitter : public PlacementRewriter {
    * \param has_layout Whether a single tensor has it, where that is known. */
   void BindSolved(const ir::Var& var, const ir::Expr& value,
                   std::optional<bool> has_layout = std::nullopt) {
-    ir::Type type = value.ty();
+    const ir::Type& type = value.ty();
     const SlotList& slots = SlotsOf(var);
     bool is_tensor = slots.size() == 1 && !ir::TupleType::Is(type);
     if (!is_tensor) {
@@ -432,8 +432,8 @@ class InstanceEmitter : public PlacementRewriter {
       return;
     }
     const SlotState& state = solved_.StateOf(slots[0]);
-    if (auto dtensor = ir::DTensorType::Cast(type);
-        dtensor.defined() && (has_layout ? *has_layout : HasLayout(dtensor, state))) {
+    if (const ir::DTensorType* dtensor = ir::DTensorType::As(type);
+        dtensor != nullptr && (has_layout ? *has_layout : HasLayout(*dtensor, state))) {
       Bind(var, value, type);
       return;
     }

@@ -52,18 +52,18 @@ ir::Expr PlacementRewriter::PlacedValue(const ir::Expr& value, const ir::Type& w
 
 ir::Expr PlacementRewriter::PlacedOn(const ir::Expr& arg, const ir::DeviceMesh& view, int root,
                                      Decided* decided) {
-  if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+  if (const ir::Tuple* tuple = ir::Tuple::As(arg)) {
     ffi::Array<ir::Expr> fields;
-    for (const ir::Expr& field : tuple.fields())
+    for (const ir::Expr& field : tuple->fields())
       fields.push_back(PlacedOn(field, view, root, decided));
     return ir::MakeTuple(fields);
   }
   ir::Expr value = ir::Constant::Is(arg) ? arg : Rewrite(arg);
   // Most arguments are where they should be; that is seen without making a type.
-  if (auto have = ir::DTensorType::Cast(value.ty());
-      have.defined() && have.device_mesh().same_as(view)) {
+  if (const ir::DTensorType* have = ir::DTensorType::As(value.ty());
+      have != nullptr && have->device_mesh().same_as(view)) {
     const ir::Placement& wanted = decided->Peek().placement;
-    if (wanted.defined() && dialect::SamePlacement(have.placement(), wanted)) {
+    if (wanted.defined() && dialect::SamePlacement(have->placement(), wanted)) {
       decided->Take();
       return value;
     }
@@ -107,8 +107,8 @@ void PlacementRewriter::BindRedistributed(const ir::Var& var, const ir::Expr& va
 // ---- what is there
 
 void PlacementRewriter::CollectPlaced(const ir::Expr& arg, std::vector<ir::DTensorType>* out) {
-  if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
-    for (const ir::Expr& field : tuple.fields()) CollectPlaced(field, out);
+  if (const ir::Tuple* tuple = ir::Tuple::As(arg)) {
+    for (const ir::Expr& field : tuple->fields()) CollectPlaced(field, out);
   } else if (ir::Constant::Is(arg)) {
     if (ir::TensorType::Is(arg.ty()) || ir::DTensorType::Is(arg.ty()))
       out->push_back(ir::DTensorType());

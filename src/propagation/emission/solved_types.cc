@@ -15,8 +15,8 @@ ir::Type SolvedTypes::Of(const ir::Type& type, InOrder<SlotList>* slots) {
   return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
     if (!ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf)) return leaf;
     const SlotState& slot = StateOf(slots->Take());
-    return meshes_.TypeOf(ir::TensorType::Cast(rules::StripDistribution(leaf)), slot.root,
-                          slot.sharding);
+    const auto [mesh, placement] = meshes_.PlacementOf(slot.root, slot.sharding);
+    return Placed(ir::TensorType::Cast(rules::StripDistribution(leaf)), mesh, placement);
   });
 }
 

@@ -9,6 +9,7 @@
 #define DISTIR_PROPAGATION_EMISSION_SOLVED_TYPES_H_
 
 #include "dialect/mesh_table.h"
+#include "propagation/emission/placed_types.h"
 #include "propagation/instances.h"
 #include "support/in_order.h"
 
@@ -28,11 +29,17 @@ class SolvedTypes {
   ir::Type Of(const ir::Type& type, InOrder<SlotList>* slots);
   ffi::Array<ir::Type> OfParams();
   ir::Type OfResult();
+  /*! \brief The type of a tensor that lies so; one object for equal types. */
+  ir::DTensorType Placed(const ir::TensorType& tensor, const ir::DeviceMesh& mesh,
+                         const ir::Placement& placement) {
+    return placed_.Of(tensor, mesh, placement);
+  }
 
  private:
   dialect::MeshTable& meshes_;
   const Program& program_;
   const Instance& instance_;
+  PlacedTypes placed_;
 };
 
 }  // namespace propagation

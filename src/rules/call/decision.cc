@@ -5,6 +5,7 @@
 #include "dialect/operators/local_view.h"
 #include "dialect/placement.h"
 #include "ir/leaves.h"
+#include "rules/call/projection.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 #include "rules/stated/user_rules.h"
@@ -19,8 +20,8 @@ bool Decisions::IsElementwise(const ir::Call& call) {
 
 bool Decisions::HasShardedOperand(const ir::Call& call) {
   const auto is_sharded = [this](const ir::Type& leaf) {
-    auto type = ir::DTensorType::Cast(leaf);
-    return type.defined() && !meshes_.ShardingOf(type).IsReplicated();
+    const ir::DTensorType* type = ir::DTensorType::As(leaf);
+    return type != nullptr && !meshes_.ShardingOf(*type).IsReplicated();
   };
   return std::any_of(call.args().begin(), call.args().end(),
                      [&](const ir::Expr& arg) { return ir::AnyLeaf(arg.ty(), is_sharded); });
@@ -34,6 +35,25 @@ const FactorRule* Decisions::RuleOfPlaced(const ir::Call& call) {
 Decision Decisions::Read(const ir::Call& call, FactorRule rule) {
   InferredCall inferred = InferCall(call, StripDistribution(call.ty()), rule, &meshes_);
   return {std::move(rule), std::move(inferred)};
+}
+
+const Computed& Decisions::ComputedAs(const ir::Call& call, const FactorRule& rule) {
+  operands_.clear();
+  for (const ir::Expr& arg : call.args()) dialect::CollectDTensorTypes(arg.ty(), &operands_);
+  key_ = {Address(&rule)};
+  for (const ir::DTensorType& type : operands_) {
+    key_.push_back(Address(type.defined() ? type.device_mesh().get() : nullptr));
+    if (!type.defined()) continue;
+    key_.push_back(Address(&meshes_.ShardingOf(type)));
+    key_.push_back(Bits(NumElements(StaticSizes(type.tensor_ty()))));
+  }
+  auto found = computed_.find(key_);
+  if (found == computed_.end()) {
+    Decision decision = Read(call, rule);
+    found = computed_.emplace(key_, Computed{decision.call.root, std::move(decision.call.sharding)})
+                .first;
+  }
+  return found->second;
 }
 
 std::optional<Decision> Decisions::Of(const ir::Call& call) {

@@ -21,13 +21,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/known_rules.h"
 #include "rules/tir/rule.h"
+#include "support/words.h"
 
 namespace distir {
 namespace rules {
@@ -35,6 +38,12 @@ namespace rules {
 struct Decision {
   FactorRule rule;
   InferredCall call;
+};
+
+/*! \brief How a call is computed, on which root; all that calls which are alike have in common. */
+struct Computed {
+  int root;
+  CallSharding sharding;
 };
 
 /*! \brief Reads decisions of one module's calls. */
@@ -47,17 +56,20 @@ class Decisions {
   /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
    */
   std::optional<Decision> Of(const ir::Call& call);
-  /*! \brief The same, but nullopt also where no operand is sharded, or no factor of the rule is of
-   * a kind (ReductionFactor, ..): most calls are passed over so without working out more. */
+  /*!
+   * \brief How an operator's call is computed; null as Of, and also where no operand is sharded, or
+   * no factor of the rule is of a kind (ReductionFactor, ..): most calls are passed over so without
+   * working out more. Worked out once for calls of one rule whose operands lie alike, as the layers
+   * of a model have them. Valid as long as this object.
+   */
   template <typename Kind>
-  std::optional<Decision> WithFactor(const ir::Call& call) {
-    if (IsElementwise(call) || !HasShardedOperand(call)) return std::nullopt;
+  const Computed* WithFactor(const ir::Call& call) {
+    if (IsElementwise(call) || !HasShardedOperand(call)) return nullptr;
     const FactorRule* rule = RuleOfPlaced(call);
     const bool has_factor =
         rule != nullptr && std::any_of(rule->factors.begin(), rule->factors.end(),
                                        [](const Factor& factor) { return factor.Is<Kind>(); });
-    if (!has_factor) return std::nullopt;
-    return Read(call, *rule);
+    return has_factor ? &ComputedAs(call, *rule) : nullptr;
   }
   /*! \brief Of a kernel on DTensors. Its results count, too: a kernel that fills its output has no
    * operand that would say anything. What its index maps do not allow differs from its types. */
@@ -73,11 +85,18 @@ class Decisions {
   /*! \brief Null where it has no rule or no DTensor among its arguments. */
   const FactorRule* RuleOfPlaced(const ir::Call& call);
   Decision Read(const ir::Call& call, FactorRule rule);
+  /*! \param rule Of rules_, so that its address tells it. */
+  const Computed& ComputedAs(const ir::Call& call, const FactorRule& rule);
 
   dialect::MeshTable& meshes_;
   KernelTable& kernels_;
   RuleSet rules_;
   KnownRules known_rules_;
+  /*! \brief By the rule and, for each operand, its mesh, its sharding in meshes_ and its size. */
+  std::unordered_map<Words, Computed, HashWords> computed_;
+  // Of the call asked for.
+  Words key_;
+  std::vector<ir::DTensorType> operands_;
 };
 
 /*! \brief Whether what types say of a call is what was decided, but for factors that no operand

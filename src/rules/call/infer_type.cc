@@ -61,9 +61,10 @@ ir::Expr StripExpr(const ir::Expr& arg) {
 
 ir::Type StripDistribution(const ir::Type& type) {
   return ir::MapLeaves(type, [](const ir::Type& leaf) -> ir::Type {
-    auto dtensor = ir::DTensorType::Cast(leaf);
-    auto tensor = dtensor.defined() ? dtensor.tensor_ty() : ir::TensorType::Cast(leaf);
-    return tensor.defined() ? ir::Type(ir::WithKnownShape(tensor)) : leaf;
+    const ir::DTensorType* dtensor = ir::DTensorType::As(leaf);
+    const ir::TensorType* tensor =
+        dtensor != nullptr ? &dtensor->tensor_ty() : ir::TensorType::As(leaf);
+    return tensor == nullptr ? leaf : ir::Type(ir::WithKnownShape(*tensor));
   });
 }
 

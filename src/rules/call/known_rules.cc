@@ -40,13 +40,13 @@ class KeyWriter {
       AddType(arg.ty(), arg.get());
       // What is elementwise follows from the shapes, whatever the numbers are.
       if (!record_.is_elementwise) Add(Address(arg.get()));
-    } else if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+    } else if (const ir::Tuple* tuple = ir::Tuple::As(arg)) {
       Add(kTuple);
-      Add(static_cast<int64_t>(tuple.fields().size()));
-      for (const ir::Expr& field : tuple.fields()) AddArgument(field);
-    } else if (auto shape = ir::ShapeExpr::Cast(arg); shape.defined()) {
+      Add(static_cast<int64_t>(tuple->fields().size()));
+      for (const ir::Expr& field : tuple->fields()) AddArgument(field);
+    } else if (const ir::ShapeExpr* shape = ir::ShapeExpr::As(arg)) {
       Add(kShape);
-      AddDims(shape.values());
+      AddDims(shape->values());
     } else {
       AddDim(arg);
     }
@@ -54,14 +54,14 @@ class KeyWriter {
 
   /*! \param holder Tells a type that is no tensor. */
   void AddType(const ir::Type& type, const ffi::Object* holder) {
-    if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    if (const ir::TensorType* tensor = ir::TensorType::As(type)) {
+      AddTensor(*tensor);
+    } else if (const ir::DTensorType* dtensor = ir::DTensorType::As(type)) {
+      AddTensor(dtensor->tensor_ty());
+    } else if (const ir::TupleType* tuple = ir::TupleType::As(type)) {
       Add(kTuple);
-      Add(static_cast<int64_t>(tuple.fields().size()));
-      for (const ir::Type& field : tuple.fields()) AddType(field, holder);
-    } else if (ir::DTensorType::Is(type)) {
-      AddTensor(ir::DTensorType::Cast(type).tensor_ty());
-    } else if (ir::TensorType::Is(type)) {
-      AddTensor(ir::TensorType::Cast(type));
+      Add(static_cast<int64_t>(tuple->fields().size()));
+      for (const ir::Type& field : tuple->fields()) AddType(field, holder);
     } else {
       Add(kOther);
       Add(Address(holder));

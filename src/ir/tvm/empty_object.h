@@ -1,0 +1,46 @@
+/*!
+ * \file ir/tvm/empty_object.h
+ * \brief Objects of TVM made without calling a function of TVM: empty ones, of which every field
+ * has to be set. For the types of which a program has one or more per operator.
+ *
+ *     const EmptyObject kBinding("relax.expr.VarBinding", {"span", "var", "value"});
+ *     const Field<Var> kVar("relax.expr.Binding", "var");
+ *     VarBinding made(kBinding.Make());
+ *     SetField(kVar, made, var);
+ */
+#ifndef DISTIR_IR_TVM_EMPTY_OBJECT_H_
+#define DISTIR_IR_TVM_EMPTY_OBJECT_H_
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "ir/tvm/reflection.h"
+
+namespace distir {
+namespace ir {
+
+class EmptyObject : public Resolvable {
+ public:
+  /*! \param fields All that the type has, in alphabetical order; whoever makes an object sets them
+   * or leaves them null. A type that has others is not the one that is known. */
+  EmptyObject(const char* type_key, std::initializer_list<const char*> fields)
+      : kind_(type_key), fields_(fields.begin(), fields.end()) {}
+  std::string Resolve() override;
+  ffi::ObjectPtr<ffi::Object> Make() const;
+
+ private:
+  Kind kind_;
+  std::vector<std::string> fields_;
+  TVMFFIObjectCreator creator_ = nullptr;
+};
+
+/*! \brief Sets a field of an object that nobody else has seen. */
+template <typename T>
+void SetField(const Field<T>& field, const ffi::ObjectRef& object, const T& value) {
+  const_cast<T&>(field(object)) = value;
+}
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_TVM_EMPTY_OBJECT_H_

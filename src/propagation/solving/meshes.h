@@ -1,0 +1,18 @@
+/*!
+ * \file propagation/solving/meshes.h
+ * \brief The first step of solving: which mesh each slot lies on.
+ */
+#ifndef DISTIR_PROPAGATION_SOLVING_MESHES_H_
+#define DISTIR_PROPAGATION_SOLVING_MESHES_H_
+
+#include "propagation/solving/links_of_slots.h"
+
+namespace distir {
+namespace propagation {
+
+/*! \brief Gives every slot a root, as step 1 of Solve says (instances.h). */
+void SolveMeshes(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes);
+
+}  // namespace propagation
+}  // namespace distir
+#endif  // DISTIR_PROPAGATION_SOLVING_MESHES_H_
