@@ -251,6 +251,7 @@ def held(sizes, dtype="float32", **changes):
 NO_ANSWERS = {
     "no object": "text",
     "another step": answer([], step=4),
+    "nothing but the step": {"step": 3, "times": TIMES},
     "no times": answer([], times=[1.0]),
     "no results": answer(None),
     "no shape": answer([held((1,), shape=[1])]),
