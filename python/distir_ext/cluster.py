@@ -377,8 +377,9 @@ class Cluster:
         Small programs are built and timed on workers, which takes some seconds and shows a
         progress bar: products of float32 matrices and sums of products by element for the
         operations, tanh for the transcendentals, products with vectors for the bandwidth of memory
-        and of caches, tiny ones for the launch of a kernel and for a step, and every kind of
-        collective, of 1 KiB to 16 MiB, among all workers and in equal groups of them at once.
+        and of caches, what the virtual machine takes beside many small kernels for the launch of
+        one, a tiny program for a step, and every kind of collective, of 1 KiB to 16 MiB, among all
+        workers and in equal groups of them at once.
         Smaller floats and float64 are taken to be computed at the same rate as float32, and at half
         of it.
 
