@@ -60,9 +60,9 @@ def build_executable(
             lowered = each(lowered)
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
-        sent = collectives(program)
         if not cpu.is_cpu(target):
-            gpu.check_collectives(sent)
+            gpu.check_calls(lowered)
+        sent = collectives(program)
         described |= {
             "collectives": to_data(sent),
             "device_type": resolved.get_target_device_type(),

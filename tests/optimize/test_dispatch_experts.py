@@ -3,6 +3,7 @@
 import pytest
 import tvm
 from tests.analysis.pipelines import CPUS
+from tvm import relax
 
 import distir_ext as dx
 
@@ -74,6 +75,28 @@ def test_bytes_of_the_issue():
     assert (there.kind, there.bytes_per_device) == ("dispatch_tokens", 229_376)
     assert (back.kind, back.bytes_per_device) == ("combine_tokens", 458_752)
     assert there.axes == back.axes == ("ep",)
+
+
+def test_a_shared_expert_is_summed_with_the_others():
+    """Of tokens that all devices have; each device has a part of its inside."""
+    layer = Experts().module()["main"]
+    names = [each.name for each in layer.params]
+    builder = relax.BlockBuilder()
+    shapes = {"shared_up": (32, 48), "shared_down": (48, 32)}
+    params = [relax.Var(each.name, each.ty) for each in layer.params]
+    up, down = (relax.Var(name, relax.TensorType(each)) for name, each in shapes.items())
+    routed = builder.add_func(layer.without_attr("global_symbol"), "routed")
+    with builder.function("main", [*params, up, down]):
+        with builder.dataflow():
+            inner = builder.emit(relax.op.nn.silu(builder.emit(relax.op.matmul(params[0], up))))
+            shared = builder.emit(relax.op.matmul(inner, down))
+            both = builder.emit_output(relax.op.add(builder.emit(routed(*params)), shared))
+        builder.emit_func_output(both)
+    mod = relax.transform.InlinePrivateFunctions()(builder.get())
+    plan = dict.fromkeys(names[3:], ("ep", None, None))
+    plan |= {"shared_up": (None, "ep"), "shared_down": ("ep", None)}
+    (sent,) = dx.analysis.collectives(dx.lower(dx.annotate(mod, dx.Mesh(ep=8), plan)))
+    assert (sent.kind, sent.count) == ("all_reduce", 1)
 
 
 def test_groups_are_those_of_the_experts():

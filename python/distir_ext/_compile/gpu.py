@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -23,18 +22,17 @@ from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
-if TYPE_CHECKING:
-    from distir_ext.communication.collectives import Collective
-
-__all__ = ["check_collectives", "check_options", "passes", "pipeline"]
+__all__ = ["check_calls", "check_options", "passes", "pipeline"]
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 # What needs counts on the host, and the optimisation that writes it.
 _OF_TOKENS = {
-    "dispatch_tokens": "dispatch_experts",
-    "combine_tokens": "dispatch_experts",
-    "dispatch_slots": "dispatch_slots",
-    "combine_slots": "dispatch_slots",
+    "distir.runtime.dispatch_tokens": "dispatch_experts",
+    "distir.runtime.combine_tokens": "dispatch_experts",
+    "distir.runtime.select_tokens": "dispatch_experts",
+    "distir.runtime.place_tokens": "dispatch_experts",
+    "distir.runtime.dispatch_slots": "dispatch_slots",
+    "distir.runtime.combine_slots": "dispatch_slots",
 }
 
 
@@ -96,17 +94,29 @@ def check_options() -> None:
         )
 
 
-def check_collectives(sent: Iterable[Collective]) -> None:
-    """Checks that a GPU has what a program sends.
+def check_calls(mod: tvm.IRModule) -> None:
+    """Checks that GPU workers have what programs call of the runtime.
+
+    Args:
+        mod: A module behind LowerCCL.
 
     Raises:
         ValueError: It dispatches tokens to experts, whose counts the host has to know.
     """
-    for each in sent:
-        if each.kind in _OF_TOKENS:
+    for name, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        found: list[str] = []
+
+        def visit(each: Any, found: list[str] = found) -> None:
+            if isinstance(each, relax.ExternFunc) and str(each.global_symbol) in _OF_TOKENS:
+                found.append(_OF_TOKENS[str(each.global_symbol)])
+
+        relax.analysis.post_order_visit(function.body, visit)
+        if found:
             raise ValueError(
-                f"`{each.function}` dispatches tokens to experts, which CPU workers do only; lower "
-                f'it by dx.transform.OptimizeCollectives(disable="{_OF_TOKENS[each.kind]}"), or '
+                f"`{name.name_hint}` dispatches tokens to experts, which CPU workers do only; "
+                f'lower it by dx.transform.OptimizeCollectives(disable="{found[0]}"), or '
                 "leave that to dx.build"
             )
 

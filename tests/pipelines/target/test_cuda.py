@@ -322,12 +322,12 @@ def test_no_compiler_at_all(no_compiler):
         assert settings() == {}
 
 
-def test_experts_are_gathered():
+@pytest.mark.parametrize("tokens", [("ep", None), (None, None)], ids=["sharded", "replicated"])
+def test_experts_are_gathered(tokens):
     """Tokens are dispatched by CPU workers only; a module that does so already is refused."""
-    tokens = dict.fromkeys(("x", "ids", "scores"), ("ep", None))
-    layer = Experts(products=1).module()
-    mod = dx.annotate(layer, dx.Mesh(ep=8), {**tokens, "up": ("ep", None, None)})
-    (sent,) = dx.analysis.collectives(dx.build(mod, target="nvidia/nvidia-h100"))
-    assert sent.kind == "all_gather"
+    plan = dict.fromkeys(("x", "ids", "scores"), tokens) | {"up": ("ep", None, None)}
+    mod = dx.annotate(Experts(products=1).module(), dx.Mesh(ep=8), plan)
+    sent = dx.analysis.collectives(dx.build(mod, target="nvidia/nvidia-h100"))
+    assert {each.kind for each in sent} <= {"all_gather", "all_reduce"}
     with pytest.raises(ValueError, match=r'OptimizeCollectives\(disable="dispatch_experts"\)'):
         dx.build(dx.lower(mod), target="nvidia/nvidia-h100")
