@@ -211,8 +211,8 @@ class Model:
     def weights(self) -> dict[str, ShardedArray]:
         """The weights of all functions where they are, on the workers, by name.
 
-        :meth:`Session.load` takes them for another model, on another mesh, too, and :func:`dx.save`
-        as a state.
+        :meth:`distir_ext.Session.load` takes them for another model, on another mesh, too, and
+        :func:`distir_ext.save` as a state.
 
         Raises:
             ValueError: a weight is not a tensor.
