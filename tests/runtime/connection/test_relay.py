@@ -71,6 +71,15 @@ def test_answers_that_are_all_equal_say_not_of_whom(ends):
     assert ends.heard() == (None, "done")
 
 
+def test_an_answer_comes_before_the_end_of_its_worker(ends):
+    """Such as one that says why it does not start."""
+    ends.ask("hello")
+    send(ends.workers[3], {"refused": "no GPU"})
+    ends.workers[3].close()
+    assert ends.heard() == ([3], {"refused": "no GPU"})
+    assert ends.heard() == {"from": [3], "lost": True}
+
+
 def test_some_of_the_workers(ends):
     ends.ask("first", to=[3])
     ends.ask("second", to=[2, 5])

@@ -207,6 +207,10 @@ class Relay:
             if not gathering.missing:
                 self._pass_on(gathering)
         self._owed[rank].clear()
+        # What it has answered, such as why it ends, comes before that.
+        for gathering in list(self._open):
+            if any(rank in ranks for ranks in gathering.found.values()):
+                self._pass_on(gathering)
         self._tell({"from": [rank], **why})
 
     def _tell(self, message: dict[str, Any]) -> None:
