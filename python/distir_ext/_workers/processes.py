@@ -139,20 +139,26 @@ class ProcessWorkers(Workers):
             )
             self._run_exchange(came, _START_LIMIT)
         clocks = set()
-        # Others may not have answered because of these.
-        failed = {rank for rank, each in enumerate(came.answers) if each and "failure" in each[0]}
-        known_why = {*came.broken, *came.lost, *failed}
-        for rank in sorted(range(self.num_workers), key=lambda rank: rank not in known_why):
+        # Others may not have answered because of these, which may have ended since they said why.
+        said_why = {
+            rank
+            for rank, each in enumerate(came.answers)
+            if each and ("failure" in each[0] or "refused" in each[0])
+        }
+        known_why = {*came.broken, *came.lost}
+        ranks = range(self.num_workers)
+        for rank in sorted(ranks, key=lambda rank: (rank not in said_why, rank not in known_why)):
             host = self._started.host_of[rank].name
             worker = f"worker {rank} on host {host}" if host else f"worker {rank}"
-            if rank in came.broken:
-                raise RuntimeError(f"{worker} did not start: {came.broken[rank]}")
-            if rank in came.lost:
-                raise RuntimeError(
-                    f"{worker} did not start: {self._started.host_of[rank].how_it_ended(rank)}"
-                )
-            if not came.answers[rank]:
-                raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
+            if rank not in said_why:
+                if rank in came.broken:
+                    raise RuntimeError(f"{worker} did not start: {came.broken[rank]}")
+                if rank in came.lost:
+                    raise RuntimeError(
+                        f"{worker} did not start: {self._started.host_of[rank].how_it_ended(rank)}"
+                    )
+                if not came.answers[rank]:
+                    raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
             (answer,) = came.answers[rank]
             if "failure" in answer:
                 raise RuntimeError(f"{worker} did not start:\n{answer['failure']}")
