@@ -238,8 +238,9 @@ def test_keys_are_not_arguments_which_others_can_read(monkeypatch):
         subprocess, "Popen", lambda command, **options: started.append((command, options))
     )
     ours, theirs = socket.socketpair()
-    with ours:
-        host_processes.LocalProcesses(1, []).start(0, KeyedSocket(theirs, KEY))
+    peer, other_peer = socket.socketpair()
+    with ours, other_peer:
+        host_processes.LocalProcesses(2, []).start(0, theirs, {1: KeyedSocket(peer, KEY)})
     ((command, options),) = started
     assert KEY.hex() not in str((command, options))
-    assert len(options["pass_fds"]) == 3
+    assert len(options["pass_fds"]) == 4

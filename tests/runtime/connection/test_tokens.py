@@ -14,7 +14,7 @@ from distir_ext import cli
 from distir_ext._workers.connection.credentials import Credentials
 from distir_ext._workers.connection.tokens import TOKEN_VARIABLE, make_token, read_token
 from distir_ext._workers.host_processes import KeyedSocket
-from distir_ext._workers.hosts.openings import ChannelOpening, PeerOpening
+from distir_ext._workers.hosts.openings import PeerOpening
 
 MAKES_ONE = "make .*: distir token FILE"
 
@@ -89,7 +89,6 @@ def test_no_token_or_key_is_shown():
     """In what a debugger, or a traceback with variables, says of them."""
     for shown in (
         Credentials(b"secret" * 8),
-        ChannelOpening("s", 0, b"secret"),
         PeerOpening("s", 0, 1, b"secret"),
         KeyedSocket(None, b"secret"),
     ):
