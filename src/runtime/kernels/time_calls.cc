@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
+#include <cstddef>
 #include <vector>
 
 namespace distir::runtime {
@@ -19,8 +19,8 @@ constexpr int kLeastRounds = 5, kMostRounds = 200;
 
 /*!
  * \brief Seconds of each call. All calls run one behind the other, as in a program, round after
- * round: so each finds in caches what it would find there. Other work on the host shows in some
- * rounds only, so the fastest one counts.
+ * round: so each finds in caches what it would find there. The median counts: what a run of the
+ * program takes, too, is not the least that it can take.
  * \param seconds That all rounds take together, about.
  */
 ffi::Array<double> TimeCalls(const ffi::Array<ffi::Function>& functions,
@@ -34,7 +34,7 @@ ffi::Array<double> TimeCalls(const ffi::Array<ffi::Function>& functions,
   std::vector<ffi::Function> called(functions.begin(), functions.end());
   std::vector<std::vector<ffi::AnyView>> given;
   for (const ffi::Array<ffi::Any>& list : arguments) given.emplace_back(list.begin(), list.end());
-  std::vector<double> fastest(count, std::numeric_limits<double>::infinity());
+  std::vector<std::vector<double>> taken(count);
   const auto round = [&] {
     const Clock::time_point first = Clock::now();
     Clock::time_point begin = first;
@@ -42,17 +42,24 @@ ffi::Array<double> TimeCalls(const ffi::Array<ffi::Function>& functions,
       ffi::Any result;
       called[i].CallPacked(given[i].data(), static_cast<int32_t>(given[i].size()), &result);
       const Clock::time_point end = Clock::now();
-      fastest[i] = std::min(fastest[i], std::chrono::duration<double>(end - begin).count());
+      taken[i].push_back(std::chrono::duration<double>(end - begin).count());
       begin = end;
     }
     return std::chrono::duration<double>(begin - first).count();
   };
   round();  // pages, threads and caches come to be
   const double of_round = std::max(round(), 1e-9);
+  for (std::vector<double>& each : taken) each.clear();
   const int rounds =
       static_cast<int>(std::clamp<double>(seconds / of_round, kLeastRounds, kMostRounds));
   for (int i = 0; i < rounds; ++i) round();
-  return ffi::Array<double>(fastest.begin(), fastest.end());
+  ffi::Array<double> medians;
+  for (std::vector<double>& each : taken) {
+    const auto middle = each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2);
+    std::nth_element(each.begin(), middle, each.end());
+    medians.push_back(*middle);
+  }
+  return medians;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
