@@ -13,7 +13,6 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
-#include "rules/call/infer_type.h"
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
 #include "rules/stated/user_rules.h"
@@ -22,21 +21,12 @@
 #include "split/new_kernels.h"
 #include "split/pass.h"
 #include "split/statements.h"
+#include "split/values.h"
 
 namespace distir {
 namespace split {
 
 namespace {
-
-/*! \brief The type of a tensor whose sharding may be stated; null where its shape is not known. */
-ir::TensorType TypeOf(const ir::Expr& value) {
-  auto type = ir::TensorType::Cast(rules::StripDistribution(value.ty()));
-  return type.defined() && ir::HasKnownShape(type) ? type : ir::TensorType();
-}
-
-bool IsTensor(const ir::Expr& value) {
-  return ir::TensorType::Is(value.ty()) || ir::DTensorType::Is(value.ty());
-}
 
 /*! \brief The size of the last dimension; 1 for a number, -1 where it is not known. */
 int64_t WidthOf(const ir::Expr& value) {
@@ -275,8 +265,7 @@ ir::Expr CombinedProducts::PartOf(const ir::Expr& value, size_t part, const Spli
   }
   const ir::Call made =
       ir::MakeCall(call.ty(), call.op(), operands, call.attrs(), call.ty_args(), call.span());
-  return emit(ir::MakeCall(rules::InferGlobalType(made), made.op(), operands, made.attrs(),
-                           made.ty_args(), made.span()));
+  return emit(Typed(made));
 }
 
 class Separator : public ir::FunctionRewriter {

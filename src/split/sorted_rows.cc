@@ -10,26 +10,16 @@
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "ir/whole_number.h"
-#include "rules/call/infer_type.h"
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 #include "split/replacer.h"
+#include "split/values.h"
 
 namespace distir {
 namespace split {
 
 namespace {
-
-/*! \brief The type of a tensor of known shape; null for others. */
-ir::TensorType TypeOf(const ir::Expr& value) {
-  auto type = ir::TensorType::Cast(rules::StripDistribution(value.ty()));
-  return type.defined() && ir::HasKnownShape(type) ? type : ir::TensorType();
-}
-
-bool IsTensor(const ir::Expr& value) {
-  return ir::TensorType::Is(value.ty()) || ir::DTensorType::Is(value.ty());
-}
 
 bool HasRank(const ir::Expr& value, int rank) {
   const ir::TensorType type = TypeOf(value);
@@ -66,13 +56,6 @@ bool IsByRow(const rules::TensorFactors& factors, int rows, bool has_rows) {
     if (has != (has_rows && d == 0) || (has && factors[d].size() != 1)) return false;
   }
   return !has_rows || !factors.empty();
-}
-
-/*! \brief A call that one of TVM's constructors has made, with its type. */
-ir::Expr Typed(const ffi::Any& made) {
-  auto call = made.cast<ir::Call>();
-  return ir::MakeCall(rules::InferGlobalType(call), call.op(), call.args(), call.attrs(),
-                      call.ty_args(), call.span());
 }
 
 bool IsScatter(const ir::Call& call) {

@@ -104,21 +104,27 @@ def check_calls(mod: tvm.IRModule) -> None:
         ValueError: It dispatches tokens to experts, whose counts the host has to know.
     """
     for name, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
-        found: list[str] = []
+        for called in _packed_functions(function):
+            if called in _OF_TOKENS:
+                optimization = _OF_TOKENS[called]
+                raise ValueError(
+                    f"`{name.name_hint}` dispatches tokens to experts, which CPU workers do only; "
+                    f'lower it by dx.transform.OptimizeCollectives(disable="{optimization}"), or '
+                    "leave that to dx.build"
+                )
 
-        def visit(each: Any, found: list[str] = found) -> None:
-            if isinstance(each, relax.ExternFunc) and str(each.global_symbol) in _OF_TOKENS:
-                found.append(_OF_TOKENS[str(each.global_symbol)])
 
+def _packed_functions(function: Any) -> list[str]:
+    """What a function calls of them; nothing of a kernel."""
+    found: list[str] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.ExternFunc):
+            found.append(str(expr.global_symbol))
+
+    if isinstance(function, relax.Function):
         relax.analysis.post_order_visit(function.body, visit)
-        if found:
-            raise ValueError(
-                f"`{name.name_hint}` dispatches tokens to experts, which CPU workers do only; "
-                f'lower it by dx.transform.OptimizeCollectives(disable="{found[0]}"), or '
-                "leave that to dx.build"
-            )
+    return found
 
 
 def _default_pipeline(target: tvm.target.Target) -> Any:

@@ -1,0 +1,27 @@
+/*!
+ * \file split/values.h
+ * \brief Values of a module that is only annotated: tensors, or DTensors where sharding is stated.
+ */
+#ifndef DISTIR_SPLIT_VALUES_H_
+#define DISTIR_SPLIT_VALUES_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace split {
+
+namespace ffi = tvm::ffi;
+
+/*! \brief The type of a tensor without its sharding; null for others, and where its shape is not
+ * known. */
+ir::TensorType TypeOf(const ir::Expr& value);
+
+bool IsTensor(const ir::Expr& value);
+
+/*! \brief A call that one of TVM's constructors has made, with the type that its operator infers.
+ */
+ir::Call Typed(const ffi::Any& made);
+
+}  // namespace split
+}  // namespace distir
+#endif  // DISTIR_SPLIT_VALUES_H_
