@@ -36,7 +36,7 @@ MODEL_PACKAGES := $(VENV)/.model-packages
 LINT_PACKAGES := $(VENV)/.lint-packages
 DOCS_PACKAGES := $(VENV)/.docs-packages
 
-NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src tests/native -name "*.cc" -o -name "*.h")
+NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src tests/native -name "*.cc" -o -name "*.h") src/exports.map
 CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
 EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable

@@ -161,15 +161,17 @@ def cuts() -> Iterator[Case]:
 
 
 def lookups() -> Iterator[Case]:
-    for data, data_letters, indices, index_letters, axis, result in (
-        ((24,), "t", (8,), "i", 0, "i"),
-        ((24,), "t", (8,), "i", None, "i"),
-        ((6, 8), "ta", (12,), "i", 0, "ia"),
-        ((6, 8), "at", (12,), "i", 1, "ai"),
-        ((6, 8), "at", (4, 6), "ij", -1, "aij"),
-        ((4, 5, 8), "atb", (6,), "i", 1, "aib"),
-        ((4, 8), "ta", (2, 3, 4), "ijk", 0, "ijka"),
-        ((8, 6), "ta", (), "", 0, "a"),
+    # A table of which more is looked up than it has is gathered; else results are summed.
+    for data, data_letters, indices, index_letters, axis, result, kind in (
+        ((24,), "t", (8,), "i", 0, "i", "all_reduce"),
+        ((24,), "t", (8,), "i", None, "i", "all_reduce"),
+        ((12, 8), "ta", (12,), "i", 0, "ia", "all_reduce"),
+        ((6, 16), "at", (12,), "i", 1, "ai", "all_reduce"),
+        ((6, 24), "at", (4, 6), "ij", -1, "aij", "all_reduce"),
+        ((4, 6, 8), "atb", (6,), "i", 1, "aib", "all_reduce"),
+        ((4, 8), "ta", (2, 3, 4), "ijk", 0, "ijka", "all_gather"),
+        ((4, 8), "at", (72,), "i", 1, "ai", "all_gather"),
+        ((8, 6), "ta", (), "", 0, "a", "all_reduce"),
     ):
         bound = int(np.prod(data)) if axis is None else data[axis]
         yield Case(
@@ -182,6 +184,7 @@ def lookups() -> Iterator[Case]:
             (result,),
             lambda x, i, axis=axis: R.take(x, i, axis),
             decomposed="t",
+            communicates=frozenset({kind}),
             exact=True,
             numpy=lambda x, i, axis=axis: np.take(x, i, axis),
         )

@@ -46,8 +46,8 @@ CASES = {
         op.matmul, {"x": (3, 7), "w": (7, 5)}, {"x": (None, "a"), "w": ("a", None)}
     ),
     "transposed": Case(lambda x: op.permute_dims(x), {"x": (7, 5)}, {"x": ("a", None)}),
-    "merged": Case(lambda x: op.reshape(x, (35,)), {"x": (7, 5)}, {"x": ("a", None)}, False),
-    "split": Case(lambda x: op.reshape(x, (7, 2, 3)), {"x": (7, 6)}, {"x": ("a", None)}, False),
+    "merged": Case(lambda x: op.reshape(x, (35,)), {"x": (7, 5)}, {"x": ("a", None)}),
+    "split": Case(lambda x: op.reshape(x, (7, 2, 3)), {"x": (7, 6)}, {"x": ("a", None)}),
     # A tail may hold anything: no position, and no divisor of integers.
     "positions": Case(
         lambda x, i: op.take(x, op.astype(i, "int32"), 0),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
+import time
 
 import pytest
 
@@ -74,8 +76,30 @@ def test_answers_that_are_all_equal_say_not_of_whom(ends):
 def test_an_answer_comes_before_the_end_of_its_worker(ends):
     """Such as one that says why it does not start."""
     ends.ask("hello")
+    assert receive(ends.workers[3]) == "hello"
     send(ends.workers[3], {"refused": "no GPU"})
     ends.workers[3].close()
+    assert ends.heard() == ([3], {"refused": "no GPU"})
+    assert ends.heard() == {"from": [3], "lost": True}
+
+
+def test_an_answer_is_passed_on_where_its_worker_ends_before_the_next_frame(ends, monkeypatch):
+    """Such as one that refuses the first frame of two, which a busy agent sends late."""
+    ends.ask("hello")
+    assert receive(ends.workers[3]) == "hello"
+    is_closed = threading.Event()
+    push = relay.Relay._push
+
+    def late(self, end):
+        is_closed.wait(20)
+        push(self, end)
+
+    monkeypatch.setattr(relay.Relay, "_push", late)
+    ends.ask("next", to=[3])
+    time.sleep(0.05)  # the relay is about to send it
+    send(ends.workers[3], {"refused": "no GPU"})
+    ends.workers[3].close()
+    is_closed.set()
     assert ends.heard() == ([3], {"refused": "no GPU"})
     assert ends.heard() == {"from": [3], "lost": True}
 

@@ -134,15 +134,31 @@ class Relay:
         assert end.rank is not None
         if end.rank not in self._workers:
             return
+        if end.writers:
+            self._push_to_worker(end)
+        self._read_answers(end)
+
+    def _read_answers(self, end: _End) -> None:
+        assert end.rank is not None
+        if end.rank not in self._workers:
+            return
         try:
-            if end.writers:
-                self._push(end)
             while (found := end.reader.read(end.stream)) is not None:
                 self._answered(end.rank, *found[0])
         except ChannelClosedError:
             self._forget(end.rank, {"lost": True})
         except ValueError as error:
             self._forget(end.rank, {"broken": str(error)})
+
+    def _push_to_worker(self, end: _End) -> None:
+        """Whoever does not read any more may have answered before, such as why it ends."""
+        assert end.rank is not None
+        try:
+            self._push(end)
+        except ChannelClosedError:
+            self._read_answers(end)
+            if end.rank in self._workers:
+                self._forget(end.rank, {"lost": True})
 
     def _push(self, end: _End) -> None:
         left = end.write()
@@ -169,10 +185,7 @@ class Relay:
                 continue
             self._owed[rank].append(gathering)
             end.writers.append(FrameWriter([frame]))
-            try:
-                self._push(end)
-            except ChannelClosedError:
-                self._forget(rank, {"lost": True})
+            self._push_to_worker(end)
 
     def _answered(self, rank: int, frame: bytes, has_failed: bool) -> None:
         if not self._owed[rank]:
