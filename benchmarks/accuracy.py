@@ -128,18 +128,26 @@ def measure(
     """The median of several runs of each, of the round in which that is least.
 
     The programs of a model are run in turns, round after round, so that other work on the host
-    meets some rounds of each of them and not all runs of one.
+    meets some rounds of each of them and not all runs of one. Their kernels are timed before and
+    after that.
     """
     for devices, of_devices in itertools.groupby(cases_, lambda case: math.prod(case.mesh)):
         cluster = dx.Cluster.measure(devices, workers)
         console.print(f"{devices} {workers}: {cluster} {cluster.device}")
         for _, group in itertools.groupby(of_devices, lambda case: case.model):
             listed = list(group)
-            kernels = [dx.analysis.time_kernels(each.module(), cluster, devices) for each in listed]
-            for case, seconds, of_case in zip(
-                listed, seconds_of(listed, cluster, workers, rounds, repeats), kernels, strict=True
-            ):
-                yield Measured(case, workers, seconds, cluster, of_case)
+            before = kernels_of(listed, cluster)
+            seconds = seconds_of(listed, cluster, workers, rounds, repeats)
+            after = kernels_of(listed, cluster)
+            for case, taken, *kernels in zip(listed, seconds, before, after, strict=True):
+                yield Measured(case, workers, taken, cluster, kernels[0] | kernels[1])
+
+
+def kernels_of(cases_: Iterable[Case], cluster: dx.Cluster) -> list[dx.analysis.KernelTimes]:
+    """The kernels of each case, timed for as many workers as it has devices."""
+    return [
+        dx.analysis.time_kernels(each.module(), cluster, math.prod(each.mesh)) for each in cases_
+    ]
 
 
 def seconds_of(

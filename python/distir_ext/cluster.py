@@ -114,6 +114,10 @@ class Device:
     """Seconds that a call of a program takes on each device besides its kernels and collectives:
     workers are woken one after the other, and leave their cores to each other."""
 
+    queued_step: float | None = None
+    """The same of a later microbatch of a call, which workers find in their queues; None if it is
+    :attr:`step`."""
+
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
         rates |= {f"bytes per second of {size:g} bytes": rate for size, rate in self.caches.items()}
@@ -128,7 +132,8 @@ class Device:
                 raise ValueError(f"the {what} of device {self.name!r} are positive, not {value}")
         if not self.flops:
             raise ValueError(f"device {self.name!r} states no operations per second")
-        for what, seconds in (("kernel", self.launch), ("step", self.step)):
+        of_steps = (("step", self.step), ("queued step", self.queued_step or 0.0))
+        for what, seconds in (("kernel", self.launch), *of_steps):
             if not (math.isfinite(seconds) and seconds >= 0):
                 raise ValueError(
                     f"a {what} of device {self.name!r} takes at least 0 seconds, not {seconds}"
@@ -155,6 +160,17 @@ class Device:
         """
         sizes = [size for size in self.caches if num_bytes <= size]
         return self.caches[min(sizes)] if sizes else self.bandwidth
+
+    def seconds_of_step(self, microbatches: int) -> float:
+        """What a call takes besides kernels and collectives, for one of so many microbatches.
+
+        Example:
+            >>> device = Device("mine", {"float32": 1e12}, 16e9, 100e9, 0, step=5e-5, queued_step=0)
+            >>> [device.seconds_of_step(count) for count in (1, 10)]
+            [5e-05, 5e-06]
+        """
+        later = self.step if self.queued_step is None else self.queued_step
+        return (self.step + (microbatches - 1) * later) / microbatches
 
     def seconds_of(
         self, operations: Mapping[str, float], transcendentals: float, is_loop: bool
@@ -378,8 +394,8 @@ class Cluster:
         progress bar: products of float32 matrices and sums of products by element for the
         operations, tanh for the transcendentals, products with vectors for the bandwidth of memory
         and of caches, what the virtual machine takes beside many small kernels for the launch of
-        one, a tiny program for a step, and every kind of collective, of 1 KiB to 16 MiB, among all
-        workers and in equal groups of them at once.
+        one, a tiny program for a step, and a queue of it for later ones, and every kind of
+        collective, of 1 KiB to 16 MiB, among all workers and in equal groups of them at once.
         Smaller floats and float64 are taken to be computed at the same rate as float32, and at half
         of it.
 
@@ -405,6 +421,7 @@ class Cluster:
             loops=speed.loops,
             transcendentals=speed.transcendentals,
             step=speed.step,
+            queued_step=speed.queued_step,
         )
         # Plans take one launch and bandwidth: those of sums over all workers.
         sums = sorted(host.times["all_reduce"][num_workers].items())

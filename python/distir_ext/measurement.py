@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax import op
 
 from distir_ext._params.progress import counting_bar
+from distir_ext._runtime.model import Model
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext.annotate import annotate
 from distir_ext.building import build_executable
@@ -26,6 +27,8 @@ _REPEATS = 9
 # Rows of a square product that BLAS computes at full speed; of a matrix that no cache holds; of
 # what takes no time.
 _PRODUCT, _STREAM, _TINY = 512, 4096, 4
+# Microbatches behind the first one.
+_QUEUED = 15
 # Layers of small products, and their rows and columns.
 _LAYERS, _ROWS, _NARROW = 64, 16, 64
 # Rows of matrices of 256 KiB and 4 MiB, which caches of different sizes hold.
@@ -52,6 +55,8 @@ class DeviceSpeed:
     """Seconds that a kernel costs besides its own: memory, shapes, the interpreter."""
     step: float
     """Seconds of a call that does next to nothing, on all workers."""
+    queued_step: float
+    """Of a later one of several microbatches."""
     memory: float
     """Bytes, an equal part for each worker."""
 
@@ -106,17 +111,23 @@ class _Bench:
         # Other work on the host shows in some calls only.
         return max(statistics.quantiles(own.values())[0] / _LAYERS, 1e-9)
 
-    def seconds_of_step(self) -> float:
-        """Of a call that computes next to nothing."""
-        run = self._run(_products((_TINY, _TINY)), 1)
-        taken = [run() for _ in range(4 * _REPEATS)]
+    def seconds_of_steps(self) -> tuple[float, float]:
+        """Of a call that computes next to nothing, and of a further microbatch of it."""
+        model, x = self._load(_products((_TINY, _TINY)), 1)
+        alone = partial(_seconds_of_run, model["main"].pipeline(1), x)
+        many = partial(_seconds_of_run, model["main"].pipeline(_QUEUED + 1), _repeated(x))
+        rounds = [(alone(), many()) for _ in range(4 * _REPEATS)]
         self.advance()
-        return float(statistics.median(taken))
+        first, all_of_them = (statistics.median(taken) for taken in zip(*rounds, strict=True))
+        return first, max(all_of_them - first, 0.0) / _QUEUED
 
     def _run(self, program: _Program, steps: int) -> Callable[[], float]:
+        model, x = self._load(program, steps)
+        return partial(_seconds_of_run, model["main"].pipeline(1), x)
+
+    def _load(self, program: _Program, steps: int) -> tuple[Model, np.ndarray]:
         mod, values = program(steps, Mesh((self.num_workers,), ("worker",)))
-        model = self.session.load(build_executable(mod), params=values[1:])
-        return partial(_seconds_of_run, model["main"].pipeline(1), values[0])
+        return self.session.load(build_executable(mod), params=values[1:]), values[0]
 
 
 _DEVICE_PROGRAMS = 6 + len(_CACHED)
@@ -142,7 +153,7 @@ def _measure_device(bench: _Bench) -> DeviceSpeed:
             for rows, seconds in zip(_CACHED, cached, strict=True)
         },
         launch,
-        bench.seconds_of_step(),
+        *bench.seconds_of_steps(),
         psutil.virtual_memory().total / bench.num_workers,
     )
 
@@ -210,6 +221,11 @@ def _seconds_of_run(pipeline: Pipeline, x: np.ndarray) -> float:
     """From the first worker's begin to the last one's end."""
     pipeline(x)
     return pipeline.timeline.seconds
+
+
+def _repeated(x: np.ndarray) -> np.ndarray:
+    """For all microbatches."""
+    return np.tile(x, (_QUEUED + 1, 1))
 
 
 def _values(shape: Sequence[int]) -> np.ndarray:

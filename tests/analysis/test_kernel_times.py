@@ -172,6 +172,44 @@ def test_a_step_takes_time_once_per_call():
     assert configured.seconds == pytest.approx(after.seconds, rel=1e-12)
 
 
+def test_further_microbatches_take_the_time_of_a_queued_step():
+    device = replace(CPU, step=0.5, queued_step=0.1)
+    slow = dx.Cluster.uniform(device=device)
+    mod = network(dx.Mesh(tp=2))
+    before, after = (simulate(mod, each, microbatches=3) for each in (CLUSTER, slow))
+    assert after.seconds == pytest.approx(before.seconds + 0.5 + 2 * 0.1, rel=1e-12)
+    configured = ProgramCosts(slow)(mod, "main", 3)
+    assert configured.seconds == pytest.approx(after.seconds, rel=1e-12)
+    assert "step in a queue" in slow._repr_html_()
+    with pytest.raises(
+        ValueError, match="a queued step of device 'CPU' takes at least 0 seconds, not -1"
+    ):
+        replace(CPU, queued_step=-1)
+
+
+def test_of_what_is_timed_twice_the_lesser_time_counts():
+    first = KernelTimes({"a": 1.0, "b": 2.0}, {"a": "add", "b": "relu"}, {})
+    second = KernelTimes({"b": 1.5, "c": 3.0}, {"b": "relu", "c": "tanh"}, {})
+    assert (first | second).seconds == {"a": 1.0, "b": 1.5, "c": 3.0}
+    assert (second | first).callees == {"a": "add", "b": "relu", "c": "tanh"}
+
+
+def test_kernels_that_divide_by_numbers_are_timed():
+    """Such as what lays the shards of several weights side by side, to gather them at once."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 6), "float32"))
+    weights = [relax.Var(f"w{i}", relax.TensorType((6, 6), "float32")) for i in range(2)]
+    with builder.function("main", [x, *weights]):
+        with builder.dataflow():
+            hidden = builder.emit(relax.op.matmul(x, weights[0]))
+            result = builder.emit_output(relax.op.matmul(hidden, weights[1]))
+        builder.emit_func_output(result)
+    mod = dx.annotate(builder.get(), dx.Mesh(dp=2), {r"x|w\d": ("dp", None)})
+    times = time_kernels(mod, CLUSTER)
+    assert times.skipped == {}
+    assert any("concatenate" in each for each in times.callees.values())
+
+
 def test_tensors_lie_where_they_lie_in_a_program(monkeypatch):
     """Weights apart from each other, also those of a function that is called twice."""
     operand = partial(kernel_timing._Operand, (64, 64), "float32")

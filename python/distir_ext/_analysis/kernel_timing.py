@@ -28,8 +28,8 @@ _TIMED = {"einsum": "distir.runtime.einsum"}
 _SECONDS = 0.25
 # How often one kernel is called in a round at most: further layers are like those before.
 _MOST_CALLS = 32
-# By something else than a number, in TVMScript.
-_DIVISION = re.compile(r"(?://|%) (?!\d)|\bT\.(?:truncdiv|truncmod|Div)\(")
+# By something else than a number, in TVMScript, which has numbers such as 8 and T.int64(8).
+_DIVISION = re.compile(r"(?://|%) (?!\d|T\.u?int\d+\(\d)|\bT\.(?:truncdiv|truncmod|Div)\(")
 # Bytes that weights may take together: more than caches hold.
 _MOST_BYTES = 1 << 28
 

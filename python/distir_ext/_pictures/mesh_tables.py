@@ -55,6 +55,8 @@ def device_table(device: Device) -> Table:
     table.add_row("launch of a kernel", amount(device.launch, "s"))
     if device.step:
         table.add_row("step", amount(device.step, "s"))
+    if device.queued_step is not None:
+        table.add_row("step in a queue", amount(device.queued_step, "s"))
     return table
 
 

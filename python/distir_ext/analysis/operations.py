@@ -53,6 +53,7 @@ class OperationReader:
         functions: The steps of the planned program.
         collectives: By function, those of the lowered module.
         roofline: What kernels take their times from.
+        microbatches: Of a call of them.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class OperationReader:
         functions: Mapping[str, FunctionSteps],
         collectives: Mapping[str, list[CollectiveCall]],
         roofline: Roofline,
+        microbatches: int = 1,
     ) -> None:
         self._functions = functions
+        self._step_seconds = roofline.device.seconds_of_step(microbatches)
         self._collectives = collectives
         self._roofline = roofline
         self._calls: dict[str, dict[int, CollectiveCall]] = {}
@@ -102,6 +105,11 @@ class OperationReader:
         """What kernels take their times from."""
         return self._roofline
 
+    @property
+    def step_seconds(self) -> float:
+        """What a call takes before anything runs."""
+        return self._step_seconds
+
 
 class _Walk:
     """One walk through a program, which goes into the functions that it calls."""
@@ -113,7 +121,7 @@ class _Walk:
 
     def begin(self, program: str) -> None:
         """What a call takes before anything runs, where it takes time."""
-        seconds = self._reader.roofline.device.step
+        seconds = self._reader.step_seconds
         if seconds:
             step = Operation(
                 "step", "kernel", "step", COMPUTE, program, self._stage, "", seconds, 0.0, 0.0

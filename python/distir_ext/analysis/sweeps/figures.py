@@ -84,7 +84,9 @@ class ProgramCosts:
         if self._on_gpus:
             layout.check_sends(function)
         reader = OperationTimesReader(functions, self._prices)
-        programs = [reader.program(each.name, each.device_ids) for each in layout.programs]
+        programs = [
+            reader.program(each.name, each.device_ids, microbatches) for each in layout.programs
+        ]
         if self._on_gpus:
             programs = with_sends(programs)
         seconds = simulated_seconds(layout.as_data(self._on_gpus), programs, reader.communications)

@@ -100,9 +100,10 @@ class OperationTimesReader:
         """Forms and texts by the numbers that operations have for them."""
         return [list(each) for each in self._numbers]
 
-    def program(self, name: str, device_ids: tuple[int, ...]) -> OperationTimes:
-        """What these devices run in a call of a function from outside."""
-        times, seconds = self.read(name, device_ids), self._prices.roofline.device.step
+    def program(self, name: str, device_ids: tuple[int, ...], microbatches: int) -> OperationTimes:
+        """What these devices run in a call of a function from outside, for each microbatch."""
+        times = self.read(name, device_ids)
+        seconds = self._prices.roofline.device.seconds_of_step(microbatches)
         if not seconds:
             return times
         step = np.array([(seconds, _KERNEL, -1)], RECORD)
