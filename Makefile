@@ -74,7 +74,7 @@ lint: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	@echo clang-format --dry-run --Werror; $(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/python .ci/check_layers.py
 
 tidy: $(PACKAGE) $(LINT_PACKAGES)

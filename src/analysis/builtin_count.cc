@@ -18,16 +18,16 @@ namespace {
 constexpr const char* kEinsum = "einsum";
 constexpr const char* kSlice = "slice";
 
-const ffi::Array<ir::Expr>& ShapeOf(const ir::Expr& tensor) {
+const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Expr& tensor) {
   return ir::ShapeOf(ir::TensorType::Cast(tensor.ty()));
 }
 
 /*! \brief The residual sum and the norm: s = x + residual, s * rsqrt(mean(s * s) + e) * weight. */
-KernelCount CountFusedNorm(const ffi::Array<ir::Expr>& args) {
+KernelCount CountFusedNorm(const ir::NodeArray<ir::Expr>& args) {
   KernelCount count;
   const ir::TensorType type = ir::TensorType::Cast(args[0].ty());
   const double bytes = BytesOf(type), elements = bytes / ir::BytesPerElement(type);
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
   const double columns = static_cast<double>(ir::StaticDim(shape[shape.size() - 1]));
   const double rows = elements / columns;
   count.operations[{type.dtype().code, type.dtype().bits}] = 5 * elements + 2 * rows;
@@ -46,7 +46,7 @@ KernelCount CountSlice(const ir::Type& result) {
 
 /*! \brief grouped_matmul(rows, experts, counts, transposed, out), where experts are chosen
  * equally often: a device has as many rows then as it sends. */
-KernelCount CountGroupedMatmul(const ffi::Array<ir::Expr>& args, const ir::Type& result) {
+KernelCount CountGroupedMatmul(const ir::NodeArray<ir::Expr>& args, const ir::Type& result) {
   KernelCount count;
   const auto rows = ir::TensorType::Cast(args[0].ty()), out = ir::TensorType::Cast(result);
   const auto devices = static_cast<double>(ir::StaticDim(ShapeOf(args[2])[0]));
@@ -62,7 +62,7 @@ KernelCount CountGroupedMatmul(const ffi::Array<ir::Expr>& args, const ir::Type&
 }
 
 /*! \brief Products and sums over all labels: einsum(a, b, "ik,kj->ij", out). */
-KernelCount CountEinsum(const ffi::Array<ir::Expr>& args, const ir::Type& result) {
+KernelCount CountEinsum(const ir::NodeArray<ir::Expr>& args, const ir::Type& result) {
   KernelCount count;
   std::string subscripts;
   for (const ir::Expr& arg : args) {
@@ -117,7 +117,7 @@ bool IsComputed(const std::string& name) {
   return name == kEinsum || name == kSlice || name == dialect::kGroupedMatmul;
 }
 
-KernelCount CountBuiltin(const std::string& name, const ffi::Array<ir::Expr>& args,
+KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>& args,
                          const ir::Type& result) {
   if (name == kEinsum) return CountEinsum(args, result);
   if (name == kSlice) return CountSlice(result);
@@ -126,7 +126,7 @@ KernelCount CountBuiltin(const std::string& name, const ffi::Array<ir::Expr>& ar
   return CountFusedNorm(args);
 }
 
-double BytesOfSlots(const ffi::Array<ir::Expr>& args) {
+double BytesOfSlots(const ir::NodeArray<ir::Expr>& args) {
   const double tokens =
       static_cast<double>(ir::StaticDim(ShapeOf(args[1])[0]) * ir::StaticDim(args[3]));
   const double rows = std::min(tokens, static_cast<double>(ir::StaticDim(ShapeOf(args[1])[1])));

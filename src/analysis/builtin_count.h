@@ -29,12 +29,12 @@ bool IsComputed(const std::string& name);
  * \param args All arguments, with tensors that it writes to.
  * \param result The type of what it gives.
  */
-KernelCount CountBuiltin(const std::string& name, const ffi::Array<ir::Expr>& args,
+KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>& args,
                          const ir::Type& result);
 
 /*! \brief Bytes of the rows of slots that a worker's tokens are in.
  *  \param args (x or y, mask, groups, choices) */
-double BytesOfSlots(const ffi::Array<ir::Expr>& args);
+double BytesOfSlots(const ir::NodeArray<ir::Expr>& args);
 
 }  // namespace analysis
 }  // namespace distir

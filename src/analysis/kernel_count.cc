@@ -317,8 +317,8 @@ class Counter {
   int64_t turns_ = 0;
 };
 
-const ffi::Array<ir::Expr>& ShapeOfArgument(const ir::Expr& argument) {
-  static const ffi::Array<ir::Expr> none;
+const ir::NodeArray<ir::Expr>& ShapeOfArgument(const ir::Expr& argument) {
+  static const ir::NodeArray<ir::Expr> none;
   const ir::TensorType type = ir::TensorType::Cast(argument.ty());
   return type.defined() && ir::HasKnownShape(type) ? ir::ShapeOf(type) : none;
 }
@@ -336,7 +336,7 @@ bool HasSymbolicSizes(const ir::PrimFunc& kernel) {
   return false;
 }
 
-KernelCount CountKernel(const ir::PrimFunc& kernel, const ffi::Array<ir::Expr>& arguments) {
+KernelCount CountKernel(const ir::PrimFunc& kernel, const ir::NodeArray<ir::Expr>& arguments) {
   SizeValues values;
   for (size_t i = 0; i < kernel.params().size() && i < arguments.size(); ++i) {
     const ir::Var& param = kernel.params()[i];
@@ -346,7 +346,7 @@ KernelCount CountKernel(const ir::PrimFunc& kernel, const ffi::Array<ir::Expr>& 
         values[param.get()] = number.value();
       continue;
     }
-    const ffi::Array<ir::Expr>& shape = ShapeOfArgument(arguments[i]);
+    const ir::NodeArray<ir::Expr>& shape = ShapeOfArgument(arguments[i]);
     for (size_t d = 0; d < shape.size() && d < type.shape().size(); ++d) {
       const int64_t size = ir::StaticDim(shape[d]);
       if (ir::Var::Is(type.shape()[d]) && size >= 0) values[type.shape()[d].get()] = size;

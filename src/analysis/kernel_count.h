@@ -54,7 +54,7 @@ bool HasSymbolicSizes(const ir::PrimFunc& kernel);
  * \brief What a call of a kernel does.
  * \param arguments Those of the call: tensors' types state symbolic sizes of the kernel.
  */
-KernelCount CountKernel(const ir::PrimFunc& kernel, const ffi::Array<ir::Expr>& arguments);
+KernelCount CountKernel(const ir::PrimFunc& kernel, const ir::NodeArray<ir::Expr>& arguments);
 
 }  // namespace analysis
 }  // namespace distir

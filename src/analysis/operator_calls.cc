@@ -37,7 +37,7 @@ bool IsStatic(const ir::Type& type) {
   }
   const ir::TensorType tensor = ir::TensorType::Cast(type);
   if (!tensor.defined() || !tensor.has_dtype() || !ir::ShapeExpr::Is(tensor.shape())) return false;
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(tensor);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(tensor);
   return std::all_of(shape.begin(), shape.end(),
                      [](const ir::Expr& size) { return ir::StaticDim(size) >= 0; });
 }
@@ -65,7 +65,7 @@ class Outliner {
   /*! \brief The function, or null where the call has to stay. */
   const ir::Function& function() const { return function_; }
   /*! \brief What it is called with. */
-  const ffi::Array<ir::Expr>& arguments() const { return arguments_; }
+  const ir::NodeArray<ir::Expr>& arguments() const { return arguments_; }
 
  private:
   ir::Expr Param(const ir::Expr& expr) {
@@ -107,7 +107,7 @@ class Outliner {
   bool is_possible_ = true;
   std::unordered_map<const ffi::Object*, ir::Var> param_of_;
   ffi::Array<ir::Var> params_;
-  ffi::Array<ir::Expr> arguments_;
+  ir::NodeArray<ir::Expr> arguments_;
   ir::Function function_;
 };
 

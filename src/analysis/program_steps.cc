@@ -224,7 +224,7 @@ class StepReader::Reader::BodyReader {
   }
 
   void VisitKernel(const ir::Var& var, const std::string& name, const ir::PrimFunc& kernel,
-                   const ffi::Array<ir::Expr>& args) {
+                   const ir::NodeArray<ir::Expr>& args) {
     Step& step = AddStep(StepKind::kKernel, var, name, args);
     if (HasSymbolicSizes(kernel)) {
       step.count = CountKernel(kernel, args);
@@ -268,7 +268,8 @@ class StepReader::Reader::BodyReader {
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
   }
 
-  void VisitExtern(const ir::Var& var, const std::string& name, const ffi::Array<ir::Expr>& args) {
+  void VisitExtern(const ir::Var& var, const std::string& name,
+                   const ir::NodeArray<ir::Expr>& args) {
     const bool is_ours = name.compare(0, kRuntime.size(), kRuntime) == 0;
     std::string kind = is_ours ? name.substr(kRuntime.size()) : std::string();
     if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
@@ -316,7 +317,7 @@ class StepReader::Reader::BodyReader {
 
   /*! \brief Rows that are taken or placed, of which most are zeros. */
   void VisitOwnTokens(const ir::Var& var, const std::string& kind,
-                      const ffi::Array<ir::Expr>& args) {
+                      const ir::NodeArray<ir::Expr>& args) {
     Step& step = AddStep(StepKind::kPacked, var, kind, args);
     for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
     if (BytesOf(var.ty()) > 0) {
@@ -340,7 +341,7 @@ class StepReader::Reader::BodyReader {
   }
 
   Step& AddStep(StepKind kind, const ir::Var& var, const std::string& callee,
-                const ffi::Array<ir::Expr>& args) {
+                const ir::NodeArray<ir::Expr>& args) {
     Step step;
     step.kind = kind;
     step.callee = callee;

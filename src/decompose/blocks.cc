@@ -24,7 +24,7 @@ struct SplitDims {
   ffi::Array<ir::Expr> shape;
   std::vector<int64_t> order;
 
-  SplitDims(const ffi::Array<ir::Expr>& whole, int begin, const std::vector<int64_t>& shards) {
+  SplitDims(const ir::NodeArray<ir::Expr>& whole, int begin, const std::vector<int64_t>& shards) {
     std::vector<int64_t> first, rest;
     const int end = begin + static_cast<int>(shards.size());
     for (int d = 0; d < static_cast<int>(whole.size()); ++d) {
@@ -48,7 +48,7 @@ ir::Expr ShardsFirst(const ir::Expr& x, int begin, const std::vector<int64_t>& s
   return Permute(w->Reshape(x, split.shape), split.order, w);
 }
 
-ir::Expr ShardsBack(const ir::Expr& x, const ffi::Array<ir::Expr>& shape, int begin,
+ir::Expr ShardsBack(const ir::Expr& x, const ir::NodeArray<ir::Expr>& shape, int begin,
                     const std::vector<int64_t>& shards, Writer* w) {
   SplitDims split(shape, begin, shards);
   ffi::Array<ir::Expr> permuted;

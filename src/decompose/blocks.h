@@ -25,7 +25,7 @@ namespace decompose {
 ir::Expr ShardsFirst(const ir::Expr& x, int begin, const std::vector<int64_t>& shards, Writer* w);
 
 /*! \brief The inverse: a tensor of this shape. */
-ir::Expr ShardsBack(const ir::Expr& x, const ffi::Array<ir::Expr>& shape, int begin,
+ir::Expr ShardsBack(const ir::Expr& x, const ir::NodeArray<ir::Expr>& shape, int begin,
                     const std::vector<int64_t>& shards, Writer* w);
 
 /*! \brief Elements `begin` to `end` along one dimension. */

@@ -54,7 +54,7 @@ bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == 
 
 ffi::Array<ir::Expr> SplitShape(const ir::Expr& x, int dim, int64_t shards) {
   ffi::Array<ir::Expr> shape;
-  const ffi::Array<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(x));
+  const ir::NodeArray<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(x));
   for (int d = 0; d < static_cast<int>(whole.size()); ++d) {
     if (d == dim) shape.push_back(ir::MakeInt(shards));
     shape.push_back(d == dim ? ir::FloorDivide(whole[d], shards) : whole[d]);
@@ -73,7 +73,7 @@ ir::Expr Writer::Cast(const ir::Expr& x, DLDataType dtype) {
   return is_same ? x : Write(ir::make::kAstype, x, dtype);
 }
 
-ir::Expr Writer::Reshape(const ir::Expr& x, const ffi::Array<ir::Expr>& shape) {
+ir::Expr Writer::Reshape(const ir::Expr& x, const ir::NodeArray<ir::Expr>& shape) {
   return Write(ir::make::kReshape, x, ir::MakeShape(shape));
 }
 
@@ -130,7 +130,7 @@ ir::Expr Writer::PlaceArg(const ir::Expr& arg, InOrder<std::vector<mesh::Shardin
   return ir::MakeTuple(fields);
 }
 
-ffi::Array<ir::Expr> Writer::PlaceAll(const ffi::Array<ir::Expr>& args,
+ffi::Array<ir::Expr> Writer::PlaceAll(const ir::NodeArray<ir::Expr>& args,
                                       const std::vector<mesh::Sharding>& operands) {
   InOrder in_order(operands);
   ffi::Array<ir::Expr> placed;

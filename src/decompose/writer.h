@@ -49,7 +49,7 @@ class Writer {
                   bool keepdims = true);
   /*! \brief The value in another element type; itself where it has it. */
   ir::Expr Cast(const ir::Expr& x, DLDataType dtype);
-  ir::Expr Reshape(const ir::Expr& x, const ffi::Array<ir::Expr>& shape);
+  ir::Expr Reshape(const ir::Expr& x, const ir::NodeArray<ir::Expr>& shape);
   /*! \brief New dimensions of size 1, at these positions of the result. */
   ir::Expr ExpandDims(const ir::Expr& x, const std::vector<int>& dims);
   /*! \brief Without these dimensions of size 1. */
@@ -63,7 +63,7 @@ class Writer {
   /*! \brief A call typed, its operands placed, bound; its own type need not be known. */
   ir::Expr Place(const ir::Call& call);
   /*! \brief Arguments with their tensors, those of tuples too, placed so, in order. */
-  ffi::Array<ir::Expr> PlaceAll(const ffi::Array<ir::Expr>& args,
+  ffi::Array<ir::Expr> PlaceAll(const ir::NodeArray<ir::Expr>& args,
                                 const std::vector<mesh::Sharding>& operands);
   /*! \brief A segment exchange; the dimension stays sharded as it is. */
   ir::Expr Move(const ir::Expr& x, int dim, int64_t size,

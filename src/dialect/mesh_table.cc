@@ -66,7 +66,7 @@ bool HasExplicitReductions(const ir::IRModule& mod) {
 
 MeshTable::MeshTable(const ir::IRModule& mod) : global_infos_(mod.global_infos()) {
   const ffi::Map<ffi::String, ffi::Array<AxisNames>> names = NamesOf(mod);
-  auto enter_all = [&](const std::string& key, const ffi::Array<ir::GlobalInfo>& infos) {
+  auto enter_all = [&](const std::string& key, const ir::NodeArray<ir::GlobalInfo>& infos) {
     auto named = names.find(key);
     for (size_t i = 0; i < infos.size(); ++i) {
       auto device_mesh = ir::DeviceMesh::Cast(infos[i]);
@@ -327,7 +327,7 @@ bool MeshTable::IsUneven(const ir::Type& type) {
   auto dtensor = ir::DTensorType::Cast(type);
   if (!dtensor.defined() || !ir::HasKnownShape(dtensor.tensor_ty())) return false;
   const mesh::Sharding& sharding = ShardingOf(dtensor);
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
   for (size_t d = 0; d < sharding.dims.size(); ++d) {
     if (sharding.dims[d].empty()) continue;
     int64_t size = ir::StaticDim(shape[d]);

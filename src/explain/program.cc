@@ -62,7 +62,7 @@ std::string KindOf(const ir::Call& call) {
 }
 
 /*! \brief The first variable among the arguments of a call, those in a tuple included. */
-ir::Expr FirstVariable(const ffi::Array<ir::Expr>& args) {
+ir::Expr FirstVariable(const ir::NodeArray<ir::Expr>& args) {
   for (const ir::Expr& arg : args) {
     if (ir::Var::Is(arg)) return arg;
     if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {

@@ -48,9 +48,9 @@ const EmptyObject kCall("ir.Call", {"args", "attrs", "op", "span", "ty", "ty_arg
 const Field<Node> kSpan("ir.Expr", "span");
 const Field<Type> kType("ir.Expr", "ty");
 const Field<Expr> kOp("ir.Call", "op");
-const Field<ffi::Array<Expr>> kArgs("ir.Call", "args");
+const Field<NodeArray<Expr>> kArgs("ir.Call", "args");
 const Field<Node> kAttrs("ir.Call", "attrs");
-const Field<ffi::Array<Type>> kTypeArgs("ir.Call", "ty_args");
+const Field<NodeArray<Type>> kTypeArgs("ir.Call", "ty_args");
 const EmptyObject kVar("ir.Var", {"name", "span", "ty"});
 const EmptyObject kDataflowVar("relax.expr.DataflowVar", {"name", "span", "ty"});
 const Field<ffi::String> kName("ir.Var", "name");
@@ -74,8 +74,8 @@ bool AreConsecutive(const std::vector<int64_t>& ids) {
 
 }  // namespace
 
-Call MakeCall(const Type& ty, const Expr& op, const ffi::Array<Expr>& args, const Node& attrs,
-              const ffi::Array<Type>& ty_args, const Node& span) {
+Call MakeCall(const Type& ty, const Expr& op, const NodeArray<Expr>& args, const Node& attrs,
+              const NodeArray<Type>& ty_args, const Node& span) {
   Call call(kCall.Make());
   SetField(kSpan, call, span);
   SetField(kType, call, ty);
@@ -86,9 +86,9 @@ Call MakeCall(const Type& ty, const Expr& op, const ffi::Array<Expr>& args, cons
   return call;
 }
 
-Call MakeOpCall(const Type& ty, const char* op_name, const ffi::Array<Expr>& args,
+Call MakeOpCall(const Type& ty, const char* op_name, const NodeArray<Expr>& args,
                 const std::vector<std::pair<const char*, ffi::Any>>& attrs,
-                const ffi::Array<Type>& ty_args) {
+                const NodeArray<Type>& ty_args) {
   Node attrs_node;
   if (!attrs.empty()) {
     ffi::Map<ffi::String, ffi::Any> dict;
@@ -105,7 +105,7 @@ Op GetOp(const std::string& name) {
   return it->second;
 }
 
-Tuple MakeTuple(const ffi::Array<Expr>& fields) { return kTuple(fields, kNoSpan).cast<Tuple>(); }
+Tuple MakeTuple(const NodeArray<Expr>& fields) { return kTuple(fields, kNoSpan).cast<Tuple>(); }
 
 Expr MakeTupleGetItem(const Expr& tuple, int index) {
   return kTupleGetItem(tuple, index, kNoSpan).cast<Expr>();
@@ -127,32 +127,32 @@ Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty) {
 Expr MakeInt(int64_t value) { return kIntImm(Int64(), value, kNoSpan).cast<Expr>(); }
 Expr MakeFloat(double value) { return kFloatImm(Float64(), value, kNoSpan).cast<Expr>(); }
 Expr MakeString(const std::string& value) { return kStringImm(value, kNoSpan).cast<Expr>(); }
-ShapeExpr MakeShape(const ffi::Array<Expr>& values) {
+ShapeExpr MakeShape(const NodeArray<Expr>& values) {
   return kShapeExpr(values, kNoSpan).cast<ShapeExpr>();
 }
 ExternFunc MakeExternFunc(const std::string& name) {
   return kExternFunc(name, nullptr, kNoSpan).cast<ExternFunc>();
 }
 
-TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like) {
+TensorType MakeTensorType(const NodeArray<Expr>& shape, const TensorType& like) {
   ffi::Optional<DLDataType> dtype;
   if (like.has_dtype()) dtype = like.dtype();
   return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
 }
 
-TensorType MakeTensorType(const ffi::Array<Expr>& shape, DLDataType dtype) {
+TensorType MakeTensorType(const NodeArray<Expr>& shape, DLDataType dtype) {
   return kTensorType(MakeShape(shape), dtype, -1, nullptr, kNoSpan).cast<TensorType>();
 }
 
-ShapeType MakeShapeType(const ffi::Array<Expr>& values) {
+ShapeType MakeShapeType(const NodeArray<Expr>& values) {
   return kShapeType(values, -1, kNoSpan).cast<ShapeType>();
 }
 
-TupleType MakeTupleType(const ffi::Array<Type>& fields) {
+TupleType MakeTupleType(const NodeArray<Type>& fields) {
   return kTupleType(fields, kNoSpan).cast<TupleType>();
 }
 
-FuncType MakeFuncType(const ffi::Array<Type>& params, const Type& ret_ty, bool is_pure) {
+FuncType MakeFuncType(const NodeArray<Type>& params, const Type& ret_ty, bool is_pure) {
   return kFuncType(params, ret_ty, is_pure, kNoSpan).cast<FuncType>();
 }
 
@@ -190,11 +190,11 @@ VarBinding MakeBinding(const Var& var, const Expr& value) {
 MatchCast MakeMatchCast(const Var& var, const Expr& value, const Type& ty) {
   return kMatchCast(var, value, ty, kNoSpan).cast<MatchCast>();
 }
-BindingBlock MakeBlock(const ffi::Array<Binding>& bindings, bool dataflow) {
+BindingBlock MakeBlock(const NodeArray<Binding>& bindings, bool dataflow) {
   return (dataflow ? kDataflowBlock(bindings, kNoSpan) : kBindingBlock(bindings, kNoSpan))
       .cast<BindingBlock>();
 }
-SeqExpr MakeSeq(const ffi::Array<BindingBlock>& blocks, const Expr& body, const Type& ty) {
+SeqExpr MakeSeq(const NodeArray<BindingBlock>& blocks, const Expr& body, const Type& ty) {
   SeqExpr seq = kSeqExpr(blocks, body, kNoSpan).cast<SeqExpr>();
   SetType(seq, ty);
   return seq;
@@ -205,7 +205,7 @@ If MakeIf(const Expr& cond, const SeqExpr& true_branch, const SeqExpr& false_bra
   SetType(expr, ty);
   return expr;
 }
-Function MakeFunction(const ffi::Array<Var>& params, const SeqExpr& body, const Type& ret_ty,
+Function MakeFunction(const NodeArray<Var>& params, const SeqExpr& body, const Type& ret_ty,
                       bool is_pure, const Node& attrs) {
   return kFunction(params, body, ret_ty, is_pure, attrs, kNoSpan).cast<Function>();
 }

@@ -17,16 +17,16 @@
 namespace distir {
 namespace ir {
 
-Call MakeCall(const Type& ty, const Expr& op, const ffi::Array<Expr>& args,
-              const Node& attrs = Node(), const ffi::Array<Type>& ty_args = {},
+Call MakeCall(const Type& ty, const Expr& op, const NodeArray<Expr>& args,
+              const Node& attrs = Node(), const NodeArray<Type>& ty_args = {},
               const Node& span = Node());
 /*! \brief A call of a registered operator with DictAttrs. */
-Call MakeOpCall(const Type& ty, const char* op_name, const ffi::Array<Expr>& args,
+Call MakeOpCall(const Type& ty, const char* op_name, const NodeArray<Expr>& args,
                 const std::vector<std::pair<const char*, ffi::Any>>& attrs = {},
-                const ffi::Array<Type>& ty_args = {});
+                const NodeArray<Type>& ty_args = {});
 /*! \brief The registered operator of this name. */
 Op GetOp(const std::string& name);
-Tuple MakeTuple(const ffi::Array<Expr>& fields);
+Tuple MakeTuple(const NodeArray<Expr>& fields);
 /*! \brief An element of a tuple, typed by it. */
 Expr MakeTupleGetItem(const Expr& tuple, int index);
 Var MakeVar(const ffi::String& name, const Type& ty, bool dataflow);
@@ -36,14 +36,14 @@ Expr MakeTensorConstant(const ffi::Any& tensor, const Type& ty);
 Expr MakeInt(int64_t value);
 Expr MakeFloat(double value);
 Expr MakeString(const std::string& value);
-ShapeExpr MakeShape(const ffi::Array<Expr>& values);
+ShapeExpr MakeShape(const NodeArray<Expr>& values);
 ExternFunc MakeExternFunc(const std::string& name);
 
-TensorType MakeTensorType(const ffi::Array<Expr>& shape, const TensorType& like);
-TensorType MakeTensorType(const ffi::Array<Expr>& shape, DLDataType dtype);
-ShapeType MakeShapeType(const ffi::Array<Expr>& values);
-TupleType MakeTupleType(const ffi::Array<Type>& fields);
-FuncType MakeFuncType(const ffi::Array<Type>& params, const Type& ret_ty, bool is_pure);
+TensorType MakeTensorType(const NodeArray<Expr>& shape, const TensorType& like);
+TensorType MakeTensorType(const NodeArray<Expr>& shape, DLDataType dtype);
+ShapeType MakeShapeType(const NodeArray<Expr>& values);
+TupleType MakeTupleType(const NodeArray<Type>& fields);
+FuncType MakeFuncType(const NodeArray<Type>& params, const Type& ret_ty, bool is_pure);
 DTensorType MakeDTensorType(const TensorType& tensor_ty, const DeviceMesh& mesh,
                             const Placement& placement);
 DeviceMesh MakeDeviceMesh(const std::vector<int64_t>& shape,
@@ -53,11 +53,11 @@ Placement MakePlacement(const std::vector<int>& dims);
 
 VarBinding MakeBinding(const Var& var, const Expr& value);
 MatchCast MakeMatchCast(const Var& var, const Expr& value, const Type& ty);
-BindingBlock MakeBlock(const ffi::Array<Binding>& bindings, bool dataflow);
-SeqExpr MakeSeq(const ffi::Array<BindingBlock>& blocks, const Expr& body, const Type& ty);
+BindingBlock MakeBlock(const NodeArray<Binding>& bindings, bool dataflow);
+SeqExpr MakeSeq(const NodeArray<BindingBlock>& blocks, const Expr& body, const Type& ty);
 If MakeIf(const Expr& cond, const SeqExpr& true_branch, const SeqExpr& false_branch,
           const Type& ty);
-Function MakeFunction(const ffi::Array<Var>& params, const SeqExpr& body, const Type& ret_ty,
+Function MakeFunction(const NodeArray<Var>& params, const SeqExpr& body, const Type& ret_ty,
                       bool is_pure, const Node& attrs);
 /*! \brief A copy of the function's attributes without `key`; with `key` set when value is not None.
  */

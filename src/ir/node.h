@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/tvm/node_array.h"
 #include "ir/tvm/reflection.h"
 
 namespace distir {
@@ -102,7 +103,7 @@ class ShapeType : public Type {
 
 class TupleType : public Type {
   DISTIR_VIEW(TupleType, Type)
-  DISTIR_GET(ffi::Array<Type>, fields)
+  DISTIR_GET(NodeArray<Type>, fields)
 };
 
 class FuncType : public Type {
@@ -130,7 +131,7 @@ class PlacementSpec : public Node {
 
 class Placement : public Node {
   DISTIR_VIEW(Placement, Node)
-  DISTIR_GET(ffi::Array<PlacementSpec>, dim_specs)
+  DISTIR_GET(NodeArray<PlacementSpec>, dim_specs)
 };
 
 class DTensorType : public Type {
@@ -169,15 +170,15 @@ class ExternFunc : public Expr {
 class Call : public Expr {
   DISTIR_VIEW(Call, Expr)
   DISTIR_GET(Expr, op)
-  DISTIR_GET(ffi::Array<Expr>, args)
+  DISTIR_GET(NodeArray<Expr>, args)
   DISTIR_GET(Node, attrs)
-  DISTIR_GET(ffi::Array<Type>, ty_args)
+  DISTIR_GET(NodeArray<Type>, ty_args)
   DISTIR_GET(Node, span)
 };
 
 class Tuple : public Expr {
   DISTIR_VIEW(Tuple, Expr)
-  DISTIR_GET(ffi::Array<Expr>, fields)
+  DISTIR_GET(NodeArray<Expr>, fields)
 };
 
 class TupleGetItem : public Expr {
@@ -188,7 +189,7 @@ class TupleGetItem : public Expr {
 
 class ShapeExpr : public Expr {
   DISTIR_VIEW(ShapeExpr, Expr)
-  DISTIR_GET(ffi::Array<Expr>, values)
+  DISTIR_GET(NodeArray<Expr>, values)
 };
 
 /*! \brief A constant whose value is any FFI value; a tensor constant holds a Tensor. */
@@ -228,7 +229,7 @@ class MatchCast : public Binding {
 
 class BindingBlock : public Node {
   DISTIR_VIEW(BindingBlock, Node)
-  DISTIR_GET(ffi::Array<Binding>, bindings)
+  DISTIR_GET(NodeArray<Binding>, bindings)
 };
 
 class DataflowBlock : public BindingBlock {
@@ -239,7 +240,7 @@ class DataflowBlock : public BindingBlock {
 
 class SeqExpr : public Expr {
   DISTIR_VIEW(SeqExpr, Expr)
-  DISTIR_GET(ffi::Array<BindingBlock>, blocks)
+  DISTIR_GET(NodeArray<BindingBlock>, blocks)
   DISTIR_GET(Expr, body)
 };
 
@@ -257,7 +258,7 @@ class BaseFunc : public Expr {
 
 class Function : public BaseFunc {
   DISTIR_VIEW(Function, BaseFunc)
-  DISTIR_GET(ffi::Array<Var>, params)
+  DISTIR_GET(NodeArray<Var>, params)
   DISTIR_GET(SeqExpr, body)
   DISTIR_GET(Type, ret_ty)
   DISTIR_GET_VALUE(bool, bool, is_pure)

@@ -170,7 +170,7 @@ Expr FunctionRewriter::RewriteCall(const Call& call) {
   return is_kept ? call : MakeCall(type, op, args, call.attrs(), ty_args, call.span());
 }
 
-ffi::Array<Expr> FunctionRewriter::RewriteAll(const ffi::Array<Expr>& exprs) {
+ffi::Array<Expr> FunctionRewriter::RewriteAll(const NodeArray<Expr>& exprs) {
   return MapAll(exprs, [this](const Expr& expr) { return Rewrite(expr); });
 }
 

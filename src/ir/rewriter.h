@@ -44,10 +44,10 @@ class BlockWriter {
   bool is_dataflow() const { return is_dataflow_; }
   /*! \brief The number of bindings added so far, of all blocks. */
   size_t num_bindings() const { return num_bindings_; }
-  const ffi::Array<BindingBlock>& blocks() const { return blocks_; }
+  const NodeArray<BindingBlock>& blocks() const { return blocks_; }
 
  private:
-  ffi::Array<BindingBlock> blocks_;
+  NodeArray<BindingBlock> blocks_;
   ffi::Array<Binding> bindings_;
   size_t num_bindings_ = 0;
   bool is_dataflow_ = false;
@@ -96,7 +96,7 @@ class FunctionRewriter {
 
   // ---- what a pass uses
 
-  ffi::Array<Expr> RewriteAll(const ffi::Array<Expr>& exprs);
+  ffi::Array<Expr> RewriteAll(const NodeArray<Expr>& exprs);
   /*! \brief The name of a variable that stands for one of the function. */
   virtual ffi::String NameFor(const Var& var) { return var.name(); }
   /*! \brief A name that no variable of the function has. */

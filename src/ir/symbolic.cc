@@ -29,7 +29,7 @@ const GlobalFunction kConstIntBound("sym.ConstIntBound");
 constexpr int kStrengths[] = {0, 1};
 
 // Sizes are read so often that counting references to what holds them shows.
-const Field<ffi::Array<Expr>> kShapeValues("relax.expr.ShapeExpr", "values");
+const Field<NodeArray<Expr>> kShapeValues("relax.expr.ShapeExpr", "values");
 const Field<ffi::Any> kIntImmValue("ir.IntImm", "value");
 
 /*! \brief A binary node of index arithmetic and the function that makes it. */
@@ -92,8 +92,8 @@ TensorType WithKnownShape(const TensorType& type) {
   return MakeTensorType(*shape.values(), type);
 }
 
-const ffi::Array<Expr>& ShapeOf(const TensorType& type) {
-  static const ffi::Array<Expr> none;
+const NodeArray<Expr>& ShapeOf(const TensorType& type) {
+  static const NodeArray<Expr> none;
   return HasKnownShape(type) ? kShapeValues(type.shape()) : none;
 }
 
@@ -192,7 +192,7 @@ Expr SubstituteVars(const Expr& dim, const std::function<Expr(const Var&)>& repl
 namespace {
 
 // Null where nothing changes.
-ffi::Optional<ffi::Array<Expr>> MapAll(const ffi::Array<Expr>& dims,
+ffi::Optional<ffi::Array<Expr>> MapAll(const NodeArray<Expr>& dims,
                                        const std::function<Expr(const Expr&)>& map) {
   ffi::Array<Expr> mapped;
   bool changed = false;

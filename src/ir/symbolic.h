@@ -18,7 +18,7 @@ namespace ir {
 int64_t StaticDim(const Expr& dim);
 /*! \brief The dimensions of a tensor type; empty when the shape is unknown and ndim is not 0 (see
  * HasKnownShape). */
-const ffi::Array<Expr>& ShapeOf(const TensorType& type);
+const NodeArray<Expr>& ShapeOf(const TensorType& type);
 bool HasKnownShape(const TensorType& type);
 /*! \brief What an element takes; as much as a float32 where the dtype is unknown. */
 double BytesPerElement(const TensorType& type);

@@ -66,8 +66,8 @@ DISTIR_KIND(TensorLoad, "ir.TensorLoad")
 DISTIR_KIND(FloatImm, "ir.FloatImm")
 DISTIR_KIND(CastExpr, "prim.Cast")
 
-DISTIR_FIELD(BufferType, ffi::Array<Expr>, shape, "tirx.BufferType", "shape")
-DISTIR_FIELD(PrimFunc, ffi::Array<Var>, params, "tirx.PrimFunc", "params")
+DISTIR_FIELD(BufferType, NodeArray<Expr>, shape, "tirx.BufferType", "shape")
+DISTIR_FIELD(PrimFunc, NodeArray<Var>, params, "tirx.PrimFunc", "params")
 DISTIR_FIELD(PrimFunc, Stmt, body, "tirx.PrimFunc", "body")
 DISTIR_FIELD(Range, Expr, min, "ir.Range", "min")
 DISTIR_FIELD(Range, Expr, extent, "ir.Range", "extent")
@@ -78,31 +78,31 @@ DISTIR_FIELD(For, Stmt, body, "tirx.For", "body")
 DISTIR_FIELD(IterVar, Range, dom, "tirx.IterVar", "dom")
 DISTIR_FIELD(IterVar, Var, var, "tirx.IterVar", "var")
 DISTIR_FIELD(TensorRegion, Var, source, "ir.TensorRegion", "source")
-DISTIR_FIELD(TensorRegion, ffi::Array<Range>, region, "ir.TensorRegion", "region")
-DISTIR_FIELD(SBlock, ffi::Array<IterVar>, iter_vars, "s_tir.SBlock", "iter_vars")
-DISTIR_FIELD(SBlock, ffi::Array<TensorRegion>, reads, "s_tir.SBlock", "reads")
-DISTIR_FIELD(SBlock, ffi::Array<TensorRegion>, writes, "s_tir.SBlock", "writes")
-DISTIR_FIELD(SBlock, ffi::Array<Var>, alloc_buffers, "s_tir.SBlock", "alloc_buffers")
-DISTIR_FIELD(SBlock, ffi::Array<Node>, match_buffers, "s_tir.SBlock", "match_buffers")
+DISTIR_FIELD(TensorRegion, NodeArray<Range>, region, "ir.TensorRegion", "region")
+DISTIR_FIELD(SBlock, NodeArray<IterVar>, iter_vars, "s_tir.SBlock", "iter_vars")
+DISTIR_FIELD(SBlock, NodeArray<TensorRegion>, reads, "s_tir.SBlock", "reads")
+DISTIR_FIELD(SBlock, NodeArray<TensorRegion>, writes, "s_tir.SBlock", "writes")
+DISTIR_FIELD(SBlock, NodeArray<Var>, alloc_buffers, "s_tir.SBlock", "alloc_buffers")
+DISTIR_FIELD(SBlock, NodeArray<Node>, match_buffers, "s_tir.SBlock", "match_buffers")
 DISTIR_FIELD(SBlock, Stmt, init, "s_tir.SBlock", "init")
 DISTIR_FIELD(SBlock, Stmt, body, "s_tir.SBlock", "body")
-DISTIR_FIELD(SBlockRealize, ffi::Array<Expr>, iter_values, "s_tir.SBlockRealize", "iter_values")
+DISTIR_FIELD(SBlockRealize, NodeArray<Expr>, iter_values, "s_tir.SBlockRealize", "iter_values")
 DISTIR_FIELD(SBlockRealize, Expr, predicate, "s_tir.SBlockRealize", "predicate")
 DISTIR_FIELD(SBlockRealize, SBlock, block, "s_tir.SBlockRealize", "block")
 DISTIR_FIELD(MatchBuffer, Var, buffer, "s_tir.MatchBufferRegion", "buffer")
 DISTIR_FIELD(MatchBuffer, TensorRegion, source, "s_tir.MatchBufferRegion", "source")
 DISTIR_FIELD(AttrStmt, Stmt, body, "tirx.AttrStmt", "body")
-DISTIR_FIELD(SeqStmt, ffi::Array<Stmt>, seq, "tirx.SeqStmt", "seq")
+DISTIR_FIELD(SeqStmt, NodeArray<Stmt>, seq, "tirx.SeqStmt", "seq")
 DISTIR_FIELD(IfThenElse, Expr, condition, "tirx.IfThenElse", "condition")
 DISTIR_FIELD(IfThenElse, Stmt, then_case, "tirx.IfThenElse", "then_case")
 DISTIR_FIELD(IfThenElse, Stmt, else_case, "tirx.IfThenElse", "else_case")
 DISTIR_FIELD(BufferStore, Var, buffer, "tirx.BufferStore", "buffer")
 DISTIR_FIELD(BufferStore, Expr, value, "tirx.BufferStore", "value")
-DISTIR_FIELD(BufferStore, ffi::Array<Expr>, indices, "tirx.BufferStore", "indices")
+DISTIR_FIELD(BufferStore, NodeArray<Expr>, indices, "tirx.BufferStore", "indices")
 DISTIR_FIELD(BindStmt, Expr, value, "tirx.Bind", "value")
 DISTIR_FIELD(Evaluate, Expr, value, "tirx.Evaluate", "value")
 DISTIR_FIELD(TensorLoad, Expr, source, "ir.TensorLoad", "source")
-DISTIR_FIELD(TensorLoad, ffi::Array<Expr>, indices, "ir.TensorLoad", "indices")
+DISTIR_FIELD(TensorLoad, NodeArray<Expr>, indices, "ir.TensorLoad", "indices")
 DISTIR_FIELD(CastExpr, Expr, value, "prim.Cast", "value")
 
 namespace {
@@ -110,12 +110,12 @@ namespace {
 const Field<double> kFloatValue("ir.FloatImm", "value");
 const Field<PrimType> kElementType("tirx.BufferType", "dtype");
 const Field<ffi::String> kStorageScope("tirx.BufferType", "storage_scope");
-const Field<ffi::Array<Expr>> kStrides("tirx.BufferType", "strides");
+const Field<NodeArray<Expr>> kStrides("tirx.BufferType", "strides");
 const Field<Expr> kElemOffset("tirx.BufferType", "elem_offset");
 const Field<int32_t> kDataAlignment("tirx.BufferType", "data_alignment");
 const Field<int32_t> kOffsetFactor("tirx.BufferType", "offset_factor");
 const Field<Node> kLayout("tirx.BufferType", "layout");
-const Field<ffi::Array<Expr>> kAllocatedAddr("tirx.BufferType", "allocated_addr");
+const Field<NodeArray<Expr>> kAllocatedAddr("tirx.BufferType", "allocated_addr");
 const Field<int32_t> kForKind("tirx.For", "kind");
 const Field<Node> kThreadBinding("tirx.For", "thread_binding");
 const Field<Node> kAnnotations("tirx.For", "annotations");
@@ -301,7 +301,7 @@ Expr DivideExtent(const Expr& extent, int64_t shards) {
   return Simplify(kFloorDiv(extent, MakeIntLike(shards, extent), kNoSpan).cast<Expr>());
 }
 
-void KernelEdit::Reshape(const Var& buffer, const ffi::Array<Expr>& shape,
+void KernelEdit::Reshape(const Var& buffer, const NodeArray<Expr>& shape,
                          std::vector<bool> resized_dims) {
   const Type& type = buffer.ty();
   Type reshaped = kBufferType(kStorageScope(type), kElementType(type), shape, kStrides(type),
@@ -385,8 +385,8 @@ PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node
       .cast<PrimFunc>();
 }
 
-PrimFunc MakeSection(const PrimFunc& like, const ffi::Array<Var>& params,
-                     const ffi::Array<Var>& buffers, const std::vector<Stmt>& statements,
+PrimFunc MakeSection(const PrimFunc& like, const NodeArray<Var>& params,
+                     const NodeArray<Var>& buffers, const std::vector<Stmt>& statements,
                      const Node& attrs) {
   const SBlockRealize root = SBlockRealize::Cast(like.body());
   const SBlock& block = root.block();

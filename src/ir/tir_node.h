@@ -22,7 +22,7 @@ namespace ir {
 
 class BufferType : public Type {
   DISTIR_VIEW(BufferType, Type)
-  const ffi::Array<Expr>& shape() const;
+  const NodeArray<Expr>& shape() const;
   DLDataType element_type() const;
   /*! \brief Row-major from offset 0, without a layout: what every Relax tensor is. */
   bool IsCompact() const;
@@ -34,7 +34,7 @@ class Stmt : public Node {
 
 class PrimFunc : public BaseFunc {
   DISTIR_VIEW(PrimFunc, BaseFunc)
-  const ffi::Array<Var>& params() const;
+  const NodeArray<Var>& params() const;
   const Stmt& body() const;
 };
 
@@ -71,16 +71,16 @@ class IterVar : public Node {
 class TensorRegion : public Expr {
   DISTIR_VIEW(TensorRegion, Expr)
   const Var& source() const;
-  const ffi::Array<Range>& region() const;
+  const NodeArray<Range>& region() const;
 };
 
 class SBlock : public Stmt {
   DISTIR_VIEW(SBlock, Stmt)
-  const ffi::Array<IterVar>& iter_vars() const;
-  const ffi::Array<TensorRegion>& reads() const;
-  const ffi::Array<TensorRegion>& writes() const;
-  const ffi::Array<Var>& alloc_buffers() const;
-  const ffi::Array<Node>& match_buffers() const;
+  const NodeArray<IterVar>& iter_vars() const;
+  const NodeArray<TensorRegion>& reads() const;
+  const NodeArray<TensorRegion>& writes() const;
+  const NodeArray<Var>& alloc_buffers() const;
+  const NodeArray<Node>& match_buffers() const;
   /*! \brief Null when there is none. */
   const Stmt& init() const;
   const Stmt& body() const;
@@ -88,7 +88,7 @@ class SBlock : public Stmt {
 
 class SBlockRealize : public Stmt {
   DISTIR_VIEW(SBlockRealize, Stmt)
-  const ffi::Array<Expr>& iter_values() const;
+  const NodeArray<Expr>& iter_values() const;
   const Expr& predicate() const;
   const SBlock& block() const;
 };
@@ -110,7 +110,7 @@ bool IsDeclaration(const Stmt& stmt);
 
 class SeqStmt : public Stmt {
   DISTIR_VIEW(SeqStmt, Stmt)
-  const ffi::Array<Stmt>& seq() const;
+  const NodeArray<Stmt>& seq() const;
 };
 
 class IfThenElse : public Stmt {
@@ -124,7 +124,7 @@ class BufferStore : public Stmt {
   DISTIR_VIEW(BufferStore, Stmt)
   const Var& buffer() const;
   const Expr& value() const;
-  const ffi::Array<Expr>& indices() const;
+  const NodeArray<Expr>& indices() const;
 };
 
 class BindStmt : public Stmt {
@@ -142,7 +142,7 @@ class Evaluate : public Stmt {
 class TensorLoad : public Expr {
   DISTIR_VIEW(TensorLoad, Expr)
   const Expr& source() const;
-  const ffi::Array<Expr>& indices() const;
+  const NodeArray<Expr>& indices() const;
 };
 
 class FloatImm : public Expr {
@@ -218,7 +218,7 @@ struct KernelEdit {
   /*! \brief Of each buffer of another size, by its new variable: which dimensions are. */
   std::unordered_map<const ffi::Object*, std::vector<bool>> resized;
   /*! \brief Gives a buffer this shape. */
-  void Reshape(const Var& buffer, const ffi::Array<Expr>& shape, std::vector<bool> resized_dims);
+  void Reshape(const Var& buffer, const NodeArray<Expr>& shape, std::vector<bool> resized_dims);
 };
 
 /*!
@@ -231,8 +231,8 @@ PrimFunc EditKernel(const PrimFunc& function, const KernelEdit& edit, const Node
  * \param like A kernel of one block without iterators, of which everything else is kept.
  * \param buffers Those that the statements use, and that are no parameters.
  */
-PrimFunc MakeSection(const PrimFunc& like, const ffi::Array<Var>& params,
-                     const ffi::Array<Var>& buffers, const std::vector<Stmt>& statements,
+PrimFunc MakeSection(const PrimFunc& like, const NodeArray<Var>& params,
+                     const NodeArray<Var>& buffers, const std::vector<Stmt>& statements,
                      const Node& attrs);
 /*! \brief The function with all definitions fresh, so that it can stand beside the one that it was
  * made from. */

@@ -129,7 +129,7 @@ constexpr DLDataType kInt64{kDLInt, 64, 1};
 // Exponentials of it are 0 in every type, differences of it are numbers.
 constexpr double kMasked = -1e30;
 
-const ffi::Array<ir::Expr>& ShapeOf(const ir::Expr& x) { return ir::ShapeOf(TensorTypeOf(x)); }
+const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Expr& x) { return ir::ShapeOf(TensorTypeOf(x)); }
 
 ir::Expr Permuted(const ir::Expr& x, const std::vector<int64_t>& order, Writer* w) {
   return w->Write(ir::make::kPermuteDims, x, ffi::Array<int64_t>(order.begin(), order.end()));

@@ -199,7 +199,7 @@ ir::Expr DecomposeOneHot(const DecomposedCall& call, Writer* w) {
 // its own, and there to all positions.
 ir::Expr Broadcast(const DecomposedCall& call, const ir::Expr& value, Writer* w) {
   const mesh::Sharding& sharding = call.sharding.results[0];
-  const ffi::Array<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(call.call));
+  const ir::NodeArray<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(call.call));
   int rank = static_cast<int>(whole.size()), operand_rank = RankOf(value);
   ffi::Array<ir::Expr> split;
   std::vector<int> shards, new_dims;  // dimensions of shards; of these, within what `value` has

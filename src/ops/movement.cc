@@ -67,7 +67,7 @@ FactorRule Flip(const OpView& view) {
 std::vector<bool> CutDims(const OpView& view) {
   int rank = ShardableRank(view.operands[0]);
   std::vector<bool> cut(rank, true);
-  const ffi::Array<ir::Expr>& args = view.call.args();
+  const ir::NodeArray<ir::Expr>& args = view.call.args();
   auto axes = ir::Tuple::Cast(args[1]);
   auto begin = ir::Tuple::Cast(args[2]);
   auto strides = args.size() > 4 ? ir::Tuple::Cast(args[4]) : ir::Tuple();
@@ -89,7 +89,7 @@ std::vector<bool> CutDims(const OpView& view) {
 
 /*! \brief Per dimension, how many elements of the result a shard gets from others. */
 std::vector<double> ElementsMoved(const OpView& view) {
-  const ffi::Array<ir::Expr>& args = view.call.args();
+  const ir::NodeArray<ir::Expr>& args = view.call.args();
   const std::vector<int64_t> axes = *IntegersOf(args[1]);
   const std::vector<int64_t> begins = *IntegersOf(args[2]);
   const Sizes sizes = StaticSizes(view.operands[0]), sliced = StaticSizes(view.results[0]);
@@ -182,7 +182,7 @@ ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
 // What is cut along replicated dimensions is cut first: it need not be moved.
 ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
-  const ffi::Array<ir::Expr>& args = call.call.args();
+  const ir::NodeArray<ir::Expr>& args = call.call.args();
   const std::vector<int64_t> axes = *IntegersOf(args[1]);
   const std::vector<int64_t> begins = *IntegersOf(args[2]);
   std::vector<int64_t> strides(axes.size(), 1);
@@ -192,7 +192,7 @@ ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   for (size_t i = 0; i < axes.size(); ++i) {
     int dim = NormalizeAxis(axes[i], RankOf(x));
     if (!call.IsDecomposed(0, dim)) {
-      const ffi::Array<ir::Expr>& ends = ir::Tuple::Cast(args[3]).fields();
+      const ir::NodeArray<ir::Expr>& ends = ir::Tuple::Cast(args[3]).fields();
       const ir::Expr values[] = {ir::MakeInt(dim), ir::MakeInt(begins[i]), ends[i],
                                  ir::MakeInt(strides[i])};
       for (int k = 0; k < 4; ++k) rest[k].push_back(values[k]);
@@ -327,7 +327,7 @@ ir::Expr DecomposeConcat(const DecomposedCall& call, Writer* w) {
   }
   Interleaved layout(sizes, count);
   ir::Expr joined = w->Write(ir::make::kConcat, ir::MakeTuple(shards), int64_t(axis + 1));
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
   return w->Move(w->Reshape(joined, WithExtent(shape, axis, layout.total())), axis,
                  ir::StaticDim(shape[axis]), layout.ToConcatenated());
 }
@@ -348,7 +348,7 @@ ir::Expr DecomposeSplit(const DecomposedCall& call, Writer* w) {
                             ends, int64_t(axis + 1));
   ffi::Array<ir::Expr> fields;
   for (size_t i = 0; i < types.size(); ++i) {
-    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(types[i]));
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(types[i]));
     ir::Expr even = w->Reshape(w->Field(parts, static_cast<int>(i)),
                                WithExtent(shape, axis, count * layout.Part(sizes[i])));
     fields.push_back(w->Resized(even, axis, sizes[i]));

@@ -189,7 +189,7 @@ ir::Expr DecomposeResize(const DecomposedCall& call, Writer* writer) {
   Writer* w = &named;
   ir::Expr x = w->Named(call.arg(0));
   const ir::TensorType whole = ir::TensorType::Cast(call.result());
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(whole);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(whole);
   std::vector<Looked> looked;
   std::vector<int64_t> shards(shape.size(), 0);
   for (const ResizedDim& dim : ResizedDims(ViewCall(call.call, call.result()), *fields)) {
@@ -199,7 +199,7 @@ ir::Expr DecomposeResize(const DecomposedCall& call, Writer* writer) {
     x = w->Move(x, dim.dim, shards[dim.dim] * looked.back().total(), looked.back().Segments());
   }
   x = ShardsFirst(x, 0, shards, w);
-  const ffi::Array<ir::Expr>& apart = ir::ShapeOf(TensorTypeOf(x));
+  const ir::NodeArray<ir::Expr>& apart = ir::ShapeOf(TensorTypeOf(x));
   const size_t batch = looked.size();  // the dimension behind those of shards
   ffi::Array<ir::Expr> merged{
       ir::Product(std::vector<ir::Expr>(apart.begin(), apart.begin() + batch + 1))};

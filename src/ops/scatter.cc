@@ -150,7 +150,7 @@ FactorRule SliceScatter(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
   int axis = NormalizeAxis(ir::attrs::kSliceScatterAxis.Int(view.call.attrs(), 0), rank);
-  const ffi::Array<ir::Expr>& args = view.call.args();  // data, source, start, end, step
+  const ir::NodeArray<ir::Expr>& args = view.call.args();  // data, source, start, end, step
   bool is_known = std::all_of(args.begin() + 2, args.end(), ir::IntImm::Is) &&
                   ir::IntImm::Cast(args[4]).value() > 0 && StaticSizes(view.operands[1])[axis] > 0;
   RuleBuilder builder(view);
@@ -240,7 +240,7 @@ const Combination* CombinationOf(const std::string& mode) {
 }
 
 bool HaveSameShape(const ir::Expr& a, const ir::Expr& b) {
-  const ffi::Array<ir::Expr>&left = ir::ShapeOf(TensorTypeOf(a)),
+  const ir::NodeArray<ir::Expr>&left = ir::ShapeOf(TensorTypeOf(a)),
         &right = ir::ShapeOf(TensorTypeOf(b));
   for (size_t d = 0; d < left.size(); ++d) {
     if (!ir::SameDim(left[d], right[d])) return false;
@@ -251,7 +251,7 @@ bool HaveSameShape(const ir::Expr& a, const ir::Expr& b) {
 /*! \brief Dimensions `begin` to `begin + num` as one. */
 ir::Expr Flatten(const ir::Expr& x, int begin, int num, Writer* w) {
   if (num == 1) return x;
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(x));
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(x));
   std::vector<ir::Expr> flat(shape.begin() + begin, shape.begin() + begin + num);
   ffi::Array<ir::Expr> merged(shape.begin(), shape.begin() + begin);
   merged.push_back(flat.empty() ? ir::MakeInt(1) : ir::Product(flat));
@@ -384,8 +384,8 @@ ir::Expr DecomposeScatterNd(const DecomposedCall& call, Writer* w) {
 ir::Expr DecomposeIndexPut(const DecomposedCall& call, Writer* w) {
   ir::Expr data = call.arg(0), values = call.arg(2);
   auto tuple = ir::Tuple::Cast(call.arg(1));
-  ffi::Array<ir::Expr> indices =
-      tuple.defined() ? tuple.fields() : ffi::Array<ir::Expr>{call.arg(1)};
+  ffi::Array<ir::Expr> indices{call.arg(1)};
+  if (tuple.defined()) indices = tuple.fields();
   int rank = 0;
   for (const ir::Expr& each : indices) rank = std::max(rank, RankOf(each));
   std::vector<ir::Expr> positions;
@@ -425,7 +425,7 @@ ir::Expr DecomposeSliceScatter(const DecomposedCall& call, Writer* w) {
   const int axis = NormalizeAxis(ir::attrs::kSliceScatterAxis.Int(call.attrs(), 0), rank);
   auto number = [&call](int arg) { return ir::IntImm::Cast(call.arg(arg)).value(); };
   auto scalar = [w](int64_t value) { return w->Scalar(static_cast<double>(value), kInt64); };
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(data));
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(data));
   ir::Expr places = w->Positions(call.DecomposedAxes(), shape[axis]);
   ir::Expr from_start = w->Write(ir::make::kSubtract, places, scalar(number(2)));
   ir::Expr step = scalar(number(4)), zero = w->Scalar(0, kInt64);

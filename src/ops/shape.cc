@@ -13,8 +13,8 @@ namespace {
 
 // ---- factor rules
 
-const ir::Field<ffi::Array<ir::Expr>> kInitialIndices("tirx.IndexMap", "initial_indices");
-const ir::Field<ffi::Array<ir::Expr>> kFinalIndices("tirx.IndexMap", "final_indices");
+const ir::Field<ir::NodeArray<ir::Expr>> kInitialIndices("tirx.IndexMap", "initial_indices");
+const ir::Field<ir::NodeArray<ir::Expr>> kFinalIndices("tirx.IndexMap", "final_indices");
 
 FactorRule PermuteDims(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
@@ -114,7 +114,7 @@ class ReshapeWalk {
            MatchProduct(in_[i_], out_, o_, /*merge=*/false);
   }
 
-  bool MatchProduct(const ir::Expr& whole, const ffi::Array<ir::Expr>& parts, size_t begin,
+  bool MatchProduct(const ir::Expr& whole, const ir::NodeArray<ir::Expr>& parts, size_t begin,
                     bool merge) {
     if (ir::StaticDim(whole) >= 0) return false;
     std::vector<ir::Expr> taken;
@@ -160,7 +160,7 @@ class ReshapeWalk {
     while (in_product != out_product) {
       bool extend_in = in_product < out_product;
       size_t& position = extend_in ? i_ : o_;
-      const ffi::Array<ir::Expr>& shape = extend_in ? in_ : out_;
+      const ir::NodeArray<ir::Expr>& shape = extend_in ? in_ : out_;
       if (position + 1 >= shape.size()) return false;
       int64_t size = ir::StaticDim(shape[++position]);
       if (size < 0) return false;
@@ -295,8 +295,8 @@ FactorRule CollapseSum(const OpView& view) {
 FactorRule LayoutTransform(const OpView& view) {
   ffi::ObjectRef map =
       ir::attrs::kLayoutTransformIndexMap(view.call.attrs()).cast<ffi::ObjectRef>();
-  const ffi::Array<ir::Expr>& from = kInitialIndices(map);
-  const ffi::Array<ir::Expr>& to = kFinalIndices(map);
+  const ir::NodeArray<ir::Expr>& from = kInitialIndices(map);
+  const ir::NodeArray<ir::Expr>& to = kFinalIndices(map);
   std::unordered_map<const ffi::Object*, int> uses;
   for (const ir::Expr& index : to) {
     ir::VisitVars(index, [&uses](const ir::Var& var) { ++uses[var.get()]; });

@@ -115,7 +115,7 @@ class ShardsInBatch {
    * \param batch The batch's dimension.
    * \param shards Per dimension, 1 where it is not sharded along.
    */
-  ShardsInBatch(const ffi::Array<ir::Expr>& whole, int batch, const std::vector<int64_t>& shards)
+  ShardsInBatch(const ir::NodeArray<ir::Expr>& whole, int batch, const std::vector<int64_t>& shards)
       : whole_(whole) {
     std::vector<int64_t> of_shards, others;  // positions in `split_`
     size_t at = 0;                           // of the batch in `others`

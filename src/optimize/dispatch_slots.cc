@@ -388,7 +388,7 @@ class DispatchMasks {
                   const std::vector<int>& sharded) {
     const std::string name = ir::Var::Cast(value).name();
     const ir::DTensorType type = TypeOf(value);
-    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
     const std::vector<int> order = Joined(rows, columns), kept = Named(factors);
     ffi::Array<ir::Expr> narrow;
     for (int factor : kept) narrow.push_back(shape[Find(factors, factor)]);
@@ -412,7 +412,7 @@ class DispatchMasks {
   void Bind(EditableBinding* at, const ir::Expr& made, const std::vector<int>& order,
             const std::vector<int>& factors) {
     const ir::DTensorType type = TypeOf(at->var);
-    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
     ffi::Array<ir::Expr> apart;
     for (int factor : order) apart.push_back(shape[Find(factors, factor)]);
     std::vector<int> dims = DimsOf(type);
@@ -436,8 +436,9 @@ class DispatchMasks {
     return named;
   }
 
-  ir::Expr Reshaped(EditableBinding* at, const ir::Expr& value, const ffi::Array<ir::Expr>& shape,
-                    const std::vector<int>& dims, const std::string& name) {
+  ir::Expr Reshaped(EditableBinding* at, const ir::Expr& value,
+                    const ir::NodeArray<ir::Expr>& shape, const std::vector<int>& dims,
+                    const std::string& name) {
     const ir::DTensorType type = TypeOf(value);
     if (shape.size() == static_cast<size_t>(type.tensor_ty().ndim())) return value;
     ir::Call call = ir::make::kReshape(value, ir::MakeShape(shape)).cast<ir::Call>();
@@ -451,7 +452,7 @@ class DispatchMasks {
                     const std::vector<int>& to, const std::string& name) {
     if (from == to) return value;
     const ir::DTensorType type = TypeOf(value);
-    const ffi::Array<ir::Expr>& old = ir::ShapeOf(type.tensor_ty());
+    const ir::NodeArray<ir::Expr>& old = ir::ShapeOf(type.tensor_ty());
     ffi::Array<ir::Expr> shape;
     ffi::Array<int64_t> axes;
     for (int factor : to) {

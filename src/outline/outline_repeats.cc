@@ -146,8 +146,9 @@ ir::Function MakeSegmentFunction(const Segments& segments, const Interface& inte
 
 /*! \brief The calls that stand for the segments. */
 std::vector<ir::Binding> CallsOf(const Segments& segments, const Interface& interface,
-                                 const ir::GlobalVar& function, const ffi::Array<ir::Expr>& sizes,
-                                 ir::Names* names, bool is_dataflow) {
+                                 const ir::GlobalVar& function,
+                                 const ir::NodeArray<ir::Expr>& sizes, ir::Names* names,
+                                 bool is_dataflow) {
   std::vector<ir::Binding> calls;
   for (size_t segment = 0; segment < segments.count(); ++segment) {
     ffi::Array<ir::Expr> args;

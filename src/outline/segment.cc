@@ -88,7 +88,7 @@ bool SameButLeaves(const ir::Expr& a, const ir::Expr& b) {
   }
   const ir::Call call = ir::Call::Cast(a), other = ir::Call::Cast(b);
   if (call.defined() != other.defined()) return false;
-  auto all_same = [](const ffi::Array<ir::Expr>& some, const ffi::Array<ir::Expr>& others) {
+  auto all_same = [](const ir::NodeArray<ir::Expr>& some, const ir::NodeArray<ir::Expr>& others) {
     if (some.size() != others.size()) return false;
     for (size_t i = 0; i < some.size(); ++i) {
       if (!SameButLeaves(some[i], others[i])) return false;
@@ -180,7 +180,7 @@ std::vector<ir::Expr> LeavesOf(const ir::Expr& value) {
 
 ir::Expr WithLeaves(const ir::Expr& value, InOrder<std::vector<ir::Expr>>* leaves) {
   if (IsLeaf(value)) return leaves->Take();
-  auto replaced = [leaves](const ffi::Array<ir::Expr>& exprs) {
+  auto replaced = [leaves](const ir::NodeArray<ir::Expr>& exprs) {
     ffi::Array<ir::Expr> others;
     for (const ir::Expr& expr : exprs) others.push_back(WithLeaves(expr, leaves));
     return others;

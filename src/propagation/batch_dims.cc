@@ -34,7 +34,7 @@ bool SameDims(const Dims& a, const Dims& b) {
 Dims KnownShape(const ir::Expr& value) {
   ir::TensorType type = ir::TensorType::Cast(value.ty());
   if (!type.defined() || !ir::HasKnownShape(type)) return {};
-  const ffi::Array<ir::Expr>& dims = ir::ShapeOf(type);
+  const ir::NodeArray<ir::Expr>& dims = ir::ShapeOf(type);
   return Dims(dims.begin(), dims.end());
 }
 

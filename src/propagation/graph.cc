@@ -420,7 +420,7 @@ class GraphBuilder {
   }
 
   void CheckFits(const SlotInfo& info, const ir::DeviceMesh& mesh, const ir::Placement& placement) {
-    const ffi::Array<ir::PlacementSpec>& specs = placement.dim_specs();
+    const ir::NodeArray<ir::PlacementSpec>& specs = placement.dim_specs();
     if (specs.size() != mesh.shape().size()) {
       TVM_FFI_THROW(ValueError) << "`" << info.name << "` in `" << graph_.name << "`: placement "
                                 << ir::Print(placement) << " has "

@@ -199,7 +199,7 @@ std::optional<CombinedProducts::Joined> CombinedProducts::ReadJoinedKernel(
     const ir::Call& call) const {
   if (!KernelOf(call, kernels_.known).defined()) return std::nullopt;
   const rules::KernelRule& kernel = *kernels_.rules.Find(call);
-  const ffi::Array<ir::Var>& params = kernel.function.params();
+  const ir::NodeArray<ir::Var>& params = kernel.function.params();
   const size_t num_operands = params.size() - 1;
   if (!kernel.failure.empty() || !kernel.is_written[num_operands] ||
       rules::StatedRule(rules::KernelName(call), kernel.function))

@@ -16,7 +16,7 @@ namespace {
 
 using Buffers = std::vector<ir::Var>;
 
-const ffi::Array<ir::Expr>& ShapeOf(const ir::Var& buffer) {
+const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Var& buffer) {
   return ir::BufferType::Cast(buffer.ty()).shape();
 }
 
@@ -51,7 +51,7 @@ std::optional<Assignment> ReadAssignment(const ir::Stmt& stmt) {
     return std::nullopt;
   Assignment found{store.buffer(), store.value(), {}};
   if (!ir::BufferType::Cast(found.buffer.ty()).IsCompact()) return std::nullopt;
-  const ffi::Array<ir::Expr>& shape = ShapeOf(found.buffer);
+  const ir::NodeArray<ir::Expr>& shape = ShapeOf(found.buffer);
   if (block.iter_vars().size() != shape.size() || extents.size() != shape.size())
     return std::nullopt;
   for (size_t d = 0; d < shape.size(); ++d) {

@@ -89,7 +89,7 @@ class Lifter : public ir::FunctionRewriter {
     ir::Count("movements");
     Credit(kPass, "relax.call_tir", var);
     const ir::PrimFunc kernel = KernelOf(call, pieces_.kernels());
-    const ffi::Array<ir::Expr>& whole = ir::Tuple::Cast(call.args()[1]).fields();
+    const ir::NodeArray<ir::Expr>& whole = ir::Tuple::Cast(call.args()[1]).fields();
     std::unordered_map<const ffi::Object*, ir::Expr> values;
     std::vector<ir::Var> results;
     for (size_t i = 0; i < kernel.params().size(); ++i) {

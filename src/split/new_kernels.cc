@@ -54,7 +54,7 @@ ir::PrimFunc KernelOf(const ir::Call& call, const NewKernels& kernels) {
 
 ffi::Array<ir::Expr> ShapeIn(const ir::Call& call, const ir::Var& var,
                              const std::vector<SizeOf>& sizes) {
-  const ffi::Array<ir::Expr>& operands = ir::Tuple::Cast(call.args()[1]).fields();
+  const ir::NodeArray<ir::Expr>& operands = ir::Tuple::Cast(call.args()[1]).fields();
   auto results = ir::TupleType::Cast(var.ty());
   ffi::Array<ir::Expr> shape;
   for (const SizeOf& size : sizes) {
@@ -74,7 +74,7 @@ ffi::Array<ir::Expr> ShapeIn(const ir::Call& call, const ir::Var& var,
 }
 
 ir::Call MakeKernelCall(const ir::Call& like, const ir::GlobalVar& kernel,
-                        const ffi::Array<ir::Expr>& operands, const ir::Type& type) {
+                        const ir::NodeArray<ir::Expr>& operands, const ir::Type& type) {
   ffi::Array<ir::Expr> args = like.args();
   args.Set(0, kernel);
   args.Set(1, ir::MakeTuple(operands));

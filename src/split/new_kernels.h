@@ -47,7 +47,7 @@ ffi::Array<ir::Expr> ShapeIn(const ir::Call& call, const ir::Var& var,
 
 /*! \brief A call of another kernel in place of one. */
 ir::Call MakeKernelCall(const ir::Call& like, const ir::GlobalVar& kernel,
-                        const ffi::Array<ir::Expr>& operands, const ir::Type& type);
+                        const ir::NodeArray<ir::Expr>& operands, const ir::Type& type);
 
 }  // namespace split
 }  // namespace distir

@@ -39,7 +39,7 @@ void Section::Add(const ir::Stmt& stmt) {
   for (const ir::Var& var : ir::UsedVars(stmt)) uses.insert(var.get());
 }
 
-bool StatesSizes(const ffi::Array<ir::Var>& params, const Section& section,
+bool StatesSizes(const ir::NodeArray<ir::Var>& params, const Section& section,
                  const ir::PrimFunc& kernel) {
   std::set<const ffi::Object*> stated, all;
   const auto read = [](const ir::Var& param, std::set<const ffi::Object*>* sizes) {
@@ -72,8 +72,8 @@ std::optional<std::vector<SizeOf>> SizesOf(const ir::Var& buffer, const ir::Prim
   return sizes;
 }
 
-ir::PrimFunc MakeKernel(const ir::PrimFunc& like, const ffi::Array<ir::Var>& params,
-                        const ffi::Array<ir::Var>& buffers, const Section& section) {
+ir::PrimFunc MakeKernel(const ir::PrimFunc& like, const ir::NodeArray<ir::Var>& params,
+                        const ir::NodeArray<ir::Var>& buffers, const Section& section) {
   ir::Node attrs = ir::WithAttr(like.attrs(), "global_symbol", ffi::Any());
   attrs = ir::WithAttr(attrs, "op_pattern", ffi::Any());
   return ir::RenewDefinitions(ir::MakeSection(like, params, buffers, section.statements, attrs));

@@ -33,7 +33,7 @@ struct Section {
 
 /*! \brief Whether the sizes that a section uses, and that are sizes of parameters of its kernel,
  * are sizes of some of them. */
-bool StatesSizes(const ffi::Array<ir::Var>& params, const Section& section,
+bool StatesSizes(const ir::NodeArray<ir::Var>& params, const Section& section,
                  const ir::PrimFunc& kernel);
 
 /*! \brief A size of a buffer inside a kernel: a constant, or that of a dimension of a parameter. */
@@ -48,8 +48,8 @@ std::optional<std::vector<SizeOf>> SizesOf(const ir::Var& buffer, const ir::Prim
 
 /*! \brief A kernel of a section, with all definitions fresh.
  * \param buffers Those that the section uses, and that are no parameters. */
-ir::PrimFunc MakeKernel(const ir::PrimFunc& like, const ffi::Array<ir::Var>& params,
-                        const ffi::Array<ir::Var>& buffers, const Section& section);
+ir::PrimFunc MakeKernel(const ir::PrimFunc& like, const ir::NodeArray<ir::Var>& params,
+                        const ir::NodeArray<ir::Var>& buffers, const Section& section);
 
 }  // namespace split
 }  // namespace distir

@@ -47,7 +47,7 @@ Dims ToDims(const std::vector<int>& axis_to_dim) {
 
 }  // namespace
 
-StageMeshes::StageMeshes(const ffi::Array<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole,
+StageMeshes::StageMeshes(const ir::NodeArray<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole,
                          int axis, dialect::MeshTable* table)
     : axis_(axis), table_(*table) {
   if (whole.defined()) whole_ = table_.Intern(dialect::ToMesh(whole));

@@ -38,7 +38,7 @@ class StageMeshes {
    * \param axis The axis of `whole` that numbers the stages; the others are those of each stage's
    * mesh, which has one axis of size 1 where there are no others.
    */
-  StageMeshes(const ffi::Array<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole, int axis,
+  StageMeshes(const ir::NodeArray<ir::DeviceMesh>& meshes, const ir::DeviceMesh& whole, int axis,
               dialect::MeshTable* table);
 
   size_t size() const { return meshes_.size(); }

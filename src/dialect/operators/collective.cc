@@ -115,7 +115,7 @@ ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DT
                          reduce_axes, reduction);
 }
 
-ir::Call MakeCombinedCollective(CollectiveKind kind, const ffi::Array<ir::Expr>& values,
+ir::Call MakeCombinedCollective(CollectiveKind kind, const ir::NodeArray<ir::Expr>& values,
                                 const std::vector<ir::DTensorType>& targets,
                                 const std::vector<int>& reduce_axes, mesh::Reduction reduction) {
   ffi::Array<ir::Placement> placements;

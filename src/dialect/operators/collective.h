@@ -48,7 +48,7 @@ ir::Call MakeCollective(CollectiveKind kind, const ir::Expr& value, const ir::DT
  *
  *     lv: Tuple(..) = R.dist.all_reduce((a, b), "mesh[0]", ["R", "S[0]"], reduce_axes=[1], ..)
  */
-ir::Call MakeCombinedCollective(CollectiveKind kind, const ffi::Array<ir::Expr>& values,
+ir::Call MakeCombinedCollective(CollectiveKind kind, const ir::NodeArray<ir::Expr>& values,
                                 const std::vector<ir::DTensorType>& targets,
                                 const std::vector<int>& reduce_axes = {},
                                 mesh::Reduction reduction = mesh::Reduction::kNone);

@@ -24,7 +24,8 @@ void RegisterOnTensors(const std::string& name, const char* text,
   ir::SetInferType(name, infer);
 }
 
-ir::Call MakeTyped(InferFunction infer, const std::string& name, const ffi::Array<ir::Expr>& args,
+ir::Call MakeTyped(InferFunction infer, const std::string& name,
+                   const ir::NodeArray<ir::Expr>& args,
                    const std::vector<std::pair<const char*, ffi::Any>>& attrs) {
   const ir::Call call = ir::MakeOpCall(ir::MakeTupleType({}), name.c_str(), args, attrs);
   return ir::MakeCall(infer(call), call.op(), args, call.attrs());

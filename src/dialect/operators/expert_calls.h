@@ -25,7 +25,8 @@ void RegisterOnDTensors(const std::string& name, const char* text,
 void RegisterOnTensors(const std::string& name, const char* text,
                        const std::vector<const char*>& arguments, InferFunction infer);
 /*! \brief A call with the type that its inference gives. */
-ir::Call MakeTyped(InferFunction infer, const std::string& name, const ffi::Array<ir::Expr>& args,
+ir::Call MakeTyped(InferFunction infer, const std::string& name,
+                   const ir::NodeArray<ir::Expr>& args,
                    const std::vector<std::pair<const char*, ffi::Any>>& attrs);
 /*! \brief The attribute `expert_axes`. */
 ffi::Array<int64_t> AxesAttr(const std::vector<int>& axes);

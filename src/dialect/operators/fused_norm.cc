@@ -45,7 +45,7 @@ ir::Call MakeFusedNorm(const ir::Expr& x, const ir::Expr& residual, const ir::Ex
                          {"epsilon", epsilon}});
 }
 
-ir::Call MakeLocalFusedNorm(const ffi::Array<ir::Expr>& args, const ir::Type& type,
+ir::Call MakeLocalFusedNorm(const ir::NodeArray<ir::Expr>& args, const ir::Type& type,
                             const ffi::Array<ffi::Array<int64_t>>& groups, double epsilon) {
   return ir::MakeOpCall(type, kOnTensors.c_str(), args, {{"groups", groups}, {"epsilon", epsilon}});
 }
@@ -84,7 +84,7 @@ ir::TensorType TensorOf(const ir::Expr& expr) {
 }
 
 ir::Type InferFusedNorm(const ir::Call& call) {
-  const ffi::Array<ir::Expr>& args = call.args();
+  const ir::NodeArray<ir::Expr>& args = call.args();
   CheckTensors(call, TensorOf(args[0]), TensorOf(args[1]), TensorOf(args[2]));
   ir::Type target = InferCollective(call, CollectiveKind::kAllReduce, args[0].ty());
   std::string name = ir::CalleeName(call);
@@ -103,7 +103,7 @@ ir::Type InferFusedNorm(const ir::Call& call) {
 }
 
 ir::Type InferLocalFusedNorm(const ir::Call& call) {
-  const ffi::Array<ir::Expr>& args = call.args();
+  const ir::NodeArray<ir::Expr>& args = call.args();
   CheckTensors(call, ir::TensorType::Cast(args[0].ty()), ir::TensorType::Cast(args[1].ty()),
                ir::TensorType::Cast(args[2].ty()));
   return ir::MakeTupleType({args[0].ty(), args[0].ty()});

@@ -39,7 +39,7 @@ ir::Call MakeFusedNorm(const ir::Expr& x, const ir::Expr& residual, const ir::Ex
                        const ir::DTensorType& target, const std::vector<int>& reduce_axes,
                        double epsilon);
 /*! \brief The call on local tensors of one type. */
-ir::Call MakeLocalFusedNorm(const ffi::Array<ir::Expr>& args, const ir::Type& type,
+ir::Call MakeLocalFusedNorm(const ir::NodeArray<ir::Expr>& args, const ir::Type& type,
                             const ffi::Array<ffi::Array<int64_t>>& groups, double epsilon);
 double EpsilonOf(const ir::Call& call);
 

@@ -63,7 +63,7 @@ SegmentMove MoveOf(const ir::Call& call) {
   auto source = ir::DTensorType::Cast(call.args()[0].ty());
   DISTIR_REQUIRE(source.defined() && ir::HasKnownShape(source.tensor_ty()), TypeError)
       << name << " takes a DTensor of known shape, got " << ir::Print(call.args()[0].ty());
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(source.tensor_ty());
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(source.tensor_ty());
   SegmentMove move;
   const int64_t dim = Integer(call, "dim");
   DISTIR_REQUIRE(dim >= 0 && dim < static_cast<int64_t>(shape.size()), ValueError)

@@ -296,7 +296,7 @@ std::vector<int> ExpertAxes(const ir::Call& call) {
 }
 
 ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
-                            const ffi::Array<ir::Expr>& args,
+                            const ir::NodeArray<ir::Expr>& args,
                             const ffi::Array<ffi::Array<int64_t>>& groups) {
   std::vector<std::pair<const char*, ffi::Any>> attrs = {{"groups", groups}};
   for (const char* key : {"num_experts", "choices"}) {
@@ -308,7 +308,7 @@ ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
 }
 
 ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
-                              const ffi::Array<ir::Expr>& args) {
+                              const ir::NodeArray<ir::Expr>& args) {
   const std::string name = ir::CalleeName(call).substr(std::string("relax.dist.").size());
   ffi::Array<ir::Expr> all = args;
   if (name == kGroupedMatmul) all.push_back(ir::MakeInt(BoolOf(call, "transposed") ? 1 : 0));

@@ -83,11 +83,11 @@ ir::Call MakePlaceTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr&
 std::vector<int> ExpertAxes(const ir::Call& call);
 /*! \brief The same collective on a worker. \param type Of its value there. */
 ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
-                            const ffi::Array<ir::Expr>& args,
+                            const ir::NodeArray<ir::Expr>& args,
                             const ffi::Array<ffi::Array<int64_t>>& groups);
 /*! \brief A kernel on a worker, a call of the runtime. */
 ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
-                              const ffi::Array<ir::Expr>& args);
+                              const ir::NodeArray<ir::Expr>& args);
 
 }  // namespace dialect
 }  // namespace distir

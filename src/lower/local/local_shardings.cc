@@ -116,7 +116,7 @@ std::vector<std::string> NamesOfTensors(const ir::Var& var) {
   return names;
 }
 
-ir::Node WithShardingsOf(const ir::Node& attrs, const ffi::Array<ir::Var>& params,
+ir::Node WithShardingsOf(const ir::Node& attrs, const ir::NodeArray<ir::Var>& params,
                          const ir::SeqExpr& body) {
   auto attr = ir::GetAttr(attrs, kShardingsAttr).try_cast<ShardingsAttr>();
   if (!attr.has_value()) return attrs;

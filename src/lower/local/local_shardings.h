@@ -65,7 +65,7 @@ class LocalShardings {
 std::vector<std::string> NamesOfTensors(const ir::Var& var);
 
 /*! \brief Attributes of a function for a part of it, which has some of its variables. */
-ir::Node WithShardingsOf(const ir::Node& attrs, const ffi::Array<ir::Var>& params,
+ir::Node WithShardingsOf(const ir::Node& attrs, const ir::NodeArray<ir::Var>& params,
                          const ir::SeqExpr& body);
 
 /*! \brief A sharding on its root; root -1: no DTensor, every device has all of it. */

@@ -104,7 +104,7 @@ ir::Expr LocalTypes::LocalValue(const ir::Expr& value) {
 ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
                                             const mesh::Sharding& sharding) {
   ffi::Array<ir::Expr> local;
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
   for (size_t d = 0; d < shape.size(); ++d) {
     int64_t shards = mesh::NumShards(sharding.dims[d]);
     if (ir::NeverDivides(shape[d], shards)) {
@@ -136,7 +136,7 @@ ir::Type LocalTypes::MakeLocal(const ir::Type& type) {
 ir::TensorType LocalTypes::LocalTensor(const ir::DTensorType& type) {
   const ir::TensorType& whole = type.tensor_ty();
   const mesh::Sharding& sharding = meshes_.ShardingOf(type);
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(whole);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(whole);
   key_ = {Bits(whole.dtype())};
   for (size_t d = 0; d < shape.size(); ++d) {
     const int64_t size = ir::StaticDim(shape[d]), shards = mesh::NumShards(sharding.dims[d]);

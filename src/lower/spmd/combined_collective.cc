@@ -60,7 +60,7 @@ class Emitter {
     return Bind(ir::make::kPermuteDims(value, ffi::Array<int64_t>(order.begin(), order.end())),
                 Type(moved));
   }
-  ir::Expr Concat(const ffi::Array<ir::Expr>& values, int axis, const Sizes& sizes) const {
+  ir::Expr Concat(const ir::NodeArray<ir::Expr>& values, int axis, const Sizes& sizes) const {
     return Bind(ir::make::kConcat(ir::MakeTuple(values), ffi::Optional<int64_t>(axis)),
                 Type(sizes));
   }

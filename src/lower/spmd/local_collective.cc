@@ -91,7 +91,7 @@ ir::Expr LocalCollectives::OfManual(const ir::Call& call, const ir::Expr& value)
   return ir::MakeOpCall(types_.Local(call.ty()), op_name.c_str(), {value}, attrs);
 }
 
-ir::Expr LocalCollectives::OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args) {
+ir::Expr LocalCollectives::OfFusedNorm(const ir::Call& call, const ir::NodeArray<ir::Expr>& args) {
   auto target_ty = ir::DTensorType::Cast(ir::TupleType::Cast(call.ty()).fields()[0]);
   mesh::CollectiveStep step =
       StepOf(call, CollectiveKind::kAllReduce, call.args()[0].ty(), target_ty);
@@ -99,7 +99,7 @@ ir::Expr LocalCollectives::OfFusedNorm(const ir::Call& call, const ffi::Array<ir
                                      dialect::EpsilonOf(call));
 }
 
-ir::Expr LocalCollectives::OfTokens(const ir::Call& call, const ffi::Array<ir::Expr>& args) {
+ir::Expr LocalCollectives::OfTokens(const ir::Call& call, const ir::NodeArray<ir::Expr>& args) {
   const ir::DeviceMesh mesh = ir::DTensorType::Cast(call.args()[0].ty()).device_mesh();
   mesh::AxisList along;
   const auto& axes = meshes_.AxesOf(mesh);

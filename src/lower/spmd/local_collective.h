@@ -40,9 +40,9 @@ class LocalCollectives {
   /*! \brief A collective of a manual region that is no permutation, as Of. */
   ir::Expr OfManual(const ir::Call& call, const ir::Expr& value);
   /*! \brief An all-reduce fused with a norm (dialect/operators/fused_norm.h). */
-  ir::Expr OfFusedNorm(const ir::Call& call, const ffi::Array<ir::Expr>& args);
+  ir::Expr OfFusedNorm(const ir::Call& call, const ir::NodeArray<ir::Expr>& args);
   /*! \brief A dispatch of tokens, or what brings them back (dialect/operators/token_dispatch.h). */
-  ir::Expr OfTokens(const ir::Call& call, const ffi::Array<ir::Expr>& args);
+  ir::Expr OfTokens(const ir::Call& call, const ir::NodeArray<ir::Expr>& args);
 
  private:
   mesh::CollectiveStep StepOf(const ir::Call& call, mesh::CollectiveKind kind,

@@ -19,7 +19,7 @@ namespace {
 bool KeepsOrder(const ir::Call& permute) {
   auto type = ir::TensorType::Cast(permute.args()[0].ty());
   if (!ir::HasKnownShape(type)) return false;
-  const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
   auto axes =
       rules::ReadAxes(ir::attrs::kPermuteDimsAxes(permute.attrs()), static_cast<int>(shape.size()));
   if (!axes) return false;
@@ -32,7 +32,7 @@ bool KeepsOrder(const ir::Call& permute) {
   return true;
 }
 
-ffi::Array<ir::Type> LocalAll(const ffi::Array<ir::Type>& types, LocalTypes* local) {
+ffi::Array<ir::Type> LocalAll(const ir::NodeArray<ir::Type>& types, LocalTypes* local) {
   if (types.empty()) return types;
   ffi::Array<ir::Type> all;
   for (const ir::Type& type : types) all.push_back(local->Local(type));

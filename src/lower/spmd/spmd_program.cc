@@ -130,7 +130,7 @@ class SpmdRewriter : public ir::FunctionRewriter {
     return !IsPresent(expr.ty(), context_);
   }
 
-  bool AnyAbsent(const ffi::Array<ir::Expr>& exprs) const {
+  bool AnyAbsent(const ir::NodeArray<ir::Expr>& exprs) const {
     for (const ir::Expr& expr : exprs) {
       if (auto tuple = ir::Tuple::Cast(expr);
           tuple.defined() ? AnyAbsent(tuple.fields()) : IsAbsent(expr))

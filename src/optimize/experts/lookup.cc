@@ -78,7 +78,7 @@ class Reader {
       return std::nullopt;
 
     Lookup lookup{parts.args()[0], within.args()[0], AxesOfRows(parts.args()[0]), 0};
-    const ffi::Array<ir::Expr>& shape = ShapeOf(TypeOf(take.args()[0]));
+    const ir::NodeArray<ir::Expr>& shape = ShapeOf(TypeOf(take.args()[0]));
     const int64_t devices = ir::StaticDim(shape[0]), of_each = ir::StaticDim(shape[1]);
     if (shape.size() != ShapeOf(TypeOf(lookup.table)).size() + 1 || devices < 1 || of_each < 1 ||
         lookup.num_entries() != devices * of_each || NumberOf(within.args()[1]) != of_each ||

@@ -50,7 +50,7 @@ ir::Placement Moved(const ir::Placement& placement, int from, int to) {
 }
 
 /*! \brief A reshape of which dimension 0 is not touched. */
-ir::Call Reshape(const ir::Expr& value, const ffi::Array<ir::Expr>& shape,
+ir::Call Reshape(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
                  const ir::Placement& placement) {
   const ir::DTensorType type = TypeOf(value);
   ir::Call call = ir::make::kReshape(value, ir::MakeShape(shape)).cast<ir::Call>();
@@ -81,7 +81,7 @@ bool IsByRow(const rules::TensorFactors& factors, int row_factor, bool has_rows)
 
 /*! \brief The one dimension behind the first that has elements or shards of its own; -1 where
  * several or none have. */
-int WideDim(const ffi::Array<ir::Expr>& shape) {
+int WideDim(const ir::NodeArray<ir::Expr>& shape) {
   int wide = -1;
   for (size_t d = 1; d < shape.size(); ++d) {
     if (ir::StaticDim(shape[d]) == 1) continue;
@@ -94,7 +94,7 @@ int WideDim(const ffi::Array<ir::Expr>& shape) {
 /*! \brief Rows (M, ..) as a matrix; nullopt where they are none. */
 std::optional<ir::Expr> Flat(const ir::Expr& rows) {
   const ir::DTensorType type = TypeOf(rows);
-  const ffi::Array<ir::Expr>& shape = ShapeOf(type);
+  const ir::NodeArray<ir::Expr>& shape = ShapeOf(type);
   const int wide = WideDim(shape);
   if (wide < 0) return std::nullopt;
   return Reshape(rows, {shape[0], shape[wide]}, Moved(type.placement(), wide, 1));
@@ -301,7 +301,7 @@ std::optional<Rows> ExpertRows::LiftTake(EditableBinding* at, const Lookup& look
   if (!table || ir::StaticDim(ShapeOf(TypeOf(*table))[0]) != choice.num_experts)
     return std::nullopt;
 
-  const ffi::Array<ir::Expr>& shape = ShapeOf(TypeOf(*table));
+  const ir::NodeArray<ir::Expr>& shape = ShapeOf(TypeOf(*table));
   const int wide = WideDim(shape);
   if (wide < 0) return std::nullopt;  // matrices, or one element
   const std::vector<int> dims = DimsOf(TypeOf(*table)), of_rows = DimsOf(made);

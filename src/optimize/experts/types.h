@@ -19,7 +19,7 @@ inline ir::DTensorType TypeOf(const ir::Expr& expr) { return ir::DTensorType::Ca
 inline std::vector<int> DimsOf(const ir::DTensorType& type) {
   return dialect::PlacementDims(type.placement());
 }
-inline const ffi::Array<ir::Expr>& ShapeOf(const ir::DTensorType& type) {
+inline const ir::NodeArray<ir::Expr>& ShapeOf(const ir::DTensorType& type) {
   return ir::ShapeOf(type.tensor_ty());
 }
 inline bool IsFloat(const ir::TensorType& type) {

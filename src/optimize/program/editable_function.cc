@@ -28,7 +28,7 @@ namespace {
 
 ir::Expr Substitute(const ir::Expr& expr, const ir::Var& var, const ir::Expr& by);
 
-ffi::Array<ir::Expr> SubstituteAll(const ffi::Array<ir::Expr>& exprs, const ir::Var& var,
+ffi::Array<ir::Expr> SubstituteAll(const ir::NodeArray<ir::Expr>& exprs, const ir::Var& var,
                                    const ir::Expr& by) {
   ffi::Array<ir::Expr> result;
   for (const ir::Expr& expr : exprs) result.push_back(Substitute(expr, var, by));

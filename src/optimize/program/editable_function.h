@@ -70,7 +70,7 @@ class EditableFunction {
   ir::Function Finish();
 
   const ir::Function& function() const { return function_; }
-  const ffi::Array<ir::Var>& params() const { return params_; }
+  const ir::NodeArray<ir::Var>& params() const { return params_; }
   Body* body() { return body_.get(); }
   /*! \brief All bindings in program order: an If before the bindings of its branches, results last.
    */
@@ -115,7 +115,7 @@ class EditableFunction {
 
   ir::Function function_;
   ir::Names names_;
-  ffi::Array<ir::Var> params_;
+  ir::NodeArray<ir::Var> params_;
   std::unique_ptr<Body> body_;
   PointerMap<EditableBinding*> definitions_;  // null for what was dropped
   std::unordered_map<const ffi::Object*, std::vector<EditableBinding*>> users_;

@@ -39,7 +39,7 @@ bool ComparesAcross(const ir::Call& call) {
     auto type = ir::DTensorType::Cast(arg.ty());
     if (!type.defined() || type.tensor_ty().ndim() == 0 || !ir::HasKnownShape(type.tensor_ty()))
       return false;
-    const ffi::Array<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
     bool is_whole = static_cast<int>(shape.size()) == rank;
     for (const ir::Expr& size : shape) is_whole = is_whole && ir::StaticDim(size) != 1;
     if (is_whole) return false;

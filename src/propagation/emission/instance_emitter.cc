@@ -395,8 +395,8 @@ class InstanceEmitter : public PlacementRewriter {
 
   /*! \brief What the types of arguments say of a call, whose value has the type `global_ty` of
    * whole tensors. */
-  ReadCall Read(const ir::Call& call, const ffi::Array<ir::Expr>& args, const ir::Type& global_ty,
-                const Node& node, const DecidedCall& decided) {
+  ReadCall Read(const ir::Call& call, const ir::NodeArray<ir::Expr>& args,
+                const ir::Type& global_ty, const Node& node, const DecidedCall& decided) {
     const ir::Call placed =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
     const rules::InferredCall inferred = rules::InferCall(placed, global_ty, *node.rule, &meshes_);

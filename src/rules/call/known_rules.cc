@@ -79,7 +79,7 @@ class KeyWriter {
     }
   }
 
-  void AddDims(const ffi::Array<ir::Expr>& dims) {
+  void AddDims(const ir::NodeArray<ir::Expr>& dims) {
     Add(static_cast<int64_t>(dims.size()));
     for (const ir::Expr& dim : dims) AddDim(dim);
   }

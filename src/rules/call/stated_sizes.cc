@@ -13,8 +13,8 @@ ir::Call WithStatedSizes(const ir::Call& call, const ir::Call& whole) {
     return call;
   const OpView of_whole = ViewCall(whole, StripDistribution(whole.ty()));
   const OpView part = ViewCall(call, StripDistribution(call.ty()));
-  const ffi::Array<ir::Expr> args =
-      record->local_args != nullptr ? record->local_args(of_whole, part) : call.args();
+  ffi::Array<ir::Expr> args = call.args();
+  if (record->local_args != nullptr) args = record->local_args(of_whole, part);
   const ir::Node attrs =
       record->local_attrs != nullptr ? record->local_attrs(of_whole, part) : call.attrs();
   return ir::MakeCall(call.ty(), call.op(), args, attrs, call.ty_args(), call.span());

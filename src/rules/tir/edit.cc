@@ -86,9 +86,9 @@ class BoundsChecker {
     ir::VisitOperands(value, [this](const ir::Expr& operand) { VisitValue(operand); });
   }
 
-  void CheckAccess(const ir::Var& buffer, const ffi::Array<ir::Expr>& indices) {
+  void CheckAccess(const ir::Var& buffer, const ir::NodeArray<ir::Expr>& indices) {
     auto resized = edit_.resized.find(buffer.get());
-    const ffi::Array<ir::Expr>& shape = ir::BufferType::Cast(buffer.ty()).shape();
+    const ir::NodeArray<ir::Expr>& shape = ir::BufferType::Cast(buffer.ty()).shape();
     for (size_t d = 0; d < indices.size(); ++d) {
       VisitValue(indices[d]);
       bool is_resized = resized != edit_.resized.end() && resized->second[d];

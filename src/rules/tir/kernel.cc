@@ -320,7 +320,7 @@ class KernelReader {
   }
 
   static bool SameElement(const ir::BufferStore& store, const ir::Var& buffer,
-                          const ffi::Array<ir::Expr>& indices) {
+                          const ir::NodeArray<ir::Expr>& indices) {
     if (!buffer.same_as(store.buffer())) return false;
     for (size_t d = 0; d < indices.size(); ++d) {
       if (!ir::SameDim(indices[d], store.indices()[d])) return false;
@@ -392,7 +392,7 @@ class KernelReader {
   }
 
   void VisitAccess(const ir::Var& buffer, const std::vector<int>& dims,
-                   const ffi::Array<ir::Expr>& indices) {
+                   const ir::NodeArray<ir::Expr>& indices) {
     if (dims.size() != indices.size()) return Fail("an access has another rank than its buffer");
     for (const ir::Expr& index : indices) MarkPositions(index);
     for (size_t d = 0; d < dims.size(); ++d)

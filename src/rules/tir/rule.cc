@@ -67,7 +67,7 @@ FactorRule RuleOfKernelCall(const OpView& view) {
   if (auto stated = StatedRule(KernelName(view.call), kernel.function))
     return ApplyRule(*stated, view);
   if (!kernel.failure.empty()) return ReplicatedKernel(view, kernel.failure);
-  const ffi::Array<ir::Var>& params = kernel.function.params();
+  const ir::NodeArray<ir::Var>& params = kernel.function.params();
   size_t num_operands = view.operands.size();
   const std::vector<size_t> of_results =
       ParamsOfResults(view.call, num_operands, view.results.size());

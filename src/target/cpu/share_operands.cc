@@ -95,7 +95,7 @@ class Placer : public ir::FunctionRewriter {
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     if (!operands_.Contains(var)) return FunctionRewriter::RewriteVarBinding(var, value);
     ir::Count("operands");
-    const ffi::Array<ir::Expr>& args = ir::Call::Cast(value).args();
+    const ir::NodeArray<ir::Expr>& args = ir::Call::Cast(value).args();
     Bind(var, ir::MakeCall(var.ty(), ir::MakeExternFunc(kRuntime + "new_tensor"),
                            {Rewrite(args[0]), args[1]}, ir::Node(), {var.ty()}));
   }
