@@ -130,6 +130,8 @@ class DispatchPairs {
   /*! \brief Why a sum stays as it is; null where it was written. */
   const char* Write(EditableBinding* at, const WeightedSum& sum) {
     if (!editable_.IsVisible(sum.weights, at)) return "weights are not visible";
+    for (const ir::Expr& size : ShapeOf(TypeOf(sum.weights)))
+      if (ir::StaticDim(size) < 0) return "the number of tokens is symbolic";
     std::vector<ir::Expr> made;
     const auto bind = [&](const ir::Expr& value) {
       made.push_back(editable_.InsertBefore(at, ir::Var::Cast(sum.weights).name(), value));

@@ -196,6 +196,12 @@ KERNELS = {
 # What is looked for.
 PYTHON_PATTERNS = {
     "_analysis/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
+    # What looks up in tables.
+    "analysis/redistributions/expert_weights.py": {
+        "relax.gather_elements",
+        "relax.gather_nd",
+        "relax.take",
+    },
     "analysis/redistributions/fused_weights.py": {"relax.split"},  # what cuts a product in parts
     # What an imported loop counts down by.
     "interop/jax/export/loops.py": {"relax.equal", "relax.subtract"},

@@ -3,6 +3,7 @@
 import pytest
 import tvm
 from tests.analysis.pipelines import CPUS
+from tvm import tirx
 
 import distir_ext as dx
 
@@ -85,6 +86,12 @@ def test_weights_that_are_given_may_be_zero_nowhere():
     mod = legalized(DenseExperts(weights="given"), dx.Mesh(ep=8))
     result = optimized(mod, NAME)
     assert (tally(result, NAME).matched, tally(result, NAME).skipped) == (0, {})
+
+
+def test_a_number_of_tokens_that_is_symbolic_stays():
+    layer = DenseExperts(tokens=tirx.Var("n", "int64"), weights="one_hot")
+    result = optimized(legalized(layer, dx.Mesh(ep=8)), NAME)
+    assert tally(result, NAME).skipped == {"the number of tokens is symbolic": 1}
 
 
 def test_a_library_that_does_not_select_pairs():

@@ -98,12 +98,39 @@ std::optional<WeightedSum> WeightedSums::ReadBy(const RuledCall& call, size_t op
   return sum;
 }
 
+/*! \brief The operands, one of which being zero makes the result of a call zero. */
+std::vector<size_t> WeightedSums::KeptBy(const RuledCall& read) const {
+  std::vector<size_t> operands;
+  if (IsOneOf(read.call, kMoves) || IsOneOf(read.call, kKeepZeros)) operands = {0};
+  if (IsOneOf(read.call, {"relax.where"}) && masks_.IsZero(read.call.args()[2])) operands = {1};
+  if (IsOneOf(read.call, kProducts)) operands = {0, 1};
+  while (!operands.empty() && operands.back() >= read.operands.size()) operands.pop_back();
+  return operands;
+}
+
+/*! \brief Whether there may be weights behind a value; each value is looked at once. */
+bool WeightedSums::MayHave(const ir::Expr& value) {
+  if (auto known = may_have_.find(value.get()); known != may_have_.end()) return known->second;
+  EditableBinding* binding = editable_.DefinitionOf(value);
+  auto call = binding == nullptr ? ir::Call() : ir::Call::Cast(binding->value);
+  bool found = call.defined() && masks_.Choices(value) > 0;
+  if (call.defined() && !found) {
+    if (dialect::DTensorCollective(call.op()).has_value()) {
+      found = MayHave(call.args()[0]);
+    } else if (auto read = ReadRule(call)) {
+      for (size_t operand : KeptBy(*read)) found = found || MayHave(read->operands[operand]);
+    }
+  }
+  may_have_[value.get()] = found;
+  return found;
+}
+
 /*! \brief The dimensions of a value that is zero wherever weights are; finds these. */
 std::optional<PairDims> WeightedSums::Find(const ir::Expr& value, WeightedSum* sum) {
   EditableBinding* binding = editable_.DefinitionOf(value);
   auto call =
       binding == nullptr || binding->cast.defined() ? ir::Call() : ir::Call::Cast(binding->value);
-  if (!call.defined() || !ir::DTensorType::Is(value.ty())) return std::nullopt;
+  if (!call.defined() || !ir::DTensorType::Is(value.ty()) || !MayHave(value)) return std::nullopt;
   if (dialect::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllReduce &&
       dialect::ReductionOf(call) == mesh::Reduction::kSum)
     return Find(call.args()[0], sum);
@@ -114,14 +141,7 @@ std::optional<PairDims> WeightedSums::Find(const ir::Expr& value, WeightedSum* s
   }
   auto read = ReadRule(call);
   if (!read) return std::nullopt;
-  std::vector<size_t> operands;
-  if (IsOneOf(call, kMoves) || IsOneOf(call, kKeepZeros)) operands = {0};
-  if (IsOneOf(call, {"relax.where"}) && masks_.IsZero(call.args()[2])) operands = {1};
-  if (IsOneOf(call, kProducts)) {
-    for (size_t i = 0; i < read->operands.size(); ++i) operands.push_back(i);
-  }
-  for (size_t operand : operands) {
-    if (operand >= read->operands.size()) continue;
+  for (size_t operand : KeptBy(*read)) {
     if (auto dims = Find(read->operands[operand], sum))
       return Through(*read, operand, *dims, sum->num_experts);
   }

@@ -47,11 +47,14 @@ class WeightedSums {
 
  private:
   std::optional<WeightedSum> ReadBy(const RuledCall& call, size_t operand, int expert_dim);
+  std::vector<size_t> KeptBy(const RuledCall& call) const;
+  bool MayHave(const ir::Expr& value);
   std::optional<PairDims> Find(const ir::Expr& value, WeightedSum* sum);
   std::optional<PairDims> AsWeights(const ir::Expr& value, WeightedSum* sum);
 
   const EditableFunction& editable_;
   SlotMasks masks_;
+  std::map<const ffi::Object*, bool> may_have_;
   int passed_ = 0;  // values that look like weights, and are not taken for them this time
 };
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 from tests.numerical.optimize.checks import QUICK
 from tests.optimize.checks import optimized
 from tests.optimize.dense_experts import FORMS, DenseExperts
@@ -124,6 +126,24 @@ def test_workers_send_the_rows_of_weights_that_are_not_zero():
                 back = has[:, device].sum() - has[device, device]
                 assert sent["gather_rows"] == there * layer.width * 4 + told
                 assert sent["scatter_rows"] == back * layer.width * 4 + told
+
+
+def test_wrong_pairs_show(session_of):
+    """A control: rows that are added to their neighbours' are not what dense gives."""
+    layer = DenseExperts()
+    inputs = layer.inputs(one_in_eight(layer))
+    usual = tvm_ffi.get_global_func("distir.runtime.place_pairs")
+
+    def shifted(rows, weights, out):
+        wrong = np.roll(np.from_dlpack(weights), 1, axis=0).copy()
+        usual(rows, tvm_ffi.from_dlpack(wrong), out)
+
+    tvm_ffi.register_global_func("tests.shifted_place_pairs", shifted, override=True)
+    text = dx.lower(dispatched(layer)).script()
+    text = text.replace("distir.runtime.place_pairs", "tests.shifted_place_pairs")
+    exe = dx.build(tvm.script.from_source(text), QUICK)
+    got = session_of(EP8.shape).load(exe)["main"](*inputs).numpy()
+    assert np.abs(got - layer.dense(*inputs)).max() > 1e-2
 
 
 def test_what_is_skipped_is_not_computed(session_of):

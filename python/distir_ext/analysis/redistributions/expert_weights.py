@@ -14,7 +14,7 @@ from distir_ext.analysis.redistributions.reshards_result import REDUCTION, RESHA
 _MOST_NAMES = 3
 # A matrix for each expert.
 _RANK = 3
-_LOOKUPS = ("take", "gather_nd", "gather_elements", "dynamic_strided_slice")
+_LOOKUPS = ("take", "gather_nd", "gather_elements")
 
 
 def expert_weight_notes(
@@ -115,7 +115,7 @@ def _param(program: Program, var: relax.Var) -> relax.Var | None:
 def _is_batched(program: Program, user: relax.Var, weight: relax.Var) -> bool:
     """Whether a call is a product of matrices, the first dimension of which both operands have."""
     call, rule = program.made[user], program.rule(user)
-    if operator_of(call) not in ("matmul", "einsum") or rule is None:
+    if rule is None or not rule.is_product:
         return False
     operands = program.operands(call)
     places = [i for i, each in enumerate(operands) if each.same_as(weight)]
