@@ -6,9 +6,11 @@
 #include <unordered_map>
 
 #include "dialect/operators/fused_norm.h"
+#include "dialect/operators/pair_selection.h"
 #include "dialect/operators/token_dispatch.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
+#include "ir/tir_node.h"
 
 namespace distir {
 namespace analysis {
@@ -44,19 +46,19 @@ KernelCount CountSlice(const ir::Type& result) {
   return count;
 }
 
-/*! \brief grouped_matmul(rows, experts, counts, transposed, out), where experts are chosen
- * equally often: a device has as many rows then as it sends. */
+/*! \brief grouped_matmul(rows, experts, counts, transposed, room, out), where experts are chosen
+ * equally often: there is room for so many times the rows that a device has. */
 KernelCount CountGroupedMatmul(const ir::NodeArray<ir::Expr>& args, const ir::Type& result) {
   KernelCount count;
   const auto rows = ir::TensorType::Cast(args[0].ty()), out = ir::TensorType::Cast(result);
-  const auto devices = static_cast<double>(ir::StaticDim(ShapeOf(args[2])[0]));
+  const double room = ir::FloatImm::Cast(args[4]).value();
   const int64_t contracted = ir::StaticDim(ir::ShapeOf(rows)[1]);
-  const double made = BytesOf(out) / ir::BytesPerElement(out) / devices;
+  const double made = BytesOf(out) / ir::BytesPerElement(out) / room;
   if (ir::StaticDim(ir::ShapeOf(rows)[0]) < 0 || contracted < 0)
     count.unknown = "a size that depends on data";
   count.operations[{rows.dtype().code, rows.dtype().bits}] =
       2 * made * static_cast<double>(contracted);
-  count.bytes_read = {BytesOf(rows) / devices, BytesOf(args[1].ty())};
+  count.bytes_read = {BytesOf(rows) / room, BytesOf(args[1].ty())};
   count.bytes_written = {BytesOf(out)};
   return count;
 }
@@ -126,11 +128,21 @@ KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>&
   return CountFusedNorm(args);
 }
 
-double BytesOfSlots(const ir::NodeArray<ir::Expr>& args) {
-  const double tokens =
-      static_cast<double>(ir::StaticDim(ShapeOf(args[1])[0]) * ir::StaticDim(args[3]));
-  const double rows = std::min(tokens, static_cast<double>(ir::StaticDim(ShapeOf(args[1])[1])));
-  return BytesOf(args[0].ty()) / static_cast<double>(ir::StaticDim(ShapeOf(args[0])[0])) * rows;
+double BytesOfRows(const std::string& name, const ir::NodeArray<ir::Expr>& args,
+                   const ir::Type& result) {
+  const ir::NodeArray<ir::Expr>& shape = ShapeOf(args[0]);
+  const auto first = [](const ir::NodeArray<ir::Expr>& sizes) {
+    return static_cast<double>(ir::StaticDim(sizes[0]));
+  };
+  const double given = first(shape), made = first(ir::ShapeOf(ir::TensorType::Cast(result)));
+  double rows = first(ShapeOf(args[1])) * static_cast<double>(ir::StaticDim(args[3]));
+  if (name == dialect::kGatherRows || name == dialect::kScatterRows) {
+    const double members = std::max(given / made, made / given);
+    rows = std::min(rows / members, first(ShapeOf(args[1])));
+  } else {
+    rows = std::min(rows, static_cast<double>(ir::StaticDim(ShapeOf(args[1])[1])));
+  }
+  return BytesOf(args[0].ty()) / given * rows;
 }
 
 }  // namespace analysis

@@ -32,9 +32,10 @@ bool IsComputed(const std::string& name);
 KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>& args,
                          const ir::Type& result);
 
-/*! \brief Bytes of the rows of slots that a worker's tokens are in.
- *  \param args (x or y, mask, groups, choices) */
-double BytesOfSlots(const ir::NodeArray<ir::Expr>& args);
+/*! \brief Bytes of the rows that a worker exchanges in a collective of slots or of pairs, its own
+ *  included. \param args (x or y, mask, groups, choices) */
+double BytesOfRows(const std::string& name, const ir::NodeArray<ir::Expr>& args,
+                   const ir::Type& result);
 
 }  // namespace analysis
 }  // namespace distir

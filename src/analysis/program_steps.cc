@@ -11,6 +11,7 @@
 #include "analysis/builtin_count.h"
 #include "analysis/operator_calls.h"
 #include "dialect/operators/fused_norm.h"
+#include "dialect/operators/pair_selection.h"
 #include "dialect/operators/slot_exchange.h"
 #include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
@@ -281,7 +282,8 @@ class StepReader::Reader::BodyReader {
       AddStep(StepKind::kPacked, var, kind, args).count = CountBuiltin(kind, args, result.ty());
       return Writes(result);
     }
-    if (kind == dialect::kSelectTokens || kind == dialect::kPlaceTokens)
+    if (kind == dialect::kSelectTokens || kind == dialect::kPlaceTokens ||
+        kind == dialect::kSelectPairs || kind == dialect::kPlacePairs)
       return VisitOwnTokens(var, kind, args);
     if (!is_ours) {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
@@ -306,8 +308,9 @@ class StepReader::Reader::BodyReader {
     step.made_bytes = BytesOf(result.ty());
     // What is combined has room for the rows of all devices.
     if (kind == dialect::kCombineTokens) step.given_bytes = step.made_bytes;
-    if (kind == dialect::kDispatchSlots || kind == dialect::kCombineSlots)
-      step.given_bytes = BytesOfSlots(args);
+    if (kind == dialect::kDispatchSlots || kind == dialect::kCombineSlots ||
+        kind == dialect::kGatherRows || kind == dialect::kScatterRows)
+      step.given_bytes = BytesOfRows(kind, args, result.ty());
     if (reader_.times_) {
       step.seconds = reader_.times_->Of(kind, step.plan.empty() ? step.groups : step.plan,
                                         step.given_bytes, step.made_bytes);
@@ -324,7 +327,8 @@ class StepReader::Reader::BodyReader {
       step.count.bytes_written = {BytesOf(var.ty())};
       return Writes(var);
     }
-    const size_t num = kind == dialect::kSelectTokens ? 2 : 1;
+    const bool has_counts = kind == dialect::kSelectTokens || kind == dialect::kSelectPairs;
+    const size_t num = has_counts ? 2 : 1;
     for (size_t i = args.size() - num; i < args.size(); ++i) Writes(args[i]);
   }
 

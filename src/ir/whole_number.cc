@@ -20,6 +20,8 @@ std::optional<int64_t> WholeNumber(const Expr& constant) {
   double number = 0.5;
   if (dtype.code == kDLFloat && dtype.bits == 64) number = *static_cast<const double*>(data);
   if (dtype.code == kDLFloat && dtype.bits == 32) number = *static_cast<const float*>(data);
+  const bool is_half = (dtype.code == kDLFloat || dtype.code == kDLBfloat) && dtype.bits == 16;
+  if (is_half && *static_cast<const uint16_t*>(data) == 0) number = 0;
   const bool is_whole = std::abs(number) < 1e15 && std::floor(number) == number;
   return is_whole ? std::optional<int64_t>(static_cast<int64_t>(number)) : std::nullopt;
 }

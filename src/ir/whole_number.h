@@ -14,7 +14,7 @@ namespace distir {
 namespace ir {
 
 /*! \brief The whole number that a constant without dimensions is, of integers or of floats of 32 or
- * 64 bits; nullopt for others. */
+ * 64 bits, or zero in 16 bits; nullopt for others. */
 std::optional<int64_t> WholeNumber(const Expr& constant);
 
 }  // namespace ir

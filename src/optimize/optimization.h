@@ -76,6 +76,7 @@ void ShareCollectives(Program* program, Tally* tally);
 void CancelCollectives(Program* program, Tally* tally);
 void DispatchExperts(Program* program, Tally* tally);
 void DispatchSlots(Program* program, Tally* tally);
+void DispatchWeighted(Program* program, Tally* tally);
 void DeferReductions(Program* program, Tally* tally);
 void ScatterReductions(Program* program, Tally* tally);
 void SequenceParallel(Program* program, Tally* tally);

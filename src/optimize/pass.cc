@@ -24,6 +24,7 @@ const std::vector<Optimization>& AllOptimizations() {
       {"dispatch_slots", DispatchSlots},
       {"defer_reductions", DeferReductions},
       {"scatter_reductions", ScatterReductions},
+      {"dispatch_weighted", DispatchWeighted},
       {"sequence_parallel", SequenceParallel, false},
       {"fuse_all_reduce_norm", FuseAllReduceNorm, false},
       {"hoist_gathers", HoistGathers},

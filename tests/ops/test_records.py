@@ -55,6 +55,41 @@ PATTERNS = {
         "relax.nn.pad",
         "relax.strided_slice",
     },
+    "optimize/dispatch_weighted.cc": {"relax.nn.pad", "relax.strided_slice"},
+    "optimize/pairs/pair_rows.cc": {
+        "relax.astype",
+        "relax.broadcast_to",
+        "relax.einsum",
+        "relax.expand_dims",
+        "relax.matmul",
+        "relax.permute_dims",
+        "relax.reshape",
+        "relax.squeeze",
+    },
+    # What is zero where weights are, and what adds such up.
+    "optimize/pairs/weighted_sum.cc": {
+        "relax.abs",
+        "relax.astype",
+        "relax.broadcast_to",
+        "relax.divide",
+        "relax.einsum",
+        "relax.expand_dims",
+        "relax.matmul",
+        "relax.multiply",
+        "relax.negative",
+        "relax.nn.gelu",
+        "relax.nn.gelu_tanh",
+        "relax.nn.relu",
+        "relax.nn.silu",
+        "relax.permute_dims",
+        "relax.reshape",
+        "relax.sqrt",
+        "relax.square",
+        "relax.squeeze",
+        "relax.sum",
+        "relax.tanh",
+        "relax.where",
+    },
     # What masks of one-hots are made of.
     "optimize/program/slot_mask.cc": {
         "relax.abs",
@@ -63,6 +98,7 @@ PATTERNS = {
         "relax.bitwise_and",
         "relax.bitwise_or",
         "relax.broadcast_to",
+        "relax.concat",
         "relax.divide",
         "relax.einsum",
         "relax.equal",
@@ -77,6 +113,7 @@ PATTERNS = {
         "relax.minimum",
         "relax.multiply",
         "relax.negative",
+        "relax.nn.pad",
         "relax.not_equal",
         "relax.one_hot",
         "relax.permute_dims",
@@ -159,6 +196,12 @@ KERNELS = {
 # What is looked for.
 PYTHON_PATTERNS = {
     "_analysis/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
+    # What looks up in tables.
+    "analysis/redistributions/expert_weights.py": {
+        "relax.gather_elements",
+        "relax.gather_nd",
+        "relax.take",
+    },
     "analysis/redistributions/fused_weights.py": {"relax.split"},  # what cuts a product in parts
     # What an imported loop counts down by.
     "interop/jax/export/loops.py": {"relax.equal", "relax.subtract"},

@@ -77,6 +77,16 @@ def test_estimates_count_the_rows():
     assert sent["dispatch_slots"] == sent["combine_slots"] == 8 * 32 * 4 * 7 / 8
 
 
+def test_work_is_that_of_the_slots():
+    """512 tokens and two choices fill 64 experts with 16 slots each."""
+    layer = Slots(512, 64, 1024, 2048, capacity=16, dtype="float16")
+    (program,) = dx.analysis.estimate(dx.lower(legalized(layer, dx.Mesh(ep=8))), CPUS).programs
+    products = [each for each in program.kernels if each.cost.flops > 1e8]
+    work = sum(each.cost.flops for each in products)
+    total = 2 * 2 * 512 * 2 * 1024 * 2048
+    assert total / 8 <= work <= 1.1 * total / 8
+
+
 def test_over_further_axes_the_slots_are_summed():
     mod = optimized(legalized(Slots(), dx.Mesh(dp=2, ep=4), ("dp", "ep")), NAME)
     found = [(each.kind, each.axes) for each in dx.analysis.collectives(dx.lower(mod))]

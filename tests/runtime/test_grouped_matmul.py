@@ -11,7 +11,7 @@ def grouped(rows, experts, counts, transposed=False):
     columns = experts.shape[1 if transposed else 2]
     out = np.full((rows.shape[0], columns), np.nan, rows.dtype)
     tensors = [tvm_ffi.from_dlpack(each) for each in (rows, experts, counts)]
-    GROUPED(*tensors, int(transposed), tvm_ffi.from_dlpack(out))
+    GROUPED(*tensors, int(transposed), 1.0, tvm_ffi.from_dlpack(out))
     return out
 
 

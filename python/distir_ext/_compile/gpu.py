@@ -33,6 +33,10 @@ _OF_TOKENS = {
     "distir.runtime.place_tokens": "dispatch_experts",
     "distir.runtime.dispatch_slots": "dispatch_slots",
     "distir.runtime.combine_slots": "dispatch_slots",
+    "distir.runtime.gather_rows": "dispatch_weighted",
+    "distir.runtime.scatter_rows": "dispatch_weighted",
+    "distir.runtime.select_pairs": "dispatch_weighted",
+    "distir.runtime.place_pairs": "dispatch_weighted",
 }
 
 

@@ -37,8 +37,15 @@ _COLLECTIVES = (
 _MANUAL_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
 _CONTROLS = ("propagation_barrier", "sharding_group")
 _DTENSOR_COLLECTIVES = (*_COLLECTIVES, "view")
-_TOKENS = ("dispatch_tokens", "combine_tokens", "dispatch_slots", "combine_slots")
-_TOKEN_KERNELS = ("grouped_matmul", "select_tokens", "place_tokens")
+_TOKENS = (
+    "dispatch_tokens",
+    "combine_tokens",
+    "dispatch_slots",
+    "combine_slots",
+    "gather_rows",
+    "scatter_rows",
+)
+_TOKEN_KERNELS = ("grouped_matmul", "select_tokens", "place_tokens", "select_pairs", "place_pairs")
 _LOCAL_COLLECTIVES = (*_COLLECTIVES, *_TOKENS, "all_reduce_add_rms_norm", "send", "recv")
 
 

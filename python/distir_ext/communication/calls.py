@@ -14,8 +14,17 @@ _OPERATOR = "relax.ccl."
 _BUILTIN = "distir.runtime."
 # What is no collective: kernels, and memory.
 _SLOTS = ("dispatch_slots", "combine_slots")
+_PAIRS = ("gather_rows", "scatter_rows")
 _CHOICES = 3  # of what these builtins take: x, the mask, groups, choices
-_LOCAL = ("einsum", "grouped_matmul", "new_tensor", "place_tokens", "select_tokens")
+_LOCAL = (
+    "einsum",
+    "grouped_matmul",
+    "new_tensor",
+    "place_pairs",
+    "place_tokens",
+    "select_pairs",
+    "select_tokens",
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,8 @@ class CalledCollective:
     """As JSON; empty where there are groups."""
 
     rows: int | None = None
-    """Of exchanges of slots, the rows that a worker's tokens are in, each in as many slots as the
-    operator says; None of other collectives."""
+    """Of exchanges of slots or of pairs, the rows that a worker has or asks for, its own included,
+    with as many choices as the operator says; None of other collectives."""
 
 
 def read_collective(value: Any) -> CalledCollective | None:
@@ -47,14 +56,17 @@ def read_collective(value: Any) -> CalledCollective | None:
     if isinstance(callee, tvm.ir.Op) and (operator := callee.name).startswith(_OPERATOR):
         attrs = value.attrs
         kind = operator.removeprefix(_OPERATOR)
+        groups = (
+            [[int(device) for device in group] for group in attrs["groups"]]
+            if "groups" in attrs
+            else []
+        )
         return CalledCollective(
             kind,
             value.args[0] if value.args else None,
-            [[int(device) for device in group] for group in attrs["groups"]]
-            if "groups" in attrs
-            else (),
+            groups,
             str(attrs["plan"]) if "plan" in attrs else "",
-            _rows(value.args[1], attrs["choices"]) if kind in _SLOTS else None,
+            _rows(kind, value.args[1], attrs["choices"], groups) if "choices" in attrs else None,
         )
     name, args = _builtin(value)
     if not name or name in _LOCAL:
@@ -64,18 +76,22 @@ def read_collective(value: Any) -> CalledCollective | None:
     # Groups and plans come before the kind of a reduction; groups are a list.
     text = texts[0] if texts else ""
     is_list = text.startswith("[")
+    groups = json.loads(text) if is_list else []
+    has_rows = name in _SLOTS or name in _PAIRS
     return CalledCollective(
         name,
         tensors[0] if tensors else None,
-        json.loads(text) if is_list else (),
+        groups,
         "" if is_list else text,
-        _rows(tensors[1], args[_CHOICES]) if name in _SLOTS else None,
+        _rows(name, tensors[1], args[_CHOICES], groups) if has_rows else None,
     )
 
 
-def _rows(mask: Any, choices: Any) -> int:
-    tokens, slots = (int(size) for size in mask.ty.shape)
-    return min(tokens * int(choices), slots)
+def _rows(kind: str, mask: Any, choices: Any, groups: Sequence[Sequence[int]]) -> int:
+    tokens, places = (int(size) for size in mask.ty.shape)
+    if kind in _PAIRS:
+        return min(tokens * int(choices) // len(groups[0]), tokens)
+    return min(tokens * int(choices), places)
 
 
 def _builtin(call: relax.Call) -> tuple[str, Sequence[Any]]:

@@ -26,6 +26,8 @@ _SENDS_AS = {
     "combine_tokens": "all_to_all",
     "dispatch_slots": "all_to_all",
     "combine_slots": "all_to_all",
+    "gather_rows": "all_to_all",
+    "scatter_rows": "all_to_all",
 }
 _REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
 _PLANNED = ("permute", "exchange", "segment_exchange", "transfer", "send", "recv")

@@ -12,6 +12,7 @@
 #include "abi/transfer_plan.h"
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
+#include "dialect/operators/pair_selection.h"
 #include "dialect/operators/slot_exchange.h"
 #include "dialect/operators/token_dispatch.h"
 
@@ -25,7 +26,8 @@ namespace {
 mesh::CollectiveKind KindOf(const std::string& name) {
   if (const auto kind = CollectiveKindOf(name)) return *kind;
   if (name == dialect::kDispatchTokens || name == dialect::kCombineTokens ||
-      name == dialect::kDispatchSlots || name == dialect::kCombineSlots)
+      name == dialect::kDispatchSlots || name == dialect::kCombineSlots ||
+      name == dialect::kGatherRows || name == dialect::kScatterRows)
     return mesh::CollectiveKind::kAllToAll;  // where experts are chosen equally often
   return mesh::CollectiveKind::kAllReduce;   // with something fused to it
 }

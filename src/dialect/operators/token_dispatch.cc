@@ -7,6 +7,8 @@
 #include <string>
 
 #include "dialect/operators/expert_calls.h"
+#include "dialect/operators/pair_selection.h"
+#include "dialect/operators/slot_exchange.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
@@ -27,6 +29,20 @@ const std::string kLocalDispatch = std::string("relax.ccl.") + kDispatchTokens;
 const std::string kLocalCombine = std::string("relax.ccl.") + kCombineTokens;
 
 constexpr DLDataType kCounts{kDLInt, 64, 1};
+
+const std::vector<std::string> kMoves = {kDispatchTokens, kCombineTokens, kDispatchSlots,
+                                         kCombineSlots,   kGatherRows,    kScatterRows};
+const std::vector<std::string> kKernels = {kGroupedMatmul, kSelectTokens, kPlaceTokens,
+                                           kSelectPairs, kPlacePairs};
+
+bool IsOneOf(const ir::Expr& expr, const std::string& prefix,
+             const std::vector<std::string>& names) {
+  const ir::Op op = ir::Op::Cast(expr);
+  if (!op.defined()) return false;
+  const auto name = static_cast<std::string>(op.name());
+  return name.compare(0, prefix.size(), prefix) == 0 &&
+         std::find(names.begin(), names.end(), name.substr(prefix.size())) != names.end();
+}
 
 // ---- reading calls, with what users wrote in errors
 
@@ -241,18 +257,9 @@ const ir::OnLoad kRegister([] {
 
 }  // namespace
 
-bool MovesTokens(const ir::Expr& op) {
-  return ir::IsOp(op, "relax.dist.dispatch_tokens") || ir::IsOp(op, "relax.dist.combine_tokens") ||
-         ir::IsOp(op, "relax.dist.dispatch_slots") || ir::IsOp(op, "relax.dist.combine_slots");
-}
-bool MovesLocalTokens(const ir::Expr& op) {
-  return ir::IsOp(op, "relax.ccl.dispatch_tokens") || ir::IsOp(op, "relax.ccl.combine_tokens") ||
-         ir::IsOp(op, "relax.ccl.dispatch_slots") || ir::IsOp(op, "relax.ccl.combine_slots");
-}
-bool IsTokenKernel(const ir::Expr& op) {
-  return ir::IsOp(op, "relax.dist.grouped_matmul") || ir::IsOp(op, "relax.dist.select_tokens") ||
-         ir::IsOp(op, "relax.dist.place_tokens");
-}
+bool MovesTokens(const ir::Expr& op) { return IsOneOf(op, "relax.dist.", kMoves); }
+bool MovesLocalTokens(const ir::Expr& op) { return IsOneOf(op, "relax.ccl.", kMoves); }
+bool IsTokenKernel(const ir::Expr& op) { return IsOneOf(op, "relax.dist.", kKernels); }
 bool IsOfTokens(const ir::Expr& op) { return MovesTokens(op) || IsTokenKernel(op); }
 
 ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
@@ -262,10 +269,11 @@ ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_
 }
 
 ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const ir::Expr& counts,
-                           bool transposed, DLDataType dtype) {
-  return MakeTyped(
-      InferMatmul, kDistMatmul, {rows, experts, counts},
-      {{"transposed", transposed}, {"out_dtype", ffi::String(ffi::DLDataTypeToString(dtype))}});
+                           bool transposed, DLDataType dtype, double room) {
+  return MakeTyped(InferMatmul, kDistMatmul, {rows, experts, counts},
+                   {{"transposed", transposed},
+                    {"out_dtype", ffi::String(ffi::DLDataTypeToString(dtype))},
+                    {"room", room}});
 }
 
 ir::Call MakeCombineTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
@@ -311,7 +319,10 @@ ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
                               const ir::NodeArray<ir::Expr>& args) {
   const std::string name = ir::CalleeName(call).substr(std::string("relax.dist.").size());
   ffi::Array<ir::Expr> all = args;
-  if (name == kGroupedMatmul) all.push_back(ir::MakeInt(BoolOf(call, "transposed") ? 1 : 0));
+  if (name == kGroupedMatmul) {
+    all.push_back(ir::MakeInt(BoolOf(call, "transposed") ? 1 : 0));
+    all.push_back(ir::MakeFloat(ir::GetAttr(call.attrs(), "room").as<double>().value_or(1)));
+  }
   return ir::MakeOpCall(type, "relax.call_dps_packed",
                         {ir::MakeExternFunc("distir.runtime." + name), ir::MakeTuple(all)}, {},
                         {type});

@@ -51,13 +51,13 @@ constexpr const char* kCombineTokens = "combine_tokens";
 constexpr const char* kSelectTokens = "select_tokens";
 constexpr const char* kPlaceTokens = "place_tokens";
 
-/*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or one of
- * slots (slot_exchange.h). */
+/*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
+ * collective of slots (slot_exchange.h) or of pairs (pair_selection.h). */
 bool MovesTokens(const ir::Expr& op);
 /*! \brief The same of `relax.ccl`. */
 bool MovesLocalTokens(const ir::Expr& op);
-/*! \brief Whether this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens` or
- * `place_tokens`. */
+/*! \brief Whether this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens`,
+ * `place_tokens`, or one of pairs (pair_selection.h). */
 bool IsTokenKernel(const ir::Expr& op);
 /*! \brief Whether this is one of these on DTensors, whose types state all placements. */
 bool IsOfTokens(const ir::Expr& op);
@@ -66,9 +66,10 @@ bool IsOfTokens(const ir::Expr& op);
 ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
                             const std::vector<int>& expert_axes);
 /*! \brief rows (M, D) by experts (E, D, F), or (E, F, D) if they are transposed. Where both are
- * sharded along D, the result is partial over these axes. */
+ * sharded along D, the result is partial over these axes. \param room How many times as many rows
+ * as are expected there is room for; for estimates, no result depends on it. */
 ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const ir::Expr& counts,
-                           bool transposed, DLDataType dtype);
+                           bool transposed, DLDataType dtype, double room);
 /*! \brief The rows back where they came from. */
 ir::Call MakeCombineTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr& counts,
                            const std::vector<int>& expert_axes);

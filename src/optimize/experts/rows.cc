@@ -100,6 +100,16 @@ std::optional<ir::Expr> Flat(const ir::Expr& rows) {
   return Reshape(rows, {shape[0], shape[wide]}, Moved(type.placement(), wide, 1));
 }
 
+/*! \brief There is room for the rows of all devices that counts are of. */
+double RoomOf(const ir::Expr& counts) {
+  const ir::DTensorType type = TypeOf(counts);
+  int64_t devices = ir::StaticDim(ShapeOf(type)[0]);
+  const std::vector<int> dims = DimsOf(type);
+  for (size_t axis = 0; axis < dims.size(); ++axis)
+    if (dims[axis] == 0) devices /= type.device_mesh().shape()[axis];
+  return static_cast<double>(devices);
+}
+
 }  // namespace
 
 void ExpertRows::Write(EditableBinding* at, const ir::Call& call, const Product& p) {
@@ -107,10 +117,10 @@ void ExpertRows::Write(EditableBinding* at, const ir::Call& call, const Product&
   const ir::DTensorType y = TypeOf(call);
   Rows rows = RowsOf(at, p);
   const std::string name = at->var.name();
-  const ir::Expr product =
-      editable_.InsertBefore(at, name,
-                             dialect::MakeGroupedMatmul(rows.value, p.experts, rows.counts,
-                                                        p.transposed, y.tensor_ty().dtype()));
+  const ir::Expr product = editable_.InsertBefore(
+      at, name,
+      dialect::MakeGroupedMatmul(rows.value, p.experts, rows.counts, p.transposed,
+                                 y.tensor_ty().dtype(), RoomOf(rows.counts)));
   ffi::Array<ir::Expr> shape = ShapeOf(y);
   shape.Set(0, ShapeOf(TypeOf(product))[0]);
   const ir::Expr combined = BroughtBack(at, name, product, rows, choice);
@@ -316,7 +326,8 @@ std::optional<Rows> ExpertRows::LiftTake(EditableBinding* at, const Lookup& look
   const ir::Expr rows = editable_.InsertBefore(
       at, name,
       dialect::MakeGroupedMatmul(Ones(at, given->second.value, made), matrices,
-                                 given->second.counts, false, made.tensor_ty().dtype()));
+                                 given->second.counts, false, made.tensor_ty().dtype(),
+                                 RoomOf(given->second.counts)));
   ffi::Array<ir::Expr> result = ShapeOf(made);
   result.Set(0, ShapeOf(TypeOf(rows))[0]);
   return Rows{Reshape(rows, result, AlongRows(made.placement(), choice.axes)), given->second.counts,

@@ -15,6 +15,8 @@
 namespace distir {
 namespace optimize {
 
+namespace ffi = tvm::ffi;
+
 inline ir::DTensorType TypeOf(const ir::Expr& expr) { return ir::DTensorType::Cast(expr.ty()); }
 inline std::vector<int> DimsOf(const ir::DTensorType& type) {
   return dialect::PlacementDims(type.placement());

@@ -8,6 +8,7 @@
 #include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "ir/whole_number.h"
 #include "rules/factor/factor_rule.h"
 #include "rules/registry.h"
 
@@ -72,6 +73,7 @@ int64_t SlotMasks::Find(const ir::Call& call) {
       "relax.astype",  "relax.reshape",       "relax.permute_dims", "relax.expand_dims",
       "relax.squeeze", "relax.broadcast_to",  "relax.not_equal",    "relax.greater",
       "relax.divide",  "relax.strided_slice", "relax.abs",          "relax.negative",
+      "relax.nn.pad",
   };
   static const std::set<std::string> kProducts = {"relax.multiply", "relax.logical_and",
                                                   "relax.bitwise_and", "relax.minimum"};
@@ -87,11 +89,9 @@ int64_t SlotMasks::Find(const ir::Call& call) {
     return of_condition > 0 ? of_condition : Choices(call.args()[1]) + Choices(call.args()[2]);
   }
   if (IsOneOf(call, {"relax.scatter_elements"})) {
-    EditableBinding* data = editable_.DefinitionOf(call.args()[0]);
-    auto made = data == nullptr ? ir::Call() : ir::Call::Cast(data->value);
     auto ids = ir::DTensorType::Cast(call.args()[1].ty());
-    if (!made.defined() || !IsOneOf(made, {"relax.zeros", "relax.zeros_like", "relax.full"}) ||
-        !ids.defined() || !ir::HasKnownShape(ids.tensor_ty()) || ids.tensor_ty().ndim() == 0)
+    if (!IsZero(call.args()[0]) || !ids.defined() || !ir::HasKnownShape(ids.tensor_ty()) ||
+        ids.tensor_ty().ndim() == 0)
       return 0;
     return std::max<int64_t>(ir::StaticDim(ir::ShapeOf(ids.tensor_ty()).back()), 0);
   }
@@ -109,6 +109,27 @@ int64_t SlotMasks::Find(const ir::Call& call) {
   if (IsOneOf(call, {"relax.sum", "relax.max", "relax.matmul", "relax.einsum"}))
     return OfReduction(call);
   return 0;
+}
+
+bool SlotMasks::IsZero(const ir::Expr& value) const {
+  static const std::set<std::string> kOfFirst = {
+      "relax.astype",  "relax.broadcast_to", "relax.expand_dims",  "relax.permute_dims",
+      "relax.reshape", "relax.squeeze",      "relax.strided_slice"};
+  if (ir::Constant::Is(value)) return ir::WholeNumber(value) == 0;
+  EditableBinding* binding = editable_.DefinitionOf(value);
+  auto call = binding == nullptr ? ir::Call::Cast(value) : ir::Call::Cast(binding->value);
+  if (!call.defined()) return false;
+  if (IsOneOf(call, {"relax.zeros", "relax.zeros_like"})) return true;
+  if (IsOneOf(call, {"relax.full"})) return IsZero(call.args()[1]);
+  if (IsOneOf(call, {"relax.where"})) return IsZero(call.args()[1]) && IsZero(call.args()[2]);
+  if (IsOneOf(call, {"relax.concat"})) {
+    for (const ir::Expr& operand : Operands(call))
+      if (!IsZero(operand)) return false;
+    return true;
+  }
+  const bool moves = dialect::DTensorCollective(call.op()).has_value() ||
+                     ir::IsOp(call.op(), "relax.dist.redistribute") || IsOneOf(call, kOfFirst);
+  return moves && IsZero(call.args()[0]);
 }
 
 int64_t SlotMasks::OfReduction(const ir::Call& call) {

@@ -33,6 +33,8 @@ class SlotMasks {
   static bool MayBeIn(const std::vector<EditableBinding*>& bindings);
   /*! \brief Elements per token that are not zero; 0: not known to be a mask. */
   int64_t Choices(const ir::Expr& value);
+  /*! \brief Whether a value is made of zeros only, whatever its shape. */
+  bool IsZero(const ir::Expr& value) const;
 
  private:
   int64_t Find(const ir::Call& call);

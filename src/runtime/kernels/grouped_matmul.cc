@@ -1,6 +1,6 @@
-// distir.runtime.grouped_matmul(rows, experts, counts, transposed, out): rows that are ordered by
-// expert, each by the matrix of its expert. Only the rows that counts state are computed, those
-// behind them are zeros.
+// distir.runtime.grouped_matmul(rows, experts, counts, transposed, room, out): rows that are
+// ordered by expert, each by the matrix of its expert. Only the rows that counts state are
+// computed, those behind them are zeros.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
@@ -67,7 +67,7 @@ void Check(const TensorView& rows, const TensorView& experts, const TensorView& 
 }
 
 void GroupedMatmul(TensorView rows, TensorView experts, TensorView counts, int64_t transposed,
-                   TensorView out) {
+                   double /*room*/, TensorView out) {
   Check(rows, experts, counts, transposed != 0, out);
   const int64_t contracted = rows.size(1), columns = out.size(1);
   const ffi::String subscripts = transposed != 0 ? "ab,cb->ac" : "ab,bc->ac";

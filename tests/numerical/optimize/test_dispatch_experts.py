@@ -304,9 +304,9 @@ def test_wrong_counts_show(session_of):
     mod = dx.lower(dispatched(layer, EP8, plan_of("ep")))
     usual = tvm_ffi.get_global_func("distir.runtime.grouped_matmul")
 
-    def shifted(rows, experts, counts, transposed, out):
+    def shifted(rows, experts, counts, transposed, room, out):
         wrong = np.roll(np.from_dlpack(counts), 1, axis=1).copy()
-        usual(rows, experts, tvm_ffi.from_dlpack(wrong), transposed, out)
+        usual(rows, experts, tvm_ffi.from_dlpack(wrong), transposed, room, out)
 
     tvm_ffi.register_global_func("tests.shifted_grouped_matmul", shifted, override=True)
     text = mod.script().replace("distir.runtime.grouped_matmul", "tests.shifted_grouped_matmul")

@@ -8,10 +8,12 @@ from typing import Any
 
 import tvm
 
+from distir_ext._analysis.optimizations import optimizations
 from distir_ext._analysis.sizes import with_sizes
 from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext.analysis.redistributions.expert_weights import expert_weight_notes
 from distir_ext.analysis.redistributions.fused_weights import fused_weight_notes
 from distir_ext.analysis.redistributions.moved_tensors import (
     Advice,
@@ -28,6 +30,8 @@ from distir_ext.communication.collectives import SYMBOLIC_SIZE
 from distir_ext.lowering import run_apart
 
 _DEFAULT_SUGGESTIONS = 5
+# The optimisation that dispatches tokens to experts.
+_EXPERTS = "dispatch_experts"
 
 
 @short_tracebacks
@@ -101,6 +105,8 @@ def reshards(
         notes.append("annotations are tried on modules that are only annotated")
     if reached == "annotated":
         notes += fused_weight_notes(mod, entries)
+        skipped = {each.name: each.skipped for each in optimizations(optimized)}
+        notes += expert_weight_notes(mod, entries, list(skipped.get(_EXPERTS, ())))
     return Reshards(tuple(entries), tuple(notes))
 
 

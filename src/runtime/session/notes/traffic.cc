@@ -41,6 +41,10 @@ const char* NameOf(FlowKind kind) {
       return "dispatch_slots";
     case FlowKind::kCombineSlots:
       return "combine_slots";
+    case FlowKind::kGatherRows:
+      return "gather_rows";
+    case FlowKind::kScatterRows:
+      return "scatter_rows";
   }
   TVM_FFI_UNREACHABLE();
 }

@@ -46,6 +46,8 @@ enum class FlowKind : uint8_t {
   kCombineTokens,
   kDispatchSlots,
   kCombineSlots,
+  kGatherRows,
+  kScatterRows,
 };
 
 /*! \brief What one function sends and receives by one collective on one group or plan. */

@@ -174,7 +174,7 @@ def _lowered(mod: tvm.IRModule) -> tvm.IRModule:
     if reached == "lowered":
         return mod
     # JAX has no collectives of sizes that are computed.
-    options = {"disable": ("dispatch_experts", "dispatch_slots")}
+    options = {"disable": ("dispatch_experts", "dispatch_slots", "dispatch_weighted")}
     return run_pipeline(mod, None, package_pipeline(), "lowered", options)
 
 

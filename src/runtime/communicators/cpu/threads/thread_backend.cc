@@ -52,7 +52,8 @@ std::shared_ptr<Backend> MakeThreadBackend(WorkerSet workers) {
 }
 
 [[maybe_unused]] const bool kRegistered = RegisterBackend(
-    "cpu", MakeThreadBackend, {"all_reduce_add_rms_norm", "dispatch_tokens", "dispatch_slots"});
+    "cpu", MakeThreadBackend,
+    {"all_reduce_add_rms_norm", "dispatch_tokens", "dispatch_slots", "select_pairs"});
 
 }  // namespace
 

@@ -1,0 +1,90 @@
+/*!
+ * \file optimize/pairs/pair_rows.h
+ * \brief What experts compute for tokens, computed for the pairs of both that count.
+ *
+ * A value (16, 24, 48) of 16 experts and 24 tokens becomes (1, 384, 48): there is one row for each
+ * pair, of which those in front count (dialect/operators/pair_selection.h). Operators stay as they
+ * are, for these sizes; products with the matrices of experts are grouped; what no operator between
+ * computes is selected:
+ *
+ *     h = R.matmul(x, w)  # (1, 24, 32)           t = R.dist.select_pairs(R.reshape(x, ..), m)
+ *                                          ->     h = R.dist.grouped_matmul(t[0], w, t[1])
+ *     b = R.add(h, R.expand_dims(bias, 1))        b = R.add(R.reshape(h, ..),
+ * R.dist.select_pairs(..))
+ */
+#ifndef DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_
+#define DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optimize/pairs/weighted_sum.h"
+
+namespace distir {
+namespace optimize {
+
+/*! \brief A value that was selected although it has no experts: rows of tokens. */
+struct SelectedTokens {
+  ir::Expr value;
+  PairDims dims;
+  EditableBinding* matrix;  // the value as (tokens, 1, width), which is selected from
+};
+
+class PairRows {
+ public:
+  /*! \param weights As a matrix (tokens, experts), bound in front of `at`. */
+  PairRows(EditableFunction* editable, EditableBinding* at, const WeightedSum& sum,
+           const ir::Expr& weights)
+      : editable_(*editable), at_(at), sum_(sum), weights_(weights) {}
+
+  /*! \brief A value, by rows of pairs; null where it cannot be. */
+  ir::Expr Lift(const ir::Expr& value, const PairDims& dims);
+  /*! \brief Such a value as a matrix of rows; null where it has several dimensions that are wide.
+   */
+  ir::Expr Flat(const ir::Expr& rows, const PairDims& dims);
+
+  int num_products() const { return num_products_; }
+  const std::vector<SelectedTokens>& tokens() const { return tokens_; }
+  /*! \brief What was bound, in order. */
+  const std::vector<ir::Expr>& made() const { return made_; }
+
+ private:
+  ir::Expr LiftCall(const ir::Expr& value, const PairDims& dims);
+  ir::Expr LiftProduct(const RuledCall& call, const PairDims& factors);
+  ir::Expr LiftSum(const ir::Call& call, const PairDims& dims);
+  ir::Expr LiftRepeated(const ir::Call& call, const PairDims& dims);
+  ir::Expr LiftItem(const ir::TupleGetItem& item, const PairDims& dims);
+  ir::Expr LiftOperator(const RuledCall& call, const PairDims& factors, const ir::Type& type);
+  ir::Expr Aligned(const ir::Expr& rows, const PairDims& dims, const PairDims& of_result);
+  ir::Expr Selected(const ir::Expr& value, const PairDims& dims);
+  std::optional<ir::DTensorType> LiftedType(const ir::Type& type, const PairDims& dims);
+  ir::Expr Bind(const std::string& like, const ir::Expr& value);
+
+  EditableFunction& editable_;
+  EditableBinding* const at_;
+  const WeightedSum& sum_;
+  const ir::Expr weights_;
+  std::map<const ffi::Object*, ir::Expr> lifted_;
+  std::vector<SelectedTokens> tokens_;
+  std::vector<ir::Expr> made_;
+  ir::Expr counts_;
+  int num_products_ = 0;
+};
+
+/*!
+ * \brief A value as (tokens or 1, experts or 1, width), bound by `bind`; null where several of its
+ * dimensions are wide, or sharded so that it would have to move.
+ */
+ir::Expr AsCube(const ir::Expr& value, const PairDims& dims, int64_t num_experts,
+                const std::function<ir::Expr(const ir::Expr&)>& bind);
+
+/*! \brief A reshape with the placement of its result. */
+ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
+                  const std::vector<int>& placed);
+
+}  // namespace optimize
+}  // namespace distir
+#endif  // DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_

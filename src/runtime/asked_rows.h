@@ -1,0 +1,51 @@
+/*!
+ * \file runtime/asked_rows.h
+ * \brief Rows that lie on the members of a group in equal parts, of which each member has something
+ * to do with some: it asks for them, or adds to them. Members tell each other which by one byte for
+ * each row, then each pair moves these rows in one piece.
+ *
+ * Example: 4 rows on 2 devices; device 0 flags rows 1 and 2. It keeps row 1, which is its own, and
+ * asks device 1 for row 2, or sends it.
+ */
+#ifndef DISTIR_RUNTIME_ASKED_ROWS_H_
+#define DISTIR_RUNTIME_ASKED_ROWS_H_
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/string.h>
+
+#include <functional>
+#include <vector>
+
+#include "runtime/session/worker_context.h"
+
+namespace distir::runtime {
+
+class AskedRows {
+ public:
+  /*! \param rows Of all members. \param is_asked Whether this worker flags one of them. */
+  AskedRows(int64_t rows, const std::function<bool(int64_t)>& is_asked, Group* group);
+
+  /*! \brief The rows that this worker has flagged. */
+  const std::vector<int64_t>& mine() const { return mine_; }
+
+  /*! \brief Gives the rows that this worker has flagged. \param own Its part of all rows. */
+  tvm::ffi::Tensor Fetch(FlowKind kind, const tvm::ffi::String& groups,
+                         const tvm::ffi::TensorView& own) const;
+  /*! \brief Adds rows up where they lie. \param rows Those that this worker has flagged. \param own
+   * Its part of the sums; rows that nobody has flagged become zeros. */
+  void Deliver(FlowKind kind, const tvm::ffi::String& groups, const tvm::ffi::Tensor& rows,
+               const tvm::ffi::TensorView& own) const;
+
+ private:
+  std::vector<int64_t> ByMember(const std::vector<int64_t>& rows) const;
+  int64_t bytes_told() const { return own_rows_ * (group_.size() - 1); }
+
+  const Group& group_;
+  int64_t own_rows_;
+  /*! \brief Of others: which of my rows each has flagged, member by member. */
+  std::vector<int64_t> mine_, others_;
+};
+
+}  // namespace distir::runtime
+
+#endif  // DISTIR_RUNTIME_ASKED_ROWS_H_
