@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
+
 from distir_ext._workers.channel import Frame, FrameReader, FrameWriter, decode
 from distir_ext._workers.connection.byte_stream import ByteStream
 
@@ -45,7 +47,8 @@ class Branch(ABC):
     def __init__(self, stream: ByteStream, ranks: Sequence[int]) -> None:
         self.stream = stream
         self.ranks = tuple(ranks)
-        self._reader = FrameReader()
+        # In memory that earlier ones have left: what passes through here takes no fresh memory.
+        self._reader = FrameReader(tvm_ffi.get_global_func("distir.runtime.new_host_tensor"))
         self._writer: FrameWriter | None = None
 
     @property
