@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
-
 from distir_ext._workers.channel import Frame, FrameReader, FrameWriter, decode
 from distir_ext._workers.connection.byte_stream import ByteStream
 
@@ -47,8 +45,7 @@ class Branch(ABC):
     def __init__(self, stream: ByteStream, ranks: Sequence[int]) -> None:
         self.stream = stream
         self.ranks = tuple(ranks)
-        # In memory that earlier ones have left: what passes through here takes no fresh memory.
-        self._reader = FrameReader(tvm_ffi.get_global_func("distir.runtime.new_host_tensor"))
+        self._reader = FrameReader()
         self._writer: FrameWriter | None = None
 
     @property
