@@ -1,4 +1,4 @@
-"""Host memory while weights are loaded, measured in a process of its own; the bar."""
+"""What is loaded at a time; host memory meanwhile, measured in a process of its own; the bar."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from distir_ext._params import progress
+from distir_ext._runtime import weights
 
 # 12 weights of 16 MiB, sharded over four workers.
 NUM_WEIGHTS, SIDE = 12, 2048
@@ -73,6 +74,15 @@ def test_one_copy_of_the_weights(checkpoint, request):
     """The weights and what is mapped at a time; a copy of all of them would show."""
     assert peak_of_load("mapped", checkpoint, request) < 1.5 * TOTAL
     assert peak_of_load("copy", checkpoint, request) > 1.8 * TOTAL
+
+
+def test_steps_have_weights_of_all_stages(monkeypatch):
+    """Of each stage as many as a step may have, and one that has more is alone."""
+    monkeypatch.setattr(weights, "_STEP_BYTES", 4)
+    sizes = {"a1": 2, "a2": 2, "a3": 2, "b1": 3, "b2": 3, "ab": 1, "a4": 9, "none": 7}
+    stages = [{"a1", "a2", "a3", "ab", "a4"}, {"b1", "b2", "ab"}]
+    assert weights._steps(sizes, stages) == [["a1", "a2", "b1", "none"], ["a3", "b2", "ab"], ["a4"]]
+    assert weights._steps({}, [set()]) == []
 
 
 def test_bar_only_for_long_loads_on_a_terminal(monkeypatch):

@@ -5,6 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import psutil
+import tvm_ffi
+
+import distir_ext  # noqa: F401
+
 # The variables of a user, sessions and models among them, stay.
 USE = """
 import numpy as np
@@ -54,3 +59,13 @@ def test_memory_of_closed_sessions(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 16
+
+
+def test_a_result_too_large_to_be_kept_takes_no_more_addresses_than_it_has_bytes():
+    """Others are rounded up to a power of two, of which a machine may have too few."""
+    new_tensor = tvm_ffi.get_global_func("distir.runtime.new_host_tensor")
+    before = psutil.Process().memory_info().vms
+    tensor = new_tensor(tvm_ffi.Shape((300 << 20,)), "int8")
+    assert 300 << 20 <= psutil.Process().memory_info().vms - before < 320 << 20
+    del tensor
+    assert psutil.Process().memory_info().vms - before < 20 << 20

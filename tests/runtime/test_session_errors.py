@@ -13,6 +13,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+import distir_ext as dx
 from distir_ext._runtime import model
 from distir_ext.session import Session, WorkerError
 
@@ -341,3 +342,22 @@ def test_closing_twice_and_using_a_closed_session(build):
         main(X, X)
     with pytest.raises(RuntimeError, match=r"the session is closed$"):
         session.load(build(), {"w": W})
+
+
+def test_what_is_built_for_gpus():
+    """Also with MPI, which is given host memory only."""
+    mesh = dx.Mesh((2,), ("tp",))
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4,), "float32")):
+            return R.add(x, x)
+
+    exe = dx.build(dx.annotate(Module, mesh, {"x": ("tp",)}), target="cuda")
+    words = (
+        r"built for CUDA, the session's workers are on CPU: those of Session\(ccl=\"nccl\"\) are "
+        r"on GPUs, .*ccl=\"mpi\" gives MPI tensors in host memory only, also if MPI is CUDA-aware"
+    )
+    with Session(2) as session, pytest.raises(ValueError, match=words):
+        session.load(exe)

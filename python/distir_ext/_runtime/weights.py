@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from distir_ext._params.matching import Params, Rename, match_weights
@@ -12,11 +12,12 @@ from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes
 from distir_ext._runtime.moved_array import bring
 from distir_ext._signature.signature import ParamSpec, Signature
 from distir_ext._workers.base import Takers, Workers
+from distir_ext._workers.cuts import StoredCut
 
 # By index of the parameter the shards of a function's weights, by device.
 Weights = Mapping[int, Mapping[int, Any]]
 
-# Weights are cut in steps of this many bytes, or one weight: what is mapped at a time.
+# Weights of a stage are cut in steps of this many bytes, or one weight: what is mapped at a time.
 _STEP_BYTES = 32 * 2**20
 
 
@@ -40,8 +41,10 @@ def load_weights(
     held: dict[ParamSpec, Mapping[int, Any]] = {}
     sizes = {param: _num_bytes(given[param.name]) for param in cuts}
     takers = _takers(workers, signature)
+    # Arrays pass through this process, or its memory, one step after the other.
+    from_here = {param for param, cut in cuts.items() if not isinstance(cut, StoredCut)}
     with loading_bar(sum(sizes.values())) as advance:
-        for step in _steps(sizes):
+        for step in _steps(sizes, [*takers.values(), from_here]):
             held.update(_cut(workers, step, cuts, takers))
             advance(sum(sizes[param] for param in step))
     weights = {
@@ -85,17 +88,37 @@ def _num_bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _steps(sizes: Mapping[ParamSpec, int]) -> Iterator[list[ParamSpec]]:
-    step: list[ParamSpec] = []
-    total = 0
+def _steps(
+    sizes: Mapping[ParamSpec, int], taken: Iterable[Collection[ParamSpec]]
+) -> list[list[ParamSpec]]:
+    """Weights that are cut at a time, so that workers of all stages have something to do.
+
+    Example: steps of 2 of ``{a: 1, b: 1, c: 1, d: 1}``, of which one stage takes the first two and
+    another one the others: all four in one step.
+
+    Args:
+        sizes: Of the weights, in bytes.
+        taken: By stage the weights that its workers take; of what else has a limit, those that it
+            has a part in.
+    """
+    stages_of: dict[ParamSpec, list[int]] = {param: [] for param in sizes}
+    for stage, params in enumerate(taken):
+        for param in params:
+            stages_of[param].append(stage)
+    steps: list[list[ParamSpec]] = []
+    reached: dict[int, tuple[int, int]] = {}  # by stage the step, and its bytes in it
     for param, size in sizes.items():
-        if step and total + size > _STEP_BYTES:
-            yield step
-            step, total = [], 0
-        step.append(param)
-        total += size
-    if step:
-        yield step
+        stages = stages_of[param]
+        at, most = max((reached.get(stage, (0, 0)) for stage in stages), default=(0, 0))
+        if most and most + size > _STEP_BYTES:
+            at += 1
+        for stage in stages:
+            step, num_bytes = reached.get(stage, (0, 0))
+            reached[stage] = (at, size + (num_bytes if step == at else 0))
+        if at == len(steps):
+            steps.append([])
+        steps[at].append(param)
+    return steps
 
 
 def _cut(

@@ -16,12 +16,6 @@ constexpr size_t kSmallestBlock = 4096;
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-size_t BlockBytes(size_t num_bytes) {
-  size_t block = kSmallestBlock;
-  while (block < num_bytes) block *= 2;
-  return block;
-}
-
 class ProcessMemory : public BlockSource {
  public:
   void* Allocate(size_t bytes) final {
@@ -39,10 +33,10 @@ class ProcessMemory : public BlockSource {
 struct ResultMemory::Allocator {
   std::shared_ptr<ResultMemory> memory;
   void AllocData(DLTensor* tensor) {
-    tensor->data = memory->Take(BlockBytes(tvm::ffi::GetDataSize(*tensor)));
+    tensor->data = memory->Take(memory->BlockBytes(tvm::ffi::GetDataSize(*tensor)));
   }
   void FreeData(DLTensor* tensor) {
-    memory->Return(tensor->data, BlockBytes(tvm::ffi::GetDataSize(*tensor)));
+    memory->Return(tensor->data, memory->BlockBytes(tvm::ffi::GetDataSize(*tensor)));
   }
 };
 
@@ -66,10 +60,19 @@ tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType d
   return tvm::ffi::Tensor::FromNDAlloc(Allocator{shared_from_this()}, shape, dtype, {kDLCPU, 0});
 }
 
+size_t ResultMemory::BlockBytes(size_t num_bytes) const {
+  // One that is not kept need not be found again; twice its addresses may be more than there are.
+  if (num_bytes > most_kept_bytes_) return (num_bytes + kHugePage - 1) / kHugePage * kHugePage;
+  size_t block = kSmallestBlock;
+  while (block < num_bytes) block *= 2;
+  return block;
+}
+
 void* ResultMemory::Take(size_t block_bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<void*>& blocks = free_[block_bytes];
-  if (blocks.empty()) return source_->Allocate(block_bytes);
+  const auto found = free_.find(block_bytes);
+  if (found == free_.end() || found->second.empty()) return source_->Allocate(block_bytes);
+  std::vector<void*>& blocks = found->second;
   void* block = blocks.back();
   blocks.pop_back();
   kept_bytes_ -= block_bytes;

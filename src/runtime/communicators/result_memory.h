@@ -24,7 +24,8 @@ namespace distir::runtime {
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
-  /*! \brief A block of this many bytes, a power of two. \throws if there is none. */
+  /*! \brief A block of this many bytes, a power of two if it may be kept. \throws if there is none.
+   */
   virtual void* Allocate(size_t bytes) = 0;
   virtual void Free(void* block, size_t bytes) noexcept = 0;
 };
@@ -49,6 +50,7 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  private:
   struct Allocator;
 
+  size_t BlockBytes(size_t num_bytes) const;
   void* Take(size_t block_bytes);
   void Return(void* block, size_t block_bytes) noexcept;
 

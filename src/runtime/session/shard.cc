@@ -246,7 +246,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.shard", MakeShard)
       .def("distir.runtime.joined_shard", JoinShards)
       .def("distir.runtime.cut_shard",
-           [](const ffi::ObjectPtr<ShardObj>& shard) { return CutShard(*shard, kHost, nullptr); })
+           [](const ffi::ObjectPtr<ShardObj>& shard) {
+             ffi::Tensor result = NewHostTensor(ffi::Shape(shard->extent), shard->dtype);
+             CopyShard(*shard, result);
+             return result;
+           })
       .def("distir.runtime.new_host_tensor", NewHostTensor)
       .def("distir.runtime.paste", PasteShard)
       .def("distir.runtime.return_memory", ReturnMemory)

@@ -18,6 +18,9 @@ import pytest
 from tests.stages.programs import chain, chain_result, chain_values
 
 import distir_ext as dx
+from distir_ext._workers.connection.connections import is_loopback
+from distir_ext._workers.connection.tokens import new_token
+from distir_ext._workers.hosts import ray_actors
 from distir_ext.demo.forum import megatron_case
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'distir-ext[ray]'")
@@ -203,6 +206,23 @@ def test_a_session_that_is_closed_leaves_nothing(nodes):
     session.close()
     check_gone(processes + actors)
     check_all_given_back(nodes)
+
+
+def test_a_token_is_in_no_process_or_log(nodes, monkeypatch):
+    """It is made for each session; what leaves the machine is encrypted."""
+    made = []
+    monkeypatch.setattr(ray_actors, "new_token", lambda: made.append(new_token()) or made[-1])
+    with open_session(2, 2) as session:
+        lines = [host.line for host in session._workers._started.hosts]
+        assert all((each.tls is not None) != is_loopback(each.raw) for each in lines)
+        (token,) = made
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                assert token not in " ".join([*process.cmdline(), *process.environ().values()])
+        folder = Path(ray._private.worker._global_node.get_session_dir_path())
+        logs = [each for each in folder.rglob("*") if each.is_file()]
+        assert logs
+        assert not any(token.encode() in each.read_bytes() for each in logs)
 
 
 DRIVER = """

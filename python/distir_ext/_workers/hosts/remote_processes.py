@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import secrets
 import selectors
@@ -27,6 +28,7 @@ from distir_ext._workers.connection.handshake import (
 )
 from distir_ext._workers.connection.tokens import read_token
 from distir_ext._workers.host_processes import HostProcesses, Started
+from distir_ext._workers.hosts.at_once import at_once
 from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.hosts.versions import versions
 
@@ -206,6 +208,12 @@ def warn_of_clear_text(ccl: str, lines: Sequence[socket.socket]) -> None:
         )
 
 
+def _hang_up(connected: tuple[RemoteProcesses, Stream]) -> None:
+    agent, channel = connected
+    channel.hang_up()
+    agent.close()
+
+
 def start_on_hosts(
     started: Started,
     hosts: Hosts,
@@ -234,18 +242,31 @@ def start_on_hosts(
     if hosts.tls is False:
         warnings.warn(f"hosts are given with tls=False: {UNENCRYPTED}", stacklevel=2)
     session = secrets.token_hex(16)
-    agents = []
-    for (address, ranks), place in zip(by_host, places or [""] * len(by_host), strict=True):
+
+    def agent_of(address: str, ranks: Sequence[int], place: str) -> tuple[RemoteProcesses, Stream]:
         agent = RemoteProcesses(
             *(address, credentials, session, ranks, num_workers, ccl, imports),
             *(hosts.lost_after, place),
         )
+        try:
+            return agent, agent.channel()
+        except BaseException:
+            agent.close()
+            raise
+
+    connected = at_once(
+        [
+            functools.partial(agent_of, address, ranks, place)
+            for (address, ranks), place in zip(by_host, places or [""] * len(by_host), strict=True)
+        ],
+        undo=_hang_up,
+    )
+    agents = [agent for agent, _ in connected]
+    for (agent, channel), (_, ranks) in zip(connected, by_host, strict=True):
         started.hosts.append(agent)
-        agents.append(agent)
-    warn_of_clear_text(ccl, [agent.line.raw for agent in agents])
-    for agent, (_, ranks) in zip(agents, by_host, strict=True):
-        started.branches.append(HostBranch(agent.channel(), ranks))
+        started.branches.append(HostBranch(channel, ranks))
         started.host_of += [agent] * len(ranks)
+    warn_of_clear_text(ccl, [agent.line.raw for agent in agents])
     for agent in agents:
         agent.begin_start(by_host)
     with selectors.DefaultSelector() as selector:

@@ -161,8 +161,8 @@ void Exchange::Send(int source, int target, const char* bytes, int64_t num_bytes
     CheckFailed();
     Sending sending{nullptr, unsent, std::move(memory)};
     const int tag = lane_of_[target] * num_lanes_ + lane_of_[source];
-    const int result = mpi_.call.MPI_Isend(bytes, static_cast<int>(num_bytes), mpi_.byte(),
-                                           host_of_[target], tag, comm_, &sending.request);
+    const int result = mpi_.call.MPI_Isend(bytes, Count(num_bytes), mpi_.byte(), host_of_[target],
+                                           tag, comm_, &sending.request);
     if (result != kSuccess) Fail("MPI_Isend", result);
     if (Test(&sending.request)) {
       unsent->fetch_sub(1, std::memory_order_release);

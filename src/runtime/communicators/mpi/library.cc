@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -127,6 +128,12 @@ void Library::KeepUntilExit() {
   kept_ = true;
 }
 
+int Count(int64_t number) {
+  TVM_FFI_ICHECK(0 <= number && number <= std::numeric_limits<int>::max())
+      << "MPI is given " << number << " at a time";
+  return static_cast<int>(number);
+}
+
 Library& KeptLibrary() {
   Library* library = ProcessLibrary();
   DISTIR_REQUIRE(library != nullptr && library->kept(), RuntimeError)
@@ -156,7 +163,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              Library& mpi = *library();
              const std::lock_guard<std::mutex> lock(mpi.mutex);
              std::string bytes(message);
-             int size = static_cast<int>(bytes.size());
+             int size = Count(static_cast<int64_t>(bytes.size()));
              const Handle world = mpi.handle(mpi.abi.world);
              mpi.Check(mpi.call.MPI_Bcast(&size, sizeof(size), mpi.byte(), 0, world), "MPI_Bcast");
              bytes.resize(size);

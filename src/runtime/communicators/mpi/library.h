@@ -13,6 +13,7 @@
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_MPI_LIBRARY_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_MPI_LIBRARY_H_
 
+#include <cstdint>
 #include <mutex>
 #include <string>
 
@@ -65,6 +66,10 @@ class Library {
   bool ended_ = false;
   int rank_ = -1, size_ = 0;
 };
+
+/*! \brief A number of elements or bytes as MPI takes it; callers send pieces, far below the most.
+ */
+int Count(int64_t number);
 
 /*! \brief That of this process. \throws RuntimeError if none is kept for sessions. */
 Library& KeptLibrary();

@@ -141,8 +141,8 @@ std::unique_ptr<StartedCollective> MpiCollectives::Start(const Ranks& ranks,
   const Handle comm = exchange_->GroupCommunicator(ranks);
   const char* from = operand.get();
   char* to = result.get();
-  const int number = static_cast<int>(count);
-  const int num_bytes = static_cast<int>(count * ElementBytes(call.dtype));
+  const int number = Count(count);
+  const int num_bytes = Count(count * ElementBytes(call.dtype));
   const Handle type = mpi.handle(TypeOf(mpi.abi, call.dtype, call.kind));
   const Handle reduction = mpi.handle(OperationOf(mpi.abi, call.kind));
   const Handle byte = mpi.byte();
