@@ -187,13 +187,6 @@ def test_further_microbatches_take_the_time_of_a_queued_step():
         replace(CPU, queued_step=-1)
 
 
-def test_of_what_is_timed_twice_the_lesser_time_counts():
-    first = KernelTimes({"a": 1.0, "b": 2.0}, {"a": "add", "b": "relu"}, {})
-    second = KernelTimes({"b": 1.5, "c": 3.0}, {"b": "relu", "c": "tanh"}, {})
-    assert (first | second).seconds == {"a": 1.0, "b": 1.5, "c": 3.0}
-    assert (second | first).callees == {"a": "add", "b": "relu", "c": "tanh"}
-
-
 def test_kernels_that_divide_by_numbers_are_timed():
     """Such as what lays the shards of several weights side by side, to gather them at once."""
     builder = relax.BlockBuilder()

@@ -18,10 +18,7 @@ from distir_ext.cluster import Cluster
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """How long kernels take. Those of several programs are joined by ``|``.
-
-    Of what was timed twice the lesser time counts: other work on the host shows in one of them.
-    """
+    """How long kernels take. Those of several programs are joined by ``|``."""
 
     seconds: Mapping[str, float]
     """Of a call, by what a kernel computes and on which shapes."""
@@ -41,10 +38,8 @@ class KernelTimes:
                 "these kernels were timed for different numbers of workers: "
                 f"{self.workers_per_core:g} and {other.workers_per_core:g} per core"
             )
-        both = self.seconds.keys() & other.seconds.keys()
-        lesser = {name: min(self.seconds[name], other.seconds[name]) for name in both}
         return KernelTimes(
-            {**self.seconds, **other.seconds, **lesser},
+            {**self.seconds, **other.seconds},
             {**self.callees, **other.callees},
             {**self.skipped, **other.skipped},
             self.workers_per_core,

@@ -30,7 +30,8 @@ std::optional<RuledCall> ReadRule(const ir::Expr& value) {
   if (!read.call.defined() || !rules::HasRule(read.call)) return std::nullopt;
   for (const ir::Expr& arg : read.call.args()) {
     const ir::Tuple tuple = ir::Tuple::Cast(arg);
-    const ffi::Array<ir::Expr> each = tuple.defined() ? tuple.fields() : ffi::Array<ir::Expr>{arg};
+    ir::NodeArray<ir::Expr> each{arg};
+    if (tuple.defined()) each = tuple.fields();
     for (const ir::Expr& operand : each)
       if (ir::DTensorType::Is(operand.ty())) read.operands.push_back(operand);
   }
