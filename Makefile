@@ -10,8 +10,10 @@ SHELL := /bin/bash
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(if $(filter 1,$(CORES)),1,2)
 PYTEST_ARGS ?=
-# Of a test with many cases `make test` runs this many, unless PYTEST_ARGS chooses tests.
+# Of a test with many cases `make test` runs this many, unless PYTEST_ARGS chooses tests, and
+# `make test-all` so many of the larger sample.
 CASES := 3
+MANY_CASES := 40
 # A worker that is done takes tests from the other; until then each goes through its files in order.
 PARALLEL := -n $(JOBS) --dist worksteal
 VENV := .venv
@@ -65,7 +67,7 @@ test: $(PACKAGE) $(TEST_PACKAGES)
 	@$(BIN)/python -m pytest $(PARALLEL) $(if $(PYTEST_ARGS),,--cases $(CASES)) $(PYTEST_ARGS)
 
 test-all: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
-	@$(BIN)/python -m pytest $(PARALLEL) --sample large -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) --sample large --cases $(MANY_CASES) -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
 
 test-models: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
 	@$(BIN)/python -m pytest $(PARALLEL) -m models tests/models tests/interop/torch tests/packaging $(PYTEST_ARGS)

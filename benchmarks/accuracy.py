@@ -130,7 +130,7 @@ def measure(
 
     The programs of a model are run in turns, round after round, so that other work on the host
     meets some rounds of each of them and not all runs of one. Their kernels are timed before and
-    after that; those of which the program takes less count.
+    after that, and both count alike.
     """
     for devices, of_devices in itertools.groupby(cases_, lambda case: math.prod(case.mesh)):
         cluster = dx.Cluster.measure(devices, workers)
@@ -176,7 +176,7 @@ def seconds_of(
 def simulate(measured: Measured) -> Run:
     """What the same takes by the model."""
     case = measured.case
-    simulated = min(
+    simulated = statistics.mean(
         dx.analysis.simulate(
             case.module(), measured.cluster, microbatches=case.microbatches, kernels=kernels
         ).seconds

@@ -60,6 +60,10 @@ SAMPLES = ("small", "large", "all")
 T = TypeVar("T")
 
 
+# Marks of tests whose cases are not left out of the larger samples.
+KEPT_IN_LARGE = ("every_case", "every_case_in_large")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--sample``."""
     parser.addoption(
@@ -73,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cases",
         type=int,
         metavar="N",
-        help="run N cases of each test that has more (make test; by default all of them)",
+        help="run N cases of each test that has more (make test, make test-all; by default all)",
     )
 
 
@@ -92,10 +96,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--sample") == "small":
         left_out.update(item for item in items if item.get_closest_marker("large"))
     most = config.getoption("--cases")
+    kept = ("every_case",) if config.getoption("--sample") == "small" else KEPT_IN_LARGE
     if most is not None:
         tests: dict[tuple[object, str], list[pytest.Item]] = {}
         for item in items:
-            if item not in left_out and not item.get_closest_marker("every_case"):
+            if item not in left_out and not any(map(item.get_closest_marker, kept)):
                 name = item.nodeid.partition("[")[0]
                 tests.setdefault((item.parent, name), []).append(item)
         for cases in tests.values():

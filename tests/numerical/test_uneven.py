@@ -45,6 +45,7 @@ def programs_of(case: Case, mesh: MeshShape, count: int) -> Iterator[Partitioned
                 break
 
 
+@pytest.mark.every_case_in_large
 @pytest.mark.parametrize("op", CASES)
 def test_rule(op, sample, session_of):
     number = list(CASES).index(op)

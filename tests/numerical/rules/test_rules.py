@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from distir_ext.rules import operators
 
 from ..operators import CASES
@@ -40,6 +42,7 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize(("op", "mesh", "cases"), chosen, ids=ids)
 
 
+@pytest.mark.every_case_in_large
 def test_rule(op, mesh, cases, sample, session_of):
     programs = programs_of(CASES[op][cases], mesh, sample(*PROGRAMS))
     runs_sharded = False

@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.every_case_in_large
+
 DTYPES = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "bool"]
 DTYPES += [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
