@@ -22,6 +22,7 @@
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
 #include "ir/symbolic.h"
+#include "optimize/experts/types.h"
 #include "optimize/optimization.h"
 #include "optimize/program/slot_mask.h"
 #include "rules/factor/axes.h"
@@ -32,11 +33,6 @@ namespace distir {
 namespace optimize {
 
 namespace {
-
-ir::DTensorType TypeOf(const ir::Expr& expr) { return ir::DTensorType::Cast(expr.ty()); }
-std::vector<int> DimsOf(const ir::DTensorType& type) {
-  return dialect::PlacementDims(type.placement());
-}
 
 /*! \brief A product of two tensors, each dimension of which is one factor. */
 struct Contraction {
@@ -441,10 +437,7 @@ class DispatchMasks {
                     const std::string& name) {
     const ir::DTensorType type = TypeOf(value);
     if (shape.size() == static_cast<size_t>(type.tensor_ty().ndim())) return value;
-    ir::Call call = ir::make::kReshape(value, ir::MakeShape(shape)).cast<ir::Call>();
-    ir::SetType(call, ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()),
-                                          type.device_mesh(), ir::MakePlacement(dims)));
-    return editable_.InsertBefore(at, name, call);
+    return editable_.InsertBefore(at, name, optimize::Reshaped(value, shape, dims));
   }
 
   /*! \brief A value of dimensions `from` with those in the order `to`. */

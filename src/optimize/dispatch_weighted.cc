@@ -193,7 +193,7 @@ class DispatchPairs {
     for (int d = 0; d < static_cast<int>(sum.of_result.size()); ++d) {
       if (ir::StaticDim(ShapeOf(type)[d]) == 1) continue;
       const bool is_token = sum.of_result[d].has_tokens();
-      if ((is_token && wide >= 0) || (!is_token && wide >= 0)) return ir::Expr();
+      if (wide >= 0) return ir::Expr();
       if (is_token && row < 0) {
         if (d != RowDim(sum.of_result)) return ir::Expr();
         row = d;

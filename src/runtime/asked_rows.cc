@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "runtime/kernels/reduce.h"
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/row_exchange.h"
 
@@ -66,15 +65,7 @@ void AskedRows::Deliver(FlowKind kind, const ffi::String& groups, const ffi::Ten
   std::vector<std::vector<const void*>> parts(own_rows_);
   for (size_t i = 0; i < others_.size(); ++i)
     parts[others_[i] % own_rows_].push_back(DataOf(arrived) + i * row_bytes);
-  const ReduceFunction sum = FindReduceFunction(own.dtype(), ReduceKind::kSum);
-  for (int64_t row = 0; row < own_rows_; ++row) {
-    void* to = DataOf(own) + row * row_bytes;
-    if (parts[row].empty()) {
-      std::memset(to, 0, row_bytes);
-    } else {
-      sum(parts[row].data(), static_cast<int>(parts[row].size()), 0, own.size(1), &to, 1);
-    }
-  }
+  AddRowsUp(parts, own);
 }
 
 }  // namespace distir::runtime

@@ -16,7 +16,6 @@
 
 #include "runtime/asked_rows.h"
 #include "runtime/kernels/format_list.h"
-#include "runtime/kernels/reduce.h"
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/kernels/zero_test.h"
 #include "runtime/row_exchange.h"
@@ -110,15 +109,7 @@ void PlacePairs(TensorView rows, TensorView weights, TensorView out) {
       from += row_bytes;
     }
   }
-  const ReduceFunction sum = FindReduceFunction(rows.dtype(), ReduceKind::kSum);
-  for (int64_t t = 0; t < all.tokens; ++t) {
-    void* to = DataOf(out) + t * row_bytes;
-    if (parts[t].empty()) {
-      std::memset(to, 0, row_bytes);
-    } else {
-      sum(parts[t].data(), static_cast<int>(parts[t].size()), 0, rows.size(1), &to, 1);
-    }
-  }
+  AddRowsUp(parts, out);
 }
 
 /*! \brief What both collectives are given. \param whole (T, D). \param own (T / members, D). */

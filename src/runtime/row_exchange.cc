@@ -1,5 +1,8 @@
 #include "runtime/row_exchange.h"
 
+#include <cstring>
+
+#include "runtime/kernels/reduce.h"
 #include "runtime/kernels/strided_copy.h"
 
 namespace distir::runtime {
@@ -23,6 +26,19 @@ int64_t WidthOf(const TensorView& tensor) {
 ffi::Tensor NewRows(int64_t rows, const TensorView& like) {
   return WorkerContext::Current().communicator().NewTensor(ffi::Shape({rows, WidthOf(like)}),
                                                            like.dtype());
+}
+
+void AddRowsUp(const std::vector<std::vector<const void*>>& parts, const TensorView& out) {
+  const int64_t row_bytes = out.size(1) * ElementBytes(out.dtype());
+  const ReduceFunction sum = FindReduceFunction(out.dtype(), ReduceKind::kSum);
+  for (size_t row = 0; row < parts.size(); ++row) {
+    void* to = DataOf(out) + row * row_bytes;
+    if (parts[row].empty()) {
+      std::memset(to, 0, row_bytes);
+    } else {
+      sum(parts[row].data(), static_cast<int>(parts[row].size()), 0, out.size(1), &to, 1);
+    }
+  }
 }
 
 void MoveRows(FlowKind kind, const ffi::String& groups, const Group& group, const ffi::Tensor& x,

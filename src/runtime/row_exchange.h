@@ -20,6 +20,10 @@ int64_t WidthOf(const tvm::ffi::TensorView& tensor);
 /*! \brief New rows on this worker, of the width and dtype of others. */
 tvm::ffi::Tensor NewRows(int64_t rows, const tvm::ffi::TensorView& like);
 
+/*! \brief Writes to each row of a matrix the sum of rows, which lie anywhere; zeros where there are
+ * none. \param parts By row of `out`, in the order of the sum. */
+void AddRowsUp(const std::vector<std::vector<const void*>>& parts, const tvm::ffi::TensorView& out);
+
 /*!
  * \brief Sends `sent[m]` rows of x to each member m of a group, in their order, and receives
  * `received[m]` rows into out; counts what it sends.

@@ -49,16 +49,6 @@ ir::Placement Moved(const ir::Placement& placement, int from, int to) {
   return ir::MakePlacement(dims);
 }
 
-/*! \brief A reshape of which dimension 0 is not touched. */
-ir::Call Reshape(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
-                 const ir::Placement& placement) {
-  const ir::DTensorType type = TypeOf(value);
-  ir::Call call = ir::make::kReshape(value, ir::MakeShape(shape)).cast<ir::Call>();
-  ir::SetType(call, ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()),
-                                        type.device_mesh(), placement));
-  return call;
-}
-
 bool IsTensor(const ir::Expr& arg) { return TypeOf(arg).defined() || ir::TensorType::Is(arg.ty()); }
 
 bool AreFloats(const std::vector<ir::TensorType>& types) {
@@ -97,7 +87,7 @@ std::optional<ir::Expr> Flat(const ir::Expr& rows) {
   const ir::NodeArray<ir::Expr>& shape = ShapeOf(type);
   const int wide = WideDim(shape);
   if (wide < 0) return std::nullopt;
-  return Reshape(rows, {shape[0], shape[wide]}, Moved(type.placement(), wide, 1));
+  return Reshaped(rows, {shape[0], shape[wide]}, Moved(type.placement(), wide, 1));
 }
 
 /*! \brief There is room for the rows of all devices that counts are of. */
@@ -125,7 +115,7 @@ void ExpertRows::Write(EditableBinding* at, const ir::Call& call, const Product&
   shape.Set(0, ShapeOf(TypeOf(product))[0]);
   const ir::Expr combined = BroughtBack(at, name, product, rows, choice);
   rows.value = editable_.InsertBefore(
-      at, name, Reshape(product, shape, AlongRows(y.placement(), choice.axes)));
+      at, name, Reshaped(product, shape, AlongRows(y.placement(), choice.axes)));
   Keep(KeyOf(at->var, choice, at), rows);
   SetBack(at, combined, choice);
   for (const ir::Expr& old : {p.x, p.matrices}) Drop(old);
@@ -191,17 +181,17 @@ Rows ExpertRows::RowsOf(EditableBinding* at, const Product& p) {
     Rows rows = known->second;
     const ir::Placement placement = Moved(TypeOf(rows.value).placement(), 3 - p.row_dim, 1);
     rows.value = editable_.InsertBefore(
-        at, name, Reshape(rows.value, {ShapeOf(TypeOf(rows.value))[0], width}, placement));
+        at, name, Reshaped(rows.value, {ShapeOf(TypeOf(rows.value))[0], width}, placement));
     return rows;
   }
   const ir::Expr flat = editable_.InsertBefore(
-      at, name, Reshape(p.x, {ShapeOf(x)[0], width}, Moved(x.placement(), 3 - p.row_dim, 1)));
+      at, name, Reshaped(p.x, {ShapeOf(x)[0], width}, Moved(x.placement(), 3 - p.row_dim, 1)));
   const Rows rows = Brought(at, name, flat, p.choice);
   ffi::Array<ir::Expr> shape = ShapeOf(x);
   shape.Set(0, ShapeOf(TypeOf(rows.value))[0]);
   Rows wide = rows;
   wide.value = editable_.InsertBefore(
-      at, name, Reshape(rows.value, shape, AlongRows(x.placement(), p.choice.axes)));
+      at, name, Reshaped(rows.value, shape, AlongRows(x.placement(), p.choice.axes)));
   Keep(key, wide);
   lifted_.emplace(KeyOf(ir::Expr(), p.choice, at), rows);
   return rows;
@@ -257,7 +247,7 @@ void ExpertRows::SetBack(EditableBinding* at, ir::Expr back, const Choice& choic
                                   mesh::Reduction::kSum));
     }
   }
-  editable_.SetValue(at, Reshape(back, ShapeOf(type), type.placement()));
+  editable_.SetValue(at, Reshaped(back, ShapeOf(type), type.placement()));
 }
 
 /*!
@@ -322,7 +312,7 @@ std::optional<Rows> ExpertRows::LiftTake(EditableBinding* at, const Lookup& look
   const std::string name = taken.name();
   const ir::Placement flat = Moved(TypeOf(*table).placement(), wide, 2);
   const ir::Expr matrices = editable_.InsertBefore(
-      at, name, Reshape(*table, {shape[0], ir::MakeInt(1), shape[wide]}, flat));
+      at, name, Reshaped(*table, {shape[0], ir::MakeInt(1), shape[wide]}, flat));
   const ir::Expr rows = editable_.InsertBefore(
       at, name,
       dialect::MakeGroupedMatmul(Ones(at, given->second.value, made), matrices,
@@ -330,8 +320,8 @@ std::optional<Rows> ExpertRows::LiftTake(EditableBinding* at, const Lookup& look
                                  RoomOf(given->second.counts)));
   ffi::Array<ir::Expr> result = ShapeOf(made);
   result.Set(0, ShapeOf(TypeOf(rows))[0]);
-  return Rows{Reshape(rows, result, AlongRows(made.placement(), choice.axes)), given->second.counts,
-              given->second.first};
+  return Rows{Reshaped(rows, result, AlongRows(made.placement(), choice.axes)),
+              given->second.counts, given->second.first};
 }
 
 /*! \brief A table of the experts, sharded as they are. */

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/experts/types.h
- * \brief Types of values that are computed row by row.
+ * \brief Types of values that are computed row by row, and these in other shapes.
  */
 #ifndef DISTIR_OPTIMIZE_EXPERTS_TYPES_H_
 #define DISTIR_OPTIMIZE_EXPERTS_TYPES_H_
@@ -9,6 +9,7 @@
 
 #include "dialect/placement.h"
 #include "ir/build.h"
+#include "ir/make_operators.h"
 #include "ir/node.h"
 #include "ir/symbolic.h"
 
@@ -27,6 +28,19 @@ inline const ir::NodeArray<ir::Expr>& ShapeOf(const ir::DTensorType& type) {
 inline bool IsFloat(const ir::TensorType& type) {
   return type.has_dtype() && (type.dtype().code == kDLFloat || type.dtype().code == kDLBfloat) &&
          type.dtype().lanes == 1;
+}
+
+inline ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
+                         const ir::Placement& placement) {
+  const ir::DTensorType type = TypeOf(value);
+  ir::Call call = ir::make::kReshape(value, ir::MakeShape(shape)).cast<ir::Call>();
+  ir::SetType(call, ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()),
+                                        type.device_mesh(), placement));
+  return call;
+}
+inline ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
+                         const std::vector<int>& placed) {
+  return Reshaped(value, shape, ir::MakePlacement(placed));
 }
 
 }  // namespace optimize

@@ -40,15 +40,6 @@ bool ArePairsAlone(const rules::FactorRule& rule, const PairDims& factors) {
 
 }  // namespace
 
-ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
-                  const std::vector<int>& placed) {
-  const ir::DTensorType type = TypeOf(value);
-  ir::Call call = ir::make::kReshape(value, ir::MakeShape(shape)).cast<ir::Call>();
-  ir::SetType(call, ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()),
-                                        type.device_mesh(), ir::MakePlacement(placed)));
-  return call;
-}
-
 ir::Expr AsCube(const ir::Expr& given, const PairDims& dims, int64_t num_experts,
                 const std::function<ir::Expr(const ir::Expr&)>& bind) {
   ir::Expr value = given;

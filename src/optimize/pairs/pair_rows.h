@@ -81,10 +81,6 @@ class PairRows {
 ir::Expr AsCube(const ir::Expr& value, const PairDims& dims, int64_t num_experts,
                 const std::function<ir::Expr(const ir::Expr&)>& bind);
 
-/*! \brief A reshape with the placement of its result. */
-ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,
-                  const std::vector<int>& placed);
-
 }  // namespace optimize
 }  // namespace distir
 #endif  // DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_

@@ -13,11 +13,6 @@ namespace optimize {
 
 namespace {
 
-bool IsOneOf(const ir::Call& call, const std::set<std::string>& names) {
-  auto op = ir::Op::Cast(call.op());
-  return op.defined() && names.count(static_cast<std::string>(op.name())) > 0;
-}
-
 /*! \brief Operators whose result has the elements of the first operand, in another shape. */
 const std::set<std::string> kMoves = {"relax.broadcast_to", "relax.expand_dims",
                                       "relax.permute_dims", "relax.reshape", "relax.squeeze"};

@@ -15,12 +15,12 @@
 namespace distir {
 namespace optimize {
 
-namespace {
-
 bool IsOneOf(const ir::Call& call, const std::set<std::string>& names) {
   auto op = ir::Op::Cast(call.op());
   return op.defined() && names.count(static_cast<std::string>(op.name())) > 0;
 }
+
+namespace {
 
 ffi::Array<ir::Expr> Operands(const ir::Call& call) {
   auto tuple = call.args().empty() ? ir::Tuple() : ir::Tuple::Cast(call.args()[0]);

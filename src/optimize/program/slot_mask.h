@@ -6,12 +6,17 @@
 #define DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
 
 #include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "optimize/program/editable_function.h"
 
 namespace distir {
 namespace optimize {
+
+/*! \brief Whether a call is of one of these operators. */
+bool IsOneOf(const ir::Call& call, const std::set<std::string>& names);
 
 /*!
  * \brief Reads off how a value is computed how many elements of a token are not zero.
