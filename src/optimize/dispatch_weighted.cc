@@ -10,6 +10,7 @@
 // Which pairs these are is read off the weights when the program runs, so weights of another form
 // than they look like compute more pairs, and are right.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "dialect/operators/collective.h"
@@ -47,18 +48,24 @@ class DispatchPairs {
     for (EditableBinding* binding : editable_.Bindings()) AddUpFirst(binding);
     for (EditableBinding* binding : editable_.Bindings()) {
       if (binding->dropped || binding->block == nullptr || binding->cast.defined()) continue;
-      const char* why = nullptr;
-      bool is_sum = false;
+      std::optional<Outcome> last;
       for (const WeightedSum& sum : sums_.Read(binding->value)) {
-        is_sum = true;
-        why = is_offered_ ? Write(binding, sum) : "the runtime does not select pairs";
-        if (why == nullptr) break;
+        Outcome outcome = Write(binding, sum);
+        if (outcome.kind != Outcome::kNoExperts) last = outcome;
+        if (outcome.kind == Outcome::kWritten) break;
       }
-      if (is_sum) why == nullptr ? void(++tally_.matched) : tally_.Skip(why);
+      if (last) last->kind == Outcome::kWritten ? void(++tally_.matched) : tally_.Skip(last->why);
     }
   }
 
  private:
+  /*! \brief What became of a sum. Not every masked sum is one of experts: looking up in a table
+   * that is sharded is one, too. */
+  struct Outcome {
+    enum { kWritten, kNoExperts, kSkipped } kind;
+    const char* why = "";  // it was skipped
+  };
+
   /*!
    * \brief A product that sums over what was brought together for it, and is sharded along another
    * dimension, is summed up where it lies:
@@ -127,11 +134,11 @@ class DispatchPairs {
     }
   }
 
-  /*! \brief Why a sum stays as it is; null where it was written. */
-  const char* Write(EditableBinding* at, const WeightedSum& sum) {
-    if (!editable_.IsVisible(sum.weights, at)) return "weights are not visible";
+  Outcome Write(EditableBinding* at, const WeightedSum& sum) {
+    if (!editable_.IsVisible(sum.weights, at))
+      return {Outcome::kSkipped, "weights are not visible"};
     for (const ir::Expr& size : ShapeOf(TypeOf(sum.weights)))
-      if (ir::StaticDim(size) < 0) return "the number of tokens is symbolic";
+      if (ir::StaticDim(size) < 0) return {Outcome::kSkipped, "the number of tokens is symbolic"};
     std::vector<ir::Expr> made;
     const auto bind = [&](const ir::Expr& value) {
       made.push_back(editable_.InsertBefore(at, ir::Var::Cast(sum.weights).name(), value));
@@ -141,17 +148,19 @@ class DispatchPairs {
     PairRows rows(&editable_, at, sum, weights);
     const ir::Expr result = weights.defined() ? Result(at, sum, weights, &rows) : ir::Expr();
     made.insert(made.end(), rows.made().begin(), rows.made().end());
-    const bool written = result.defined() && rows.num_products() > 0;
+    const bool written = result.defined() && rows.num_products() > 0 && is_offered_;
     if (written) {
       const ffi::Array<ir::Expr> before = Operands(at);
       editable_.SetValue(at, result);
       for (const ir::Expr& old : before) Drop(old);
     }
     for (auto value = made.rbegin(); value != made.rend(); ++value) Drop(*value);
-    if (!written) return "what experts compute is not computed token by token";
+    if (!written && !rows.has_products()) return {Outcome::kNoExperts};
+    if (!is_offered_) return {Outcome::kSkipped, "the runtime does not select pairs"};
+    if (!written) return {Outcome::kSkipped, "what experts compute is not computed token by token"};
     Scatter(at, sum);
     for (const SelectedTokens& tokens : rows.tokens()) Gather(tokens, sum, weights);
-    return nullptr;
+    return {Outcome::kWritten};
   }
 
   static ffi::Array<ir::Expr> Operands(const EditableBinding* at) {
@@ -182,12 +191,11 @@ class DispatchPairs {
       const ir::Expr lifted = rows->Lift(sum.summed[i], sum.of_summed[i]);
       const ir::Expr each = lifted.defined() ? rows->Flat(lifted, sum.of_summed[i]) : ir::Expr();
       if (!each.defined()) return ir::Expr();
-      flat = flat.defined() ? Product(at, flat, each) : each;
+      flat = flat.defined() ? Product(rows, flat, each) : each;
       if (!flat.defined()) return ir::Expr();
     }
     const ir::DTensorType type = TypeOf(at->var);
-    const ir::Expr placed =
-        editable_.InsertBefore(at, at->var.name(), dialect::MakePlacePairs(flat, weights));
+    const ir::Expr placed = rows->Bind(at->var.name(), dialect::MakePlacePairs(flat, weights));
     // Tokens in front, outermost first, then one dimension that is wide.
     int row = -1, wide = -1;
     for (int d = 0; d < static_cast<int>(sum.of_result.size()); ++d) {
@@ -210,7 +218,7 @@ class DispatchPairs {
   }
 
   /*! \brief Rows times rows, of which one has a column for each, or one column. */
-  ir::Expr Product(EditableBinding* at, const ir::Expr& a, const ir::Expr& b) {
+  static ir::Expr Product(PairRows* rows, const ir::Expr& a, const ir::Expr& b) {
     const ir::DTensorType left = TypeOf(a), right = TypeOf(b);
     const bool is_wide = ir::StaticDim(ShapeOf(left)[1]) != 1;
     const ir::DTensorType type = is_wide ? left : right;
@@ -219,7 +227,7 @@ class DispatchPairs {
       return ir::Expr();
     ir::Call call = ir::make::kMultiply(a, b).cast<ir::Call>();
     ir::SetType(call, type);
-    return editable_.InsertBefore(at, at->var.name(), call);
+    return rows->Bind(ir::Var::Cast(a).name(), call);
   }
 
   // ---- collectives

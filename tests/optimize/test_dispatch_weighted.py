@@ -4,6 +4,8 @@ import pytest
 import tvm
 from tests.analysis.pipelines import CPUS
 from tvm import tirx
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 import distir_ext as dx
 
@@ -99,3 +101,25 @@ def test_a_library_that_does_not_select_pairs():
     result = dx.transform.OptimizeCollectives(ccl="nccl")(mod)
     assert tally(result, NAME).skipped == {"the runtime does not select pairs": 1}
     assert "relax.dist.select_pairs" not in operators(result)
+
+
+@I.ir_module
+class Lookup:
+    """Where the table is sharded, a lookup is a masked sum over its shards, as experts are."""
+
+    @R.function
+    def main(table: R.Tensor((64,), "float32"), ids: R.Tensor((2, 3), "int32")):
+        with R.dataflow():
+            found = R.take(table, ids, axis=0)
+            R.output(found)
+        return found
+
+
+@pytest.mark.parametrize("ccl", ["cpu", "nccl"])
+def test_lookups_are_no_experts(ccl):
+    mod = dx.annotate(Lookup, dx.Mesh(x=2), {"table": ("x",)})
+    mod = dx.lower(mod, until="LegalizeRedistribute")
+    assert "relax.where" in operators(mod)
+    result = optimized(mod, NAME, ccl=ccl)
+    assert (tally(result, NAME).matched, tally(result, NAME).skipped) == (0, {})
+    assert operators(result) == operators(mod)

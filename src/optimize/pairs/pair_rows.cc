@@ -289,6 +289,7 @@ ir::Expr PairRows::LiftProduct(const RuledCall& read, const PairDims& factors) {
     if (!dims || !of_rows || !of_result || HasTokens(*dims) || dims->size() != 3 ||
         (*dims)[0].part != Part::kExpert || !HasTokens(*of_rows))
       continue;
+    has_products_ = true;
     const auto is_contracted = [&](int d) {
       return of_table[d].size() == 1 && of_table[d][0] == contracted;
     };
@@ -344,6 +345,15 @@ ir::Expr PairRows::LiftOperator(const RuledCall& read, const PairDims& factors,
   } else {
     return ir::Expr();
   }
+  // Rows of one operand meet those of another only where elements meet: `take(table, ids)`, both of
+  // which differ by expert, would look up the ids of all pairs for each pair.
+  int num_varying = 0;
+  for (const rules::TensorFactors& of_operand : read.rule.operands) {
+    auto dims = PartsOfDims(read.rule, of_operand, factors);
+    if (!dims) return ir::Expr();
+    num_varying += HasTokens(*dims) || HasExperts(*dims);
+  }
+  if (num_varying != 1 && !record->is_elementwise) return ir::Expr();
   ffi::Array<ir::Expr> args;
   size_t operand = 0;
   bool any = false;

@@ -46,6 +46,11 @@ class PairRows {
    */
   ir::Expr Flat(const ir::Expr& rows, const PairDims& dims);
 
+  /*! \brief Binds a value in front of `at`, its name as that of `like`. */
+  ir::Expr Bind(const std::string& like, const ir::Expr& value);
+
+  /*! \brief Products with the matrices of experts, written or not. */
+  bool has_products() const { return has_products_; }
   int num_products() const { return num_products_; }
   const std::vector<SelectedTokens>& tokens() const { return tokens_; }
   /*! \brief What was bound, in order. */
@@ -61,7 +66,6 @@ class PairRows {
   ir::Expr Aligned(const ir::Expr& rows, const PairDims& dims, const PairDims& of_result);
   ir::Expr Selected(const ir::Expr& value, const PairDims& dims);
   std::optional<ir::DTensorType> LiftedType(const ir::Type& type, const PairDims& dims);
-  ir::Expr Bind(const std::string& like, const ir::Expr& value);
 
   EditableFunction& editable_;
   EditableBinding* const at_;
@@ -71,6 +75,7 @@ class PairRows {
   std::vector<SelectedTokens> tokens_;
   std::vector<ir::Expr> made_;
   ir::Expr counts_;
+  bool has_products_ = false;
   int num_products_ = 0;
 };
 
