@@ -21,6 +21,7 @@
 #include "ir/symbolic.h"
 #include "optimize/experts/types.h"
 #include "optimize/optimization.h"
+#include "optimize/pairs/moved_sum.h"
 #include "optimize/pairs/pair_rows.h"
 #include "optimize/pairs/weighted_sum.h"
 #include "rules/factor/axes.h"
@@ -45,7 +46,8 @@ class DispatchPairs {
 
   void Run() {
     if (!SlotMasks::MayBeIn(editable_.Bindings())) return;
-    for (EditableBinding* binding : editable_.Bindings()) AddUpFirst(binding);
+    for (EditableBinding* binding : editable_.Bindings())
+      SumBeforeMoving(&editable_, &masks_, binding);
     for (EditableBinding* binding : editable_.Bindings()) {
       if (binding->dropped || binding->block == nullptr || binding->cast.defined()) continue;
       std::optional<Outcome> last;
@@ -65,74 +67,6 @@ class DispatchPairs {
     enum { kWritten, kNoExperts, kSkipped } kind;
     const char* why = "";  // it was skipped
   };
-
-  /*!
-   * \brief A product that sums over what was brought together for it, and is sharded along another
-   * dimension, is summed up where it lies:
-   *
-   *     a = R.dist.all_to_all(y, ..)  # experts to tokens      b = R.dist.all_to_all(m, ..)
-   *     z = R.einsum((a, m), "etd,te->td")                ->   p = R.einsum((y, b), "etd,te->td")
-   *                                                            z = R.dist.reduce_scatter(p, ..)
-   */
-  void AddUpFirst(EditableBinding* at) {
-    auto read = at->dropped || at->block == nullptr || at->cast.defined() ? std::nullopt
-                                                                          : ReadRule(at->value);
-    if (!read || read->operands.size() != 2 || read->rule.results.size() != 1) return;
-    for (int moved : {0, 1}) {
-      const ir::Expr &value = read->operands[moved], &other = read->operands[1 - moved];
-      EditableBinding* definition = editable_.DefinitionOf(value);
-      auto call = definition == nullptr ? ir::Call() : ir::Call::Cast(definition->value);
-      if (!call.defined() || editable_.NumUses(value) != 1 || !ir::Var::Is(other) ||
-          dialect::DTensorCollective(call.op()) != mesh::CollectiveKind::kAllToAll ||
-          !editable_.IsVisible(call.args()[0], at) || masks_.Choices(other) <= 0)
-        continue;
-      const std::vector<int> before = DimsOf(TypeOf(call.args()[0])), after = DimsOf(TypeOf(value));
-      std::vector<int> axes;
-      for (int axis = 0; axis < static_cast<int>(before.size()); ++axis)
-        if (before[axis] != after[axis]) axes.push_back(axis);
-      const auto factor_of = [&](int operand, int dim) {
-        const rules::FactorList& list = read->rule.operands[operand][dim];
-        return list.size() == 1 ? list[0] : -1;
-      };
-      if (axes.empty() || before[axes[0]] < 0 || after[axes[0]] < 0) continue;
-      const int summed = factor_of(moved, before[axes[0]]), kept = factor_of(moved, after[axes[0]]);
-      if (summed < 0 || kept < 0 || read->rule.factors[summed].reduction() != mesh::Reduction::kSum)
-        continue;
-      std::vector<int> of_other = DimsOf(TypeOf(other)), of_result = DimsOf(TypeOf(at->var));
-      int64_t devices = 1, dim = -1;
-      for (int d = 0; d < static_cast<int>(read->rule.operands[1 - moved].size()); ++d)
-        if (factor_of(1 - moved, d) == summed) dim = d;
-      bool fits = dim >= 0;
-      for (int axis : axes) {
-        fits = fits && before[axis] == before[axes[0]] && after[axis] == after[axes[0]] &&
-               of_other[axis] >= 0 && factor_of(1 - moved, of_other[axis]) == kept &&
-               of_result[axis] >= 0;
-        of_other[axis] = static_cast<int>(dim);
-        of_result[axis] = -1;
-        devices *= TypeOf(other).device_mesh().shape()[axis];
-      }
-      if (!fits || ir::StaticDim(ShapeOf(TypeOf(other))[dim]) % devices != 0) continue;
-      const auto with = [](const ir::DTensorType& type, const std::vector<int>& dims) {
-        return ir::MakeDTensorType(type.tensor_ty(), type.device_mesh(), ir::MakePlacement(dims));
-      };
-      const ir::Expr there =
-          editable_.InsertBefore(at, ir::Var::Cast(other).name(),
-                                 dialect::MakeCollective(mesh::CollectiveKind::kAllToAll, other,
-                                                         with(TypeOf(other), of_other)));
-      ffi::Array<ir::Expr> args = {call.args()[0], there};
-      if (moved == 1) args = {there, call.args()[0]};
-      if (ir::Tuple::Is(read->call.args()[0])) args = {ir::MakeTuple(args)};
-      const ir::DTensorType type = TypeOf(at->var);
-      const ir::Expr partial =
-          editable_.InsertBefore(at, at->var.name(),
-                                 ir::MakeCall(with(type, of_result), read->call.op(), args,
-                                              read->call.attrs(), read->call.ty_args()));
-      editable_.SetValue(at, dialect::MakeCollective(mesh::CollectiveKind::kReduceScatter, partial,
-                                                     type, axes, mesh::Reduction::kSum));
-      Drop(value);
-      return;
-    }
-  }
 
   Outcome Write(EditableBinding* at, const WeightedSum& sum) {
     if (!editable_.IsVisible(sum.weights, at))
