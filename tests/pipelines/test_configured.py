@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -326,6 +327,14 @@ def test_a_fusion_that_makes_what_it_matches_ends(registered):
 def test_wrong_configurations(configured, text, message):
     with pytest.raises(ValueError, match=message):
         pipelines.load(configured(text))
+
+
+def test_long_digits_are_read_in_linear_time(configured):
+    """Texts that may be numbers were compared with the form of one again from each digit on."""
+    begin = time.process_time()
+    with pytest.raises(ValueError, match="a mapping is expected"):
+        pipelines.load(configured("passes: " + "9" * 40_000 + "x\n"))
+    assert time.process_time() - begin < 2  # 0.1, and 35 before
 
 
 def test_what_says_nothing_changes_nothing(configured):

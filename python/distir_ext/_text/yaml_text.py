@@ -105,7 +105,7 @@ def _loader(yaml: Any) -> Any:
             return super().construct_mapping(node, deep)
 
     # YAML 1.1 takes 1e6 for a text.
-    number = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+    number = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+")
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
     return Loader
 
