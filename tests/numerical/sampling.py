@@ -20,7 +20,7 @@ from .placement import (
     expect_from_result,
 )
 
-PROGRAMS = (6, 10, None)
+PROGRAMS = (4, 6, None)
 """Of an operator on one mesh, in the small, large and whole sample; each of its cases has two at
 least."""
 
