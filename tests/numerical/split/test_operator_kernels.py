@@ -8,14 +8,21 @@ from tests.targets import QUICK
 
 import distir_ext as dx
 
-MESHES = {"even": dx.Mesh(tp=4), "uneven": dx.Mesh(tp=5), "two axes": dx.Mesh(dp=2, tp=3)}
+MESHES = {
+    "even": dx.Mesh(tp=4),
+    "uneven": dx.Mesh(tp=5),
+    "two axes": dx.Mesh(dp=2, tp=3),
+    "rows": dx.Mesh(sp=2, tp=2),
+}
 WITH_KERNELS = [name for name in layer.ORDERS if "LegalizeOps" in name or "FuseTIR" in name]
 
 
 def annotated(mod, mesh):
+    """The module, its parameters sharded along the axes that the mesh has."""
     plan = {**norms.PLAN, "table": ("tp", None)}
-    if "dp" in mesh.axis_names:
-        plan["x"] = ("dp", None, None)
+    for axis, dims in (("dp", ("dp", None, None)), ("sp", (None, "sp", None))):
+        if axis in mesh.axis_names:
+            plan["x"] = dims
     names = [param.name for param in mod["main"].params]
     return dx.annotate(mod, mesh, {name: plan[name] for name in names if name in plan})
 
@@ -47,8 +54,9 @@ def test_orders_of_passes_send_the_same(mesh):
             assert sent(layer.after(layer.ORDERS[name], mod), mesh) == wanted, name
 
 
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("rows", [12, "n"])
+@pytest.mark.parametrize(
+    ("mesh", "rows"), [("even", 12), ("uneven", "n"), ("two axes", 12), ("rows", "n")]
+)
 def test_numbers_after_fusion(session_of, mesh, rows):
     mesh, mod = MESHES[mesh], norms.all_norms()
     args = arrays(mod)
