@@ -1,5 +1,7 @@
 #include "split/operator_kernels.h"
 
+#include <tvm/ffi/error.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -374,13 +376,22 @@ std::optional<Extract> ExtractOf(const ir::PrimFunc& kernel, const std::vector<i
   return extract;
 }
 
+/*! \brief The kernel that TVM makes of a candidate; null where it has none for these types. */
+ir::PrimFunc KernelOf(const Candidate& candidate, const ffi::Array<ir::Expr>& operands) {
+  try {
+    return ir::LegalizedKernel(Typed(candidate.make(operands)));
+  } catch (const ffi::Error&) {
+    return ir::PrimFunc();
+  }
+}
+
 /*! \brief The statements from `begin` on as a candidate, where they are what TVM makes of it. */
 std::optional<KernelOperator> Match(const Candidate& candidate, const ir::PrimFunc& kernel,
                                     const std::vector<ir::Stmt>& statements, size_t begin) {
   ffi::Array<ir::Expr> operands;
   for (const ir::TensorType& type : candidate.operands)
     operands.push_back(ir::MakeVar("x", type, /*dataflow=*/false));
-  const ir::PrimFunc legalized = ir::LegalizedKernel(Typed(candidate.make(operands)));
+  const ir::PrimFunc legalized = KernelOf(candidate, operands);
   if (!legalized.defined()) return std::nullopt;
   const std::vector<ir::Stmt> wanted = StatementsOf(legalized);
   const size_t end = begin + wanted.size();

@@ -1,7 +1,5 @@
 #include "ir/tvm/legalize.h"
 
-#include <tvm/ffi/error.h>
-
 #include "ir/build.h"
 
 namespace distir {
@@ -19,12 +17,7 @@ PrimFunc LegalizedKernel(const Call& call) {
   auto legalize = kGetAttr(call.op(), "FLegalize").try_cast<ffi::Function>();
   if (!legalize) return PrimFunc();
   const ffi::Any builder = kBlockBuilder(nullptr);
-  Call made;
-  try {
-    made = Call::Cast((*legalize)(builder, call).cast<ffi::ObjectRef>());
-  } catch (const ffi::Error&) {
-    return PrimFunc();  // TVM has no kernel for these types
-  }
+  const auto made = Call::Cast((*legalize)(builder, call).cast<ffi::ObjectRef>());
   if (!made.defined() || !IsOp(made.op(), "relax.call_tir")) return PrimFunc();
   auto operands = Tuple::Cast(made.args()[1]);
   if (!operands.defined() || operands.fields().size() != call.args().size()) return PrimFunc();
