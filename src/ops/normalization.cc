@@ -170,9 +170,14 @@ ir::Expr DecomposeInstanceNorm(const DecomposedCall& call, Writer* w) {
   return Affine(Normalized(x, axes, epsilon, w), call.arg(1), call.arg(2), Only(channel, rank), w);
 }
 
-// The groups of channels become a dimension of their own.
-ir::Expr DecomposeGroupNorm(const DecomposedCall& call, Writer* w) {
-  ir::Expr x = call.arg(0);
+// The groups of channels become a dimension of their own. With fewer groups than devices, a part of
+// a mesh axis shards the groups and another one the channels of a group.
+ir::Expr DecomposeGroupNorm(const DecomposedCall& call, Writer* writer) {
+  std::vector<mesh::AxisList> lists = call.sharding.operands[0].dims;
+  lists.insert(lists.end(), call.sharding.factors.begin(), call.sharding.factors.end());
+  Writer named = writer->OnViewOf(lists);
+  Writer* w = &named;
+  ir::Expr x = w->Named(call.arg(0));
   int rank = RankOf(x);
   int channel = NormalizeAxis(ir::attrs::kGroupNormChannelAxis.Int(call.attrs(), 1), rank);
   std::vector<int> dims{channel + 1};
@@ -183,7 +188,7 @@ ir::Expr DecomposeGroupNorm(const DecomposedCall& call, Writer* w) {
   double epsilon = ir::attrs::kGroupNormEpsilon(call.attrs()).cast<double>();
   ir::Expr normalized =
       w->Reshape(Normalized(grouped, dims, epsilon, w), ir::ShapeOf(TensorTypeOf(x)));
-  return Affine(normalized, call.arg(1), call.arg(2), Only(channel, rank), w);
+  return Affine(normalized, w->Named(call.arg(1)), w->Named(call.arg(2)), Only(channel, rank), w);
 }
 
 /*! \brief (1 - momentum) * moving + momentum * observed. */

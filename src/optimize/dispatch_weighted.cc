@@ -71,8 +71,6 @@ class DispatchPairs {
   Outcome Write(EditableBinding* at, const WeightedSum& sum) {
     if (!editable_.IsVisible(sum.weights, at))
       return {Outcome::kSkipped, "weights are not visible"};
-    for (const ir::Expr& size : ShapeOf(TypeOf(sum.weights)))
-      if (ir::StaticDim(size) < 0) return {Outcome::kSkipped, "the number of tokens is symbolic"};
     std::vector<ir::Expr> made;
     const auto bind = [&](const ir::Expr& value) {
       made.push_back(editable_.InsertBefore(at, ir::Var::Cast(sum.weights).name(), value));
@@ -166,6 +164,12 @@ class DispatchPairs {
 
   // ---- collectives
 
+  /*! \brief Whether zeros can be put behind rows so that there are as many as others, or none need
+   * be. */
+  static bool CanPad(const ir::Expr& rows, const ir::Expr& to) {
+    return ir::SameDim(rows, to) || (ir::StaticDim(rows) >= 0 && ir::StaticDim(to) >= 0);
+  }
+
   /*! \brief A matrix with zeros behind its rows, so that there are `rows`. */
   ir::Expr Padded(EditableBinding* at, const ir::Expr& matrix, const ir::Expr& rows) {
     const ir::DTensorType type = TypeOf(matrix);
@@ -232,6 +236,7 @@ class DispatchPairs {
       if (!Has(sum.expert_axes, axis)) rest.push_back(axis);
     std::sort(rest.begin(), rest.end());
     const ir::Expr tokens = RowsOf(TypeOf(last->var), sum.of_result);
+    if (!CanPad(ShapeOf(TypeOf(placed))[0], tokens)) return;
     const std::string name = last->var.name();
     ir::Expr moved = editable_.InsertBefore(
         last, name,
@@ -287,6 +292,7 @@ class DispatchPairs {
     const ir::Expr home = AsCube(call.args()[0], tokens.dims, sum.num_experts, bind);
     if (!home.defined() || !editable_.IsVisible(call.args()[0], at)) return;
     const ir::NodeArray<ir::Expr>& shape = ShapeOf(TypeOf(home));
+    if (!CanPad(ShapeOf(TypeOf(weights))[0], shape[0])) return;
     std::vector<int> dims = DimsOf(TypeOf(home));
     for (int& dim : dims) dim = dim == 2 ? 1 : dim;
     const ir::Expr matrix = bind(Reshaped(home, {shape[0], shape[2]}, dims));

@@ -163,14 +163,14 @@ class PieceReader {
     for (const ir::Stmt& stmt : statements_) {
       assignments_.push_back(ReadAssignment(stmt));
       written_.push_back(WrittenBy(stmt));
-      if (!written_.back().defined()) return std::nullopt;
     }
     size_t next = 0;
     bool any = false;
     while (next < statements_.size()) {
       const size_t begin = next;
-      auto piece = ReadMovement(&next);
+      auto piece = ReadOperator(&next);
       if (!piece) {
+        if (!written_[begin].defined()) return std::nullopt;
         rest_.push_back(begin);
         next = begin + 1;
         continue;
@@ -180,7 +180,7 @@ class PieceReader {
       Add(std::move(*piece));
     }
     if (!any) return std::nullopt;
-    // What no movement takes is a result, of one statement after the other.
+    // What no operator takes is a result, of one statement after the other.
     Buffers results;
     for (const ir::Var& param : kernel_.params()) {
       const bool is_rest = std::any_of(rest_.begin(), rest_.end(),
@@ -192,14 +192,21 @@ class PieceReader {
   }
 
  private:
-  /*! \brief The concatenation that begins here, or the split; moves behind it. */
-  std::optional<Piece> ReadMovement(size_t* next) {
-    if (!assignments_[*next]) return std::nullopt;
-    if (auto concat = ReadConcat(*assignments_[*next])) {
-      ++*next;
-      return concat;
+  /*! \brief The operator that begins here; moves behind it. */
+  std::optional<Piece> ReadOperator(size_t* next) {
+    if (assignments_[*next]) {
+      if (auto concat = ReadConcat(*assignments_[*next])) {
+        ++*next;
+        return concat;
+      }
+      if (auto split = ReadSplit(next)) return split;
     }
-    return ReadSplit(next);
+    auto found = OperatorAt(kernel_, statements_, *next);
+    if (!found) return std::nullopt;
+    *next += found->num_statements;
+    Piece piece{Piece::Kind::kOperator, std::move(found->takes), {found->gives}};
+    piece.make = std::move(found->make);
+    return piece;
   }
 
   // a[j] = x[j], b[j] = x[j + 4], ..: until all of x is read.

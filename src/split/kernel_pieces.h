@@ -1,15 +1,16 @@
 /*!
  * \file split/kernel_pieces.h
- * \brief A kernel that joins tensors, or splits one, as R.concat or R.split and smaller kernels.
+ * \brief A kernel that joins tensors, splits one, or has an operator such as softmax in it, as
+ * R.concat, R.split, that operator, and smaller kernels.
  *
  *     fused(a, b, out):                               t = R.call_tir(fused_1, (a,))
  *       t[i, j] = a[j, i]                      ->     out = R.concat((t, b), axis=1)
  *       out[i, j] = t[i, j] if j < 4 else b[i, j - 4]
  *
- * LegalizeOps writes both operators so, and FuseTIR puts others around them. Of the operators it is
- * known how they move elements between shards, and which products were combined; a kernel needs
- * the dimension along which it joins whole. TVM's FuseOps makes them one kernel again when the
- * program is compiled.
+ * LegalizeOps writes operators so, and FuseTIR puts others around them. Of the operators it is
+ * known how they move elements between shards, which products were combined, and what of a softmax
+ * shards can reduce (split/operator_kernels.h); a kernel needs the dimension along which it works
+ * whole. TVM's FuseOps makes them one kernel again when the program is compiled.
  */
 #ifndef DISTIR_SPLIT_KERNEL_PIECES_H_
 #define DISTIR_SPLIT_KERNEL_PIECES_H_
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "ir/tir_node.h"
+#include "split/operator_kernels.h"
 
 namespace distir {
 namespace split {
@@ -27,18 +29,19 @@ namespace ffi = tvm::ffi;
 
 /*! \brief What one of the pieces does. */
 struct Piece {
-  enum class Kind { kKernel, kConcat, kSplit };
+  enum class Kind { kKernel, kConcat, kSplit, kOperator };
   Kind kind;
   /*! \brief Buffers of the whole kernel: what it takes, and what it gives. */
   std::vector<ir::Var> takes, gives;
   int axis = 0;                      // of R.concat and R.split
   std::vector<int64_t> points = {};  // of R.split: where it cuts
   ir::PrimFunc kernel = {};          // of kKernel
+  MakeOperator make = {};            // of kOperator
 };
 
 /*!
  * \brief The pieces of a kernel, in an order in which they can run; nullopt for a kernel that
- * neither joins nor splits, or that cannot be cut around it.
+ * does none of this, or that cannot be cut around it.
  *
  * The parameters of the kernel are operands and behind them results, each of which some piece
  * gives. Shapes of what pieces give are of constants and sizes of parameters.

@@ -6,7 +6,7 @@
 #include "ir/rewriter.h"
 #include "split/combined_products.h"
 #include "split/epilogues.h"
-#include "split/movements.h"
+#include "split/lifted_operators.h"
 #include "split/sorted_rows.h"
 #include "split/unrolled_sums.h"
 
@@ -33,7 +33,7 @@ bool StatesSharding(const ir::IRModule& mod) {
 
 ir::IRModule SplitFused(const ir::IRModule& mod) {
   if (!StatesSharding(mod)) return mod;
-  return SplitEpilogues(JoinTerms(KeepOwnOrder(SeparateProducts(LiftMovements(mod)))));
+  return SplitEpilogues(JoinTerms(KeepOwnOrder(SeparateProducts(LiftOperators(mod)))));
 }
 
 }  // namespace split

@@ -90,10 +90,15 @@ def test_weights_that_are_given_may_be_zero_nowhere():
     assert (tally(result, NAME).matched, tally(result, NAME).skipped) == (0, {})
 
 
-def test_a_number_of_tokens_that_is_symbolic_stays():
-    layer = DenseExperts(tokens=tirx.Var("n", "int64"), weights="one_hot")
-    result = optimized(legalized(layer, dx.Mesh(ep=8)), NAME)
-    assert tally(result, NAME).skipped == {"the number of tokens is symbolic": 1}
+def test_bytes_of_a_number_of_tokens_that_is_symbolic():
+    layer = DenseExperts(tokens=tirx.Var("n", "int64"), **ISSUE)
+    lowered = dx.lower(legalized(layer, dx.Mesh(ep=8)))
+    for stage in (lowered, dx.transform.LowerCCL()(lowered)):
+        sent = {each.kind: each for each in dx.analysis.collectives(stage)}
+        for kind in ("gather_rows", "scatter_rows"):
+            # A device has n tokens of two choices.
+            assert (sent[kind].unit, sent[kind].bytes_per_unit) == ("n", 2 * 1024 * 2 * 7 / 8)
+        assert "all_gather" not in sent
 
 
 def test_a_library_that_does_not_select_pairs():

@@ -145,18 +145,6 @@ class InPlace:
         return z
 
 
-@I.ir_module
-class Norm:
-    """What follows the sum is of another shape."""
-
-    @R.function
-    def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32,), "float32")):
-        with R.dataflow():
-            z = R.nn.rms_norm(x, w, axes=[-1])
-            R.output(z)
-        return z
-
-
 def fused(mod):
     """The module after FuseTIR."""
     return tvm.transform.Sequential([make() for make in FUSE])(mod)

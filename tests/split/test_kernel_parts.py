@@ -2,7 +2,7 @@
 
 import pytest
 import tvm
-from tests.split.programs import PLAN, TP4, AnySize, InPlace, Linear, Norm, Scaled, Smaller, fused
+from tests.split.programs import PLAN, TP4, AnySize, InPlace, Linear, Scaled, Smaller, fused
 from tvm import relax
 
 import distir_ext as dx
@@ -48,11 +48,6 @@ def test_what_commutes_stays_with_the_reduction():
     (kind,) = sent(fused(Smaller))
     # The sum is in float16, of which each device sends half of it, twice over 4 devices.
     assert kind == ("all_reduce", 8 * 24 * 2 * 2 * 3 // 4)
-
-
-def test_a_norm_stays_one_kernel():
-    plan = {"x": ("tp", None)}
-    assert calls(split(fused(Norm), plan)) == calls(fused(Norm))
 
 
 def test_a_result_that_is_changed_in_place_is_no_operand():

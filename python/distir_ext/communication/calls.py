@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, sym
 
 _OPERATOR = "relax.ccl."
 _BUILTIN = "distir.runtime."
@@ -43,9 +43,10 @@ class CalledCollective:
     plan: str
     """As JSON; empty where there are groups."""
 
-    rows: int | None = None
+    rows: tuple[Any, ...] = ()
     """Of exchanges of slots or of pairs, the rows that a worker has or asks for, its own included,
-    with as many choices as the operator says; None of other collectives."""
+    with as many choices as the operator says, as sizes whose product they are: ``(2, n)``, if the
+    number of tokens is symbolic. Empty of other collectives."""
 
 
 def read_collective(value: Any) -> CalledCollective | None:
@@ -66,7 +67,7 @@ def read_collective(value: Any) -> CalledCollective | None:
             value.args[0] if value.args else None,
             groups,
             str(attrs["plan"]) if "plan" in attrs else "",
-            _rows(kind, value.args[1], attrs["choices"], groups) if "choices" in attrs else None,
+            _rows(kind, value.args[1], attrs["choices"], groups) if "choices" in attrs else (),
         )
     name, args = _builtin(value)
     if not name or name in _LOCAL:
@@ -83,15 +84,23 @@ def read_collective(value: Any) -> CalledCollective | None:
         tensors[0] if tensors else None,
         groups,
         "" if is_list else text,
-        _rows(name, tensors[1], args[_CHOICES], groups) if has_rows else None,
+        _rows(name, tensors[1], args[_CHOICES], groups) if has_rows else (),
     )
 
 
-def _rows(kind: str, mask: Any, choices: Any, groups: Sequence[Sequence[int]]) -> int:
-    tokens, places = (int(size) for size in mask.ty.shape)
-    if kind in _PAIRS:
-        return min(tokens * int(choices) // len(groups[0]), tokens)
-    return min(tokens * int(choices), places)
+def _rows(kind: str, mask: Any, choices: Any, groups: Sequence[Sequence[int]]) -> tuple[Any, ...]:
+    tokens, places = mask.ty.shape
+    if kind not in _PAIRS:
+        return (min(int(tokens) * int(choices), int(places)),)
+    # Of the tokens of all devices, those that have a choice on one of them; no more than there are.
+    members = len(groups[0])
+    chosen = min(int(choices), members)
+    if isinstance(tokens, tvm.tirx.IntImm):
+        return (int(tokens) * chosen // members,)
+    rows = sym.Analyzer().simplify(tokens * chosen // members)
+    if isinstance(rows, tvm.tirx.Mul) and isinstance(rows.b, tvm.tirx.IntImm):
+        return int(rows.b), rows.a
+    return (rows,)
 
 
 def _builtin(call: relax.Call) -> tuple[str, Sequence[Any]]:

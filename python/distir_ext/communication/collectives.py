@@ -338,9 +338,9 @@ def _sized(called: CalledCollective, given: Any) -> Any:
     # What is combined has room for the rows of all devices.
     if called.sent is None or called.kind == "combine_tokens":
         return given
-    if called.rows is None:
+    if not called.rows:
         return called.sent.ty
-    return relax.TensorType((called.rows, called.sent.ty.shape[1]), called.sent.ty.dtype)
+    return relax.TensorType((*called.rows, called.sent.ty.shape[1]), called.sent.ty.dtype)
 
 
 def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, float]:

@@ -1,5 +1,7 @@
 """Numbers of pairs of tokens and experts whose weight is not zero, against all pairs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -7,6 +9,7 @@ import tvm_ffi
 from tests.numerical.optimize.checks import QUICK
 from tests.optimize.checks import optimized
 from tests.optimize.dense_experts import FORMS, DenseExperts
+from tvm import tirx
 
 import distir_ext as dx
 
@@ -72,6 +75,21 @@ def test_meshes_and_choices(session_of, name, choose):
 def test_forms(session_of, weights, form):
     layer = DenseExperts(form=form, weights=weights)
     check(session_of(EP8.shape), layer, dispatched(layer), one_in_eight(layer))
+
+
+@pytest.mark.parametrize("name", ["ep8", "dp2_ep4", "copies"])
+@pytest.mark.parametrize("form", ["stacked", "einsum", "columns", "inside"])
+def test_a_number_of_tokens_that_is_symbolic(session_of, form, name):
+    mesh, tokens, experts = MESHES[name]
+    layer = DenseExperts(tokens=tirx.Var("n", "int64"), form=form)
+    mod = dispatched(layer, mesh, tokens, experts)
+    assert mod.script().count("R.dist.grouped_matmul(") == 3
+    model = session_of(mesh.shape).load(dx.build(mod, QUICK))
+    for number in (8, 48):
+        known = replace(layer, tokens=number)
+        inputs = known.inputs(one_in_eight(known))
+        got = model["main"](*inputs).numpy()
+        np.testing.assert_allclose(got, known.dense(*inputs), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [{"tokens": 21}, {"experts": 10}, {"experts": 9, "tokens": 21}])

@@ -1,5 +1,6 @@
-#include "split/movements.h"
+#include "split/lifted_operators.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -86,7 +87,7 @@ class Lifter : public ir::FunctionRewriter {
     auto call = ir::Call::Cast(value);
     const std::vector<NamedPiece>* pieces = call.defined() ? pieces_.Find(call) : nullptr;
     if (pieces == nullptr) return FunctionRewriter::RewriteVarBinding(var, value);
-    ir::Count("movements");
+    CountOperators(*pieces);
     Credit(kPass, "relax.call_tir", var);
     const ir::PrimFunc kernel = KernelOf(call, pieces_.kernels());
     const ir::NodeArray<ir::Expr>& whole = ir::Tuple::Cast(call.args()[1]).fields();
@@ -132,18 +133,30 @@ class Lifter : public ir::FunctionRewriter {
       return MakeKernelCall(whole, each.name, operands,
                             ir::MakeTensorType(ShapeIn(whole, var, each.shape), dtype));
     }
-    const auto axis = static_cast<int64_t>(each.piece.axis);
-    ir::Call made;
-    if (each.piece.kind == Piece::Kind::kConcat) {
-      made =
-          ir::make::kConcat(ir::MakeTuple(operands), ffi::Optional<int64_t>(axis)).cast<ir::Call>();
-    } else {
-      ffi::Array<ffi::Any> points;
-      for (int64_t point : each.piece.points) points.push_back(ir::MakeInt(point));
-      made = ir::make::kSplit(operands[0], points, axis).cast<ir::Call>();
-    }
+    const auto made = Make(each.piece, operands).cast<ir::Call>();
     return ir::MakeCall(rules::InferGlobalType(made), made.op(), made.args(), made.attrs(),
                         made.ty_args(), whole.span());
+  }
+
+  static ffi::Any Make(const Piece& piece, const ffi::Array<ir::Expr>& operands) {
+    if (piece.kind == Piece::Kind::kOperator) return piece.make(operands);
+    const auto axis = static_cast<int64_t>(piece.axis);
+    if (piece.kind == Piece::Kind::kConcat)
+      return ir::make::kConcat(ir::MakeTuple(operands), ffi::Optional<int64_t>(axis));
+    ffi::Array<ffi::Any> points;
+    for (int64_t point : piece.points) points.push_back(ir::MakeInt(point));
+    return ir::make::kSplit(operands[0], points, axis);
+  }
+
+  /*! \brief Counts a call for each of the two kinds that it has. */
+  static void CountOperators(const std::vector<NamedPiece>& pieces) {
+    const auto has = [&pieces](auto&&... kinds) {
+      return std::any_of(pieces.begin(), pieces.end(), [&](const NamedPiece& each) {
+        return ((each.piece.kind == kinds) || ...);
+      });
+    };
+    if (has(Piece::Kind::kConcat, Piece::Kind::kSplit)) ir::Count("movements");
+    if (has(Piece::Kind::kOperator)) ir::Count("operators");
   }
 
   PieceTable& pieces_;
@@ -151,7 +164,7 @@ class Lifter : public ir::FunctionRewriter {
 
 }  // namespace
 
-ir::IRModule LiftMovements(const ir::IRModule& mod) {
+ir::IRModule LiftOperators(const ir::IRModule& mod) {
   PieceTable pieces(mod);
   const ir::IRModule lifted = ir::RewriteFunctions(
       mod, [&pieces](const ir::Function& function) { return Lifter(&pieces).Run(function); });

@@ -1,0 +1,24 @@
+/*!
+ * \file ir/tvm/legalize.h
+ * \brief The kernel that TVM makes of an operator.
+ */
+#ifndef DISTIR_IR_TVM_LEGALIZE_H_
+#define DISTIR_IR_TVM_LEGALIZE_H_
+
+#include "ir/node.h"
+#include "ir/tir_node.h"
+
+namespace distir {
+namespace ir {
+
+/*!
+ * \brief The kernel that relax.transform.LegalizeOps makes of a call, of which the parameters are
+ * its operands and its result; null where it makes anything else of it.
+ * \param call Typed, its operands are Tensors.
+ * \throws what TVM throws where it has no kernel for these types.
+ */
+PrimFunc LegalizedKernel(const Call& call);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_TVM_LEGALIZE_H_

@@ -1,0 +1,49 @@
+/*!
+ * \file split/operator_kernels.h
+ * \brief Statements of a kernel that are what LegalizeOps makes of softmax, a norm, a lookup,
+ * and the like.
+ *
+ *     fused_softmax_multiply(x, out):
+ *       most[i] = max over k of x[i, k]
+ *       e[i, j] = exp(x[i, j] - most[i])               t = R.nn.softmax(x)
+ *       all[i] = sum over k of e[i, k]          ->     out = R.call_tir(fused_softmax_multiply_1,
+ * (t,)) t[i, j] = e[i, j] / all[i] out[i, j] = t[i, j] * t[i, j]
+ *
+ * Such an operator is computed on shards of the dimension that it goes along, with a reduction of a
+ * number per row, and a lookup on shards of the rows of its table; a kernel needs that dimension
+ * replicated. Which operator it may be is read off its first statements; that it is this one is
+ * certain, since TVM itself makes the kernel of it anew, and both have to be equal but for names. A
+ * kernel that TVM would not make so stays.
+ */
+#ifndef DISTIR_SPLIT_OPERATOR_KERNELS_H_
+#define DISTIR_SPLIT_OPERATOR_KERNELS_H_
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ir/tir_node.h"
+
+namespace distir {
+namespace split {
+
+namespace ffi = tvm::ffi;
+
+/*! \brief Makes a call of an operator of these operands, its type not inferred. */
+using MakeOperator = std::function<ffi::Any(const ffi::Array<ir::Expr>& operands)>;
+
+struct KernelOperator {
+  size_t num_statements;
+  std::vector<ir::Var> takes;  // buffers of the kernel, by operand
+  ir::Var gives;
+  MakeOperator make;
+};
+
+/*! \brief The operator of which the statements of a kernel are, from `begin` on; nullopt where they
+ * are those of none that is known here. */
+std::optional<KernelOperator> OperatorAt(const ir::PrimFunc& kernel,
+                                         const std::vector<ir::Stmt>& statements, size_t begin);
+
+}  // namespace split
+}  // namespace distir
+#endif  // DISTIR_SPLIT_OPERATOR_KERNELS_H_
