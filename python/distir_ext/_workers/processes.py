@@ -22,6 +22,7 @@ import tvm_ffi
 
 from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
+from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
@@ -290,6 +291,31 @@ class ProcessWorkers(Workers):
             for device in missing:
                 found[device] = answers[self.rank_of[device]][0]["tensor"]
         return found
+
+    @property
+    def is_this_process(self) -> bool:
+        return False
+
+    @property
+    def shares_memory(self) -> bool:
+        return self._hosts is None
+
+    def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
+        requests = [
+            Request(
+                [self.rank_of[device]],
+                {
+                    "share": str(file.path),
+                    "tensors": [each.held for each, _ in mine],
+                    "begins": tvm_ffi.Shape(tuple(begin for _, begin in mine)),
+                },
+            )
+            for device, mine in tensors.items()
+        ]
+        self._ask("share", [requests])
+
+    def let_go_of_files(self) -> None:
+        self.run("let go of files", [None] * self.num_workers, [[]] * self.num_workers)
 
     def load(self, exe: Any, module: Any) -> Any:
         return self._one_object("load", {"command": "load", "executable": pack(exe, module)})
