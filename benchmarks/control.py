@@ -1,6 +1,7 @@
 """What the controller of worker processes does for a start, a load and a call.
 
-    python benchmarks/control.py [--workers 1 4 16] [--weights 1 100 500] [--hosts 2] [--calls 30]
+    python benchmarks/control.py [--workers 1 4 16] [--weights 1 100 500] [--hosts 2 [--fanout 1]]
+        [--calls 30]
 
 Programs are tiny, so that what is measured is control: ``main(x)`` is ``x + w0``, with so many
 weights of eight elements, which workers keep. Processor time is that of the controller alone, which
@@ -139,10 +140,14 @@ def call_times(model: Any, calls: int) -> tuple[float, float]:
 
 
 def measure(
-    num_workers: int, executables: dict[int, Any], hosts: Sequence[str], calls: int
+    num_workers: int,
+    executables: dict[int, Any],
+    hosts: Sequence[str],
+    fanout: int | None,
+    calls: int,
 ) -> tuple[Started, dict[int, Called]]:
     """One session of so many workers, and what it does with each executable."""
-    kind = dx.Hosts(hosts, lost_after=120) if hosts else "processes"
+    kind = dx.Hosts(hosts, lost_after=120, fanout=fanout) if hosts else "processes"
     before = resources()
     begin = time.monotonic()
     called = {}
@@ -175,6 +180,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--weights", type=int, nargs="+", default=[1, 100, 500])
     parser.add_argument("--hosts", type=int, default=0)
+    parser.add_argument("--fanout", type=int, help="to how many hosts anybody passes on")
     parser.add_argument("--calls", type=int, default=30)
     arguments = parser.parse_args()
     where = f"{arguments.hosts} hosts" if arguments.hosts else "one host"
@@ -190,7 +196,9 @@ def main() -> None:
     with agents(arguments.hosts) as hosts:
         for num_workers in arguments.workers:
             executables = {each: build(num_workers, each) for each in arguments.weights}
-            start, called = measure(num_workers, executables, hosts, arguments.calls)
+            start, called = measure(
+                num_workers, executables, hosts, arguments.fanout, arguments.calls
+            )
             starts.add_row(
                 str(num_workers),
                 f"{start.seconds:.1f}",

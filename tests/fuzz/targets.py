@@ -35,6 +35,7 @@ from distir_ext._workers.connection.connections import parse_address
 from distir_ext._workers.connection.credentials import Credentials
 from distir_ext._workers.hosts.openings import (
     RefusedError,
+    parse_below,
     parse_hosts,
     parse_opening,
     rank_of,
@@ -158,6 +159,7 @@ def openings(data: bytes) -> None:
         partial(parse_opening, _text(purpose), False, asked),
         partial(parse_opening, _text(purpose), True, asked),
         partial(parse_hosts, asked, 4, [0, 1]),
+        partial(parse_below, asked, 4, [0, 1]),
         partial(request_of, asked),
         partial(rank_of, asked, [0, 1]),
         partial(some_ranks_of, asked, [0, 1]),

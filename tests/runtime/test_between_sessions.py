@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm_ffi
 from tests.stages.programs import chain, chain_result, chain_values
 
 import distir_ext as dx
-from distir_ext._runtime.moved_array import MovedArray, bring
-from distir_ext._workers.cuts import Cut
+from distir_ext._runtime import moved_array
+from distir_ext._runtime.moved_array import MovedArray
 
 WIDTHS = [8, 14, 12, 6]
 X, WEIGHTS = chain_values(WIDTHS, rows=6)
@@ -35,30 +37,49 @@ def executable(name):
     return dx.build(mod)
 
 
-def count_fetched(session, monkeypatch):
-    """Bytes that the session's workers are asked for from now on."""
-    fetched = []
-    fetch = session._workers.fetch
+def num_bytes(tensor):
+    return int(np.prod(tensor.shape)) * np.dtype(str(tensor.dtype)).itemsize
 
-    def counting(tensors):
-        found = fetch(tensors)
-        fetched.extend(each.numpy().nbytes for each in found.values())
-        return found
 
-    monkeypatch.setattr(session._workers, "fetch", counting)
-    return fetched
+def count_moved(session, monkeypatch, by_file):
+    """Bytes that the session's workers give from now on, all of them to files or none."""
+    monkeypatch.setattr(moved_array, "_SMALLEST_IN_FILE", 0 if by_file else 1 << 60)
+    moved = []
+    fetch, share = session._workers.fetch, session._workers.share
+
+    def fetching(tensors):
+        assert not by_file
+        moved.extend(num_bytes(each) for each in tensors.values())
+        return fetch(tensors)
+
+    def sharing(file, tensors):
+        assert by_file
+        moved.extend(num_bytes(each) for mine in tensors.values() for each, _ in mine)
+        share(file, tensors)
+
+    monkeypatch.setattr(session._workers, "fetch", fetching)
+    monkeypatch.setattr(session._workers, "share", sharing)
+    return moved
+
+
+def descriptors():
+    """What this process has open in memory."""
+    links = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return [link for link in map(str, links) if "memfd:arrays" in link]
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "workers"),
+    ("source", "target", "workers", "by_file"),
     [
-        ("2x2", "tp4", ("threads", "threads")),
-        ("tp3", "tp2", ("processes", "threads")),
-        ("pp3", "tp2", ("threads", "processes")),
-        ("tp2", "tp3", ("threads", "threads")),
+        ("2x2", "tp4", ("threads", "threads"), False),
+        ("tp3", "tp2", ("processes", "threads"), True),
+        ("tp2", "tp3", ("processes", "processes"), True),
+        ("pp3", "tp2", ("threads", "processes"), True),
+        ("pp3", "tp2", ("processes", "processes"), False),
+        ("tp2", "tp3", ("threads", "threads"), False),
     ],
 )
-def test_weights(source, target, workers, monkeypatch):
+def test_weights(source, target, workers, by_file, monkeypatch):
     with (
         dx.Session(MESHES[source][0], workers=workers[0]) as first,
         dx.Session(MESHES[target][0], workers=workers[1]) as second,
@@ -69,38 +90,41 @@ def test_weights(source, target, workers, monkeypatch):
             * len(set(each.held.spec.blocks.values()))
             for each in weights.values()
         )
-        fetched = count_fetched(first, monkeypatch)
+        moved = count_moved(first, monkeypatch, by_file)
         model = second.load(executable(target), params=weights)
-        assert sum(fetched) == 4 * blocks  # each block once, however many devices hold and need it
-        assert sum(each.nbytes for each in weights.values()) <= sum(fetched)
+        assert sum(moved) == 4 * blocks  # each block once, however many devices hold and need it
+        assert sum(each.nbytes for each in weights.values()) <= sum(moved)
+        assert not descriptors()
+        monkeypatch.undo()
         for name, weight in model.weights().items():
             np.testing.assert_array_equal(weight.numpy(), WEIGHTS[name])
         np.testing.assert_allclose(model(X).numpy(), EXPECTED, rtol=1e-4, atol=1e-5)
 
 
-def test_boxes_of_an_array(monkeypatch):
+def test_boxes_of_an_array():
     """Of 14 rows in 5, 5 and 4: those that lie across two shards, some with padding, and none."""
     cut = tvm_ffi.get_global_func("distir.runtime.cut_shard")
     with dx.Session(THREE) as session:
         weight = session.load(executable("tp3"), params=WEIGHTS).weights()["w1"]
         array = MovedArray(session._workers, weight.held)
-        fetched = count_fetched(session, monkeypatch)
         for begin, extent, needed in [
             ((4, 1), (2, 3), 2),
             ((0, 0), (14, 12), 3),
             ((12, 10), (5, 2), 1),
             ((14, 0), (2, 12), 0),
         ]:
-            fetched.clear()
-            [[brought]] = bring([[Cut({0: (0, 0)}, {(0, 0): array.shard(begin, extent)})]])
+            box = array.shard(begin, extent)
+            found = moved_array._fetch(array, set(box.blocks()))
+            assert len(found) == needed
+            brought = box.native(found)
             expected = np.zeros(extent, "float32")
             found = WEIGHTS["w1"][begin[0] : begin[0] + extent[0], begin[1] : begin[1] + extent[1]]
             expected[: found.shape[0]] = found
-            np.testing.assert_array_equal(cut(brought[0]).numpy(), expected)
-            assert len(fetched) == needed
+            np.testing.assert_array_equal(cut(brought).numpy(), expected)
 
 
-def test_a_state_goes_on_in_another_session(monkeypatch):
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_state_goes_on_in_another_session(by_file, monkeypatch):
     """A result, as an input: also where its shards have padding."""
     with (
         dx.Session(THREE, workers="processes") as first,
@@ -113,9 +137,9 @@ def test_a_state_goes_on_in_another_session(monkeypatch):
         mod = dx.annotate(chain([14, 6], rows=6), mesh, {"w0": ("tp", None)})
         function = second.load(dx.build(mod), params={"w0": WEIGHTS["w1"][:, :6]})["main"]
         expected = chain_result(X[:, :6], w0 | {"w1": WEIGHTS["w1"][:, :6]})
-        fetched = count_fetched(first, monkeypatch)
+        moved = count_moved(first, monkeypatch, by_file)
         np.testing.assert_allclose(function(state).numpy(), expected, rtol=1e-4, atol=1e-5)
-        assert len(fetched) == len(set(state.held.spec.blocks.values()))
+        assert len(moved) == len(set(state.held.spec.blocks.values()))
         first.close()
         with pytest.raises(ValueError, match=r'input "x".*another session, which is closed'):
             function(state)

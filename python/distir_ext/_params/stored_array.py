@@ -20,6 +20,7 @@ import tvm_ffi
 
 from distir_ext._meshes.blocks import shard_shape
 from distir_ext._params.json_file import require
+from distir_ext._params.memory_file import MappedMemory, is_memory_file
 from distir_ext._params.regular_file import open_file
 from distir_ext._runtime.host_array import (
     HostArray,
@@ -48,13 +49,17 @@ def stored_dtype(name: Any) -> np.dtype[Any]:
 
 
 class MappedFiles:
-    """Files in memory, each mapped once; the mappings end with this object and what is read.
+    """Files, each mapped once; the mappings end with this object and what is read.
 
     All workers of a process read one mapping, since pages count for each mapping that they are
     touched in.
+
+    Args:
+        memory: Keeps those of files in memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MappedMemory | None = None) -> None:
+        self._memory = MappedMemory() if memory is None else memory
         self._bytes: dict[Path, np.ndarray[Any, Any]] = {}
         self._opened: list[HostArray] = []
 
@@ -65,6 +70,8 @@ class MappedFiles:
             OSError: it cannot be read.
             ValueError: it is not a regular file, or is empty.
         """
+        if is_memory_file(path):
+            return self._memory.bytes(path)
         if path not in self._bytes:
             with open_file(path) as file:
                 require(file.seek(0, 2) > 0, f"{path} is empty")

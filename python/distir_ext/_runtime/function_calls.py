@@ -17,7 +17,7 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._params.matching import Rename
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join
-from distir_ext._runtime.moved_array import bring
+from distir_ext._runtime.moved_array import Passage
 from distir_ext._runtime.weights import Weights
 from distir_ext._signature.signature import HOST, FunctionSpec, Program
 from distir_ext._workers.base import (
@@ -244,13 +244,13 @@ class FunctionCalls:
         """
         spec = self.spec
         cutter = ArgumentCutter(self.workers, self.sizes)
-        cuts = bring(
-            [
-                cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
-                for value, param in zip(inputs, spec.inputs, strict=True)
-            ]
-        )
-        cutter.read_stored()
+        cuts = [
+            cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
+            for value, param in zip(inputs, spec.inputs, strict=True)
+        ]
+        with Passage(self.workers) as passage:
+            cuts = passage.bring(cuts)
+            cutter.read_stored(cuts)
         for part in (each for stage in self._parts for each in stage):
             for index in part.inputs:
                 check_devices(part.bound.devices, cuts[index])

@@ -15,7 +15,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import HostArray, host_array
-from distir_ext._runtime.moved_array import MovedArray
+from distir_ext._runtime.moved_array import MovedArray, MovedCut
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
 from distir_ext._signature.signature import (
@@ -74,7 +74,6 @@ class ArgumentCutter:
         self.binding = SizeBinding(known)
         self._workers = workers
         self._arrays: list[HostArray] = []
-        self._stored: list[StoredCut] = []  # what was cut of arrays on disk
 
     def cut(self, value: Any, spec: Spec, where: str) -> Any:
         """Checks one argument.
@@ -113,31 +112,36 @@ class ArgumentCutter:
             array: _Cut = self._moved_array(opened)
         else:
             array = opened
+        if isinstance(array, MovedArray):
+            return MovedCut(array, spec)
         extent = spec.local_shape(array.shape)
         if isinstance(array, StoredArray | StoredShards):
-            self._stored.append(StoredCut(spec.blocks, StoredPart(array, spec.layout, extent)))
-            return self._stored[-1]
+            return StoredCut(spec.blocks, StoredPart(array, spec.layout, extent))
         by_block = {
             block: array.shard(spec.begin(device, array.shape), extent)
             for block, device in spec.first_holders.items()
         }
         return Cut(spec.blocks, by_block)
 
-    def read_stored(self) -> None:
-        """Has each worker read its parts of the arrays on disk that were cut.
+    def read_stored(self, cuts: Sequence[Any]) -> None:
+        """Has each worker read its parts of arrays in files.
+
+        Args:
+            cuts: What devices get of values; lists have one for each field.
 
         Raises:
             WorkerError: a file cannot be read any more.
         """
-        if not self._stored:
+        stored = list(_stored(list(cuts)))
+        if not stored:
             return
         takers: dict[frozenset[int], list[int]] = {}
         for rank, device in enumerate(self._workers.device_ids):
-            indices = frozenset(i for i, cut in enumerate(self._stored) if device in cut)
+            indices = frozenset(i for i, cut in enumerate(stored) if device in cut)
             takers.setdefault(indices, []).append(rank)
         groups = [Takers(tuple(ranks), indices) for indices, ranks in takers.items() if indices]
-        read = self._workers.keep("read inputs", self._stored, groups)
-        for cut, held in zip(self._stored, read, strict=True):
+        read = self._workers.keep("read inputs", stored, groups)
+        for cut, held in zip(stored, read, strict=True):
             cut.held = held
 
     def _moved_array(self, array: ShardedArray) -> _Cut:
@@ -187,6 +191,14 @@ class ArgumentCutter:
                     f"{array.shape[index]}, which does not divide among the {spec.parts[index]} "
                     "parts that its placement cuts it into"
                 )
+
+
+def _stored(cut: Any) -> Iterator[StoredCut]:
+    if isinstance(cut, StoredCut):
+        yield cut
+    elif isinstance(cut, list):
+        for each in cut:
+            yield from _stored(each)
 
 
 def _shape(value: Any, where: str) -> tvm_ffi.Shape:

@@ -1,8 +1,10 @@
 """Arrays on workers that are cut in another way, for other workers or the same ones.
 
-A box of such an array is made of parts of the shards that have its elements. Each shard that is
-needed is brought to this process once, from one of the devices that hold it; of workers that are
-threads it is here already. A worker that gets a box copies it out of them.
+A box of such an array is made of parts of the shards that have its elements. Where all workers are
+on this machine and some are processes, each shard is written once to a file in memory, by one of
+the devices that hold it, and workers that get boxes read them there, as of weights on disk.
+Otherwise each shard that is needed is brought to this process once; of workers that are threads it
+is here already. A worker that gets a box copies it out of them.
 
 Example: a matrix of 4 x 4 in rows on devices 0 and 1. Its columns 2 and 3 are the box at ``(0, 2)``
 of 4 x 2: two parts of 2 x 2, of the shards of both devices.
@@ -12,15 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm_ffi
 
+from distir_ext._params.memory_file import MemoryFile
+from distir_ext._params.parts import StoredPart
+from distir_ext._params.stored_array import StoredArray, StoredShards, stored_dtype
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import host_array
+from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
-from distir_ext._workers.cuts import Block, Cut
+from distir_ext._workers.cuts import Block, Cut, StoredCut
+
+# Smaller arrays are sent as quickly as they are shown to others, in bytes.
+_SMALLEST_IN_FILE = 1 << 20
+
+# Of shards in a file, in bytes.
+_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,37 +106,148 @@ class MovedBox:
         return join(tvm_ffi.Shape(self.extent), spec.dtype, parts, begins)
 
 
-def bring(cuts: Sequence[Any]) -> list[Any]:
-    """Cuts whose boxes of arrays on workers are native shards; others are what they were.
+class MovedCut(Cut):
+    """An array on workers in shards for devices.
 
     Args:
-        cuts: What devices get of values; lists have one for each field.
-
-    Raises:
-        WorkerError: a worker that holds some of it is gone.
-        RuntimeError: its session is closed.
+        array: The array.
+        spec: The type that says which part of it a device gets.
     """
-    needed: dict[MovedArray, set[Block]] = {}
-    for box in _boxes(list(cuts)):
-        needed.setdefault(box.array, set()).update(box.blocks())
-    found = {array: _fetch(array, blocks) for array, blocks in needed.items()}
 
-    def native(cut: Any) -> Any:
-        if isinstance(cut, list):
-            return [native(each) for each in cut]
-        if next(_boxes(cut), None) is None:
-            return cut
-        return cut.with_shards({at: box.native(found[box.array]) for at, box in cut.shards.items()})
-
-    return [native(each) for each in cuts]
+    def __init__(self, array: MovedArray, spec: TensorSpec) -> None:
+        self.array = array
+        self.spec = spec
+        self.extent = spec.local_shape(array.shape)
+        boxes = {
+            block: array.shard(spec.begin(device, array.shape), self.extent)
+            for block, device in spec.first_holders.items()
+        }
+        super().__init__(spec.blocks, boxes)
 
 
-def _boxes(cut: Any) -> Iterator[MovedBox]:
-    if isinstance(cut, Cut):
-        yield from (each for each in cut.shards.values() if isinstance(each, MovedBox))
+class Passage:
+    """A way from workers to those of a session, open as a context for as long as they take it.
+
+    Args:
+        workers: Who get the arrays.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._file: MemoryFile | None = None
+        self._users: set[Workers] = {workers}
+
+    def __enter__(self) -> Passage:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self._file is None:
+            return
+        self._file.close()
+        for workers in self._users if error is None else ():
+            workers.let_go_of_files()
+
+    def bring(self, cuts: Sequence[Any]) -> list[Any]:
+        """Cuts of arrays on workers as their devices can take them; others are what they were.
+
+        What was brought before has to be taken by then.
+
+        Args:
+            cuts: What devices get of values; lists have one for each field.
+
+        Raises:
+            WorkerError: a worker that holds some of it is gone.
+            RuntimeError: its session is closed.
+        """
+        moved = list(_moved(list(cuts)))
+        found = self._shared([each for each in moved if self._goes_by_file(each)])
+        needed: dict[MovedArray, set[Block]] = {}
+        for cut in moved:
+            for box in () if id(cut) in found else cut.shards.values():
+                needed.setdefault(box.array, set()).update(box.blocks())
+        fetched = {array: _fetch(array, blocks) for array, blocks in needed.items()}
+
+        def native(cut: Any) -> Any:
+            if isinstance(cut, list):
+                return [native(each) for each in cut]
+            if not isinstance(cut, MovedCut):
+                return cut
+            if id(cut) in found:
+                return found[id(cut)]
+            shards = fetched[cut.array]
+            return cut.with_shards({at: box.native(shards) for at, box in cut.shards.items()})
+
+        return [native(each) for each in cuts]
+
+    def _goes_by_file(self, cut: MovedCut) -> bool:
+        """Whether it is worth to write it to memory that all can read."""
+        both = (cut.array.workers, self._workers)
+        return (
+            all(each.shares_memory for each in both)
+            and not all(each.is_this_process for each in both)
+            and _bytes_in_file(cut.array.held) >= _SMALLEST_IN_FILE
+        )
+
+    def _shared(self, cuts: Sequence[MovedCut]) -> dict[int, StoredCut]:
+        """What devices get of arrays, once these are in the file; by identity of the cuts."""
+        if not cuts:
+            return {}
+        if self._file is None:
+            self._file = MemoryFile()
+        size = 0
+        stored: dict[MovedArray, StoredShards] = {}
+        written: dict[Workers, dict[int, list[tuple[Any, int]]]] = {}
+        for array in {cut.array: None for cut in cuts}:
+            by_device = written.setdefault(array.workers, {})
+            stored[array], end = _in_file(array.held, self._file.path, size)
+            holders = array.held.spec.holders(array.held.shards)
+            for block, piece in zip(_blocks(array.held), stored[array].pieces, strict=True):
+                device = holders[block]
+                shard = array.held.shards[device]
+                by_device.setdefault(device, []).append((shard, piece.offset))
+            size = end
+        self._file.grow(size)
+        self._users.update(written)
+        for workers, by_device in written.items():
+            workers.share(self._file, by_device)
+        return {
+            id(cut): StoredCut(
+                cut.spec.blocks, StoredPart(stored[cut.array], cut.spec.layout, cut.extent)
+            )
+            for cut in cuts
+        }
+
+
+def _moved(cut: Any) -> Iterator[MovedCut]:
+    if isinstance(cut, MovedCut):
+        yield cut
     elif isinstance(cut, list):
         for each in cut:
-            yield from _boxes(each)
+            yield from _moved(each)
+
+
+def _blocks(held: HeldArray) -> Iterator[Block]:
+    """All blocks of an array, row-major."""
+    return iter(np.ndindex(*held.spec.parts))
+
+
+def _bytes_in_file(held: HeldArray) -> int:
+    """Of all elements, each counted once; 0 if no file can have them."""
+    try:
+        return prod(held.shape) * stored_dtype(held.spec.dtype).itemsize
+    except ValueError:
+        return 0
+
+
+def _in_file(held: HeldArray, path: Path, begin: int) -> tuple[StoredShards, int]:
+    """Where the shards of an array are if they lie in a file from a byte on, and where they end."""
+    dtype, extent = held.spec.dtype, held.spec.local_shape(held.shape)
+    pieces = []
+    for _ in _blocks(held):
+        pieces.append(StoredArray("moved", path, begin, extent, dtype, dtype))
+        begin += -(-pieces[-1].num_stored_bytes // _ALIGNMENT) * _ALIGNMENT
+    shards = StoredShards("moved", path, held.shape, dtype, held.spec.parts, tuple(pieces))
+    return shards, begin
 
 
 def _fetch(array: MovedArray, blocks: set[Block]) -> dict[Block, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes
-from distir_ext._runtime.moved_array import bring
+from distir_ext._runtime.moved_array import Passage
 from distir_ext._signature.signature import ParamSpec, Signature
 from distir_ext._workers.base import Takers, Workers
 from distir_ext._workers.cuts import StoredCut
@@ -43,9 +43,10 @@ def load_weights(
     takers = _takers(workers, signature)
     # Arrays pass through this process, or its memory, one step after the other.
     from_here = {param for param, cut in cuts.items() if not isinstance(cut, StoredCut)}
-    with loading_bar(sum(sizes.values())) as advance:
+    with loading_bar(sum(sizes.values())) as advance, Passage(workers) as passage:
         for step in _steps(sizes, [*takers.values(), from_here]):
-            held.update(_cut(workers, step, cuts, takers))
+            taken = {param: cuts[param] for param in step}
+            held.update(_keep(workers, passage, taken, takers))
             advance(sum(sizes[param] for param in step))
     weights = {
         name: {index: held[param] for index, param in enumerate(function.params) if param in held}
@@ -121,16 +122,16 @@ def _steps(
     return steps
 
 
-def _cut(
+def _keep(
     workers: Workers,
-    step: Sequence[ParamSpec],
+    passage: Passage,
     cuts: Mapping[ParamSpec, Any],
     takers: Mapping[tuple[int, ...], set[ParamSpec]],
 ) -> dict[ParamSpec, Mapping[int, Any]]:
     """Has the workers cut their shards of some weights; what they hold then."""
     groups = [
-        Takers(ranks, frozenset(i for i, param in enumerate(step) if param in taken))
+        Takers(ranks, frozenset(i for i, param in enumerate(cuts) if param in taken))
         for ranks, taken in takers.items()
     ]
-    held = workers.keep("cut weights", bring([cuts[param] for param in step]), groups)
-    return dict(zip(step, held, strict=True))
+    held = workers.keep("cut weights", passage.bring(list(cuts.values())), groups)
+    return dict(zip(cuts, held, strict=True))

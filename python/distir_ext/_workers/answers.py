@@ -55,6 +55,8 @@ def check_answer(request: Mapping[str, Any], rank: int, answer: Any) -> dict[str
         return {"failure": _failure(answer["failure"], rank)}
     if "fetch" in request:
         _require(isinstance(answer.get("tensor"), tvm_ffi.Tensor), "has no tensor")
+    elif "share" in request:
+        _require(answer.get("shared") is True, "does not say that it has shared its tensors")
     elif "params" in request:
         return _params(answer)
     else:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import tvm_ffi
 
 from distir_ext._params.checkpoint import open_params
+from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
 
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
@@ -317,6 +318,32 @@ class Workers(ABC):
             WorkerError: a worker is gone.
             RuntimeError: the workers were closed, and have taken it with them.
         """
+
+    @property
+    @abstractmethod
+    def is_this_process(self) -> bool:
+        """Whether they are threads of this process."""
+
+    @property
+    @abstractmethod
+    def shares_memory(self) -> bool:
+        """Whether all of them can open the files that this process has in memory."""
+
+    @abstractmethod
+    def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
+        """Writes tensors that stay with the workers to a file in memory.
+
+        Args:
+            file: The file, which is large enough.
+            tensors: By device id tensors of its worker, and from which byte on each is written.
+
+        Raises:
+            As :meth:`fetch`.
+        """
+
+    @abstractmethod
+    def let_go_of_files(self) -> None:
+        """Has the workers unmap files in memory that they have written or read."""
 
     @abstractmethod
     def load(self, exe: Any, module: Any) -> Any:

@@ -124,7 +124,7 @@ class HostBranch(Branch):
         if found is None:
             return None
         message = found[0]
-        ranks = self.ranks_of(message)
+        ranks = ranks_from(message, self.ranks)
         if isinstance(message.get("frame"), bytes):
             frame = message["frame"]
             try:
@@ -141,16 +141,25 @@ class HostBranch(Branch):
             return Arrived(ranks, lost=True)
         raise ValueError("its host says nothing of it")
 
-    def ranks_of(self, message: Any) -> Sequence[int]:
-        """The workers that a message of the agent is from; ValueError if they are not its own."""
-        if not isinstance(message, dict):
-            raise ValueError("its host sends something else than answers")
-        ranks: list[int] | None = message.get("from", [])
-        if ranks is None:
-            return self.ranks
-        is_list = isinstance(ranks, list) and all(type(each) is int for each in ranks)
-        if not is_list or not ranks or not set(ranks) <= set(self.ranks):
-            raise ValueError("its host answers for workers that it does not have")
-        if len(set(ranks)) != len(ranks):
-            raise ValueError("its host answers twice for a worker")
-        return ranks
+
+def ranks_from(message: Any, own: Sequence[int]) -> Sequence[int]:
+    """The workers that a message of a host's agent is from.
+
+    Args:
+        message: The message.
+        own: The workers that the host reaches.
+
+    Raises:
+        ValueError: they are not all of these.
+    """
+    if not isinstance(message, dict):
+        raise ValueError("its host sends something else than answers")
+    ranks: list[int] | None = message.get("from", [])
+    if ranks is None:
+        return own
+    is_list = isinstance(ranks, list) and all(type(each) is int for each in ranks)
+    if not is_list or not ranks or not set(ranks) <= set(own):
+        raise ValueError("its host answers for workers that it does not have")
+    if len(set(ranks)) != len(ranks):
+        raise ValueError("its host answers twice for a worker")
+    return ranks

@@ -38,7 +38,7 @@ class Diagnosis:
             if is_cause(failure):
                 return dict(failure)
         if came.lost:
-            return self._lost(came.lost[0], name)
+            return self._lost(self._first_lost(came.lost), name)
         if failures:
             return dict(max(failures, key=is_first))
         if came.deadlock is not None:
@@ -66,6 +66,15 @@ class Diagnosis:
 
         wait_for_one_running(lambda: list(look().values()).count(""))
         return look()
+
+    def _first_lost(self, lost: Sequence[int]) -> int:
+        """A worker of a host that is lost itself, if one is, and not only what passes on to it."""
+        hosts = self.by_host(lost)
+        for host, ranks in hosts if len(hosts) > 1 else ():
+            host.status(ranks[:1])
+            if host.lost:
+                return ranks[0]
+        return lost[0]
 
     def _lost(self, rank: int, name: str) -> dict[str, Any]:
         why = self._how_it_ended(rank)

@@ -10,13 +10,14 @@ import math
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from distir_ext._workers.base import UNWIND_LIMIT
 from distir_ext._workers.branches import Branch
 from distir_ext._workers.channel import ChannelClosedError, Frame
 from distir_ext._workers.connection.byte_stream import ByteStream, Stream
+from distir_ext._workers.lines import Lines
 
 # How long nothing arrives before somebody looks whether anything can arrive, in seconds.
 _LOOK_INTERVAL = 0.5
@@ -248,7 +249,7 @@ def run_exchange(
     branches: Sequence[Branch],
     limit: float,
     abort: Callable[[], None],
-    lines: Mapping[Stream, Sequence[int]],
+    lines: Lines | None,
     look: Callable[[Sequence[bool]], tuple[int, str] | None] | None,
 ) -> None:
     """Sends the workers their frames and reads their answers.
@@ -261,8 +262,7 @@ def run_exchange(
         branches: By which all workers are reached, each by one.
         limit: In seconds; math.inf for none.
         abort: Called when a worker is lost, or lost to another one; makes those that wait fail.
-        lines: Connections on which nothing arrives but their end, and the workers that are lost
-            with them.
+        lines: Whose ends are noticed; None: nobody's.
         look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
             called now and then while nothing arrives.
     """
@@ -315,8 +315,8 @@ def run_exchange(
                         abort()
 
     with selectors.DefaultSelector() as selector:
-        for line in lines:
-            selector.register(line, selectors.EVENT_READ, None)
+        if lines is not None:
+            selector.register(lines, selectors.EVENT_READ, None)
 
         def push(each: _BranchOfExchange) -> None:
             left = each.push()
@@ -355,9 +355,8 @@ def run_exchange(
                     break
             for key, _ in ready:
                 if key.data is None:
-                    assert isinstance(key.fileobj, Stream)
-                    selector.unregister(key.fileobj)
-                    lose(lines[key.fileobj])
+                    assert lines is not None
+                    lose(lines.ended())
                     continue
                 each = key.data
                 if each.branch.writes:

@@ -22,6 +22,7 @@ import tvm_ffi
 
 from distir_ext._params.agreement import agreed
 from distir_ext._params.checkpoint import open_params
+from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
@@ -44,10 +45,13 @@ from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.hosts.ray_actors import start_on_ray
 from distir_ext._workers.hosts.ray_hosts import Ray
 from distir_ext._workers.hosts.remote_processes import start_on_hosts
+from distir_ext._workers.lines import Lines
 from distir_ext._workers.remote_values import (
     RemoteObject,
     RemoteShards,
+    by_answer,
     command,
+    identity,
     is_common,
     reference,
 )
@@ -99,6 +103,7 @@ class ProcessWorkers(Workers):
         self._diagnosis = Diagnosis(self._started, self.device_ids)
         # Ends the processes if nobody closes the session, at the latest when this process ends.
         self._finalizer = weakref.finalize(self, _end, self._started, os.getpid())
+        self._lines: Lines | None = None
         self._released: list[Held] = []
         self._mutex = threading.RLock()
         self._next_step = 1
@@ -214,7 +219,7 @@ class ProcessWorkers(Workers):
         self, step: int, program: BoundProgram, answers: Sequence[dict[str, Any]]
     ) -> Iterator[Mapping[int, Any]]:
         """What workers keep of what a program has returned."""
-        said = _by_answer(program.ranks, answers)
+        said = by_answer(program.ranks, answers)
         devices = [self.device_ids[ranks[0]] for ranks, _ in said]
         check_equal_counts(program.name, devices, [len(results) for _, results in said])
         for index in range(len(said[0][1])):
@@ -259,7 +264,7 @@ class ProcessWorkers(Workers):
         sent: dict[tuple[Any, ...], list[Any]] = {}
         for rank in ranks if various else ():
             mine = [reference(values[index], self.device_ids[rank]) for index in various]
-            key = tuple(_identity(each) for each in mine)
+            key = tuple(identity(each) for each in mine)
             groups.setdefault(key, []).append(rank)
             sent.setdefault(key, mine)
         if not various:
@@ -290,6 +295,31 @@ class ProcessWorkers(Workers):
             for device in missing:
                 found[device] = answers[self.rank_of[device]][0]["tensor"]
         return found
+
+    @property
+    def is_this_process(self) -> bool:
+        return False
+
+    @property
+    def shares_memory(self) -> bool:
+        return self._hosts is None
+
+    def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
+        requests = [
+            Request(
+                [self.rank_of[device]],
+                {
+                    "share": str(file.path),
+                    "tensors": [each.held for each, _ in mine],
+                    "begins": tvm_ffi.Shape(tuple(begin for _, begin in mine)),
+                },
+            )
+            for device, mine in tensors.items()
+        ]
+        self._ask("share", [requests])
+
+    def let_go_of_files(self) -> None:
+        self.run("let go of files", [None] * self.num_workers, [[]] * self.num_workers)
 
     def load(self, exe: Any, module: Any) -> Any:
         return self._one_object("load", {"command": "load", "executable": pack(exe, module)})
@@ -352,7 +382,7 @@ class ProcessWorkers(Workers):
                 for ranks, mine in self._alike(each.ranks, [values[index] for index in indices]):
                     requests.append((ranks, {**message, "arguments": mine}))
             answers = self._step(name, requests)
-        said = [_by_answer(each.ranks, answers) for each in takers]
+        said = [by_answer(each.ranks, answers) for each in takers]
         devices: dict[tuple[int, ...], frozenset[int]] = {}
         found: list[Mapping[int, Any]] = []
         for index in range(len(values)):
@@ -385,7 +415,7 @@ class ProcessWorkers(Workers):
         pairs = zip(self.device_ids, commands, arguments, strict=True)
         for rank, (device, each, given) in enumerate(pairs):
             mine = [reference(value, device) for value in given]
-            key = (*map(str, each.values()), *map(_identity, mine))
+            key = (*map(str, each.values()), *map(identity, mine))
             found = messages.setdefault(key, ([], {"keep": None, **each, "arguments": mine}))
             found[0].append(rank)
         return self._step(name, list(messages.values()))
@@ -443,15 +473,12 @@ class ProcessWorkers(Workers):
             return came.answers
 
     def _run_exchange(self, came: Exchange, limit: float) -> None:
-        lines = {}
-        if self._hosts is not None:
-            everyone = range(self.num_workers)
-            lines = {
-                host.line: mine for host, mine in self._diagnosis.by_host(everyone) if host.line
-            }
+        if self._hosts is not None and self._lines is None:
+            everyone = self._diagnosis.by_host(range(self.num_workers))
+            self._lines = Lines({host.line: mine for host, mine in everyone if host.line})
         # Workers of one host find out by themselves whether they wait for ever.
         look = None if self._hosts is None else self._diagnosis.deadlock
-        run_exchange(came, self._started.branches, limit, self._abort, lines, look)
+        run_exchange(came, self._started.branches, limit, self._abort, self._lines, look)
 
     def _abort(self) -> None:
         for host in self._started.hosts:
@@ -469,34 +496,18 @@ class ProcessWorkers(Workers):
             branch.stream.close()
         for host in self._started.hosts:
             host.forget()
+        if self._lines is not None:
+            self._lines.close()
 
     def close(self, reason: str = "") -> None:
         first = self._closed_because is None
         if first:
             self._closed_because = reason
+            if self._lines is not None:
+                self._lines.close()
         self._finalizer()
         if first and self.belongs_here:
             self._give_memory_back()
-
-
-def _identity(value: Any) -> Any:
-    """What is equal of values that are sent alike."""
-    if isinstance(value, list):
-        return tuple(map(_identity, value))
-    if value is None or isinstance(value, bool | int | float | str | Held):
-        return type(value), value
-    return id(value)
-
-
-def _by_answer(
-    ranks: Sequence[int], answers: Sequence[dict[str, Any]]
-) -> list[tuple[list[int], list[Any]]]:
-    """Which workers have answered the same, and the results in that."""
-    kinds: dict[int, tuple[list[int], list[Any]]] = {}
-    for rank in ranks:
-        answer = answers[rank]
-        kinds.setdefault(id(answer), ([], answer["result"]))[0].append(rank)
-    return list(kinds.values())
 
 
 _started_here: weakref.WeakSet[ProcessWorkers] = weakref.WeakSet()

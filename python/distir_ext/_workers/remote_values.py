@@ -170,3 +170,23 @@ def is_common(value: Any) -> bool:
     if isinstance(value, RemoteShards):
         return value.is_held
     return not isinstance(value, Mapping)
+
+
+def identity(value: Any) -> Any:
+    """What is equal of values that are sent alike."""
+    if isinstance(value, list):
+        return tuple(map(identity, value))
+    if value is None or isinstance(value, bool | int | float | str | Held):
+        return type(value), value
+    return id(value)
+
+
+def by_answer(
+    ranks: Sequence[int], answers: Sequence[dict[str, Any]]
+) -> list[tuple[list[int], list[Any]]]:
+    """Which workers have answered the same, and the results in that."""
+    kinds: dict[int, tuple[list[int], list[Any]]] = {}
+    for rank in ranks:
+        answer = answers[rank]
+        kinds.setdefault(id(answer), ([], answer["result"]))[0].append(rank)
+    return list(kinds.values())

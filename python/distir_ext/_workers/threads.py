@@ -26,6 +26,7 @@ from typing import Any
 
 import tvm_ffi
 
+from distir_ext._params.memory_file import MappedMemory, MemoryFile
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.global_arrays import flatten
 from distir_ext._runtime.host_array import on_host
@@ -128,6 +129,7 @@ class ThreadWorkers(Workers):
             tvm_ffi.get_global_func("distir.runtime.session_device_type")(native)
         )
         self._native = native
+        self._memory = MappedMemory()
         # Joins the threads if nobody closes the session, at the latest when the process ends.
         self._finalizer = weakref.finalize(
             self, tvm_ffi.get_global_func("distir.runtime.session_close"), native
@@ -262,6 +264,20 @@ class ThreadWorkers(Workers):
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         return {device: on_host(tensor) for device, tensor in tensors.items()}
 
+    @property
+    def is_this_process(self) -> bool:
+        return True
+
+    @property
+    def shares_memory(self) -> bool:
+        return True
+
+    def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
+        self._memory.put(file.path, (each for mine in tensors.values() for each in mine))
+
+    def let_go_of_files(self) -> None:
+        self._memory = MappedMemory()
+
     def load(self, exe: Any, module: Any) -> Any:
         record = tvm_ffi.get_global_func("distir.runtime.record_operator")
         everyone = range(self.num_workers)
@@ -284,7 +300,7 @@ class ThreadWorkers(Workers):
         return BoundProgram(name, ranks, self.devices_of(ranks), _Bound(programs, kept, places))
 
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        files = MappedFiles()
+        files = MappedFiles(self._memory)
         opened = [[files.native(each) for each in mine] for mine in values]
         keeper_of = tvm_ffi.get_global_func("distir.runtime.keeper_of")
         held = self.run(name, [keeper_of(each) for each in opened], [[]] * self.num_workers)

@@ -15,6 +15,8 @@ the same, and answer the same where they can:
   by the step and its index, until it is among those that the controller has released. With
   ``"rest"`` all stays for the step that ``"continues"`` this one, by its number;
 - ``{"fetch"}``, a name; the answer is ``{"tensor"}``;
+- ``{"share", "tensors", "begins"}``, the path of a file in memory, names of tensors, and from which
+  of its bytes on each of them is written; the answer is ``{"shared": true}``;
 - ``{"params"}``, a path on this host; the answer is ``{"params"}``, where on disk each array of it
   is, or ``{"refused"}`` with the reason and whether the system gave it.
 
@@ -40,6 +42,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._params.checkpoint import open_params
+from distir_ext._params.memory_file import MappedMemory
 from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend
@@ -118,6 +121,7 @@ class _Worker:
         self._on_host = self._device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
         self._held: dict[int, dict[int, Any]] = {}  # by step and index
         self._kept: dict[int, Any] = {}  # by step, for the one that continues it
+        self._memory = MappedMemory()
         self._complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
         self._run = tvm_ffi.get_global_func("distir.runtime.process_worker_run")
         self._failure = tvm_ffi.get_global_func("distir.runtime.process_worker_failure")
@@ -136,6 +140,7 @@ class _Worker:
                 frame = Frame(self._answer(request))
             except Exception as error:  # what the step itself raises does not come here
                 self._fail(request["name"], error)
+            self._memory.end_step()
             failure = self._failure(self._native)
             if failure is not None:
                 frame = Frame({"failure": dict(failure.items())})
@@ -164,9 +169,14 @@ class _Worker:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "fetch" in request:
             return {"tensor": self._find(request["fetch"])}
+        if "share" in request:
+            tensors = [self._find(each) for each in request["tensors"]]
+            self._memory.put(Path(request["share"]), zip(tensors, request["begins"], strict=True))
+            return {"shared": True}
         if "params" in request:
             return _open_params(request["params"])
-        files = MappedFiles()  # for as long as the step runs, which cuts what is opened
+        # For as long as the step runs, which cuts what is opened.
+        files = MappedFiles(self._memory)
         arguments = [files.native(self._find(each)) for each in request["arguments"]]
         step = request["step"]
         function = self._function(request)

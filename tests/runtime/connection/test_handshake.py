@@ -396,7 +396,8 @@ def test_a_controller_that_vanishes_while_hosts_connect(rank):
         open_session(agent, ranks=[rank]) as line,
     ):
         hosts = [(agent.address, [rank]), (format_address(silent.getsockname()), [1 - rank])]
-        send(line, {"request": "start", "hosts": [list(each) for each in hosts[:: 1 - 2 * rank]]})
+        in_order = [list(each) for each in hosts[:: 1 - 2 * rank]]
+        send(line, {"request": "start", "hosts": in_order, "below": []})
         if rank == 1:
             silent.accept()[0].recv(1)  # it has begun to connect
         time.sleep(0.1)

@@ -181,6 +181,109 @@ def test_controller_that_says_anything_ends_its_session(ends, message):
             assert each.recv(1) == b""
 
 
+class Tree:
+    """A relay of worker 1 that passes on to those of workers 2 and 3, and of worker 4."""
+
+    def __init__(self):
+        self.controller, inner = map(Stream, socket.socketpair())
+        self.below = [Ends([2, 3]), Ends([4])]
+        self.workers = {1: None} | {r: e for each in self.below for r, e in each.workers.items()}
+        self.workers[1], end = socket.socketpair()
+        end.setblocking(False)
+        self.relay = relay.Relay(
+            inner, {1: end}, {(2, 3): self._taken(self.below[0]), (4,): self._taken(self.below[1])}
+        )
+        self.controller.limit(20)
+
+    @staticmethod
+    def _taken(ends):
+        stream, ends.controller = ends.controller, None
+        stream.setblocking(False)
+        return stream
+
+    def answer(self, rank, message):
+        received = receive(self.workers[rank])
+        send(self.workers[rank], message)
+        return received
+
+    ask, heard = Ends.ask, Ends.heard
+
+    def close(self):
+        self.relay.close()
+        for each in self.below:
+            each.relay.close()
+        for each in (self.controller, *self.workers.values()):
+            each.close()
+
+
+@pytest.fixture
+def tree(monkeypatch):
+    monkeypatch.setattr(relay, "GATHERING", 60.0)
+    found = Tree()
+    yield found
+    found.close()
+
+
+def test_hosts_below_are_told_and_answer_as_one(tree):
+    """Also those that lose a worker; and some of the workers."""
+    for _ in range(2):
+        tree.ask("step")
+        assert [tree.answer(rank, "done") for rank in (1, 2, 3, 4)] == ["step"] * 4
+        assert tree.heard() == (None, "done")
+    tree.workers[3].close()
+    assert tree.heard() == {"from": [3], "lost": True}
+    tree.ask("next")
+    for rank in (4, 2, 1):
+        assert tree.answer(rank, rank == 2) == "next"
+    found = [tree.heard(), tree.heard()]
+    assert sorted((sorted(ranks), answer) for ranks, answer in found) == [
+        ([1, 4], False),
+        ([2], True),
+    ]
+    tree.ask("some", to=[1, 2])
+    tree.ask("others", to=[4])
+    for rank in (4, 2, 1):
+        assert tree.answer(rank, "done") == ("others" if rank == 4 else "some")
+    assert sorted(sorted(tree.heard()[0]) for _ in range(2)) == [[1, 2], [4]]
+
+
+def test_failures_and_lost_hosts_below_are_passed_on_at_once(tree):
+    tree.ask("step")
+    assert [receive(each) for each in tree.workers.values()] == ["step"] * 4
+    send(tree.workers[3], {"failure": {"kind": "ValueError"}})
+    assert tree.heard() == ([3], {"failure": {"kind": "ValueError"}})
+    send(tree.workers[4], b"")
+    tree.below[0].relay.close()
+    found = tree.heard()
+    assert (sorted(found["from"]), found["lost"]) == ([2, 3], True)
+    send(tree.workers[1], b"")
+    ranks, answer = tree.heard()
+    assert (sorted(ranks), answer) == ([1, 4], b"")
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("text", "something else than answers"),
+        ({"from": [1], "frame": Frame("x")}, "does not have"),
+        ({"from": [2], "frame": Frame("x")}, "to nothing that it was sent"),
+        ({"from": [2]}, "says nothing"),
+    ],
+)
+def test_host_below_that_says_anything(message, why):
+    controller, inner = map(Stream, socket.socketpair())
+    host, end = socket.socketpair()
+    end.setblocking(False)
+    passing_on = relay.Relay(inner, {}, {(2, 3): end})
+    send(host, message)
+    found = receive(controller)
+    assert found["from"] is None
+    assert why in found["broken"]
+    passing_on.close()
+    for each in (controller, host):
+        each.close()
+
+
 ANSWER = Frame("an answer")
 
 

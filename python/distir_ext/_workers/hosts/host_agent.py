@@ -5,7 +5,8 @@ It listens at one address. Every connection has one of four purposes (``handshak
 - ``session``, from a controller: a session, for as long as the connection lasts.
   ``start``, ``status``, ``progress`` and ``how_it_ended`` are answered with ``{"answer"}``, or
   ``{"refused"}`` with the reason; ``abort`` and ``kill`` are not answered;
-- ``channel``, from a controller: its channel to all workers of this host (``relay``);
+- ``channel``, from a controller, or from a host that passes on what that says (``tree``): to all
+  workers of this host, and of those that this one passes on to (``relay``);
 - ``peer``, from another host: between two workers;
 - ``copy``, from another copy of the script that this process runs (``copies``); others refuse it.
 
@@ -25,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from distir_ext._runtime.backends import find_backend, is_of_copies
@@ -46,11 +48,13 @@ from distir_ext._workers.connection.handshake import (
 )
 from distir_ext._workers.connection.strangers import Strangers, most_strangers
 from distir_ext._workers.host_processes import KeyedSocket, LocalProcesses
+from distir_ext._workers.hosts.at_once import at_once
 from distir_ext._workers.hosts.openings import (
     ChannelOpening,
     PeerOpening,
     RefusedError,
     SessionOpening,
+    parse_below,
     parse_hosts,
     parse_opening,
     rank_of,
@@ -256,6 +260,7 @@ class _HostedSession:
         self._changed = threading.Condition()
         self._streams: dict[ChannelOpening | PeerOpening, Stream] = {}  # that no worker has yet
         self._relay: Relay | None = None
+        self._below: dict[tuple[int, ...], Stream] = {}  # to hosts, by the workers that they reach
         self._started = False
         self._ended = False
 
@@ -346,6 +351,8 @@ class _HostedSession:
                 stream.hang_up()
             self._streams.clear()
             relay = self._relay
+            for stream in self._below.values() if relay is None else ():
+                stream.hang_up()
             self._changed.notify_all()
         self._line.hang_up()
         if relay is not None:
@@ -356,7 +363,13 @@ class _HostedSession:
         if self._started:
             raise RefusedError("its workers have been started")
         hosts = parse_hosts(request, self._opening.num_workers, self._ranks)
-        streams = self._while_the_controller_is_there(lambda: self._gather(hosts))
+        below = parse_below(request, self._opening.num_workers, self._ranks)
+
+        def connected() -> dict[ChannelOpening | PeerOpening, Stream]:
+            self._connect_below(below)
+            return self._gather(hosts)
+
+        streams = self._while_the_controller_is_there(connected)
         ends: dict[int, socket.socket] = {}
         for rank in self._ranks:
             peers = {
@@ -368,7 +381,8 @@ class _HostedSession:
             ends[rank].setblocking(False)
             self._processes.start(rank, theirs, peers)
         with self._changed:
-            self._relay = Relay(streams[ChannelOpening(self._opening.session)], ends)
+            channel = streams[ChannelOpening(self._opening.session)]
+            self._relay = Relay(channel, ends, self._below)
 
     def _while_the_controller_is_there(self, work: Callable[[], _Result]) -> _Result:
         """What something results in that waits for others.
@@ -417,11 +431,30 @@ class _HostedSession:
     def _connect(self, address: str, mine: int, theirs: int) -> None:
         session = self._opening.session
         opening = {"session": session, "source": mine, "target": theirs}
+        self._keep(PeerOpening(session, theirs, mine), self._stream_to(address, "peer", opening))
+
+    def _stream_to(self, address: str, purpose: str, opening: dict[str, Any]) -> Stream:
         try:
-            stream = connect(address, self._credentials, "peer", opening)
+            return connect(address, self._credentials, purpose, opening)
         except (NotConnectedError, RefusedByHostError) as error:
             raise RefusedError(f"it has no connection to host {address}: {error}") from error
-        self._keep(PeerOpening(session, theirs, mine), stream)
+
+    def _connect_below(self, below: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """Connects to the hosts that this one passes on to."""
+        opening = {"session": self._opening.session}
+        streams = at_once(
+            [partial(self._stream_to, address, "channel", opening.copy()) for address, _ in below],
+            undo=Stream.hang_up,
+        )
+        with self._changed:
+            for (_, ranks), stream in zip(below, streams, strict=True):
+                keep_watch(stream.raw, self._opening.lost_after)
+                stream.setblocking(False)
+                self._below[tuple(ranks)] = stream
+            if self._ended:
+                for stream in streams:
+                    stream.hang_up()
+                raise RefusedError("the session has ended")
 
     def _wait_for(
         self, expected: Sequence[ChannelOpening | PeerOpening]
@@ -433,7 +466,7 @@ class _HostedSession:
                 lacking = set(expected) - self._streams.keys()
                 missing = sorted({each.source for each in lacking if isinstance(each, PeerOpening)})
                 if not missing:
-                    raise RefusedError("the controller has not connected to its workers")
+                    raise RefusedError("nobody who sends it messages has connected to it")
                 raise RefusedError(f"the workers of ranks {missing} have not connected to it")
             if self._ended:
                 raise RefusedError("the session has ended")

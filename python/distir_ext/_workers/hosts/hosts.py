@@ -36,6 +36,9 @@ class Hosts:
         lost_after: After how many seconds without a sign a host or a connection counts as lost; at
             least 2.
         token: The token itself, in place of a file.
+        fanout: To how many hosts the controller sends what it says, and each of them passes it on
+            at most; None: to all of them up to 32, and beyond that to so many that there are two
+            levels of hosts (docs/scale.md).
 
     Raises:
         ValueError: no addresses, one of them twice or not an address, or numbers that make no
@@ -51,6 +54,7 @@ class Hosts:
     key: str | os.PathLike[str] | None = None
     authority: str | os.PathLike[str] | None = None
     token: str | None = field(default=None, repr=False)
+    fanout: int | None = None
 
     @classmethod
     @short_tracebacks
@@ -115,6 +119,8 @@ class Hosts:
             )
         if not 2 <= self.lost_after < math.inf:
             raise ValueError(f"lost_after is {self.lost_after!r}; it must be 2 seconds or more")
+        if self.fanout is not None and (type(self.fanout) is not int or self.fanout < 1):
+            raise ValueError(f"fanout is {self.fanout!r}; it must be a positive number of hosts")
 
     def ranks(self, num_workers: int) -> list[list[int]]:
         """By host the ranks of its workers.

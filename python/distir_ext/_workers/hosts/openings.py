@@ -112,6 +112,22 @@ def parse_hosts(message: Any, num_workers: int, mine: Sequence[int]) -> list[tup
     return hosts
 
 
+def parse_below(message: Any, num_workers: int, mine: Sequence[int]) -> list[tuple[str, list[int]]]:
+    """To which hosts this one passes on, each with all workers that it reaches.
+
+    Raises:
+        RefusedError: it is malformed, or a worker is reached in two ways.
+    """
+    below = [
+        (_address(address), ranks_of(ranks, num_workers))
+        for address, ranks in _field(message, "below", _pairs)
+    ]
+    reached = [*mine, *(rank for _, ranks in below for rank in ranks)]
+    if len(set(reached)) < len(reached):
+        raise RefusedError("hosts to pass on to reach a worker twice")
+    return below
+
+
 def whole(value: Any) -> int:
     """A number without fraction, which is no truth value.
 

@@ -30,6 +30,7 @@ from distir_ext._workers.connection.tokens import read_token
 from distir_ext._workers.host_processes import HostProcesses, Started
 from distir_ext._workers.hosts.at_once import at_once
 from distir_ext._workers.hosts.hosts import Hosts
+from distir_ext._workers.hosts.tree import Subtree, subtrees, usual_fanout
 from distir_ext._workers.hosts.versions import versions
 
 # How long an agent may take to answer, in seconds, when all that it has to do is to look.
@@ -105,13 +106,21 @@ class RemoteProcesses(HostProcesses):
         stream.setblocking(False)
         return stream
 
-    def begin_start(self, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
+    def begin_start(
+        self,
+        hosts: Sequence[tuple[str, Sequence[int]]],
+        below: Sequence[tuple[str, Sequence[int]]] = (),
+    ) -> None:
         """Asks for the workers; hosts connect to those before them, so all have to be asked.
 
         Args:
             hosts: All hosts' addresses and ranks.
+            below: Addresses of hosts to which it passes on, and ranks that each of them reaches.
         """
-        self._send({"request": "start", "hosts": [list(each) for each in hosts]})
+        lists = {"hosts": hosts, "below": below}
+        self._send(
+            {"request": "start"} | {name: [list(e) for e in each] for name, each in lists.items()}
+        )
 
     def finish_start(self) -> None:
         """Reads the answer, once it has begun to arrive.
@@ -208,10 +217,16 @@ def warn_of_clear_text(ccl: str, lines: Sequence[socket.socket]) -> None:
         )
 
 
-def _hang_up(connected: tuple[RemoteProcesses, Stream]) -> None:
+def _hang_up(connected: tuple[RemoteProcesses, Stream | None]) -> None:
     agent, channel = connected
-    channel.hang_up()
+    if channel is not None:
+        channel.hang_up()
     agent.close()
+
+
+def _ranks_in(part: Subtree, by_host: Sequence[tuple[str, Sequence[int]]]) -> list[int]:
+    """The workers that a part of the hosts has."""
+    return [rank for number in part.hosts for rank in by_host[number][1]]
 
 
 def start_on_hosts(
@@ -243,32 +258,40 @@ def start_on_hosts(
         warnings.warn(f"hosts are given with tls=False: {UNENCRYPTED}", stacklevel=2)
     session = secrets.token_hex(16)
 
-    def agent_of(address: str, ranks: Sequence[int], place: str) -> tuple[RemoteProcesses, Stream]:
+    tree = subtrees(range(len(by_host)), hosts.fanout or usual_fanout(len(by_host)))
+    reached_by_us = {each.first for each in tree}
+
+    def agent_of(number: int, place: str) -> tuple[RemoteProcesses, Stream | None]:
+        address, ranks = by_host[number]
         agent = RemoteProcesses(
             *(address, credentials, session, ranks, num_workers, ccl, imports),
             *(hosts.lost_after, place),
         )
         try:
-            return agent, agent.channel()
+            return agent, agent.channel() if number in reached_by_us else None
         except BaseException:
             agent.close()
             raise
 
     connected = at_once(
         [
-            functools.partial(agent_of, address, ranks, place)
-            for (address, ranks), place in zip(by_host, places or [""] * len(by_host), strict=True)
+            functools.partial(agent_of, number, place)
+            for number, place in enumerate(places or [""] * len(by_host))
         ],
         undo=_hang_up,
     )
     agents = [agent for agent, _ in connected]
-    for (agent, channel), (_, ranks) in zip(connected, by_host, strict=True):
+    for agent, (_, ranks) in zip(agents, by_host, strict=True):
         started.hosts.append(agent)
-        started.branches.append(HostBranch(channel, ranks))
         started.host_of += [agent] * len(ranks)
+    for each in tree:
+        channel = connected[each.first][1]
+        assert channel is not None
+        started.branches.append(HostBranch(channel, _ranks_in(each, by_host)))
     warn_of_clear_text(ccl, [agent.line.raw for agent in agents])
-    for agent in agents:
-        agent.begin_start(by_host)
+    for each in (each for root in tree for each in root.flat()):
+        below = [(by_host[part.first][0], _ranks_in(part, by_host)) for part in each.below]
+        agents[each.first].begin_start(by_host, below)
     with selectors.DefaultSelector() as selector:
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent)
