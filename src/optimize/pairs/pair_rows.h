@@ -7,10 +7,16 @@
  * are, for these sizes; products with the matrices of experts are grouped; what no operator between
  * computes is selected:
  *
- *     h = R.matmul(x, w)  # (1, 24, 32)           t = R.dist.select_pairs(R.reshape(x, ..), m)
- *                                          ->     h = R.dist.grouped_matmul(t[0], w, t[1])
- *     b = R.add(h, R.expand_dims(bias, 1))        b = R.add(R.reshape(h, ..),
- * R.dist.select_pairs(..))
+ *     # x (1, 24, 48), w (16, 48, 32), bias (16, 32)
+ *     h = R.matmul(x, w)                    # (16, 24, 32)
+ *     b = R.add(h, R.expand_dims(bias, 1))  # (16, 24, 32)
+ *
+ * is written, for the weights m (24, 16), as
+ *
+ *     t = R.dist.select_pairs(R.reshape(x, (24, 1, 48)), m)
+ *     h = R.dist.grouped_matmul(t[0], w, t[1])
+ *     s = R.dist.select_pairs(R.reshape(bias, (1, 16, 32)), m)
+ *     b = R.add(R.reshape(h, (1, 384, 32)), R.reshape(s[0], (1, 384, 32)))
  */
 #ifndef DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_
 #define DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_
