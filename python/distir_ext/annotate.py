@@ -162,7 +162,10 @@ def _described(entry: Any) -> str:
 def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
     mesh: Mesh | Any, plan: Plan, func: str = "main", inputs: Sequence[str] | None = None
 ) -> tvm.transform.Pass:
-    """:func:`distir_ext.annotate` as a pass, for ``tvm.transform.Sequential``."""
+    """:func:`distir_ext.annotate` as a pass, for ``tvm.transform.Sequential``.
+
+    Arguments are those of ``annotate``. What ``annotate`` raises is raised when the pass runs.
+    """
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         return annotate(mod, mesh, plan, func, inputs)

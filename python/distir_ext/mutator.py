@@ -71,6 +71,9 @@ class ShardingMutator(relax.PyExprMutator):
 
         Returns:
             From argument index, path or "out" to mesh and dims; None for nothing.
+
+        Raises:
+            NotImplementedError: The subclass does not override it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define place(self, call)")
 

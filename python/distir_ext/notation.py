@@ -57,6 +57,9 @@ def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
 
     Other views of a mesh that passes made have no names of their own and are called x, y, z, w.
 
+    Raises:
+        TypeError: It is no module.
+
     Example:
         >>> mesh = Mesh((2, 4), ("dp", "tp"))
         >>> meshes(tvm.IRModule({}, global_infos={"mesh": [mesh.device_mesh]}))

@@ -23,6 +23,7 @@ def violations(mod: tvm.IRModule, phase: str) -> list[str]:
         should be.
 
     Raises:
+        TypeError: It is no module.
         ValueError: There is no such phase.
     """
     check_module(mod)
@@ -40,6 +41,7 @@ def verify(mod: tvm.IRModule, phase: str) -> None:
         phase: One of :data:`PHASES`.
 
     Raises:
+        TypeError: It is no module.
         ValueError: There is no such phase; or the module violates a postcondition, then the message
             lists all violations.
     """

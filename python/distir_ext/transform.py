@@ -154,15 +154,22 @@ def OutlineRepeats(min_operators: int = 8) -> tvm.transform.Pass:  # noqa: N802
 
 
 def SplitFused() -> tvm.transform.Pass:  # noqa: N802
-    """Splits what TVM's passes have fused or combined where shardings need it apart.
+    """Takes apart what TVM's passes have fused or combined, where that is in the way of shardings.
 
-    A kernel of a reduction and an epilogue, as FuseTIR makes of a product, its bias and a residual,
-    becomes two kernels: with the contracted dimension sharded, the result of the first is reduced,
-    where the operands of the whole would be gathered. Kernels that join or split tensors are
-    R.concat and R.split again, and products that CombineParallelMatmul has made one, as operators
-    or as kernels, are what they were. PropagateSharding runs it first, and kernels that no
-    collective separates are fused again when the program is compiled. A kernel with a stated rule
-    (``distir.rule``) stays as it is.
+    - A kernel of a reduction and an epilogue, as FuseTIR makes of a product, its bias and a
+      residual, becomes two kernels: with the contracted dimension sharded, the result of the first
+      is reduced, where all operands of the whole kernel would be gathered.
+    - Kernels that join or split tensors become R.concat and R.split again, and kernels of softmax,
+      norms and lookups become these operators again.
+    - Products that CombineParallelMatmul has made one, as operators or as kernels, become single
+      products again.
+    - Rows that are sorted, computed row by row and put back are computed in their own order.
+    - The terms of a sum that were written one by one, for each slice of a sharded tensor, are
+      computed together.
+
+    PropagateSharding runs this pass first, and kernels that no collective separates are fused again
+    when the program is compiled. A kernel with a stated rule (``distir.rule``) stays as it is, and
+    so does a module in which nothing states a sharding.
 
     Example:
         >>> SplitFused().info.name
@@ -191,10 +198,10 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
     Where a reduction would see the padding it is masked with the reduction's neutral element.
     Operators that work along such a dimension (softmax, a convolution) are decomposed first, as by
     DecomposeSharded. A dimension that a reshape splits or merges is padded in whole grains: columns
-    of (heads * head size) are cut between heads. What cannot be padded (a sort) needs it
-    replicated. The function attribute ``distir.true_extents`` keeps the sizes of parameters and
-    results from before, so that a session takes and gives arrays of these. The same module comes
-    back where everything divides.
+    of (heads * head size) are cut between heads. For an operator that cannot be padded (a sort) the
+    dimension is replicated. The function attribute ``distir.true_extents`` keeps the sizes that
+    parameters and results had before, so that a session takes and gives arrays of these sizes. The
+    same module comes back where everything divides.
 
     Raises (when applied):
         ValueError: An operator of a module written by hand cannot be padded along a dimension that

@@ -15,8 +15,8 @@
  * Two shards of four columns become two of six: each gets one column of the other one, and places 0
  * and 11, which no segment gives, are filled with "fill".
  *
- * What a device has it takes from itself, the rest from the nearest of those that have it, the
- * sending spread over equally near ones.
+ * A device takes from itself what it has. All else it gets from the nearest device that has it; if
+ * several are equally near, the sending is spread over them.
  */
 #ifndef DISTIR_ABI_SEGMENT_PLAN_H_
 #define DISTIR_ABI_SEGMENT_PLAN_H_

@@ -5,7 +5,7 @@
  *
  * Worked example: of `operator_3(p0): return R.multiply(p0, 2.0)`, which OutlineOperators wrote,
  * LegalizeOps makes `operator_3(p0): return R.call_tir(multiply, p0)` and a kernel. In the next
- * module that has an equal function, it is written so from the begin.
+ * module that has an equal function, it is written so from the beginning.
  */
 #ifndef DISTIR_ANALYSIS_LEGALIZED_OPERATORS_H_
 #define DISTIR_ANALYSIS_LEGALIZED_OPERATORS_H_

@@ -2,10 +2,10 @@
  * \file decompose/creation.h
  * \brief Values that every device would make, of which each uses a shard only.
  *
- * A factor that only results have is nothing that a call can choose: type inference has the result
- * whole there, and a redistribution cuts it. Where an algorithm makes shards of it,
- * DecomposeSharded writes that instead, so that no device makes the whole. Worked example, on one
- * axis of 4:
+ * If only results have a factor, no operand says how it is sharded: type inference gives a result
+ * that is replicated along it, and a redistribution cuts it. Where an algorithm can make the
+ * shards, DecomposeSharded writes that instead, so that no device makes all of the value. Worked
+ * example, on one axis of 4:
  *
  *     lv = R.zeros((4096, 64), "float32")        # a Tensor
  *     lv1 = R.dist.redistribute(lv, mesh, "S[0]")

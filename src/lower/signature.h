@@ -18,8 +18,8 @@
 namespace distir {
 namespace lower {
 
-/*! \brief The module attribute with the groups that communicate, for who opens them before it runs;
- * LowerCCL writes it. */
+/*! \brief The module attribute with the groups that communicate, which a session opens before the
+ * program runs; LowerCCL writes it. */
 constexpr const char* kPartitionsAttr = "distir.partitions";
 /*! \brief The module attribute that LowerDistIR leaves the signature in; SignatureWriter says how.
  */

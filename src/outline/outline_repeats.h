@@ -9,10 +9,10 @@
  *     z = relu(b)                     def layer(x, w): a = matmul(x, w); return relu(a)
  *
  * Segments compute the same of other variables and constants, and follow each other without
- * anything between. Where they may begin, they begin where the fewest values go from one to the
- * next. A segment that gives several values returns a tuple. Variables outside of the segments keep
- * their names; the parameters of a function are called as in the first segment, without the number
- * in which names differ.
+ * anything between. A run of repeats may be cut into segments at several places; it is cut where
+ * the fewest values go from one segment to the next. A segment that gives several values returns a
+ * tuple. Variables outside of the segments keep their names. Parameters of a function are named as
+ * in the first segment, without the number in which names differ: layers_0_w gives layers_w.
  */
 #ifndef DISTIR_OUTLINE_OUTLINE_REPEATS_H_
 #define DISTIR_OUTLINE_OUTLINE_REPEATS_H_

@@ -13,14 +13,17 @@
  * queries, [- | x:(1)2], so pairs of devices have copies of a head of wk and of k. Where the heads
  * of queries cannot be divided so, every device has all of k.
  *
- * Such a weight is found by its meeting with a larger one: a call whose operand has its columns on
- * one factor, where another operand has the columns of the larger weight on another factor, over
- * the same axes. A parameter that an operator of several is given first, as x in matmul(x, w), is
- * no weight: tokens that are sharded where experts are meet these, too. A weight with a dimension
- * for heads is left as it is stated. What is gathered for its own product, as weights of FSDP are,
- * or is multiplied by something that is sharded over these axes, is not looked at. Annotations of
- * parameters alone are taken back: a DTensor type of a parameter, and annotations of other values,
- * stay.
+ * Such a weight is found where it meets a larger one, as wk meets wq in the product of q and k: in
+ * a call of which one operand has the columns of the smaller weight on one factor, and another
+ * operand has the columns of the larger weight on another factor, over the same axes.
+ *
+ * These are left as they are stated:
+ *  - a parameter that is the first of several operands of an operator, as x in matmul(x, w). It is
+ *    no weight: tokens, for example, meet experts that are sharded over the same axes;
+ *  - a weight that has a dimension for heads;
+ *  - a weight that is gathered for its own product, as those of FSDP are, or that is multiplied by
+ *    something sharded over these axes;
+ *  - DTensor types of parameters, and annotations of other values than parameters.
  */
 #ifndef DISTIR_PROPAGATION_COPIED_HEADS_H_
 #define DISTIR_PROPAGATION_COPIED_HEADS_H_

@@ -3,11 +3,12 @@
  * \brief The cheapest sequence of collectives from one sharding to another on one mesh.
  *
  * Pure search: no IR. Nodes are shardings by *atoms*, the parts into which both sides cut the mesh
- * axes, cut further into primes where a mesh has few. Edges are slice, all-gather, all-to-all,
- * reduce-scatter and all-reduce of any run of atoms, and an exchange (or permute) to any sharding;
- * their length is the time by cost/collective_cost.h and cost/exchange.h. The search is A* under
- * the bound that a device has to receive at least what it lacks of its target block, over the best
- * link. Among plans of equal time, the one with fewer and simpler steps wins.
+ * axes, cut further into primes where that gives at most kMaxAtoms of them. Edges are slice,
+ * all-gather, all-to-all, reduce-scatter and all-reduce of any run of atoms, and an exchange (or
+ * permute) to any sharding; their length is the time by cost/collective_cost.h and cost/exchange.h.
+ * The search is A* under the bound that a device has to receive at least what it lacks of its
+ * target block, over the best link. Among plans of equal time, the one with fewer and simpler steps
+ * wins.
  *
  * A value that is still partial is not permuted or exchanged.
  *

@@ -1,6 +1,7 @@
 /*!
  * \file redistribute/search.h
- * \brief A* over the shardings of a Space.
+ * \brief A* over the shardings of a Space; redistribute/planner.h says what its edges and its bound
+ * are.
  */
 #ifndef DISTIR_REDISTRIBUTE_SEARCH_H_
 #define DISTIR_REDISTRIBUTE_SEARCH_H_

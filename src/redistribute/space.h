@@ -1,6 +1,10 @@
 /*!
  * \file redistribute/space.h
  * \brief The shardings of a tensor by given parts of a mesh, as numbered nodes of a search.
+ *
+ * The parts are the *atoms* of redistribute/planner.h. Worked example: the axes x and y of a mesh
+ * (2, 3) are the atoms 0 and 1. The node of a matrix sharded [x | y] has the dims {{0}, {1}} and no
+ * free atom; that of [y | -] has the dims {{1}, {}}, and atom 0 is free.
  */
 #ifndef DISTIR_REDISTRIBUTE_SPACE_H_
 #define DISTIR_REDISTRIBUTE_SPACE_H_

@@ -1,11 +1,11 @@
 /*!
  * \file runtime/asked_rows.h
- * \brief Rows that lie on the members of a group in equal parts, of which each member has something
- * to do with some: it asks for them, or adds to them. Members tell each other which by one byte for
- * each row, then each pair moves these rows in one piece.
+ * \brief Rows that lie in equal parts on the members of a group, and of which each member flags
+ * some: it fetches these rows, or adds to them.
  *
- * Example: 4 rows on 2 devices; device 0 flags rows 1 and 2. It keeps row 1, which is its own, and
- * asks device 1 for row 2, or sends it.
+ * Members tell each other which rows they flag, by one byte for each row. Then the rows between two
+ * members move in one piece. Example: 4 rows on 2 devices; device 0 flags rows 1 and 2. Row 1 is
+ * its own. It fetches row 2 from device 1, or sends device 1 what is added to row 2.
  */
 #ifndef DISTIR_RUNTIME_ASKED_ROWS_H_
 #define DISTIR_RUNTIME_ASKED_ROWS_H_

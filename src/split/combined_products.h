@@ -7,9 +7,10 @@
  *     s = R.split(y, [64], axis=1)          ->    k = R.matmul(x, wk)
  *     q = s[0]; k = s[1]
  *
- * With the columns of wq and wk sharded, w would be exchanged: its shards lie elsewhere. A bias
- * that is joined alike, and what goes element by element, may stand between the product and the
- * split. All of them may be kernels: one for fewer columns is made of one for all.
+ * With the columns of wq and wk sharded, w would have to be exchanged, since its shards lie on
+ * other devices than theirs. A bias that is joined alike, and elementwise operators, may stand
+ * between the product and the split. All of these may be kernels: of a kernel for all columns one
+ * for fewer is made.
  */
 #ifndef DISTIR_SPLIT_COMBINED_PRODUCTS_H_
 #define DISTIR_SPLIT_COMBINED_PRODUCTS_H_

@@ -1,6 +1,7 @@
 /*!
  * \file split/epilogues.h
- * \brief Calls of kernels of a reduction and an epilogue as two calls (split/kernel_parts.h).
+ * \brief Calls of a kernel that has a reduction and an epilogue become two calls, one of each
+ * (split/kernel_parts.h).
  */
 #ifndef DISTIR_SPLIT_EPILOGUES_H_
 #define DISTIR_SPLIT_EPILOGUES_H_

@@ -7,8 +7,8 @@
  *       out[i, j] = p[i, j] + b[j]                epilogue(p, b, out):
  *                                                   out[i, j] = p[i, j] + b[j]
  *
- * Of the fused kernel every device needs all of k: the bias would be added once per device. Of the
- * first of the two k is a reduction factor.
+ * The fused kernel needs k replicated: with k sharded, every device would add the bias. In the
+ * first of the two kernels k is a reduction factor.
  */
 #ifndef DISTIR_SPLIT_KERNEL_PARTS_H_
 #define DISTIR_SPLIT_KERNEL_PARTS_H_
@@ -34,10 +34,11 @@ struct KernelParts {
 };
 
 /*!
- * \brief The parts of a kernel of which a reduction is needed whole for what follows it element by
- * element; nullopt for every other kernel.
+ * \brief The parts of a kernel in which elementwise statements follow a reduction and need its
+ * complete result; nullopt for every other kernel.
  *
- * What follows and commutes with the reduction, as a product with a number does, stays with it.
+ * A statement that follows and commutes with the reduction, as a product with a number does, stays
+ * with it.
  */
 std::optional<KernelParts> SplitKernel(const std::string& name, const ir::PrimFunc& kernel);
 

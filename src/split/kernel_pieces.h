@@ -7,10 +7,11 @@
  *       t[i, j] = a[j, i]                      ->     out = R.concat((t, b), axis=1)
  *       out[i, j] = t[i, j] if j < 4 else b[i, j - 4]
  *
- * LegalizeOps writes operators so, and FuseTIR puts others around them. Of the operators it is
- * known how they move elements between shards, which products were combined, and what of a softmax
- * shards can reduce (split/operator_kernels.h); a kernel needs the dimension along which it works
- * whole. TVM's FuseOps makes them one kernel again when the program is compiled.
+ * LegalizeOps writes operators as such kernels, and FuseTIR puts others around them. More is known
+ * of operators than of a kernel: how they move elements between shards, which products were
+ * combined, what of a softmax can be reduced shard by shard (split/operator_kernels.h). A kernel
+ * needs the dimension along which it works replicated. TVM's FuseOps makes the pieces one kernel
+ * again when the program is compiled.
  */
 #ifndef DISTIR_SPLIT_KERNEL_PIECES_H_
 #define DISTIR_SPLIT_KERNEL_PIECES_H_
@@ -41,7 +42,7 @@ struct Piece {
 
 /*!
  * \brief The pieces of a kernel, in an order in which they can run; nullopt for a kernel that
- * does none of this, or that cannot be cut around it.
+ * has none of these operators, or that cannot be cut around them.
  *
  * The parameters of the kernel are operands and behind them results, each of which some piece
  * gives. Shapes of what pieces give are of constants and sizes of parameters.

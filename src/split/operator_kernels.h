@@ -5,15 +5,18 @@
  *
  *     fused_softmax_multiply(x, out):
  *       most[i] = max over k of x[i, k]
- *       e[i, j] = exp(x[i, j] - most[i])               t = R.nn.softmax(x)
- *       all[i] = sum over k of e[i, k]          ->     out = R.call_tir(fused_softmax_multiply_1,
- * (t,)) t[i, j] = e[i, j] / all[i] out[i, j] = t[i, j] * t[i, j]
+ *       e[i, j] = exp(x[i, j] - most[i])     t = R.nn.softmax(x)
+ *       all[i] = sum over k of e[i, k]    -> out = R.call_tir(fused_softmax_multiply_1, (t,))
+ *       t[i, j] = e[i, j] / all[i]
+ *       out[i, j] = t[i, j] * t[i, j]
  *
- * Such an operator is computed on shards of the dimension that it goes along, with a reduction of a
- * number per row, and a lookup on shards of the rows of its table; a kernel needs that dimension
- * replicated. Which operator it may be is read off its first statements; that it is this one is
- * certain, since TVM itself makes the kernel of it anew, and both have to be equal but for names. A
- * kernel that TVM would not make so stays.
+ * Such an operator can be computed on shards of the dimension along which it works, with a
+ * reduction of one number per row; a lookup, on shards of the rows of its table. A kernel needs
+ * that dimension replicated.
+ *
+ * The first statements of the kernel suggest an operator. To be sure of it, TVM makes the kernel of
+ * that operator anew, and the two must be equal but for names. A kernel that differs stays a
+ * kernel.
  */
 #ifndef DISTIR_SPLIT_OPERATOR_KERNELS_H_
 #define DISTIR_SPLIT_OPERATOR_KERNELS_H_
@@ -39,8 +42,8 @@ struct KernelOperator {
   MakeOperator make;
 };
 
-/*! \brief The operator of which the statements of a kernel are, from `begin` on; nullopt where they
- * are those of none that is known here. */
+/*! \brief The operator that the statements of a kernel compute from `begin` on; nullopt where it is
+ * none that is known here. */
 std::optional<KernelOperator> OperatorAt(const ir::PrimFunc& kernel,
                                          const std::vector<ir::Stmt>& statements, size_t begin);
 

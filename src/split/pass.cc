@@ -1,4 +1,5 @@
-// SplitFused: joins first, so that products show what they were combined of.
+// SplitFused: kernels become operators first, so that what products were combined of shows as
+// R.concat and R.split.
 #include "split/pass.h"
 
 #include "dialect/operators/annotation.h"

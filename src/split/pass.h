@@ -1,7 +1,10 @@
 /*!
  * \file split/pass.h
- * \brief SplitFused: what other passes have fused or combined, and sharding needs apart; what is
- * sorted, or written one by one, and sharding needs in its own order, or together.
+ * \brief SplitFused: undoes what other passes and frontends have done to a module that gets in the
+ * way of sharding.
+ *
+ * What TVM's passes have fused or combined is taken apart. Rows that were sorted stay in their own
+ * order, and the terms of a sum that were written one by one are computed together.
  */
 #ifndef DISTIR_SPLIT_PASS_H_
 #define DISTIR_SPLIT_PASS_H_
@@ -18,8 +21,8 @@ constexpr const char* kPass = "SplitFused";
  * that were combined become those that they were made of (split/combined_products.h), rows that are
  * sorted and put back keep their order (split/sorted_rows.h), terms of a sum that were written one
  * by one are computed together (split/unrolled_sums.h), and kernels of a reduction and an epilogue
- * become two (split/kernel_parts.h). The same module where nothing states a sharding, or there is
- * nothing of these.
+ * become two (split/kernel_parts.h). The same module where nothing states a sharding, or where none
+ * of these is found.
  */
 ir::IRModule SplitFused(const ir::IRModule& mod);
 

@@ -1,6 +1,7 @@
 /*!
  * \file split/replacer.h
- * \brief Writes values of a function in the way that a reading of it (`Found`) has for them:
+ * \brief Replaces values of a function. `Found` reads the function, says which values are replaced,
+ * and writes what takes their place; SortedRows (split/sorted_rows.h) is one. It has
  * \code
  *   bool empty() const;                      // whether there is nothing to be replaced
  *   bool Replaces(const ir::Var& var) const;

@@ -1,6 +1,7 @@
 /*!
  * \file split/sorted_rows.h
- * \brief Rows that are put in another order, computed row by row, and put back, in their own order.
+ * \brief Rows that are sorted, computed row by row and put back are computed in their own order
+ * instead.
  *
  *     perm = R.argsort(ids)                             # choices by expert
  *     rows = R.take(x, perm // 2, axis=0)               r = R.repeat(x, 2)
@@ -8,9 +9,9 @@
  *     h = R.matmul(rows, w)                       ->    y = R.matmul(r, w)
  *     y = R.take(h, R.argsort(perm), axis=0)
  *
- * A row that is sorted may lie on any device, so tokens that are sharded would all be gathered.
- * Which operators go row by row is read off their factor rules. The rows may also be scattered back
- * to where they come from, or added up there.
+ * A sort may take a row to any device, so sharded tokens would all be gathered for it. Which
+ * operators work row by row is read off their factor rules. Rows may also be put back by a scatter
+ * to where they come from, which may add them up there.
  */
 #ifndef DISTIR_SPLIT_SORTED_ROWS_H_
 #define DISTIR_SPLIT_SORTED_ROWS_H_

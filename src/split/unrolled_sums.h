@@ -9,9 +9,10 @@
  *     z = R.add(y0, y1); ..
  *
  * This is how a loop over experts is exported in which every expert computes all tokens. A slice
- * along a dimension that is sharded is on one device, so each would be sent to all; together, each
- * device computes its own terms, and their sums are reduced once. Terms are of elementwise
- * operators, products, and changes of shape, alike but for the slice.
+ * along a sharded dimension lies on one device, so written one by one, each slice would be sent to
+ * all devices. Computed together, each device computes its own terms, and their sums are reduced
+ * once. Terms consist of elementwise operators, products, and changes of shape, and are alike but
+ * for the slice.
  */
 #ifndef DISTIR_SPLIT_UNROLLED_SUMS_H_
 #define DISTIR_SPLIT_UNROLLED_SUMS_H_

@@ -43,7 +43,7 @@ bool MovesTensors(const ir::Call& call) {
          dialect::DTensorCollective(call.op()) == mesh::CollectiveKind::kTransfer;
 }
 
-/*! \brief Checks the functions of one module that have DTensors; see verify.h. */
+/*! \brief Checks the functions of one module that have DTensors; see violations.h. */
 class DistributedVerifier {
  public:
   DistributedVerifier(const ir::IRModule& mod, bool is_legalized)

@@ -37,6 +37,7 @@ def optimizations(mod: tvm.IRModule) -> list[Optimization]:
         mod: A module after OptimizeCollectives, or after passes that follow it.
 
     Raises:
+        TypeError: It is no module.
         ValueError: OptimizeCollectives has not been run.
     """
     check_module(mod)

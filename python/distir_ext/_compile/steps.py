@@ -71,6 +71,9 @@ def phase(mod: tvm.IRModule) -> str | None:
     ``"annotated"``, ``"propagated"``, ``"legalized"``, ``"lowered"`` or ``"runtime"``; None where
     nothing in it is distributed. It is read off the functions, and the least advanced one counts.
 
+    Raises:
+        TypeError: It is no module.
+
     Example:
         >>> import tvm
         >>> phase(tvm.IRModule()) is None

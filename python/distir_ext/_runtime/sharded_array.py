@@ -97,7 +97,7 @@ class ShardedArray:
 
     @property
     def held(self) -> HeldArray | None:
-        """Its shards, by a type; None if its data decides its shape, and all have it whole."""
+        """Its shards, by a type; None if its data decides its shape: it is replicated."""
         if _decided_by_data(self._spec, next(iter(self._shards.values()))):
             return None
         return HeldArray(self._spec, self._shape, self._shards)

@@ -14,7 +14,7 @@ from distir_ext.communication.collectives import CollectiveCall
 
 After = tuple[int, ...]
 
-# Of OperationKind in src/analysis/timeline.h.
+# Of OperationKind in src/analysis/timeline/timeline.h.
 _SIMULATED_KINDS = {"kernel": 0, "send": 2, "recv": 3}
 _COLLECTIVE = 1
 

@@ -46,7 +46,10 @@ class PipelineLayout:
         self.device_ids = sorted(self.stages)
 
     def as_data(self, sends_wait: bool) -> dict[str, Any]:
-        """What ``src/analysis/timeline_data.cc`` reads, but for programs and communications."""
+        """The layout as ``src/analysis/timeline/timeline_data.cc`` reads it.
+
+        Programs and communications are not in it: the caller adds them.
+        """
         limits, finishers = self._limits()
         virtual_stages = max((each.virtual_stage + 1 for each in self.programs), default=1)
         return {

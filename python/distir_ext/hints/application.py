@@ -84,6 +84,7 @@ def apply(
         inputs: As in :func:`distir_ext.annotate`: all parameters but these are weights.
 
     Raises:
+        TypeError: ``mod`` is no module.
         ValueError: Neither says how devices are shared out; a hint is of no weight, or contradicts
             the shape of one; experts cannot be divided over so many groups.
     """

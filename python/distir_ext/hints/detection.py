@@ -33,6 +33,7 @@ def detect(mod: tvm.IRModule, func: str = "main", inputs: Sequence[str] | None =
         inputs: As in :func:`distir_ext.annotate`: all parameters but these are weights.
 
     Raises:
+        TypeError: ``mod`` is no module.
         ValueError: The function does not exist, or does not say which parameters are weights.
     """
     function = relax_function(with_inputs(mod, func, inputs), func)

@@ -2,10 +2,10 @@
  * \file analysis/timeline/measured_times.h
  * \brief What collectives take on a host where they were timed: by kind, members and bytes.
  *
- * Between sizes that were timed, seconds are interpolated in logarithms of both. A smaller one
- * takes as long as the smallest, a larger one as much more than the largest as it is larger. Where
- * groups of so many members were not timed, those of the nearest number count, times what a device
- * sends more (cost::BytesSent).
+ * Between two sizes that were timed, seconds are interpolated in logarithms of both. A size below
+ * all that were timed takes as long as the smallest of them; above the largest, seconds grow in
+ * proportion to bytes. If no group of so many members was timed, the nearest number of members is
+ * taken, and its seconds are multiplied by the ratio of what a device sends (cost::BytesSent).
  *
  * Worked example: an all-gather of 2 members took 10 us for 1 kB and 1 ms for 100 kB. One of 10 kB
  * takes 100 us, of 1 byte 10 us, of 1 MB 10 ms; of 1 kB with 3 members 20 us.

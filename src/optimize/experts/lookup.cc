@@ -31,7 +31,7 @@ class Reader {
   Reader(const EditableFunction& editable, dialect::MeshTable* meshes)
       : editable_(editable), meshes_(*meshes) {}
 
-  /*! \brief R.take of a table that is whole, maybe since it was gathered. */
+  /*! \brief R.take of a table that every device has all of, maybe since it was gathered. */
   std::optional<Lookup> ReadTake(const ir::Expr& value) {
     const ir::Call take = CallBy("relax.take", value);
     if (!take.defined() || !IsAlong(take, 0) || !IsList(take.args()[1])) return std::nullopt;

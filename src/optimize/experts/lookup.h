@@ -1,8 +1,10 @@
 /*!
  * \file optimize/experts/lookup.h
- * \brief What rows have looked up in a table that has an entry for each expert, as programs have it
- * once collectives are written. Either the table is gathered, or every device looks its own entries
- * up and the results are summed, which is how DecomposeSharded writes it:
+ * \brief Lookups by row in a table that has an entry for each expert.
+ *
+ * Once collectives are written, programs have them in two forms. Either the table is gathered, or
+ * every device looks up its own entries and the results are summed, which is how DecomposeSharded
+ * writes it:
  *
  *     all = R.dist.all_gather(table, ..)        parts = R.reshape(table, (8, 8, 1024, 2048))
  *     w = R.take(all, ids, axis=0)              own = R.take(parts, ids % 8, axis=1)

@@ -8,9 +8,9 @@
  *     a = R.nn.silu(h)                               # lifted: silu of x times up, row by row
  *     z = R.dist.combine_tokens(a, ids, t[1], ..)
  *
- * Which operators go row by row is read off their factor rules. What is behind the rows that a
- * device has is never seen again. Where all devices have the same rows, each selects its own, and
- * what comes of them is summed up (dialect/operators/token_dispatch.h).
+ * Which operators go row by row is read off their factor rules. Behind its rows a device has room
+ * for more; what is computed there is never used. Where all devices have the same rows, each
+ * selects those of its experts, and the results are summed up (dialect/operators/token_dispatch.h).
  */
 #ifndef DISTIR_OPTIMIZE_EXPERTS_ROWS_H_
 #define DISTIR_OPTIMIZE_EXPERTS_ROWS_H_

@@ -1,12 +1,14 @@
 /*!
  * \file optimize/pairs/moved_sum.h
- * \brief Products that sum over what was brought together for them are summed up where it lies.
+ * \brief A product that sums over values which an all-to-all has brought together sums them up
+ * where they lay before.
  *
  *     a = R.dist.all_to_all(y, ..)  # experts to tokens      b = R.dist.all_to_all(m, ..)
  *     z = R.einsum((a, m), "etd,te->td")                ->   p = R.einsum((y, b), "etd,te->td")
  *                                                            z = R.dist.reduce_scatter(p, ..)
  *
- * The mask m is smaller than y, and the sum is one of experts (weighted_sum.h) then.
+ * The mask m is smaller than y, so moving it sends less. The new sum is one over experts that
+ * weighted_sum.h reads.
  */
 #ifndef DISTIR_OPTIMIZE_PAIRS_MOVED_SUM_H_
 #define DISTIR_OPTIMIZE_PAIRS_MOVED_SUM_H_
@@ -17,7 +19,7 @@
 namespace distir {
 namespace optimize {
 
-/*! \brief Writes such a product so; leaves what is none as it is. */
+/*! \brief Rewrites such a product; leaves any other binding as it is. */
 void SumBeforeMoving(EditableFunction* editable, SlotMasks* masks, EditableBinding* at);
 
 }  // namespace optimize

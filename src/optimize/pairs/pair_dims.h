@@ -4,9 +4,9 @@
  * by their factor rules.
  *
  * Worked example: weights (16, 24) of 16 experts and 24 tokens have the parts {expert, token}.
- * Reshaped to (16, 8, 3) these are {expert, token, token}, where a step along dimension 1 are three
- * tokens, its stride. Times a value (16, 8, 3, 32) the result has the parts {.., other}. Reshaped
- * to (384, 1) the weights have one dimension of pairs.
+ * Reshaped to (16, 8, 3) these are {expert, token, token}, where a step along dimension 1 is three
+ * tokens: its stride is 3. Times a value (16, 8, 3, 32) the result has the parts {.., other}.
+ * Reshaped to (384, 1) the weights have one dimension of pairs.
  */
 #ifndef DISTIR_OPTIMIZE_PAIRS_PAIR_DIMS_H_
 #define DISTIR_OPTIMIZE_PAIRS_PAIR_DIMS_H_
@@ -43,8 +43,8 @@ using PairDims = std::vector<PairDim>;
 
 bool HasTokens(const PairDims& dims);
 bool HasExperts(const PairDims& dims);
-/*! \brief The dimension that pairs are along where they are rows: that of the outermost tokens, or
- * of experts where there are no tokens; -1 where there are none of either. */
+/*! \brief The dimension along which pairs become rows: that of the outermost tokens, or of experts
+ * where there are no tokens; -1 where there are none of either. */
 int RowDim(const PairDims& dims);
 
 /*! \brief A call of an operator with its rule and tensor operands, tuples flattened as in it. */
@@ -53,12 +53,13 @@ struct RuledCall {
   rules::FactorRule rule;
   std::vector<ir::Expr> operands;
 };
-/*! \brief nullopt for what is no operator with a rule. */
+/*! \brief Such a call; nullopt for any other value. */
 std::optional<RuledCall> ReadRule(const ir::Expr& value);
 
 /*!
  * \brief The part that each factor of a rule is, from those of the dimensions of one tensor;
- * factors that the tensor does not have are others. nullopt where factors are both.
+ * factors that the tensor does not have are kOther. nullopt where a factor would be two different
+ * parts, or where a dimension of several factors cannot be told apart.
  */
 std::optional<PairDims> PartsOfFactors(const rules::FactorRule& rule,
                                        const rules::TensorFactors& tensor, const PairDims& dims,

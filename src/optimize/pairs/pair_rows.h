@@ -1,16 +1,23 @@
 /*!
  * \file optimize/pairs/pair_rows.h
- * \brief What experts compute for tokens, computed for the pairs of both that count.
+ * \brief Values that all experts compute for all tokens, computed only for the pairs of a token and
+ * an expert that count.
  *
  * A value (16, 24, 48) of 16 experts and 24 tokens becomes (1, 384, 48): there is one row for each
  * pair, of which those in front count (dialect/operators/pair_selection.h). Operators stay as they
- * are, for these sizes; products with the matrices of experts are grouped; what no operator between
- * computes is selected:
+ * are, for these sizes; products with the matrices of experts are grouped; values that come from
+ * outside (tokens, biases) are selected for the pairs:
  *
- *     h = R.matmul(x, w)  # (1, 24, 32)           t = R.dist.select_pairs(R.reshape(x, ..), m)
- *                                          ->     h = R.dist.grouped_matmul(t[0], w, t[1])
- *     b = R.add(h, R.expand_dims(bias, 1))        b = R.add(R.reshape(h, ..),
- * R.dist.select_pairs(..))
+ *     # x (1, 24, 48), w (16, 48, 32), bias (16, 32)
+ *     h = R.matmul(x, w)                    # (16, 24, 32)
+ *     b = R.add(h, R.expand_dims(bias, 1))  # (16, 24, 32)
+ *
+ * is written, for the weights m (24, 16), as
+ *
+ *     t = R.dist.select_pairs(R.reshape(x, (24, 1, 48)), m)
+ *     h = R.dist.grouped_matmul(t[0], w, t[1])
+ *     s = R.dist.select_pairs(R.reshape(bias, (1, 16, 32)), m)
+ *     b = R.add(R.reshape(h, (1, 384, 32)), R.reshape(s[0], (1, 384, 32)))
  */
 #ifndef DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_
 #define DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_
@@ -26,7 +33,7 @@
 namespace distir {
 namespace optimize {
 
-/*! \brief A value that was selected although it has no experts: rows of tokens. */
+/*! \brief Tokens, the same for all experts, from which the rows of pairs were selected. */
 struct SelectedTokens {
   ir::Expr value;
   PairDims dims;

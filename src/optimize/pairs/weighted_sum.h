@@ -1,14 +1,14 @@
 /*!
  * \file optimize/pairs/weighted_sum.h
- * \brief Sums over experts that are zero wherever weights of experts by token are.
+ * \brief Sums over experts whose terms are zero wherever the weight of an expert for a token is.
  *
  *     m = R.scatter_elements(R.zeros((24, 16)), ids, scores, axis=1)      # the weights
  *     p = R.multiply(y, R.expand_dims(R.permute_dims(m), 2))              # (16, 24, 32)
  *     z = R.sum(p, axis=[0])
  *
- * Weights may be multiplied in anywhere, as long as what follows keeps zeros: into the tokens in
- * front of the experts (Llama 4), or behind them (GPT-OSS). An einsum or a matmul of experts and
- * weights is a product and a sum.
+ * Weights may be multiplied in anywhere, as long as the operators that follow keep zeros: into the
+ * tokens in front of the experts (Llama 4), or behind the experts (GPT-OSS). An einsum or a matmul
+ * of experts and weights counts as a product and a sum.
  */
 #ifndef DISTIR_OPTIMIZE_PAIRS_WEIGHTED_SUM_H_
 #define DISTIR_OPTIMIZE_PAIRS_WEIGHTED_SUM_H_
@@ -41,8 +41,9 @@ class WeightedSums {
  public:
   explicit WeightedSums(const EditableFunction& editable) : editable_(editable), masks_(editable) {}
 
-  /*! \brief What sum a call may be, by what is taken for the weights: a product with weights looks
-   * like weights, too. Empty for calls that are none. */
+  /*! \brief The ways to read a call as such a sum; empty for other calls. There may be several,
+   * each of which takes another value for the weights: a product with weights looks like weights,
+   * too. */
   std::vector<WeightedSum> Read(const ir::Expr& call);
 
  private:

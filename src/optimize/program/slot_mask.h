@@ -19,11 +19,12 @@ namespace optimize {
 bool IsOneOf(const ir::Call& call, const std::set<std::string>& names);
 
 /*!
- * \brief Reads off how a value is computed how many elements of a token are not zero.
+ * \brief Tells from the operators that compute a value how many elements of a token are not zero.
  *
  * A one-hot, a comparison of a column with a row (ids and `arange`) and a scatter into zeros have
- * one per token; products have those of one factor, sums those of all terms. It is what operators
- * are used for, not a proof: nothing may depend on it but what is sent how.
+ * one per token; products have those of one factor, sums those of all terms. This is what such
+ * operators are used for, not a proof: no result may depend on it, only the way in which values are
+ * sent.
  *
  *     a = R.one_hot(ids, .., depth=64)                 # (512, 64): 1
  *     b = R.one_hot(place, .., depth=16)               # (512, 16): 1

@@ -3,10 +3,10 @@
  * \brief What a communication backend provides: collectives over groups of workers.
  *
  * A Backend belongs to one session and connects each of its workers once; the worker then owns its
- * Communicator. Backends: threads of one process (cpu/thread_backend.h), processes
- * (cpu/process_backend.h: one object per process, which connects its own worker only), GPUs of
- * threads or processes (nccl/nccl_backend.h), MPI between hosts (mpi/mpi_backend.h). Another one
- * implements the same two classes and registers a factory under its name.
+ * Communicator. The backends are threads of one process (cpu/threads/thread_backend.h), processes
+ * (cpu/processes/process_backend.h: one object per process, which connects its own worker only),
+ * GPUs of threads or processes (nccl/nccl_backend.h), and MPI between hosts (mpi/mpi_backend.h).
+ * Another one implements the same two classes and registers a factory under its name.
  *
  * Contract of every collective:
  *  - all members of a group call it in the same order with the same arguments (`group.position`

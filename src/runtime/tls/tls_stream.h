@@ -2,10 +2,10 @@
  * \file runtime/tls/tls_stream.h
  * \brief TLS 1.3 over a socket that does not block.
  *
- * There are two ways for both ends to know each other:
- * - by certificates (Identity), for connections that prove the token: the proof covers Binding(),
- * so that nobody between has two connections of which one proof holds;
- * - by a key that both ends have, made for one connection and told over one of the first kind.
+ * There are two ways for both ends to know each other. For connections that prove the token it is
+ * by certificates (Identity): the proof covers Binding(), so that somebody in the middle, with a
+ * connection to either end, cannot pass the proof on. For others it is by a key that both ends
+ * have, made for one connection and told over one of the first kind.
  *
  * Reading and writing make the handshake first. Any thread may call anything at any time.
  */

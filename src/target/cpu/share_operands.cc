@@ -4,8 +4,7 @@
 //     Module.kernel(x, alloc)
 //     _ = R.call_packed("distir.runtime.reduce_scatter", alloc, ..)
 //     ->
-//     alloc = R.call_packed("distir.runtime.new_tensor", R.shape([128, 512]), R.dtype("float32"),
-//     ..)
+//     alloc = R.call_packed("distir.runtime.new_tensor", R.shape([128, 512]), R.dtype(..), ..)
 //
 // Workers that are processes then work on each other's operands instead of sending them. An
 // all-reduce writes to other members' results, so these are made there, too.

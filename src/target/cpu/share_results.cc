@@ -1,11 +1,9 @@
 // ShareResults: results of all-reduces and all-gathers that nobody writes to become tensors that
 // the workers of a group may share.
 //
-//     lv = R.call_dps_packed("distir.runtime.all_gather", (x, R.str("[[0,1]]"), R.prim_value(0)),
-//     ...)
+//     lv = R.call_dps_packed("distir.runtime.all_gather", (x, R.str("[[0,1]]"), ..), ..)
 //     ->
-//     lv = R.call_packed("distir.runtime.shared_all_gather", x, R.str("[[0,1]]"), R.prim_value(0),
-//     ...)
+//     lv = R.call_packed("distir.runtime.shared_all_gather", x, R.str("[[0,1]]"), ..)
 //
 // All members of a group have the same result. Workers that are threads then have it once: it is
 // written once, and read from the same cache. A result that leaves the function, or that anything

@@ -24,7 +24,7 @@ from distir_ext.communication.collectives import sent_by_plan, sent_in_group
 _KERNEL = simulated_kind("kernel")
 _SEND, _RECEIVE = simulated_kind("send"), simulated_kind("recv")
 
-# As src/analysis/timeline_data.cc reads it.
+# As src/analysis/timeline/timeline_data.cc reads it.
 RECORD = np.dtype([("seconds", "f8"), ("kind", "i4"), ("communication", "i4")])
 Records = npt.NDArray[np.void]
 

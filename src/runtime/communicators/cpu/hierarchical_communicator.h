@@ -1,6 +1,7 @@
 /*!
  * \file runtime/communicators/cpu/hierarchical_communicator.h
- * \brief Collectives of groups on several hosts: within hosts, and between them what has to go.
+ * \brief Collectives of groups on several hosts: first or last within each host, and between hosts
+ * only what has to be sent there.
  *
  * A group of h hosts with m members each, host by host, is h groups within hosts and m across them,
  * of the members with the same place in their host:
@@ -10,12 +11,13 @@
  *   reduce-scatter  reduce-scatter within, reduce-scatter across
  *
  * So of B bytes per member each host sends 2 (h-1)/h B for an all-reduce, (h-1) m B for an
- * all-gather of blocks of B, and (h-1)/h B for a reduce-scatter, which is the least there is. One
- * after the other, each of n members would send to each of another host: m times as much.
+ * all-gather of blocks of B, and (h-1)/h B for a reduce-scatter, which is the least there is. If
+ * each member sent to each member of another host, it would be m times as much.
  *
- * Sums of floats are added in another order then, which depends on the hosts alone: results are the
+ * So sums of floats are added in another order, which depends on the hosts alone: results are the
  * same on all members and in every run. Where bits have to be those of one host, and for floats of
- * 16 and 8 bits, which are rounded once, reductions go as those of groups of other shapes do.
+ * 16 and 8 bits, which are rounded once, a reduction does not go this way but like that of a group
+ * which is not host by host.
  *
  * Example: ranks 0..3 on two hosts of two: within [0, 1] and [2, 3], across [0, 2] and [1, 3].
  */

@@ -8,11 +8,11 @@
  * reduction goes in group order either way, so results have the same bits as those of workers that
  * are threads.
  *
- * Where members see each other's tensors, and those of a large collective are all such, they show
- * each other where these lie, and work on them as threads do (direct_work.h).
+ * If all tensors of a large collective lie in memory that all members can read, members tell each
+ * other where they lie, and work on them as threads do (direct_work.h).
  *
- * Where the backend has a library with collectives of its own between hosts, that one may take them
- * (library_collectives.h).
+ * If the backend has a library with collectives of its own between hosts, the library may do the
+ * collective (library_collectives.h).
  *
  * Every message carries the call that it belongs to; the receiver checks that it makes the same.
  */

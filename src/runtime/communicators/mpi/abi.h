@@ -5,8 +5,8 @@
  * A library is loaded when a session asks for it, so one build of this library works with and
  * without any MPI. Constants are those of mpi_abi.h (the standard ABI of MPI 5), of MPICH's mpi.h
  * (MPICH and its kin, the ABI initiative of 2013) and of Open MPI's mpi.h, whose handles are
- * addresses of objects in its library. tests/runtime/collectives/test_mpi_abi.py compares this file
- * with the real headers where they are installed.
+ * addresses of objects in its library. tests/backends/test_mpi.py compares this file with the real
+ * headers where they are installed.
  *
  * A handle is a pointer in the standard ABI and in Open MPI, and an int in MPICH. It is a pointer
  * here: an int is passed in the low half of the register, or of the slot of the stack, that a

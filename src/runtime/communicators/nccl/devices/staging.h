@@ -2,9 +2,9 @@
  * \file runtime/communicators/nccl/devices/staging.h
  * \brief Pinned host memory through which a worker copies what it is given to its GPU.
  *
- * A copy from pinned memory needs no wait on either side, while what is read later must stay as it
- * is: CUDA may read memory that is not pinned when the copy's turn comes. The memory is a ring:
- * what is copied goes behind what was copied before, and waits only where the ring is full.
+ * A copy from pinned memory makes neither side wait. Memory that is not pinned may be read only
+ * when the copy's turn comes, so it would have to stay as it is until then. The pinned memory is a
+ * ring: what is copied goes behind what was copied before, and waits only where the ring is full.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_STAGING_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_STAGING_H_
