@@ -2,7 +2,8 @@
 
 C++: a file includes only from its own folder and from folders above it in LAYERS; the runtime
 includes only support, abi and runtime, and no backend includes another; only src/ir reads objects
-by reflection and names attributes of TVM's operators; the only TVM headers are those of tvm-ffi;
+by reflection, names attributes of TVM's operators, and declares which of TVM's functions the
+compiler calls; the only TVM headers are those of tvm-ffi;
 every global function that is registered is named by the package or by other sources. What only
 tests call is in tests/native.
 
@@ -54,6 +55,8 @@ REFLECTION = re.compile(
     r"\b(?:GetFieldInfo|FieldGetter|FieldSetter|ForEachFieldInfo\w*|GetMethod|"
     r"TVMFFIFieldInfo|TVMFFIGetTypeInfo|reflection/accessor\.h)\b"
 )
+# const ir::GlobalFunction kHash("ffi.StructuralHash");
+DECLARATION = re.compile(r"\bir::(?:GlobalFunction|Field<.*>) \w+\(")
 OPERATOR_ATTRS = re.compile(r'"relax\.(?:attrs|op)\.[^"]*"')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 REGISTRATION = re.compile(r'(?:\.def(?:_packed)?\(|SetGlobal\()\s*"(distir\.[\w.]+)"')
@@ -89,6 +92,8 @@ def check_includes(root: Path) -> Iterator[str]:
                 yield f"{where}:{number}: {match[0]} is for src/ir only"
             if folder != "ir" and (match := OPERATOR_ATTRS.search(line)):
                 yield f"{where}:{number}: {match[0]} is declared in src/ir only"
+            if folder != "ir" and DECLARATION.search(line):
+                yield f"{where}:{number}: what is used of TVM is declared in src/ir only"
             if include := INCLUDE.match(line):
                 problem = check_include(source, parts, allowed, include[1], include[2])
                 if problem:

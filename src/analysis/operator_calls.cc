@@ -11,6 +11,7 @@
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/functions.h"
 
 namespace distir {
 namespace analysis {
@@ -19,14 +20,12 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-const ir::GlobalFunction kOpGetAttr("ir.OpGetAttr");
-
 bool IsLegalized(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return false;
   // Operators are unique objects, never freed, so the pointer is a key.
   static thread_local std::unordered_map<const ffi::Object*, bool> cache;
   auto [known, is_new] = cache.emplace(op.get(), false);
-  if (is_new) known->second = kOpGetAttr(op, "FLegalize") != nullptr;
+  if (is_new) known->second = ir::functions::kOpGetAttr(op, "FLegalize") != nullptr;
   return known->second;
 }
 

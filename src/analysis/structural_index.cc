@@ -1,19 +1,15 @@
 #include "analysis/structural_index.h"
 
 #include "ir/build.h"
+#include "ir/tvm/functions.h"
 
 namespace distir {
 namespace analysis {
 
-namespace {
-
-const ir::GlobalFunction kStructuralHash("ffi.StructuralHash");
-
-}  // namespace
-
 size_t StructuralIndex::Find(const ffi::ObjectRef& object) {
   // The elements of constants are compared only: to hash large ones takes long.
-  std::vector<size_t>& like = by_hash_[kStructuralHash(object, false, true).cast<int64_t>()];
+  std::vector<size_t>& like =
+      by_hash_[ir::functions::kStructuralHash(object, false, true).cast<int64_t>()];
   for (size_t candidate : like) {
     if (ir::StructurallyEqual(objects_[candidate], object)) return candidate;
   }

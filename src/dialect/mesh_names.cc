@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/tvm/functions.h"
 #include "ir/tvm/reflection.h"
 #include "ir/tvm/registration.h"
 
@@ -17,9 +18,6 @@ namespace distir {
 namespace dialect {
 
 namespace {
-
-const ir::GlobalFunction kIsParsing("script.ir_builder.IRBuilderIsInScope");
-const ir::GlobalFunction kBuilder("script.ir_builder.IRBuilderCurrent");
 
 ffi::Any FieldOf(const ffi::ObjectRef& object, const std::string& name) {
   const std::vector<ffi::Any> fields = ir::ListFields(object);
@@ -88,9 +86,9 @@ class Remembered {
 
 /*! \brief Names the axes of a mesh as the module does that is being parsed, if one is. */
 void NameAsParsed(MeshTable* table, const ir::DeviceMesh& device_mesh) {
-  if (!kIsParsing().cast<bool>()) return;
-  const auto frames =
-      FieldOf(kBuilder().cast<ffi::ObjectRef>(), "frames").as<ffi::Array<ffi::ObjectRef>>();
+  if (!ir::functions::kIsParsing().cast<bool>()) return;
+  const auto frames = FieldOf(ir::functions::kScriptBuilder().cast<ffi::ObjectRef>(), "frames")
+                          .as<ffi::Array<ffi::ObjectRef>>();
   if (!frames.has_value()) return;
   for (const ffi::ObjectRef& frame : *frames) {
     const auto infos = FieldOf(frame, "global_infos").as<ir::GlobalInfoMap>();

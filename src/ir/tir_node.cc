@@ -6,6 +6,7 @@
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/functions.h"
 #include "ir/tvm/view_definition.h"
 
 namespace distir {
@@ -40,7 +41,6 @@ const GlobalFunction kSBlockRealize("s_tir.SBlockRealize");
 const GlobalFunction kSeqStmt("tirx.SeqStmt");
 const GlobalFunction kUndefinedVars("tirx.analysis.UndefinedVars");
 const GlobalFunction kStructuralMap("ffi.StructuralMap");
-const GlobalFunction kOpGetAttr("ir.OpGetAttr");
 
 constexpr int kPreorder = 0;
 
@@ -174,7 +174,7 @@ bool IsPureOp(const Expr& op) {
   static thread_local std::unordered_map<const ffi::Object*, bool> cache;
   auto it = cache.find(op.get());
   if (it == cache.end()) {
-    auto effect = kOpGetAttr(op, "TCallEffectKind").as<int64_t>();
+    auto effect = functions::kOpGetAttr(op, "TCallEffectKind").as<int64_t>();
     it = cache.emplace(op.get(), effect.has_value() && *effect <= kPureEffect).first;
   }
   return it->second;

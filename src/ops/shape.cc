@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ir/symbolic.h"
+#include "ir/tvm/functions.h"
 #include "ops/family.h"
 
 namespace distir {
@@ -12,9 +13,6 @@ namespace ops {
 namespace {
 
 // ---- factor rules
-
-const ir::Field<ir::NodeArray<ir::Expr>> kInitialIndices("tirx.IndexMap", "initial_indices");
-const ir::Field<ir::NodeArray<ir::Expr>> kFinalIndices("tirx.IndexMap", "final_indices");
 
 FactorRule PermuteDims(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
@@ -295,8 +293,8 @@ FactorRule CollapseSum(const OpView& view) {
 FactorRule LayoutTransform(const OpView& view) {
   ffi::ObjectRef map =
       ir::attrs::kLayoutTransformIndexMap(view.call.attrs()).cast<ffi::ObjectRef>();
-  const ir::NodeArray<ir::Expr>& from = kInitialIndices(map);
-  const ir::NodeArray<ir::Expr>& to = kFinalIndices(map);
+  const ir::NodeArray<ir::Expr>& from = ir::fields::kInitialIndices(map);
+  const ir::NodeArray<ir::Expr>& to = ir::fields::kFinalIndices(map);
   std::unordered_map<const ffi::Object*, int> uses;
   for (const ir::Expr& index : to) {
     ir::VisitVars(index, [&uses](const ir::Var& var) { ++uses[var.get()]; });

@@ -6,14 +6,13 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/functions.h"
 #include "ir/tvm/registration.h"
 
 namespace distir {
 namespace outline {
 
 namespace {
-
-const ir::GlobalFunction kStructuralHash("ffi.StructuralHash");
 
 /*! \brief Constants of at most as many elements are compared; larger ones are inputs, unless they
  * are one object. */
@@ -43,9 +42,9 @@ class Numbering {
     number_ ^= part + 0x9e3779b97f4a7c15ULL + (number_ << 6) + (number_ >> 2);
   }
   void AddObject(const ffi::ObjectRef& object) {
-    Mix(object.defined()
-            ? static_cast<uint64_t>(kStructuralHash(object, false, false).cast<int64_t>())
-            : 0);
+    Mix(object.defined() ? static_cast<uint64_t>(
+                               ir::functions::kStructuralHash(object, false, false).cast<int64_t>())
+                         : 0);
   }
 
   void Add(const ir::Expr& expr) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "ir/tvm/functions.h"
 #include "ir/tvm/reflection.h"
 
 namespace distir {
@@ -18,15 +19,13 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-const ir::GlobalFunction kAllocate("runtime.TVMTensorAllocWithScope");
-
 bool IsInteger(DLDataType dtype) { return dtype.code == kDLInt || dtype.code == kDLUInt; }
 
 /*! \brief A scalar of the leading bytes of a value; for integers, of a little-endian machine. */
 template <typename T>
 ffi::Any FromValue(DLDataType dtype, T value) {
-  auto tensor = kAllocate(ffi::Shape(std::vector<int64_t>{}), dtype, DLDevice{kDLCPU, 0},
-                          ffi::Optional<ffi::String>())
+  auto tensor = ir::functions::kAllocateTensor(ffi::Shape(std::vector<int64_t>{}), dtype,
+                                               DLDevice{kDLCPU, 0}, ffi::Optional<ffi::String>())
                     .cast<ffi::Tensor>();
   std::memcpy(tensor.data_ptr(), &value, dtype.bits / 8);
   return tensor;

@@ -102,6 +102,38 @@ def test_missing_files_are_found(tmp_path, files):
     assert list(missing_files(page, files)) == ["src/gone/", "gone.cc", "ir/gone.h"]
 
 
+# Of NCCL, Linux and TVM.
+OF_OTHERS = {
+    *("src/graph/tuning.cc", "doc/PERFORMANCE.md"),
+    *("include/net/tcp.h", "tvm/runtime/c_backend_api.h"),
+}
+COMMENTS = {
+    ".py": re.compile(r'#[^\n]*|""".*?"""', re.DOTALL),
+    ".cc": re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL),
+}
+COMMENTS[".h"] = COMMENTS[".cc"]
+
+
+def missing_in_comments(path):
+    for comment in COMMENTS[path.suffix].findall(path.read_text("utf-8")):
+        for name in re.findall(r"(?<![\w/.<-])((?:[\w.]+/)+\w+\.(?:cc|h|py|md))\b", comment):
+            folders = (*FOLDERS, ROOT / "python", path.parent)
+            if name not in OF_OTHERS and not any((folder / name).exists() for folder in folders):
+                yield f"{path}: {name}"
+
+
+def test_files_that_comments_name_exist():
+    paths = [*(ROOT / "src").rglob("*"), *(ROOT / "python").rglob("*.py")]
+    sources = [path for path in paths if path.suffix in COMMENTS]
+    assert [each for path in sources for each in missing_in_comments(path)] == []
+
+
+def test_missing_files_in_comments_are_found(tmp_path):
+    source = tmp_path / "one.cc"
+    source.write_text('#include "ir/gone.h"\n// ir/node.h, ir/gone.h\nint x;  /* as gone/x.py */\n')
+    assert list(missing_in_comments(source)) == [f"{source}: ir/gone.h", f"{source}: gone/x.py"]
+
+
 def test_every_page_is_in_the_tables_of_contents():
     listed = {Path("index")}
     for page in DOCS.rglob("index.md"):

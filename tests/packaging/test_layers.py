@@ -142,8 +142,18 @@ def test_good_includes_pass(tmp_path):
         ),
         (
             "src/lower/b.cc",
-            'const ir::GlobalFunction f("relax.op.add");',
+            'auto f = ffi::Function::GetGlobal("relax.op.add");',
             '"relax.op.add" is declared in src/ir only',
+        ),
+        (
+            "src/lower/b.cc",
+            'const ir::GlobalFunction f("ffi.StructuralHash");',
+            "what is used of TVM is declared in src/ir only",
+        ),
+        (
+            "src/ops/b.cc",
+            'const ir::Field<ir::NodeArray<ir::Expr>> f("tirx.IndexMap", "initial_indices");',
+            "what is used of TVM is declared in src/ir only",
         ),
         ("src/other/b.h", "", "not in a known folder"),
         ("src/b.cc", "", "not in a known folder"),

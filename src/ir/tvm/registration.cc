@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "ir/build.h"
+#include "ir/tvm/functions.h"
 
 namespace distir {
 namespace ir {
@@ -13,10 +14,7 @@ const GlobalFunction kRegisterOp("ir.RegisterOp");
 const GlobalFunction kSetNumInputs("ir.OpSetNumInputs");
 const GlobalFunction kAddArgument("ir.OpAddArgument");
 const GlobalFunction kSetAttr("ir.OpSetAttr");
-const GlobalFunction kGetAttr("ir.OpGetAttr");
 const GlobalFunction kListOpNames("ir.ListOpNames");
-const GlobalFunction kBlockBuilder("relax.BlockBuilderCreate");
-const GlobalFunction kContextModule("relax.BlockBuilderGetContextIRModule");
 
 constexpr const char* kInferType = "FInferType";
 constexpr const char* kInferDTensorType = "dist.FInferType";
@@ -52,7 +50,7 @@ void SetInfer(const std::string& op, const char* attr, InferType infer, int leve
 
 IRModule ModuleOfInference() {
   if (asking_builder == nullptr || !asking_builder->defined()) return IRModule();
-  return IRModule::Cast(kContextModule(*asking_builder).cast<ffi::ObjectRef>());
+  return IRModule::Cast(functions::kContextModule(*asking_builder).cast<ffi::ObjectRef>());
 }
 
 void RegisterOp(const std::string& name, const std::string& description,
@@ -86,7 +84,7 @@ bool HasDTensor(const Type& type) {
 }  // namespace
 
 void SetInferDTensorTupleType(const std::string& op, InferType infer) {
-  ffi::Function own = kGetAttr(GetOp(op), kInferType).cast<ffi::Function>();
+  ffi::Function own = functions::kOpGetAttr(GetOp(op), kInferType).cast<ffi::Function>();
   ffi::Function function =
       ffi::Function::FromTyped([infer, own](Call call, ffi::ObjectRef builder) -> Type {
         InferenceFor inference(builder);
@@ -103,12 +101,12 @@ bool IsPureOp(const Expr& op) {
   // Operators live as long as the process.
   static thread_local std::unordered_map<const ffi::Object*, bool> known;
   auto [it, is_new] = known.try_emplace(op.get(), false);
-  if (is_new) it->second = kGetAttr(op, "FPurity").as<bool>().value_or(false);
+  if (is_new) it->second = functions::kOpGetAttr(op, "FPurity").as<bool>().value_or(false);
   return it->second;
 }
 
 bool HasAttr(const std::string& op, const char* attr) {
-  return kGetAttr(GetOp(op), attr) != nullptr;
+  return functions::kOpGetAttr(GetOp(op), attr) != nullptr;
 }
 
 std::vector<std::string> ListOpNames() {
@@ -120,8 +118,8 @@ std::vector<std::string> ListOpNames() {
 }
 
 Type InferTensorType(const Call& call) {
-  static thread_local ffi::Any builder = kBlockBuilder(nullptr);
-  ffi::Function infer = kGetAttr(call.op(), kInferType).cast<ffi::Function>();
+  static thread_local ffi::Any builder = functions::kBlockBuilder(nullptr);
+  ffi::Function infer = functions::kOpGetAttr(call.op(), kInferType).cast<ffi::Function>();
   return infer(call, builder).cast<Type>();
 }
 

@@ -2,20 +2,14 @@
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "ir/tvm/functions.h"
 
 namespace distir {
 namespace propagation {
 
-namespace {
-
-/*! \brief Where TVM's memory planning puts a tensor, or null. */
-const ir::Field<ir::Node> kDevice("relax.TensorType", "vdevice");
-
-}  // namespace
-
 ir::DTensorType PlacedTypes::Of(const ir::TensorType& tensor, const ir::DeviceMesh& mesh,
                                 const ir::Placement& placement) {
-  if (!ir::HasKnownShape(tensor) || kDevice(tensor).defined())
+  if (!ir::HasKnownShape(tensor) || ir::fields::kVirtualDevice(tensor).defined())
     return ir::MakeDTensorType(tensor, mesh, placement);
   key_ = {Address(mesh.get()), Address(placement.get()), Bits(tensor.dtype())};
   for (const ir::Expr& dim : ir::ShapeOf(tensor)) {
