@@ -14,6 +14,8 @@ from rich.table import Table
 from distir_ext import _native  # loads the native library  # noqa: F401
 from distir_ext._errors.spelling import did_you_mean
 
+__all__ = ["OperatorRule", "describe_kernel", "find", "operators"]
+
 # Nobody reads a table of seven columns that is narrower; a file has no width of its own.
 WIDTH_OF_A_FILE = 220
 

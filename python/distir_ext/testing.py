@@ -7,6 +7,8 @@ import tvm_ffi
 
 from distir_ext._errors.modules import check_module
 
+__all__ = ["PHASES", "verify", "violations"]
+
 PHASES = ("propagated", "legalized", "lowered")
 """After PropagateSharding, LegalizeRedistribute and LowerDistIR."""
 

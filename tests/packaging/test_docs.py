@@ -161,7 +161,7 @@ def test_architecture_names_every_folder_and_module():
 def test_every_public_name_is_in_the_reference():
     reference = "".join(page.read_text("utf-8") for page in (DOCS / "api").glob("*.md"))
     named = set(re.findall(r":: (distir_ext[\w.]*)", reference))
-    documented = (dx.analysis, dx.hints, dx.pipelines, dx.stages, dx.transform)
+    documented = (dx.analysis, dx.hints, dx.pipelines, dx.rules, dx.stages, dx.transform)
     modules = {module.__name__.rpartition(".")[2]: module for module in documented}
     public = {f"distir_ext.{name}" for name in dx.__all__ if name not in ("__version__", *modules)}
     public |= {
