@@ -68,6 +68,9 @@ class Iota:
 def find_iota(devices: Sequence[int]) -> Iota | None:
     """The canonical iota that gives an order of devices; None if none does. Linear time.
 
+    Args:
+        devices: Ids of devices, each of 0 to n - 1 once, in their order.
+
     Example:
         >>> print(find_iota([0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15]))
         <=[2,2,4]T(2,1,0)
