@@ -35,6 +35,9 @@ class Link:
     Messages that a device sends and receives at the same time take
     ``latency + gap * messages + bytes / bandwidth`` seconds (LogGP: Alexandrov and others, "LogGP:
     incorporating long messages into the LogP model", 1995).
+
+    Raises:
+        ValueError: A time is negative, the bandwidth is not positive, or a figure is not finite.
     """
 
     latency: float

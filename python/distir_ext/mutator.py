@@ -113,7 +113,17 @@ class ShardingMutator(relax.PyExprMutator):
         return self._rewrite(self.mod, self.func if func is None else func)
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Rewrites function ``self.func`` of a module; see :meth:`run`."""
+        """Rewrites function ``self.func`` of a module.
+
+        Args:
+            mod: The module, which stays as it is.
+
+        Returns:
+            The new module, as of :meth:`run`.
+
+        Raises:
+            ValueError, TypeError: As :meth:`run`.
+        """
         return self._rewrite(mod, self.func)
 
     def __tvm_ffi_object__(self) -> tvm.transform.Pass:

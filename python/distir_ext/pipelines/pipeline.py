@@ -80,6 +80,14 @@ class PassPipeline:
         return iter(self.passes)
 
     def __getitem__(self, name: str) -> PipelinePass:
+        """The pass of a name.
+
+        Args:
+            name: The name of one of ``passes``.
+
+        Raises:
+            KeyError: There is none; names the nearest.
+        """
         for each in self.passes:
             if each.name == name:
                 return each

@@ -16,6 +16,9 @@ from distir_ext.interop._factors import Factor, merged, order_of, strided_factor
 class Iota:
     """The order ``arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(n)``.
 
+    Raises:
+        ValueError: A size is not positive, or ``transpose_perm`` is no permutation.
+
     Example:
         >>> Iota((2, 4), (1, 0)).devices
         (0, 4, 1, 5, 2, 6, 3, 7)
