@@ -165,6 +165,15 @@ def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
     """:func:`distir_ext.annotate` as a pass, for ``tvm.transform.Sequential``.
 
     Arguments are those of ``annotate``. What ``annotate`` raises is raised when the pass runs.
+
+    Args:
+        mesh: The mesh of the plan.
+        plan: Which tensor has which dims, by name or pattern.
+        func: The function that is annotated.
+        inputs: Parameters that every call passes; all others are weights.
+
+    Returns:
+        The pass.
     """
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:

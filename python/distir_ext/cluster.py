@@ -35,6 +35,9 @@ class Link:
     Messages that a device sends and receives at the same time take
     ``latency + gap * messages + bytes / bandwidth`` seconds (LogGP: Alexandrov and others, "LogGP:
     incorporating long messages into the LogP model", 1995).
+
+    Raises:
+        ValueError: A time is negative, the bandwidth is not positive, or a figure is not finite.
     """
 
     latency: float
@@ -152,6 +155,12 @@ class Device:
     def bandwidth_of(self, num_bytes: float) -> float:
         """Bytes per second of a kernel that accesses so many bytes.
 
+        Args:
+            num_bytes: Bytes that the kernel reads and writes.
+
+        Returns:
+            The rate of the smallest of ``caches`` that takes so many bytes, else ``bandwidth``.
+
         Example:
             >>> caches = {1e6: 4e11, 1e5: 8e11}
             >>> device = Device("mine", {"float32": 1e12}, 16e9, 100e9, 5e-6, caches=caches)
@@ -163,6 +172,13 @@ class Device:
 
     def seconds_of_step(self, microbatches: int) -> float:
         """What a call takes besides kernels and collectives, for one of so many microbatches.
+
+        Args:
+            microbatches: Microbatches that are queued one behind the other, at least 1.
+
+        Returns:
+            Seconds: the first takes ``step``, each later one ``queued_step``, and this is their
+            mean.
 
         Example:
             >>> device = Device("mine", {"float32": 1e12}, 16e9, 100e9, 0, step=5e-5, queued_step=0)
@@ -199,6 +215,13 @@ class Device:
 
     def rate(self, dtype: str) -> float:
         """Operations per second on numbers of an element type.
+
+        Args:
+            dtype: An element type, as ``"float16"``. Any other than float16, bfloat16, float32 and
+                float64 counts as narrower than these.
+
+        Returns:
+            What ``flops`` states for the type, or for the nearest wider one that it lists.
 
         Raises:
             ValueError: Neither it nor a wider one is listed.

@@ -52,20 +52,41 @@ def psum(x: Any, axis: Axis) -> Any:
 
 
 def pmax(x: Any, axis: Axis) -> Any:
-    """The maximum of the values that the devices along an axis have; see :func:`psum`."""
+    """The maximum of the values that the devices along an axis have; see :func:`psum`.
+
+    Args:
+        x: A value of the region.
+        axis: Manual axes.
+
+    Raises:
+        ValueError, TypeError: As :func:`psum`.
+    """
     return _reduced(x, axis, "max", "pmax")
 
 
 def pmin(x: Any, axis: Axis) -> Any:
-    """The minimum of the values that the devices along an axis have; see :func:`psum`."""
+    """The minimum of the values that the devices along an axis have; see :func:`psum`.
+
+    Args:
+        x: A value of the region.
+        axis: Manual axes.
+
+    Raises:
+        ValueError, TypeError: As :func:`psum`.
+    """
     return _reduced(x, axis, "min", "pmin")
 
 
 def pmean(x: Any, axis: Axis) -> Any:
     """The mean of the values that the devices along an axis have; see :func:`psum`.
 
+    Args:
+        x: A value of the region, of floating-point numbers.
+        axis: Manual axes.
+
     Raises:
-        TypeError: The elements are integers.
+        ValueError: As :func:`psum`.
+        TypeError: ``x`` is no tensor, or its elements are integers.
     """
     total = _expression(_reduced(x, axis, "sum", "pmean"), "pmean")
     dtype = str(total.ty.dtype) if known_type(total) is not None else "float32"
@@ -179,6 +200,12 @@ def axis_index(axis: Axis, dtype: str = "int64") -> relax.Expr:
 
 def axis_size(axis: Axis) -> int:
     """The number of devices along an axis.
+
+    Args:
+        axis: Manual axes.
+
+    Returns:
+        The product of their sizes.
 
     Raises:
         ValueError: See :func:`psum`.

@@ -29,9 +29,9 @@ def manual(
     """A function whose body is written per device, as JAX's ``shard_map``.
 
     Along the manual axes ``fn`` is given the part of each argument that one device has, and sends
-    with :mod:`distir_ext.collectives`; along all other axes its values are whole, and propagation
-    shards them as anywhere. Example, a feed-forward block of which each device along "tp" has some
-    columns, while "dp" stays automatic::
+    with :mod:`distir_ext.collectives`; along all other axes its values have
+    their full shapes, and propagation shards them as anywhere. Example, a feed-forward block of
+    which each device along "tp" has some columns, while "dp" stays automatic::
 
         def block(x, up, down):
             hidden = relax.op.nn.relu(relax.op.matmul(x, up))

@@ -175,7 +175,7 @@ def _layers(mesh: Mesh) -> tuple[tvm.IRModule, list[np.ndarray]]:
 
 
 def _products(shape: Sequence[int]) -> _Program:
-    """A chain of products of x with one square matrix, which every worker computes as a whole."""
+    """A chain of products of x with one square matrix, in which all is replicated."""
 
     def write(steps: int, mesh: Mesh) -> tuple[tvm.IRModule, list[np.ndarray]]:
         size = shape[1]

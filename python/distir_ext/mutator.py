@@ -79,7 +79,11 @@ class ShardingMutator(relax.PyExprMutator):
 
     @staticmethod
     def callee(call: relax.Call) -> str:
-        """The name of what is called: "mlp" for a function, "relax.matmul" for an operator."""
+        """The name of what is called: "mlp" for a function, "relax.matmul" for an operator.
+
+        Args:
+            call: A call of the function.
+        """
         for field in ("name_hint", "global_symbol", "name"):
             name = getattr(call.op, field, None)
             if name is not None:
@@ -109,7 +113,17 @@ class ShardingMutator(relax.PyExprMutator):
         return self._rewrite(self.mod, self.func if func is None else func)
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Rewrites function ``self.func`` of a module; see :meth:`run`."""
+        """Rewrites function ``self.func`` of a module.
+
+        Args:
+            mod: The module, which stays as it is.
+
+        Returns:
+            The new module, as of :meth:`run`.
+
+        Raises:
+            ValueError, TypeError: As :meth:`run`.
+        """
         return self._rewrite(mod, self.func)
 
     def __tvm_ffi_object__(self) -> tvm.transform.Pass:
@@ -119,7 +133,14 @@ class ShardingMutator(relax.PyExprMutator):
         )
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Visits the arguments, then annotates as :meth:`place` says."""
+        """Visits the arguments, then annotates as :meth:`place` says.
+
+        Args:
+            call: A call of the function.
+
+        Returns:
+            The call with annotated arguments, or its annotated result.
+        """
         call = self.visit_expr_post_order(call)
         if self._error is not None:
             return call

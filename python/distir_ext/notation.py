@@ -57,6 +57,9 @@ def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
 
     Other views of a mesh that passes made have no names of their own and are called x, y, z, w.
 
+    Args:
+        mod: A module in any phase.
+
     Raises:
         TypeError: It is no module.
 

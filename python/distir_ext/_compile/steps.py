@@ -71,6 +71,9 @@ def phase(mod: tvm.IRModule) -> str | None:
     ``"annotated"``, ``"propagated"``, ``"legalized"``, ``"lowered"`` or ``"runtime"``; None where
     nothing in it is distributed. It is read off the functions, and the least advanced one counts.
 
+    Args:
+        mod: A module, with annotations or without.
+
     Raises:
         TypeError: It is no module.
 

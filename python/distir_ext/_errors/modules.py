@@ -10,6 +10,9 @@ import tvm
 def check_module(mod: Any) -> None:
     """Refuses what is no module.
 
+    Args:
+        mod: What a user gave for a module.
+
     Raises:
         TypeError: It is a function or anything else.
     """

@@ -250,6 +250,10 @@ class Mesh:
 def as_mesh(value: Any, what: str) -> Mesh:
     """A mesh from what users pass for one: a Mesh, or another framework's (see :class:`Mesh`).
 
+    Args:
+        value: A :class:`Mesh`, or a mesh of TVM, JAX, PyTorch or NumPy.
+        what: What it is for, as errors begin: ``"the mesh of a sharding"``.
+
     Raises:
         TypeError: It is none; the message begins with what it is for.
         ValueError: Its names, sizes or ids are none of a mesh.
@@ -265,12 +269,20 @@ def as_mesh(value: Any, what: str) -> Mesh:
 
 
 def is_mesh(value: Any) -> bool:
-    """Whether :func:`as_mesh` takes it for a mesh."""
+    """Whether :func:`as_mesh` takes it for a mesh.
+
+    Args:
+        value: Anything.
+    """
     return isinstance(value, Mesh) or read_mesh(value) is not None
 
 
 def has_names(mesh: Any) -> bool:
-    """Whether a mesh, of any framework, states the names of its axes."""
+    """Whether a mesh, of any framework, states the names of its axes.
+
+    Args:
+        mesh: A mesh, or anything else, which has none.
+    """
     grid = read_mesh(mesh)
     return isinstance(mesh, Mesh) or (grid is not None and grid.axis_names is not None)
 

@@ -101,6 +101,14 @@ class Sharding:
     def bounds(self, dim: int, part: int) -> tuple[str, str, int]:
         """Where one part of a dimension begins and ends, and how much padding is behind it.
 
+        Args:
+            dim: A dimension of the tensor, from 0.
+            part: One of its ``parts[dim]`` parts, from 0.
+
+        Returns:
+            Begin and end, in elements, as text, since sizes may be symbolic; and the elements of
+            the padding, 0 where the size is symbolic.
+
         Example:
             >>> columns = sharding_of((7, "n"), "float32", Mesh(dp=2, tp=4), ("dp", "tp"))
             >>> columns.bounds(0, 1), columns.bounds(1, 2)

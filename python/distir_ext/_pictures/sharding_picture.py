@@ -55,6 +55,9 @@ class ShardingPicture:
     def to_svg(self, path: str | os.PathLike[str]) -> None:
         """Writes the picture as an SVG file, which follows the reader's light or dark mode.
 
+        Args:
+            path: The file, which is written anew.
+
         Raises:
             OSError: The file cannot be written.
         """

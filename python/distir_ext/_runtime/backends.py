@@ -92,6 +92,9 @@ def register_backend(backend: Backend) -> None:
     Worker processes need the same call: let a module make it, and name that module in
     ``Session(imports=)``. A backend that needs no preparation works without.
 
+    Args:
+        backend: Its name, and what it needs of this process.
+
     Raises:
         ValueError: There is a backend of this name.
     """
@@ -102,6 +105,9 @@ def register_backend(backend: Backend) -> None:
 
 def unregister_backend(name: str) -> None:
     """Forgets a backend.
+
+    Args:
+        name: As :func:`register_backend` was given it.
 
     Raises:
         ValueError: There is none of this name, or it is one of distir_ext.

@@ -187,6 +187,9 @@ class Model:
     def __getitem__(self, name: str) -> ModelFunction:
         """A function by name.
 
+        Args:
+            name: A function of the module that was built, as ``"main"``.
+
         Raises:
             KeyError: there is none; names those there are.
         """

@@ -86,6 +86,9 @@ class Statistics:
     def of_function(self, name: str) -> Statistics:
         """Those of one function.
 
+        Args:
+            name: A function of the program, as ``"main"``.
+
         Raises:
             KeyError: It has not communicated; names those that have.
         """
@@ -96,7 +99,11 @@ class Statistics:
         return Statistics(found)
 
     def of_devices(self, *device_ids: int) -> Statistics:
-        """Those of some devices."""
+        """Those of some devices.
+
+        Args:
+            device_ids: Ids of devices. Of one that has sent nothing there is nothing.
+        """
         return Statistics(tuple(each for each in self.traffic if each.device in device_ids))
 
     def by_kind(self) -> dict[str, int]:

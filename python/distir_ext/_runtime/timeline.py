@@ -60,13 +60,20 @@ class Timeline:
         return 1 - sum(event.end - event.begin for event in self.events) / whole if whole else 0.0
 
     def of_device(self, device: int) -> tuple[TimedEvent, ...]:
-        """The events of one device, in order."""
+        """The events of one device, in order.
+
+        Args:
+            device: Its id. Of one that the timeline does not have there are none.
+        """
         return tuple(event for event in self.events if event.device == device)
 
     def text(self, width: int = 72) -> str:
         """A line per device; the mark in a column is the microbatch that it computes most there.
 
         Microbatches are ``0`` to ``9``, then letters, then again from ``0``; ``.`` is idle time.
+
+        Args:
+            width: Columns for the whole time, at least 1.
         """
         if not self.events:
             return ""

@@ -27,6 +27,10 @@ class WorkerValue:
     def values_for(self, workers: Workers, where: str) -> Mapping[int, Any]:
         """By device id its value.
 
+        Args:
+            workers: The workers of the session that is to use the value.
+            where: What the value is in the call, for errors.
+
         Raises:
             ValueError: other workers hold it; names ``where``.
         """

@@ -92,7 +92,11 @@ class Comparison:
         return float(np.mean(errors)) if errors else 0.0
 
     def of_kind(self, kind: str) -> Comparison:
-        """Kernels (``"kernel"``) or collectives (``"collective"``) alone."""
+        """Kernels (``"kernel"``) or collectives (``"collective"``) alone.
+
+        Args:
+            kind: ``"kernel"`` or ``"collective"``. Of any other there are no rows.
+        """
         return Comparison(tuple(row for row in self.compared if row.kind == kind), (), ())
 
     def rows(self) -> list[dict[str, Any]]:

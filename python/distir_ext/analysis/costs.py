@@ -299,8 +299,11 @@ class Estimate:
     def __getitem__(self, name: str) -> ProgramEstimate:
         """The program of a name.
 
+        Args:
+            name: The name of one of ``programs``, as ``"main"``.
+
         Raises:
-            KeyError: There is none.
+            KeyError: There is none; names those there are.
         """
         for program in self.programs:
             if program.name == name:

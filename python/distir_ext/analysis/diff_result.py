@@ -110,8 +110,11 @@ class Difference:
     def __getitem__(self, name: str) -> Total:
         """The total of a name.
 
+        Args:
+            name: The name of one of ``totals``.
+
         Raises:
-            KeyError: There is none.
+            KeyError: There is none; names those there are.
         """
         for total in self.totals:
             if total.name == name:

@@ -44,6 +44,9 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     Tensors whose names differ in numbers only, and that are alike in all else, share a row, in
     which these numbers are ``*``.
 
+    Args:
+        rows: Tensors with their shardings.
+
     Raises:
         TypeError: A module is given instead of its rows.
     """
@@ -76,6 +79,9 @@ def _check_rows(rows: Any, table: str, made_by: str) -> None:
 
 def collective_table(collectives: Iterable[Collective]) -> Table:
     """A table of what :func:`distir_ext.analysis.collectives` gives; equal ones share a row.
+
+    Args:
+        collectives: Collectives of a program.
 
     Raises:
         TypeError: A module is given instead of its rows.

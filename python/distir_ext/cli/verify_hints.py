@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "verify-hints",
-        help="shard tiny models of transformers by layer hints, and compare with the whole",
+        help="shard tiny models of transformers by layer hints, and compare with them unsharded",
         description="Shards tiny models of transformers (four layers, hidden states of 64) by\n"
         "hints, runs them on CPU workers, and compares the result with PyTorch's, and what\n"
         "is communicated with the textbook's count.\n"

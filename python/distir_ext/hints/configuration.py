@@ -93,7 +93,14 @@ def read_hints(data: bytes, what: str) -> Hints:
 
 
 def to_yaml(hints: Hints) -> str:
-    """Hints as :func:`load` reads them; what is as by default is left out."""
+    """Hints as :func:`load` reads them; what is as by default is left out.
+
+    Args:
+        hints: Hints of a model.
+
+    Returns:
+        YAML, as text.
+    """
     import yaml
 
     data: dict[str, Any] = {}

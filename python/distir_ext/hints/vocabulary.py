@@ -171,11 +171,22 @@ class Hints:
     """Where a file states what, for messages."""
 
     def place(self, *path: str) -> str:
-        """For messages: where something is stated."""
+        """For messages: where something is stated.
+
+        Args:
+            path: Names from the outside in: ``"layers", "model.layers.*.mlp"``.
+
+        Returns:
+            File and line where a file states it; else the names, joined by dots.
+        """
         return self.places.get(path, ".".join(path))
 
     def merged(self, other: Hints) -> Hints:
-        """These hints, with those of another in place of layers that both have."""
+        """These hints, with those of another in place of layers that both have.
+
+        Args:
+            other: Hints that win; its ``dist`` does if it states one.
+        """
         return Hints(
             {**self.layers, **other.layers},
             other.dist or self.dist,
@@ -184,6 +195,11 @@ class Hints:
 
     def with_weight(self, layer: str, weight: str, **changes: Any) -> Hints:
         """These hints with fields of one weight changed.
+
+        Args:
+            layer: A name in ``layers``.
+            weight: A name in the weights of that layer.
+            changes: Fields of :class:`WeightHint`, by name.
 
         Raises:
             KeyError: There is no such layer or weight.

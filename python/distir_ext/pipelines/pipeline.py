@@ -80,6 +80,14 @@ class PassPipeline:
         return iter(self.passes)
 
     def __getitem__(self, name: str) -> PipelinePass:
+        """The pass of a name.
+
+        Args:
+            name: The name of one of ``passes``.
+
+        Raises:
+            KeyError: There is none; names the nearest.
+        """
         for each in self.passes:
             if each.name == name:
                 return each
@@ -103,7 +111,14 @@ class PassPipeline:
         return table
 
     def is_enabled(self, name: str) -> bool:
-        """Whether a pass of this package runs."""
+        """Whether a pass of this package runs.
+
+        Args:
+            name: The name of a pass.
+
+        Raises:
+            KeyError: The pipeline has no such pass; names the nearest.
+        """
         return self[name].is_enabled
 
     def disabled_for_cpus(self) -> frozenset[str]:
@@ -111,7 +126,11 @@ class PassPipeline:
         return frozenset(name for name in CPU_PASSES if not self.is_enabled(name))
 
     def optimize(self, defaults: Mapping[str, Any]) -> tvm.transform.Pass | None:
-        """OptimizeCollectives, with a target's options where none are stated; None if disabled."""
+        """OptimizeCollectives, with a target's options where none are stated; None if disabled.
+
+        Args:
+            defaults: Options of OptimizeCollectives, by name, for the target.
+        """
         stated = self[OPTIMIZE]
         if not stated.is_enabled:
             return None

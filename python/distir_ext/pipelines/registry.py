@@ -92,11 +92,22 @@ class Matches:
         self.skipped: dict[str, dict[str, int]] = {}
 
     def add(self, what: str = "matches", count: int = 1) -> None:
-        """Counts what was done."""
+        """Counts what was done.
+
+        Args:
+            what: Which kind of match, for a pass that counts several.
+            count: How often.
+        """
         self.done[what] = self.done.get(what, 0) + count
 
     def skip(self, why: str, what: str = "matches", count: int = 1) -> None:
-        """Counts what was left as it was."""
+        """Counts what was left as it was.
+
+        Args:
+            why: The reason.
+            what: Which kind of match, as in :meth:`add`.
+            count: How often.
+        """
         reasons = self.skipped.setdefault(what, {})
         reasons[why] = reasons.get(why, 0) + count
 
@@ -169,7 +180,11 @@ def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[A
 
 
 def unregister_pass(name: str) -> bool:
-    """Forgets a pass that was registered; returns whether it was."""
+    """Forgets a pass that was registered; returns whether it was.
+
+    Args:
+        name: As :func:`register_pass` was given it.
+    """
     return _registered.pop(name, None) is not None
 
 

@@ -125,6 +125,13 @@ class Hosts:
     def ranks(self, num_workers: int) -> list[list[int]]:
         """By host the ranks of its workers.
 
+        Args:
+            num_workers: Workers of the session, one per device.
+
+        Returns:
+            For each host in the order of ``addresses``, consecutive ranks: ``[[0, 1], [2, 3]]`` for
+            4 workers on 2 hosts.
+
         Raises:
             ValueError: the hosts have not as many devices as there are workers, or these do not
                 divide among the hosts.

@@ -83,6 +83,9 @@ class Ray:
     def devices_of_host(self, num_workers: int) -> int:
         """How many devices each host has.
 
+        Args:
+            num_workers: Workers of the session, one per device.
+
         Raises:
             ValueError: the hosts have not as many devices as there are workers, or these do not
                 divide among the hosts.
@@ -103,6 +106,13 @@ class Ray:
 
     def bundle(self, devices: int, ccl: str) -> dict[str, float]:
         """What Ray reserves for a host with so many devices.
+
+        Args:
+            devices: Devices of the host.
+            ccl: The backend of the session; ``"nccl"`` needs a GPU for each device.
+
+        Returns:
+            Amounts by the name of the resource, as Ray takes them: ``{"CPU": 4}``.
 
         Raises:
             ValueError: it is nothing.

@@ -282,6 +282,9 @@ class Timeline:
     def of_device(self, device: int) -> TimelineEvents:
         """The events of one device.
 
+        Args:
+            device: Its id.
+
         Raises:
             KeyError: It has none.
         """
@@ -289,6 +292,9 @@ class Timeline:
 
     def group_of(self, device: int) -> DeviceGroup:
         """The group of a device.
+
+        Args:
+            device: Its id.
 
         Raises:
             KeyError: There is no such device.
@@ -298,7 +304,16 @@ class Timeline:
         return self.groups[self._index_of[device]]
 
     def event(self, device: int, group: DeviceGroup, row: int) -> TimelineEvent:
-        """An event of a group, on one of its devices."""
+        """An event of a group, on one of its devices.
+
+        Args:
+            device: The id of a device of the group.
+            group: One of ``groups``, whose devices do the same at the same times.
+            row: Which event of the group, from 0, in program order.
+
+        Raises:
+            IndexError: The group has fewer events.
+        """
         operation = self.operations[group.operations[row]]
         start = float(group.starts[row])
         return TimelineEvent(

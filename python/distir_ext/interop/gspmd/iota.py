@@ -16,6 +16,9 @@ from distir_ext.interop._factors import Factor, merged, order_of, strided_factor
 class Iota:
     """The order ``arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(n)``.
 
+    Raises:
+        ValueError: A size is not positive, or ``transpose_perm`` is no permutation.
+
     Example:
         >>> Iota((2, 4), (1, 0)).devices
         (0, 4, 1, 5, 2, 6, 3, 7)
@@ -67,6 +70,9 @@ class Iota:
 
 def find_iota(devices: Sequence[int]) -> Iota | None:
     """The canonical iota that gives an order of devices; None if none does. Linear time.
+
+    Args:
+        devices: Ids of devices, each of 0 to n - 1 once, in their order.
 
     Example:
         >>> print(find_iota([0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15]))

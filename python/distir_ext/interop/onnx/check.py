@@ -155,7 +155,7 @@ def _of_shards(spec: Any, shards: int, num_devices: int | None) -> Iterator[str]
     if listed:
         if shards == 1 and len(set(spec.device)) < listed:
             yield "it is not sharded, but a device is named twice"
-        # Without shards, each device has the whole tensor.
+        # Without shards, the tensor is replicated.
         if shards != listed and (shards != 1 or _groups(spec).keys() & set(spec.device)):
             yield (
                 f"it has {counted(shards, 'shard')} on {counted(listed, 'device')}; to have a shard"

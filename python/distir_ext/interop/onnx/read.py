@@ -88,6 +88,6 @@ def _sharding(spec: Any) -> TensorSharding:
     groups = {entry.key: tuple(entry.value) for entry in spec.index_to_device_group_map}
     devices = tuple(groups.get(device, (device,)) for device in spec.device)
     is_sharded = any(part.shards > 1 for axis in axes for part in axis.parts)
-    if not is_sharded and len(devices) > 1:  # the whole tensor on each of them
+    if not is_sharded and len(devices) > 1:  # replicated on them
         devices = (tuple(device for group in devices for device in group),)
     return TensorSharding(spec.tensor_name, axes, devices)

@@ -69,7 +69,11 @@ class LogicalMesh:
 
     @classmethod
     def from_mesh(cls, mesh: Mesh) -> LogicalMesh:
-        """The same mesh; one of a single device with another id than 0 is maximal."""
+        """The same mesh; one of a single device with another id than 0 is maximal.
+
+        Args:
+            mesh: A mesh with names of axes.
+        """
         if mesh.size == 1 and mesh.device_ids != (0,):
             return cls((), mesh.device_ids)
         return cls(tuple(zip(mesh.axis_names, mesh.shape, strict=True)), mesh.device_ids)
@@ -140,7 +144,14 @@ class AxisRef:
     """Of the sub-axis; None for the whole axis."""
 
     def bounds(self, mesh: LogicalMesh) -> tuple[int, int]:
-        """Pre-size and pre-size times size."""
+        """Pre-size and pre-size times size.
+
+        Args:
+            mesh: The mesh whose axis it is.
+
+        Raises:
+            KeyError: The mesh has no axis of this name.
+        """
         size = mesh.sizes[self.name] if self.size is None else self.size
         return self.pre_size, self.pre_size * size
 
@@ -240,6 +251,9 @@ class Sharding:
 
         Parts of an axis that join are joined; replicated, unreduced and manual axes have the order
         of the mesh.
+
+        Args:
+            mesh: The mesh whose axes the sharding names.
 
         Raises:
             ValueError: It names an axis that the mesh lacks, a sub-axis that it does not have, or

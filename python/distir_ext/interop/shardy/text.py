@@ -54,6 +54,12 @@ def parse(text: str) -> Sharding:
 def parse_per_value(text: str) -> tuple[Sharding, ...]:
     """Reads the shardings of several results, ``#sdy.sharding_per_value<[<...>, <...>]>``.
 
+    Args:
+        text: The attribute, as MLIR prints it.
+
+    Returns:
+        One sharding for each result.
+
     Raises:
         FormatError: See :func:`parse`.
         TypeError: It is no text.
@@ -70,6 +76,9 @@ def parse_per_value(text: str) -> tuple[Sharding, ...]:
 
 def per_value_text(shardings: Iterable[Sharding]) -> str:
     """The text that :func:`parse_per_value` reads, as MLIR prints it.
+
+    Args:
+        shardings: One for each result.
 
     Raises:
         ValueError: A sharding has manual axes, or a mesh that Shardy does not have.
