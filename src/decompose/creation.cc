@@ -45,8 +45,11 @@ std::optional<Sharding> MadeSharding(const std::vector<bool>& made, Sharding who
 std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& target,
                                dialect::MeshTable* meshes) {
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, call.ty()));
+  auto type = ir::TensorType::Cast(rules::StripDistribution(call.ty()));
+  // Shards are put together by a reshape, which is not known to keep those of a symbolic size.
   std::vector<bool> made;
-  for (size_t d = 0; d < rule.results[0].size(); ++d) made.push_back(rule.IsMade(0, d));
+  for (size_t d = 0; d < rule.results[0].size(); ++d)
+    made.push_back(rule.IsMade(0, d) && ir::StaticDim(ir::ShapeOf(type)[d]) >= 0);
   if (std::find(made.begin(), made.end(), true) == made.end()) return std::nullopt;
   const int root = meshes->RootOf(target);
   const Sharding& wanted = meshes->ShardingOf(target);
@@ -56,7 +59,6 @@ std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& targ
     whole = meshes->ShardingOf(have);
   }
   std::optional<Sharding> sharding = MadeSharding(made, whole, wanted);
-  auto type = ir::TensorType::Cast(rules::StripDistribution(call.ty()));
   if (!sharding || IsOfSingleElements(type, *sharding)) return std::nullopt;
   for (size_t d = 0; d < made.size(); ++d) {
     if (ir::NeverDivides(ir::ShapeOf(type)[d], mesh::NumShards(sharding->dims[d])))

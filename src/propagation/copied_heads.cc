@@ -85,7 +85,7 @@ class HeadFinder {
     const bool any = std::any_of(operands.begin(), operands.end(),
                                  [this](int slot) { return tensors_.count(slot) > 0; });
     if (!any) return;
-    if (operands.size() > 1) FindInput(*operands.begin());
+    if (operands.size() > 1) FindInputs(*link.rule, operands);
     views_.resize(operands.size());
     for (size_t i = 0; i < operands.size(); ++i)
       Look(*link.rule, link.rule->operands[i], operands[i], &views_[i]);
@@ -106,12 +106,36 @@ class HeadFinder {
       Keep(*link.rule, link.rule->results[i], kept, results[i], is_weight);
   }
 
-  /*! \brief What is given to an operator first is what it works on: x in matmul(x, w). */
-  void FindInput(int slot) {
-    auto known = tensors_.find(slot);
-    if (known == tensors_.end() || !known->second.is_weight) return;
-    for (const Columns& columns : known->second.dims)
-      for (const StatedDim& stated : columns.of) inputs_.insert(stated.source);
+  /*!
+   * \brief What is given to an operator first is what it works on: x in matmul(x, w). What is given
+   * behind it is a weight only of a product, or a bias of one: not the ids and the scores of
+   * scatter_elements(zeros, ids, scores).
+   */
+  void FindInputs(const rules::FactorRule& rule, const IntRange& operands) {
+    const bool takes_weights =
+        IsProduct(rule) || std::any_of(operands.begin(), operands.end(), [this](int slot) {
+          auto known = tensors_.find(slot);
+          return known != tensors_.end() && !known->second.is_weight;
+        });
+    for (int slot : operands) {
+      if (slot != *operands.begin() && takes_weights) continue;
+      auto known = tensors_.find(slot);
+      if (known == tensors_.end() || !known->second.is_weight) continue;
+      for (const Columns& columns : known->second.dims)
+        for (const StatedDim& stated : columns.of) inputs_.insert(stated.source);
+    }
+  }
+
+  /*! \brief Whether two operands are summed along a factor that both have. */
+  static bool IsProduct(const rules::FactorRule& rule) {
+    std::vector<int> num_operands(rule.factors.size(), 0);
+    for (const rules::TensorFactors& operand : rule.operands)
+      for (const rules::FactorList& factors : operand)
+        for (int f : factors) ++num_operands[f];
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (num_operands[f] > 1 && rule.factors[f].reduction() == mesh::Reduction::kSum) return true;
+    }
+    return false;
   }
 
   /*! \brief Fills a view, which may be that of an operand of another link. */

@@ -20,6 +20,8 @@
  * These are left as they are stated:
  *  - a parameter that is the first of several operands of an operator, as x in matmul(x, w). It is
  *    no weight: tokens, for example, meet experts that are sharded over the same axes;
+ *  - a parameter that nothing is multiplied by, and that is added to no product, as the ids of a
+ *    scatter: it is no weight either;
  *  - a weight that has a dimension for heads;
  *  - a weight that is gathered for its own product, as those of FSDP are, or that is multiplied by
  *    something sharded over these axes;

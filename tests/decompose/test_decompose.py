@@ -355,3 +355,16 @@ def test_late_expansion_is_refused():
         dx.transform.LegalizeRedistribute()(marked)
     with pytest.raises(ValueError, match="a dimension that its operator needs replicated"):
         verify(marked, "legalized")
+
+
+def test_zeros_of_a_symbolic_size_are_cut_and_not_gathered():
+    rows = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((rows, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            zeros = builder.emit(op.zeros((rows, 4), "float32"))
+            result = builder.emit_output(op.maximum(x, zeros))
+        builder.emit_func_output(result)
+    mod = dx.annotate(builder.get(), dx.Mesh(tp=2), {"x": ("tp", None)})
+    assert dx.analysis.collectives(dx.lower(mod)) == []

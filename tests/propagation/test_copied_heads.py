@@ -3,6 +3,7 @@
 import pytest
 import tvm
 from tests.meshes import meshes
+from tests.optimize.dense_experts import DenseExperts
 from tests.padding.heads import PLAN, Attention
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -108,3 +109,11 @@ def test_what_is_propagated_stays():
     mod = dx.annotate(Attention(heads=8, kv_heads=2).module(), dx.Mesh(tp=4), PLAN)
     once = dx.transform.PropagateSharding()(mod)
     tvm.ir.assert_structural_equal(dx.transform.PropagateSharding()(once), once)
+
+
+def test_ids_and_scores_of_experts_stay_as_stated():
+    """They become columns of weights by no product, and meet the larger experts."""
+    layer = DenseExperts()
+    tokens = {"ids": ("ep", None), "scores": ("ep", None)}
+    found = placed(layer.module(), {**layer.plan("ep", "ep"), **tokens}, dx.Mesh(ep=8))
+    assert found["ids"] == found["scores"] == ((8,), "S[0]")
