@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
+import tvm_ffi
+
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._pictures.mesh_tables import device_table, link_table
 from distir_ext._text.tables import as_html
@@ -180,11 +182,16 @@ class Device:
             Seconds: the first takes ``step``, each later one ``queued_step``, and this is their
             mean.
 
+        Raises:
+            ValueError: There is no microbatch.
+
         Example:
             >>> device = Device("mine", {"float32": 1e12}, 16e9, 100e9, 0, step=5e-5, queued_step=0)
             >>> [device.seconds_of_step(count) for count in (1, 10)]
             [5e-05, 5e-06]
         """
+        if microbatches < 1:
+            raise ValueError(f"microbatches is {microbatches}; it must be at least 1")
         later = self.step if self.queued_step is None else self.queued_step
         return (self.step + (microbatches - 1) * later) / microbatches
 
@@ -224,9 +231,20 @@ class Device:
             What ``flops`` states for the type, or for the nearest wider one that it lists.
 
         Raises:
-            ValueError: Neither it nor a wider one is listed.
+            ValueError: Neither it nor a wider one is listed, or it is no element type.
+
+        Example:
+            >>> device = Device("mine", {"float8": 2e12, "float32": 1e12}, 16e9, 100e9, 0)
+            >>> [device.rate(dtype) for dtype in ("float8_e4m3fn", "float16")]
+            [2000000000000.0, 1000000000000.0]
         """
-        for known in (dtype, *_WIDER.get(dtype, _WIDER["float8"])):
+        if dtype not in self.flops:
+            try:
+                tvm_ffi.dtype(dtype)
+            except ValueError as error:
+                raise ValueError(f"{dtype!r} is no element type") from error
+        family = ("float8",) if dtype.startswith("float8") else ()
+        for known in (dtype, *family, *_WIDER.get(dtype, _WIDER["float8"])):
             if known in self.flops:
                 return self.flops[known]
         raise ValueError(

@@ -96,6 +96,8 @@ def test_an_estimate_is_compared_with_a_run():
     program = estimate["main"]
     assert found.of_kind("kernel").predicted == pytest.approx(program.cost.seconds)
     assert found.of_kind("collective").predicted == pytest.approx(program.collective_seconds)
+    with pytest.raises(ValueError, match="no kind 'kernels'; the kinds are kernel and collective"):
+        found.of_kind("kernels")
     timeline = dx.analysis.simulate(mod, on(CPU), microbatches=3)
     simulated = compare(timeline, measured)
     assert simulated.only_predicted == simulated.only_measured == ()

@@ -122,3 +122,16 @@ def test_this_host_is_measured(workers):
 
 def test_groups_that_workers_form():
     assert [group_sizes(number) for number in (2, 4, 5, 6)] == [[2], [4, 2], [5], [6, 3, 2]]
+
+
+def test_a_rate_is_of_an_element_type():
+    device = dx.Device("mine", {"float8": 2e12, "float32": 1e12}, 16e9, 100e9, 0)
+    assert [device.rate(each) for each in ("float8_e5m2", "int4", "bfloat16")] == [2e12, 1e12, 1e12]
+    with pytest.raises(ValueError, match="'floaty' is no element type"):
+        device.rate("floaty")
+
+
+def test_a_step_has_microbatches():
+    device = dx.Device("mine", {"float32": 1e12}, 16e9, 100e9, 0)
+    with pytest.raises(ValueError, match="microbatches is 0; it must be at least 1"):
+        device.seconds_of_step(0)

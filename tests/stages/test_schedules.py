@@ -95,6 +95,14 @@ def test_text_has_a_line_per_device():
     assert Timeline(()).text() == ""
 
 
+def test_what_a_timeline_has_not_is_an_error():
+    timeline = simulate(schedule("gpipe", 2, 3))
+    with pytest.raises(KeyError, match="no device 2; it has"):
+        timeline.of_device(2)
+    with pytest.raises(ValueError, match="width is 0; it must be at least 1"):
+        timeline.text(width=0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -63,9 +63,15 @@ class Timeline:
         """The events of one device, in order.
 
         Args:
-            device: Its id. Of one that the timeline does not have there are none.
+            device: Its id.
+
+        Raises:
+            KeyError: The timeline has no such device.
         """
-        return tuple(event for event in self.events if event.device == device)
+        found = tuple(event for event in self.events if event.device == device)
+        if not found:
+            raise KeyError(f"the timeline has no device {device}; it has {list(self.devices)}")
+        return found
 
     def text(self, width: int = 72) -> str:
         """A line per device; the mark in a column is the microbatch that it computes most there.
@@ -74,7 +80,12 @@ class Timeline:
 
         Args:
             width: Columns for the whole time, at least 1.
+
+        Raises:
+            ValueError: There is no column.
         """
+        if width < 1:
+            raise ValueError(f"width is {width}; it must be at least 1")
         if not self.events:
             return ""
         start = min(event.begin for event in self.events)

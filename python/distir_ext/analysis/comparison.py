@@ -95,8 +95,13 @@ class Comparison:
         """Kernels (``"kernel"``) or collectives (``"collective"``) alone.
 
         Args:
-            kind: ``"kernel"`` or ``"collective"``. Of any other there are no rows.
+            kind: ``"kernel"`` or ``"collective"``.
+
+        Raises:
+            ValueError: It is neither.
         """
+        if kind not in ("kernel", "collective"):
+            raise ValueError(f"there is no kind {kind!r}; the kinds are kernel and collective")
         return Comparison(tuple(row for row in self.compared if row.kind == kind), (), ())
 
     def rows(self) -> list[dict[str, Any]]:
