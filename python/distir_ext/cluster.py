@@ -179,8 +179,7 @@ class Device:
             microbatches: Microbatches that are queued one behind the other, at least 1.
 
         Returns:
-            Seconds: the first takes ``step``, each later one ``queued_step``, and this is their
-            mean.
+            The mean in seconds, where the first takes ``step`` and each later one ``queued_step``.
 
         Raises:
             ValueError: There is no microbatch.
