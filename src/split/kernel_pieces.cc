@@ -14,12 +14,6 @@ namespace split {
 
 namespace {
 
-using Buffers = std::vector<ir::Var>;
-
-const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Var& buffer) {
-  return ir::BufferType::Cast(buffer.ty()).shape();
-}
-
 bool IsSameType(const ir::Var& a, const ir::Var& b) {
   const DLDataType x = ir::BufferType::Cast(a.ty()).element_type();
   const DLDataType y = ir::BufferType::Cast(b.ty()).element_type();
@@ -243,10 +237,6 @@ class PieceReader {
   }
 
   bool IsInside(const ir::Var& buffer) const { return Contains(inside_, buffer); }
-  static bool Contains(const Buffers& all, const ir::Var& buffer) {
-    return std::any_of(all.begin(), all.end(),
-                       [&](const ir::Var& each) { return each.same_as(buffer); });
-  }
 
   void Add(Piece piece) {
     for (const ir::Var& buffer : piece.gives) given_.push_back(buffer);

@@ -19,27 +19,13 @@ namespace split {
 
 namespace {
 
-using Buffers = std::vector<ir::Var>;
-using Shape = std::vector<ir::Expr>;
-
 // ---- what a window of statements looks like
-
-Shape ShapeOf(const ir::Var& buffer) {
-  const ir::NodeArray<ir::Expr>& shape = ir::BufferType::Cast(buffer.ty()).shape();
-  return {shape.begin(), shape.end()};
-}
 
 /*! \brief The block of a statement that is one block within loops; null for any other. */
 ir::SBlock BlockOf(const ir::Stmt& stmt) {
   if (auto loop = ir::For::Cast(stmt); loop.defined()) return BlockOf(loop.body());
   auto realize = ir::SBlockRealize::Cast(stmt);
   return realize.defined() ? realize.block() : ir::SBlock();
-}
-
-bool IsParam(const ir::PrimFunc& kernel, const ir::Var& buffer) {
-  const auto& params = kernel.params();
-  return std::any_of(params.begin(), params.end(),
-                     [&](const ir::Var& param) { return param.same_as(buffer); });
 }
 
 enum class Reduced { kMaximum, kSum, kSeveral };
@@ -112,13 +98,11 @@ DLDataType DtypeOf(const Window& window) {
 bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == kDLBfloat; }
 
 ir::TensorType TypeOf(const ir::Var& buffer) {
-  const Shape shape = ShapeOf(buffer);
-  return ir::MakeTensorType(ffi::Array<ir::Expr>(shape.begin(), shape.end()),
-                            ir::BufferType::Cast(buffer.ty()).element_type());
+  return ir::MakeTensorType(ShapeOf(buffer), ir::BufferType::Cast(buffer.ty()).element_type());
 }
 
-ir::TensorType TypeLike(const Window& window, const Shape& shape) {
-  return ir::MakeTensorType(ffi::Array<ir::Expr>(shape.begin(), shape.end()), DtypeOf(window));
+ir::TensorType TypeLike(const Window& window, const ir::NodeArray<ir::Expr>& shape) {
+  return ir::MakeTensorType(shape, DtypeOf(window));
 }
 
 ffi::Array<int64_t> Axes(const std::vector<bool>& along) {
@@ -143,8 +127,8 @@ Candidates Softmaxes(const Window& window) {
 /*! \brief The types of x and of weights of some of its dimensions. */
 std::vector<ir::TensorType> WithWeights(const Window& window, const std::vector<bool>& dims,
                                         size_t num_weights) {
-  const Shape all = ShapeOf(window.x);
-  Shape some;
+  const ir::NodeArray<ir::Expr>& all = ShapeOf(window.x);
+  ffi::Array<ir::Expr> some;
   for (size_t d = 0; d < all.size(); ++d) {
     if (dims[d]) some.push_back(all[d]);
   }
@@ -202,7 +186,7 @@ Candidates InstanceNorms(const Window& window) {
 // The reduction is of x with its channels in two dimensions, groups and channels of one.
 Candidates GroupNorms(const Window& window) {
   Candidates found;
-  const Shape whole = ShapeOf(window.x), apart = ShapeOf(window.first.source);
+  const ir::NodeArray<ir::Expr>&whole = ShapeOf(window.x), &apart = ShapeOf(window.first.source);
   if (apart.size() != whole.size() + 1) return found;
   for (size_t channel = 0; channel < whole.size(); ++channel) {
     const int64_t groups = ir::StaticDim(apart[channel]);
@@ -266,7 +250,7 @@ Candidates Lookups(const ir::PrimFunc& kernel, const ir::Stmt& stmt) {
   if (!block.defined()) return {};
   Candidates found;
   for (const ir::TensorRegion& table : block.reads()) {
-    if (!IsParam(kernel, table.source())) continue;
+    if (!Contains(kernel.params(), table.source())) continue;
     for (size_t d = 0; d < table.region().size(); ++d) {
       const ir::Var positions = PositionsOf(table.region()[d].min());
       if (!positions.defined()) continue;
@@ -319,11 +303,6 @@ std::optional<Window> ReadWindow(const Form& form, const std::vector<ir::Stmt>& 
 
 // ---- comparison
 
-bool Contains(const Buffers& all, const ir::Var& buffer) {
-  return std::any_of(all.begin(), all.end(),
-                     [&](const ir::Var& each) { return each.same_as(buffer); });
-}
-
 Buffers WrittenBy(const ir::Stmt& stmt) {
   Buffers written;
   const ir::SBlock block = BlockOf(stmt);
@@ -360,7 +339,7 @@ std::optional<Extract> ExtractOf(const ir::PrimFunc& kernel, const std::vector<i
   }
   ffi::Array<ir::Var> inside;
   for (const ir::Var& each : written) {
-    if (!IsParam(kernel, each) && !others.Uses(each)) {
+    if (!Contains(kernel.params(), each) && !others.Uses(each)) {
       inside.push_back(each);
     } else if (extract.gives.defined()) {
       return std::nullopt;

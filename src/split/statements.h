@@ -6,6 +6,7 @@
 #ifndef DISTIR_SPLIT_STATEMENTS_H_
 #define DISTIR_SPLIT_STATEMENTS_H_
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <vector>
@@ -21,6 +22,19 @@ namespace ffi = tvm::ffi;
 std::vector<ir::Stmt> StatementsOf(const ir::PrimFunc& kernel);
 
 bool HasReduction(const ir::Stmt& stmt);
+
+using Buffers = std::vector<ir::Var>;
+
+inline const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Var& buffer) {
+  return ir::BufferType::Cast(buffer.ty()).shape();
+}
+
+/*! \brief Whether a buffer is among others, such as the parameters of a kernel. */
+template <typename List>
+bool Contains(const List& buffers, const ir::Var& buffer) {
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [&buffer](const ir::Var& each) { return each.same_as(buffer); });
+}
 
 /*! \brief Some of the statements of a kernel. */
 struct Section {

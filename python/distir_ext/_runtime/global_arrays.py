@@ -28,7 +28,7 @@ from distir_ext._signature.signature import (
     ValueSpec,
 )
 from distir_ext._workers.base import Takers, Workers
-from distir_ext._workers.cuts import Cut, StoredCut, samples
+from distir_ext._workers.cuts import Cut, StoredCut, cuts_of, samples
 
 Sizes = Mapping[str, tuple[int, str]]
 
@@ -132,7 +132,7 @@ class ArgumentCutter:
         Raises:
             WorkerError: a file cannot be read any more.
         """
-        stored = list(_stored(list(cuts)))
+        stored = list(cuts_of(StoredCut, cuts))
         if not stored:
             return
         takers: dict[frozenset[int], list[int]] = {}
@@ -191,14 +191,6 @@ class ArgumentCutter:
                     f"{array.shape[index]}, which does not divide among the {spec.parts[index]} "
                     "parts that its placement cuts it into"
                 )
-
-
-def _stored(cut: Any) -> Iterator[StoredCut]:
-    if isinstance(cut, StoredCut):
-        yield cut
-    elif isinstance(cut, list):
-        for each in cut:
-            yield from _stored(each)
 
 
 def _shape(value: Any, where: str) -> tvm_ffi.Shape:

@@ -28,7 +28,7 @@ from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import host_array
 from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
-from distir_ext._workers.cuts import Block, Cut, StoredCut
+from distir_ext._workers.cuts import Block, Cut, StoredCut, cuts_of
 
 # Smaller arrays are sent as quickly as they are shown to others, in bytes.
 _SMALLEST_IN_FILE = 1 << 20
@@ -159,7 +159,7 @@ class Passage:
             WorkerError: a worker that holds some of it is gone.
             RuntimeError: its session is closed.
         """
-        moved = list(_moved(list(cuts)))
+        moved = list(cuts_of(MovedCut, cuts))
         found = self._shared([each for each in moved if self._goes_by_file(each)])
         needed: dict[MovedArray, set[Block]] = {}
         for cut in moved:
@@ -216,14 +216,6 @@ class Passage:
             )
             for cut in cuts
         }
-
-
-def _moved(cut: Any) -> Iterator[MovedCut]:
-    if isinstance(cut, MovedCut):
-        yield cut
-    elif isinstance(cut, list):
-        for each in cut:
-            yield from _moved(each)
 
 
 def _blocks(held: HeldArray) -> Iterator[Block]:

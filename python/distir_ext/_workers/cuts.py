@@ -10,12 +10,13 @@ shards; devices 0 and 1 have the first one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from distir_ext._params.parts import StoredPart
 
 Block = tuple[int, ...]
+T = TypeVar("T")
 
 
 class _ByBlock(Mapping[int, Any]):
@@ -131,3 +132,12 @@ def _has_all(value: Mapping[int, Any], devices: frozenset[int]) -> bool:
     if isinstance(value, Alike):
         return value.devices is devices or devices <= value.devices
     return devices <= value.keys()
+
+
+def cuts_of(kind: type[T], values: Iterable[Any]) -> Iterator[T]:
+    """Those of one kind among what devices get of values, and among the fields of lists."""
+    for value in values:
+        if isinstance(value, kind):
+            yield value
+        elif isinstance(value, list):
+            yield from cuts_of(kind, value)

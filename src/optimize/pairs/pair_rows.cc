@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "dialect/operators/collective.h"
 #include "dialect/operators/pair_selection.h"
@@ -347,11 +348,13 @@ ir::Expr PairRows::LiftOperator(const RuledCall& read, const PairDims& factors,
   }
   // Rows of one operand meet those of another only where elements meet: `take(table, ids)`, both of
   // which differ by expert, would look up the ids of all pairs for each pair.
+  std::vector<PairDims> of_operands;
   int num_varying = 0;
-  for (const rules::TensorFactors& of_operand : read.rule.operands) {
-    auto dims = PartsOfDims(read.rule, of_operand, factors);
+  for (const rules::TensorFactors& operand : read.rule.operands) {
+    auto dims = PartsOfDims(read.rule, operand, factors);
     if (!dims) return ir::Expr();
     num_varying += HasTokens(*dims) || HasExperts(*dims);
+    of_operands.push_back(std::move(*dims));
   }
   if (num_varying != 1 && !record->is_elementwise) return ir::Expr();
   ffi::Array<ir::Expr> args;
@@ -362,12 +365,11 @@ ir::Expr PairRows::LiftOperator(const RuledCall& read, const PairDims& factors,
       args.push_back(arg);
       continue;
     }
-    auto dims = PartsOfDims(read.rule, read.rule.operands[operand++], factors);
-    if (!dims) return ir::Expr();
-    ir::Expr rows = Lift(arg, *dims);
+    const PairDims& dims = of_operands[operand++];
+    ir::Expr rows = Lift(arg, dims);
     if (rows.defined() && !rows.same_as(arg)) {
       any = true;
-      rows = Aligned(rows, *dims, of_results[0]);
+      rows = Aligned(rows, dims, of_results[0]);
     }
     if (!rows.defined() || (rows.same_as(arg) && !editable_.IsVisible(arg, at_))) return ir::Expr();
     args.push_back(rows);
