@@ -23,17 +23,22 @@ class Case(NamedTuple):
     make: Callable[..., Any]
     shapes: dict[str, tuple[int, ...]]
     plan: dict[str, tuple[Any, ...]]
-    is_padded: bool = True
-    """Whether the kernel runs on shards; else it has what is uneven whole."""
+    runs: str = "padded"
+    """How the kernel runs: on "padded" shards, on what is uneven "whole", or as the "operator" that
+    it was made of."""
 
 
 # Axis "a" of every mesh has two devices or more.
 CASES = {
     "rows": Case(op.exp, {"x": (7, 5)}, {"x": ("a", None)}),
-    "softmax of rows": Case(lambda x: op.nn.softmax(x, -1), {"x": (7, 5)}, {"x": ("a", None)}),
-    "softmax along it": Case(
-        lambda x: op.nn.softmax(x, -1), {"x": (3, 7)}, {"x": (None, "a")}, False
+    "softmax of rows": Case(
+        lambda x: op.nn.softmax(x, -1), {"x": (7, 5)}, {"x": ("a", None)}, "operator"
     ),
+    "softmax along it": Case(
+        lambda x: op.nn.softmax(x, -1), {"x": (3, 7)}, {"x": (None, "a")}, "operator"
+    ),
+    "rows turned": Case(lambda x: op.flip(x, 1), {"x": (7, 5)}, {"x": ("a", None)}),
+    "turned along it": Case(lambda x: op.flip(x, 1), {"x": (3, 7)}, {"x": (None, "a")}, "whole"),
     "sum": Case(lambda x: op.sum(x, [1]), {"x": (3, 7)}, {"x": (None, "a")}),
     "maximum": Case(lambda x: op.max(x, [1]), {"x": (3, 7)}, {"x": (None, "a")}),
     "minimum": Case(lambda x: op.min(x, [0]), {"x": (7, 3)}, {"x": ("a", None)}),
@@ -53,13 +58,19 @@ CASES = {
         lambda x, i: op.take(x, op.astype(i, "int32"), 0),
         {"x": (7, 5), "i": (7,)},
         {"i": ("a",)},
-        False,
+        "operator",
+    ),
+    "positions in a kernel": Case(
+        lambda x, i: op.nn.nll_loss(x, op.astype(i, "int32"), reduction="none"),
+        {"x": (7, 7), "i": (7,)},
+        {"i": ("a",)},
+        "whole",
     ),
     "integers divided": Case(
         lambda x, y: op.floor_divide(op.astype(x, "int32"), op.astype(y, "int32")),
         {"x": (7, 5), "y": (7, 5)},
         {"x": ("a", None), "y": ("a", None)},
-        False,
+        "whole",
     ),
 }
 
@@ -81,9 +92,15 @@ def test_kernel(name, mesh, session_of):
     mod = program(case)
     annotated = dx.annotate(mod, mesh, case.plan)
     result = dx.transform.PadShards()(dx.transform.PropagateSharding()(annotated))
-    last = [line for line in result["main"].script().splitlines() if "call_tir" in line][-1]
-    assert ("_padded" in last) == case.is_padded, last
+    last = [line for line in result["main"].script().splitlines() if " = R." in line][-1]
+    assert how_runs(last) == case.runs, last
     assert_same_numbers(mod, mesh, case.plan, inputs_of(case), session_of(mesh.shape))
+
+
+def how_runs(binding: str) -> str:
+    if "call_tir" not in binding:
+        return "operator"
+    return "padded" if "_padded" in binding else "whole"
 
 
 def inputs_of(case: Case) -> list[np.ndarray]:
