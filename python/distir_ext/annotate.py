@@ -21,8 +21,9 @@ from __future__ import annotations
 import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -32,7 +33,9 @@ from tvm import relax
 from tvm.relax.distributed import DTensorType
 
 from distir_ext._annotate.annotated_function import (
+    PARAMETER,
     RESULT,
+    VARIABLE,
     Site,
     annotated_already,
     parameter_sites,
@@ -41,8 +44,11 @@ from distir_ext._annotate.annotated_function import (
     with_annotations,
 )
 from distir_ext._annotate.dims import dims_text
+from distir_ext._annotate.fused_parameters import fused_parameters, with_fused_parameters
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._hints.blocks import CutFunction
+from distir_ext._hints.fused_weights import Separated, separate_weights
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
@@ -125,9 +131,11 @@ def annotate(
             marks[site] = meshes.mark(str(site), *split_mesh(plan[text], mesh), type_)
             said_before.append((type_, marks[site]))
     marks = _without_repetitions(mod, func, marks, {s: chosen[s][1] for s in chosen})
-    _report(plan, chosen, marks, time.perf_counter() - start)
     if inputs is not None:
         function = function.with_attr("num_input", _num_input(function, func, inputs))
+    separated = _separated(mod, func, function, marks)
+    _report(plan, chosen, marks, separated, time.perf_counter() - start)
+    function, marks = _with_blocks(function, marks, separated.cut)
     if marks:
         function = with_annotations(function, marks)
     if function.same_as(mod[func]):
@@ -138,10 +146,44 @@ def annotate(
     return result
 
 
+def _separated(
+    mod: tvm.IRModule, func: str, function: relax.Function, marks: Mapping[Site, Mark]
+) -> Separated:
+    """Weights of which the program takes blocks apart, along a dimension that is sharded."""
+    there = {site.name for site in annotated_already(mod[func])} if marks else set()
+    there |= {block for _, blocks in fused_parameters(function).values() for block in blocks}
+    sharded = {
+        site.name: mark.shards
+        for site, mark in marks.items()
+        if site.kind == PARAMETER and not site.path and site.name not in there and mark.shards
+    }
+    kept = {site.name for site in marks if site.kind == VARIABLE}
+    return separate_weights(mod, func, function, sharded, kept)
+
+
+def _with_blocks(
+    function: relax.Function, marks: Mapping[Site, Mark], cut: CutFunction | None
+) -> tuple[relax.Function, dict[Site, Mark]]:
+    """The function with blocks of weights as parameters, which are annotated as the weights."""
+    if cut is None:
+        return function, dict(marks)
+    found = {}
+    for site, mark in marks.items():
+        names = cut.blocks.get(site.name) if site.kind == PARAMETER else None
+        for each in [site] if names is None else [replace(site, name=name) for name in names]:
+            found[each] = mark
+    fused = {**fused_parameters(function), **cut.parameters}
+    return with_fused_parameters(cut.function, fused), found
+
+
 def _report(
-    plan: Plan, chosen: Mapping[Site, tuple[str, Any]], marks: Mapping[Site, Mark], seconds: float
+    plan: Plan,
+    chosen: Mapping[Site, tuple[str, Any]],
+    marks: Mapping[Site, Mark],
+    separated: Separated,
+    seconds: float,
 ) -> None:
-    """Says how many values each entry of the plan has annotated."""
+    """Says how many values each entry of the plan has annotated, and which weights were cut."""
     done = {f"{text}: {_described(entry)}": 0 for text, entry in plan.items()}
     there = 0
     for site, (text, _) in chosen.items():
@@ -150,6 +192,11 @@ def _report(
         else:
             there += 1
     skipped = {"annotate": {"stated already": there}} if there else {}
+    if separated.cut is not None:
+        done["weights that are cut into blocks"] = len(separated.cut.cuts)
+    if separated.skipped:
+        reasons = Counter(separated.skipped.values())
+        skipped["cut into blocks"] = dict(reasons)
     record("AnnotateSharding", done, skipped, seconds)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._annotate.fused_parameters import FusedParameters, fused_parameters
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
 
@@ -64,7 +65,7 @@ def explain(
             optimised or lowered, also printed and parsed again. One that is only annotated is
             propagated first.
         variable: A parameter or bound variable: its name as the module prints it, or the
-            ``relax.Var``; or several of them.
+            ``relax.Var``; or a weight that ``annotate`` has cut into blocks; or several of them.
         func: The function to look in; all functions by default.
 
     Returns:
@@ -91,13 +92,28 @@ def explain(
         raise ValueError(f"the module has no Relax function {func!r}; it has: {listed}")
     names = sorted(names) if func is None else [func]
     variables, lines_of = tvm_ffi.get_global_func("distir.explain.Program")(mod)
-    found = [_explanation(each, names, variables, lines_of) for each in wanted]
+    fused = {name: fused_parameters(mod[name]) for name in names}
+    found = [_explanation(each, fused, variables, lines_of) for each in wanted]
     return found if several else found[0]
 
 
-def _explanation(which: Any, functions: list[str], variables: Any, lines_of: Any) -> Explanation:
+def _explanation(
+    which: Any, functions: Mapping[str, FusedParameters], variables: Any, lines_of: Any
+) -> Explanation:
     name = which if isinstance(which, str) else str(which.name)
-    lines = [str(line) for function in functions for line in lines_of(function, which)]
+    lines: list[str] = []
+    for function, fused in functions.items():
+        dim, blocks = fused.get(name, (0, ()))
+        if blocks:
+            listed = ", ".join(f"`{block}`" for block in blocks)
+            lines.append(f"`{name}` in `{function}` is {listed}: blocks along dimension {dim}")
+        for each in blocks or [which]:
+            lines += [str(line) for line in lines_of(function, each)]
+        lines += [
+            f"  block {blocks.index(name)} of `{weight}` along dimension {dim}, counted from 0"
+            for weight, (dim, blocks) in fused.items()
+            if name in blocks
+        ]
     if not lines and not isinstance(which, str):  # a variable of the module before some pass
         lines = [str(line) for function in functions for line in lines_of(function, name)]
     if not lines:

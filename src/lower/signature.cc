@@ -15,6 +15,7 @@
 #include "ir/symbolic.h"
 #include "lower/stages/mesh_index.h"
 #include "padding/extents.h"
+#include "support/error.h"
 
 namespace distir {
 namespace lower {
@@ -24,7 +25,7 @@ namespace ffi = tvm::ffi;
 namespace {
 
 /*! \brief Of the form, in modules and in executables. */
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
@@ -84,6 +85,24 @@ ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
     auto tensor = ir::TensorType::Cast(leaf);
     return tensor.defined() ? ir::MakeDTensorType(tensor, mesh, replica) : leaf;
   });
+}
+
+/*! \brief What a function says of weights that are in several parameters. */
+ffi::Map<ffi::String, ffi::Array<int64_t>> FusedParams(const std::string& name,
+                                                       const ir::Function& function) {
+  const ffi::Any attribute = ir::GetAttr(function.attrs(), kFusedParamsAttr);
+  if (attribute == nullptr) return {};
+  const auto stated = attribute.try_cast<ffi::Map<ffi::String, ffi::Array<int64_t>>>();
+  bool fits = stated.has_value();
+  const auto num_params = static_cast<int64_t>(function.params().size());
+  for (const auto& [weight, entry] : fits ? *stated : decltype(*stated){}) {
+    fits = fits && entry.size() == 3 && entry[0] >= 0 && entry[1] > 0 &&
+           entry[0] + entry[1] <= num_params && entry[2] >= 0;
+  }
+  DISTIR_REQUIRE(fits, ValueError)
+      << "the attribute " << kFusedParamsAttr << " of `" << name << "` does not fit its "
+      << num_params << " parameters; a pass after `annotate` has changed them: run it before";
+  return *stated;
 }
 
 }  // namespace
@@ -221,6 +240,8 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
   extents->Finish();
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>())
     written.Set("num_input", *num_input);
+  const ffi::Map<ffi::String, ffi::Array<int64_t>> fused = FusedParams(name, function);
+  if (!fused.empty()) written.Set("fused", fused);
   ffi::Array<ffi::Any> programs;
   for (const EntryProgram& version : versions) {
     ffi::Array<ffi::String> sizes;

@@ -24,6 +24,12 @@ constexpr const char* kPartitionsAttr = "distir.partitions";
 /*! \brief The module attribute that LowerDistIR leaves the signature in; SignatureWriter says how.
  */
 constexpr const char* kSignatureAttr = "distir.signature";
+/*!
+ * \brief The function attribute that says which parameters are blocks of one weight: by name of the
+ * weight its first block among the parameters, the number of blocks, and the dimension along which
+ * they are. `annotate` writes it; the signature has it too. {"wqkv": [1, 3, 1]}
+ */
+constexpr const char* kFusedParamsAttr = "distir.fused_params";
 
 /*! \brief What an SPMD group of devices runs of an entry function, in one virtual stage. */
 struct EntryProgram {
@@ -39,12 +45,13 @@ struct EntryProgram {
  * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
  * the same. One reader, in Python, reads both (`signature_form.py`). Of a layer norm, on one mesh:
  * \code
- *   {"version": 5,
+ *   {"version": 6,
  *    "meshes": [[[2, 2], "0..3"]],
  *    "functions": {"main": {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
  *      "result": "float32[8, 64] S[0], R",
  *      "num_input": 1,
+ *      "fused": {"wqkv": [1, 3, 1]},        as kFusedParamsAttr says; may be absent
  *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
  * \endcode
  * A dimension cut in whole grains states the size of a shard: `1024:352` is 1024 columns, of which

@@ -201,6 +201,17 @@ def test_weights_are_cut_as_the_module_has_them(model):
         hinted.params({"a1": model[1]["a1"][:4]})
 
 
+def test_the_weights_of_the_model_are_loaded_as_they_are(model):
+    """Loading cuts fused weights: what `hinted.params` gives is the same."""
+    mod, weights, x, expected = model
+    hinted = dx.hints.apply(mod, DistConfig(2))
+    found = run(hinted.mod, hinted.mesh, weights, x, QUICK)
+    np.testing.assert_array_equal(
+        found, run(hinted.mod, hinted.mesh, hinted.params(weights), x, QUICK)
+    )
+    assert np.linalg.norm(found - expected) < 1e-6 * np.linalg.norm(expected)
+
+
 @I.ir_module
 class _Symbolic:
     @R.function

@@ -203,6 +203,7 @@ PYTHON_PATTERNS = {
         "relax.take",
     },
     "analysis/redistributions/fused_weights.py": {"relax.split"},  # what cuts a product in parts
+    "_hints/program.py": {"relax.split", "relax.strided_slice"},  # what cuts a dimension in parts
     # What an imported loop counts down by.
     "interop/jax/export/loops.py": {"relax.equal", "relax.subtract"},
 }

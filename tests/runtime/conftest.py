@@ -303,7 +303,7 @@ def signature() -> Callable[..., str]:
         written = {name: writer.function(each) for name, each in functions.items()}
         return json.dumps(
             {
-                "version": 5,
+                "version": 6,
                 "meshes": writer.meshes,
                 "functions": written,
                 "shardings": writer.shardings,

@@ -14,7 +14,7 @@ blocks meet, or are cut elsewhere, they are joined again, which is right but may
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -22,10 +22,12 @@ from tvm import relax
 
 from distir_ext._hints.products import Weights
 from distir_ext._hints.program import (
+    CUTTING,
     PARALLEL,
     CallRule,
     Program,
     cut_points,
+    entry_taken,
     operator_of,
     others_are_whole,
     sizes_of,
@@ -46,11 +48,6 @@ class Cut:
     dim: int
     sizes: tuple[int, ...]
 
-    def ranges(self) -> list[tuple[int, int]]:
-        """Begin and end of each block."""
-        ends = list(accumulate(self.sizes))
-        return list(zip([0, *ends], ends, strict=False))
-
 
 @dataclass
 class CutFunction:
@@ -62,6 +59,7 @@ class CutFunction:
         blocks: By the same name the names of its blocks.
         joined: Variables whose blocks had to be joined, with the operator that reads the whole.
         divided: Computed values that had to be cut to meet blocks, with the operator.
+        unhelpful: Names of weights of which blocks had to be joined, or met what had to be cut.
     """
 
     function: relax.Function
@@ -69,20 +67,29 @@ class CutFunction:
     blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     joined: dict[str, str] = field(default_factory=dict)
     divided: dict[str, str] = field(default_factory=dict)
+    unhelpful: set[str] = field(default_factory=set)
+
+    @property
+    def parameters(self) -> dict[str, tuple[int, tuple[str, ...]]]:
+        """By name of a weight that was cut, the dimension and the names of its blocks."""
+        return {name: (cut.dim, self.blocks[name]) for name, cut in self.cuts.items()}
 
 
-def cut_weights(function: relax.Function, cuts: Mapping[str, Cut]) -> CutFunction:
+def cut_weights(
+    program: Program, cuts: Mapping[str, Cut], kept: Collection[str] = ()
+) -> CutFunction:
     """A function with a parameter for each block of the weights that are cut.
 
     Args:
-        function: Without branches; weights are its parameters behind ``num_input``.
+        program: The function; without branches. Weights are its parameters behind ``num_input``.
         cuts: By name of a weight.
+        kept: Names of variables that the function is to have still.
     """
-    program = Program(function)
     weights = Weights(program)
     wanted = dict(cuts)
+    causes: dict[str, frozenset[str]] = {}
     while True:
-        writer = _BlockWriter(program, weights, wanted)
+        writer = _BlockWriter(program, weights, wanted, kept, causes)
         found = writer.run()
         more = {name: cut for name, cut in writer.wanted.items() if name not in wanted}
         if not more:
@@ -92,11 +99,12 @@ def cut_weights(function: relax.Function, cuts: Mapping[str, Cut]) -> CutFunctio
 
 @dataclass(frozen=True)
 class _Blocks:
-    """A value in parts along a dimension."""
+    """A value in parts along a dimension, which are computed of weights that are cut."""
 
     dim: int
     sizes: tuple[int, ...]
     parts: tuple[relax.Expr, ...]
+    weights: frozenset[str]
 
     def between(self, begin: int, end: int) -> _Blocks | None:
         """The blocks of a range; None where it does not begin and end with one."""
@@ -105,13 +113,22 @@ class _Blocks:
         if begin not in starts or end not in ends:
             return None
         chosen = slice(starts.index(begin), ends.index(end) + 1)
-        return _Blocks(self.dim, self.sizes[chosen], self.parts[chosen])
+        return _Blocks(self.dim, self.sizes[chosen], self.parts[chosen], self.weights)
 
 
 class _BlockWriter(FunctionWriter):
-    def __init__(self, program: Program, weights: Weights, cuts: Mapping[str, Cut]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        weights: Weights,
+        cuts: Mapping[str, Cut],
+        kept: Collection[str],
+        causes: dict[str, frozenset[str]],
+    ) -> None:
         super().__init__(program)
         self._weights = weights
+        self._kept = kept
+        self._causes = causes  # by name of a weight that is cut to meet blocks, those of what
         self._cuts = dict(cuts)
         self._blocks: dict[relax.Var, _Blocks] = {}
         self._fields: dict[relax.Var, list[_Blocks | None]] = {}
@@ -134,9 +151,11 @@ class _BlockWriter(FunctionWriter):
                 for index, size in enumerate(cut.sizes)
             ]
             params += blocks
-            self._blocks[param] = _Blocks(cut.dim, cut.sizes, tuple(blocks))
-            self.found.cuts[str(param.name)] = cut
-            self.found.blocks[str(param.name)] = tuple(str(each.name) for each in blocks)
+            name = str(param.name)
+            weights = frozenset([name]) | self._causes.get(name, frozenset())
+            self._blocks[param] = _Blocks(cut.dim, cut.sizes, tuple(blocks), weights)
+            self.found.cuts[name] = cut
+            self.found.blocks[name] = tuple(str(each.name) for each in blocks)
         self.found.function = self.function(params)
         return self.found
 
@@ -149,6 +168,9 @@ class _BlockWriter(FunctionWriter):
             self._set(var, self._fields[value.tuple_value][int(value.index)])
         elif not isinstance(value, relax.Call) or not self._write_call(var, value):
             self.copy(binding)
+        elif str(var.name) in self._kept and var in self._blocks:
+            self.bind(var, self._joined(var))
+            del self._blocks[var]
 
     def value_of(self, value: relax.Expr) -> relax.Expr:
         if isinstance(value, relax.Var) and value in self._blocks:
@@ -164,23 +186,28 @@ class _BlockWriter(FunctionWriter):
                 relax.op.concat(list(blocks.parts), blocks.dim), f"{var.name}_joined"
             )
             self.found.joined[str(var.name)] = self._reader
+            self.found.unhelpful |= blocks.weights
         return self._whole[var]
 
     def _set(self, var: relax.Var, blocks: _Blocks | None) -> None:
         assert blocks is not None
-        if len(blocks.parts) == 1:
+        if len(blocks.parts) == 1 and str(var.name) in self._kept:
+            self.bind(var, blocks.parts[0])
+        elif len(blocks.parts) == 1:
             self.now[var] = blocks.parts[0]
         else:
             self._blocks[var] = blocks
 
     def _write_call(self, var: relax.Var, call: relax.Call) -> bool:
+        if str(var.name) in self._kept and isinstance(var.ty, relax.TupleType):
+            return False
         if operator_of(call) == "concat":
             return self._concat(var, call)
         operands = self.program.operands(call)
         blocked = [index for index, each in enumerate(operands) if each in self._blocks]
         if not blocked:
             return False
-        if blocked == [0] and self._cut(var, call):
+        if blocked == [0] and (self._cut(var, call) or self._take(var, call)):
             return True
         return any(self._per_block(var, call, operands, index) for index in blocked)
 
@@ -190,11 +217,13 @@ class _BlockWriter(FunctionWriter):
         dim = int(call.attrs.axis) % rank if rank else 0
         parts: list[relax.Expr] = []
         sizes: list[int] = []
+        weights: frozenset[str] = frozenset()
         for operand in self.program.operands(call):
             blocks = self._blocks.get(operand)
             if blocks is not None and blocks.dim == dim:
                 parts += blocks.parts
                 sizes += blocks.sizes
+                weights |= blocks.weights
             else:
                 shape = sizes_of(operand)
                 if shape is None or shape[dim] < 0:
@@ -205,11 +234,13 @@ class _BlockWriter(FunctionWriter):
         cuts = trace(self.program, var, dim).cuts - {0, sum(sizes)}
         if not cuts or not cuts <= points:
             return False
-        self._blocks[var] = _Blocks(dim, tuple(sizes), tuple(parts))
+        self._blocks[var] = _Blocks(dim, tuple(sizes), tuple(parts), weights)
         return True
 
     def _cut(self, var: relax.Var, call: relax.Call) -> bool:
         """A split, or a slice, along the dimension that is in blocks."""
+        if operator_of(call) not in CUTTING:
+            return False
         blocks = self._blocks[call.args[0]]
         ranges = cut_points(call, blocks.dim, sum(blocks.sizes))
         if ranges is None:
@@ -224,6 +255,18 @@ class _BlockWriter(FunctionWriter):
         if shape is None or not others_are_whole(call, blocks.dim, shape):
             return False
         self._set(var, found[0])
+        return True
+
+    def _take(self, var: relax.Var, call: relax.Call) -> bool:
+        """One entry, which is a block, without the dimension."""
+        taken = entry_taken(call)
+        if taken is None:
+            return False
+        (dim, entry), blocks = taken, self._blocks[call.args[0]]
+        block = blocks.between(entry, entry + 1) if dim == blocks.dim else None
+        if block is None:
+            return False
+        self.bind(var, relax.op.squeeze(block.parts[0], [dim]))
         return True
 
     def _per_block(
@@ -244,6 +287,7 @@ class _BlockWriter(FunctionWriter):
         results = _places(rule, rule.results, factor)
         if places is None or results is None or None in results:
             return False
+        weights = self._weights_of(operands)
         parts = self._parts(operands, rule, places, extents)
         if parts is None:
             return False
@@ -261,8 +305,12 @@ class _BlockWriter(FunctionWriter):
             )
             for number, (parts_of_block, type_) in enumerate(zip(parts, types, strict=True))
         ]
-        self._keep(var, results, sizes, made)
+        self._keep(var, results, sizes, made, weights)
         return True
+
+    def _weights_of(self, operands: Sequence[relax.Expr]) -> frozenset[str]:
+        blocks = (self._blocks[each] for each in operands if each in self._blocks)
+        return frozenset().union(*(each.weights for each in blocks))
 
     def _parts(
         self,
@@ -282,8 +330,10 @@ class _BlockWriter(FunctionWriter):
                 continue
             sizes = tuple(extent * rule.minor(dims[place]) for extent in extents)
             if blocks is None:
-                if not self._want(operand, place, sizes):
+                if not self._want(operand, place, sizes, self._weights_of(operands)):
                     columns.append(self._divided(operand, place, sizes))
+                    if isinstance(operand, relax.Var):
+                        self.found.unhelpful |= self._weights_of(operands)
                     continue
                 return None  # this run is not the last one
             if (blocks.dim, blocks.sizes) != (place, sizes):
@@ -291,7 +341,9 @@ class _BlockWriter(FunctionWriter):
             columns.append(blocks.parts)
         return [list(each) for each in zip(*columns, strict=True)]
 
-    def _want(self, operand: relax.Expr, place: int, sizes: tuple[int, ...]) -> bool:
+    def _want(
+        self, operand: relax.Expr, place: int, sizes: tuple[int, ...], causes: frozenset[str]
+    ) -> bool:
         """Has the weight that an operand is cut from the next run on; False if it is none."""
         view = self._weights.views.get(operand)
         dim = view.dims[place] if view is not None else None
@@ -300,6 +352,7 @@ class _BlockWriter(FunctionWriter):
         if (sizes_of(view.param) or ())[dim] != sum(sizes):
             return False
         self.wanted[str(view.param.name)] = Cut(dim, sizes)
+        self._causes[str(view.param.name)] = causes
         return True
 
     def _divided(self, operand: relax.Expr, dim: int, sizes: Sequence[int]) -> list[relax.Expr]:
@@ -337,11 +390,12 @@ class _BlockWriter(FunctionWriter):
         places: Sequence[int | None],
         sizes: Sequence[tuple[int, ...]],
         made: Sequence[relax.Var],
+        weights: frozenset[str],
     ) -> None:
         """Notes what a value's blocks are."""
         dims = [place for place in places if place is not None]
         if not isinstance(var.ty, relax.TupleType):
-            self._blocks[var] = _Blocks(dims[0], sizes[0], tuple(made))
+            self._blocks[var] = _Blocks(dims[0], sizes[0], tuple(made), weights)
             return
         self._fields[var] = [
             _Blocks(
@@ -350,6 +404,7 @@ class _BlockWriter(FunctionWriter):
                 tuple(
                     self.emit(relax.TupleGetItem(one, index), f"{var.name}_{index}") for one in made
                 ),
+                weights,
             )
             for index, (dim, each) in enumerate(zip(dims, sizes, strict=True))
         ]

@@ -79,15 +79,19 @@ class Weights:
         program, value = self._program, self._program.made[var]
         if isinstance(value, relax.Var):
             return self.views.get(value)
-        rule = program.rule(var)
-        if rule is None or len(rule.results) != 1 or not isinstance(value, relax.Call):
+        if not isinstance(value, relax.Call):
             return None
         operands = program.operands(value)
         viewed = [i for i, each in enumerate(operands) if each in self.views]
+        if len(viewed) != 1:
+            return None
         others = [
             each for each in operands if each not in self.views and isinstance(each, relax.Var)
         ]
-        if len(viewed) != 1 or any(is_float(each) for each in others) or len(others) > 1:
+        if any(is_float(each) for each in others) or len(others) > 1:
+            return None
+        rule = program.rule(var)
+        if rule is None or len(rule.results) != 1:
             return None
         view = self.views[operands[viewed[0]]]
         if others and (view.positions is not None or others[0] in self.of_inputs):

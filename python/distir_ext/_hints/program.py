@@ -6,6 +6,7 @@ operators: a dimension of an operand is followed into the result wherever both h
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ Dim: TypeAlias = tuple[int, ...]
 """The factors of a dimension, major to minor."""
 
 PARALLEL, REDUCTION = "parallel", "reduction"
+
+CUTTING = ("split", "strided_slice")
+"""Operators of which :func:`cut_points` says what they cut."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +65,21 @@ class CallRule:
 
 def rule_of(call: relax.Call) -> CallRule:
     """The factor rule of a call of an operator."""
-    operands, results, sizes, kinds = tvm_ffi.get_global_func("distir.rules.OfCall")(call)
-    return CallRule(_dims(operands), _dims(results), _ints(sizes), tuple(str(k) for k in kinds))
+    written = tvm_ffi.get_global_func("distir.rules.OfCall")(call)
+    operands, results, sizes, kinds = json.loads(str(written))
+    return CallRule(_dims(operands), _dims(results), tuple(sizes), tuple(kinds))
 
 
-def _dims(tensors: Any) -> tuple[tuple[Dim, ...], ...]:
-    return tuple(tuple(_ints(dim) for dim in tensor) for tensor in tensors)
-
-
-def _ints(values: Any) -> tuple[int, ...]:
-    return tuple(int(each) for each in values)
+def _dims(tensors: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[Dim, ...], ...]:
+    return tuple(tuple(tuple(dim) for dim in tensor) for tensor in tensors)
 
 
 def sizes_of(value: relax.Expr) -> tuple[int, ...] | None:
     """The shape of a tensor, -1 for symbolic sizes; None for what is none, or has none."""
     type_ = value.ty
-    if not isinstance(type_, relax.TensorType) or type_.shape is None:
-        return None
-    try:
-        return tuple(int(s) if isinstance(s, int | tvm.tirx.IntImm) else -1 for s in type_.shape)
-    except TypeError:  # the shape is a variable
-        return None
+    if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
+        return None  # the shape may be a variable
+    return tuple(int(s) if isinstance(s, tvm.tirx.IntImm) else -1 for s in type_.shape.values)
 
 
 def is_float(value: relax.Expr) -> bool:
@@ -218,6 +216,24 @@ def cut_points(call: relax.Call, dim: int, size: int) -> list[tuple[int, int]] |
     if name == "strided_slice":
         return _slice(call, dim, size)
     return None
+
+
+def entry_taken(call: relax.Call) -> tuple[int, int] | None:
+    """The dimension of which a call takes one entry, and which one: of ``x[:, 2]`` 1 and 2.
+
+    Returns:
+        None where the call is another, or the entry is computed.
+    """
+    if operator_of(call) != "take" or not isinstance(call.args[1], tvm.ir.GenericConst):
+        return None
+    shape, entry = sizes_of(call.args[0]), call.args[1].value.numpy()
+    if not shape or entry.ndim != 0:
+        return None
+    axis = call.attrs.axis
+    dim = (0 if axis is None else int(axis)) % len(shape)
+    if (axis is None and len(shape) != 1) or not -shape[dim] <= int(entry) < shape[dim]:
+        return None
+    return dim, int(entry) % shape[dim]
 
 
 def _parts(stated: Any, size: int) -> list[tuple[int, int]]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from distir_ext._errors.spelling import nearest, plain
-from distir_ext._signature.signature import Signature
+from distir_ext._params.blocks import blocks_of
+from distir_ext._signature.signature import FusedWeight, Signature
 
 # What users may pass as weights: by name, in order, by function, or the path of files with them.
 Params = Mapping[str, Any] | Iterable[Any] | str | os.PathLike[str] | None
@@ -47,6 +48,7 @@ def match_weights(
         ValueError: a weight without a value, a value without a weight, or an ambiguous one.
     """
     weights = _weights(signature)
+    fused = _fused(signature)
     source = ""
     if isinstance(params, str | os.PathLike):
         source = f" in {os.fspath(params)}"
@@ -54,8 +56,10 @@ def match_weights(
     given = _by_name(signature, weights, params, rename)
     if rename is None:
         given = _known_by_exported_names(given, weights)
-    unknown = [name for name in given if name not in weights]
-    missing = [name for name in weights if name not in given]
+    blocks = {block: each for each in fused for block in each.blocks if each.name not in given}
+    unknown = [name for name in given if name not in weights and name not in blocks]
+    in_blocks = {each.name for each in fused if all(block in given for block in each.blocks)}
+    missing = [name for name in weights if name not in given and name not in in_blocks]
     if unknown and not weights and strict:
         raise ValueError(_no_weights(signature))
     if missing:
@@ -69,14 +73,47 @@ def match_weights(
             f"has {_listed(weights)}{_near(unknown, weights)}. rename= says which is which, "
             "strict=False ignores what it has no weight for"
         )
-    return {name: _array(name, given[name]) for name in weights}
+    return _of_parameters(signature, fused, given)
 
 
 def _weights(signature: Signature) -> dict[str, None]:
     """The names of all weights, in the order of functions and parameters."""
-    return dict.fromkeys(
-        param.name for function in signature.functions.values() for param in function.weights
-    )
+    functions = signature.functions.values()
+    return dict.fromkeys(name for function in functions for name in function.given_weights)
+
+
+def _fused(signature: Signature) -> set[FusedWeight]:
+    """The weights that are several parameters.
+
+    Raises:
+        ValueError: functions cut one differently.
+    """
+    found = {each for function in signature.functions.values() for each in function.fused}
+    by_block: dict[str, FusedWeight] = {}
+    for each in found:
+        for block in each.blocks:
+            if by_block.setdefault(block, each) != each:
+                raise ValueError(
+                    f'functions cut the weights "{by_block[block].name}" and "{each.name}" into '
+                    f'different blocks "{block}"; load them in models of their own'
+                )
+    return found
+
+
+def _of_parameters(
+    signature: Signature, fused: Iterable[FusedWeight], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The value of every parameter that is a weight: of fused ones, of every block."""
+    found = {name: _array(name, value) for name, value in given.items()}
+    for each in fused:
+        if each.name in given:
+            blocks = blocks_of(each.name, found[each.name], each.dim, each.sizes)
+            found.update(zip(each.blocks, blocks, strict=True))
+    return {
+        param.name: found[param.name]
+        for function in signature.functions.values()
+        for param in function.weights
+    }
 
 
 def _by_name(
@@ -96,7 +133,7 @@ def _by_name(
     values = list(params)
     if values and all(_is_pair(value) for value in values):
         return _renamed(values, rename)
-    lists = {each.weights for each in signature.functions.values() if each.weights}
+    lists = {(each.weights, each.fused) for each in signature.functions.values() if each.weights}
     if len(lists) > 1:
         raise ValueError(
             "the functions of the executable have different weights; pass them by name"
@@ -124,7 +161,7 @@ def _of_functions(
 ) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for function, values in params.items():
-        names = dict.fromkeys(each.name for each in signature.functions[function].weights)
+        names = signature.functions[function].given_weights
         mine = _in_order(signature, names, values, rename, f'"{function}"')
         for name, value in mine.items():
             if name in given and not _equal(given[name], value):

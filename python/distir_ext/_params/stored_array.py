@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,8 @@ class StoredArray(OnDisk):
         shape: Sizes in elements.
         dtype: TVM's name of the element type.
         stored_dtype: That in the file, where elements are widened when they are read.
+        whole: The shape of the array in the file, where this is a box of it; else empty.
+        at: Where the box begins in it.
     """
 
     name: str
@@ -164,26 +166,34 @@ class StoredArray(OnDisk):
     shape: tuple[int, ...]
     dtype: str
     stored_dtype: str
+    whole: tuple[int, ...] = ()
+    at: tuple[int, ...] = ()
 
     @property
     def num_stored_bytes(self) -> int:
-        """Bytes that it takes in the file."""
-        return prod(self.shape) * np.dtype(self.stored_dtype).itemsize
+        """Bytes that the array in the file takes."""
+        return prod(self.whole or self.shape) * np.dtype(self.stored_dtype).itemsize
+
+    def part(self, dim: int, begin: int, end: int) -> StoredArray:
+        """A range of it along a dimension."""
+        at, shape = list(self.at or [0] * len(self.shape)), list(self.shape)
+        at[dim], shape[dim] = at[dim] + begin, end - begin
+        return replace(self, shape=tuple(shape), whole=self.whole or self.shape, at=tuple(at))
 
     def read(
         self, files: MappedFiles, begin: Sequence[int], end: Sequence[int]
     ) -> np.ndarray[Any, Any]:
         """The elements from ``begin`` to ``end``; memory of the file unless they are widened."""
         if self.num_stored_bytes == 0:
-            whole = np.zeros(self.shape, self.stored_dtype)
+            whole = np.zeros(self.whole or self.shape, self.stored_dtype)
         else:
             mapped = files.bytes(self.path)[self.offset : self.offset + self.num_stored_bytes]
             require(
                 mapped.size == self.num_stored_bytes,
                 f"{self.path} was cut off since it was opened: {self} ends behind it",
             )
-            whole = mapped.view(self.stored_dtype).reshape(self.shape)
-        found = whole[_slices(begin, end)]
+            whole = mapped.view(self.stored_dtype).reshape(self.whole or self.shape)
+        found = whole[_slices(begin, end, self.at)]
         if self.dtype == self.stored_dtype:
             return found
         return _copy_of_mapped(found, self.path).astype(self.dtype)
@@ -323,7 +333,16 @@ def _from_plain(plain: Any) -> Stored | StoredBox:
         return StoredShards(name, Path(path), shape, dtype, parts, tuple(stored))
     stored_dtype(plain["stored_dtype"])
     (offset,) = check_counts([plain["offset"]])
-    return StoredArray(name, Path(path), offset, shape, dtype, plain["stored_dtype"])
+    whole, at = check_shape(plain["whole"]), check_counts(plain["at"])
+    require(
+        not (whole or at)
+        or (
+            len(whole) == len(at) == len(shape)
+            and all(a + b <= size for a, b, size in zip(at, shape, whole, strict=True))
+        ),
+        f'array "{name}" of {path} is no box of one of shape {list(whole)}',
+    )
+    return StoredArray(name, Path(path), offset, shape, dtype, plain["stored_dtype"], whole, at)
 
 
 def piece_extent(
@@ -370,8 +389,9 @@ def _copy_of_mapped(array: np.ndarray[Any, Any], path: Path) -> np.ndarray[Any, 
     return copied
 
 
-def _slices(begin: Sequence[int], end: Sequence[int]) -> tuple[slice, ...]:
-    return tuple(slice(a, b) for a, b in zip(begin, end, strict=True))
+def _slices(begin: Sequence[int], end: Sequence[int], at: Sequence[int] = ()) -> tuple[slice, ...]:
+    offsets = at or [0] * len(begin)
+    return tuple(slice(o + a, o + b) for a, b, o in zip(begin, end, offsets, strict=True))
 
 
 def _minus(a: Sequence[int], b: Sequence[int]) -> list[int]:

@@ -237,6 +237,23 @@ class Program:
 
 
 @dataclass(frozen=True)
+class FusedWeight:
+    """A weight of the user's that is several parameters, each a block of it.
+
+    Attributes:
+        name: The user's.
+        dim: The dimension along which the blocks are.
+        blocks: Names of the parameters.
+        sizes: Of the blocks along the dimension.
+    """
+
+    name: str
+    dim: int
+    blocks: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class FunctionSpec:
     """A function of an executable.
 
@@ -247,6 +264,7 @@ class FunctionSpec:
         result: Global type of the result.
         programs: What devices run for it, in the order in which values go through them; no device
             has two of one virtual stage.
+        fused: Weights that are several parameters.
     """
 
     name: str
@@ -254,6 +272,7 @@ class FunctionSpec:
     params: tuple[ParamSpec, ...]
     result: Spec
     programs: tuple[Program, ...]
+    fused: tuple[FusedWeight, ...] = ()
 
     def __post_init__(self) -> None:
         devices = Counter(
@@ -331,6 +350,12 @@ class FunctionSpec:
     def weights(self) -> tuple[ParamSpec, ...]:
         """The parameters that are given once, when the executable is loaded."""
         return self.params[self.num_input :]
+
+    @cached_property
+    def given_weights(self) -> tuple[str, ...]:
+        """The names of the weights as users have them: of fused ones their own, not the blocks'."""
+        whole = {block: each.name for each in self.fused for block in each.blocks}
+        return tuple(dict.fromkeys(whole.get(each.name, each.name) for each in self.weights))
 
     def __str__(self) -> str:
         inputs = ", ".join(f"{param.name}: {param.spec}" for param in self.inputs)
@@ -422,7 +447,22 @@ def _parse_function(name: str, value: Mapping[str, Any], specs: _Specs) -> Funct
         for each in value["programs"]
     )
     result = specs.parse(value["result"])
-    return FunctionSpec(name, value["num_input"], params, result, programs)
+    fused = tuple(_parse_fused(each, at, params) for each, at in value["fused"].items())
+    return FunctionSpec(name, value["num_input"], params, result, programs, fused)
+
+
+def _parse_fused(name: str, value: Sequence[int], params: Sequence[ParamSpec]) -> FusedWeight:
+    first, count, dim = value
+    blocks = params[first : first + count]
+    sizes = [
+        block.spec.shape[dim]
+        for block in blocks
+        if isinstance(block.spec, TensorSpec) and 0 <= dim < len(block.spec.shape)
+    ]
+    static = tuple(size for size in sizes if isinstance(size, int))
+    if first < 0 or not 0 < count == len(static):
+        raise ValueError(f'weight "{name}" is no {count} blocks of parameters from {first} on')
+    return FusedWeight(name, dim, tuple(block.name for block in blocks), static)
 
 
 def parse_signature(text: str) -> Signature:

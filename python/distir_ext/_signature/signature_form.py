@@ -4,7 +4,7 @@ LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): sho
 printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module
 says elsewhere::
 
-    {"version": 5, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
+    {"version": 6, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
      "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
@@ -52,6 +52,7 @@ class Read:
                              "named": [[2], ["x"], [0, 1]]}],   sizes, names of axes, devices
                  "functions": {"main": {
                     "num_input": 1,                     the other parameters are weights
+                    "fused": {"wqkv": [1, 3, 1]},       first block, number of blocks, dimension
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -119,6 +120,10 @@ def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
     function: dict[str, Any] = {
         # A function that does not say which parameters are weights has none.
         "num_input": int(written.get("num_input", len(params))),
+        "fused": {
+            str(weight): [int(each) for each in entry]
+            for weight, entry in sorted(written.get("fused", {}).items())
+        },
         "params": params,
     }
     function["result"] = types.read(str(written["result"]))

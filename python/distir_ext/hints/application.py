@@ -13,11 +13,13 @@ from tvm import relax
 
 from distir_ext import reports
 from distir_ext._annotate.dims import dims_text
+from distir_ext._annotate.fused_parameters import with_fused_parameters
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._hints.apart import keep_apart
 from distir_ext._hints.axes import LayerAxes
 from distir_ext._hints.blocks import cut_weights
 from distir_ext._hints.experts import group_experts
+from distir_ext._hints.program import Program
 from distir_ext.annotate import annotate
 from distir_ext.annotations import relax_function
 from distir_ext.hints.detection import detect, with_inputs
@@ -173,7 +175,7 @@ class _Applied:
 
     def _cut(self, function: relax.Function) -> relax.Function:
         cuts = {name: each.cut for name, each in self._placed.items() if each.cut is not None}
-        found = cut_weights(function, cuts)
+        found = cut_weights(Program(function), cuts)
         self.weights = CutWeights(found.cuts, found.blocks)
         for name in self._placed:
             self.names[name] = list(found.blocks.get(name, (name,)))
@@ -181,7 +183,7 @@ class _Applied:
             self.notes.append(f"blocks of {name} are joined again: relax.{reader} reads the whole")
         for name, reader in found.divided.items():
             self.notes.append(f"{name} is cut while it runs: relax.{reader} reads its blocks")
-        return found.function
+        return with_fused_parameters(found.function, found.parameters)
 
     def _sharded_columns(self) -> set[str]:
         """The weights, and blocks of weights, whose columns are sharded."""

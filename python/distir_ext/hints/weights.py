@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distir_ext._errors.spelling import plain
 from distir_ext._hints.blocks import Cut
+from distir_ext._params.blocks import blocks_of
 from distir_ext._params.checkpoint import open_params
-from distir_ext._params.stored_array import MappedFiles, StoredArray
 
 
 @dataclass(frozen=True)
@@ -42,26 +42,5 @@ class CutWeights:
 
     def _blocks(self, param: str, value: Any) -> dict[str, Any]:
         cut = self.cuts[param]
-        shape = tuple(int(size) for size in value.shape)
-        size = shape[cut.dim] if cut.dim < len(shape) else 0
-        if size != sum(cut.sizes):
-            raise ValueError(
-                f"the weight {param} has the shape {list(shape)}: dimension {cut.dim} is to be cut "
-                f"into blocks of {list(cut.sizes)}"
-            )
-        ranges = cut.ranges()
-        part: Callable[[int, int], Any] = _slicer(value, cut.dim)
-        return {
-            name: part(begin, end)
-            for name, (begin, end) in zip(self.blocks[param], ranges, strict=True)
-        }
-
-
-def _slicer(value: Any, dim: int) -> Callable[[int, int], Any]:
-    """What gives a range of an array along a dimension."""
-    if isinstance(value, StoredArray):
-        # Memory of the file, which is mapped for as long as an array of it lives.
-        value = value.read(MappedFiles(), [0] * len(value.shape), value.shape)
-    elif not hasattr(value, "__getitem__"):
-        value = value.numpy()
-    return lambda begin, end: value[tuple([slice(None)] * dim + [slice(begin, end)])]
+        blocks = blocks_of(param, value, cut.dim, cut.sizes)
+        return dict(zip(self.blocks[param], blocks, strict=True))

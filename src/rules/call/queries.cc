@@ -1,6 +1,7 @@
 // What Python asks of calls: their factor rules, and the same calls on tensors of other sizes.
 #include <tvm/ffi/reflection/registry.h>
 
+#include <string>
 #include <vector>
 
 #include "ir/build.h"
@@ -20,31 +21,31 @@ const char* KindOf(const Factor& factor) {
   return factor.decomposed() != nullptr ? "decomposed" : "reduction";
 }
 
-ffi::Array<ffi::Any> Dimensions(const std::vector<TensorFactors>& tensors) {
-  ffi::Array<ffi::Any> listed;
-  for (const TensorFactors& tensor : tensors) {
-    ffi::Array<ffi::Any> dims;
-    for (const FactorList& dim : tensor) {
-      ffi::Array<int64_t> factors;
-      for (int factor : dim) factors.push_back(factor);
-      dims.push_back(factors);
-    }
-    listed.push_back(dims);
-  }
-  return listed;
+template <typename Items, typename Write>
+std::string Listed(const Items& items, const Write& write) {
+  std::string text;
+  for (const auto& item : items) text += (text.empty() ? "[" : ", ") + write(item);
+  return text.empty() ? "[]" : text + "]";
+}
+
+std::string Dimensions(const std::vector<TensorFactors>& tensors) {
+  return Listed(tensors, [](const TensorFactors& tensor) {
+    return Listed(tensor, [](const FactorList& dim) {
+      return Listed(dim, [](int factor) { return std::to_string(factor); });
+    });
+  });
 }
 
 /*! \brief Factors of each dimension of each operand, and of each result; sizes of the factors, -1
- * for symbolic ones; and their kinds. */
-ffi::Array<ffi::Any> OfCall(const ir::Call& call) {
+ * for symbolic ones; and their kinds. As JSON, which is read faster than containers of TVM. */
+ffi::String OfCall(const ir::Call& call) {
   const FactorRule rule = RuleOf(ViewCall(call, call.ty()));
-  ffi::Array<int64_t> sizes;
-  ffi::Array<ffi::String> kinds;
-  for (const Factor& factor : rule.factors) {
-    sizes.push_back(factor.size);
-    kinds.push_back(KindOf(factor));
-  }
-  return {Dimensions(rule.operands), Dimensions(rule.results), sizes, kinds};
+  const std::string sizes =
+      Listed(rule.factors, [](const Factor& factor) { return std::to_string(factor.size); });
+  const std::string kinds = Listed(
+      rule.factors, [](const Factor& factor) { return '"' + std::string(KindOf(factor)) + '"'; });
+  return "[" + Dimensions(rule.operands) + ", " + Dimensions(rule.results) + ", " + sizes + ", " +
+         kinds + "]";
 }
 
 /*! \brief Whether a call on the sum of values is the sum of calls on each; `summed` has a mark per

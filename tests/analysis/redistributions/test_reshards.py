@@ -296,13 +296,29 @@ def test_bad_input():
         dx.analysis.reshards("main")
 
 
-def test_fused_weights_are_named():
-    """No annotation helps where a split cuts columns as shards do not; layer hints do."""
-    mod = Builder().module(fused_attention, gated_mlp)
+def test_fused_weights_that_are_not_cut_are_named():
+    """No annotation helps where a split cuts columns as shards do not; blocks of weights do."""
+    weights = Builder().module(fused_attention, gated_mlp)
+    inputs = weights.clone()
+    main = weights["main"].without_attr("num_input")
+    inputs.update_func(inputs.get_global_var("main"), main)
     plan = {"a1|m1": ("tp", None), "a2": ("tp",), "a3|m2": (None, "tp")}
-    found = dx.analysis.reshards(dx.annotate(mod, dx.Mesh(tp=2), plan))
+    found = dx.analysis.reshards(dx.annotate(inputs, dx.Mesh(tp=2), plan))
     (note,) = found.notes
     assert note.startswith("`m1`, `a1` have blocks of ")
-    assert "distir_ext.hints.apply" in note
-    hinted = dx.hints.apply(mod, dx.hints.DistConfig(2))
-    assert dx.analysis.reshards(hinted.mod).notes == ()
+    assert "inputs= says which parameters are none" in note
+    assert dx.analysis.reshards(dx.annotate(weights, dx.Mesh(tp=2), plan)).notes == ()
+
+
+def test_a_fused_weight_that_is_needed_whole_is_named():
+    def write(emit, x, w):
+        product = emit(op.matmul(x, w))
+        parts = emit(op.split(product, [32], -1))
+        first, second = (emit(op.nn.relu(emit(relax.TupleGetItem(parts, i)))) for i in range(2))
+        return relax.Tuple([product, first, second])
+
+    mod = function({"x": (16, 32), "w": (32, 96)}, write, num_input=1)
+    found = dx.analysis.reshards(dx.annotate(mod, dx.Mesh(tp=2), {"w": (None, "tp")}))
+    (note,) = found.notes
+    assert "`w` has blocks of [32, 64]" in note
+    assert "nothing needs the whole" in note

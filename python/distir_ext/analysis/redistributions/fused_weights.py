@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import tvm
 from tvm import relax
 
-from distir_ext._hints.program import Program, cut_points, sizes_of
-from distir_ext.analysis.redistributions.reshards_result import OPERATOR, Reshard
+from distir_ext._hints.program import Program, cut_points, operator_of, sizes_of
+from distir_ext.analysis.redistributions.reshards_result import OPERATOR, RESHARD, Reshard
 
 _MOST_NAMES = 3
 
@@ -21,12 +21,17 @@ def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[st
         entries: What it sends.
     """
     found: dict[str, dict[tuple[int, ...], None]] = {}
+    weights: set[str] = set()
     for entry in entries:
-        if entry.kind != OPERATOR or entry.operators != ("relax.split",):
+        if entry.kind not in (OPERATOR, RESHARD) or entry.operators != ("relax.split",):
             continue
         program = Program(mod[entry.function])
-        for var in program.made:
-            if str(var.name) in entry.tensors:
+        weights.update(str(param.name) for param in program.weights)
+        for var, call in program.made.items():
+            moved = (var, call.args[0]) if operator_of(call) == "split" else (var,)
+            if any(
+                str(each.name) in entry.tensors for each in moved if isinstance(each, relax.Var)
+            ):
                 for weight, sizes in _fused(program, var):
                     found.setdefault(weight, {})[sizes] = None
     if not found:
@@ -34,10 +39,14 @@ def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[st
     first = ", ".join(f"`{name}`" for name in list(found)[:_MOST_NAMES])
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     blocks = " or ".join(dict.fromkeys(str(list(each)) for all_ in found.values() for each in all_))
+    advice = (
+        "annotate cuts a weight into its blocks where nothing needs the whole of it"
+        if weights.issuperset(found)
+        else "annotate cuts weights into their blocks: its inputs= says which parameters are none"
+    )
     return [
         f"{first}{more} {'have' if len(found) > 1 else 'has'} blocks of {blocks}, which shards do "
-        "not follow, so the split behind the product exchanges what devices lack; "
-        "distir_ext.hints.apply shards each block by itself, and nothing is exchanged"
+        f"not follow, so devices are sent what they lack for the split behind the product; {advice}"
     ]
 
 
