@@ -70,6 +70,10 @@ def annotate(
 ) -> tvm.IRModule:
     """Inserts ``dist.annotate_sharding`` for the values of a function that a plan names.
 
+    A weight that holds several, as Q | K | V, becomes a parameter for each block where the program
+    splits what is computed of it along a dimension that the plan shards; ``Session.load`` takes it
+    under its own name.
+
     A pattern names parameters. It must match the whole name (``re.fullmatch``), so a part of a name
     needs ``.*`` around it. The first pattern of the plan that matches a name decides. Fields of a
     tuple parameter ``weights`` have the names ``weights.0``, ``weights.1``, and so on for tuples in
@@ -253,7 +257,17 @@ class _Names:
         candidates = self.parameters
         if text.startswith("return"):
             candidates = {**candidates, **self.results}
-        found = {site: type_ for site, type_ in candidates.items() if pattern.fullmatch(site.label)}
+        blocks = {
+            block
+            for name, (_, names) in fused_parameters(self.function).items()
+            if pattern.fullmatch(name)
+            for block in names
+        }
+        found = {
+            site: type_
+            for site, type_ in candidates.items()
+            if pattern.fullmatch(site.label) or (site.kind == PARAMETER and site.label in blocks)
+        }
         return found or self._variable(text)
 
     def _variable(self, text: str) -> dict[Site, Any]:

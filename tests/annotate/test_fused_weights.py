@@ -269,3 +269,37 @@ def test_explanations_know_the_blocks():
     lines = str(dx.explain(lowered, "w")).splitlines()
     assert lines[0] == "`w` in `main` is `w_0`, `w_1`: blocks along dimension 1"
     assert [line for line in lines if line.startswith("`w_1` in `main`: dimension 1 is sharded")]
+
+
+def test_a_weight_is_named_as_before_once_it_is_cut():
+    mod = dx.annotate(Gated, MESH, PLAN)
+    with pytest.warns(
+        UserWarning, match=r"parameter w_\d of main is annotated already, with the s"
+    ):
+        assert dx.annotate(mod, MESH, PLAN).same_as(mod)
+
+
+@I.ir_module
+class Closed:
+    """A gated MLP of which the first weight is small beside the tokens."""
+
+    @R.function
+    def main(
+        x: R.Tensor((64, 64), "float32"),
+        w: R.Tensor((64, 256), "float32"),
+        v: R.Tensor((128, 64), "float32"),
+    ):
+        R.func_attr({"num_input": 1})
+        with R.dataflow():
+            parts = R.split(R.matmul(x, w), 2, axis=-1)
+            y = R.matmul(R.multiply(parts[0], parts[1]), v)
+            R.output(y)
+        return y
+
+
+def test_suggestions_name_the_weight_of_the_user():
+    plan = {"x": ("tp", None), "w": (None, "tp")}
+    (entry,) = dx.analysis.reshards(dx.annotate(Closed, MESH, plan)).reshards
+    assert entry.suggestion.plan == {"w": (None, None)}
+    better = dx.annotate(Closed, MESH, entry.suggestion.applied_to(plan))
+    assert not dx.analysis.reshards(better).reshards

@@ -23,6 +23,7 @@ from distir_ext._annotate.annotated_function import (
     without_annotations,
 )
 from distir_ext._annotate.dims import read_dim
+from distir_ext._annotate.fused_parameters import fused_parameters
 from distir_ext._native.warnings import silenced
 from distir_ext._signature.signature_attr import read_signature
 from distir_ext.analysis.redistributions.moved_tensors import Advice, MovedTensors, Names
@@ -164,8 +165,16 @@ class Suggestions:
             if label not in by_name and len(found) == 1:
                 by_name[label] = [found[0][0]]
         wanted = dict.fromkeys(self._names.variable(function, name) for name in names)
-        found_sites = [by_name[name][0] for name in wanted if len(by_name.get(name, ())) == 1]
-        return tuple(found_sites) if len(found_sites) == len(wanted) else ()
+        if not all(len(by_name.get(name, ())) == 1 for name in wanted):
+            return ()
+        found_sites = [by_name[name][0] for name in self._all_blocks(function, wanted)]
+        return tuple(found_sites)
+
+    def _all_blocks(self, function: str, names: Iterable[str]) -> list[str]:
+        """Names, of blocks of a weight all of them: plans name the weight."""
+        fused = fused_parameters(self._mod[function]).values()
+        others = {block: blocks for _, blocks in fused for block in blocks}
+        return list(dict.fromkeys(each for name in names for each in others.get(name, (name,))))
 
     def _stated(self, mark: relax.Call) -> Dims | None:
         """What an annotation says, as dims."""
@@ -206,14 +215,17 @@ class Suggestions:
         return moved, _totals(lowered, moved)
 
     def _plan(self, candidate: _Candidate) -> dict[str, Dims]:
-        names = [site.label for site in candidate.sites]
+        fused = fused_parameters(self._mod[candidate.function])
+        whole = {block: name for name, (_, blocks) in fused.items() for block in blocks}
+        labels = [site.label for site in candidate.sites]
+        names = list(dict.fromkeys(whole.get(label, label) for label in labels))
         if candidate.sites[0].kind == VARIABLE:
             return dict.fromkeys(names, candidate.dims)
         pattern = without_numbers(names[0])
         if len(names) > 1:
             every = parameter_sites(self._mod[candidate.function])
-            matched = {site.label for site in every if re.fullmatch(pattern, site.label)}
-            if matched == set(names):
+            given = {whole.get(site.label, site.label) for site in every}
+            if {each for each in given if re.fullmatch(pattern, each)} == set(names):
                 return {pattern: candidate.dims}
         return {re.escape(name): candidate.dims for name in names}
 
