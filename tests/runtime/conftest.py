@@ -7,6 +7,7 @@ import functools
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -48,15 +49,23 @@ def start_workers(
 class Agent:
     """A running ``distir host``, at a free port of this host unless told otherwise."""
 
-    def __init__(self, directory: Path, bind: str = "127.0.0.1:0", inside: Sequence[str] = ()):
+    def __init__(
+        self,
+        directory: Path,
+        bind: str = "127.0.0.1:0",
+        inside: Sequence[str] = (),
+        is_cuttable: bool = False,
+    ):
         folder = Path(__file__).parent / "on_workers"
+        program = [str(folder / "cuttable_host.py")] if is_cuttable else ["-m", "distir_ext"]
+        self._directory = directory
         environment = {
             **os.environ,
             TOKEN_VARIABLE: TOKEN,
             "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
         }
         self.process = subprocess.Popen(
-            [*inside, sys.executable, "-m", "distir_ext", "host", "--bind", bind],
+            [*inside, sys.executable, *program, "host", "--bind", bind],
             stdout=subprocess.PIPE,
             text=True,
             cwd=directory,
@@ -67,6 +76,11 @@ class Agent:
     def address(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().removeprefix("listening at ").strip()
+
+    def cut(self, other: Agent) -> None:
+        """Cuts the lines of this host's agent to another's; see ``cuttable_host``."""
+        (self._directory / "port").write_text(other.address.rpartition(":")[2])
+        self.process.send_signal(signal.SIGUSR1)
 
     def end(self) -> None:
         assert self.process.stdout is not None

@@ -211,7 +211,7 @@ class LocalProcesses(HostProcesses):
         try:
             status = process.wait(UNWIND_LIMIT)
         except subprocess.TimeoutExpired:
-            return f"process {process.pid} has closed its channel"
+            return f"process {process.pid} runs, but the line to it has ended"
         if status < 0:
             return f"process {process.pid} was ended by {signal.Signals(-status).name}"
         return f"process {process.pid} has ended with exit status {status}"

@@ -5,6 +5,7 @@ The controller writes to the first host alone, that one to the second, and so on
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -102,3 +103,21 @@ def test_numbers_and_failures(agents, start_agent, tmp_path):
         np.testing.assert_array_equal(main(X).numpy().view("uint32"), expected.view("uint32"))
         error = failed_step(session._workers, {2: ("distir.test.sleep_and_fail", [0.05])})
         assert (error.kind, error.worker, error.host) == ("ValueError", 2, addresses[2])
+
+
+def test_a_line_between_two_living_hosts(agents, start_agent, tmp_path):
+    """The worker behind it is lost to the session; its host and the one before it live."""
+    inner = start_agent(tmp_path, is_cuttable=True)
+    addresses = [agents[0].address, inner.address, agents[1].address]
+    in_a_row = dx.Hosts(addresses, fanout=1)
+    try:
+        with Session(dx.Mesh(tp=3), workers=in_a_row, imports=["worker_functions"]) as session:
+            cut = threading.Timer(0.5, inner.cut, [agents[1]])
+            cut.start()
+            error = failed_step(session._workers, {})
+            cut.join()
+            assert (error.kind, error.worker, error.host) == ("ProcessLostError", 2, addresses[2])
+            assert "runs, but the line to it has ended" in str(error)
+        assert all(each.process.poll() is None for each in (agents[0], inner, agents[1]))
+    finally:
+        inner.end()
