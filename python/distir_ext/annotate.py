@@ -23,7 +23,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -35,7 +35,6 @@ from tvm.relax.distributed import DTensorType
 from distir_ext._annotate.annotated_function import (
     PARAMETER,
     RESULT,
-    VARIABLE,
     Site,
     annotated_already,
     parameter_sites,
@@ -44,11 +43,10 @@ from distir_ext._annotate.annotated_function import (
     with_annotations,
 )
 from distir_ext._annotate.dims import dims_text
-from distir_ext._annotate.fused_parameters import fused_parameters, with_fused_parameters
+from distir_ext._annotate.fused_parameters import fused_parameters
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._hints.blocks import CutFunction
-from distir_ext._hints.fused_weights import Separated, separate_weights
+from distir_ext._hints.fused_weights import CUT_INTO_BLOCKS, Separated, separate_weights
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
@@ -137,47 +135,17 @@ def annotate(
     marks = _without_repetitions(mod, func, marks, {s: chosen[s][1] for s in chosen})
     if inputs is not None:
         function = function.with_attr("num_input", _num_input(function, func, inputs))
-    separated = _separated(mod, func, function, marks)
-    _report(plan, chosen, marks, separated, time.perf_counter() - start)
-    function, marks = _with_blocks(function, marks, separated.cut)
     if marks:
         function = with_annotations(function, marks)
+    separated = separate_weights(mod, func, function)
+    _report(plan, chosen, marks, separated, time.perf_counter() - start)
+    function = separated.function
     if function.same_as(mod[func]):
         return mod
 
     result = meshes.store(mod.clone()) if marks else mod.clone()
     result.update_func(result.get_global_var(func), function)
     return result
-
-
-def _separated(
-    mod: tvm.IRModule, func: str, function: relax.Function, marks: Mapping[Site, Mark]
-) -> Separated:
-    """Weights of which the program takes blocks apart, along a dimension that is sharded."""
-    there = {site.name for site in annotated_already(mod[func])} if marks else set()
-    there |= {block for _, blocks in fused_parameters(function).values() for block in blocks}
-    sharded = {
-        site.name: mark.shards
-        for site, mark in marks.items()
-        if site.kind == PARAMETER and not site.path and site.name not in there and mark.shards
-    }
-    kept = {site.name for site in marks if site.kind == VARIABLE}
-    return separate_weights(mod, func, function, sharded, kept)
-
-
-def _with_blocks(
-    function: relax.Function, marks: Mapping[Site, Mark], cut: CutFunction | None
-) -> tuple[relax.Function, dict[Site, Mark]]:
-    """The function with blocks of weights as parameters, which are annotated as the weights."""
-    if cut is None:
-        return function, dict(marks)
-    found = {}
-    for site, mark in marks.items():
-        names = cut.blocks.get(site.name) if site.kind == PARAMETER else None
-        for each in [site] if names is None else [replace(site, name=name) for name in names]:
-            found[each] = mark
-    fused = {**fused_parameters(function), **cut.parameters}
-    return with_fused_parameters(cut.function, fused), found
 
 
 def _report(
@@ -196,11 +164,10 @@ def _report(
         else:
             there += 1
     skipped = {"annotate": {"stated already": there}} if there else {}
-    if separated.cut is not None:
-        done["weights that are cut into blocks"] = len(separated.cut.cuts)
+    if separated.names:
+        done[CUT_INTO_BLOCKS] = len(separated.names)
     if separated.skipped:
-        reasons = Counter(separated.skipped.values())
-        skipped["cut into blocks"] = dict(reasons)
+        skipped["cut into blocks"] = dict(Counter(separated.skipped.values()))
     record("AnnotateSharding", done, skipped, seconds)
 
 
@@ -332,7 +299,10 @@ def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site,
 
 
 def _without_repetitions(
-    mod: tvm.IRModule, func: str, marks: Mapping[Site, Mark], types: Mapping[Site, Any]
+    mod: tvm.IRModule,
+    func: str,
+    marks: Mapping[Site, Mark],
+    types: Mapping[Site, Any],
 ) -> dict[Site, Mark]:
     """The annotations that are not there yet; warns of those that come on top of others."""
     kept = dict(marks)

@@ -82,15 +82,6 @@ class Mark:
         """A tensor that is sharded as stated, and not further."""
         return DTensorType(tensor, self.device_mesh, self.placement)
 
-    @property
-    def shards(self) -> dict[int, int]:
-        """By dimension that is sharded, into how many shards."""
-        found: dict[int, int] = {}
-        for size, spec in zip(self.device_mesh.shape, self.placement.dim_specs, strict=True):
-            if int(spec.axis) >= 0:
-                found[int(spec.axis)] = found.get(int(spec.axis), 1) * int(size)
-        return {dim: count for dim, count in found.items() if count > 1}
-
     def dims(self, notation: Notation, tensor: relax.TensorType) -> tuple[DimEntry, ...]:
         """What it says, as dims of a plan.
 

@@ -4,8 +4,10 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "dialect/mesh_table.h"
@@ -87,22 +89,48 @@ ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
   });
 }
 
-/*! \brief What a function says of weights that are in several parameters. */
-ffi::Map<ffi::String, ffi::Array<int64_t>> FusedParams(const std::string& name,
-                                                       const ir::Function& function) {
+using Fused = ffi::Map<ffi::String, ffi::Array<ffi::Any>>;
+
+/*! \brief The name of a parameter after printing and parsing. */
+std::string Printed(std::string name) {
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+/*! \brief The name that a parameter has now; empty where there is none. */
+std::string NameNow(const ffi::Any& stated, const std::unordered_set<std::string>& params) {
+  const auto name = stated.as<ffi::String>();
+  if (!name.has_value()) return "";
+  const std::string given = *name;
+  if (params.count(given) > 0) return given;
+  return params.count(Printed(given)) > 0 ? Printed(given) : "";
+}
+
+/*! \brief What a function says of weights that are several parameters, with the names that these
+ * have now. */
+Fused FusedParams(const std::string& name, const ir::Function& function) {
   const ffi::Any attribute = ir::GetAttr(function.attrs(), kFusedParamsAttr);
   if (attribute == nullptr) return {};
-  const auto stated = attribute.try_cast<ffi::Map<ffi::String, ffi::Array<int64_t>>>();
+  std::unordered_set<std::string> params;
+  for (const ir::Var& param : function.params()) params.insert(param.name());
+  const auto stated = attribute.try_cast<Fused>();
   bool fits = stated.has_value();
-  const auto num_params = static_cast<int64_t>(function.params().size());
-  for (const auto& [weight, entry] : fits ? *stated : decltype(*stated){}) {
-    fits = fits && entry.size() == 3 && entry[0] >= 0 && entry[1] > 0 &&
-           entry[0] + entry[1] <= num_params && entry[2] >= 0;
+  Fused found;
+  for (const auto& [weight, entry] : fits ? *stated : Fused()) {
+    fits = fits && entry.size() > 1 && entry[0].as<int64_t>().value_or(-1) >= 0;
+    if (!fits) break;
+    ffi::Array<ffi::Any> now{entry[0]};
+    for (size_t i = 1; i < entry.size(); ++i) {
+      const std::string block = NameNow(entry[i], params);
+      fits = fits && !block.empty();
+      now.push_back(ffi::String(block));
+    }
+    found.Set(weight, now);
   }
   DISTIR_REQUIRE(fits, ValueError)
-      << "the attribute " << kFusedParamsAttr << " of `" << name << "` does not fit its "
-      << num_params << " parameters; a pass after `annotate` has changed them: run it before";
-  return *stated;
+      << "the attribute " << kFusedParamsAttr << " of `" << name << "` names what is no parameter "
+      << "of it; a pass after `annotate` has changed its parameters: run it before";
+  return found;
 }
 
 }  // namespace
@@ -240,7 +268,7 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
   extents->Finish();
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>())
     written.Set("num_input", *num_input);
-  const ffi::Map<ffi::String, ffi::Array<int64_t>> fused = FusedParams(name, function);
+  const Fused fused = FusedParams(name, function);
   if (!fused.empty()) written.Set("fused", fused);
   ffi::Array<ffi::Any> programs;
   for (const EntryProgram& version : versions) {

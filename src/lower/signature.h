@@ -26,8 +26,8 @@ constexpr const char* kPartitionsAttr = "distir.partitions";
 constexpr const char* kSignatureAttr = "distir.signature";
 /*!
  * \brief The function attribute that says which parameters are blocks of one weight: by name of the
- * weight its first block among the parameters, the number of blocks, and the dimension along which
- * they are. `annotate` writes it; the signature has it too. {"wqkv": [1, 3, 1]}
+ * weight the dimension along which they are, and their names. `annotate` writes it; the signature
+ * has it too. {"wqkv": [1, "wqkv_0", "wqkv_1", "wqkv_2"]}
  */
 constexpr const char* kFusedParamsAttr = "distir.fused_params";
 
@@ -51,7 +51,7 @@ struct EntryProgram {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
  *      "result": "float32[8, 64] S[0], R",
  *      "num_input": 1,
- *      "fused": {"wqkv": [1, 3, 1]},        as kFusedParamsAttr says; may be absent
+ *      "fused": {"wqkv": [1, "wqkv_0", "wqkv_1", "wqkv_2"]},   as kFusedParamsAttr; may be absent
  *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
  * \endcode
  * A dimension cut in whole grains states the size of a shard: `1024:352` is 1024 columns, of which

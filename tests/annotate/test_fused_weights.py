@@ -144,9 +144,9 @@ def parameters(mod: tvm.IRModule) -> list[str]:
     return [str(param.name) for param in mod["main"].params]
 
 
-def fused(mod: tvm.IRModule) -> dict[str, list[int]]:
+def fused(mod: tvm.IRModule) -> dict[str, list[Any]]:
     stated = mod["main"].attrs.get("distir.fused_params", {})
-    return {str(name): [int(each) for each in entry] for name, entry in stated.items()}
+    return {str(name): list(entry) for name, entry in stated.items()}
 
 
 def test_a_parameter_for_each_block():
@@ -154,7 +154,7 @@ def test_a_parameter_for_each_block():
     mod = dx.annotate(Gated, MESH, PLAN)
     assert Gated.script() == before
     assert parameters(mod) == ["x", "w_0", "w_1"]
-    assert fused(mod) == {"w": [1, 2, 1]}
+    assert fused(mod) == {"w": [1, "w_0", "w_1"]}
     assert bound(mod) == {"w_0_1": "S[1]", "w_1_1": "S[1]"}
     assert "split" not in mod["main"].script()
 
@@ -211,12 +211,11 @@ def test_variables_that_the_plan_names_stay():
     assert parameters(part) == ["x", "w_0", "w_1"]
     assert bound(part)["up"] == "S[1]"
     field = dx.annotate(Gated, MESH, {**PLAN, "parts.1": (None, "tp")})
-    assert parameters(field) == ["x", "w"]
+    assert parameters(field) == ["x", "w_0", "w_1"]
+    assert len(bound(field)) == 3
 
 
 def test_annotations_one_after_the_other():
-    """Places of blocks are those in the function as it becomes."""
-
     @I.ir_module
     class Both:
         @R.function
@@ -236,10 +235,10 @@ def test_annotations_one_after_the_other():
             return y
 
     once = dx.annotate(Both, MESH, PLAN)
-    assert fused(once) == {"w": [2, 2, 1]}
+    assert fused(once) == {"w": [1, "w_0", "w_1"]}
     twice = dx.annotate(once, MESH, {"v": (None, "tp")})
     assert parameters(twice) == ["x", "v_0", "v_1", "v_2", "v_3", "w_0", "w_1"]
-    assert fused(twice) == {"v": [1, 4, 1], "w": [5, 2, 1]}
+    assert fused(twice) == {"v": [1, "v_0", "v_1", "v_2", "v_3"], "w": [1, "w_0", "w_1"]}
     assert dx.annotate(twice, MESH, {}).same_as(twice)
 
 
@@ -249,15 +248,15 @@ def test_text_and_signature_have_the_blocks():
     tvm.ir.assert_structural_equal(mod, again)
     lowered = dx.lower(again)
     function = lowered.attrs["distir.signature"]["functions"]["main"]
-    assert {str(k): list(v) for k, v in function["fused"].items()} == {"w": [1, 2, 1]}
+    assert {str(k): list(v) for k, v in function["fused"].items()} == {"w": [1, "w_0", "w_1"]}
 
 
-@pytest.mark.parametrize("entry", [[1, 3, 1], [-1, 2, 1], [1, 0, 1], [1, 2], "w"])
+@pytest.mark.parametrize("entry", [[1, "w_0", "w_2"], [1], ["w_0"], [-1, "w_0"], [1, 2], "w", []])
 def test_what_does_not_fit_the_parameters_is_refused(entry):
     mod = dx.annotate(Gated, MESH, PLAN)
     function = mod["main"].with_attr("distir.fused_params", {"w": entry})
     mod.update_func(mod.get_global_var("main"), function)
-    with pytest.raises(ValueError, match=r"distir.fused_params of `main` does not fit its 3 param"):
+    with pytest.raises(ValueError, match=r"distir.fused_params of `main` names what is no param"):
         dx.lower(mod)
 
 
@@ -303,3 +302,31 @@ def test_suggestions_name_the_weight_of_the_user():
     assert entry.suggestion.plan == {"w": (None, None)}
     better = dx.annotate(Closed, MESH, entry.suggestion.applied_to(plan))
     assert not dx.analysis.reshards(better).reshards
+
+
+def annotated_in_text(open_dimension: bool) -> tvm.IRModule:
+    """Gated, annotated as `annotate` would without cutting anything."""
+    plan = {"w": (None, dx.Dim("tp", open=True) if open_dimension else "tp")}
+    mod = dx.annotate(changed(Gated, {}), MESH, plan)
+    mod.update_func(mod.get_global_var("main"), mod["main"].with_attr("num_input", 1))
+    return mod
+
+
+@pytest.mark.parametrize("open_dimension", [False, True])
+def test_modules_that_are_annotated_otherwise(open_dimension):
+    mod = annotated_in_text(open_dimension)
+    assert parameters(mod) == ["x", "w"]
+    before = mod.script()
+    with dx.pass_reports() as reports:
+        cut = dx.transform.CutFusedWeights()(mod)
+    assert mod.script() == before
+    assert reports[0].done == {"weights that are cut into blocks": 1}
+    plan = {"w": (None, dx.Dim("tp", open=True) if open_dimension else "tp")}
+    tvm.ir.assert_structural_equal(cut, dx.annotate(Gated, MESH, plan))
+    assert dx.transform.CutFusedWeights()(cut).same_as(cut)
+
+
+def test_what_is_not_cut_is_the_same_module():
+    for program in (Gated, Whole, Called):
+        mod = dx.annotate(program, MESH, {"x": ("tp", None)})
+        assert dx.transform.CutFusedWeights()(mod).same_as(mod)

@@ -168,6 +168,32 @@ def test_blocks_in_another_order_are_seen(session_of):
         assert_close(model(arrays["x"]).numpy(), wanted)
 
 
+def test_a_weight_of_two_stages_in_text(session_of):
+    """Names with dots are others once they are printed; each stage has the blocks."""
+    name = "layers.0.w"
+
+    def write(emit, x, w, out):
+        for _ in range(2):
+            x = emit(op.add(x, emit(gate_and_up(emit, x, w, out))))
+        return op.multiply(x, x)
+
+    mod = function(write, {name: (WIDTH, 2 * QUERIES), "out": (QUERIES, WIDTH)})
+    mesh = dx.Mesh(pp=2, tp=2)
+    annotated = dx.annotate(
+        mod, mesh, {name.replace(".", r"\."): (None, "tp"), "out": ("tp", None)}
+    )
+    arrays = arrays_of(mod)
+    for program in (annotated, tvm.script.from_source(annotated.script())):
+        staged = dx.transform.AssignStages(mesh, "pp")(program)
+        names = [str(each.name).replace("_", ".") for each in staged["main"].params]
+        assert names.count(f"{name}.0") == 2
+        model = session_of((4,)).load(
+            dx.build(staged, QUICK), params={name: arrays[name], "out": arrays["out"]}
+        )
+        (wanted,) = whole(mod, list(arrays.values()))
+        assert_close(model(arrays["x"]).numpy(), wanted)
+
+
 def test_two_axes_and_layers(session_of):
     """Two layers on a mesh of two axes, one of which shards the tokens."""
 

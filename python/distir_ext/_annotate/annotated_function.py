@@ -116,6 +116,19 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
     return found
 
 
+def shards_of(annotation: relax.Call) -> dict[int, int]:
+    """By dimension that an annotation shards, into how many shards."""
+    attrs = annotation.attrs
+    is_dict = isinstance(attrs, tvm.ir.DictAttrs)
+    mesh = attrs["device_mesh"] if is_dict else attrs.device_mesh
+    placement = attrs["placement"] if is_dict else attrs.placement
+    found: dict[int, int] = {}
+    for size, spec in zip(mesh.shape, placement.dim_specs, strict=True):
+        if int(spec.axis) >= 0:
+            found[int(spec.axis)] = found.get(int(spec.axis), 1) * int(size)
+    return {dim: count for dim, count in found.items() if count > 1}
+
+
 def without_annotations(function: relax.Function, sites: Collection[Site]) -> relax.Function:
     """The function without what it says of these values, which it names as they are."""
     there = annotated_already(function)

@@ -76,14 +76,14 @@ class CutFunction:
 
 
 def cut_weights(
-    program: Program, cuts: Mapping[str, Cut], kept: Collection[str] = ()
+    program: Program, cuts: Mapping[str, Cut], kept: Collection[relax.Var] = ()
 ) -> CutFunction:
     """A function with a parameter for each block of the weights that are cut.
 
     Args:
         program: The function; without branches. Weights are its parameters behind ``num_input``.
         cuts: By name of a weight.
-        kept: Names of variables that the function is to have still.
+        kept: Variables that the function is to have still.
     """
     weights = Weights(program)
     wanted = dict(cuts)
@@ -122,7 +122,7 @@ class _BlockWriter(FunctionWriter):
         program: Program,
         weights: Weights,
         cuts: Mapping[str, Cut],
-        kept: Collection[str],
+        kept: Collection[relax.Var],
         causes: dict[str, frozenset[str]],
     ) -> None:
         super().__init__(program)
@@ -168,7 +168,7 @@ class _BlockWriter(FunctionWriter):
             self._set(var, self._fields[value.tuple_value][int(value.index)])
         elif not isinstance(value, relax.Call) or not self._write_call(var, value):
             self.copy(binding)
-        elif str(var.name) in self._kept and var in self._blocks:
+        elif var in self._kept and var in self._blocks:
             self.bind(var, self._joined(var))
             del self._blocks[var]
 
@@ -191,7 +191,7 @@ class _BlockWriter(FunctionWriter):
 
     def _set(self, var: relax.Var, blocks: _Blocks | None) -> None:
         assert blocks is not None
-        if len(blocks.parts) == 1 and str(var.name) in self._kept:
+        if len(blocks.parts) == 1 and var in self._kept:
             self.bind(var, blocks.parts[0])
         elif len(blocks.parts) == 1:
             self.now[var] = blocks.parts[0]
@@ -199,7 +199,7 @@ class _BlockWriter(FunctionWriter):
             self._blocks[var] = blocks
 
     def _write_call(self, var: relax.Var, call: relax.Call) -> bool:
-        if str(var.name) in self._kept and isinstance(var.ty, relax.TupleType):
+        if var in self._kept and isinstance(var.ty, relax.TupleType):
             return False
         if operator_of(call) == "concat":
             return self._concat(var, call)

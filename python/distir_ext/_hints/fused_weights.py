@@ -20,7 +20,9 @@ from itertools import pairwise
 import tvm
 from tvm import relax
 
-from distir_ext._hints.blocks import Cut, CutFunction, cut_weights
+from distir_ext._annotate.annotated_function import shards_of
+from distir_ext._annotate.fused_parameters import fused_parameters, with_fused_parameters
+from distir_ext._hints.blocks import Cut, cut_weights
 from distir_ext._hints.program import (
     CUTTING,
     PARALLEL,
@@ -33,44 +35,40 @@ from distir_ext._hints.program import (
     sizes_of,
 )
 
+CUT_INTO_BLOCKS = "weights that are cut into blocks"
+"""What reports call it."""
+
 
 @dataclass(frozen=True)
 class Separated:
-    """What was done with sharded weights that are fused.
+    """A function of which sharded weights that are fused are cut.
 
     Attributes:
-        cut: The function with a parameter for each block; None where no weight was cut.
+        function: With a parameter for each block.
+        names: Of the weights that were cut.
         skipped: By name of a weight that stays whole, why.
     """
 
-    cut: CutFunction | None
-    skipped: Mapping[str, str]
+    function: relax.Function
+    names: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
-def separate_weights(
-    mod: tvm.IRModule,
-    func: str,
-    function: relax.Function,
-    sharded: Mapping[str, Mapping[int, int]],
-    kept: Collection[str] = (),
-) -> Separated:
-    """Cuts sharded weights where splits and slices cut what is computed of them.
+def separate_weights(mod: tvm.IRModule, func: str, function: relax.Function) -> Separated:
+    """Cuts annotated weights where splits and slices cut what is computed of them.
 
     A weight stays whole where that would not help: its blocks meet again, or what is neither a
-    weight nor computed of one would have to be cut to meet them.
+    weight nor computed of one would have to be cut to meet them; what is annotated itself is whole.
 
     Args:
         mod: The module.
         func: The name of the function in it.
         function: The function. Weights are its parameters behind ``num_input``.
-        sharded: By name of a parameter the dimensions that are sharded, with the number of shards.
-        kept: Names of variables that the function is to have still.
     """
     program = Program(function)
-    weights = {str(each.name) for each in program.weights}
-    starts = {name: dims for name, dims in sharded.items() if name in weights}
+    starts, stated = _annotated(program)
     if not starts or not any(_cuts(each) for each in program.made.values()):
-        return Separated(None, {})
+        return Separated(function)
     cuts = _Search(program, starts).cuts()
     obstacle = _obstacle(mod, func, program) if cuts else ""
     skipped = dict.fromkeys(cuts, obstacle) if obstacle else {}
@@ -79,12 +77,34 @@ def separate_weights(
             skipped[name] = "a block has fewer elements than shards"
     while cuts.keys() - skipped.keys():
         chosen = {name: cut for name, cut in cuts.items() if name not in skipped}
-        found = cut_weights(program, chosen, kept)
+        found = cut_weights(program, chosen, stated)
         again = found.unhelpful & chosen.keys()
         if not again:
-            return Separated(found, skipped)
+            fused = {**fused_parameters(function), **found.parameters}
+            return Separated(
+                with_fused_parameters(found.function, fused), tuple(found.cuts), skipped
+            )
         skipped |= dict.fromkeys(again, "its blocks meet again, or meet what is no weight")
-    return Separated(None, skipped)
+    return Separated(function, (), skipped)
+
+
+def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.Var]]:
+    """By name of a weight its sharded dimensions and their shards; and all that is stated else.
+
+    Blocks are not cut again.
+    """
+    blocks = {each for _, names in fused_parameters(program.function).values() for each in names}
+    weights = {each for each in program.weights if str(each.name) not in blocks}
+    starts: dict[str, dict[int, int]] = {}
+    stated: set[relax.Var] = set()
+    for var, value in program.made.items():
+        if operator_of(value) != "dist.annotate_sharding":
+            continue
+        if value.args[0] not in weights:
+            stated.add(var)
+        elif shards := shards_of(value):
+            starts.setdefault(str(value.args[0].name), {}).update(shards)
+    return starts, stated
 
 
 def _cuts(value: relax.Expr) -> bool:

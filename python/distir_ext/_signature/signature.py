@@ -451,18 +451,17 @@ def _parse_function(name: str, value: Mapping[str, Any], specs: _Specs) -> Funct
     return FunctionSpec(name, value["num_input"], params, result, programs, fused)
 
 
-def _parse_fused(name: str, value: Sequence[int], params: Sequence[ParamSpec]) -> FusedWeight:
-    first, count, dim = value
-    blocks = params[first : first + count]
-    sizes = [
-        block.spec.shape[dim]
-        for block in blocks
-        if isinstance(block.spec, TensorSpec) and 0 <= dim < len(block.spec.shape)
-    ]
-    static = tuple(size for size in sizes if isinstance(size, int))
-    if first < 0 or not 0 < count == len(static):
-        raise ValueError(f'weight "{name}" is no {count} blocks of parameters from {first} on')
-    return FusedWeight(name, dim, tuple(block.name for block in blocks), static)
+def _parse_fused(name: str, value: Sequence[Any], params: Sequence[ParamSpec]) -> FusedWeight:
+    dim, *blocks = value
+    specs = {param.name: param.spec for param in params}
+    sizes = []
+    for block in blocks:
+        spec = specs.get(block)
+        size = spec.shape[dim] if isinstance(spec, TensorSpec) and dim < len(spec.shape) else None
+        if not isinstance(size, int):
+            raise ValueError(f'"{block}" is no block of the weight "{name}" along dimension {dim}')
+        sizes.append(size)
+    return FusedWeight(name, dim, tuple(blocks), tuple(sizes))
 
 
 def parse_signature(text: str) -> Signature:

@@ -52,7 +52,7 @@ class Read:
                              "named": [[2], ["x"], [0, 1]]}],   sizes, names of axes, devices
                  "functions": {"main": {
                     "num_input": 1,                     the other parameters are weights
-                    "fused": {"wqkv": [1, 3, 1]},       first block, number of blocks, dimension
+                    "fused": {"w": [1, "w_0", "w_1"]},  a dimension, and blocks along it
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -121,7 +121,7 @@ def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
         # A function that does not say which parameters are weights has none.
         "num_input": int(written.get("num_input", len(params))),
         "fused": {
-            str(weight): [int(each) for each in entry]
+            str(weight): [int(entry[0]), *(str(each) for each in entry[1:])]
             for weight, entry in sorted(written.get("fused", {}).items())
         },
         "params": params,

@@ -1,0 +1,44 @@
+"""Weights that hold several, such as Q | K | V, cut in modules that are annotated already."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import tvm
+from tvm import relax
+
+from distir_ext._hints.fused_weights import CUT_INTO_BLOCKS, separate_weights
+from distir_ext.reports import record
+
+
+def CutFusedWeights() -> tvm.transform.Pass:  # noqa: N802 - passes are named as TVM names its own
+    """Cuts annotated weights into a parameter for each block that the program splits them into.
+
+    So that each block can be sharded by itself, and no split sends anything. ``annotate`` does this
+    itself; the pass is for modules that were annotated otherwise: in TVMScript, by a
+    ``ShardingMutator`` or by ``constrain``. It has to run before PropagateSharding. Weights are the
+    parameters behind ``num_input``, and ``Session.load`` takes them under their own names.
+    ``docs/annotate.md`` says which stay whole, and the pass's report why.
+
+    Returns:
+        The pass.
+    """
+
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        start = time.perf_counter()
+        result, cut, skipped = mod, 0, Counter[str]()
+        for name, function in mod.functions.items():
+            if not isinstance(function, relax.Function):
+                continue
+            separated = separate_weights(mod, str(name.name_hint), function)
+            cut += len(separated.names)
+            skipped.update(separated.skipped.values())
+            if separated.names:
+                result = mod.clone() if result is mod else result
+                result.update_func(result.get_global_var(name.name_hint), separated.function)
+        reasons = {"cut into blocks": dict(skipped)} if skipped else {}
+        record("CutFusedWeights", {CUT_INTO_BLOCKS: cut}, reasons, time.perf_counter() - start)
+        return result
+
+    return tvm.transform.module_pass(run, opt_level=0, name="CutFusedWeights")
