@@ -7,6 +7,7 @@ import json
 import pytest
 import tvm
 from tests.analysis.programs import function
+from tvm import relax
 from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -37,6 +38,25 @@ def network():
     return function(shapes, write, num_input=1)
 
 
+def gated_network():
+    """Four layers of which the first weight holds gate and up."""
+    shapes = {"x": (64, 512)}
+    for i in range(4):
+        shapes |= {f"layers.{i}.up": (512, 4096), f"layers.{i}.down": (2048, 512)}
+
+    def write(emit, x, *weights):
+        for up, down in zip(weights[::2], weights[1::2], strict=True):
+            parts = emit(op.split(emit(op.matmul(x, up)), 2, -1))
+            gate, value = (emit(relax.TupleGetItem(parts, index)) for index in range(2))
+            hidden = emit(op.multiply(emit(op.nn.silu(gate)), value))
+            for _ in range(3):
+                hidden = emit(op.nn.relu(emit(op.negative(hidden))))
+            x = emit(op.add(x, emit(op.matmul(hidden, down))))
+        return x
+
+    return function(shapes, write, num_input=1)
+
+
 @pytest.fixture(scope="module")
 def found():
     return swept()
@@ -51,6 +71,20 @@ def swept(**options):
         **options,
     }
     return sweep(network(), factorizations(4, ("dp", "tp", "pp")), PLANS, CLUSTER, **stated)
+
+
+@pytest.mark.parametrize("sizes", [(4, 1), (3, 1), (2, 2)], ids=str)
+def test_weights_that_hold_several_are_cut_as_annotate_does(sizes):
+    mod, mesh = gated_network(), dx.Mesh(sizes, ("tp", "pp"))
+    (row,) = sweep(mod, [mesh], {"tensor": TENSOR}, CLUSTER, stages="pp").configurations
+    made = dx.transform.OutlineRepeats()(dx.annotate(mod, mesh, TENSOR))
+    assert len(made["main"].params) == 1 + 4 * 3
+    if sizes[1] > 1:
+        made = dx.transform.AssignStages(mesh, "pp")(made)
+    kinds = {each.kind for each in dx.analysis.collectives(dx.lower(made))}
+    assert kinds - {"send", "recv"} == {"all_reduce"}
+    assert row.bytes_sent == dx.analysis.estimate(made, CLUSTER).bytes_sent
+    assert row.seconds == pytest.approx(dx.analysis.simulate(made, CLUSTER).seconds, rel=1e-9)
 
 
 def test_rows_are_what_estimate_and_simulate_say(found):

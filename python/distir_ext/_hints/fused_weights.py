@@ -88,6 +88,14 @@ def separate_weights(mod: tvm.IRModule, func: str, function: relax.Function) -> 
     return Separated(function, (), skipped)
 
 
+def holds_several(function: relax.Function) -> bool:
+    """Whether a program takes some weight apart, so that a plan that shards it may cut it."""
+    program = Program(function)
+    ranks = {str(each.name): len(sizes_of(each) or ()) for each in program.weights}
+    starts = {name: dict.fromkeys(range(rank), 1) for name, rank in ranks.items()}
+    return bool(_Search(program, starts).cuts())
+
+
 def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.Var]]:
     """By name of a weight its sharded dimensions and their shards; and all that is stated else.
 

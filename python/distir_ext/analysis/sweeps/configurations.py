@@ -11,6 +11,7 @@ import tvm
 from distir_ext import transform
 from distir_ext._analysis.sizes import bind_sizes
 from distir_ext._annotate.dims import TensorDims, read_dim, replicated_axes
+from distir_ext._hints.fused_weights import holds_several
 from distir_ext.analysis.planned import check_cluster
 from distir_ext.analysis.sweeps.figures import Figures, ProgramCosts
 from distir_ext.annotate import Plan, annotate
@@ -45,6 +46,21 @@ class Model:
     inputs: Sequence[str] | None
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """A module of which all sizes are known.
+
+    Attributes:
+        mod: The module.
+        outlined: The same with its repeats as calls.
+        holds_several: Whether it takes a weight apart.
+    """
+
+    mod: tvm.IRModule
+    outlined: tvm.IRModule
+    holds_several: bool
+
+
 class Evaluator:
     """Says what configurations of a model cost.
 
@@ -55,7 +71,7 @@ class Evaluator:
     def __init__(self, model: Model) -> None:
         check_cluster(model.cluster)
         self._model = model
-        self._modules: dict[int, tuple[tvm.IRModule, tvm.IRModule]] = {}
+        self._modules: dict[int, _Bound] = {}
         self._fit_outlined: set[str] = set()  # plans
         self._costs = ProgramCosts(model.cluster)
 
@@ -75,18 +91,21 @@ class Evaluator:
     def _annotated(self, configuration: Configuration) -> tvm.IRModule:
         """With layers as calls of one function, unless the plan names variables of layers."""
         model, mesh, plan = self._model, configuration.mesh, configuration.entries
-        bound, outlined = self._bound(configuration.microbatches)
+        bound = self._bound(configuration.microbatches)
+        if bound.holds_several:  # which annotate cuts as the plan shards it, in a layer alone
+            annotated = annotate(bound.mod, mesh, plan, model.func, model.inputs)
+            return transform.OutlineRepeats()(annotated)
         try:
-            annotated = annotate(outlined, mesh, plan, model.func, model.inputs)
+            annotated = annotate(bound.outlined, mesh, plan, model.func, model.inputs)
         except ValueError:
             if configuration.plan in self._fit_outlined:
                 raise
-            return annotate(bound, mesh, plan, model.func, model.inputs)
+            return annotate(bound.mod, mesh, plan, model.func, model.inputs)
         self._fit_outlined.add(configuration.plan)
         return annotated
 
-    def _bound(self, microbatches: int) -> tuple[tvm.IRModule, tvm.IRModule]:
-        """The module of one microbatch, and the same with its repeats as calls."""
+    def _bound(self, microbatches: int) -> _Bound:
+        """The module of one microbatch."""
         if microbatches not in self._modules:
             model = self._model
             sizes = dict(model.sizes)
@@ -98,7 +117,10 @@ class Evaluator:
                     )
                 sizes[model.batch] //= microbatches
             bound = bind_sizes(model.mod, sizes)
-            self._modules[microbatches] = (bound, transform.OutlineRepeats()(bound))
+            stated = annotate(bound, Mesh((1,), ("all",)), {}, model.func, model.inputs)
+            self._modules[microbatches] = _Bound(
+                bound, transform.OutlineRepeats()(bound), holds_several(stated[model.func])
+            )
         return self._modules[microbatches]
 
 
