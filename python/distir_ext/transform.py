@@ -128,11 +128,12 @@ def OutlineRepeats(min_operators: int = 8) -> tvm.transform.Pass:  # noqa: N802
     """Operators that repeat themselves, as the layers of a model do, become calls of one function.
 
     Exporters write 80 layers one after the other. As calls of one function they are partitioned,
-    compiled and estimated once, and what they compute is the same. Run it first, before sharding is
-    propagated. Layers are the same if their operators, attributes, types and small constants are,
-    and nothing stands between them; weights, and constants that differ, become arguments. The
-    function is private, called ``layer``, and its parameters are called as in the first layer
-    without the layer's number: ``model.layers.q_proj.weight``.
+    compiled and estimated once, and what they compute is the same. Run it behind ``annotate``,
+    which cuts weights that hold several, and before sharding is propagated. Layers are the same if
+    their operators, attributes, types and small constants are, and nothing stands between them;
+    weights, and constants that differ, become arguments. The function is private, called ``layer``,
+    and its parameters are called as in the first layer without the layer's number:
+    ``model.layers.q_proj.weight``.
 
     What crosses layers stays in the program that calls them: nothing of one layer is optimised
     together with the next, and memory that a call holds is not planned with that of its caller.
