@@ -40,17 +40,17 @@ def fields(emit, parts, count=3):
     return [emit(relax.TupleGetItem(parts, index)) for index in range(count)]
 
 
-def attention(emit, query, key, value, out):
+def attention(emit, query, key, value, out, num_heads=HEADS):
     """Of what is (tokens, columns) or (tokens, heads, size) already."""
     heads = []
     for each in (query, key, value):
         each = emit(op.reshape(each, (TOKENS, -1, SIZE)))
-        missing = HEADS // int(each.ty.shape[1])
+        missing = num_heads // int(each.ty.shape[1])
         heads.append(emit(op.repeat(each, missing, 1)) if missing > 1 else each)
     query, key, value = (emit(op.permute_dims(each, [1, 0, 2])) for each in heads)
     scores = emit(op.matmul(query, emit(op.permute_dims(key, [0, 2, 1]))))
     found = emit(op.matmul(emit(op.nn.softmax(scores, -1)), value))
-    found = emit(op.reshape(emit(op.permute_dims(found, [1, 0, 2])), (TOKENS, QUERIES)))
+    found = emit(op.reshape(emit(op.permute_dims(found, [1, 0, 2])), (TOKENS, num_heads * SIZE)))
     return op.matmul(found, out)
 
 
@@ -150,6 +150,38 @@ def test_a_plan_alone_takes_one_reduction(name, devices, session_of):
     dim = 0 if name == "linear" else 1
     assert [int(each.ty.shape[dim]) for each in blocks] == sizes
     assert kinds(annotated) == {"all_reduce": 1}
+    arrays = arrays_of(mod)
+    given = {key: value for key, value in arrays.items() if key != "x"}
+    model = session_of((devices,)).load(dx.build(annotated, QUICK), params=given)
+    (wanted,) = whole(mod, list(arrays.values()))
+    assert_close(model(arrays["x"]).numpy(), wanted)
+
+
+@pytest.mark.parametrize("devices", [3, 5, 6, 7])
+def test_a_decoder_layer_with_eight_heads_of_keys(devices, session_of):
+    """Two reductions, and no device has more than its share of keys and values."""
+    columns = [16 * SIZE, 8 * SIZE, 8 * SIZE]
+
+    def write(emit, x, qkv, out, gate_up, down):
+        parts = op.split(emit(op.matmul(x, qkv)), [columns[0], columns[0] + columns[1]], -1)
+        x = emit(op.add(x, emit(attention(emit, *fields(emit, emit(parts)), out, 16))))
+        return op.add(x, emit(gate_and_up(emit, x, gate_up, down)))
+
+    mod = function(
+        write,
+        {
+            "qkv": (WIDTH, sum(columns)),
+            "out": (columns[0], WIDTH),
+            "gate_up": (WIDTH, 2 * 56),
+            "down": (56, WIDTH),
+        },
+    )
+    plan = {"qkv|gate_up": (None, "tp"), "out|down": ("tp", None)}
+    annotated = dx.annotate(mod, dx.Mesh(tp=devices), plan)
+    assert kinds(annotated) == {"all_reduce": 2}
+    lowered = dx.lower(annotated)
+    held = {str(each.name): int(each.ty.shape[1]) for each in lowered["main"].params[1:4]}
+    assert held["qkv_1"] == held["qkv_2"] == -(-8 // devices) * SIZE
     arrays = arrays_of(mod)
     given = {key: value for key, value in arrays.items() if key != "x"}
     model = session_of((devices,)).load(dx.build(annotated, QUICK), params=given)
