@@ -322,3 +322,23 @@ def test_a_fused_weight_that_is_needed_whole_is_named():
     (note,) = found.notes
     assert "`w` has blocks of [32, 64]" in note
     assert "nothing needs the whole" in note
+
+
+def test_a_fused_weight_of_an_outlined_layer_is_named():
+    def write(emit, x, *weights):
+        for gate_up, down in zip(weights[::2], weights[1::2], strict=True):
+            parts = emit(op.split(emit(op.matmul(x, gate_up)), [48], -1))
+            gate, up = (emit(relax.TupleGetItem(parts, index)) for index in range(2))
+            up = emit(op.strided_slice(emit(op.nn.relu(up)), [1], [0], [48]))
+            x = emit(op.matmul(emit(op.nn.relu(emit(op.multiply(gate, up)))), down))
+        return x
+
+    shapes = {"x": (64, 32)}
+    for i in range(4):
+        shapes |= {f"layers.{i}.gate_up": (32, 144), f"layers.{i}.down": (48, 32)}
+    outlined = dx.transform.OutlineRepeats(4)(function(shapes, write, num_input=1))
+    plan = {r".*gate_up": (None, "tp"), r".*down": ("tp", None)}
+    found = dx.analysis.reshards(dx.annotate(outlined, dx.Mesh(tp=2), plan))
+    (note,) = found.notes
+    assert "`layers.gate_up` has blocks of [48, 96]" in note
+    assert "before OutlineRepeats" in note

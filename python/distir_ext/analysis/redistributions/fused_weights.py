@@ -22,6 +22,7 @@ def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[st
     """
     found: dict[str, dict[tuple[int, ...], None]] = {}
     weights: set[str] = set()
+    is_called = False
     for entry in entries:
         if entry.kind not in (OPERATOR, RESHARD) or entry.operators != ("relax.split",):
             continue
@@ -34,20 +35,27 @@ def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[st
             ):
                 for weight, sizes in _fused(program, var):
                     found.setdefault(weight, {})[sizes] = None
+                    is_called = is_called or not _is_public(program.function)
     if not found:
         return []
     first = ", ".join(f"`{name}`" for name in list(found)[:_MOST_NAMES])
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     blocks = " or ".join(dict.fromkeys(str(list(each)) for all_ in found.values() for each in all_))
-    advice = (
-        "annotate cuts a weight into its blocks where nothing needs the whole of it"
-        if weights.issuperset(found)
-        else "annotate cuts weights into their blocks: its inputs= says which parameters are none"
-    )
+    advice = "annotate cuts a weight into its blocks where nothing needs the whole of it"
+    if is_called:
+        advice = "annotate cuts weights before OutlineRepeats has made functions of layers"
+    elif not weights.issuperset(found):
+        advice = (
+            "annotate cuts weights into their blocks: its inputs= says which parameters are none"
+        )
     return [
         f"{first}{more} {'have' if len(found) > 1 else 'has'} blocks of {blocks}, which shards do "
         f"not follow, so devices are sent what they lack for the split behind the product; {advice}"
     ]
+
+
+def _is_public(function: relax.Function) -> bool:
+    return function.attrs is not None and "global_symbol" in function.attrs
 
 
 def _fused(program: Program, split: relax.Var) -> Iterator[tuple[str, tuple[int, ...]]]:
