@@ -294,6 +294,28 @@ def test_forms_of_the_weights(form, session_of, tmp_path):
     assert_close(again(arrays["x"]).numpy(), wanted)
 
 
+def test_weights_of_other_sessions(session_of, tmp_path):
+    """Of a mesh of another size, which has the same blocks; and of a plan that cuts nothing."""
+    mod, plan, _ = case_of("gate")
+    arrays = arrays_of(mod)
+    (wanted,) = whole(mod, list(arrays.values()))
+    given = {key: value for key, value in arrays.items() if key != "x"}
+    exes = [dx.build(dx.annotate(mod, dx.Mesh(tp=n), plan), QUICK) for n in (1, 2)]
+    whole_exe = dx.build(dx.annotate(mod, dx.Mesh(tp=2), {"out": ("tp", None)}), QUICK)
+    one = session_of((1,)).load(exes[0], params=given)
+    two = session_of((2,)).load(exes[1], params=one.weights())
+    two.save_shards(tmp_path)
+    uncut = session_of((2,)).load(whole_exe, params=given)
+    assert list(uncut.weights()) == ["w", "out"]
+    for model in (
+        one,
+        two,
+        session_of((1,)).load(exes[0], params=tmp_path),
+        session_of((2,)).load(exes[1], params=uncut.weights()),
+    ):
+        assert_close(model(arrays["x"]).numpy(), wanted)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -117,7 +117,10 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
 
 
 def shards_of(annotation: relax.Call) -> dict[int, int]:
-    """By dimension that an annotation shards, into how many shards."""
+    """By dimension that an annotation shards, into how many shards.
+
+    An axis of one device makes one shard, so that a plan does the same on meshes of all sizes.
+    """
     attrs = annotation.attrs
     is_dict = isinstance(attrs, tvm.ir.DictAttrs)
     mesh = attrs["device_mesh"] if is_dict else attrs.device_mesh
@@ -126,7 +129,7 @@ def shards_of(annotation: relax.Call) -> dict[int, int]:
     for size, spec in zip(mesh.shape, placement.dim_specs, strict=True):
         if int(spec.axis) >= 0:
             found[int(spec.axis)] = found.get(int(spec.axis), 1) * int(size)
-    return {dim: count for dim, count in found.items() if count > 1}
+    return found
 
 
 def without_annotations(function: relax.Function, sites: Collection[Site]) -> relax.Function:
