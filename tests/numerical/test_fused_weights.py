@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from safetensors.numpy import load_file
 from tests.targets import QUICK
 from tvm import relax
 from tvm.relax import op
@@ -292,6 +293,19 @@ def test_forms_of_the_weights(form, session_of, tmp_path):
     assert list(model.weights()) == ["w_0", "w_1", "out"]
     again = session_of((3,)).load(exe, params=model.weights())
     assert_close(again(arrays["x"]).numpy(), wanted)
+
+
+def test_weights_are_whole_in_files_for_others(session_of, tmp_path):
+    mod, plan, _ = case_of("linear")
+    arrays = arrays_of(mod)
+    given = {key: value for key, value in arrays.items() if key != "x"}
+    exe = dx.build(dx.annotate(mod, dx.Mesh(tp=3), plan), QUICK)
+    session_of((3,)).load(exe, params=given).save_safetensors(tmp_path, rename={"w": "qkv.weight"})
+    found = load_file(tmp_path / "model.safetensors")
+    assert found.keys() == {"qkv.weight", "bias", "out"}
+    for name, value in {**given, "qkv.weight": given["w"]}.items():
+        if name != "w":
+            np.testing.assert_array_equal(found[name], value)
 
 
 def test_weights_of_other_sessions(session_of, tmp_path):

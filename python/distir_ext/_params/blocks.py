@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from distir_ext._params.stored_array import StoredArray
+
+
+@dataclass(frozen=True)
+class JoinedBlocks:
+    """Blocks of a weight as one array, which is made when it is asked for.
+
+    Attributes:
+        blocks: Arrays with ``shape``, ``dtype`` and ``numpy()``.
+        dim: The dimension along which they are.
+    """
+
+    blocks: tuple[Any, ...]
+    dim: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the whole."""
+        sizes = [int(size) for size in self.blocks[0].shape]
+        sizes[self.dim] = sum(int(block.shape[self.dim]) for block in self.blocks)
+        return tuple(sizes)
+
+    @property
+    def dtype(self) -> str:
+        """TVM's name of the element type."""
+        return str(self.blocks[0].dtype)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The whole."""
+        return np.concatenate([block.numpy() for block in self.blocks], self.dim)
 
 
 def blocks_of(name: str, value: Any, dim: int, sizes: Sequence[int]) -> list[Any]:

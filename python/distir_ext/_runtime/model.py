@@ -14,6 +14,7 @@ from distir_ext._analysis.profile import Profile
 from distir_ext._errors.spelling import counted
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._params.blocks import JoinedBlocks
 from distir_ext._params.matching import Params
 from distir_ext._params.safetensors import write_checkpoint
 from distir_ext._params.shards import write_shards
@@ -214,6 +215,7 @@ class Model:
     def weights(self) -> dict[str, ShardedArray]:
         """The weights of all functions where they are, on the workers, by name.
 
+        Of a weight that ``annotate`` has cut into blocks it is these, each by its own name.
         :meth:`distir_ext.Session.load` takes them for another model, on another mesh, too, and
         :func:`distir_ext.save` as a state.
 
@@ -252,7 +254,7 @@ class Model:
     ) -> None:
         """Writes whole weights as Hugging Face lays them out, for other programs.
 
-        One weight after the other is gathered: ``model.safetensors``, or
+        One weight after the other is gathered, and its blocks are joined: ``model.safetensors``, or
         ``model-00001-of-00003.safetensors`` and so on with ``model.safetensors.index.json``.
 
         Args:
@@ -270,8 +272,8 @@ class Model:
         """
         if max_file_bytes < 1:
             raise ValueError(f"max_file_bytes is {max_file_bytes}, which is not positive")
-        named: dict[str, ShardedArray] = {}
-        for name, weight in self.weights().items():
+        named: dict[str, ShardedArray | JoinedBlocks] = {}
+        for name, weight in self._whole_weights().items():
             written = rename(name) if callable(rename) else (rename or {}).get(name, name)
             if written is None:
                 continue
@@ -279,6 +281,20 @@ class Model:
                 raise ValueError(f"two weights would be called {written!r}, one of them {name!r}")
             named[written] = weight
         write_checkpoint(Path(directory), named, max_file_bytes)
+
+    def _whole_weights(self) -> dict[str, ShardedArray | JoinedBlocks]:
+        """The weights under the names that users have for them: their blocks are joined."""
+        held = self.weights()
+        specs = [function._spec for function in self._functions.values()]
+        fused = {block: each for spec in specs for each in spec.fused for block in each.blocks}
+        found: dict[str, ShardedArray | JoinedBlocks] = {}
+        for name, weight in held.items():
+            of = fused.get(name)
+            if of is None:
+                found[name] = weight
+            elif of.name not in held:
+                found[of.name] = JoinedBlocks(tuple(held[each] for each in of.blocks), of.dim)
+        return found
 
     @property
     def _workers(self) -> Workers:
