@@ -17,7 +17,9 @@ from distir_ext import cli
 from distir_ext._runtime.host_array import numpy_dtype
 from distir_ext._signature.signature import (
     FunctionSpec,
+    FusedWeight,
     ParamSpec,
+    Program,
     Signature,
     TensorSpec,
     TupleSpec,
@@ -48,6 +50,24 @@ class Lookup:
 def two_cores(monkeypatch):
     """So many that two workers share none."""
     monkeypatch.setattr(cores, "allowed_cores", lambda: [0, 1])
+
+
+def test_fused_weights_are_given_whole_or_made_in_blocks():
+    """A weight that holds several has the name that the program has for it."""
+    blocks = [
+        ParamSpec(f"w_{i}", TensorSpec((4, size), "float32", (2,), (0, 1), (1,)))
+        for i, size in enumerate((6, 2))
+    ]
+    x = ParamSpec("x", TensorSpec((3, 4), "float32", (2,), (0, 1), (-1,)))
+    fused = (FusedWeight("w", 1, ("w_0", "w_1"), (6, 2)),)
+    programs = (Program("main", (0, 1), (0, 1, 2), (0,)),)
+    main = FunctionSpec("main", 1, (x, *blocks), x.spec, programs, fused)
+    signature = Signature((0, 1), 1, {"main": main})
+    assert [each.shape for each in arrays_taken(signature)["w"]] == [(4, 8)]
+    whole = np.ones((4, 8), "float32")
+    assert Arguments({"w": whole}, 0, 2).weights(signature) == {"w": whole}
+    made = Arguments({}, 0, 2).weights(signature)
+    assert {name: value.shape for name, value in made.items()} == {"w_0": (4, 6), "w_1": (4, 2)}
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -356,6 +356,19 @@ class FunctionSpec:
         """The names of the weights as users have them: of fused ones their own, not the blocks'."""
         whole = {block: each.name for each in self.fused for block in each.blocks}
         return tuple(dict.fromkeys(whole.get(each.name, each.name) for each in self.weights))
+
+    @cached_property
+    def fused_specs(self) -> dict[str, TensorSpec]:
+        """By name of a weight that is several parameters, the type of the whole."""
+        specs = {param.name: param.spec for param in self.weights}
+        found = {}
+        for each in self.fused:
+            block = specs[each.blocks[0]]
+            assert isinstance(block, TensorSpec)
+            shape = list(block.shape)
+            shape[each.dim] = sum(each.sizes)
+            found[each.name] = replace(block, shape=tuple(shape), shards=())
+        return found
 
     def __str__(self) -> str:
         inputs = ", ".join(f"{param.name}: {param.spec}" for param in self.inputs)

@@ -46,12 +46,17 @@ class Arguments:
         return [self._value(each.name, each.spec, _OF_INPUTS) for each in params]
 
     def weights(self, signature: Signature) -> dict[str, Any]:
-        """The same for the weights of all functions, by name."""
-        specs = {
-            param.name: param.spec
-            for function in signature.functions.values()
-            for param in function.weights
-        }
+        """The same for the weights of all functions, by name; of fused ones the blocks.
+
+        Fused ones that are given are there as they are.
+        """
+        functions = signature.functions.values()
+        specs = {param.name: param.spec for each in functions for param in each.weights}
+        for each in functions:
+            for fused in each.fused:
+                if fused.name in self.given:
+                    specs = {name: of for name, of in specs.items() if name not in fused.blocks}
+                    specs[fused.name] = each.fused_specs[fused.name]
         return {name: self._value(name, spec, _OF_WEIGHTS) for name, spec in specs.items()}
 
     def _value(self, name: str, spec: Spec, deviation: float) -> Any:
@@ -75,12 +80,17 @@ class Arguments:
 
 
 def arrays_taken(signature: Signature) -> dict[str, list[TensorSpec]]:
-    """The tensors of all functions' parameters, by name; a field of a tuple is ``"weights.0"``."""
+    """The tensors of all functions' parameters, by name; a field of a tuple is ``"weights.0"``.
+
+    A fused weight is there as it is, and in blocks.
+    """
     found: dict[str, list[TensorSpec]] = {}
     for function in signature.functions.values():
         for param in function.params:
             for name, spec in _tensors(param.name, param.spec):
                 found.setdefault(name, []).append(spec)
+        for name, whole in function.fused_specs.items():
+            found.setdefault(name, []).append(whole)
     return found
 
 
