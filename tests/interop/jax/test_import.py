@@ -55,6 +55,38 @@ def test_parameters_are_called_by_their_paths():
     assert [each.name for each in mod["main"].params] == ["params.b", "params.layers.0.w", "x"]
 
 
+def gated(params, x):
+    gate, up = jnp.split(x @ params["both"], 2, axis=-1)
+    return (jax.nn.silu(gate) * up) @ params["down"]
+
+
+def test_fused_weights_are_cut_by_a_pass():
+    """The shardings come with the model, so no plan is annotated that would cut them."""
+    weights = {
+        "both": like(16, 48, spec=P(None, "tp")),
+        "down": like(24, 16, spec=P("tp", None)),
+    }
+    imported = from_exported(exported(gated, weights, like(4, 16)), weights=["params"])
+    mod = dx.transform.CutFusedWeights()(imported)
+    assert [each.name for each in mod["main"].params] == [
+        "x",
+        "params.both_0",
+        "params.both_1",
+        "params.down",
+    ]
+    assert len(dx.analysis.collectives(dx.lower(imported))) > 1
+    (reduction,) = dx.analysis.collectives(dx.lower(mod))
+    assert (reduction.kind, reduction.axes) == ("all_reduce", ("tp",))
+    rng = np.random.default_rng(0)
+    arrays = {key: rng.random(each.shape, "float32") for key, each in weights.items()}
+    x = rng.random((4, 16), "float32")
+    with dx.Session(8) as session:
+        model = session.load(
+            dx.build(mod, QUICK), params=dx.interop.jax.named_leaves(params=arrays)
+        )
+        np.testing.assert_allclose(model(x).numpy(), gated(arrays, x), rtol=1e-5, atol=1e-5)
+
+
 def test_weights_come_last():
     mod = from_exported(exported(linear, PARAMS, like(4, 16), like(2)), weights=["params"])
     assert [each.name for each in mod["main"].params] == ["x", "params.b", "params.layers.0.w"]
