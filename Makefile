@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # Of a test with many cases `make test` runs this many, unless PYTEST_ARGS chooses tests, and
 # `make test-all` so many of the larger sample.
 CASES := 3
-MANY_CASES := 16
+MANY_CASES := 12
 # A worker that is done takes tests from the other; until then each goes through its files in order.
 PARALLEL := -n $(JOBS) --dist worksteal
 VENV := .venv
