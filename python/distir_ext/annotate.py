@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +45,7 @@ from distir_ext._annotate.dims import dims_text
 from distir_ext._annotate.fused_parameters import fused_parameters
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._hints.fused_weights import CUT_INTO_BLOCKS, Separated, separate_weights
+from distir_ext._hints.fused_weights import Separated, reported, separate_weights
 from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
@@ -164,11 +163,8 @@ def _report(
         else:
             there += 1
     skipped = {"annotate": {"stated already": there}} if there else {}
-    if separated.names:
-        done[CUT_INTO_BLOCKS] = len(separated.names)
-    if separated.skipped:
-        skipped["cut into blocks"] = dict(Counter(separated.skipped.values()))
-    record("AnnotateSharding", done, skipped, seconds)
+    cut, whole = reported([separated])
+    record("AnnotateSharding", {**done, **cut}, {**skipped, **whole}, seconds)
 
 
 def _described(entry: Any) -> str:
@@ -299,10 +295,7 @@ def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site,
 
 
 def _without_repetitions(
-    mod: tvm.IRModule,
-    func: str,
-    marks: Mapping[Site, Mark],
-    types: Mapping[Site, Any],
+    mod: tvm.IRModule, func: str, marks: Mapping[Site, Mark], types: Mapping[Site, Any]
 ) -> dict[Site, Mark]:
     """The annotations that are not there yet; warns of those that come on top of others."""
     kept = dict(marks)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 import tvm
 from tvm import relax
 
-from distir_ext._hints.fused_weights import CUT_INTO_BLOCKS, separate_weights
+from distir_ext._hints.fused_weights import reported, separate_weights
 from distir_ext.reports import record
 
 
@@ -27,18 +26,16 @@ def CutFusedWeights() -> tvm.transform.Pass:  # noqa: N802 - passes are named as
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         start = time.perf_counter()
-        result, cut, skipped = mod, 0, Counter[str]()
-        for name, function in mod.functions.items():
-            if not isinstance(function, relax.Function):
-                continue
-            separated = separate_weights(mod, str(name.name_hint), function)
-            cut += len(separated.names)
-            skipped.update(separated.skipped.values())
-            if separated.names:
-                result = mod.clone() if result is mod else result
-                result.update_func(result.get_global_var(name.name_hint), separated.function)
-        reasons = {"cut into blocks": dict(skipped)} if skipped else {}
-        record("CutFusedWeights", {CUT_INTO_BLOCKS: cut}, reasons, time.perf_counter() - start)
+        found = {
+            str(name.name_hint): separate_weights(mod, str(name.name_hint), function)
+            for name, function in mod.functions.items()
+            if isinstance(function, relax.Function)
+        }
+        changed = {name: each.function for name, each in found.items() if each.names}
+        result = mod.clone() if changed else mod
+        for name, function in changed.items():
+            result.update_func(result.get_global_var(name), function)
+        record("CutFusedWeights", *reported(list(found.values())), time.perf_counter() - start)
         return result
 
     return tvm.transform.module_pass(run, opt_level=0, name="CutFusedWeights")

@@ -191,12 +191,12 @@ class _BlockWriter(FunctionWriter):
 
     def _set(self, var: relax.Var, blocks: _Blocks | None) -> None:
         assert blocks is not None
-        if len(blocks.parts) == 1 and var in self._kept:
-            self.bind(var, blocks.parts[0])
-        elif len(blocks.parts) == 1:
-            self.now[var] = blocks.parts[0]
-        else:
+        if len(blocks.parts) > 1:
             self._blocks[var] = blocks
+        elif var in self._kept:
+            self.bind(var, blocks.parts[0])
+        else:
+            self.now[var] = blocks.parts[0]
 
     def _write_call(self, var: relax.Var, call: relax.Call) -> bool:
         if var in self._kept and isinstance(var.ty, relax.TupleType):
@@ -287,8 +287,9 @@ class _BlockWriter(FunctionWriter):
         results = _places(rule, rule.results, factor)
         if places is None or results is None or None in results:
             return False
-        weights = self._weights_of(operands)
-        parts = self._parts(operands, rule, places, extents)
+        of_operands = (self._blocks[each] for each in operands if each in self._blocks)
+        weights = frozenset[str]().union(*(each.weights for each in of_operands))
+        parts = self._parts(operands, rule, places, extents, weights)
         if parts is None:
             return False
         sizes = [
@@ -308,16 +309,13 @@ class _BlockWriter(FunctionWriter):
         self._keep(var, results, sizes, made, weights)
         return True
 
-    def _weights_of(self, operands: Sequence[relax.Expr]) -> frozenset[str]:
-        blocks = (self._blocks[each] for each in operands if each in self._blocks)
-        return frozenset().union(*(each.weights for each in blocks))
-
     def _parts(
         self,
         operands: Sequence[relax.Expr],
         rule: CallRule,
         places: Sequence[int | None],
         extents: Sequence[int],
+        weights: frozenset[str],
     ) -> list[list[relax.Expr]] | None:
         """The operands for each block; None where one of them cannot be cut alike."""
         columns: list[Sequence[relax.Expr]] = []
@@ -330,10 +328,10 @@ class _BlockWriter(FunctionWriter):
                 continue
             sizes = tuple(extent * rule.minor(dims[place]) for extent in extents)
             if blocks is None:
-                if not self._want(operand, place, sizes, self._weights_of(operands)):
+                if not self._want(operand, place, sizes, weights):
                     columns.append(self._divided(operand, place, sizes))
                     if isinstance(operand, relax.Var):
-                        self.found.unhelpful |= self._weights_of(operands)
+                        self.found.unhelpful |= weights
                     continue
                 return None  # this run is not the last one
             if (blocks.dim, blocks.sizes) != (place, sizes):

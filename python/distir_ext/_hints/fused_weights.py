@@ -13,7 +13,8 @@ of K; so the split would move what is on the wrong device. With a parameter for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -35,9 +36,6 @@ from distir_ext._hints.program import (
     sizes_of,
 )
 
-CUT_INTO_BLOCKS = "weights that are cut into blocks"
-"""What reports call it."""
-
 
 @dataclass(frozen=True)
 class Separated:
@@ -52,6 +50,16 @@ class Separated:
     function: relax.Function
     names: tuple[str, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def reported(functions: Sequence[Separated]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """What a pass report says of it: how many weights were cut, and why others were not."""
+    cut = sum(len(each.names) for each in functions)
+    reasons = Counter(why for each in functions for why in each.skipped.values())
+    return (
+        {"weights that are cut into blocks": cut} if cut else {},
+        {"cut into blocks": dict(reasons)} if reasons else {},
+    )
 
 
 def separate_weights(mod: tvm.IRModule, func: str, function: relax.Function) -> Separated:

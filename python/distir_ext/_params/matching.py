@@ -56,7 +56,7 @@ def match_weights(
     given = _by_name(signature, weights, params, rename)
     if rename is None:
         given = _known_by_exported_names(given, weights)
-    blocks = {block: each for each in fused for block in each.blocks if each.name not in given}
+    blocks = {block for each in fused if each.name not in given for block in each.blocks}
     unknown = [name for name in given if name not in weights and name not in blocks]
     in_blocks = {each.name for each in fused if all(block in given for block in each.blocks)}
     missing = [name for name in weights if name not in given and name not in in_blocks]
