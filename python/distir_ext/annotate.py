@@ -136,15 +136,12 @@ def annotate(
         function = function.with_attr("num_input", _num_input(function, func, inputs))
     if marks:
         function = with_annotations(function, marks)
-    separated = separate_weights(mod, func, function)
+    if not function.same_as(mod[func]):
+        mod = meshes.store(mod.clone()) if marks else mod.clone()
+        mod.update_func(mod.get_global_var(func), function)
+    separated = separate_weights(mod, [func])
     _report(plan, chosen, marks, separated, time.perf_counter() - start)
-    function = separated.function
-    if function.same_as(mod[func]):
-        return mod
-
-    result = meshes.store(mod.clone()) if marks else mod.clone()
-    result.update_func(result.get_global_var(func), function)
-    return result
+    return separated.mod
 
 
 def _report(
@@ -163,7 +160,7 @@ def _report(
         else:
             there += 1
     skipped = {"annotate": {"stated already": there}} if there else {}
-    cut, whole = reported([separated])
+    cut, whole = reported(separated)
     record("AnnotateSharding", {**done, **cut}, {**skipped, **whole}, seconds)
 
 

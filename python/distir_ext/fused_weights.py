@@ -26,16 +26,13 @@ def CutFusedWeights() -> tvm.transform.Pass:  # noqa: N802 - passes are named as
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         start = time.perf_counter()
-        found = {
-            str(name.name_hint): separate_weights(mod, str(name.name_hint), function)
+        functions = [
+            str(name.name_hint)
             for name, function in mod.functions.items()
             if isinstance(function, relax.Function)
-        }
-        changed = {name: each.function for name, each in found.items() if each.names}
-        result = mod.clone() if changed else mod
-        for name, function in changed.items():
-            result.update_func(result.get_global_var(name), function)
-        record("CutFusedWeights", *reported(list(found.values())), time.perf_counter() - start)
-        return result
+        ]
+        found = separate_weights(mod, functions)
+        record("CutFusedWeights", *reported(found), time.perf_counter() - start)
+        return found.mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="CutFusedWeights")

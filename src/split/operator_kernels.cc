@@ -7,12 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/legalize.h"
+#include "split/moved_elements.h"
 #include "split/statements.h"
 #include "split/values.h"
+#include "split/windows.h"
 
 namespace distir {
 namespace split {
@@ -20,13 +21,6 @@ namespace split {
 namespace {
 
 // ---- what a window of statements looks like
-
-/*! \brief The block of a statement that is one block within loops; null for any other. */
-ir::SBlock BlockOf(const ir::Stmt& stmt) {
-  if (auto loop = ir::For::Cast(stmt); loop.defined()) return BlockOf(loop.body());
-  auto realize = ir::SBlockRealize::Cast(stmt);
-  return realize.defined() ? realize.block() : ir::SBlock();
-}
 
 enum class Reduced { kMaximum, kSum, kSeveral };
 
@@ -84,22 +78,11 @@ struct Window {
 
 // ---- the operators
 
-/*! \brief An operator with its attributes, and the types of its operands. */
-struct Candidate {
-  std::vector<ir::TensorType> operands;
-  MakeOperator make;
-};
-using Candidates = std::vector<Candidate>;
-
 DLDataType DtypeOf(const Window& window) {
   return ir::BufferType::Cast(window.x.ty()).element_type();
 }
 
 bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == kDLBfloat; }
-
-ir::TensorType TypeOf(const ir::Var& buffer) {
-  return ir::MakeTensorType(ShapeOf(buffer), ir::BufferType::Cast(buffer.ty()).element_type());
-}
 
 ir::TensorType TypeLike(const Window& window, const ir::NodeArray<ir::Expr>& shape) {
   return ir::MakeTensorType(shape, DtypeOf(window));
@@ -118,7 +101,7 @@ Candidates Softmaxes(const Window& window) {
   if (axes.size() != 1) return {};
   Candidates found;
   for (const ir::GlobalFunction* make : {&ir::make::kNnSoftmax, &ir::make::kNnLogSoftmax}) {
-    found.push_back({{TypeOf(window.x)},
+    found.push_back({{TensorTypeOf(window.x)},
                      [make, axis = axes[0]](const auto& x) { return (*make)(x[0], axis); }});
   }
   return found;
@@ -133,7 +116,7 @@ std::vector<ir::TensorType> WithWeights(const Window& window, const std::vector<
     if (dims[d]) some.push_back(all[d]);
   }
   std::vector<ir::TensorType> types(1 + num_weights, TypeLike(window, some));
-  types[0] = TypeOf(window.x);
+  types[0] = TensorTypeOf(window.x);
   return types;
 }
 
@@ -209,10 +192,10 @@ Candidates Variances(const Window& window) {
   Candidates found;
   for (const ir::GlobalFunction* make : {&ir::make::kStd, &ir::make::kVariance}) {
     for (bool keepdims : {false, true}) {
-      found.push_back(
-          {{TypeOf(window.x)}, [make, axes = Axes(window.first.along), keepdims](const auto& x) {
-             return (*make)(x[0], axes, keepdims);
-           }});
+      found.push_back({{TensorTypeOf(window.x)},
+                       [make, axes = Axes(window.first.along), keepdims](const auto& x) {
+                         return (*make)(x[0], axes, keepdims);
+                       }});
     }
   }
   return found;
@@ -224,7 +207,7 @@ Candidates PositionsOfExtremes(const Window& window) {
   Candidates found;
   for (const ir::GlobalFunction* make : {&ir::make::kArgmax, &ir::make::kArgmin}) {
     for (bool keepdims : {false, true}) {
-      found.push_back({{TypeOf(window.x)},
+      found.push_back({{TensorTypeOf(window.x)},
                        [make, axis = ffi::Optional<int64_t>(axes[0]), keepdims](const auto& x) {
                          return (*make)(x[0], axis, keepdims);
                        }});
@@ -233,33 +216,37 @@ Candidates PositionsOfExtremes(const Window& window) {
   return found;
 }
 
-/*! \brief The buffer that an index is read from; null where it is of iterators. */
-ir::Var PositionsOf(const ir::Expr& index) {
-  if (auto load = ir::TensorLoad::Cast(index); load.defined()) return ir::Var::Cast(load.source());
-  ir::Var found;
-  ir::VisitOperands(index, [&found](const ir::Expr& each) {
-    if (!found.defined()) found = PositionsOf(each);
-  });
-  return found;
+/*! \brief Adds the integers in a value. */
+void CollectIntegers(const ir::Expr& value, std::set<int64_t>* integers) {
+  if (auto number = ir::IntImm::Cast(value); number.defined()) integers->insert(number.value());
+  ir::VisitOperands(value, [integers](const ir::Expr& each) { CollectIntegers(each, integers); });
 }
 
-// out[i, j] = table[positions[i], j]. Of a table that the kernel makes itself, only the rows that
-// are looked up would be made where both are one kernel, so that stays.
-Candidates Lookups(const ir::PrimFunc& kernel, const ir::Stmt& stmt) {
-  const ir::SBlock block = BlockOf(stmt);
-  if (!block.defined()) return {};
+// loss[i] = -x[i, target[i]] * weight[target[i]] if target[i] != ignored else 0. Without weights a
+// statement in front of it makes a vector of ones.
+Candidates NllLosses(const ir::PrimFunc& kernel, const std::vector<ir::Stmt>& statements,
+                     size_t begin) {
   Candidates found;
-  for (const ir::TensorRegion& table : block.reads()) {
-    if (!Contains(kernel.params(), table.source())) continue;
-    for (size_t d = 0; d < table.region().size(); ++d) {
-      const ir::Var positions = PositionsOf(table.region()[d].min());
-      if (!positions.defined()) continue;
-      for (const char* mode : {"fast", "clip", "wrap"}) {
-        found.push_back(
-            {{TypeOf(table.source()), TypeOf(positions)},
-             [axis = ffi::Optional<int64_t>(static_cast<int64_t>(d)), mode = ffi::String(mode)](
-                 const auto& x) { return ir::make::kTake(x[0], x[1], axis, mode); }});
-      }
+  const bool has_weights =
+      !BlockOf(statements[begin]).defined() || !BlockOf(statements[begin]).reads().empty();
+  const size_t at = has_weights ? begin : begin + 1;
+  const ir::SBlock block = at < statements.size() ? BlockOf(statements[at]) : ir::SBlock();
+  auto store = block.defined() ? ir::BufferStore::Cast(block.body()) : ir::BufferStore();
+  if (!store.defined() || block.reads().size() != 3) return found;
+  const ir::Var targets = block.reads()[0].source(), x = block.reads()[1].source(),
+                weights = block.reads()[2].source();
+  if (!Contains(kernel.params(), targets) || !Contains(kernel.params(), x)) return found;
+  std::vector<ir::TensorType> types{TensorTypeOf(x), TensorTypeOf(targets)};
+  if (has_weights) types.push_back(TensorTypeOf(weights));
+  std::set<int64_t> integers;
+  CollectIntegers(store.value(), &integers);
+  for (int64_t ignored : integers) {
+    for (const char* reduction : {"mean", "sum", "none"}) {
+      found.push_back({types, [=, reduction = ffi::String(reduction)](const auto& all) {
+                         return ir::make::kNnNllLoss(
+                             all[0], all[1], has_weights ? ffi::Any(all[2]) : ffi::Any(nullptr),
+                             reduction, ignored);
+                       }});
     }
   }
   return found;
@@ -406,7 +393,9 @@ std::optional<KernelOperator> OperatorAt(const ir::PrimFunc& kernel,
     if (!window) continue;
     if (auto found = match(form.candidates(*window))) return found;
   }
-  return match(Lookups(kernel, statements[begin]));
+  if (auto found = match(NllLosses(kernel, statements, begin))) return found;
+  if (auto found = match(Windows(statements, begin))) return found;
+  return match(MovesOfElements(kernel, statements[begin]));
 }
 
 }  // namespace split

@@ -21,19 +21,13 @@
 #ifndef DISTIR_SPLIT_OPERATOR_KERNELS_H_
 #define DISTIR_SPLIT_OPERATOR_KERNELS_H_
 
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include "ir/tir_node.h"
+#include "split/candidate.h"
 
 namespace distir {
 namespace split {
-
-namespace ffi = tvm::ffi;
-
-/*! \brief Makes a call of an operator of these operands, its type not inferred. */
-using MakeOperator = std::function<ffi::Any(const ffi::Array<ir::Expr>& operands)>;
 
 struct KernelOperator {
   size_t num_statements;

@@ -2,6 +2,8 @@
 // R.concat and R.split.
 #include "split/pass.h"
 
+#include <tvm/ffi/reflection/registry.h>
+
 #include "dialect/operators/annotation.h"
 #include "dialect/placement.h"
 #include "ir/rewriter.h"
@@ -28,6 +30,11 @@ bool StatesSharding(const ir::IRModule& mod) {
     });
   }
   return any;
+}
+
+// For who looks at a module before it is partitioned.
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("distir.split.LiftOperators", LiftOperators);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from safetensors.numpy import load_file
+from tests.split import layer
 from tests.targets import QUICK
 from tvm import relax
 from tvm.relax import op
@@ -154,6 +155,22 @@ def test_a_plan_alone_takes_one_reduction(name, devices, session_of):
     arrays = arrays_of(mod)
     given = {key: value for key, value in arrays.items() if key != "x"}
     model = session_of((devices,)).load(dx.build(annotated, QUICK), params=given)
+    (wanted,) = whole(mod, list(arrays.values()))
+    assert_close(model(arrays["x"]).numpy(), wanted)
+
+
+@pytest.mark.parametrize("order", ["LegalizeOps", "FuseTIR"])
+@pytest.mark.parametrize("name", CASES)
+def test_behind_passes_of_tvm(name, order, session_of):
+    """Kernels of products for all columns, and kernels that cut them."""
+    mod, plan, sizes = case_of(name)
+    annotated = dx.annotate(layer.after(layer.ORDERS[order], mod), dx.Mesh(tp=3), plan)
+    blocks = [each for each in annotated["main"].params if str(each.name).startswith("w_")]
+    assert len(blocks) == len(sizes)
+    assert kinds(annotated) == {"all_reduce": 1}
+    arrays = arrays_of(mod)
+    given = {key: value for key, value in arrays.items() if key != "x"}
+    model = session_of((3,)).load(dx.build(annotated, QUICK), params=given)
     (wanted,) = whole(mod, list(arrays.values()))
     assert_close(model(arrays["x"]).numpy(), wanted)
 

@@ -18,7 +18,8 @@ from math import prod
 
 from tvm import relax
 
-from distir_ext._hints.program import PARALLEL, CallRule, Program, operator_of, sizes_of
+from distir_ext._hints.calls import PARALLEL, CallRule
+from distir_ext._hints.program import Program, operator_of, sizes_of
 from distir_ext._hints.regions import Stream
 from distir_ext._hints.writing import FunctionWriter
 

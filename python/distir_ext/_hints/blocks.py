@@ -18,13 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import tvm
 from tvm import relax
 
+from distir_ext._hints.calls import PARALLEL, CallRule, is_kernel_call
 from distir_ext._hints.products import Weights
 from distir_ext._hints.program import (
     CUTTING,
-    PARALLEL,
-    CallRule,
     Program,
     cut_points,
     entry_taken,
@@ -60,6 +60,7 @@ class CutFunction:
         joined: Variables whose blocks had to be joined, with the operator that reads the whole.
         divided: Computed values that had to be cut to meet blocks, with the operator.
         unhelpful: Names of weights of which blocks had to be joined, or met what had to be cut.
+        causes: By name of a weight that is cut to meet blocks, the weights of which they are.
     """
 
     function: relax.Function
@@ -68,6 +69,7 @@ class CutFunction:
     joined: dict[str, str] = field(default_factory=dict)
     divided: dict[str, str] = field(default_factory=dict)
     unhelpful: set[str] = field(default_factory=set)
+    causes: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, tuple[int, tuple[str, ...]]]:
@@ -128,14 +130,14 @@ class _BlockWriter(FunctionWriter):
         super().__init__(program)
         self._weights = weights
         self._kept = kept
-        self._causes = causes  # by name of a weight that is cut to meet blocks, those of what
+        self._causes = causes
         self._cuts = dict(cuts)
         self._blocks: dict[relax.Var, _Blocks] = {}
         self._fields: dict[relax.Var, list[_Blocks | None]] = {}
         self._whole: dict[relax.Var, relax.Var] = {}
         self._reader = ""
         self.wanted: dict[str, Cut] = {}
-        self.found = CutFunction(program.function)
+        self.found = CutFunction(program.function, causes=causes)
 
     def run(self) -> CutFunction:
         params: list[relax.Var] = []
@@ -287,6 +289,9 @@ class _BlockWriter(FunctionWriter):
         results = _places(rule, rule.results, factor)
         if places is None or results is None or None in results:
             return False
+        kernels = self._kernels(call, factor, extents)
+        if kernels is None:
+            return False
         of_operands = (self._blocks[each] for each in operands if each in self._blocks)
         weights = frozenset[str]().union(*(each.weights for each in of_operands))
         parts = self._parts(operands, rule, places, extents, weights)
@@ -302,12 +307,24 @@ class _BlockWriter(FunctionWriter):
             return False
         made = [
             self.emit(
-                resized(call, with_tensors(call, parts_of_block), type_), f"{var.name}_{number}"
+                resized(call, with_tensors(call, parts_of_block), type_, kernel),
+                f"{var.name}_{number}",
             )
-            for number, (parts_of_block, type_) in enumerate(zip(parts, types, strict=True))
+            for number, (parts_of_block, type_, kernel) in enumerate(
+                zip(parts, types, kernels, strict=True)
+            )
         ]
         self._keep(var, results, sizes, made, weights)
         return True
+
+    def _kernels(
+        self, call: relax.Call, factor: int, extents: Sequence[int]
+    ) -> list[tvm.ir.GlobalVar | None] | None:
+        """The kernels that compute blocks, each None for an operator; None if there are none."""
+        if not is_kernel_call(call):
+            return [None] * len(extents)
+        kernels = [self.program.calls.resized_kernel(call, factor, each) for each in extents]
+        return None if None in kernels else kernels
 
     def _parts(
         self,

@@ -24,8 +24,9 @@ import numpy as np
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._hints.calls import PARALLEL
 from distir_ext._hints.products import Product
-from distir_ext._hints.program import PARALLEL, Program, operator_of, sizes_of
+from distir_ext._hints.program import Program, operator_of, sizes_of
 from distir_ext._hints.regions import Stream
 from distir_ext._hints.writing import FunctionWriter, resized, with_size, with_tensors
 

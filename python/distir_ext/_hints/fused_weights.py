@@ -14,94 +14,164 @@ of K; so the split would move what is on the wrong device. With a parameter for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from distir_ext._annotate.annotated_function import shards_of
 from distir_ext._annotate.fused_parameters import fused_parameters, with_fused_parameters
-from distir_ext._hints.blocks import Cut, cut_weights
+from distir_ext._hints.blocks import CutFunction, cut_weights
+from distir_ext._hints.calls import Calls, is_kernel_call
+from distir_ext._hints.cut_search import CutSearch
 from distir_ext._hints.program import (
     CUTTING,
-    PARALLEL,
-    CallRule,
     Program,
-    cut_points,
     entry_taken,
     operator_of,
-    others_are_whole,
     sizes_of,
 )
 
 
 @dataclass(frozen=True)
 class Separated:
-    """A function of which sharded weights that are fused are cut.
+    """A module of which sharded weights that are fused are cut.
 
     Attributes:
-        function: With a parameter for each block.
-        names: Of the weights that were cut.
-        skipped: By name of a weight that stays whole, why.
+        mod: Its functions have a parameter for each block.
+        num_cut: How many weights were cut.
+        skipped: How many weights stay whole, by reason.
     """
 
-    function: relax.Function
-    names: tuple[str, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    mod: tvm.IRModule
+    num_cut: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
-def reported(functions: Sequence[Separated]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+def reported(found: Separated) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """What a pass report says of it: how many weights were cut, and why others were not."""
-    cut = sum(len(each.names) for each in functions)
-    reasons = Counter(why for each in functions for why in each.skipped.values())
+    cut, reasons = found.num_cut, found.skipped
     return (
         {"weights that are cut into blocks": cut} if cut else {},
         {"cut into blocks": dict(reasons)} if reasons else {},
     )
 
 
-def separate_weights(mod: tvm.IRModule, func: str, function: relax.Function) -> Separated:
+def separate_weights(mod: tvm.IRModule, funcs: Collection[str]) -> Separated:
     """Cuts annotated weights where splits and slices cut what is computed of them.
 
     A weight stays whole where that would not help: its blocks meet again, or what is neither a
     weight nor computed of one would have to be cut to meet them; what is annotated itself is whole.
+    Splits within TIR kernels become operators in a module of which weights are cut.
 
     Args:
         mod: The module.
-        func: The name of the function in it.
-        function: The function. Weights are its parameters behind ``num_input``.
+        funcs: The names of the functions in it. Weights are parameters behind ``num_input``.
     """
-    program = Program(function)
+    sharded = [func for func in funcs if _annotated(Program(mod[func]))[0]]
+    if not sharded:
+        return Separated(mod)
+    shown = _with_operators(mod, sharded)
+    calls = Calls(shown)
+    found = {func: _separate(shown, func, calls) for func in sharded}
+    skipped = Counter(why for each in found.values() for why in each.skipped.values())
+    changed = {func: each for func, each in found.items() if each.names}
+    if not changed:
+        return Separated(mod, 0, skipped)
+    result = shown.clone()
+    for func, each in changed.items():
+        result.update_func(result.get_global_var(func), each.function)
+    for name in _called(each.function for each in changed.values()) & calls.kernels.keys():
+        result[name] = calls.kernels[name]
+    return Separated(result, sum(len(each.names) for each in changed.values()), skipped)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function, which weights of it were cut, and why others were not."""
+
+    function: relax.Function
+    names: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def _separate(mod: tvm.IRModule, func: str, calls: Calls) -> _Function:
+    function = mod[func]
+    program = Program(function, calls)
     starts, stated = _annotated(program)
-    if not starts or not any(_cuts(each) for each in program.made.values()):
-        return Separated(function)
-    cuts = _Search(program, starts).cuts()
+    if not any(_cuts(each) for each in program.made.values()):
+        return _Function(function)
+    cuts = CutSearch(program, starts).cuts()
     obstacle = _obstacle(mod, func, program) if cuts else ""
     skipped = dict.fromkeys(cuts, obstacle) if obstacle else {}
-    for name, cut in cuts.items():
-        if min(cut.sizes) < starts[name][cut.dim]:
-            skipped[name] = "a block has fewer elements than shards"
     while cuts.keys() - skipped.keys():
         chosen = {name: cut for name, cut in cuts.items() if name not in skipped}
         found = cut_weights(program, chosen, stated)
-        again = found.unhelpful & chosen.keys()
+        again = {
+            **dict.fromkeys(found.unhelpful, "its blocks meet again, or meet what is no weight"),
+            **dict.fromkeys(_too_small(found, starts), "a block has fewer elements than shards"),
+        }
+        again = {name: why for name, why in again.items() if name in chosen}
         if not again:
             fused = {**fused_parameters(function), **found.parameters}
-            return Separated(
+            return _Function(
                 with_fused_parameters(found.function, fused), tuple(found.cuts), skipped
             )
-        skipped |= dict.fromkeys(again, "its blocks meet again, or meet what is no weight")
-    return Separated(function, (), skipped)
+        skipped |= again
+    return _Function(function, (), skipped)
 
 
-def holds_several(function: relax.Function) -> bool:
+def _too_small(found: CutFunction, starts: Mapping[str, Mapping[int, int]]) -> set[str]:
+    """The weights of which a block has fewer elements than shards, or one that is cut with it."""
+    small = {
+        name
+        for name, cut in found.cuts.items()
+        if min(cut.sizes) < starts.get(name, {}).get(cut.dim, 1)
+    }
+    return small.union(*(found.causes.get(name, ()) for name in small))
+
+
+def holds_several(mod: tvm.IRModule, func: str) -> bool:
     """Whether a program takes some weight apart, so that a plan that shards it may cut it."""
-    program = Program(function)
+    shown = _with_operators(mod, [func])
+    program = Program(shown[func], Calls(shown))
     ranks = {str(each.name): len(sizes_of(each) or ()) for each in program.weights}
-    starts = {name: dict.fromkeys(range(rank), 1) for name, rank in ranks.items()}
-    return bool(_Search(program, starts).cuts())
+    starts = {name: range(rank) for name, rank in ranks.items()}
+    return bool(CutSearch(program, starts).cuts())
+
+
+def _with_operators(mod: tvm.IRModule, funcs: Collection[str]) -> tvm.IRModule:
+    """The module with splits and joins as operators that were within kernels of functions."""
+    groups = [each for each in mod.functions.values() if _is_group(each)]
+    if groups and all(is_kernel_call(call) for each in groups for call in _calls_in(each)):
+        mod = relax.transform.FuseTIR()(mod)
+    if not any(is_kernel_call(call) for func in funcs for call in _calls_in(mod[func])):
+        return mod
+    shown: tvm.IRModule = tvm_ffi.get_global_func("distir.split.LiftOperators")(mod)
+    return shown
+
+
+def _is_group(function: tvm.ir.BaseFunc) -> bool:
+    """Whether FuseOps has made a function, of which FuseTIR makes a kernel."""
+    attrs = function.attrs
+    return isinstance(function, relax.Function) and attrs is not None and "Primitive" in attrs
+
+
+def _calls_in(function: relax.Function) -> list[relax.Call]:
+    values = Program(function).made.values()
+    return [value for value in values if isinstance(value, relax.Call)]
+
+
+def _called(functions: Iterable[relax.Function]) -> set[tvm.ir.GlobalVar]:
+    """The kernels that functions call."""
+    return {
+        call.args[0]
+        for function in functions
+        for call in _calls_in(function)
+        if is_kernel_call(call)
+    }
 
 
 def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.Var]]:
@@ -149,158 +219,3 @@ def _calls(caller: tvm.ir.BaseFunc, func: str) -> bool:
     if isinstance(caller, relax.Function):
         relax.analysis.post_order_visit(caller, visit)
     return bool(found)
-
-
-@dataclass(frozen=True)
-class _Range:
-    """A part of a weight's dimension that a value has.
-
-    Attributes:
-        weight: The weight, and its dimension.
-        begin: Of the part, in elements of the weight.
-        end: Its end.
-        unit: The elements of the weight that one of the value's dimension has.
-    """
-
-    weight: tuple[str, int]
-    begin: int
-    end: int
-    unit: int = 1
-
-
-_Ranges = dict[int, _Range]
-"""By dimension of a value."""
-
-
-@dataclass
-class _Search:
-    """Follows the sharded dimensions of weights through a program, once through its bindings."""
-
-    program: Program
-    starts: Mapping[str, Mapping[int, int]]
-    _values: dict[relax.Var, _Ranges] = field(default_factory=dict)
-    _fields: dict[relax.Var, list[_Ranges]] = field(default_factory=dict)
-    _with: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
-    _points: dict[tuple[str, int], set[int]] = field(default_factory=dict)
-
-    def cuts(self) -> dict[str, Cut]:
-        """How weights are cut, those that are."""
-        sizes: dict[tuple[str, int], int] = {}
-        for param in self.program.weights:
-            shape = sizes_of(param) or ()
-            for dim in self.starts.get(str(param.name), ()):
-                if shape and shape[dim] > 0:
-                    sizes[str(param.name), dim] = shape[dim]
-                    whole = _Range((str(param.name), dim), 0, shape[dim])
-                    self._values.setdefault(param, {})[dim] = whole
-        for binding in self.program.bindings:
-            self._follow(binding.var, binding.value)
-        found: dict[str, Cut] = {}
-        for (name, dim), size in sizes.items():
-            inner = self._points.get(self._first((name, dim)), set()) - {0, size}
-            if inner and name not in found:
-                points = [0, *sorted(inner), size]
-                found[name] = Cut(dim, tuple(b - a for a, b in pairwise(points)))
-        return found
-
-    def _follow(self, var: relax.Var, value: relax.Expr) -> None:
-        if isinstance(value, relax.Var):
-            self._values[var] = self._values.get(value, {})
-        elif isinstance(value, relax.TupleGetItem) and value.tuple_value in self._fields:
-            self._values[var] = self._fields[value.tuple_value][int(value.index)]
-        elif isinstance(value, relax.Call):
-            operands = self.program.operands(value)
-            if any(self._values.get(each) for each in operands):
-                results = (
-                    self._cut(value, operands[0])
-                    or self._taken(value, operands[0])
-                    or self._computed(var, operands)
-                )
-                if isinstance(var.ty, relax.TupleType):
-                    self._fields[var] = results
-                elif results:
-                    self._values[var] = results[0]
-
-    def _cut(self, call: relax.Call, value: relax.Expr) -> list[_Ranges]:
-        """Of the results of a split or slice that cuts a range; empty where it is none."""
-        if operator_of(call) not in CUTTING:
-            return []
-        ranges, shape = self._values.get(value, {}), sizes_of(value) or ()
-        for dim, of_weight in ranges.items():
-            parts = cut_points(call, dim, shape[dim])
-            if parts is None:
-                continue
-            is_slice = not isinstance(call.ty, relax.TupleType)
-            if is_slice and not others_are_whole(call, dim, shape):
-                continue
-            return [{**ranges, dim: self._part(of_weight, begin, end)} for begin, end in parts]
-        return []
-
-    def _taken(self, call: relax.Call, value: relax.Expr) -> list[_Ranges]:
-        """Of one entry of a range, which does not have the dimension; empty where it is none."""
-        dim, entry = entry_taken(call) or (-1, 0)
-        ranges = self._values.get(value, {})
-        if dim not in ranges:
-            return []
-        self._part(ranges[dim], entry, entry + 1)
-        return [{at - (at > dim): each for at, each in ranges.items() if at != dim}]
-
-    def _part(self, whole: _Range, begin: int, end: int) -> _Range:
-        part = _Range(
-            whole.weight,
-            whole.begin + begin * whole.unit,
-            whole.begin + end * whole.unit,
-            whole.unit,
-        )
-        self._points.setdefault(self._first(whole.weight), set()).update((part.begin, part.end))
-        return part
-
-    def _computed(self, var: relax.Var, operands: list[relax.Expr]) -> list[_Ranges]:
-        """Of the results of a call that has what it computes of a range in the same place."""
-        rule = self.program.rule(var)
-        assert rule is not None
-        found: list[_Ranges] = [{} for _ in rule.results]
-        for operand, dims in zip(operands, rule.operands, strict=True):
-            for dim, of_operand in self._values.get(operand, {}).items():
-                for result, place, of_result in _moved(rule, dims[dim], of_operand):
-                    other = found[result].setdefault(place, of_result)
-                    if (other.begin, other.end, other.unit) == (
-                        of_result.begin,
-                        of_result.end,
-                        of_result.unit,
-                    ):
-                        self._join(other.weight, of_result.weight)
-        return found
-
-    def _first(self, weight: tuple[str, int]) -> tuple[str, int]:
-        """Of the weights that are cut alike."""
-        while weight in self._with:
-            above = self._with[weight]
-            if above in self._with:
-                self._with[weight] = self._with[above]
-            weight = above
-        return weight
-
-    def _join(self, weight: tuple[str, int], other: tuple[str, int]) -> None:
-        """Has two weights, of which elements meet one by one, cut alike."""
-        first, second = self._first(weight), self._first(other)
-        if first != second:
-            self._with[second] = first
-            self._points.setdefault(first, set()).update(self._points.pop(second, ()))
-
-
-def _moved(
-    rule: CallRule, factors: Collection[int], of_operand: _Range
-) -> Iterator[tuple[int, int, _Range]]:
-    """The results, and dimensions of them, in which a range of an operand's dimension is."""
-    major, *_ = [*factors, -1]
-    minor = rule.minor(tuple(factors))
-    if major < 0 or not minor or rule.kinds[major] != PARALLEL:
-        return
-    step = of_operand.unit * minor
-    for result, dims in enumerate(rule.results):
-        for place, other in enumerate(dims):
-            inner = rule.minor(other) if other and other[0] == major else 0
-            if inner and step % inner == 0:
-                moved = _Range(of_operand.weight, of_operand.begin, of_operand.end, step // inner)
-                yield result, place, moved

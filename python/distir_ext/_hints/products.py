@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from distir_ext._hints.program import PARALLEL, REDUCTION, CallRule, Program, is_float
+from distir_ext._hints.calls import PARALLEL, REDUCTION, CallRule
+from distir_ext._hints.program import Program, is_float
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,72 +6,17 @@ operators: a dimension of an operand is followed into the result wherever both h
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax
 
-Dim: TypeAlias = tuple[int, ...]
-"""The factors of a dimension, major to minor."""
-
-PARALLEL, REDUCTION = "parallel", "reduction"
+from distir_ext._hints.calls import CallRule, Calls
 
 CUTTING = ("split", "strided_slice")
 """Operators of which :func:`cut_points` says what they cut."""
-
-
-@dataclass(frozen=True)
-class CallRule:
-    """The factor rule of a call.
-
-    Attributes:
-        operands: For each tensor operand, tuples flattened, the factors of its dimensions.
-        results: The same for each tensor of the result.
-        sizes: Of the factors; -1 where symbolic.
-        kinds: ``"parallel"``, ``"reduction"``, ``"decomposed"`` or ``"replicated"``.
-    """
-
-    operands: tuple[tuple[Dim, ...], ...]
-    results: tuple[tuple[Dim, ...], ...]
-    sizes: tuple[int, ...]
-    kinds: tuple[str, ...]
-
-    @property
-    def is_product(self) -> bool:
-        """Whether products of elements of two operands are added up."""
-        if len(self.operands) != 2:
-            return False
-        left, right = ({factor for dim in dims for factor in dim} for dims in self.operands)
-        return any(self.kinds[factor] == REDUCTION for factor in left & right)
-
-    def minor(self, dim: Dim) -> int:
-        """The elements of a dimension that lie within one of its first factor; 0 if unknown."""
-        found = prod(self.sizes[factor] for factor in dim[1:])
-        return max(found, 0) if all(self.sizes[factor] > 0 for factor in dim[1:]) else 0
-
-    def places(self, dim: Dim) -> Iterator[tuple[int, int]]:
-        """The results, and dimensions of them, that have exactly the factors of a dimension."""
-        for result, dims in enumerate(self.results):
-            for place, other in enumerate(dims):
-                if dim and other == dim:
-                    yield result, place
-
-
-def rule_of(call: relax.Call) -> CallRule:
-    """The factor rule of a call of an operator."""
-    written = tvm_ffi.get_global_func("distir.rules.OfCall")(call)
-    operands, results, sizes, kinds = json.loads(str(written))
-    return CallRule(_dims(operands), _dims(results), tuple(sizes), tuple(kinds))
-
-
-def _dims(tensors: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[Dim, ...], ...]:
-    return tuple(tuple(tuple(dim) for dim in tensor) for tensor in tensors)
 
 
 def sizes_of(value: relax.Expr) -> tuple[int, ...] | None:
@@ -99,10 +44,12 @@ class Program:
 
     Args:
         function: Its first parameters are inputs, ``num_input`` of them.
+        calls: What calls mean; those of TIR kernels mean something only with the module's.
     """
 
-    def __init__(self, function: relax.Function) -> None:
+    def __init__(self, function: relax.Function, calls: Calls | None = None) -> None:
         self.function = function
+        self.calls = calls or Calls()
         self.bindings: list[relax.Binding] = [
             binding for block in function.body.blocks for binding in block.bindings
         ]
@@ -173,7 +120,7 @@ class Program:
         if not isinstance(call, relax.Call):
             return None
         if var not in self._rules:
-            self._rules[var] = rule_of(call)
+            self._rules[var] = self.calls.rule(call)
         return self._rules[var]
 
     def fields_of(self, var: relax.Var) -> dict[int, list[relax.Var]]:

@@ -9,8 +9,8 @@ from math import gcd, lcm
 
 from tvm import relax
 
+from distir_ext._hints.calls import PARALLEL
 from distir_ext._hints.program import (
-    PARALLEL,
     Program,
     cut_points,
     others_are_whole,

@@ -107,8 +107,22 @@ class FunctionWriter:
         return found
 
 
-def resized(call: relax.Call, args: Sequence[relax.Expr], type_: relax.Type) -> relax.Call:
-    """An operator's call on tensors of other sizes: the sizes that it states are theirs."""
+def resized(
+    call: relax.Call,
+    args: Sequence[relax.Expr],
+    type_: relax.Type,
+    kernel: tvm.ir.GlobalVar | None = None,
+) -> relax.Call:
+    """A call on tensors of other sizes: the sizes that an operator states are theirs.
+
+    Args:
+        call: Of an operator, or of a TIR kernel.
+        args: Its arguments now.
+        type_: The type of its result now.
+        kernel: The kernel that computes it.
+    """
+    if kernel is not None:
+        return relax.Call(call.op, [kernel, *args[1:]], call.attrs, [type_])
     made: relax.Call = tvm_ffi.get_global_func("distir.rules.ResizedCall")(call, type_, list(args))
     return relax.Call(made.op, made.args, made.attrs, made.ty_args)
 

@@ -13,10 +13,14 @@ PrimFunc LegalizedKernel(const Call& call) {
   const auto made = Call::Cast((*legalize)(builder, call).cast<ffi::ObjectRef>());
   if (!made.defined() || !IsOp(made.op(), "relax.call_tir")) return PrimFunc();
   auto operands = Tuple::Cast(made.args()[1]);
-  if (!operands.defined() || operands.fields().size() != call.args().size()) return PrimFunc();
-  for (size_t i = 0; i < operands.fields().size(); ++i) {
-    if (!operands.fields()[i].same_as(call.args()[i])) return PrimFunc();
+  if (!operands.defined()) return PrimFunc();
+  size_t next = 0;
+  for (const Expr& arg : call.args()) {
+    if (!TensorType::Is(arg.ty())) continue;  // sizes that the operator states
+    if (next == operands.fields().size() || !operands.fields()[next++].same_as(arg))
+      return PrimFunc();
   }
+  if (next != operands.fields().size()) return PrimFunc();
   const IRModule mod = IRModule::Cast(functions::kContextModule(builder).cast<ffi::ObjectRef>());
   return PrimFunc::Cast(mod.functions().at(GlobalVar::Cast(made.args()[0])));
 }

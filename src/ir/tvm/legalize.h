@@ -13,8 +13,8 @@ namespace ir {
 
 /*!
  * \brief The kernel that relax.transform.LegalizeOps makes of a call, of which the parameters are
- * its operands and its result; null where it makes anything else of it.
- * \param call Typed, its operands are Tensors.
+ * its tensors and its result; null where it makes anything else of it.
+ * \param call Typed; its operands are Tensors, and integers that it states.
  * \throws what TVM throws where it has no kernel for these types.
  */
 PrimFunc LegalizedKernel(const Call& call);

@@ -1,6 +1,8 @@
 // What Python asks of calls: their factor rules, and the same calls on tensors of other sizes.
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,9 @@
 #include "rules/factor/factor_rule.h"
 #include "rules/linearity.h"
 #include "rules/registry.h"
+#include "rules/stated/user_rules.h"
+#include "rules/tir/resized_kernels.h"
+#include "rules/tir/rule.h"
 
 namespace distir {
 namespace rules {
@@ -38,14 +43,56 @@ std::string Dimensions(const std::vector<TensorFactors>& tensors) {
 
 /*! \brief Factors of each dimension of each operand, and of each result; sizes of the factors, -1
  * for symbolic ones; and their kinds. As JSON, which is read faster than containers of TVM. */
-ffi::String OfCall(const ir::Call& call) {
-  const FactorRule rule = RuleOf(ViewCall(call, call.ty()));
+ffi::String Written(const FactorRule& rule) {
   const std::string sizes =
       Listed(rule.factors, [](const Factor& factor) { return std::to_string(factor.size); });
   const std::string kinds = Listed(
       rule.factors, [](const Factor& factor) { return '"' + std::string(KindOf(factor)) + '"'; });
   return "[" + Dimensions(rule.operands) + ", " + Dimensions(rule.results) + ", " + sizes + ", " +
          kinds + "]";
+}
+
+/*! \brief Gives the rule of each call in a module; that of a kernel is derived once. */
+ffi::Function OfCallsIn(const ir::IRModule& mod) {
+  auto kernels = std::make_shared<KernelTable>(mod.functions());
+  return ffi::Function::FromTyped([kernels](const ir::Call& call) {
+    return Written(RuleOf(ViewCall(call, call.ty(), kernels.get())));
+  });
+}
+
+/*! \brief The rule by which the kernel of an R.call_tir can be resized along a factor; null for any
+ * other call. A rule that a user states has other factors. */
+const KernelRule* ResizableKernel(const ir::Call& call, int64_t factor, KernelTable* kernels) {
+  if (!ir::IsOp(call.op(), "relax.call_tir")) return nullptr;
+  const KernelRule* kernel = kernels->Find(call);
+  if (kernel == nullptr || !kernel->failure.empty() ||
+      StatedRule(KernelName(call), kernel->function))
+    return nullptr;
+  const Factor& resized = kernel->factors.at(factor);
+  return resized.may_be_uneven && resized.size >= 0 ? kernel : nullptr;
+}
+
+/*! \brief Gives, for a call, a factor of its rule and the size that this is to have, what is called
+ * then, as its name and the function; nothing where that cannot be said. */
+ffi::Function ResizedKernelsOf(const ir::IRModule& mod) {
+  struct Kernels {
+    KernelTable rules;
+    ResizedKernels resized;
+  };
+  auto kernels = std::make_shared<Kernels>(
+      Kernels{KernelTable(mod.functions()), ResizedKernels(mod.functions(), "cut")});
+  return ffi::Function::FromTyped([kernels](const ir::Call& call, int64_t factor, int64_t size) {
+    ffi::Array<ffi::Any> found;
+    const KernelRule* kernel = ResizableKernel(call, factor, &kernels->rules);
+    if (kernel == nullptr) return found;
+    const ir::GlobalVar name = kernels->resized.Resized(
+        ir::GlobalVar::Cast(call.args()[0]), *kernel, {{static_cast<int>(factor), size}});
+    const auto& made = kernels->resized.made();
+    const auto function = std::find_if(
+        made.begin(), made.end(), [&name](const auto& each) { return each.first.same_as(name); });
+    if (function != made.end()) found = {name, function->second};
+    return found;
+  });
 }
 
 /*! \brief Whether a call on the sum of values is the sum of calls on each; `summed` has a mark per
@@ -56,7 +103,8 @@ bool CommutesWithSum(const ir::Call& call, const ffi::Array<bool>& summed) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
-      .def("distir.rules.OfCall", OfCall)
+      .def("distir.rules.OfCallsIn", OfCallsIn)
+      .def("distir.rules.ResizedKernels", ResizedKernelsOf)
       .def("distir.rules.CommutesWithSum", CommutesWithSum)
       .def("distir.rules.ResizedCall", ResizedCall);
 }

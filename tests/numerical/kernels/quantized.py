@@ -100,6 +100,31 @@ class Format:
             builder.emit_func_output(result)
         return builder.get()
 
+    def of_blocks(self, points):
+        """main(x, arrays .., out): the columns in blocks, which are multiplied, by ``out``."""
+        width = points[0]
+        x = relax.Var("x", relax.TensorType((ROWS, IN), "float32"))
+        out = relax.Var("out", relax.TensorType((width, ROWS), "float32"))
+        arrays = [
+            relax.Var(name, relax.TensorType(shape, dtype))
+            for name, (shape, dtype, _) in self.arrays.items()
+        ]
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x, *arrays, out], attrs={"num_input": 1}):
+            with builder.dataflow():
+                matrix = builder.emit_te(self.dequantize, *arrays, primfunc_name_hint="dequantize")
+                if self.is_transposed:
+                    matrix = builder.emit(relax.op.permute_dims(matrix))
+                product = builder.emit(relax.op.matmul(x, matrix))
+                parts = builder.emit(relax.op.split(product, points, 1))
+                value = builder.emit(relax.TupleGetItem(parts, 0))
+                for index in range(1, len(points) + 1):
+                    part = builder.emit(relax.TupleGetItem(parts, index))
+                    value = builder.emit(relax.op.multiply(value, part))
+                result = builder.emit_output(relax.op.matmul(value, out))
+            builder.emit_func_output(result)
+        return builder.get()
+
     def dense(self, x, arrays):
         """The product, by NumPy."""
         matrix = self.reference(**arrays)

@@ -28,6 +28,10 @@ class Case(NamedTuple):
     it was made of."""
 
 
+def mirrored(x):
+    return op.nn.pad(x, [0, 0, 1, 2], "reflect")
+
+
 # Axis "a" of every mesh has two devices or more.
 CASES = {
     "rows": Case(op.exp, {"x": (7, 5)}, {"x": ("a", None)}),
@@ -37,8 +41,9 @@ CASES = {
     "softmax along it": Case(
         lambda x: op.nn.softmax(x, -1), {"x": (3, 7)}, {"x": (None, "a")}, "operator"
     ),
-    "rows turned": Case(lambda x: op.flip(x, 1), {"x": (7, 5)}, {"x": ("a", None)}),
-    "turned along it": Case(lambda x: op.flip(x, 1), {"x": (3, 7)}, {"x": (None, "a")}, "whole"),
+    "turned along it": Case(lambda x: op.flip(x, 1), {"x": (3, 7)}, {"x": (None, "a")}, "operator"),
+    "rows mirrored": Case(mirrored, {"x": (7, 5)}, {"x": ("a", None)}),
+    "mirrored along it": Case(mirrored, {"x": (3, 7)}, {"x": (None, "a")}, "whole"),
     "sum": Case(lambda x: op.sum(x, [1]), {"x": (3, 7)}, {"x": (None, "a")}),
     "maximum": Case(lambda x: op.max(x, [1]), {"x": (3, 7)}, {"x": (None, "a")}),
     "minimum": Case(lambda x: op.min(x, [0]), {"x": (7, 3)}, {"x": ("a", None)}),
@@ -60,11 +65,11 @@ CASES = {
         {"i": ("a",)},
         "operator",
     ),
-    "positions in a kernel": Case(
+    "positions of a loss": Case(
         lambda x, i: op.nn.nll_loss(x, op.astype(i, "int32"), reduction="none"),
         {"x": (7, 7), "i": (7,)},
         {"i": ("a",)},
-        "whole",
+        "operator",
     ),
     "integers divided": Case(
         lambda x, y: op.floor_divide(op.astype(x, "int32"), op.astype(y, "int32")),

@@ -119,7 +119,7 @@ class Evaluator:
             bound = bind_sizes(model.mod, sizes)
             stated = annotate(bound, Mesh((1,), ("all",)), {}, model.func, model.inputs)
             self._modules[microbatches] = _Bound(
-                bound, transform.OutlineRepeats()(bound), holds_several(stated[model.func])
+                bound, transform.OutlineRepeats()(bound), holds_several(stated, model.func)
             )
         return self._modules[microbatches]
 

@@ -1,0 +1,24 @@
+/*!
+ * \file split/moved_elements.h
+ * \brief Operators that a statement may be which copies elements from elsewhere.
+ *
+ *     out[i, j] = x[i, j + 24]                            R.strided_slice(x, [1], [24], [32])
+ *     out[i, j] = x[i, 31 - j]                            R.flip(x, axis=1)
+ *     out[i, j] = x[i, j - 2] if 2 <= j < 34 else 0       R.nn.pad(x, (0, 0, 2, 2))
+ *     out[i, j] = x[at[i], j]                             R.take(x, at, axis=0)
+ *     out[i, j] = x[at[i, j], j]                          R.gather_elements(x, at, axis=0)
+ */
+#ifndef DISTIR_SPLIT_MOVED_ELEMENTS_H_
+#define DISTIR_SPLIT_MOVED_ELEMENTS_H_
+
+#include "split/candidate.h"
+
+namespace distir {
+namespace split {
+
+/*! \brief Those that a statement of a kernel looks like. */
+Candidates MovesOfElements(const ir::PrimFunc& kernel, const ir::Stmt& stmt);
+
+}  // namespace split
+}  // namespace distir
+#endif  // DISTIR_SPLIT_MOVED_ELEMENTS_H_
