@@ -13,6 +13,7 @@ worker that fails has to end the call.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import sys
 import time
@@ -26,6 +27,7 @@ import tvm_ffi
 from rich.progress import track
 from tvm import relax
 
+from distir_ext._runtime.backends import find_backend
 from distir_ext.annotate import annotate
 from distir_ext.compile import build
 from distir_ext.mesh import Mesh
@@ -66,6 +68,7 @@ def check_backend(
     workers: str | Hosts = "threads",
     num_workers: int = 4,
     target: Any = "llvm",
+    device: str | None = None,
     imports: str | Sequence[str] = (),
     progress: bool = False,
 ) -> int:
@@ -76,6 +79,7 @@ def check_backend(
         workers: As for :class:`distir_ext.Session`.
         num_workers: How many workers, an even number of at least 4.
         target: What programs are compiled for, as for :func:`distir_ext.build`.
+        device: As for :class:`distir_ext.Session`.
         imports: Modules that worker processes import, to register the backend.
         progress: Whether to show a bar on the standard error stream.
 
@@ -92,7 +96,10 @@ def check_backend(
     modules.append(_MODULE)
     cases = list(_cases(num_workers))
     wrong = []
-    with Session(num_workers, ccl=ccl, workers=workers, imports=modules) as session:
+    open_session = functools.partial(
+        Session, num_workers, ccl=ccl, workers=workers, imports=modules, device=device
+    )
+    with open_session() as session:
         batches = [cases[i : i + 16] for i in range(0, len(cases), 16)]
         for batch in track(batches, "Checking", disable=not progress):
             model = session.load(build(_module(batch), target))
@@ -100,7 +107,7 @@ def check_backend(
                 result = model[f"case{i}"](case.array).numpy()
                 if not _equals(result, case.expected):
                     wrong.append(f"{case.text}: got\n{result}\ninstead of\n{case.expected}")
-    wrong += _failure(ccl, workers, num_workers, target, modules)
+    wrong += _failure(open_session, num_workers, target)
     if wrong:
         shown = "\n".join(wrong[:5])
         raise ConformanceError(f"{len(wrong)} of {len(cases) + 1} checks of {ccl} fail:\n{shown}")
@@ -214,9 +221,7 @@ def _fail_on_one(x: Any) -> Any:
     return x
 
 
-def _failure(
-    ccl: str, workers: str | Hosts, num_workers: int, target: Any, imports: Sequence[str]
-) -> list[str]:
+def _failure(open_session: Callable[..., Session], num_workers: int, target: Any) -> list[str]:
     """What is wrong with a call in which one worker fails before a collective of all."""
     mesh = Mesh((num_workers,), ("x",))
     builder = relax.BlockBuilder()
@@ -233,7 +238,7 @@ def _failure(
         executable = build(annotate(mod, mesh, {"x": ("x", None)}), target)
     finally:
         unregister_rule(_FAIL)
-    with Session(num_workers, ccl=ccl, workers=workers, imports=imports, timeout=60) as session:
+    with open_session(timeout=60) as session:
         main = session.load(executable)["main"]
         begin = time.monotonic()
         try:
@@ -265,7 +270,10 @@ def command_parser() -> argparse.ArgumentParser:
         "launcher has started",
     )
     parser.add_argument("--num-workers", type=int, default=4, help="an even number (default 4)")
-    parser.add_argument("--target", default=None, help="llvm, or cuda for nccl, unless stated")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default=None, help="cuda: mpi between GPUs"
+    )
+    parser.add_argument("--target", default=None, help="llvm, or cuda on GPUs, unless stated")
     parser.add_argument("--imports", nargs="*", default=[], help="modules that workers import")
     return parser
 
@@ -275,13 +283,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command_parser().parse_args(arguments)
     for module in options.imports:
         __import__(module)
-    target = options.target or ("cuda" if options.ccl == "nccl" else "llvm")
     try:
+        on_gpus = "cuda" in (options.device, find_backend(options.ccl).device)
+        target = options.target or ("cuda" if on_gpus else "llvm")
         count = check_backend(
             options.ccl,
             workers=options.workers,
             num_workers=options.num_workers,
             target=target,
+            device=options.device,
             imports=options.imports,
             progress=True,
         )

@@ -26,7 +26,7 @@ from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._launch.finding import find_place
 from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._params.matching import Params, Rename
-from distir_ext._runtime.backends import find_backend
+from distir_ext._runtime.backends import find_backend, other_device
 from distir_ext._runtime.function_calls import FunctionCalls, Origin
 from distir_ext._runtime.model import Model, ModelFunction, load_again, load_model, origin_of
 from distir_ext._runtime.sharded_array import ShardedArray
@@ -67,7 +67,7 @@ class Session:
         ccl: The communication library, and so where programs run: ``"cpu"``, or ``"nccl"`` with
             a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md). ``"mpi"`` is
             ``"cpu"`` with MPI between the copies of a script that MPI has started
-            (docs/clusters.md).
+            (docs/clusters.md), or with ``device="cuda"`` the same between their GPUs.
         workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
             started fresh, or processes of several hosts: a :class:`Hosts`, or a :class:`Ray` for
             nodes of a Ray cluster. ``"auto"``: where a launcher has started several copies of the
@@ -84,12 +84,15 @@ class Session:
             on one: they are added in the order of the group. With False those of each host are
             added first, where hosts have several workers, and less is sent between hosts. All
             workers have the same result either way.
+        device: Where programs run: ``"cuda"`` with ``ccl="mpi"``, a GPU for each worker: the GPUs
+            that a copy of the script sees, in order. None: where ``ccl`` says.
 
     Raises:
         TypeError: the first argument is neither a mesh nor a number.
-        ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a bad
-            ``timeout``, ``imports`` that are no names of modules, no token, devices that do not
-            fit the hosts, or divide among the copies, or resources that no node of Ray has.
+        ValueError: no devices, repeated devices, an unknown ``ccl`` or ``workers``, a
+            ``device`` that ``ccl`` does not have, a bad ``timeout``, ``imports`` that are no names
+            of modules, no token, devices that do not fit the hosts, or divide among the copies, or
+            resources that no node of Ray has.
         ImportError: ``workers`` is a :class:`Ray`, and the extra ``ray`` is not installed.
         LauncherError: see :meth:`Hosts.from_env`.
         OSError: a file with a token cannot be read.
@@ -109,9 +112,10 @@ class Session:
         timeout: float | None = None,
         imports: str | Sequence[str] = (),
         bitwise: bool = True,
+        device: str | None = None,
     ) -> None:
         device_ids = _device_ids(mesh_or_num_workers)
-        find_backend(ccl)
+        self._device = other_device(ccl, device)
         _check_kind(workers)
         check_timeout(timeout)
         modules = [imports] if isinstance(imports, str) else list(imports)
@@ -135,7 +139,13 @@ class Session:
             return kind, ThreadWorkers(device_ids, self.ccl, self._timeout)
         hosts = kind if isinstance(kind, Hosts | Ray) else None
         return kind, ProcessWorkers(
-            device_ids, self.ccl, self._timeout, self._imports, hosts, self.bitwise
+            device_ids,
+            self.ccl,
+            self._timeout,
+            self._imports,
+            hosts,
+            self.bitwise,
+            self._device,
         )
 
     @property

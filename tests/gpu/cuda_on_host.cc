@@ -20,8 +20,9 @@
  *    next operations fail on the device), "stall" (they never end), "no connection" (rank 1 of a
  *    new communicator fails, the others wait for it), "stuck connection" (ranks but 0 never
  *    connect for their first operation), "illegal address" (the next operation breaks its device),
- *    "refused revocation" (NCCL ends no communicator so), "unusable driver" (CUDA finds no GPU), ""
- *    (none; broken devices are whole again);
+ *    "refused revocation" (NCCL ends no communicator so), "unusable driver" (CUDA finds no GPU),
+ *    "no copy to the device" (from the host, which does nothing), "" (none; broken devices are
+ *    whole again);
  *  - cuda_on_host_blocking(on): an operation has ended when the call that enqueues it returns,
  *    which kernels on the host need, since they do not wait for streams;
  *  - cuda_on_host_count(what), since the last call for the same: "legacy stream", "pageable copy",
@@ -373,6 +374,17 @@ EXPORT int cudaFreeHost(void* data) {
   return kCudaSuccess;
 }
 
+EXPORT int cudaMalloc(void** data, size_t bytes) {
+  if (const int error = StickyError(current_device)) return error;
+  *data = Allocate(current_device, bytes);
+  return *data == nullptr ? kErrorMemoryAllocation : kCudaSuccess;
+}
+
+EXPORT int cudaFree(void* data) {
+  Free(data);
+  return kCudaSuccess;
+}
+
 EXPORT int cudaMallocAsync(void** data, size_t bytes, Stream stream) {
   if (const int error = StickyError(current_device)) return error;
   if (FindQueue(stream) == nullptr) return kErrorInvalidHandle;
@@ -403,6 +415,7 @@ EXPORT int cudaMemcpyAsync(void* target, const void* source, size_t bytes, int k
   std::vector<std::pair<const void*, size_t>> touched;
   if (kind != kCudaMemcpyDeviceToHost) touched.emplace_back(target, bytes);
   if (kind != kCudaMemcpyHostToDevice) touched.emplace_back(source, bytes);
+  if (kind == kCudaMemcpyHostToDevice && Faulty("no copy to the device")) return kCudaSuccess;
   const void* host = kind == kCudaMemcpyHostToDevice ? source : target;
   if (kind != kCudaMemcpyDeviceToDevice && !IsPinned(host, bytes)) Count("pageable copy");
   return EnqueueOn(stream, std::move(touched), [=] { std::memcpy(target, source, bytes); });

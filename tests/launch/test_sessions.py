@@ -84,17 +84,45 @@ def test_torchrun(expected):
     assert lines == [expected]
 
 
+@pytest.fixture(scope="module")
+def srun(tmp_path_factory):
+    """The command that starts copies by Slurm, and its environment."""
+    if reason := slurm.why_not():
+        pytest.skip(reason)
+    with slurm.running(tmp_path_factory.mktemp("slurm")) as environment:
+        yield [slurm.program("srun"), "-n", str(COPIES), "--overcommit"], environment
+
+
 @pytest.mark.large
-@pytest.mark.skipif(bool(slurm.why_not()), reason=slurm.why_not())
-def test_srun(expected, tmp_path):
-    with slurm.running(tmp_path) as environment:
-        srun = [slurm.program("srun"), "-n", str(COPIES), "--overcommit"]
-        check(expected, *srun, DISTIR_EXT_TOKEN=new_token(), **environment)
-        # Without a token the error says how to make one.
-        status, _, errors = run(*srun, sys.executable, str(SCRIPT), **environment)
-        assert status == 1
-        assert "make one with: distir token FILE" in errors
-        assert "SLURM_PROCID=1" in errors
+def test_srun(expected, srun):
+    command, environment = srun
+    check(expected, *command, DISTIR_EXT_TOKEN=new_token(), **environment)
+    # Without a token the error says how to make one.
+    status, _, errors = run(*command, sys.executable, str(SCRIPT), **environment)
+    assert status == 1
+    assert "make one with: distir token FILE" in errors
+    assert "SLURM_PROCID=1" in errors
+
+
+@pytest.mark.large
+@pytest.mark.skipif(not MPICH.exists(), reason="the wheel mpich is not installed")
+def test_mpi_between_copies_that_srun_has_started(expected, srun, tmp_path):
+    command, environment = srun
+    if not any("pmi2" in line for line in run(command[0], "--mpi=list", **environment)[1]):
+        pytest.skip("this Slurm has no plugin pmi2")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.read_text().replace('workers="auto"', 'workers="auto", ccl="mpi"'))
+    library = str(MPICH.parents[1] / "lib" / "libmpi.so.12")
+    stated = {"DISTIR_EXT_TOKEN": new_token(), "DISTIR_EXT_MPI_LIBRARY": library}
+    status, lines, errors = run(
+        *command, "--mpi=pmi2", sys.executable, str(script), **stated, **environment
+    )
+    assert status == 0, errors
+    assert lines == [expected]
+    # Without PMI each copy would be alone.
+    status, _, errors = run(*command, sys.executable, str(script), **stated, **environment)
+    assert status != 0
+    assert "says rank 0 of 1" in errors
 
 
 def pods(kind, rank, port):

@@ -345,7 +345,7 @@ def test_closing_twice_and_using_a_closed_session(build):
 
 
 def test_what_is_built_for_gpus():
-    """Also with MPI, which is given host memory only."""
+    """Those of the session are on CPUs, and the error says which are not."""
     mesh = dx.Mesh((2,), ("tp",))
 
     @I.ir_module
@@ -357,7 +357,7 @@ def test_what_is_built_for_gpus():
     exe = dx.build(dx.annotate(Module, mesh, {"x": ("tp",)}), target="cuda")
     words = (
         r"built for CUDA, the session's workers are on CPU: those of Session\(ccl=\"nccl\"\) are "
-        r"on GPUs, .*ccl=\"mpi\" gives MPI tensors in host memory only, also if MPI is CUDA-aware"
+        r"on GPUs, .* and those of Session\(ccl=\"mpi\", device=\"cuda\"\)"
     )
     with Session(2) as session, pytest.raises(ValueError, match=words):
         session.load(exe)

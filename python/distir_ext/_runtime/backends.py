@@ -46,19 +46,27 @@ class Backend:
     """Whether its workers are threads of the copies of a script (docs/clusters.md), instead of
     processes that they start."""
 
+    device: str = "cpu"
+    """Where programs run."""
+
+    other_devices: tuple[str, ...] = ()
+    """Where they run instead if a session says so; only for workers that are no threads of the
+    controller."""
+
     in_the_clear: bool = False
     """Whether what it sends between hosts is neither encrypted nor proved to come from who has the
     token; a session on several machines warns then."""
 
 
-def _prepare_nccl() -> None:
+def prepare_gpus() -> None:
+    """Loads what workers on GPUs need, in a process that has some."""
     from distir_ext import _nvidia  # which imports TVM
 
     _nvidia.prepare_runtime()
 
 
 def _check_nccl() -> None:
-    _prepare_nccl()
+    prepare_gpus()
     tvm_ffi.get_global_func("distir.runtime.load_nccl")()
 
 
@@ -72,7 +80,7 @@ _backends = {
     each.name: each
     for each in (
         Backend("cpu", needs_tvm=False),
-        Backend("nccl", prepare=_prepare_nccl, check=_check_nccl, in_the_clear=True),
+        Backend("nccl", prepare=prepare_gpus, check=_check_nccl, device="cuda", in_the_clear=True),
         Backend(
             "mpi",
             prepare=_check_mpi,
@@ -80,6 +88,7 @@ _backends = {
             needs_tvm=False,
             connects=True,
             of_copies=True,
+            other_devices=("cuda",),
             in_the_clear=True,
         ),
     )
@@ -127,6 +136,28 @@ def sends_in_the_clear(name: str) -> bool:
     """Whether a backend, which may be unknown here, says so of what it sends between hosts."""
     backend = _backends.get(name)
     return backend is not None and backend.in_the_clear
+
+
+def other_device(ccl: str, device: str | None) -> str:
+    """The device that a session states for its programs, if it is not that of the backend.
+
+    Args:
+        ccl: The backend's name.
+        device: ``"cpu"`` or ``"cuda"``; None: the backend's.
+
+    Returns:
+        The device; empty if it is the backend's.
+
+    Raises:
+        ValueError: The backend does not move tensors between such devices.
+    """
+    backend = find_backend(ccl)
+    if device is None or device == backend.device:
+        return ""
+    if device in backend.other_devices:
+        return device
+    known = " or ".join(f'"{each}"' for each in (backend.device, *backend.other_devices))
+    raise ValueError(f'with ccl="{ccl}" programs run on device={known}, not {device!r}')
 
 
 def find_backend(name: str) -> Backend:

@@ -33,8 +33,8 @@ from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
 _ON_GPUS = (
-    ': those of Session(ccl="nccl") are on GPUs, on one host or several. ccl="mpi" gives MPI '
-    "tensors in host memory only, also if MPI is CUDA-aware"
+    ': those of Session(ccl="nccl") are on GPUs, on one host or several, and those of '
+    'Session(ccl="mpi", device="cuda")'
 )
 
 

@@ -74,6 +74,7 @@ class ProcessWorkers(Workers):
         imports: Names of modules that each worker imports first.
         hosts: Where they are; None: on this host.
         bitwise: See :class:`Session`.
+        device: What workers compute on, if it is not what the communication library says.
 
     Raises:
         ImportError: the hosts are nodes of Ray, which is not installed.
@@ -90,14 +91,16 @@ class ProcessWorkers(Workers):
         imports: Sequence[str] = (),
         hosts: Hosts | Ray | None = None,
         bitwise: bool = True,
+        device: str = "",
     ) -> None:
         super().__init__(device_ids, timeout)
         _started_here.add(self)
-        for device in self.device_ids:
-            if device < 0:
-                raise ValueError(f"device id {device} is negative")
+        for number in self.device_ids:
+            if number < 0:
+                raise ValueError(f"device id {number} is negative")
         self._hosts = hosts
         self._bitwise = bitwise
+        self._device = device
         self.connects = find_backend(ccl).connects
         self._started = Started()
         self._diagnosis = Diagnosis(self._started, self.device_ids)
@@ -134,6 +137,7 @@ class ProcessWorkers(Workers):
             "ccl": ccl,
             "session": secrets.token_hex(16),
             "bitwise": self._bitwise,
+            "device": self._device,
         }
         with start_bar(self.num_workers) as started:
             came = Exchange(

@@ -3,8 +3,8 @@
 What the controller can ask for, each answered with a frame. All workers that do the same are sent
 the same, and answer the same where they can:
 
-- first ``{"device_ids", "host_of", "machine_of", "ccl", "session", "bitwise"}``, with the host of
-  each rank, as a number, and by that number the machine that it is;
+- first ``{"device_ids", "host_of", "machine_of", "ccl", "session", "bitwise",
+  "device"}``, with the host of each rank, as a number, and by that number the machine that it is;
   the answer is ``{"ready": true, "clock", "device_type"}``, with the name of the clock of its
   times, or ``{"refused"}`` with the reason why it cannot be a worker;
 - ``{"step", "name", "command", ...}``, the worker's part of a step, with the commands ``idle``,
@@ -45,7 +45,7 @@ from distir_ext._params.checkpoint import open_params
 from distir_ext._params.memory_file import MappedMemory
 from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import MappedFiles
-from distir_ext._runtime.backends import find_backend
+from distir_ext._runtime.backends import find_backend, prepare_gpus
 from distir_ext._runtime.global_arrays import flatten
 from distir_ext._workers.channel import (
     ChannelClosedError,
@@ -366,11 +366,14 @@ def _prepare(imports: Sequence[str], hello: dict[str, Any], place: _Place) -> No
     for module in imports:
         importlib.import_module(module)
     backend = find_backend(hello["ccl"])  # one of those modules may register it
-    if backend.needs_tvm:
+    on_gpu = hello["device"] == "cuda"
+    if backend.needs_tvm or on_gpu:
         import_all()
     share = cores_of_worker(place.rank, place.neighbours, place.machine, place.hosts)
     tvm_ffi.get_global_func(CONFIGURE_CORES)(*share)
     backend.prepare()
+    if on_gpu:
+        prepare_gpus()
 
 
 def _enter(
@@ -394,4 +397,5 @@ def _enter(
         hello["host_of"],
         hello["session"],
         hello["bitwise"],
+        hello["device"],
     )

@@ -85,6 +85,7 @@ class Board:
                 tvm_ffi.Shape(tuple(r if peers else 0 for r in range(self.num_workers))),
                 "session",
                 True,
+                "",
             )
             new = tvm_ffi.get_global_func("distir.runtime.process_worker_new_argument")
             given = np.ones(COUNT, "float32") if values is None else values
@@ -245,7 +246,7 @@ def test_shared_memory_of_another_number_of_workers():
     ranks = tvm_ffi.Shape((0, 1, 2))
     none = tvm_ffi.Shape(())
     with pytest.raises(ValueError, match="is not that of 3 workers"):
-        enter(os.dup(board.descriptor), 0, ranks, none, [], ranks, "cpu", none, "session", True)
+        enter(os.dup(board.descriptor), 0, ranks, none, [], ranks, "cpu", none, "session", True, "")
 
 
 @pytest.mark.parametrize("rank", [-1, 2, 2**30])

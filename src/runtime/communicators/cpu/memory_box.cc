@@ -62,12 +62,17 @@ void MoveBoxes(const TransferPlan& plan, int64_t call, int rank, const TensorVie
   }
 }
 
-void CopySlice(const Group& group, const TensorView& x, int dim, const TensorView& out) {
+BoxOfSlice SliceOf(const Group& group, const TensorView& x, int dim, const TensorView& out) {
   const int64_t element_bytes = ElementBytes(x.dtype());
   const std::vector<int64_t> extent = ShapeOf(out);
   const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
-  BoxCopy(extent, x_strides, RowMajorStrides(extent, element_bytes), element_bytes)
-      .Run(DataOf(x) + group.position * extent[dim] * x_strides[dim], DataOf(out));
+  return {BoxCopy(extent, x_strides, RowMajorStrides(extent, element_bytes), element_bytes),
+          DataOf(x) + group.position * extent[dim] * x_strides[dim]};
+}
+
+void CopySlice(const Group& group, const TensorView& x, int dim, const TensorView& out) {
+  const BoxOfSlice slice = SliceOf(group, x, dim, out);
+  slice.copy.Run(slice.source, DataOf(out));
 }
 
 }  // namespace distir::runtime::cpu

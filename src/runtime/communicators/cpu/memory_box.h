@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/communicators/communicator.h"
+#include "runtime/kernels/strided_copy.h"
 
 namespace distir::runtime::cpu {
 
@@ -38,6 +39,14 @@ using PeerAndBox = std::function<void(int peer, const MemoryBox& box)>;
  */
 void MoveBoxes(const TransferPlan& plan, int64_t call, int rank, const tvm::ffi::TensorView* x,
                const tvm::ffi::TensorView* out, const PeerAndBox& send, const PeerAndBox& receive);
+
+/*! \brief The group member's block of `dim` of x, and the copy of it to `out`. */
+struct BoxOfSlice {
+  BoxCopy copy;
+  const char* source;
+};
+BoxOfSlice SliceOf(const Group& group, const tvm::ffi::TensorView& x, int dim,
+                   const tvm::ffi::TensorView& out);
 
 /*! \brief out = the group member's block of `dim` of x; Communicator::Slice on the host. */
 void CopySlice(const Group& group, const tvm::ffi::TensorView& x, int dim,

@@ -79,14 +79,6 @@ uint64_t ScopeOf(uint64_t kind, const std::vector<int64_t>& name) {
   return hash;
 }
 
-// Where equal blocks begin that lie in one tensor.
-template <typename Char>
-std::vector<Char*> Blocks(Char* first, int count, int64_t step) {
-  std::vector<Char*> blocks;
-  for (int i = 0; i < count; ++i) blocks.push_back(first + i * step);
-  return blocks;
-}
-
 // A member that is not what it should be may call the same and send less.
 void CheckSize(const Message& message, int64_t num_bytes, int device) {
   if (message.header.num_bytes == num_bytes) return;
@@ -282,10 +274,8 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
   const int64_t count = x.numel();
   const int64_t result_bytes = count * element_bytes;
   const LibraryCall call{LibraryOperation::kAllReduce, x.dtype(), kind, result_bytes};
-  if (ByLibrary(group, "all_reduce", x, call, static_cast<int64_t>(kind), 0, [&] {
-        return PackedCollective{call,        {count},      {element_bytes}, {element_bytes},
-                                {DataOf(x)}, {DataOf(out)}};
-      }))
+  if (ByLibrary(group, "all_reduce", x, call, static_cast<int64_t>(kind), 0,
+                [&] { return PackedAllReduce(call, x, out); }))
     return;
   const int n = group->size(), position = group->position;
   // What is reduced in parts is sent on from the cache.
@@ -368,11 +358,8 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
     return;
   const LibraryCall call{LibraryOperation::kAllGather, x.dtype(), ReduceKind::kSum,
                          out.numel() * element_bytes};
-  if (ByLibrary(group, "all_gather", x, call, dim, 0, [&] {
-        return PackedCollective{
-            call,        extent,      RowMajorStrides(extent, element_bytes),
-            out_strides, {DataOf(x)}, Blocks(DataOf(out), group->size(), block_bytes)};
-      }))
+  if (ByLibrary(group, "all_gather", x, call, dim, 0,
+                [&] { return PackedAllGather(call, x, dim, out, group->size()); }))
     return;
   Conversation conversation(this, group, "all_gather", x, dim, 0);
   Round round(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
@@ -398,14 +385,8 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
   const int64_t block_bytes = extent[dim] * x_strides[dim];
   const LibraryCall call{LibraryOperation::kReduceScatter, x.dtype(), kind,
                          x.numel() * element_bytes};
-  if (ByLibrary(group, "reduce_scatter", x, call, dim, static_cast<int64_t>(kind), [&] {
-        return PackedCollective{call,
-                                extent,
-                                x_strides,
-                                RowMajorStrides(extent, element_bytes),
-                                Blocks<const char>(DataOf(x), n, block_bytes),
-                                {DataOf(out)}};
-      }))
+  if (ByLibrary(group, "reduce_scatter", x, call, dim, static_cast<int64_t>(kind),
+                [&] { return PackedReduceScatter(call, x, dim, out, n); }))
     return;
   Conversation conversation(this, group, "reduce_scatter", x, dim, static_cast<int64_t>(kind));
   std::vector<const void*> sources(n);
@@ -451,14 +432,8 @@ void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, in
   const int64_t out_step = piece[concat_dim] * out_strides[concat_dim];
   const LibraryCall call{LibraryOperation::kAllToAll, x.dtype(), ReduceKind::kSum,
                          x.numel() * element_bytes};
-  if (ByLibrary(group, "all_to_all", x, call, split_dim, concat_dim, [&] {
-        return PackedCollective{call,
-                                piece,
-                                x_strides,
-                                out_strides,
-                                Blocks<const char>(DataOf(x), group->size(), x_step),
-                                Blocks(DataOf(out), group->size(), out_step)};
-      }))
+  if (ByLibrary(group, "all_to_all", x, call, split_dim, concat_dim,
+                [&] { return PackedAllToAll(call, x, split_dim, concat_dim, out, group->size()); }))
     return;
   Conversation conversation(this, group, "all_to_all", x, split_dim, concat_dim);
   Round round(piece, x_strides, out_strides, element_bytes);

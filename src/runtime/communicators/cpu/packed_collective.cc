@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "runtime/communicators/cpu/chunks.h"
-#include "runtime/kernels/strided_copy.h"
 
 namespace distir::runtime::cpu {
 
 namespace {
 
-// The larger side of a piece, which is packed and unpacked in the cache, and how many are on their
-// way at a time, so that one is packed while another is sent.
-constexpr int64_t kPieceBytes = 1 << 20;
+// How many pieces are on their way at a time, so that one is packed while another is sent.
 constexpr size_t kPiecesAtATime = 2;
 
 struct Piece {
@@ -23,8 +20,24 @@ struct Piece {
   std::unique_ptr<StartedCollective> started;
 };
 
-std::shared_ptr<char> NewBuffer(int64_t num_bytes) {
-  return std::shared_ptr<char>(new char[num_bytes], std::default_delete<char[]>());
+class HostPieces : public PieceMemory {
+ public:
+  // They are packed and unpacked in the cache.
+  int64_t piece_bytes() const final { return 1 << 20; }
+  std::shared_ptr<char> New(int64_t num_bytes) final {
+    return std::shared_ptr<char>(new char[num_bytes], std::default_delete<char[]>());
+  }
+  void Copy(const BoxCopy& copy, const char* source, char* target) final {
+    copy.Run(source, target);
+  }
+};
+
+// Where equal blocks begin that lie in one tensor.
+template <typename Char>
+std::vector<Char*> Blocks(Char* first, int count, int64_t step) {
+  std::vector<Char*> blocks;
+  for (int i = 0; i < count; ++i) blocks.push_back(first + i * step);
+  return blocks;
 }
 
 }  // namespace
@@ -37,11 +50,13 @@ int64_t PackedCollective::LeastBytes(int num_members) const {
 }
 
 void PackedCollective::Run(LibraryCollectives* library, const std::vector<int>& ranks,
-                           const WaitUntil& wait,
-                           const std::function<std::string()>& describe) const {
+                           const WaitUntil& wait, const std::function<std::string()>& describe,
+                           PieceMemory* stated_memory) const {
+  HostPieces host_pieces;
+  PieceMemory* memory = stated_memory == nullptr ? &host_pieces : stated_memory;
   const int64_t element_bytes = ElementBytes(call.dtype);
   const int64_t sides = static_cast<int64_t>(std::max(sources.size(), targets.size()));
-  const int64_t most = std::max<int64_t>(1, kPieceBytes / sides / element_bytes);
+  const int64_t most = std::max<int64_t>(1, memory->piece_bytes() / sides / element_bytes);
   const int64_t buffer_bytes = std::min(NumElements(extent), most) * element_bytes;
   std::deque<Piece> under_way;
   auto finish_first = [&] {
@@ -52,7 +67,7 @@ void PackedCollective::Run(LibraryCollectives* library, const std::vector<int>& 
                          target_strides, element_bytes);
     const char* block = piece.result.get();
     for (char* target : targets) {
-      unpack.Run(block, target + piece.chunk.Offset(target_strides));
+      memory->Copy(unpack, block, target + piece.chunk.Offset(target_strides));
       block += num_bytes;
     }
   };
@@ -63,8 +78,8 @@ void PackedCollective::Run(LibraryCollectives* library, const std::vector<int>& 
       piece = std::move(under_way.front());  // its buffers do for this one
       under_way.pop_front();
     } else {
-      piece.operand = NewBuffer(buffer_bytes * static_cast<int64_t>(sources.size()));
-      piece.result = NewBuffer(buffer_bytes * static_cast<int64_t>(targets.size()));
+      piece.operand = memory->New(buffer_bytes * static_cast<int64_t>(sources.size()));
+      piece.result = memory->New(buffer_bytes * static_cast<int64_t>(targets.size()));
     }
     piece.chunk = chunk;
     const int64_t count = NumElements(chunk.extent);
@@ -72,13 +87,59 @@ void PackedCollective::Run(LibraryCollectives* library, const std::vector<int>& 
                        element_bytes);
     char* block = piece.operand.get();
     for (const char* source : sources) {
-      pack.Run(source + chunk.Offset(source_strides), block);
+      memory->Copy(pack, source + chunk.Offset(source_strides), block);
       block += count * element_bytes;
     }
+    memory->AwaitCopies();
     piece.started = library->Start(ranks, call, piece.operand, piece.result, count);
     under_way.push_back(std::move(piece));
   });
   for (; !under_way.empty(); under_way.pop_front()) finish_first();
+}
+
+PackedCollective PackedAllReduce(const LibraryCall& call, const tvm::ffi::TensorView& x,
+                                 const tvm::ffi::TensorView& out) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  return {call, {x.numel()}, {element_bytes}, {element_bytes}, {DataOf(x)}, {DataOf(out)}};
+}
+
+PackedCollective PackedAllGather(const LibraryCall& call, const tvm::ffi::TensorView& x, int dim,
+                                 const tvm::ffi::TensorView& out, int n) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> extent = ShapeOf(x);
+  const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
+  return {call,        extent,      RowMajorStrides(extent, element_bytes),
+          out_strides, {DataOf(x)}, Blocks(DataOf(out), n, extent[dim] * out_strides[dim])};
+}
+
+PackedCollective PackedReduceScatter(const LibraryCall& call, const tvm::ffi::TensorView& x,
+                                     int dim, const tvm::ffi::TensorView& out, int n) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  std::vector<int64_t> extent = ShapeOf(x);
+  extent[dim] /= n;
+  return {call,
+          extent,
+          x_strides,
+          RowMajorStrides(extent, element_bytes),
+          Blocks<const char>(DataOf(x), n, extent[dim] * x_strides[dim]),
+          {DataOf(out)}};
+}
+
+PackedCollective PackedAllToAll(const LibraryCall& call, const tvm::ffi::TensorView& x,
+                                int split_dim, int concat_dim, const tvm::ffi::TensorView& out,
+                                int n) {
+  const int64_t element_bytes = ElementBytes(x.dtype());
+  const std::vector<int64_t> x_strides = RowMajorStrides(ShapeOf(x), element_bytes);
+  const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
+  std::vector<int64_t> piece = ShapeOf(x);
+  piece[split_dim] /= n;
+  return {call,
+          piece,
+          x_strides,
+          out_strides,
+          Blocks<const char>(DataOf(x), n, piece[split_dim] * x_strides[split_dim]),
+          Blocks(DataOf(out), n, piece[concat_dim] * out_strides[concat_dim])};
 }
 
 }  // namespace distir::runtime::cpu

@@ -14,12 +14,26 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/communicators/library_collectives.h"
+#include "runtime/kernels/strided_copy.h"
 
 namespace distir::runtime::cpu {
+
+/*! \brief Memory of pieces, of the kind that tensors are in, and what copies to and from it. */
+class PieceMemory {
+ public:
+  virtual ~PieceMemory() = default;
+  /*! \brief How many bytes the larger side of a piece has at most. */
+  virtual int64_t piece_bytes() const = 0;
+  virtual std::shared_ptr<char> New(int64_t num_bytes) = 0;
+  virtual void Copy(const BoxCopy& copy, const char* source, char* target) = 0;
+  /*! \brief Waits until all copies are done: the library is given the memory next. */
+  virtual void AwaitCopies() {}
+};
 
 struct PackedCollective {
   LibraryCall call;
@@ -32,9 +46,21 @@ struct PackedCollective {
   /*! \brief What a member sends at least. */
   int64_t LeastBytes(int num_members) const;
 
+  /*! \param memory Of the host if it is null. */
   void Run(LibraryCollectives* library, const std::vector<int>& ranks, const WaitUntil& wait,
-           const std::function<std::string()>& describe) const;
+           const std::function<std::string()>& describe, PieceMemory* memory = nullptr) const;
 };
+
+// Those of a group of `n` members; arguments as those of Communicator.
+PackedCollective PackedAllReduce(const LibraryCall& call, const tvm::ffi::TensorView& x,
+                                 const tvm::ffi::TensorView& out);
+PackedCollective PackedAllGather(const LibraryCall& call, const tvm::ffi::TensorView& x, int dim,
+                                 const tvm::ffi::TensorView& out, int n);
+PackedCollective PackedReduceScatter(const LibraryCall& call, const tvm::ffi::TensorView& x,
+                                     int dim, const tvm::ffi::TensorView& out, int n);
+PackedCollective PackedAllToAll(const LibraryCall& call, const tvm::ffi::TensorView& x,
+                                int split_dim, int concat_dim, const tvm::ffi::TensorView& out,
+                                int n);
 
 }  // namespace distir::runtime::cpu
 

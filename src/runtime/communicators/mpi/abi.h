@@ -125,11 +125,19 @@ struct Status {
   FUNCTION(MPI_Iallgather, (const void*, int, Handle, void*, int, Handle, Handle, Handle*))       \
   FUNCTION(MPI_Ialltoall, (const void*, int, Handle, void*, int, Handle, Handle, Handle*))
 
+// Extensions of Open MPI and of MPICH and its kin; null in a library that has no such function.
+#define DISTIR_OPTIONAL_MPI_FUNCTIONS(FUNCTION) \
+  FUNCTION(MPIX_Query_cuda_support, ())         \
+  FUNCTION(MPIX_GPU_query_support, (int, int*))
+
+constexpr int kGpuSupportCuda = 0;  // MPIX_GPU_SUPPORT_CUDA of MPICH
+
 #define DISTIR_DECLARE(name, Arguments) int(*name) Arguments = nullptr;
 
 /*! \brief Addresses of MPI's functions. */
 struct Functions {
   DISTIR_MPI_FUNCTIONS(DISTIR_DECLARE)
+  DISTIR_OPTIONAL_MPI_FUNCTIONS(DISTIR_DECLARE)
 };
 
 #undef DISTIR_DECLARE

@@ -61,6 +61,10 @@ Library::Library(const std::string& file) : abi(kMpichAbi), file_(file) {
 #define DISTIR_FIND(name, Arguments) call.name = reinterpret_cast<int(*) Arguments>(find(#name));
   DISTIR_MPI_FUNCTIONS(DISTIR_FIND)
 #undef DISTIR_FIND
+#define DISTIR_FIND(name, Arguments) \
+  call.name = reinterpret_cast<int(*) Arguments>(dlsym(handle, #name));
+  DISTIR_OPTIONAL_MPI_FUNCTIONS(DISTIR_FIND)
+#undef DISTIR_FIND
   if (dlsym(handle, "ompi_mpi_comm_world") != nullptr) {
     abi = kOpenMpiAbi;
 #define DISTIR_FIND(field, name) abi.field = reinterpret_cast<uintptr_t>(find(#name));
@@ -108,6 +112,14 @@ void Library::End() {
 bool Library::IsFinalized() const {
   int finalized = 0;
   return call.MPI_Finalized(&finalized) != kSuccess || finalized != 0;
+}
+
+bool Library::is_cuda_aware() const {
+  if (call.MPIX_Query_cuda_support != nullptr && call.MPIX_Query_cuda_support() == 1) return true;
+  int is_supported = 0;
+  return call.MPIX_GPU_query_support != nullptr &&
+         call.MPIX_GPU_query_support(kGpuSupportCuda, &is_supported) == kSuccess &&
+         is_supported != 0;
 }
 
 void Library::KeepUntilExit() {

@@ -46,6 +46,9 @@ class Library {
   int size() const { return size_; }
   const std::string& file() const { return file_; }
 
+  /*! \brief Whether it says that it takes memory of CUDA devices; MPI has been initialized. */
+  bool is_cuda_aware() const;
+
   /*! \brief \throws RuntimeError, with what MPI says, unless `result` is success. */
   void Check(int result, const char* function) const;
 

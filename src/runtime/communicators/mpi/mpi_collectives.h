@@ -33,6 +33,7 @@ class MpiCollectives : public LibraryCollectives {
 
   void Join(const WaitUntil& wait) final;
   void Open(const std::vector<Ranks>& groups, const WaitUntil& wait) final;
+  bool TakesDeviceMemory() const final { return exchange_->mpi().is_cuda_aware(); }
   bool Takes(const Ranks& ranks, const LibraryCall& call) const final;
   std::unique_ptr<StartedCollective> Start(const Ranks& ranks, const LibraryCall& call,
                                            std::shared_ptr<const char> operand,

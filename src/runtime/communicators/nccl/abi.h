@@ -125,6 +125,8 @@ constexpr std::size_t kMostBytesOfDeviceProperties = 8192;
   FUNCTION(cudaEventDestroy, int, (Event))                                       \
   FUNCTION(cudaHostAlloc, int, (void**, std::size_t, unsigned int))              \
   FUNCTION(cudaFreeHost, int, (void*))                                           \
+  FUNCTION(cudaMalloc, int, (void**, std::size_t))                               \
+  FUNCTION(cudaFree, int, (void*))                                               \
   FUNCTION(cudaMallocAsync, int, (void**, std::size_t, Stream))                  \
   FUNCTION(cudaFreeAsync, int, (void*, Stream))                                  \
   FUNCTION(cudaDeviceGetDefaultMemPool, int, (void**, int))                      \

@@ -446,15 +446,7 @@ void NcclCommunicator::WaitForDevice(Stream stream) {
 }
 
 tvm::ffi::Tensor NcclCommunicator::ToDevice(const tvm::ffi::Tensor& tensor) {
-  const Stream stream = stream_->EnterUncaptured("a copy to the device");
-  tvm::ffi::Tensor result = stream_->NewTensor(tensor.shape(), tensor.dtype());
-  const auto bytes = static_cast<int64_t>(tvm::ffi::GetDataSize(*tensor.GetDLTensorPtr()));
-  if (tensor.device().device_type == kDLCUDA) {
-    CopyOnDevice(DataOf(tensor), result.data_ptr(), bytes, stream);
-  } else {
-    staging_.Copy(DataOf(tensor), result.data_ptr(), bytes, stream);
-  }
-  return result;
+  return CopyToDevice(tensor, *stream_, &staging_);
 }
 
 tvm::ffi::Tensor NcclCommunicator::ToHost(const tvm::ffi::Tensor& tensor) {

@@ -57,7 +57,7 @@ class ProcessBoardObj : public ffi::Object {
 class ProcessWorkerObj : public ffi::Object {
  public:
   ProcessWorkerObj(int descriptor, const std::vector<Peer>& peers, const std::string& ccl,
-                   WorkerSet workers) {
+                   WorkerSet workers, const std::string& device) {
     const int rank = workers.own_rank;
     std::vector<int> ids = workers.device_ids;
     const int n = static_cast<int>(ids.size());
@@ -65,9 +65,9 @@ class ProcessWorkerObj : public ffi::Object {
     std::vector<SharedText*> names;
     for (int r = 0; r < n; ++r) names.push_back(&memory->status(r).operator_name);
     std::shared_ptr<Backend> collectives;
+    workers.aborted = [memory] { return memory->aborted(); };
     if (ccl != "cpu") {
       WorkerStatus* status = &memory->status(rank);
-      workers.aborted = [memory] { return memory->aborted(); };
       workers.waits_for = [memory, status](const std::string& what) {
         if (!what.empty()) status->wait.Set(what);
         status->waiting.store(what.empty() ? kAwake : kForDevice, std::memory_order_seq_cst);
@@ -88,7 +88,7 @@ class ProcessWorkerObj : public ffi::Object {
       };
     }
     backend = std::make_shared<ProcessBackend>(memory, workers, connect_peers,
-                                               std::move(collectives), carrier != nullptr);
+                                               std::move(collectives), carrier != nullptr, device);
     state = std::make_shared<SessionState>(std::move(ids), backend, std::move(names));
     worker = &WorkerContext::Enter(state, rank);
   }
@@ -180,7 +180,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](int descriptor, int rank, const ffi::Shape& device_ids, const ffi::Shape& sockets,
               const ffi::Array<ffi::Bytes>& keys, const ffi::Shape& ranks_here,
               const ffi::String& ccl, const ffi::Shape& host_of, const ffi::String& session,
-              bool bitwise) {
+              bool bitwise, const ffi::String& device) {
              std::vector<Peer> peers;
              for (size_t other = 0; other < sockets.size(); ++other) {
                // Both ends take the one of the higher rank for the one that has connected.
@@ -194,7 +194,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              workers.host_of.assign(host_of.begin(), host_of.end());
              workers.session = session;
              workers.bitwise = bitwise;
-             return ffi::make_object<ProcessWorkerObj>(descriptor, peers, ccl, std::move(workers));
+             return ffi::make_object<ProcessWorkerObj>(descriptor, peers, ccl, std::move(workers),
+                                                       device);
            })
       .def("distir.runtime.process_worker_device",
            [](const WorkerPtr& worker) { return worker->worker->memory(); })

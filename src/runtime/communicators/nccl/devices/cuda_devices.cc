@@ -96,7 +96,7 @@ std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
     DISTIR_REQUIRE(!are_threads, ValueError)
         << kDevicesVariable << " is \"" << std::getenv(kDevicesVariable)
         << "\"; workers can have one device together only if they are processes: "
-           "Session(workers=\"processes\")";
+           "Session(workers=\"processes\"), or, with ccl=\"mpi\", in a copy of the script each";
     setenv(kHostVariable, HostOfItsOwn(workers.own_rank).c_str(), 0);
   }
   return devices;

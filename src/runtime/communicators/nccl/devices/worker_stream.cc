@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/communicators/nccl/devices/device_memory.h"
+#include "runtime/communicators/nccl/devices/staging.h"
 #include "runtime/communicators/nccl/library.h"
 #include "support/error.h"
 
@@ -112,6 +113,18 @@ ffi::Tensor WorkerStream::NewTensor(ffi::ShapeView shape, DLDataType dtype) cons
 Stream WorkerStream::EnterOwn() const {
   CheckCuda(Cuda().cudaSetDevice(device_), "cudaSetDevice");
   return own_;
+}
+
+ffi::Tensor CopyToDevice(const ffi::Tensor& tensor, const WorkerStream& worker, Staging* staging) {
+  const Stream stream = worker.EnterUncaptured("a copy to the device");
+  ffi::Tensor result = worker.NewTensor(tensor.shape(), tensor.dtype());
+  const auto bytes = static_cast<int64_t>(ffi::GetDataSize(*tensor.GetDLTensorPtr()));
+  if (tensor.device().device_type == kDLCUDA) {
+    CopyOnDevice(DataOf(tensor), result.data_ptr(), bytes, stream);
+  } else {
+    staging->Copy(DataOf(tensor), result.data_ptr(), bytes, stream);
+  }
+  return result;
 }
 
 ffi::Tensor CopyToHost(const ffi::Tensor& tensor) {

@@ -21,6 +21,8 @@
 
 namespace distir::runtime::nccl {
 
+class Staging;
+
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
  public:
   /*! \brief Makes the stream, and TVM's current one of the calling thread. */
@@ -53,6 +55,10 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
   const int device_;
   Stream own_ = nullptr;
 };
+
+/*! \brief A copy on the worker's GPU of a tensor of the host or of that GPU, which is enqueued. */
+tvm::ffi::Tensor CopyToDevice(const tvm::ffi::Tensor& tensor, const WorkerStream& stream,
+                              Staging* staging);
 
 /*! \brief A copy in host memory of a tensor on a GPU, on which nothing is pending. */
 tvm::ffi::Tensor CopyToHost(const tvm::ffi::Tensor& tensor);
