@@ -3,6 +3,7 @@
     python benchmarks/collectives.py [--sizes 1K 64K 16M ...] [--collective NAME ...]
                                      [--workers 2 4] [--repeats 15] [--no-gloo] [--no-processes]
     python benchmarks/collectives.py --hosts 2 --gigabits 1 10 [--milliseconds 0.1] [--workers 2 4]
+                                     [--libraries TCP MPI ...] [--repeats 3] [--rounds 3]
 
 A size is what the larger of a worker's two tensors has, float32. The columns are this project's
 workers that are threads, those that are processes, ``torch.distributed`` with Gloo (processes; if
@@ -14,9 +15,11 @@ medians of the ratios of neighbouring runs. Every result is compared with NumPy 
 
 With ``--hosts`` workers are on so many hosts, which are network namespaces with links of the stated
 rate (root is needed): this project over TCP with TLS, as copies of a script have it, over MPI (the
-mpiexec beside Python), and Gloo, one after the other, of which the last two do not encrypt. The
-line is what the link would take for the least bytes that a host can send, and the shares are those
-of it. The last column is what the busiest host sends over TCP, and the least.
+mpiexec beside Python) as sessions use it by default and with ``bitwise=False``, and Gloo, of which
+only the first encrypts. ``--libraries`` takes others of MPI, too: messages alone, and MPI's own
+collectives wherever they can be. They are started one after the other, and again in each of the
+rounds. The line is what the link would take for the least bytes that a host can send, and the
+shares are those of it. The last column is what the busiest host sends over TCP, and the least.
 """
 
 from __future__ import annotations
@@ -37,7 +40,14 @@ from pathlib import Path
 
 import numpy as np
 from collective_workers.cases import COLLECTIVES, COPY, operand, shapes
-from collective_workers.hosts import HOST_COLLECTIVES, least_bytes, measure_hosts
+from collective_workers.hosts import (
+    GLOO,
+    HOST_COLLECTIVES,
+    LIBRARIES,
+    TCP,
+    least_bytes,
+    measure_hosts,
+)
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -52,7 +62,7 @@ SIZES = [1 << 10, 64 << 10, 1 << 20, 16 << 20]
 # A timed run moves so many bytes per worker, in at most so many calls.
 RUN_BYTES = 32 << 20
 MOST_CALLS = 200
-THREADS, PROCESSES, GLOO = "threads", "processes", "Gloo"
+THREADS, PROCESSES = "threads", "processes"
 MEMCPY, ALONE = "memcpy", "one memcpy"
 
 
@@ -195,14 +205,16 @@ def columns_of(names: Sequence[str]) -> dict[str, Callable[[dict[str, list[float
 def print_hosts(console: Console, options: argparse.Namespace) -> None:
     """Prints a table for each number of workers and each kind of link."""
     sizes = options.sizes
+    collectives = [each for each in HOST_COLLECTIVES if each in options.collective]
+    libraries = [each for each in options.libraries if each != GLOO or not options.no_gloo]
     for workers, gigabits, milliseconds in itertools.product(
         options.workers, options.gigabits, options.milliseconds
     ):
         if workers % options.hosts:
             continue
         found, delayed = measure_hosts(
-            *(options.hosts, workers, gigabits, milliseconds, sizes, HOST_COLLECTIVES),
-            *(options.repeats, not options.no_gloo),
+            *(options.hosts, workers, gigabits, milliseconds, sizes, collectives),
+            *(libraries, options.repeats, options.rounds),
         )
         link = f"{gigabits:g} Gbit/s" + (f", {milliseconds:g} ms" if delayed else ", no delay")
         names = list(found)
@@ -212,16 +224,17 @@ def print_hosts(console: Console, options: argparse.Namespace) -> None:
             table.add_column(f"{name} ms", justify="right")
         for name in names:
             table.add_column(f"{name} of line", justify="right")
-        table.add_column("sent MB", justify="right")
-        for name, size in itertools.product(HOST_COLLECTIVES, sizes):
+        if TCP in found:
+            table.add_column("sent MB", justify="right")
+        for name, size in itertools.product(collectives, sizes):
             times = [statistics.median(found[each][name, size][0]) for each in names]
             least = least_bytes(name, size, options.hosts)
             line = least * 8 / gigabits / 1e9
-            table.add_row(
-                *(name, named(size), *(f"{each * 1e3:.2f}" for each in times)),
-                *(f"{line / each:.0%}" for each in times),
-                f"{found['TCP'][name, size][1] / 1e6:.3g} of {least / 1e6:.3g}",
-            )
+            cells = [f"{each * 1e3:.2f}" for each in times]
+            cells += [f"{line / each:.0%}" for each in times]
+            if TCP in found:
+                cells.append(f"{found[TCP][name, size][1] / 1e6:.3g} of {least / 1e6:.3g}")
+            table.add_row(name, named(size), *cells)
         console.print(table)
 
 
@@ -239,9 +252,13 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, help="on so many hosts: network namespaces")
     parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10], help="of links")
     parser.add_argument("--milliseconds", nargs="+", type=float, default=[0.1], help="of links")
+    parser.add_argument(
+        "--libraries", nargs="+", choices=LIBRARIES, default=["TCP", "MPI", "MPI-unordered", "Gloo"]
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="in which hosts are started anew")
     options = parser.parse_args()
-    if options.repeats < 1 or min(options.workers) < 1:
-        parser.error("--repeats and --workers take positive numbers")
+    if min(options.repeats, options.rounds) < 1 or min(options.workers) < 1:
+        parser.error("--repeats, --rounds and --workers take positive numbers")
     with_gloo = not options.no_gloo and importlib.util.find_spec("torch") is not None
     console = Console()
     if not console.is_terminal:

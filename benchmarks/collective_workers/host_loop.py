@@ -1,10 +1,10 @@
 """One copy of a script for ``benchmarks/collectives.py --hosts``: rank 0 times collectives.
 
-    python -m collective_workers.host_loop CCL WORKERS REPEATS SIZE .. -- COLLECTIVE ..
+    python -m collective_workers.host_loop CCL ORDER WORKERS REPEATS SIZE .. -- COLLECTIVE ..
 
-Started once in each network namespace. Rank 0 prints a line of JSON for each collective and size:
-its name, the size, the seconds of a call in each repeat, and the bytes that the busiest host sends
-in one.
+Started once in each network namespace. ORDER is "ordered" or "unordered", as sums of floats are.
+Rank 0 prints a line of JSON for each collective and size: its name, the size, the seconds of a call
+in each repeat, and the bytes that the busiest host sends in one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ RUN_BYTES, MOST_CALLS = 32 << 20, 50
 def main() -> None:
     """Runs the loop."""
     split = sys.argv.index("--")
-    ccl, count, repeats = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    sizes, collectives = map(int, sys.argv[4:split]), sys.argv[split + 1 :]
+    ccl, order, count, repeats = *sys.argv[1:3], *map(int, sys.argv[3:5])
+    sizes, collectives = map(int, sys.argv[5:split]), sys.argv[split + 1 :]
     pairs = [(name, size) for size in sizes for name in collectives]
     hosts = dx.Hosts.from_env(ccl=ccl)
+    bitwise = order == "ordered"
     with dx.Session(
-        count, ccl=ccl, workers=hosts, imports=[LOOPS], timeout=120, bitwise=False
+        count, ccl=ccl, workers=hosts, imports=[LOOPS], timeout=120, bitwise=bitwise
     ) as session:
         workers = session._workers
         workers.open_groups([json.dumps([list(range(count))])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -18,8 +19,16 @@ FOLDER = Path(__file__).resolve().parent
 # A run of one library takes no longer, in seconds.
 LIMIT = 400
 
-# How collectives go over MPI: as is the rule, by messages, and by MPI's own wherever it can.
-MPI_CHOICES = {"MPI": "", "MPI, messages": "never", "MPI, its own": "always"}
+# How sessions go over MPI: whether sums have group order, and whether collectives are by the rule,
+# by messages, or MPI's own wherever they can be.
+MPI_LIBRARIES = {
+    "MPI": (True, ""),
+    "MPI-unordered": (False, ""),
+    "MPI-messages": (False, "never"),
+    "MPI-own": (False, "always"),
+}
+TCP, GLOO = "TCP", "Gloo"
+LIBRARIES = (TCP, *MPI_LIBRARIES, GLOO)
 
 # By collective and size: seconds of a call by repeat, and the bytes that the busiest host sends.
 Found = dict[tuple[str, int], tuple[list[float], int]]
@@ -37,17 +46,28 @@ def measure_hosts(
     milliseconds: float,
     sizes: Sequence[int],
     collectives: Sequence[str],
+    libraries: Sequence[str],
     repeats: int,
-    with_gloo: bool,
+    rounds: int,
 ) -> tuple[dict[str, Found], bool]:
-    """What each library takes, and whether links had the delay."""
-    arguments = [str(workers), str(repeats), *map(str, sizes), "--", *collectives]
-    with network(hosts, gigabits, milliseconds) as made, tempfile.TemporaryDirectory() as folder:
-        found = {"TCP": _tcp(made, arguments)}
-        for name, choice in MPI_CHOICES.items():
-            found[name] = _mpi(made, arguments, Path(folder), choice)
-        if with_gloo:
-            found["Gloo"] = _gloo(made, workers, sizes, collectives, repeats, Path(folder))
+    """What each library takes, and whether links had the delay.
+
+    Libraries are started one after the other, and all of them again in each round.
+    """
+    found: dict[str, Found] = {}
+    loop = [str(workers), str(repeats), *map(str, sizes), "--", *collectives]
+    with network(hosts, gigabits, milliseconds) as made:
+        for _, name in itertools.product(range(rounds), libraries):
+            with tempfile.TemporaryDirectory() as folder:
+                if name == TCP:
+                    times = _tcp(made, loop)
+                elif name == GLOO:
+                    times = _gloo(made, workers, sizes, collectives, repeats, Path(folder))
+                else:
+                    times = _mpi(made, loop, Path(folder), *MPI_LIBRARIES[name])
+            for case, (seconds, sent) in times.items():
+                before, _ = found.setdefault(name, {}).get(case, ([], 0))
+                found[name][case] = [*before, *seconds], sent
         return found, made.delayed
 
 
@@ -56,8 +76,9 @@ def _environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
-def _loop(ccl: str, arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-W", "ignore", "-m", "collective_workers.host_loop", ccl, *arguments]
+def _loop(ccl: str, bitwise: bool, arguments: Sequence[str]) -> list[str]:
+    loop = ["-W", "ignore", "-m", "collective_workers.host_loop"]
+    return [sys.executable, *loop, ccl, "ordered" if bitwise else "unordered", *arguments]
 
 
 def _read(lines: str) -> Found:
@@ -69,7 +90,7 @@ def _tcp(made: Network, arguments: Sequence[str]) -> Found:
     token = secrets.token_hex(16)
     started = [
         subprocess.Popen(
-            [*made.inside(rank), *_loop("cpu", arguments)],
+            [*made.inside(rank), *_loop("cpu", False, arguments)],
             env=_environment(
                 DISTIR_EXT_RANK=str(rank),
                 DISTIR_EXT_WORLD_SIZE=str(len(made.hosts)),
@@ -89,13 +110,15 @@ def _tcp(made: Network, arguments: Sequence[str]) -> Found:
     return _read(printed[0])
 
 
-def _mpi(made: Network, arguments: Sequence[str], folder: Path, choice: str) -> Found:
+def _mpi(
+    made: Network, arguments: Sequence[str], folder: Path, bitwise: bool, choice: str
+) -> Found:
     hosts = [made.address(i) for i in range(len(made.hosts))]
     command = [
         *made.inside(0),
         *(str(Path(sys.executable).with_name("mpiexec")), "-hosts", ",".join(hosts), "-ppn", "1"),
         *("-launcher", "ssh", "-launcher-exec", str(launcher(folder, made))),
-        *("-localhost", hosts[0], "-n", str(len(hosts)), *_loop("mpi", arguments)),
+        *("-localhost", hosts[0], "-n", str(len(hosts)), *_loop("mpi", bitwise, arguments)),
     ]
     # Not through the memory of the one machine that all hosts are.
     environment = _environment(

@@ -21,6 +21,7 @@ import tvm_ffi
 from distir_ext._meshes.blocks import shard_shape
 from distir_ext._params.json_file import require
 from distir_ext._params.memory_file import MappedMemory, is_memory_file
+from distir_ext._params.process_memory import process_of
 from distir_ext._params.regular_file import open_file
 from distir_ext._runtime.host_array import (
     HostArray,
@@ -98,9 +99,18 @@ class MappedFiles:
         return join(tvm_ffi.Shape(box.extent), box.array.dtype, parts, begins)
 
     def _shard(self, piece: StoredPiece, extent: Sequence[int]) -> Any:
-        array = host_array(piece.array.read(self, piece.begin, piece.end))
+        stored = piece.array
+        process = process_of(stored.path)
+        if process is not None:
+            size = stored_dtype(stored.dtype).itemsize
+            strides = [prod(stored.shape[dim + 1 :]) * size for dim in range(len(stored.shape))]
+            array = HostArray(
+                None, stored.offset, stored.shape, tuple(strides), stored.dtype, process
+            )
+            return array.shard(piece.begin, extent, str(stored))
+        array = host_array(stored.read(self, piece.begin, piece.end))
         self._opened.append(array)
-        return array.shard([0] * len(extent), extent, str(piece.array))
+        return array.shard([0] * len(extent), extent, str(stored))
 
 
 class OnDisk(ABC):

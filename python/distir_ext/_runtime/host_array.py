@@ -36,6 +36,7 @@ class HostArray:
         shape: Sizes in elements.
         byte_strides: Distance of neighbours along each dimension, in bytes.
         dtype: TVM's name of the element type.
+        process: Whose memory it is, if it is not this process's.
     """
 
     owner: Any
@@ -43,6 +44,7 @@ class HostArray:
     shape: tuple[int, ...]
     byte_strides: tuple[int, ...]
     dtype: str
+    process: int = 0
 
     def shard(self, begin: Sequence[int], extent: Sequence[int], file: str = "") -> Any:
         """The box of ``extent`` elements at ``begin``, to be cut by the worker that gets it.
@@ -60,6 +62,7 @@ class HostArray:
             tvm_ffi.Shape(tuple(extent)),
             self.dtype,
             file,
+            self.process,
         )
 
 

@@ -1,8 +1,9 @@
 """Arrays on workers that are cut in another way, for other workers or the same ones.
 
 A box of such an array is made of parts of the shards that have its elements. Where all workers are
-on this machine and some are processes, each shard is written once to a file in memory, by one of
-the devices that hold it, and workers that get boxes read them there, as of weights on disk.
+on this machine and some are processes, workers that get boxes read them where they are, in the
+memory of a device that holds them, as of weights on disk. If the system does not let them, each
+shard is written once to a file in memory, by one of the devices that hold it, and read there.
 Otherwise each shard that is needed is brought to this process once; of workers that are threads it
 is here already. A worker that gets a box copies it out of them.
 
@@ -23,15 +24,16 @@ import tvm_ffi
 
 from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.parts import StoredPart
+from distir_ext._params.process_memory import process_memory
 from distir_ext._params.stored_array import StoredArray, StoredShards, stored_dtype
 from distir_ext._runtime.held_array import HeldArray
-from distir_ext._runtime.host_array import host_array
+from distir_ext._runtime.host_array import host_array, tensor_bytes
 from distir_ext._signature.signature import TensorSpec
 from distir_ext._workers.base import Workers
 from distir_ext._workers.cuts import Block, Cut, StoredCut, cuts_of
 
 # Smaller arrays are sent as quickly as they are shown to others, in bytes.
-_SMALLEST_IN_FILE = 1 << 20
+_SMALLEST_IN_MEMORY = 1 << 20
 
 # Of shards in a file, in bytes.
 _ALIGNMENT = 64
@@ -136,16 +138,38 @@ class Passage:
         self._workers = workers
         self._file: MemoryFile | None = None
         self._users: set[Workers] = {workers}
+        # Whose memory is read.
+        self._read: set[Workers] = set()
 
     def __enter__(self) -> Passage:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self._file is None:
-            return
-        self._file.close()
-        for workers in self._users if error is None else ():
-            workers.let_go_of_files()
+        if self._file is not None:
+            self._file.close()
+            for workers in self._users if error is None else ():
+                workers.let_go_of_files()
+        # Another process may have the number of one that has ended.
+        for workers in self._read if error is None else ():
+            workers.check_alive()
+
+    def show(self, cuts: Sequence[Any]) -> list[Any]:
+        """Cuts of arrays that devices can read where they are; others are what they were.
+
+        Args:
+            cuts: As for :meth:`bring`.
+
+        Raises:
+            As :meth:`bring`.
+        """
+        by_source: dict[Workers, list[MovedCut]] = {}
+        for cut in cuts_of(MovedCut, cuts):
+            if self._goes_by_memory(cut):
+                by_source.setdefault(cut.array.workers, []).append(cut)
+        found: dict[int, StoredCut] = {}
+        for source, mine in by_source.items():
+            found |= self._in_place(source, mine)
+        return [_replaced(each, found) for each in cuts]
 
     def bring(self, cuts: Sequence[Any]) -> list[Any]:
         """Cuts of arrays on workers as their devices can take them; others are what they were.
@@ -159,34 +183,57 @@ class Passage:
             WorkerError: a worker that holds some of it is gone.
             RuntimeError: its session is closed.
         """
+        cuts = self.show(cuts)
         moved = list(cuts_of(MovedCut, cuts))
-        found = self._shared([each for each in moved if self._goes_by_file(each)])
+        found: dict[int, Any] = dict(self._shared([e for e in moved if self._goes_by_memory(e)]))
         needed: dict[MovedArray, set[Block]] = {}
-        for cut in moved:
-            for box in () if id(cut) in found else cut.shards.values():
-                needed.setdefault(box.array, set()).update(box.blocks())
-        fetched = {array: _fetch(array, blocks) for array, blocks in needed.items()}
+        fetched = [cut for cut in moved if id(cut) not in found]
+        for box in (box for cut in fetched for box in cut.shards.values()):
+            needed.setdefault(box.array, set()).update(box.blocks())
+        shards = {array: _fetch(array, blocks) for array, blocks in needed.items()}
+        for cut in fetched:
+            boxes = {at: box.native(shards[cut.array]) for at, box in cut.shards.items()}
+            found[id(cut)] = cut.with_shards(boxes)
+        return [_replaced(each, found) for each in cuts]
 
-        def native(cut: Any) -> Any:
-            if isinstance(cut, list):
-                return [native(each) for each in cut]
-            if not isinstance(cut, MovedCut):
-                return cut
-            if id(cut) in found:
-                return found[id(cut)]
-            shards = fetched[cut.array]
-            return cut.with_shards({at: box.native(shards) for at, box in cut.shards.items()})
-
-        return [native(each) for each in cuts]
-
-    def _goes_by_file(self, cut: MovedCut) -> bool:
-        """Whether it is worth to write it to memory that all can read."""
+    def _goes_by_memory(self, cut: MovedCut) -> bool:
+        """Whether it is worth to be read in memory that all can see."""
         both = (cut.array.workers, self._workers)
         return (
             all(each.shares_memory for each in both)
             and not all(each.is_this_process for each in both)
-            and _bytes_in_file(cut.array.held) >= _SMALLEST_IN_FILE
+            and _stored_bytes(cut.array.held) >= _SMALLEST_IN_MEMORY
         )
+
+    def _in_place(self, source: Workers, cuts: Sequence[MovedCut]) -> dict[int, StoredCut]:
+        """What devices get of arrays of other workers, by identity; none if they cannot read it."""
+        if source.device_type != tvm_ffi.DLDeviceType.kDLCPU:
+            return {}
+        if self._workers.reads.get(source) is False:
+            return {}
+        arrays = list({cut.array: None for cut in cuts})
+        holders = [each.held.spec.holders(each.held.shards) for each in arrays]
+        shown: dict[int, list[Any]] = {}
+        for array, by_block in zip(arrays, holders, strict=True):
+            for device in by_block.values():
+                shown.setdefault(device, []).append(array.held.shards[device])
+        where = source.addresses(shown)
+        if source not in self._workers.reads:
+            some = [(each.process, each.begins[0]) for each in where.values()]
+            self._workers.reads[source] = self._workers.can_read(some)
+        if not self._workers.reads[source]:
+            return {}
+        self._read.add(source)
+        begins = {device: iter(each.begins) for device, each in where.items()}
+        stored: dict[MovedArray, StoredShards] = {}
+        for array, by_block in zip(arrays, holders, strict=True):
+            at = {
+                block: (process_memory(where[device].process), next(begins[device]))
+                for block, device in by_block.items()
+            }
+            places = [at[block] for block in _blocks(array.held)]
+            stored[array] = _stored(array.held, places)
+        return {id(cut): _stored_cut(cut, stored[cut.array]) for cut in cuts}
 
     def _shared(self, cuts: Sequence[MovedCut]) -> dict[int, StoredCut]:
         """What devices get of arrays, once these are in the file; by identity of the cuts."""
@@ -210,12 +257,19 @@ class Passage:
         self._users.update(written)
         for workers, by_device in written.items():
             workers.share(self._file, by_device)
-        return {
-            id(cut): StoredCut(
-                cut.spec.blocks, StoredPart(stored[cut.array], cut.spec.layout, cut.extent)
-            )
-            for cut in cuts
-        }
+        return {id(cut): _stored_cut(cut, stored[cut.array]) for cut in cuts}
+
+
+def _replaced(cut: Any, found: Mapping[int, Any]) -> Any:
+    """A cut, or all cuts of a list, with others in place of some, by identity."""
+    if isinstance(cut, list):
+        return [_replaced(each, found) for each in cut]
+    return found.get(id(cut), cut)
+
+
+def _stored_cut(cut: MovedCut, stored: StoredShards) -> StoredCut:
+    """The same devices' parts of an array that is in files."""
+    return StoredCut(cut.spec.blocks, StoredPart(stored, cut.spec.layout, cut.extent))
 
 
 def _blocks(held: HeldArray) -> Iterator[Block]:
@@ -223,7 +277,7 @@ def _blocks(held: HeldArray) -> Iterator[Block]:
     return iter(np.ndindex(*held.spec.parts))
 
 
-def _bytes_in_file(held: HeldArray) -> int:
+def _stored_bytes(held: HeldArray) -> int:
     """Of all elements, each counted once; 0 if no file can have them."""
     try:
         return prod(held.shape) * stored_dtype(held.spec.dtype).itemsize
@@ -233,13 +287,18 @@ def _bytes_in_file(held: HeldArray) -> int:
 
 def _in_file(held: HeldArray, path: Path, begin: int) -> tuple[StoredShards, int]:
     """Where the shards of an array are if they lie in a file from a byte on, and where they end."""
+    size = tensor_bytes(held.spec.local_shape(held.shape), held.spec.dtype)
+    pitch = -(-size // _ALIGNMENT) * _ALIGNMENT
+    places = [(path, begin + index * pitch) for index, _ in enumerate(_blocks(held))]
+    return _stored(held, places), begin + len(places) * pitch
+
+
+def _stored(held: HeldArray, places: Sequence[tuple[Path, int]]) -> StoredShards:
+    """An array whose blocks are in files, each from a byte on."""
     dtype, extent = held.spec.dtype, held.spec.local_shape(held.shape)
-    pieces = []
-    for _ in _blocks(held):
-        pieces.append(StoredArray("moved", path, begin, extent, dtype, dtype))
-        begin += -(-pieces[-1].num_stored_bytes // _ALIGNMENT) * _ALIGNMENT
-    shards = StoredShards("moved", path, held.shape, dtype, held.spec.parts, tuple(pieces))
-    return shards, begin
+    pieces = [StoredArray("moved", path, at, extent, dtype, dtype) for path, at in places]
+    shape, parts = held.shape, held.spec.parts
+    return StoredShards("moved", places[0][0], shape, dtype, parts, tuple(pieces))
 
 
 def _fetch(array: MovedArray, blocks: set[Block]) -> dict[Block, Any]:

@@ -41,9 +41,10 @@ def load_weights(
     held: dict[ParamSpec, Mapping[int, Any]] = {}
     sizes = {param: _num_bytes(given[param.name]) for param in cuts}
     takers = _takers(workers, signature)
-    # Arrays pass through this process, or its memory, one step after the other.
-    from_here = {param for param, cut in cuts.items() if not isinstance(cut, StoredCut)}
     with loading_bar(sum(sizes.values())) as advance, Passage(workers) as passage:
+        cuts = dict(zip(cuts, passage.show(list(cuts.values())), strict=True))
+        # Other arrays pass through this process, or its memory, one step after the other.
+        from_here = {param for param, cut in cuts.items() if not isinstance(cut, StoredCut)}
         for step in _steps(sizes, [*takers.values(), from_here]):
             taken = {param: cuts[param] for param in step}
             held.update(_keep(workers, passage, taken, takers))

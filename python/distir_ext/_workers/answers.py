@@ -12,7 +12,7 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._params.stored_array import StoredArray, StoredShards
-from distir_ext._runtime.host_array import check_shape, tensor_bytes
+from distir_ext._runtime.host_array import check_counts, check_shape, tensor_bytes
 from distir_ext._text.printable import printable
 
 # Results that are sent, and do not stay with the worker.
@@ -57,6 +57,13 @@ def check_answer(request: Mapping[str, Any], rank: int, answer: Any) -> dict[str
         _require(isinstance(answer.get("tensor"), tvm_ffi.Tensor), "has no tensor")
     elif "share" in request:
         _require(answer.get("shared") is True, "does not say that it has shared its tensors")
+    elif "addresses" in request:
+        found = answer.get("addresses")
+        _require(isinstance(found, tvm_ffi.Shape), "does not say where its tensors are")
+        count = len(request["addresses"])
+        _require(len(check_counts(found)) == count, f"has no address for each of {count} tensors")
+    elif "can_read" in request:
+        _require(isinstance(answer.get("can_read"), bool), "does not say what it can read")
     elif "params" in request:
         return _params(answer)
     else:

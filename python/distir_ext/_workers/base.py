@@ -148,6 +148,19 @@ class Takers:
     indices: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Addresses:
+    """Where tensors lie.
+
+    Attributes:
+        process: In whose memory.
+        begins: An address for each tensor.
+    """
+
+    process: int
+    begins: Sequence[int]
+
+
 class Holder(Protocol):
     """What holds values of workers: weights, programs."""
 
@@ -181,6 +194,8 @@ class Workers(ABC):
         self._closed_because: str | None = None
         self._owner = os.getpid()
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+        # Whether they can read the memory of others, once it has been tried.
+        self.reads: weakref.WeakKeyDictionary[Workers, bool] = weakref.WeakKeyDictionary()
         # Read when a pool's first thread starts; worker processes inherit it.
         os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_IDLE_YIELDS))
 
@@ -340,6 +355,36 @@ class Workers(ABC):
         Raises:
             As :meth:`fetch`.
         """
+
+    @abstractmethod
+    def addresses(self, tensors: Mapping[int, Sequence[Any]]) -> Mapping[int, Addresses]:
+        """Where tensors lie that stay with the workers, in host memory.
+
+        Args:
+            tensors: By device id tensors of its worker.
+
+        Raises:
+            As :meth:`fetch`.
+        """
+
+    @abstractmethod
+    def can_read(self, places: Sequence[tuple[int, int]]) -> bool:
+        """Whether all of them can read the memory of processes of this machine.
+
+        Args:
+            places: Processes, each with the address of a byte.
+
+        Raises:
+            As :meth:`fetch`.
+        """
+
+    def check_alive(self) -> None:
+        """Hears from all of them.
+
+        Raises:
+            As :meth:`run`.
+        """
+        self.run("hear from workers", [None] * self.num_workers, [[]] * self.num_workers)
 
     @abstractmethod
     def let_go_of_files(self) -> None:

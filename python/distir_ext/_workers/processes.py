@@ -27,6 +27,7 @@ from distir_ext._params.stored_array import Stored
 from distir_ext._runtime.backends import find_backend
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import (
+    Addresses,
     BoundProgram,
     ProgramStep,
     StepOutcome,
@@ -40,7 +41,7 @@ from distir_ext._workers.connection.connections import parse_address
 from distir_ext._workers.diagnosis import Diagnosis
 from distir_ext._workers.exchange import Exchange, Request, run_exchange
 from distir_ext._workers.executables import pack
-from distir_ext._workers.host_processes import Started, start_here
+from distir_ext._workers.host_processes import LocalProcesses, Started, start_here
 from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.hosts.ray_actors import start_on_ray
 from distir_ext._workers.hosts.ray_hosts import Ray
@@ -321,6 +322,26 @@ class ProcessWorkers(Workers):
             for device, mine in tensors.items()
         ]
         self._ask("share", [requests])
+
+    def addresses(self, tensors: Mapping[int, Sequence[Any]]) -> Mapping[int, Addresses]:
+        requests = [
+            Request([self.rank_of[device]], {"addresses": [each.held for each in mine]})
+            for device, mine in tensors.items()
+        ]
+        answers = self._ask("addresses", [requests])
+        found = {}
+        for device in tensors:
+            rank = self.rank_of[device]
+            (answer,) = answers[rank]
+            host = self._started.host_of[rank]
+            assert isinstance(host, LocalProcesses)
+            found[device] = Addresses(host.processes[rank].pid, list(answer["addresses"]))
+        return found
+
+    def can_read(self, places: Sequence[tuple[int, int]]) -> bool:
+        message = {"can_read": [tvm_ffi.Shape(each) for each in places]}
+        answers = self._ask("can read", [[Request(range(self.num_workers), message)]])
+        return all(answer["can_read"] for (answer,) in answers)
 
     def let_go_of_files(self) -> None:
         self.run("let go of files", [None] * self.num_workers, [[]] * self.num_workers)

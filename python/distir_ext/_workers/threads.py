@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import sys
 import time
 import weakref
@@ -27,12 +28,14 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._params.memory_file import MappedMemory, MemoryFile
+from distir_ext._params.process_memory import can_read
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.global_arrays import flatten
 from distir_ext._runtime.host_array import on_host
 from distir_ext._workers.base import (
     GRACE,
     UNWIND_LIMIT,
+    Addresses,
     BoundProgram,
     ProgramStep,
     StepOutcome,
@@ -274,6 +277,16 @@ class ThreadWorkers(Workers):
 
     def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
         self._memory.put(file.path, (each for mine in tensors.values() for each in mine))
+
+    def addresses(self, tensors: Mapping[int, Sequence[Any]]) -> Mapping[int, Addresses]:
+        address = tvm_ffi.get_global_func("distir.runtime.address")
+        return {
+            device: Addresses(os.getpid(), [address(each) for each in mine])
+            for device, mine in tensors.items()
+        }
+
+    def can_read(self, places: Sequence[tuple[int, int]]) -> bool:
+        return can_read(places)
 
     def let_go_of_files(self) -> None:
         self._memory = MappedMemory()

@@ -17,6 +17,9 @@ the same, and answer the same where they can:
 - ``{"fetch"}``, a name; the answer is ``{"tensor"}``;
 - ``{"share", "tensors", "begins"}``, the path of a file in memory, names of tensors, and from which
   of its bytes on each of them is written; the answer is ``{"shared": true}``;
+- ``{"addresses"}``, names of tensors; the answer is ``{"addresses"}``, where they begin in memory;
+- ``{"can_read"}``, pairs of a process and an address; the answer is ``{"can_read"}``, whether this
+  process can read all of these bytes;
 - ``{"params"}``, a path on this host; the answer is ``{"params"}``, where on disk each array of it
   is, or ``{"refused"}`` with the reason and whether the system gave it.
 
@@ -44,6 +47,7 @@ import tvm_ffi
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.memory_file import MappedMemory
 from distir_ext._params.parts import StoredPart
+from distir_ext._params.process_memory import can_read
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend, prepare_gpus
 from distir_ext._runtime.global_arrays import flatten
@@ -173,6 +177,12 @@ class _Worker:
             tensors = [self._find(each) for each in request["tensors"]]
             self._memory.put(Path(request["share"]), zip(tensors, request["begins"], strict=True))
             return {"shared": True}
+        if "addresses" in request:
+            address = tvm_ffi.get_global_func("distir.runtime.address")
+            found = tuple(address(self._find(each)) for each in request["addresses"])
+            return {"addresses": tvm_ffi.Shape(found)}
+        if "can_read" in request:
+            return {"can_read": can_read((each[0], each[1]) for each in request["can_read"])}
         if "params" in request:
             return _open_params(request["params"])
         # For as long as the step runs, which cuts what is opened.

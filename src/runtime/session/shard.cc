@@ -11,10 +11,12 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <system_error>
 
 #include "runtime/communicators/result_memory.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/mapped_read.h"
+#include "runtime/kernels/process_read.h"
 #include "runtime/kernels/strided_copy.h"
 #include "support/error.h"
 
@@ -58,7 +60,8 @@ struct OwnPages {
 
 ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
                          const ffi::Shape& byte_strides, const ffi::Shape& begin,
-                         const ffi::Shape& extent, DLDataType dtype, const ffi::String& file) {
+                         const ffi::Shape& extent, DLDataType dtype, const ffi::String& file,
+                         int64_t process) {
   // Here, where what cannot be cut is the caller's error.
   CheckedBytes(extent, dtype);
   DISTIR_REQUIRE(shape.size() == extent.size() && begin.size() == extent.size() &&
@@ -78,6 +81,7 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
   shard->extent.assign(extent.begin(), extent.end());
   shard->dtype = dtype;
   shard->file = file;
+  shard->process = static_cast<pid_t>(process);
   for (size_t i = 0; i < begin.size(); ++i) {
     const int64_t first = std::min(begin[i], shape[i]);
     shard->inside.push_back(std::min(extent[i], shape[i] - first));
@@ -172,7 +176,16 @@ namespace {
 
 /*! \brief Copies what a shard has of its array to where it belongs in a tensor. */
 void CopyBox(const ShardObj& shard, char* target, const std::vector<int64_t>& target_strides) {
-  const BoxCopy copy(shard.inside, shard.byte_strides, target_strides, ElementBytes(shard.dtype));
+  const int64_t element_bytes = ElementBytes(shard.dtype);
+  const BoxCopy copy(shard.inside, shard.byte_strides, target_strides, element_bytes);
+  if (shard.process != 0) {
+    const int64_t num_bytes = NumElements(shard.inside) * element_bytes;
+    const int error = ReadProcess(shard.process, copy, shard.data, target, num_bytes);
+    DISTIR_REQUIRE(error == 0, RuntimeError)
+        << shard.file << " cannot be read: " << std::generic_category().message(error)
+        << "; the worker that has it may have ended";
+    return;
+  }
   if (shard.file.empty()) {
     copy.Run(shard.data, target);
     return;

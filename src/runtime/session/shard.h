@@ -8,7 +8,7 @@
  * Example: rows 2 and 3 of a row-major float32 array of 4 x 8 at address p:
  * \code
  *   shard = distir.runtime.shard(p, {4, 8}, byte_strides={32, 4}, begin={2, 0}, extent={2, 8},
- *                                "float32", "")
+ *                                "float32", "", 0)
  * \endcode
  *
  * A shard of an array that lies in pieces is made of shards of these (distir.runtime.joined_shard).
@@ -16,6 +16,7 @@
 #ifndef DISTIR_RUNTIME_SESSION_SHARD_H_
 #define DISTIR_RUNTIME_SESSION_SHARD_H_
 
+#include <sys/types.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/container/tensor.h>
@@ -47,7 +48,8 @@ class ShardObj : public tvm::ffi::Object {
   std::vector<int64_t> extent;
   std::vector<int64_t> inside;  // how much of the extent lies in the array; zeros follow
   DLDataType dtype;
-  std::string file;  // that the memory is mapped from; empty if it is not
+  std::string file;   // that the memory is of, for messages; empty if it is not mapped
+  pid_t process = 0;  // whose memory it is, if it is another one's
 
   /*! \brief Without overlap; what they leave is zero. */
   std::vector<Part> parts;

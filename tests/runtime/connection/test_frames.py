@@ -292,6 +292,20 @@ def test_what_is_an_answer():
         check_answer(fields, 1, answer([held((2,))] * 2))
 
 
+@pytest.mark.parametrize(
+    ("request_", "said", "message"),
+    [
+        ({"addresses": [Held(1, 0)]}, {"addresses": [4096]}, "does not say where"),
+        ({"addresses": [Held(1, 0)]}, {"addresses": tvm_ffi.Shape(())}, "for each of 1 tensors"),
+        ({"addresses": [Held(1, 0)]}, {"addresses": tvm_ffi.Shape((-8,))}, "not a number"),
+        ({"can_read": [tvm_ffi.Shape((7, 4096))]}, {"can_read": 1}, "does not say what it can"),
+    ],
+)
+def test_answers_about_memory(request_, said, message):
+    with pytest.raises(ValueError, match=message):
+        check_answer(request_, 1, said)
+
+
 @pytest.mark.parametrize("device_type", [None, "1", True, 1.0, -1, 0, 10**30])
 def test_greeting_with_a_device_that_there_is_not(device_type):
     greeting = {"ready": True, "clock": "c", "device_type": int(tvm_ffi.DLDeviceType.kDLCPU)}
