@@ -45,6 +45,9 @@ class HeadFinder {
     for (size_t s = 0; s < program_.slots.size(); ++s) AddStated(static_cast<int>(s));
     if (tensors_.size() < 2) return {};
     for (const Link& link : program_.links) {
+      for (int slot : program_.Results(link)) computed_.insert(slot);
+    }
+    for (const Link& link : program_.links) {
       if (link.crossing == nullptr && !link.blocked.forward) Visit(link);
     }
     std::vector<StatedDim> found;
@@ -85,7 +88,8 @@ class HeadFinder {
     const bool any = std::any_of(operands.begin(), operands.end(),
                                  [this](int slot) { return tensors_.count(slot) > 0; });
     if (!any) return;
-    if (operands.size() > 1) FindInputs(*link.rule, operands);
+    const bool is_of_weights = IsOfWeights(*link.rule, operands);
+    if (!is_of_weights) FindInputs(*link.rule, operands);
     views_.resize(operands.size());
     for (size_t i = 0; i < operands.size(); ++i)
       Look(*link.rule, link.rule->operands[i], operands[i], &views_[i]);
@@ -100,10 +104,24 @@ class HeadFinder {
         }
       }
     }
-    const bool is_weight = operands.size() == 1 && views_[0].is_weight;
     const IntRange results = program_.Results(link);
     for (size_t i = 0; i < results.size(); ++i)
-      Keep(*link.rule, link.rule->results[i], kept, results[i], is_weight);
+      Keep(*link.rule, link.rule->results[i], kept, results[i], is_of_weights);
+  }
+
+  /*! \brief Whether a result is a view of a weight, or made of weights alone, element by element or
+   * packed element by packed element: of numbers of four bits and their scales. */
+  bool IsOfWeights(const rules::FactorRule& rule, const IntRange& operands) const {
+    const auto is_weight = [this](int slot) {
+      auto known = tensors_.find(slot);
+      return known != tensors_.end() ? known->second.is_weight : computed_.count(slot) == 0;
+    };
+    const auto stays_apart = [](const rules::Factor& factor) {
+      return factor.Is<rules::ParallelFactor>() || factor.Is<rules::ReplicatedFactor>();
+    };
+    return (operands.size() == 1 ||
+            std::all_of(rule.factors.begin(), rule.factors.end(), stays_apart)) &&
+           std::all_of(operands.begin(), operands.end(), is_weight);
   }
 
   /*!
@@ -187,14 +205,27 @@ class HeadFinder {
         // A weight with a dimension for heads, and one for what is in a head, says what it wants.
         const bool is_matrix = stated.source->sharding.dims.size() <= 2;
         if (any_weight || !is_matrix) continue;
-        for (const StatedDim& each : other.of) {
-          if (elements_.at(stated.source) >= elements_.at(each.source)) continue;
-          meets = true;
-          met_.emplace_back(stated, each.source);
-        }
+        const Source* larger = LargestOf(other.of);
+        const Source* own = factor < views_[operand].columns.size()
+                                ? LargestOf(views_[operand].columns[factor].of)
+                                : stated.source;
+        if (larger == nullptr || elements_.at(own) >= elements_.at(larger)) continue;
+        meets = true;
+        met_.emplace_back(stated, larger);
       }
     }
     return meets;
+  }
+
+  /*! \brief The largest of the tensors that together are a weight: the weight itself, not its bias
+   * or scales. */
+  const Source* LargestOf(const SmallVector<StatedDim, 1>& all) const {
+    const Source* largest = nullptr;
+    for (const StatedDim& each : all) {
+      if (largest == nullptr || elements_.at(each.source) > elements_.at(largest))
+        largest = each.source;
+    }
+    return largest;
   }
 
   static void Add(const StatedDim& stated, const Columns& from, Columns* to) {
@@ -234,6 +265,7 @@ class HeadFinder {
 
   const Program& program_;
   std::unordered_map<int, Tensor> tensors_;  // by slot
+  std::unordered_set<int> computed_;         // slots that calls give
   std::unordered_map<const Source*, double> elements_;
   std::vector<View> views_;                               // of the link that is visited
   std::vector<Columns> kept_;                             // of its factors

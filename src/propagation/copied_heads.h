@@ -17,6 +17,10 @@
  * a call of which one operand has the columns of the smaller weight on one factor, and another
  * operand has the columns of the larger weight on another factor, over the same axes.
  *
+ * Several parameters may be one weight, as numbers of four bits and their scales, of which a kernel
+ * makes it: a value that is made of parameters alone, element by element, is a weight, as large as
+ * the largest of them.
+ *
  * These are left as they are stated:
  *  - a parameter that is the first of several operands of an operator, as x in matmul(x, w). It is
  *    no weight: tokens, for example, meet experts that are sharded over the same axes;
