@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from distir_ext import launch
@@ -34,6 +36,10 @@ INDEXED_JOB = {
     **{"JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-2", "DISTIR_EXT_WORLD_SIZE": "4"},
     "KUBERNETES_SERVICE_HOST": "10.96.0.1",
 }
+JOB_OF_A_SET = {
+    **{"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-workers-0-1"},
+    **{"DISTIR_EXT_WORLD_SIZE": "2", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+}
 STATED = {"DISTIR_EXT_RANK": "1", "DISTIR_EXT_WORLD_SIZE": "2", "DISTIR_EXT_LEADER": "10.0.0.2"}
 
 
@@ -48,6 +54,7 @@ STATED = {"DISTIR_EXT_RANK": "1", "DISTIR_EXT_WORLD_SIZE": "2", "DISTIR_EXT_LEAD
         (STEP, ("Slurm", 3, 4, 1, 2, "node001")),
         (LEADER_WORKER_SET, ("LeaderWorkerSet", 1, 2, 0, 1, "llama-0.llama.default")),
         (INDEXED_JOB, ("an indexed Job of Kubernetes", 2, 4, 0, 1, "train-0")),
+        (JOB_OF_A_SET, ("an indexed Job of Kubernetes", 1, 2, 0, 1, "train-workers-0-0")),
         # Launchers within each other: the innermost counts.
         (STEP | TORCHRUN, ("torchrun", 5, 8, 1, 4, "node7")),
         (STEP | MPICH, ("MPICH", 1, 4, 1, 4, "127.0.0.1")),
@@ -120,6 +127,17 @@ def test_a_contradiction_is_one_error_with_what_was_found(environment, words):
         launch.find_place(environment)
     for word in words:
         assert word in str(failure.value)
+
+
+def test_pods_of_a_job_are_in_one_domain(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "train-2")
+    monkeypatch.setattr(socket, "getfqdn", lambda pod: f"{pod}.train.default.svc.cluster.local")
+    found = launch.find_place(INDEXED_JOB)
+    assert found is not None
+    assert found.leader == "train-0.train.default.svc.cluster.local"
+    stated = launch.find_place({**INDEXED_JOB, "DISTIR_EXT_LEADER": "10.0.0.2"})
+    assert stated is not None
+    assert stated.leader == "10.0.0.2"
 
 
 def test_a_leader_has_index_0():

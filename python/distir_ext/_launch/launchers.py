@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -165,10 +166,21 @@ def _indexed_job(reader: Reader) -> Place:
     leader = reader.text(LEADER)
     pod = reader.text("HOSTNAME")
     if leader is None and pod is not None and pod.endswith(f"-{index}"):
-        leader = f"{pod.removesuffix(str(index))}0"  # pods of a job: name-0, name-1, ...
+        leader = _in_domain_of(pod, f"{pod.removesuffix(str(index))}0")  # name-0, name-1, ...
     return reader.place(
         "an indexed Job of Kubernetes", index, size, local_rank=0, local_size=1, leader=leader
     )
+
+
+def _in_domain_of(pod: str, other: str) -> str:
+    """The name of a pod of the same headless service: of ``train-0`` ``train-0.train.default.svc``.
+
+    A pod knows its own whole name (``/etc/hosts``), and is found by others under such a one only.
+    """
+    if pod != socket.gethostname():
+        return other
+    _, dot, domain = socket.getfqdn(pod).partition(".")
+    return f"{other}{dot}{domain}"
 
 
 def _rank_and_size(reader: Reader, rank: str, size: str) -> tuple[int, int]:
