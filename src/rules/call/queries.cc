@@ -1,4 +1,5 @@
 // What Python asks of calls: their factor rules, and the same calls on tensors of other sizes.
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
@@ -85,8 +86,13 @@ ffi::Function ResizedKernelsOf(const ir::IRModule& mod) {
     ffi::Array<ffi::Any> found;
     const KernelRule* kernel = ResizableKernel(call, factor, &kernels->rules);
     if (kernel == nullptr) return found;
-    const ir::GlobalVar name = kernels->resized.Resized(
-        ir::GlobalVar::Cast(call.args()[0]), *kernel, {{static_cast<int>(factor), size}});
+    ir::GlobalVar name;
+    try {
+      name = kernels->resized.Resized(ir::GlobalVar::Cast(call.args()[0]), *kernel,
+                                      {{static_cast<int>(factor), size}});
+    } catch (const ffi::Error&) {
+      return found;  // it is not proven to stay within its buffers
+    }
     const auto& made = kernels->resized.made();
     const auto function = std::find_if(
         made.begin(), made.end(), [&name](const auto& each) { return each.first.same_as(name); });
