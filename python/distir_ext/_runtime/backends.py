@@ -6,7 +6,7 @@ The native library has their collectives by the same names, through ``RegisterBa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -49,7 +49,7 @@ class Backend:
     device: str = "cpu"
     """Where programs run."""
 
-    other_devices: tuple[str, ...] = ()
+    other_devices: Collection[str] = ()
     """Where they run instead if a session says so; only for workers that are no threads of the
     controller."""
 
