@@ -42,7 +42,10 @@ CASES = {
         lambda x: op.nn.softmax(x, -1), {"x": (3, 7)}, {"x": (None, "a")}, "operator"
     ),
     "turned along it": Case(lambda x: op.flip(x, 1), {"x": (3, 7)}, {"x": (None, "a")}, "operator"),
-    "rows mirrored": Case(mirrored, {"x": (7, 5)}, {"x": ("a", None)}),
+    "rows tiled": Case(lambda x: op.tile(x, (1, 2)), {"x": (7, 5)}, {"x": ("a", None)}),
+    "tiled along it": Case(
+        lambda x: op.tile(x, (1, 2)), {"x": (3, 7)}, {"x": (None, "a")}, "whole"
+    ),
     "mirrored along it": Case(mirrored, {"x": (3, 7)}, {"x": (None, "a")}, "whole"),
     "sum": Case(lambda x: op.sum(x, [1]), {"x": (3, 7)}, {"x": (None, "a")}),
     "maximum": Case(lambda x: op.max(x, [1]), {"x": (3, 7)}, {"x": (None, "a")}),
