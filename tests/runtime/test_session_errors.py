@@ -183,7 +183,7 @@ def test_a_program_for_gpus(build, monkeypatch):
     monkeypatch.setattr(
         model, "_read_signature", lambda *given: replace(read(*given), device_type=on_gpus)
     )
-    with Session(2) as session, pytest.raises(ValueError, match=r"for CUDA, .*CPU.*MPI is CUDA-aw"):
+    with Session(2) as session, pytest.raises(ValueError, match=r"for CUDA, .*CPU.*device=.cuda"):
         session.load(build(), {"w": W})
 
 
