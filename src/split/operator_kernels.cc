@@ -227,15 +227,17 @@ void CollectIntegers(const ir::Expr& value, std::set<int64_t>* integers) {
 Candidates NllLosses(const ir::PrimFunc& kernel, const std::vector<ir::Stmt>& statements,
                      size_t begin) {
   Candidates found;
-  const bool has_weights =
-      !BlockOf(statements[begin]).defined() || !BlockOf(statements[begin]).reads().empty();
+  const ir::SBlock first = BlockOf(statements[begin]);
+  const bool has_weights = !first.defined() || !first.reads().empty();
   const size_t at = has_weights ? begin : begin + 1;
   const ir::SBlock block = at < statements.size() ? BlockOf(statements[at]) : ir::SBlock();
   auto store = block.defined() ? ir::BufferStore::Cast(block.body()) : ir::BufferStore();
   if (!store.defined() || block.reads().size() != 3) return found;
   const ir::Var targets = block.reads()[0].source(), x = block.reads()[1].source(),
                 weights = block.reads()[2].source();
-  if (!Contains(kernel.params(), targets) || !Contains(kernel.params(), x)) return found;
+  if (!Contains(kernel.params(), targets) || !Contains(kernel.params(), x) ||
+      ShapeOf(x).size() != ShapeOf(targets).size() + 1)
+    return found;
   std::vector<ir::TensorType> types{TensorTypeOf(x), TensorTypeOf(targets)};
   if (has_weights) types.push_back(TensorTypeOf(weights));
   std::set<int64_t> integers;

@@ -27,7 +27,7 @@ struct Window {
   ir::Var result;
 };
 
-/*! \brief The load of a tensor in a value; null where it reads none, or several times. */
+/*! \brief A load of a tensor in a value; null where there is none. */
 ir::TensorLoad LoadOf(const ir::Expr& value, const ir::Var& source) {
   if (auto load = ir::TensorLoad::Cast(value); load.defined())
     return load.source().same_as(source) ? load : ir::TensorLoad();

@@ -73,13 +73,12 @@ class Calls:
     """
 
     def __init__(self, mod: tvm.IRModule | None = None) -> None:
-        self._mod = mod or tvm.IRModule()
-        self._rule_of = tvm_ffi.get_global_func("distir.rules.OfCallsIn")(self._mod)
+        self._mod = mod
         self.kernels: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
 
     def rule(self, call: relax.Call) -> CallRule:
         """The factor rule of a call."""
-        operands, results, sizes, kinds = json.loads(str(self._rule_of(call)))
+        operands, results, sizes, kinds = json.loads(str(self._written_rule(call)))
         return CallRule(_dims(operands), _dims(results), tuple(sizes), tuple(kinds))
 
     def resized_kernel(self, call: relax.Call, factor: int, size: int) -> tvm.ir.GlobalVar | None:
@@ -96,15 +95,18 @@ class Calls:
         return name
 
     @cached_property
+    def _written_rule(self) -> Any:
+        return tvm_ffi.get_global_func("distir.rules.OfCallsIn")(self._mod or tvm.IRModule())
+
+    @cached_property
     def _resized(self) -> Any:
-        return tvm_ffi.get_global_func("distir.rules.ResizedKernels")(self._mod)
+        return tvm_ffi.get_global_func("distir.rules.ResizedKernels")(self._mod or tvm.IRModule())
 
 
 def is_kernel_call(call: relax.Call) -> bool:
     """Whether a call is of a TIR kernel."""
-    return isinstance(call.args[0] if call.args else None, tvm.ir.GlobalVar) and isinstance(
-        call.op, tvm.ir.Op
-    )
+    is_operator = isinstance(call.op, tvm.ir.Op)
+    return is_operator and len(call.args) > 0 and isinstance(call.args[0], tvm.ir.GlobalVar)
 
 
 def _dims(tensors: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[Dim, ...], ...]:
