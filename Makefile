@@ -10,10 +10,11 @@ SHELL := /bin/bash
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(if $(filter 1,$(CORES)),1,2)
 PYTEST_ARGS ?=
-# Of a test with many cases `make test` runs this many, unless PYTEST_ARGS chooses tests, and
-# `make test-all` so many of the larger sample.
+# Cases of each test that has more: `make test`, unless PYTEST_ARGS chooses tests; `make test-all`,
+# of the larger sample; `make test-nightly`.
 CASES := 3
-MANY_CASES := 12
+MANY_CASES := 4
+NIGHTLY_CASES := 12
 # A worker that is done takes tests from the other; until then each goes through its files in order.
 PARALLEL := -n $(JOBS) --dist worksteal
 VENV := .venv
@@ -41,14 +42,25 @@ DOCS_PACKAGES := $(VENV)/.docs-packages
 NATIVE_SOURCES := CMakeLists.txt python/distir_ext/_version.py $(shell find src tests/native -name "*.cc" -o -name "*.h") src/exports.map
 CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 INSTALL := $(BIN)/python -m pip install --quiet
-EDITABLE := $(INSTALL) --no-build-isolation --config-settings=editable.mode=redirect --editable
+EDITABLE := $(BIN)/python -m pip install --verbose --no-build-isolation \
+  --config-settings=editable.mode=redirect --editable
+INSTALL_LOG := $(VENV)/install.log
+# Of what pip prints: downloads, and the steps of the compilation, every tenth where it is no terminal.
+PROGRESS = stdbuf -oL awk -v every="$$([ -t 1 ] && echo 1 || echo 10)" \
+  '/^ *Downloading .*[.]whl/ { print "  " $$1, $$2 } \
+  match($$0, /\[[0-9]+\/[0-9]+\]/) { \
+    step = substr($$0, RSTART, RLENGTH); split(step, part, /[][\/]/); \
+    if (part[2] % every == 0 || part[2] == part[3]) \
+      printf "%s  compiling %s%s", every == 1 ? "\r" : "", step, \
+        every == 1 && part[2] != part[3] ? "" : "\n" }'
 
-.PHONY: help demo test test-all test-models asan tsan fuzz lint tidy format docs wheel clean
+.PHONY: help demo test test-all test-nightly test-models asan tsan fuzz lint tidy format docs wheel clean
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
 	@echo "make test         install into $(VENV) and run a sample of the tests: each of them, with a few cases"
 	@echo "make test-all     install torch, transformers, jax and ray too; larger samples, and the tests of models"
+	@echo "make test-nightly the tests of test-all with three times as many cases, and slow ones: an hour"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"
 	@echo "make asan         run the tests with AddressSanitizer and UBSan in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
@@ -68,6 +80,9 @@ test: $(PACKAGE) $(TEST_PACKAGES)
 
 test-all: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
 	@$(BIN)/python -m pytest $(PARALLEL) --sample large --cases $(MANY_CASES) -m "not gpu and not multihost and not slow" $(PYTEST_ARGS)
+
+test-nightly: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
+	@$(BIN)/python -m pytest $(PARALLEL) --sample nightly --cases $(NIGHTLY_CASES) -m "not gpu and not multihost" $(PYTEST_ARGS)
 
 test-models: $(PACKAGE) $(TEST_PACKAGES) $(MODEL_PACKAGES)
 	@$(BIN)/python -m pytest $(PARALLEL) -m models tests/models tests/interop/torch tests/packaging $(PYTEST_ARGS)
@@ -148,7 +163,8 @@ $(TOOLS): $(CREATED) pyproject.toml
 
 $(PACKAGE): $(TOOLS) $(NATIVE_SOURCES)
 	@echo "Building and installing distir_ext with its dependencies (apache-tvm is large)"
-	@$(EDITABLE) .
+	@$(EDITABLE) . 2>&1 | tee $(INSTALL_LOG) | $(PROGRESS) \
+	  || { tail -n 50 $(INSTALL_LOG); echo "error: the installation failed; $(INSTALL_LOG) has all of its output"; exit 1; }
 	@touch $@
 
 $(TEST_PACKAGES): pyproject.toml | $(PACKAGE)

@@ -56,12 +56,13 @@ class Inspect:
 for language in ("tvm.script.parser.ir", "tvm.relax.script.parser", "tvm.tirx.script.parser"):
     importlib.import_module(f"{language}.entry").inspect = Inspect()
 
-SAMPLES = ("small", "large", "all")
+# Samples, and which of the values of the fixture `sample` each takes: small, large, nightly (where
+# it differs from large), all.
+SAMPLES = {"small": 0, "large": 1, "nightly": -2, "all": -1}
 T = TypeVar("T")
 
-
-# Marks of tests whose cases are not left out of the larger samples.
-KEPT_IN_LARGE = ("every_case", "every_case_in_large")
+# Marks of tests all cases of which are run, from which sample on.
+KEPT = {"every_case": "small", "every_case_in_large": "large", "every_case_nightly": "nightly"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,19 +72,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=SAMPLES,
         default="small",
         help="how many placements and random programs are run: small (make test), large "
-        "(make test-all), or all (tests/redistribute: minutes, tests/numerical: days)",
+        "(make test-all), nightly (make test-nightly), or all (tests/redistribute: minutes, "
+        "tests/numerical: days)",
     )
     parser.addoption(
         "--cases",
         type=int,
         metavar="N",
-        help="run N cases of each test that has more (make test, make test-all; by default all)",
+        help="run N cases of each test that has more (by default all)",
     )
 
 
-def chosen(config: pytest.Config, small: T, large: T, whole: T) -> T:
-    """The value for the sample that ``--sample`` asks for."""
-    return (small, large, whole)[SAMPLES.index(config.getoption("--sample"))]
+def chosen(config: pytest.Config, *values: T) -> T:
+    """The value for the sample that ``--sample`` asks for, of three or four."""
+    return values[SAMPLES[config.getoption("--sample")]]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -96,7 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--sample") == "small":
         left_out.update(item for item in items if item.get_closest_marker("large"))
     most = config.getoption("--cases")
-    kept = ("every_case",) if config.getoption("--sample") == "small" else KEPT_IN_LARGE
+    samples = list(SAMPLES)
+    reached = samples.index(config.getoption("--sample"))
+    kept = [mark for mark, first in KEPT.items() if samples.index(first) <= reached]
     if most is not None:
         tests: dict[tuple[object, str], list[pytest.Item]] = {}
         for item in items:
@@ -110,13 +114,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def sample(request: pytest.FixtureRequest) -> Callable[[T, T, T], T]:
-    """Of a value for the small, the large and the whole sample, the one that is asked for."""
+def sample(request: pytest.FixtureRequest) -> Callable[..., T]:
+    """Of a value for each sample, the one that is asked for: small, large, (nightly,) all."""
     return functools.partial(chosen, request.config)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def argument_checks(sample: Callable[[bool, bool, bool], bool]) -> Iterator[None]:
+def argument_checks(sample: Callable[..., bool]) -> Iterator[None]:
     """Kernels check their arguments in the whole sample, and for models in the large one.
 
     LLVM spends more time on these checks than on all the rest of the small programs of tests. What

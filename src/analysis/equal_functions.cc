@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "abi/builtin.h"
 #include "ir/build.h"
 #include "ir/rewriter.h"
 
@@ -10,8 +11,6 @@ namespace distir {
 namespace analysis {
 
 namespace {
-
-const std::string kRuntime = "distir.runtime.";
 
 bool IsText(const std::string& text) { return !text.empty() && (text[0] == '[' || text[0] == '{'); }
 
@@ -97,7 +96,7 @@ class EqualFunctions::Abstraction : public ir::FunctionRewriter {
   ir::Expr Rewrite(const ir::Expr& expr) override {
     const ir::Call call = ir::Call::Cast(expr);
     if (!call.defined()) return FunctionRewriter::Rewrite(expr);
-    is_collective_ = ir::CalleeName(call).compare(0, kRuntime.size(), kRuntime) == 0;
+    is_collective_ = ir::CalleeName(call).compare(0, abi::kRuntime.size(), abi::kRuntime) == 0;
     const ir::Call rewritten = ir::Call::Cast(FunctionRewriter::Rewrite(expr));
     is_collective_ = false;
     if (!ir::GlobalVar::Is(call.op())) return rewritten;

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "abi/builtin.h"
 #include "analysis/builtin_count.h"
 #include "analysis/operator_calls.h"
 #include "dialect/operators/fused_norm.h"
@@ -25,7 +26,6 @@ namespace analysis {
 
 namespace {
 
-const std::string kRuntime = "distir.runtime.";
 const std::string kShared = "shared_";
 
 std::string TextOf(const ir::TensorType& type) {
@@ -271,8 +271,8 @@ class StepReader::Reader::BodyReader {
 
   void VisitExtern(const ir::Var& var, const std::string& name,
                    const ir::NodeArray<ir::Expr>& args) {
-    const bool is_ours = name.compare(0, kRuntime.size(), kRuntime) == 0;
-    std::string kind = is_ours ? name.substr(kRuntime.size()) : std::string();
+    const bool is_ours = name.compare(0, abi::kRuntime.size(), abi::kRuntime) == 0;
+    std::string kind = is_ours ? name.substr(abi::kRuntime.size()) : std::string();
     if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
     if (name == "vm.builtin.reshape") return Alias(var, args[0]);
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));

@@ -5,13 +5,12 @@
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace decompose {
 
 namespace {
-
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 ir::Expr Permute(const ir::Expr& x, const std::vector<int64_t>& order, Writer* w) {
   if (std::is_sorted(order.begin(), order.end())) return x;

@@ -13,6 +13,7 @@
 #include "mesh/common_view.h"
 #include "rules/call/infer_type.h"
 #include "rules/registry.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace decompose {
@@ -24,8 +25,6 @@ ffi::Array<int64_t> ToArray(const std::vector<int>& values) {
   for (int value : values) array.push_back(value);
   return array;
 }
-
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 // Compiled kernels assume that data is aligned so.
 constexpr size_t kAlignment = 64;
@@ -50,8 +49,6 @@ ir::TensorType TensorTypeOf(const ir::Expr& x) {
 }
 int RankOf(const ir::Expr& x) { return rules::ShardableRank(TensorTypeOf(x)); }
 DLDataType DtypeOf(const ir::Expr& x) { return TensorTypeOf(x).dtype(); }
-bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == kDLBfloat; }
-
 ffi::Array<ir::Expr> SplitShape(const ir::Expr& x, int dim, int64_t shards) {
   ffi::Array<ir::Expr> shape;
   const ir::NodeArray<ir::Expr>& whole = ir::ShapeOf(TensorTypeOf(x));

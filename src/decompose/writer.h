@@ -24,6 +24,7 @@
 #include "dialect/operators/segment_exchange.h"
 #include "ir/node.h"
 #include "rules/call/projection.h"
+#include "support/dtypes.h"
 #include "support/in_order.h"
 
 namespace distir {
@@ -103,7 +104,6 @@ class Writer {
 ir::TensorType TensorTypeOf(const ir::Expr& x);
 int RankOf(const ir::Expr& x);
 DLDataType DtypeOf(const ir::Expr& x);
-bool IsFloat(DLDataType dtype);
 /*! \brief The shape with dimension `dim` of n split into `shards` and n / shards. */
 ffi::Array<ir::Expr> SplitShape(const ir::Expr& x, int dim, int64_t shards);
 

@@ -21,10 +21,6 @@ using propagation::Node;
 
 constexpr const char* kUnknownSize = "its size depends on the data";
 
-std::string Quoted(const std::string& name) { return "`" + name + "`"; }
-
-std::string NameOf(const ir::Expr& var) { return ir::Var::Cast(var).name(); }
-
 std::string Joined(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -14,10 +14,6 @@ namespace {
 constexpr size_t kMaxChain = 64;
 constexpr size_t kMaxNames = 3;
 
-std::string Quoted(const std::string& name) { return "`" + name + "`"; }
-
-std::string NameOf(const ir::Expr& var) { return ir::Var::Cast(var).name(); }
-
 /*! \brief What TVM writes for the sharding of all dimensions. */
 std::string PlacementText(const Fact& fact, const char* more = "") {
   return fact.placement.empty() ? "" : " (placement \"" + fact.placement + "\"" + more + ")";

@@ -22,8 +22,6 @@ namespace explain {
 
 namespace {
 
-std::string Quoted(const std::string& name) { return "`" + name + "`"; }
-
 ffi::Array<ffi::String> ToArray(const std::vector<std::string>& texts) {
   ffi::Array<ffi::String> array;
   for (const std::string& text : texts) array.push_back(text);

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "abi/builtin.h"
 #include "dialect/operators/collective.h"
 #include "dialect/operators/manual.h"
 #include "dialect/placement.h"
@@ -27,7 +28,6 @@ namespace explain {
 
 namespace {
 
-const std::string kRuntime = "distir.runtime.";
 const std::string kLocal = "relax.ccl.";
 const std::string kOnDTensors = "relax.dist.";
 
@@ -48,7 +48,7 @@ std::string KindOf(const ir::Call& call) {
   } else if (auto callee = ir::ExternFunc::Cast(call.op()); callee.defined()) {
     name = callee.name();
   }
-  for (const std::string& prefix : {kRuntime, kLocal, kOnDTensors}) {
+  for (const std::string& prefix : {abi::kRuntime, kLocal, kOnDTensors}) {
     if (!StartsWith(name, prefix)) continue;
     std::string kind = name.substr(prefix.size());
     if (StartsWith(kind, "shared_")) kind = kind.substr(std::string("shared_").size());

@@ -31,6 +31,9 @@ namespace explain {
 namespace ffi = tvm::ffi;
 using propagation::SlotList;
 
+inline std::string Quoted(const std::string& name) { return "`" + name + "`"; }
+inline std::string NameOf(const ir::Expr& var) { return ir::Var::Cast(var).name(); }
+
 /*! \brief How one tensor is sharded; the index is that of the slot in the function's graph. */
 struct Fact {
   /*! \brief Whether the module says it; the rest is empty if not. */

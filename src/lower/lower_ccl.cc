@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "abi/builtin.h"
 #include "abi/json_writer.h"
 #include "dialect/operators/collective.h"
 #include "dialect/operators/fused_norm.h"
@@ -26,8 +27,6 @@ using abi::JsonArray;
 using abi::JsonIntegers;
 
 namespace {
-
-const std::string kRuntime = "distir.runtime.";
 
 /*! \brief Lists of groups as JSON, each written once: collectives share them. */
 class GroupTexts {
@@ -108,7 +107,7 @@ class CollectiveLowering : public ir::FunctionRewriter {
       args.push_back(ir::MakeFloat(dialect::EpsilonOf(call)));
     const std::string name = BuiltinOf(call);
     ir::Count(name);
-    ir::Expr builtin = ir::MakeExternFunc(kRuntime + name);
+    ir::Expr builtin = ir::MakeExternFunc(abi::kRuntime + name);
     if (ir::IsOp(call.op(), "relax.ccl.send")) {
       Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));
     } else {

@@ -10,6 +10,7 @@
 #include "ir/symbolic.h"
 #include "ir/tir_node.h"
 #include "ops/family.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace ops {
@@ -124,8 +125,6 @@ double CountOperations(const OpView& view) {
 
 // ---- decompositions
 
-constexpr DLDataType kFloat32{kDLFloat, 32, 1};
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 // Exponentials of it are 0 in every type, differences of it are numbers.
 constexpr double kMasked = -1e30;
 

@@ -112,7 +112,7 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
   return ir::WithField(attrs, "groups", std::max<int64_t>(1, groups * part / whole));
 }
 
-const Operators kTable(
+const Operators kConvolutions(
     "convolution",
     {"batch, output channels, groups", "input channels: sum",
      "spatial dimensions of one element or unknown extent; channels of blocked layouts",

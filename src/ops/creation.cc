@@ -8,6 +8,7 @@
 #include "ir/tir_node.h"
 #include "ops/family.h"
 #include "rules/factor/broadcasting.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace ops {
@@ -117,9 +118,6 @@ ir::Node LocalDepth(const OpView& global, const OpView& local) {
 // ---- decompositions
 
 constexpr double kTwoPi = 6.283185307179586;
-constexpr DLDataType kBool{kDLBool, 8, 1};
-constexpr DLDataType kInt64{kDLInt, 64, 1};
-constexpr DLDataType kFloat64{kDLFloat, 64, 1};
 
 int64_t IntOf(const ir::Expr& number) { return ir::IntImm::Cast(number).value(); }
 

@@ -75,13 +75,13 @@ FactorRule Einsum(const OpView& view) {
   return builder.Finish();
 }
 
-const Operators kTable("contraction",
-                       {"labels of the result", "other labels: sum", "labels of a diagonal"},
-                       {Operator("relax.einsum", Einsum)
-                            .Adds(Accumulation::kSums)
-                            .TakesTuple()
-                            .Pad(Padding::kAll)
-                            .Commutes(Commutation().Sum(In::kOne).Mean(In::kOne))});
+const Operators kEinsum("contraction",
+                        {"labels of the result", "other labels: sum", "labels of a diagonal"},
+                        {Operator("relax.einsum", Einsum)
+                             .Adds(Accumulation::kSums)
+                             .TakesTuple()
+                             .Pad(Padding::kAll)
+                             .Commutes(Commutation().Sum(In::kOne).Mean(In::kOne))});
 
 }  // namespace
 

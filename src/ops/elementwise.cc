@@ -17,8 +17,6 @@ Operator Identity(const char* name) {
 Operator Elementwise(const char* name) { return Identity(name).IsElementwise(); }
 
 // Division of integers truncates.
-bool OnFloats(const OpView& view) { return IsFloat(view.operands[0]); }
-
 // Rounding to fewer bits keeps order, but not sums; only float to float.
 bool BetweenFloats(const OpView& view) {
   return IsFloat(view.operands[0]) && IsFloat(view.results[0]);

@@ -15,6 +15,7 @@
 #include "rules/factor/axes.h"
 #include "rules/factor/decomposed_factor.h"
 #include "rules/operator.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace ops {
@@ -65,9 +66,10 @@ using rules::WithStatistics;
 
 /*! \brief Whether the elements of a tensor are floating-point numbers. */
 inline bool IsFloat(const ir::TensorType& type) {
-  return type.has_dtype() && decompose::IsFloat(type.dtype());
+  return type.has_dtype() && distir::IsFloat(type.dtype());
 }
-using decompose::IsFloat;
+using distir::IsFloat;
+inline bool OnFloats(const OpView& view) { return IsFloat(view.operands[0]); }
 
 }  // namespace ops
 }  // namespace distir

@@ -18,7 +18,7 @@ namespace {
 
 // ---- factor rules
 
-constexpr double kAll = std::numeric_limits<double>::infinity();
+constexpr double kAllElements = std::numeric_limits<double>::infinity();
 
 // kMovedIfUsed: what is split or joined are often different things (the gates of a cell, the halves
 // of a rotation), which are used as their own shardings say.
@@ -34,7 +34,7 @@ FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along alo
     if (mask[d]) {
       if (along != Along::kWhole) {
         MovedAlong(view, d, along == Along::kMovedIfUsed, &builder,
-                   elements.empty() ? kAll : elements[d]);
+                   elements.empty() ? kAllElements : elements[d]);
       }
       continue;
     }
@@ -93,7 +93,7 @@ std::vector<double> ElementsMoved(const OpView& view) {
   const std::vector<int64_t> axes = *IntegersOf(args[1]);
   const std::vector<int64_t> begins = *IntegersOf(args[2]);
   const Sizes sizes = StaticSizes(view.operands[0]), sliced = StaticSizes(view.results[0]);
-  std::vector<double> elements(sizes.size(), kAll);
+  std::vector<double> elements(sizes.size(), kAllElements);
   for (size_t i = 0; i < axes.size(); ++i) {
     const int d = NormalizeAxis(axes[i], static_cast<int>(sizes.size()));
     const int64_t stride = args.size() > 4 ? (*IntegersOf(args[4]))[i] : 1;
@@ -358,22 +358,22 @@ ir::Expr DecomposeSplit(const DecomposedCall& call, Writer* w) {
 
 // ---- the records
 
-const Operators kTable("indexing",
-                       {"others", "", "axis, where an extent is one or unknown",
-                        "axis: every shard gets the elements that it lacks"},
-                       {Operator("relax.concat", Concat)
-                            .TakesTuple()
-                            .Decompose(DecomposeConcat)
-                            .Pad(Padding::kDecomposed)
-                            .Commutes(kMoving),
-                        Operator("relax.flip", Flip)
-                            .Decompose(DecomposeFlip)
-                            .Pad(Padding::kDecomposed)
-                            .Commutes(kMoving),
-                        Operator("relax.split", Split)
-                            .Decompose(DecomposeSplit)
-                            .Pad(Padding::kDecomposed)
-                            .Commutes(kMoving)});
+const Operators kMovement("indexing",
+                          {"others", "", "axis, where an extent is one or unknown",
+                           "axis: every shard gets the elements that it lacks"},
+                          {Operator("relax.concat", Concat)
+                               .TakesTuple()
+                               .Decompose(DecomposeConcat)
+                               .Pad(Padding::kDecomposed)
+                               .Commutes(kMoving),
+                           Operator("relax.flip", Flip)
+                               .Decompose(DecomposeFlip)
+                               .Pad(Padding::kDecomposed)
+                               .Commutes(kMoving),
+                           Operator("relax.split", Split)
+                               .Decompose(DecomposeSplit)
+                               .Pad(Padding::kDecomposed)
+                               .Commutes(kMoving)});
 const Operators kSlice(
     "indexing",
     {"dimensions that are not cut or padded", "", "others, where an extent is one or unknown",

@@ -6,6 +6,7 @@
 #include "ir/symbolic.h"
 #include "ops/family.h"
 #include "rules/factor/per_channel.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace ops {
@@ -82,8 +83,6 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
 }
 
 // ---- decompositions
-
-constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 
 /*! \brief TVM computes norms of shorter floats in this type. */
 DLDataType Wide(DLDataType dtype) { return dtype.bits < 32 ? kFloat32 : dtype; }
@@ -250,27 +249,27 @@ const Operators kLayerNorm(
          .Adds(Accumulation::kSums)
          .Decompose(DecomposeRmsNorm)
          .Pad(Padding::kDecomposed)});
-const Operators kBatch("normalization",
-                       {"all; in training the channels", "", "",
-                        "others in training: means of the shards are reduced"},
-                       {Operator("relax.nn.batch_norm", BatchNorm)
-                            .Adds(Accumulation::kSums, BatchNormAdds)
-                            .Decompose(DecomposeBatchNorm)
-                            .Pad(Padding::kDecomposed)});
+const Operators kBatchNorm("normalization",
+                           {"all; in training the channels", "", "",
+                            "others in training: means of the shards are reduced"},
+                           {Operator("relax.nn.batch_norm", BatchNorm)
+                                .Adds(Accumulation::kSums, BatchNormAdds)
+                                .Decompose(DecomposeBatchNorm)
+                                .Pad(Padding::kDecomposed)});
 const Operators kInstance("normalization",
                           {"channels, others", "", "", "axes: means of the shards are reduced"},
                           {Operator("relax.nn.instance_norm", InstanceNorm)
                                .Adds(Accumulation::kSums)
                                .Decompose(DecomposeInstanceNorm)
                                .Pad(Padding::kDecomposed)});
-const Operators kGroup("normalization",
-                       {"groups, others", "", "",
-                        "channels of a group, axes: means of the shards are reduced"},
-                       {Operator("relax.nn.group_norm", GroupNorm)
-                            .Adds(Accumulation::kSums)
-                            .Decompose(DecomposeGroupNorm)
-                            .Pad(Padding::kDecomposed)
-                            .LocalAttrs(LocalGroups)});
+const Operators kGroupNorm("normalization",
+                           {"groups, others", "", "",
+                            "channels of a group, axes: means of the shards are reduced"},
+                           {Operator("relax.nn.group_norm", GroupNorm)
+                                .Adds(Accumulation::kSums)
+                                .Decompose(DecomposeGroupNorm)
+                                .Pad(Padding::kDecomposed)
+                                .LocalAttrs(LocalGroups)});
 
 }  // namespace
 

@@ -87,13 +87,13 @@ FactorRule Topk(const OpView& view) {
 // ---- decompositions
 
 /*! \brief The operand with the sharded dimension (n,) at `axis` as (shards, n / shards). */
-struct Shards {
+struct OrderedShards {
   ir::Expr x;
   int64_t count;
   int64_t length;  // n / shards
 };
 
-Shards Split(const DecomposedCall& call, int axis, Writer* w) {
+OrderedShards Split(const DecomposedCall& call, int axis, Writer* w) {
   ir::Expr x = call.arg(0);
   int64_t shards = mesh::NumShards(call.DecomposedAxes());
   int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[axis]);

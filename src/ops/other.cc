@@ -37,14 +37,15 @@ const ReplicatedOperators kClosures("calls", "what it calls is only known when i
 const DescribedOperators kKernels("calls", "rule derived from the kernel",
                                   {"relax.call_tir", "relax.call_tir_inplace",
                                    "relax.call_tir_with_grad"});
-const DescribedOperators kPacked(
+const DescribedOperators kPackedQuantization(
     "calls",
     "rule stated by the user (register_rule), else replicated; KV caches "
     "by the shards of their heads",
     {"relax.call_builtin_with_ctx", "relax.call_dps_packed", "relax.call_inplace_packed",
      "relax.call_pure_packed", "relax.call_py_func"});
-const DescribedOperators kGroup("distribution", "ties the shardings of the values in its tuple",
-                                {"relax.dist.sharding_group"});
+const DescribedOperators kShardingGroup("distribution",
+                                        "ties the shardings of the values in its tuple",
+                                        {"relax.dist.sharding_group"});
 const DescribedOperators kLocalView("distribution", "already on the worker's part",
                                     {"relax.dist.call_tir_inplace_local_view",
                                      "relax.dist.call_tir_local_view"});

@@ -27,8 +27,6 @@ FactorRule Statistical(const OpView& view) {
       view, [](RuleBuilder* builder, int, int64_t size) { return builder->Reduce(size, kind); });
 }
 
-bool OnFloats(const OpView& view) { return IsFloat(view.operands[0]); }
-
 // The mean of integers is truncated, so means of shards do not combine to it: they are summed.
 FactorRule Mean(const OpView& view) {
   if (OnFloats(view)) return Statistical<mesh::Reduction::kMean>(view);

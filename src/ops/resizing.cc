@@ -141,13 +141,13 @@ ffi::Array<ir::Expr> LocalSize(const OpView& global, const OpView& local) {
 // ---- decompositions
 
 /*! \brief A sharded dimension: pixels of each shard, and as many before and behind it. */
-struct Looked {
+struct ResizedRows {
   ResizedDim dim;
   int64_t shards;
   int64_t length;
   int64_t around;  // whole groups
 
-  Looked(const ResizedDim& dim, int64_t shards)
+  ResizedRows(const ResizedDim& dim, int64_t shards)
       : dim(dim),
         shards(shards),
         length(dim.groups * dim.group / shards),
@@ -171,7 +171,7 @@ struct Looked {
 };
 
 /*! \brief The axes of all dimensions, and of the batch that has the shards. */
-std::vector<mesh::AxisList> AxesOf(const DecomposedCall& call) {
+std::vector<mesh::AxisList> ResizedAxesOf(const DecomposedCall& call) {
   std::vector<mesh::AxisList> lists = call.sharding.operands[0].dims;
   mesh::AxisList merged;
   for (size_t d = 0; d < lists.size(); ++d) {
@@ -185,12 +185,12 @@ std::vector<mesh::AxisList> AxesOf(const DecomposedCall& call) {
 
 template <const ResizeFields* fields>
 ir::Expr DecomposeResize(const DecomposedCall& call, Writer* writer) {
-  Writer named = writer->OnViewOf(AxesOf(call));
+  Writer named = writer->OnViewOf(ResizedAxesOf(call));
   Writer* w = &named;
   ir::Expr x = w->Named(call.arg(0));
   const ir::TensorType whole = ir::TensorType::Cast(call.result());
   const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(whole);
-  std::vector<Looked> looked;
+  std::vector<ResizedRows> looked;
   std::vector<int64_t> shards(shape.size(), 0);
   for (const ResizedDim& dim : ResizedDims(ViewCall(call.call, call.result()), *fields)) {
     if (!call.IsDecomposed(0, dim.dim)) continue;
@@ -206,11 +206,11 @@ ir::Expr DecomposeResize(const DecomposedCall& call, Writer* writer) {
   for (size_t d = batch + 1; d < apart.size(); ++d) merged.push_back(apart[d]);
   x = w->Reshape(x, merged);
   ffi::Array<ir::Expr> size = ir::ShapeExpr::Cast(call.arg(1)).values();
-  for (const Looked& each : looked)
+  for (const ResizedRows& each : looked)
     size.Set(each.dim.spatial, ir::MakeInt(each.Resized(each.total())));
   x = w->Place(
       ir::MakeCall(call.call.ty(), call.call.op(), {x, ir::MakeShape(size)}, call.attrs()));
-  for (const Looked& each : looked) {
+  for (const ResizedRows& each : looked) {
     const int64_t begin = each.Resized(each.around);
     x = Cut(x, each.dim.dim, begin, begin + each.Resized(each.length), w);
   }

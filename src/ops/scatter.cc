@@ -15,6 +15,7 @@
 #include "ir/symbolic.h"
 #include "ops/family.h"
 #include "rules/call/projection.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace ops {
@@ -196,8 +197,6 @@ FactorRule TakeBackward(const OpView& view) {
 }
 
 // ---- decompositions
-
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 /*! \brief What is written where. Before and behind the written dimensions, and the dimensions of
  * updates that stand for them, data, updates and positions have the same ones. */

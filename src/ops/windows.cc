@@ -6,6 +6,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "rules/factor/layout.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace ops {
@@ -47,9 +48,6 @@ int64_t Halo(const WindowDim& dim, WindowKind kind) {
   if (kind == WindowKind::kTransposed) return (dim.extent() - 1) / dim.stride;
   return std::max<int64_t>(0, dim.extent() - dim.stride);
 }
-
-constexpr DLDataType kFloat32{kDLFloat, 32, 1};
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 /*! \brief What the shards of the result along one dimension look at. */
 struct Looked {
@@ -199,7 +197,7 @@ ir::Node WithList(const ir::Node& attrs, const char* key, const std::vector<int6
 
 /*! \brief The axes by which anything of the call is sharded, those of the batch after the shards.
  */
-std::vector<mesh::AxisList> AxesOf(const DecomposedCall& call, const Windows& windows) {
+std::vector<mesh::AxisList> WindowAxesOf(const DecomposedCall& call, const Windows& windows) {
   std::vector<mesh::AxisList> lists;
   for (const auto* tensors : {&call.sharding.operands, &call.sharding.results}) {
     for (const mesh::Sharding& tensor : *tensors)
@@ -280,7 +278,7 @@ void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* b
 }
 
 ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Writer* writer) {
-  Writer named = writer->OnViewOf(AxesOf(call, windows));
+  Writer named = writer->OnViewOf(WindowAxesOf(call, windows));
   Writer* w = &named;
   ffi::Array<ir::Expr> args;
   for (const ir::Expr& arg : call.call.args()) args.push_back(w->Named(arg));

@@ -28,6 +28,7 @@
 #include "rules/factor/axes.h"
 #include "rules/factor/factor_rule.h"
 #include "rules/registry.h"
+#include "support/contains.h"
 
 namespace distir {
 namespace optimize {
@@ -45,9 +46,6 @@ struct Contraction {
   int uses = 1;  // of what is gathered
 };
 
-bool Has(const std::vector<int>& list, int value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
 int Find(const std::vector<int>& list, int value) {
   return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
 }

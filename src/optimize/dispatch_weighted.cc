@@ -26,15 +26,12 @@
 #include "optimize/pairs/pair_rows.h"
 #include "optimize/pairs/weighted_sum.h"
 #include "rules/factor/axes.h"
+#include "support/contains.h"
 
 namespace distir {
 namespace optimize {
 
 namespace {
-
-bool Has(const std::vector<int>& list, int value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
 
 class DispatchPairs {
  public:

@@ -30,15 +30,15 @@ namespace {
 using mesh::CollectiveKind;
 using mesh::Sharding;
 
-struct Group {
+struct StepGroup {
   Resharding step;
   std::vector<EditableBinding*> seeds;
 };
 
 /*! \brief The all-reduces of a function, those that can be scattered alike together. */
-std::vector<Group> CollectGroups(const std::vector<EditableBinding*>& bindings,
-                                 dialect::MeshTable* meshes) {
-  std::vector<Group> groups;
+std::vector<StepGroup> CollectGroups(const std::vector<EditableBinding*>& bindings,
+                                     dialect::MeshTable* meshes) {
+  std::vector<StepGroup> groups;
   std::map<std::tuple<const Block*, const ffi::Object*, std::string>, size_t> known;
   for (EditableBinding* binding : bindings) {
     if (binding->dropped || binding->block == nullptr || binding->cast.defined()) continue;
@@ -64,11 +64,11 @@ class SequenceParallelism {
   void Run() {
     std::vector<EditableBinding*> bindings = editable_.Bindings();
     for (size_t i = 0; i < bindings.size(); ++i) order_.emplace(bindings[i], static_cast<int>(i));
-    for (const Group& group : CollectGroups(bindings, &meshes_)) Visit(group);
+    for (const StepGroup& group : CollectGroups(bindings, &meshes_)) Visit(group);
   }
 
  private:
-  void Visit(const Group& group) {
+  void Visit(const StepGroup& group) {
     auto type = ir::DTensorType::Cast(group.seeds[0]->value.ty()).tensor_ty();
     const double each = program_.costs->Of(group.step, meshes_.Root(group.step.root), type).bytes;
     if (each < static_cast<double>(program_.options.sequence_bytes)) {

@@ -7,14 +7,12 @@
 #include "ir/symbolic.h"
 #include "padding/extents.h"
 #include "padding/scalar.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace padding {
 
 namespace {
-
-constexpr DLDataType kBool{kDLBool, 8, 1};
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 ir::Call Typed(const ffi::Any& call, const ir::Type& type) {
   auto untyped = call.cast<ir::Call>();

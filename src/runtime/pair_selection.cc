@@ -19,6 +19,7 @@
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/kernels/zero_test.h"
 #include "runtime/row_exchange.h"
+#include "support/dtypes.h"
 
 namespace distir::runtime {
 
@@ -27,8 +28,6 @@ using ffi::String;
 using ffi::TensorView;
 
 namespace {
-
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 void Require(bool fits, const char* operation, const TensorView& x, const TensorView& weights,
              const TensorView& out) {

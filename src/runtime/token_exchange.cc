@@ -22,6 +22,7 @@
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/row_exchange.h"
 #include "runtime/session/worker_context.h"
+#include "support/dtypes.h"
 
 namespace distir::runtime {
 
@@ -30,8 +31,6 @@ using ffi::String;
 using ffi::TensorView;
 
 namespace {
-
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 template <typename... Parts>
 [[noreturn]] void Fail(const char* operation, const Parts&... parts) {

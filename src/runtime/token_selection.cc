@@ -16,6 +16,7 @@
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/row_exchange.h"
+#include "support/dtypes.h"
 
 namespace distir::runtime {
 
@@ -23,8 +24,6 @@ namespace ffi = tvm::ffi;
 using ffi::TensorView;
 
 namespace {
-
-constexpr DLDataType kInt64{kDLInt, 64, 1};
 
 void Check(const char* operation, const TensorView& all, const TensorView& ids,
            const TensorView& first, const TensorView& own, const TensorView& counts) {

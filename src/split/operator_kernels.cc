@@ -14,6 +14,7 @@
 #include "split/statements.h"
 #include "split/values.h"
 #include "split/windows.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace split {
@@ -81,8 +82,6 @@ struct Window {
 DLDataType DtypeOf(const Window& window) {
   return ir::BufferType::Cast(window.x.ty()).element_type();
 }
-
-bool IsFloat(DLDataType dtype) { return dtype.code == kDLFloat || dtype.code == kDLBfloat; }
 
 ir::TensorType TypeLike(const Window& window, const ir::NodeArray<ir::Expr>& shape) {
   return ir::MakeTensorType(shape, DtypeOf(window));
@@ -292,7 +291,7 @@ std::optional<Window> ReadWindow(const Form& form, const std::vector<ir::Stmt>& 
 
 // ---- comparison
 
-Buffers WrittenBy(const ir::Stmt& stmt) {
+Buffers BuffersWrittenBy(const ir::Stmt& stmt) {
   Buffers written;
   const ir::SBlock block = BlockOf(stmt);
   if (!block.defined()) return written;
@@ -318,10 +317,10 @@ std::optional<Extract> ExtractOf(const ir::PrimFunc& kernel, const std::vector<i
   for (const ir::Stmt& stmt : section.statements) {
     for (const ir::Var& used : ir::UsedVars(stmt)) {
       if (ir::BufferType::Is(used.ty()) && !Contains(written, used) &&
-          !Contains(extract.takes, used) && !Contains(WrittenBy(stmt), used))
+          !Contains(extract.takes, used) && !Contains(BuffersWrittenBy(stmt), used))
         extract.takes.push_back(used);
     }
-    for (const ir::Var& each : WrittenBy(stmt)) {
+    for (const ir::Var& each : BuffersWrittenBy(stmt)) {
       if (Contains(extract.takes, each)) return std::nullopt;  // in place
       if (!Contains(written, each)) written.push_back(each);
     }

@@ -35,7 +35,7 @@ bool IsAlongRows(const ffi::Any& axis, int rank) {
 }
 
 /*! \brief The tensors of a call, those of a tuple among them, in the order of its rule. */
-ffi::Array<ir::Expr> OperandsOf(const ir::Call& call) {
+ffi::Array<ir::Expr> RuleOperandsOf(const ir::Call& call) {
   ffi::Array<ir::Expr> operands;
   for (const ir::Expr& arg : call.args()) {
     auto tuple = ir::Tuple::Cast(arg);
@@ -224,11 +224,11 @@ ir::Var SortedRows::OrderOfCall(const ir::Call& call) {
   const rules::Operator* record = rules::FindOperator(call.op());
   if (record == nullptr || record->rule == nullptr) return ir::Var();
   if (ir::IsOp(call.op(), "relax.sort") && HasRank(call.args()[0], 1)) return OrderOfSort(call);
-  for (const ir::Expr& operand : OperandsOf(call))
+  for (const ir::Expr& operand : RuleOperandsOf(call))
     if (!TypeOf(operand).defined()) return ir::Var();
   if (IsTakenInOrder(call)) return PermutationOf(call.args()[1]);
   // Row by row?
-  const ffi::Array<ir::Expr> operands = OperandsOf(call);
+  const ffi::Array<ir::Expr> operands = RuleOperandsOf(call);
   std::vector<ir::Var> orders;
   ir::Var order;
   for (const ir::Expr& operand : operands) {

@@ -16,7 +16,7 @@ namespace {
 constexpr int kBatchAndChannels = 2;
 
 /*! \brief A reduction over windows of a tensor. */
-struct Window {
+struct WindowedReduction {
   ir::Var x;                    // before it is padded
   std::vector<int64_t> before;  // elements of padding, by dimension of x
   std::vector<int64_t> behind;
@@ -40,7 +40,7 @@ ir::TensorLoad LoadOf(const ir::Expr& value, const ir::Var& source) {
 
 /*! \brief Reads how an index steps along a dimension: spatial iterators move the window, others go
  * through it. Whether there are both. */
-bool ReadDim(const ir::SBlock& block, const ir::Expr& index, Window* window) {
+bool ReadDim(const ir::SBlock& block, const ir::Expr& index, WindowedReduction* window) {
   int64_t stride = 0, dilation = 0, size = 1;
   for (const ir::IterVar& each : block.iter_vars()) {
     const int64_t step = StepOf(index, each.var());
@@ -58,8 +58,8 @@ bool ReadDim(const ir::SBlock& block, const ir::Expr& index, Window* window) {
   return stride != 0 && dilation != 0;
 }
 
-std::optional<Window> ReadWindow(const std::vector<ir::Stmt>& statements, size_t begin) {
-  Window window;
+std::optional<WindowedReduction> ReadWindow(const std::vector<ir::Stmt>& statements, size_t begin) {
+  WindowedReduction window;
   ir::Var padded;
   ir::SBlock block = BlockOf(statements[begin]);
   if (block.defined() && !block.init().defined()) {
@@ -106,7 +106,8 @@ ffi::Array<int64_t> Joined(ffi::Array<int64_t> first, const ffi::Array<int64_t>&
   return first;
 }
 
-void AddConvolutions(const Window& window, const std::string& spatial, Candidates* found) {
+void AddConvolutions(const WindowedReduction& window, const std::string& spatial,
+                     Candidates* found) {
   static const ir::GlobalFunction* const kMake[] = {&ir::make::kNnConv1d, &ir::make::kNnConv2d,
                                                     &ir::make::kNnConv3d};
   const ir::GlobalFunction* make = kMake[spatial.size() - 1];
@@ -133,7 +134,7 @@ void AddConvolutions(const Window& window, const std::string& spatial, Candidate
   }
 }
 
-void AddPools(const Window& window, const std::string& spatial, Candidates* found) {
+void AddPools(const WindowedReduction& window, const std::string& spatial, Candidates* found) {
   static const ir::GlobalFunction* const kMake[][2] = {
       {&ir::make::kNnMaxPool1d, &ir::make::kNnAvgPool1d},
       {&ir::make::kNnMaxPool2d, &ir::make::kNnAvgPool2d},
@@ -166,7 +167,7 @@ void AddPools(const Window& window, const std::string& spatial, Candidates* foun
 
 Candidates Windows(const std::vector<ir::Stmt>& statements, size_t begin) {
   Candidates found;
-  const std::optional<Window> window = ReadWindow(statements, begin);
+  const std::optional<WindowedReduction> window = ReadWindow(statements, begin);
   if (!window) return found;
   const size_t rank = ShapeOf(window->x).size();
   if (rank < 3 || rank > 5) return found;

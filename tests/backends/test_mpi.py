@@ -66,7 +66,7 @@ print(conformance.check_backend("mpi", workers="auto"), flush=True)
 )
 def test_mpi_conforms(sample, library):
     """All that MPI's own collectives can do, they do; on 2 copies of 2 workers, and 4 of 1."""
-    step = sample(20, 1, 1)
+    step = sample(20, 4, 1, 1)
     status, lines, errors = run(
         CONFORMANCE.format(text="", step=step, sabotage=""),
         copies=2 if library == "libmpi_abi.so.1" else 4,

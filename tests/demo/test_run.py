@@ -23,7 +23,7 @@ def console():
 def test_case_agrees_with_the_unpartitioned_program(name, console):
     assert demo.run_demo(console, [name]) == 0
     text = console.file.getvalue()
-    for word in ("sharding", "bytes total", "relative RMSE", "ok"):
+    for word in ("sharding", "bytes total", "critical path", "relative RMSE", "ok", "Next"):
         assert word in text
     for parameter in demo.CASES[name]().inputs:
         assert parameter in text

@@ -62,7 +62,7 @@ def read(parse, text):
 def test_any_words_are_a_value_or_one_error(parse, words, sample):
     texts = st.lists(st.sampled_from(words), max_size=12).map("".join) | st.text(max_size=20)
 
-    @settings(max_examples=sample(200, 5_000, 5_000))
+    @settings(max_examples=sample(200, 1_000, 5_000, 5_000))
     @given(texts)
     def check(text):
         found, error = read(parse, text)

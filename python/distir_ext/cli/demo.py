@@ -9,10 +9,9 @@ from distir_ext.cli.credentials import add_credentials
 from distir_ext.cli.shared.parser import Commands
 
 DEMONSTRATIONS = {
-    "forum": "one function called twice, each call on a mesh of its own; 2 workers",
-    "megatron": "the same program on a 2x2 mesh: batch over dp, Megatron sharding over tp; "
-    "4 workers",
+    "megatron": "two MLP layers on a 2x2 mesh: batch over dp, Megatron sharding over tp; 4 workers",
     "llama": "a four-layer decoder on a 2x4 mesh, its weights sharded by one plan; 8 workers",
+    "forum": "the two MLP layers again, each on a mesh of its own; 2 workers",
 }
 
 
@@ -25,7 +24,8 @@ def add(commands: Commands) -> None:
         description=(
             "Annotates, partitions and compiles small programs, runs them on CPU workers, and\n"
             "compares each result with that of the unpartitioned program. Prints where tensors\n"
-            "are, what is communicated, and the error. Fails if a relative RMSE exceeds 1e-5."
+            "are, what is communicated, a simulated timeline and the error. Fails if a relative\n"
+            "RMSE exceeds 1e-5."
         ),
         epilog=f"cases:\n{cases}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -2,7 +2,8 @@
 
 The program is the one that is usually asked about: a function that is called twice, where each
 call is to run somewhere else. Its two calls are first put on a mesh of their own by a mutator
-written against TVM alone, then the same program is sharded over a 2x2 mesh by a plan.
+written against TVM alone (`forum_case`); the same program is sharded over a 2x2 mesh by a plan
+(`megatron_case`).
 """
 
 # TVMScript functions are no methods, and their annotations are values, not Python types.
@@ -92,14 +93,14 @@ def forum_case() -> Case:
         result["main"] = NextMeshPerCall(result).visit_expr(result["main"])
         return result
 
-    return _case("forum", "two calls of one function on two meshes", mark, meshes)
+    return _case("forum", "the two MLP layers again, each on a mesh of its own", mark, meshes)
 
 
 def megatron_case() -> Case:
     """Rows of x over dp; the first weight of each layer by columns, the second by rows over tp."""
     mesh = Mesh((2, 2), ("dp", "tp"))
     plan = {"x": ("dp", None), r"up\d": (None, "tp"), r"down\d": ("tp", None)}
-    title = "the same program, batch over dp and Megatron sharding over tp"
+    title = "two MLP layers, batch over dp and Megatron sharding over tp"
     return _case("megatron", title, lambda mod: annotate(mod, mesh, plan), (mesh,))
 
 

@@ -13,7 +13,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from tvm import relax
 
 from distir_ext._text.tables import print_tables
-from distir_ext.analysis import collective_table, collectives, sharding_table, shardings
+from distir_ext.analysis import (
+    collective_table,
+    collectives,
+    sharding_table,
+    shardings,
+    simulate,
+)
+from distir_ext.cluster import Cluster
 from distir_ext.compile import build, lower
 from distir_ext.demo.case import Array, Case
 from distir_ext.demo.forum import forum_case, megatron_case
@@ -22,15 +29,23 @@ from distir_ext.session import Hosts, Session
 from distir_ext.transform import PropagateSharding
 
 CASES: Mapping[str, Callable[[], Case]] = {
-    "forum": forum_case,
     "megatron": megatron_case,
     "llama": llama_case,
+    "forum": forum_case,
 }
 
 # Reductions in another order change float32 sums by some 1e-7; a wrong shard changes them by 1.
 LIMIT = 1e-5
 
 TARGET = "llvm"
+
+SIMULATED = "H100"
+
+NEXT = """
+[bold]Next[/]
+  distir report --help           these tables for your own module: TVMScript, ONNX, torch.export
+  docs/first_ten_lines.md        the same from Python: a table, a timeline and a picture
+  docs/interop/torch.md          a Hugging Face model on several workers by its own plan"""
 
 
 def run_demo(
@@ -53,7 +68,9 @@ def run_demo(
             failed.append(name)
     if failed:
         console.print(f"[bold red]wrong results:[/] {', '.join(failed)}")
-    return 1 if failed else 0
+        return 1
+    console.print(NEXT, highlight=False)
+    return 0
 
 
 def run_case(case: Case, console: Console, workers: str | Hosts = "threads") -> float:
@@ -101,6 +118,8 @@ def run_case(case: Case, console: Console, workers: str | Hosts = "threads") -> 
     console.print(f"\n[bold]{case.name}[/]: {case.title}")
     tables = [sharding_table(shardings(lowered)), collective_table(collectives(lowered))]
     print_tables(tables, console)
+    timeline = simulate(propagated, Cluster.preset(SIMULATED))
+    console.print(f"timeline, simulated for {SIMULATED}\n\n{timeline}\n", highlight=False)
     verdict = "[green]ok[/]" if error <= LIMIT else "[bold red]wrong[/]"
     console.print(
         f"relative RMSE against the unpartitioned program {error:.2e} "

@@ -117,7 +117,7 @@ ir::Type InferGroup(const ir::Call& call) {
   return call.args()[0].ty();
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterAnnotation([] {
   ir::RegisterOp(kBarrier, "The value itself; shardings do not spread through.", {"x"}, true);
   ir::SetInferType(kBarrier, InferBarrier);
   ir::SetInferDTensorType(kBarrier, InferBarrier);

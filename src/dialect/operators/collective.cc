@@ -322,7 +322,7 @@ ir::Type InferFromTypeArgs(const ir::Call& call) {
 
 ir::Type InferSend(const ir::Call&) { return ir::MakeTupleType({}); }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterCollective([] {
   for (CollectiveKind kind : mesh::kAllCollectiveKinds) {
     std::string name = std::string("relax.dist.") + CollectiveName(kind);
     ir::RegisterOp(name, Description(kind), {"x"}, true);

@@ -16,13 +16,13 @@ namespace dialect {
 
 namespace {
 
-const std::string kOnDTensors = std::string("relax.dist.") + kFusedNorm;
-const std::string kOnTensors = std::string("relax.ccl.") + kFusedNorm;
+const std::string kNormOnDTensors = std::string("relax.dist.") + kFusedNorm;
+const std::string kNormOnTensors = std::string("relax.ccl.") + kFusedNorm;
 
 }  // namespace
 
-bool IsFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kOnDTensors.c_str()); }
-bool IsLocalFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kOnTensors.c_str()); }
+bool IsFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kNormOnDTensors.c_str()); }
+bool IsLocalFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kNormOnTensors.c_str()); }
 
 bool HasFusedNorm(const ir::TensorType& type) {
   DLDataType dtype = type.dtype();
@@ -36,7 +36,7 @@ ir::Call MakeFusedNorm(const ir::Expr& x, const ir::Expr& residual, const ir::Ex
                        double epsilon) {
   ffi::Array<int64_t> axes;
   for (int axis : reduce_axes) axes.push_back(axis);
-  return ir::MakeOpCall(ir::MakeTupleType({target, target}), kOnDTensors.c_str(),
+  return ir::MakeOpCall(ir::MakeTupleType({target, target}), kNormOnDTensors.c_str(),
                         {x, residual, weight},
                         {{"device_mesh", target.device_mesh()},
                          {"placement", target.placement()},
@@ -47,7 +47,8 @@ ir::Call MakeFusedNorm(const ir::Expr& x, const ir::Expr& residual, const ir::Ex
 
 ir::Call MakeLocalFusedNorm(const ir::NodeArray<ir::Expr>& args, const ir::Type& type,
                             const ffi::Array<ffi::Array<int64_t>>& groups, double epsilon) {
-  return ir::MakeOpCall(type, kOnTensors.c_str(), args, {{"groups", groups}, {"epsilon", epsilon}});
+  return ir::MakeOpCall(type, kNormOnTensors.c_str(), args,
+                        {{"groups", groups}, {"epsilon", epsilon}});
 }
 
 double EpsilonOf(const ir::Call& call) {
@@ -109,13 +110,13 @@ ir::Type InferLocalFusedNorm(const ir::Call& call) {
   return ir::MakeTupleType({args[0].ty(), args[0].ty()});
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterFusedNorm([] {
   const char* text = "Sums over mesh axes, adds a residual, and norms the result.";
-  ir::RegisterOp(kOnDTensors, text, {"x", "residual", "weight"}, true);
-  ir::SetInferType(kOnDTensors, InferFusedNorm);
-  ir::SetInferDTensorType(kOnDTensors, InferFusedNorm);
-  ir::RegisterOp(kOnTensors, text, {"x", "residual", "weight"}, true);
-  ir::SetInferType(kOnTensors, InferLocalFusedNorm);
+  ir::RegisterOp(kNormOnDTensors, text, {"x", "residual", "weight"}, true);
+  ir::SetInferType(kNormOnDTensors, InferFusedNorm);
+  ir::SetInferDTensorType(kNormOnDTensors, InferFusedNorm);
+  ir::RegisterOp(kNormOnTensors, text, {"x", "residual", "weight"}, true);
+  ir::SetInferType(kNormOnTensors, InferLocalFusedNorm);
 });
 
 }  // namespace

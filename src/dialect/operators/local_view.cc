@@ -43,7 +43,7 @@ ir::Type InferStated(const ir::Call& call) {
   return call.ty_args()[0];
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterLocalView([] {
   ir::RegisterOp(kLocalViewInPlace,
                  "Calls a kernel on the shards of each device, which writes to arguments.",
                  {"func", "args"}, true);

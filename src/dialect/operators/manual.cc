@@ -362,7 +362,7 @@ MeshTable TableWithRegions(const ir::IRModule& mod) {
 
 namespace {
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterManual([] {
   for (const char* name : {kEnter, kLeave}) {
     ir::RegisterOp(name,
                    name == kEnter ? "The part of a tensor that a device has along manual axes."

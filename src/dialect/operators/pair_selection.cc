@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/registration.h"
+#include "support/dtypes.h"
 #include "support/error.h"
 
 namespace distir {
@@ -18,14 +19,12 @@ namespace dialect {
 
 namespace {
 
-const std::string kDistSelect = std::string("relax.dist.") + kSelectPairs;
-const std::string kDistPlace = std::string("relax.dist.") + kPlacePairs;
+const std::string kDistSelectPairs = std::string("relax.dist.") + kSelectPairs;
+const std::string kDistPlacePairs = std::string("relax.dist.") + kPlacePairs;
 const std::string kDistGather = std::string("relax.dist.") + kGatherRows;
 const std::string kDistScatter = std::string("relax.dist.") + kScatterRows;
 const std::string kLocalGather = std::string("relax.ccl.") + kGatherRows;
 const std::string kLocalScatter = std::string("relax.ccl.") + kScatterRows;
-
-constexpr DLDataType kCounts{kDLInt, 64, 1};
 
 // ---- what is asked of arguments
 
@@ -78,7 +77,7 @@ std::vector<int> AxesOfExperts(const ir::Call& call, const ir::DTensorType& weig
 
 // ---- type inference
 
-ir::Type InferSelect(const ir::Call& call) {
+ir::Type InferSelectPairs(const ir::Call& call) {
   const ir::DTensorType x = DTensorArg(call, 0, 3), weights = Weights(call, x);
   const ffi::Array<ir::Expr> of_x = ir::ShapeOf(x.tensor_ty());
   const ffi::Array<ir::Expr> of_weights = ir::ShapeOf(weights.tensor_ty());
@@ -106,7 +105,7 @@ ir::Type InferSelect(const ir::Call& call) {
   const ir::TensorType rows =
       ir::MakeTensorType({ir::Multiply(of_weights[0], experts), of_x[2]}, x.tensor_ty());
   const ir::TensorType counts =
-      ir::MakeTensorType({ir::MakeInt(devices), ir::MakeInt(experts / of_experts)}, kCounts);
+      ir::MakeTensorType({ir::MakeInt(devices), ir::MakeInt(experts / of_experts)}, kInt64);
   std::vector<int> of_counts = dims;
   for (int& dim : of_counts) dim = dim == 0 ? 0 : -1;
   return ir::MakeTupleType(
@@ -114,7 +113,7 @@ ir::Type InferSelect(const ir::Call& call) {
        ir::MakeDTensorType(counts, x.device_mesh(), ir::MakePlacement(of_counts))});
 }
 
-ir::Type InferPlace(const ir::Call& call) {
+ir::Type InferPlacePairs(const ir::Call& call) {
   const ir::DTensorType rows = DTensorArg(call, 0, 2), weights = Weights(call, rows);
   const ffi::Array<ir::Expr> of_rows = ir::ShapeOf(rows.tensor_ty());
   const ffi::Array<ir::Expr> of_weights = ir::ShapeOf(weights.tensor_ty());
@@ -172,13 +171,14 @@ ir::Type InferLocalScatter(const ir::Call& call) {
   return ir::MakeTensorType({ir::FloorDivide(shape[0], members), shape[1]}, x);
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterPairSelection([] {
   const char* gathers = "Gathers the rows of tokens that have an expert on the device.";
   const char* scatters = "Brings the rows of tokens that have an expert on the device back.";
-  RegisterOnDTensors(kDistSelect, "Takes the pairs of tokens and experts whose weight is not 0.",
-                     {"x", "weights"}, InferSelect);
-  RegisterOnDTensors(kDistPlace, "Adds rows of pairs up by token.", {"rows", "weights"},
-                     InferPlace);
+  RegisterOnDTensors(kDistSelectPairs,
+                     "Takes the pairs of tokens and experts whose weight is not 0.",
+                     {"x", "weights"}, InferSelectPairs);
+  RegisterOnDTensors(kDistPlacePairs, "Adds rows of pairs up by token.", {"rows", "weights"},
+                     InferPlacePairs);
   RegisterOnDTensors(kDistGather, gathers, {"x", "weights"}, InferGather);
   RegisterOnDTensors(kDistScatter, scatters, {"x", "weights"}, InferScatter);
   RegisterOnTensors(kLocalGather, gathers, {"x", "weights"}, InferLocalGather);
@@ -188,11 +188,11 @@ const ir::OnLoad kRegister([] {
 }  // namespace
 
 ir::Call MakeSelectPairs(const ir::Expr& x, const ir::Expr& weights) {
-  return MakeTyped(InferSelect, kDistSelect, {x, weights}, {});
+  return MakeTyped(InferSelectPairs, kDistSelectPairs, {x, weights}, {});
 }
 
 ir::Call MakePlacePairs(const ir::Expr& rows, const ir::Expr& weights) {
-  return MakeTyped(InferPlace, kDistPlace, {rows, weights}, {});
+  return MakeTyped(InferPlacePairs, kDistPlacePairs, {rows, weights}, {});
 }
 
 ir::Call MakeGatherRows(const ir::Expr& x, const ir::Expr& weights,

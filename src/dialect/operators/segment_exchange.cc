@@ -16,8 +16,8 @@ namespace dialect {
 
 namespace {
 
-const std::string kOnDTensors = std::string("relax.dist.") + kSegmentExchange;
-const std::string kOnTensors = std::string("relax.ccl.") + kSegmentExchange;
+const std::string kExchangeOnDTensors = std::string("relax.dist.") + kSegmentExchange;
+const std::string kExchangeOnTensors = std::string("relax.ccl.") + kSegmentExchange;
 
 using Row = ffi::Array<int64_t>;
 
@@ -36,15 +36,15 @@ bool IsNumber(const std::string& text) {
 
 }  // namespace
 
-bool IsSegmentExchange(const ir::Expr& op) { return ir::IsOp(op, kOnDTensors.c_str()); }
-bool IsLocalSegmentExchange(const ir::Expr& op) { return ir::IsOp(op, kOnTensors.c_str()); }
+bool IsSegmentExchange(const ir::Expr& op) { return ir::IsOp(op, kExchangeOnDTensors.c_str()); }
+bool IsLocalSegmentExchange(const ir::Expr& op) { return ir::IsOp(op, kExchangeOnTensors.c_str()); }
 
 ir::Call MakeSegmentExchange(const ir::Expr& x, const ir::DTensorType& target,
                              const SegmentMove& move) {
   ffi::Array<Row> segments;
   for (const mesh::Segment& each : move.segments)
     segments.push_back({each.source, each.target, each.step, each.count});
-  return ir::MakeOpCall(target, kOnDTensors.c_str(), {x},
+  return ir::MakeOpCall(target, kExchangeOnDTensors.c_str(), {x},
                         {{"device_mesh", target.device_mesh()},
                          {"placement", target.placement()},
                          {"dim", int64_t(move.moved.dim)},
@@ -55,7 +55,8 @@ ir::Call MakeSegmentExchange(const ir::Expr& x, const ir::DTensorType& target,
 
 ir::Call MakeLocalSegmentExchange(const ir::Expr& x, const ir::Type& type,
                                   const std::string& plan) {
-  return ir::MakeOpCall(type, kOnTensors.c_str(), {x}, {{"plan", ffi::String(plan)}}, {type});
+  return ir::MakeOpCall(type, kExchangeOnTensors.c_str(), {x}, {{"plan", ffi::String(plan)}},
+                        {type});
 }
 
 SegmentMove MoveOf(const ir::Call& call) {
@@ -115,13 +116,13 @@ ir::Type InferLocalSegmentExchange(const ir::Call& call) {
   return call.ty_args()[0];
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterSegmentExchange([] {
   const char* text = "Moves segments along one dimension; every device gets what it lacks.";
-  ir::RegisterOp(kOnDTensors, text, {"x"}, true);
-  ir::SetInferType(kOnDTensors, InferSegmentExchange);
-  ir::SetInferDTensorType(kOnDTensors, InferSegmentExchange);
-  ir::RegisterOp(kOnTensors, text, {"x"}, true);
-  ir::SetInferType(kOnTensors, InferLocalSegmentExchange);
+  ir::RegisterOp(kExchangeOnDTensors, text, {"x"}, true);
+  ir::SetInferType(kExchangeOnDTensors, InferSegmentExchange);
+  ir::SetInferDTensorType(kExchangeOnDTensors, InferSegmentExchange);
+  ir::RegisterOp(kExchangeOnTensors, text, {"x"}, true);
+  ir::SetInferType(kExchangeOnTensors, InferLocalSegmentExchange);
 });
 
 }  // namespace

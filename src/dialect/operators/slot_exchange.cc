@@ -17,10 +17,10 @@ namespace dialect {
 
 namespace {
 
-const std::string kDistDispatch = std::string("relax.dist.") + kDispatchSlots;
-const std::string kDistCombine = std::string("relax.dist.") + kCombineSlots;
-const std::string kLocalDispatch = std::string("relax.ccl.") + kDispatchSlots;
-const std::string kLocalCombine = std::string("relax.ccl.") + kCombineSlots;
+const std::string kDistDispatchSlots = std::string("relax.dist.") + kDispatchSlots;
+const std::string kDistCombineSlots = std::string("relax.dist.") + kCombineSlots;
+const std::string kLocalDispatchSlots = std::string("relax.ccl.") + kDispatchSlots;
+const std::string kLocalCombineSlots = std::string("relax.ccl.") + kCombineSlots;
 
 void RequireFits(const ir::Call& call, const ir::TensorType& values, const ir::TensorType& mask,
                  int masked_dim) {
@@ -51,7 +51,7 @@ void RequirePlaced(const ir::Call& call, bool holds, const ir::DTensorType& valu
       << " are not placed as its expert_axes say";
 }
 
-ir::Type InferDispatch(const ir::Call& call) {
+ir::Type InferDispatchSlots(const ir::Call& call) {
   const ir::DTensorType x = DTensorArg(call, 0, 2), mask = DTensorArg(call, 1, 2);
   RequireMesh(call, x, mask);
   RequireFits(call, x.tensor_ty(), mask.tensor_ty(), 0);
@@ -67,7 +67,7 @@ ir::Type InferDispatch(const ir::Call& call) {
   return ir::MakeDTensorType(result, x.device_mesh(), ir::MakePlacement(dims));
 }
 
-ir::Type InferCombine(const ir::Call& call) {
+ir::Type InferCombineSlots(const ir::Call& call) {
   const ir::DTensorType y = DTensorArg(call, 0, 2), mask = DTensorArg(call, 1, 2);
   RequireMesh(call, y, mask);
   RequireFits(call, y.tensor_ty(), mask.tensor_ty(), 1);
@@ -87,7 +87,7 @@ ir::Type InferCombine(const ir::Call& call) {
   return ir::MakeDTensorType(result, y.device_mesh(), ir::MakePlacement(dims));
 }
 
-ir::Type InferLocalDispatch(const ir::Call& call) {
+ir::Type InferLocalDispatchSlots(const ir::Call& call) {
   const ir::TensorType x = TensorArg(call, 0, 2), mask = TensorArg(call, 1, 2);
   RequireFits(call, x, mask, 0);
   const int64_t slots = ir::StaticDim(ir::ShapeOf(mask)[1]), members = GroupSize(call);
@@ -97,32 +97,32 @@ ir::Type InferLocalDispatch(const ir::Call& call) {
   return ir::MakeTensorType({ir::MakeInt(slots / members), ir::ShapeOf(x)[1]}, x);
 }
 
-ir::Type InferLocalCombine(const ir::Call& call) {
+ir::Type InferLocalCombineSlots(const ir::Call& call) {
   const ir::TensorType y = TensorArg(call, 0, 2), mask = TensorArg(call, 1, 2);
   GroupSize(call);
   return ir::MakeTensorType({ir::ShapeOf(mask)[0], ir::ShapeOf(y)[1]}, y);
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterSlotExchange([] {
   const char* dispatches = "Sends rows of tokens to the slots that they are in.";
   const char* combines = "Brings the rows of slots back to the tokens in them.";
-  RegisterOnDTensors(kDistDispatch, dispatches, {"x", "mask"}, InferDispatch);
-  RegisterOnDTensors(kDistCombine, combines, {"y", "mask"}, InferCombine);
-  RegisterOnTensors(kLocalDispatch, dispatches, {"x", "mask"}, InferLocalDispatch);
-  RegisterOnTensors(kLocalCombine, combines, {"y", "mask"}, InferLocalCombine);
+  RegisterOnDTensors(kDistDispatchSlots, dispatches, {"x", "mask"}, InferDispatchSlots);
+  RegisterOnDTensors(kDistCombineSlots, combines, {"y", "mask"}, InferCombineSlots);
+  RegisterOnTensors(kLocalDispatchSlots, dispatches, {"x", "mask"}, InferLocalDispatchSlots);
+  RegisterOnTensors(kLocalCombineSlots, combines, {"y", "mask"}, InferLocalCombineSlots);
 });
 
 }  // namespace
 
 ir::Call MakeDispatchSlots(const ir::Expr& x, const ir::Expr& mask,
                            const std::vector<int>& expert_axes, int64_t choices) {
-  return MakeTyped(InferDispatch, kDistDispatch, {x, mask},
+  return MakeTyped(InferDispatchSlots, kDistDispatchSlots, {x, mask},
                    {{"expert_axes", AxesAttr(expert_axes)}, {"choices", choices}});
 }
 
 ir::Call MakeCombineSlots(const ir::Expr& y, const ir::Expr& mask,
                           const std::vector<int>& expert_axes, int64_t choices) {
-  return MakeTyped(InferCombine, kDistCombine, {y, mask},
+  return MakeTyped(InferCombineSlots, kDistCombineSlots, {y, mask},
                    {{"expert_axes", AxesAttr(expert_axes)}, {"choices", choices}});
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "abi/builtin.h"
 #include "dialect/operators/expert_calls.h"
 #include "dialect/operators/pair_selection.h"
 #include "dialect/operators/slot_exchange.h"
@@ -13,6 +14,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/registration.h"
+#include "support/dtypes.h"
 #include "support/error.h"
 
 namespace distir {
@@ -27,8 +29,6 @@ const std::string kDistSelect = std::string("relax.dist.") + kSelectTokens;
 const std::string kDistPlace = std::string("relax.dist.") + kPlaceTokens;
 const std::string kLocalDispatch = std::string("relax.ccl.") + kDispatchTokens;
 const std::string kLocalCombine = std::string("relax.ccl.") + kCombineTokens;
-
-constexpr DLDataType kCounts{kDLInt, 64, 1};
 
 const std::vector<std::string> kMoves = {kDispatchTokens, kCombineTokens, kDispatchSlots,
                                          kCombineSlots,   kGatherRows,    kScatterRows};
@@ -125,7 +125,7 @@ ir::Type RowsAndCounts(const ir::Call& call, const ir::DTensorType& x,
   const ir::TensorType counts =
       ir::MakeTensorType({ir::MakeInt(DevicesAlong(rows, nullptr) * devices),
                           ir::MakeInt(ExpertsOfEach(call, devices))},
-                         kCounts);
+                         kInt64);
   return ir::MakeTupleType(
       {rows, ir::MakeDTensorType(counts, x.device_mesh(), WithoutOtherDims(placement))});
 }
@@ -227,7 +227,7 @@ ir::Type InferLocalDispatch(const ir::Call& call) {
   return ir::MakeTupleType(
       {ir::MakeTensorType(shape, x),
        ir::MakeTensorType({ir::MakeInt(devices), ir::MakeInt(ExpertsOfEach(call, devices))},
-                          kCounts)});
+                          kInt64)});
 }
 
 ir::Type InferLocalCombine(const ir::Call& call) {
@@ -239,7 +239,7 @@ ir::Type InferLocalCombine(const ir::Call& call) {
   return ir::MakeTensorType(shape, y);
 }
 
-const ir::OnLoad kRegister([] {
+const ir::OnLoad kRegisterTokenDispatch([] {
   const char* dispatches = "Sends rows to the devices of their experts.";
   const char* combines = "Brings rows back from the devices of their experts.";
   RegisterOnDTensors(kDistDispatch, dispatches, {"x", "ids"}, InferDispatch);
@@ -324,8 +324,7 @@ ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
     all.push_back(ir::MakeFloat(ir::GetAttr(call.attrs(), "room").as<double>().value_or(1)));
   }
   return ir::MakeOpCall(type, "relax.call_dps_packed",
-                        {ir::MakeExternFunc("distir.runtime." + name), ir::MakeTuple(all)}, {},
-                        {type});
+                        {ir::MakeExternFunc(abi::kRuntime + name), ir::MakeTuple(all)}, {}, {type});
 }
 
 }  // namespace dialect

@@ -12,6 +12,7 @@
 #include "ir/make_operators.h"
 #include "ir/node.h"
 #include "ir/symbolic.h"
+#include "support/dtypes.h"
 
 namespace distir {
 namespace optimize {
@@ -26,8 +27,7 @@ inline const ir::NodeArray<ir::Expr>& ShapeOf(const ir::DTensorType& type) {
   return ir::ShapeOf(type.tensor_ty());
 }
 inline bool IsFloat(const ir::TensorType& type) {
-  return type.has_dtype() && (type.dtype().code == kDLFloat || type.dtype().code == kDLBfloat) &&
-         type.dtype().lanes == 1;
+  return type.has_dtype() && distir::IsFloat(type.dtype()) && type.dtype().lanes == 1;
 }
 
 inline ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& shape,

@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
+#include "support/dtypes.h"
+
 namespace distir {
 namespace rules {
 
 using mesh::Reduction;
-
-namespace {
-
-bool IsFloat(const ir::Expr& expr) {
-  uint8_t code = ir::ScalarType(expr).code;
-  return code == kDLFloat || code == kDLBfloat;
-}
-
-}  // namespace
 
 const PartialClasses& PartialBuffers::Of(const ffi::Object* buffer) const {
   static const PartialClasses none;
@@ -103,7 +96,8 @@ bool PartialBuffers::Commutes(const ir::Expr& expr, int index, Reduction kind) c
     return IsPartial(expr, index);
   }
   if (auto cast = ir::CastExpr::Cast(expr); cast.defined()) {
-    return IsFloat(expr) && IsFloat(cast.value()) && Commutes(cast.value(), index, kind);
+    return IsFloat(ir::ScalarType(expr)) && IsFloat(ir::ScalarType(cast.value())) &&
+           Commutes(cast.value(), index, kind);
   }
   ir::BinaryExpr binary = ir::BinaryExpr::Cast(expr);
   if (kind != Reduction::kSum || !binary.defined()) return false;
@@ -113,7 +107,7 @@ bool PartialBuffers::Commutes(const ir::Expr& expr, int index, Reduction kind) c
     case ir::BinaryKind::kMul:
       return partial_a != partial_b && Commutes(partial_a ? binary.a() : binary.b(), index, kind);
     case ir::BinaryKind::kDiv:
-      return IsFloat(expr) && !partial_b && Commutes(binary.a(), index, kind);
+      return IsFloat(ir::ScalarType(expr)) && !partial_b && Commutes(binary.a(), index, kind);
     case ir::BinaryKind::kAdd:
     case ir::BinaryKind::kSub:
       return Commutes(binary.a(), index, kind) && Commutes(binary.b(), index, kind);

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "abi/builtin.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -29,7 +30,6 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-const std::string kRuntime = "distir.runtime.";
 constexpr const char* kAllReduce = "all_reduce";
 constexpr std::array kCollectives = {kAllReduce,   "all_gather",        "reduce_scatter",
                                      "all_to_all", "shared_all_reduce", "shared_all_gather"};
@@ -39,7 +39,7 @@ std::string CollectiveOf(const ir::Call& call) {
   ir::ExternFunc function = ir::ExternFunc::Cast(call.op());
   if (!function.defined()) return "";
   for (const char* name : kCollectives)
-    if (function.name() == kRuntime + name) return name;
+    if (function.name() == abi::kRuntime + name) return name;
   return "";
 }
 
@@ -95,7 +95,7 @@ class Placer : public ir::FunctionRewriter {
     if (!operands_.Contains(var)) return FunctionRewriter::RewriteVarBinding(var, value);
     ir::Count("operands");
     const ir::NodeArray<ir::Expr>& args = ir::Call::Cast(value).args();
-    Bind(var, ir::MakeCall(var.ty(), ir::MakeExternFunc(kRuntime + "new_tensor"),
+    Bind(var, ir::MakeCall(var.ty(), ir::MakeExternFunc(abi::kRuntime + "new_tensor"),
                            {Rewrite(args[0]), args[1]}, ir::Node(), {var.ty()}));
   }
 

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "abi/builtin.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -30,8 +31,6 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-const std::string kRuntime = "distir.runtime.";
-
 /*! \brief The name of a collective whose result is equal on all members, or "". */
 std::string CollectiveOf(const ir::Expr& value) {
   ir::Call call = ir::Call::Cast(value);
@@ -39,7 +38,7 @@ std::string CollectiveOf(const ir::Expr& value) {
   ir::ExternFunc function = ir::ExternFunc::Cast(call.args()[0]);
   if (!function.defined()) return "";
   for (const char* name : {"all_reduce", "all_gather"})
-    if (function.name() == kRuntime + name) return name;
+    if (function.name() == abi::kRuntime + name) return name;
   return "";
 }
 
@@ -108,7 +107,7 @@ class Sharer : public ir::FunctionRewriter {
     ir::Count("results");
     ir::Call call = ir::Call::Cast(value);
     ffi::Array<ir::Expr> arguments = ir::Tuple::Cast(Rewrite(call.args()[1])).fields();
-    ir::Expr builtin = ir::MakeExternFunc(kRuntime + "shared_" + CollectiveOf(value));
+    ir::Expr builtin = ir::MakeExternFunc(abi::kRuntime + "shared_" + CollectiveOf(value));
     Bind(var, ir::MakeCall(var.ty(), builtin, arguments, ir::Node(), {var.ty()}));
   }
 

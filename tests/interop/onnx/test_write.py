@@ -202,7 +202,7 @@ def test_mistakes():
 
 
 def test_whatever_is_stated_comes_back(sample):
-    @settings(max_examples=sample(15, 150, 1000))
+    @settings(max_examples=sample(15, 40, 150, 1000))
     @given(shardings())
     def check(stated):
         model = models.mlp(**SIZES)

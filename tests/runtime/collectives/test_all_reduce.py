@@ -66,7 +66,7 @@ def assert_same_bits(actual, expected):
     )
 
 
-@pytest.mark.every_case_in_large
+@pytest.mark.every_case_nightly
 @pytest.mark.parametrize(("dtype", "kind"), CASES)
 def test_equals_numpy_bit_for_bit(runner_of, groups, dtype, kind):
     runner = runner_of(sum(map(len, groups)))

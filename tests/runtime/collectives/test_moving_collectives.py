@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.every_case_in_large
+pytestmark = pytest.mark.every_case_nightly
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "bool"]
 DTYPES += [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -62,7 +62,7 @@ def run(stand_in, folder, aware):
 @pytest.mark.parametrize("copies", [2, 4], ids=["two GPUs each", "one GPU each"])
 @pytest.mark.parametrize("is_aware", [False, True], ids=["copied", "aware"])
 def test_mpi_between_gpus_conforms(run, sample, is_aware, copies):
-    step = sample(40, 4, 1)
+    step = sample(40, 10, 4, 1)
     program = f"""
 cases = list(conformance._cases(4))[::{step}]
 conformance._cases = lambda count: cases

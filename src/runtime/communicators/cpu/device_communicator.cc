@@ -9,6 +9,7 @@
 #include "runtime/communicators/cpu/packed_collective.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/plan/segment_plan.h"
+#include "support/dtypes.h"
 
 namespace distir::runtime::cpu {
 
@@ -17,7 +18,6 @@ namespace {
 namespace ffi = tvm::ffi;
 using TensorView = Communicator::TensorView;
 
-constexpr DLDataType kInt32{kDLInt, 32, 1};
 constexpr DLDataType kBytes{kDLUInt, 8, 1};
 
 int64_t BytesOf(const TensorView& tensor) { return tensor.numel() * ElementBytes(tensor.dtype()); }

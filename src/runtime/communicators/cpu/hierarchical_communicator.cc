@@ -12,7 +12,7 @@ namespace {
 using TensorView = Communicator::TensorView;
 
 // Up to here one round of messages is quicker than three.
-constexpr int64_t kSmallBytes = 16 << 10;
+constexpr int64_t kSmallHierarchicalBytes = 16 << 10;
 
 // How many members of a group each host has, which has them one behind the other; 0 if it is
 // otherwise, or there is nothing to gain.
@@ -117,7 +117,7 @@ void HierarchicalCommunicator::AllReduce(Group* group, TensorView x, ReduceKind 
                                          TensorView out) {
   HierarchicalGroup* mine = Of(group);
   const int64_t count = x.numel(), element_bytes = ElementBytes(x.dtype());
-  if (mine->within == nullptr || count * element_bytes <= kSmallBytes ||
+  if (mine->within == nullptr || count * element_bytes <= kSmallHierarchicalBytes ||
       !MayReorder(x.dtype(), kind)) {
     flat_->AllReduce(mine->flat.get(), x, kind, out);
     return;

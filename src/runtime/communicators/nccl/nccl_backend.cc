@@ -19,7 +19,7 @@ constexpr const char* kTimeoutVariable = "DISTIR_EXT_NCCL_TIMEOUT";
 constexpr std::chrono::seconds kDefaultTimeout{600};
 
 // How often workers inside NCCL are looked after.
-constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kLookAtStreams{20};
 
 std::chrono::milliseconds ReadTimeout() {
   const char* text = std::getenv(kTimeoutVariable);
@@ -64,7 +64,7 @@ NcclBackend::~NcclBackend() {
 void NcclBackend::Watch() {
   std::set<int> inside;  // ranks that are said to wait because of this
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!changed_.wait_for(lock, kLook, [this] { return stopped_; })) {
+  while (!changed_.wait_for(lock, kLookAtStreams, [this] { return stopped_; })) {
     const std::vector<Opened> opened = connections_;
     lock.unlock();
     std::set<int> still_inside;
@@ -72,7 +72,7 @@ void NcclBackend::Watch() {
       const std::shared_ptr<Connection> connection = each.connection.lock();
       if (connection == nullptr) continue;
       const auto time = connection->TimeInside();
-      if (time < kLook) continue;
+      if (time < kLookAtStreams) continue;
       still_inside.insert(each.rank);
       if (timeout_.count() == 0 || time < timeout_) continue;
       connection->TakesTooLong(timeout_);

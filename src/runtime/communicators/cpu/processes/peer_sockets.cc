@@ -32,7 +32,7 @@ static_assert(sizeof(MessageHeader) < kRecordBytes);
 // What is read of one peer before the others have their turn.
 constexpr size_t kTurnBytes = size_t{4} << 20;
 
-void Ring(int event) {
+void Wake(int event) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
@@ -133,7 +133,7 @@ PeerSockets::PeerSockets(const std::vector<Peer>& peers, Room room, std::functio
 
 PeerSockets::~PeerSockets() {
   stopping_.store(true);
-  Ring(event_);
+  Wake(event_);
   thread_.join();
   close(event_);
   for (const auto& [rank, block] : arrived_) FreeBlock(block);
@@ -143,7 +143,7 @@ void PeerSockets::Send(int rank, Block* block, int64_t num_bytes) {
   Connection* connection = connections_[rank].get();
   std::lock_guard<std::mutex> lock(connection->mutex);
   connection->unsent.emplace_back(block, static_cast<size_t>(num_bytes));
-  if (connection->unsent.size() == 1 && !Write(connection)) Ring(event_);
+  if (connection->unsent.size() == 1 && !Write(connection)) Wake(event_);
 }
 
 // Writes what the socket takes; whether that is all. The caller holds the connection's mutex.

@@ -30,7 +30,7 @@ namespace {
 constexpr const char* kShareVariable = "DISTIR_EXT_SHARE_CUDA_DEVICES";
 
 // Workers outlive a controller that was killed by some seconds (worker_process.cc).
-constexpr std::chrono::seconds kEndOfWorkers{8};
+constexpr std::chrono::seconds kEndOfHolders{8};
 constexpr std::chrono::milliseconds kLook{50};
 
 /*! \brief A file descriptor that is closed, which ends its lock. */
@@ -143,7 +143,7 @@ DeviceLock::DeviceLock(int device, const std::string& session, bool is_process,
       << kShareVariable << " is \"" << share << "\"; it must be 0 or 1";
   const std::string folder = FolderOf(device);
   const std::string name = NameOf(session);
-  const auto limit = std::chrono::steady_clock::now() + kEndOfWorkers;
+  const auto limit = std::chrono::steady_clock::now() + kEndOfHolders;
   while (true) {
     // Who holds the lock of the folder looks at it and adds a file.
     const Descriptor guard(open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
