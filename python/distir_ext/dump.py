@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import html
 import os
 import time
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ import tvm
 
 from distir_ext._compile.pass_context import pass_context
 from distir_ext._text.html_page import html_page
+from distir_ext._text.html_text import html_code, html_text
+from distir_ext._text.python_source import source
 from distir_ext.reports import PassReport, pass_reports
 
 _DIGITS = 3
@@ -128,7 +129,7 @@ class DumpPasses:
     def _write_page(self) -> None:
         rows = [_row(each) for each in self._ended]
         rows += [
-            f'<div class="failed">{html.escape(each.name)}: did not end</div>'
+            f'<div class="failed">{html_text(each.name)}: did not end</div>'
             for each in self._running
         ]
         changed = sum(bool(each.after) for each in self._ended)
@@ -149,19 +150,21 @@ def dumped(folder: str | os.PathLike[str] | None) -> Iterator[None]:
 
 
 def _text(mod: Any) -> str:
-    return str(mod.script(show_meta=False)) if isinstance(mod, tvm.IRModule) else str(mod)
+    if not isinstance(mod, tvm.IRModule):
+        return str(mod)
+    return source(mod, lambda named: str(named.script(show_meta=False)))
 
 
 def _row(ended: _Ended) -> str:
     what = "; ".join(_summary(report) for report in ended.reports)
     head = (
-        f'<span class="number">{ended.number}</span>{html.escape(ended.name)}'
-        f'<span class="what">{ended.seconds * 1e3:.1f} ms{html.escape(what and f"; {what}")}</span>'
+        f'<span class="number">{ended.number}</span>{html_text(ended.name)}'
+        f'<span class="what">{ended.seconds * 1e3:.1f} ms{html_text(what and f"; {what}")}</span>'
     )
     if not ended.after:
         return f'<div class="unchanged">{head}<span class="what">no change</span></div>'
     links = " ".join(
-        f'<a href="{html.escape(ended.stem)}.{side}.py">{side}</a>' for side in ("before", "after")
+        f'<a href="{html_text(ended.stem)}.{side}.py">{side}</a>' for side in ("before", "after")
     )
     lines = difflib.unified_diff(
         ended.before.splitlines(), ended.after.splitlines(), "before", "after", lineterm="", n=2
@@ -176,5 +179,5 @@ def _summary(report: PassReport) -> str:
 
 def _line(line: str) -> str:
     kind = {"+": "add", "-": "del", "@": "at"}.get(line[:1])
-    text = html.escape(line)
+    text = html_code(line)
     return f'<span class="{kind}">{text}</span>' if kind else text

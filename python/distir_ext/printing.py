@@ -10,6 +10,8 @@ import tvm
 from tvm import relax
 
 from distir_ext._errors.modules import check_module
+from distir_ext._text.printable import shown
+from distir_ext._text.python_source import comment, source
 from distir_ext.variables import variable_shardings
 
 _LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions
@@ -24,7 +26,8 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
     ``mod.script()`` prints for the parser; this prints for people and files: imports are there,
     every DTensor has a comment with its sharding as plans state it, also where it is a worker's
     shard, and long attributes, such as the signature that LowerDistIR leaves, come behind the
-    functions.
+    functions. Functions and variables have names that Python can read: one of a file, such as
+    ``<lambda>`` or ``class``, is printed as ``_lambda_`` or ``class_``.
 
     Args:
         mod: A module after any pass.
@@ -35,7 +38,8 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
 
     Raises:
         TypeError: ``mod`` is no module.
-        ValueError: Names of mesh axes in the module do not fit its meshes.
+        ValueError: Names of mesh axes in the module do not fit its meshes, or TVM cannot rename
+            what Python cannot read.
 
     Example, of a propagated module::
 
@@ -54,6 +58,10 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
                 return y
     """
     check_module(mod)
+    return source(mod, lambda named: _script(named, comments))
+
+
+def _script(mod: tvm.IRModule, comments: bool) -> str:
     behind = _long_attributes(mod)
     for key in behind:
         mod = mod.without_attr(key)
@@ -75,7 +83,20 @@ def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
 def _long_attributes(mod: tvm.IRModule) -> dict[str, Any]:
     attrs = dict(mod.attrs.items()) if mod.attrs else {}
     plain = {str(key): _plain(value) for key, value in sorted(attrs.items())}
-    return {key: value for key, value in plain.items() if len(repr(value)) > _LONGEST_ATTRIBUTE}
+    return {
+        key: value
+        for key, value in plain.items()
+        if _is_plain(value) and len(repr(value)) > _LONGEST_ATTRIBUTE
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether Python reads what it prints of a value: TVM's objects are printed as their script."""
+    if isinstance(value, dict):
+        return all(_is_plain(each) for item in value.items() for each in item)
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _plain(value: Any) -> Any:
@@ -102,7 +123,7 @@ class _Comments:
     def of_bindings(self) -> dict[Any, str]:
         """By binding the sharding of what it binds."""
         return {
-            each.binding: each.sharding
+            each.binding: comment(each.sharding)
             for found in self._functions.values()
             for each in found
             if each.binding is not None
@@ -114,7 +135,9 @@ class _Comments:
         for name, found in self._functions.items():
             for each in found:
                 if each.binding is None:
-                    lines.setdefault(name, []).append(f"{each.name}: {each.sharding}")
+                    lines.setdefault(name, []).append(
+                        comment(f"{shown(each.name)}: {each.sharding}")
+                    )
         return lines
 
 

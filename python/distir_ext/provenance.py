@@ -14,6 +14,7 @@ from tvm import relax
 from distir_ext._annotate.fused_parameters import FusedParameters, fused_parameters
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._text.printable import printable_line
 
 _NAMES_IN_A_MESSAGE = 20
 STATED_ATTR = "distir.stated"
@@ -124,7 +125,7 @@ def _explanation(
             f"no variable {name!r} in {', '.join(functions)}{advice}; "
             f"there are: {_shortened(list(known))}"
         )
-    return Explanation(name, tuple(lines))
+    return Explanation(name, tuple(map(printable_line, lines)))
 
 
 def propagated(mod: tvm.IRModule) -> tvm.IRModule:

@@ -179,8 +179,8 @@ def print_rows(rows: Sequence[OperatorRule], console: Console | None = None) -> 
 
 
 def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH_OF_A_FILE)
+    console = Console(emoji=False)
+    return console if console.is_terminal else Console(width=WIDTH_OF_A_FILE, emoji=False)
 
 
 def print_operators(names: Sequence[str], console: Console | None = None) -> None:

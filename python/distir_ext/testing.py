@@ -6,6 +6,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext._errors.modules import check_module
+from distir_ext._text.printable import TextLines
 
 __all__ = ["PHASES", "verify", "violations"]
 
@@ -49,4 +50,4 @@ def verify(mod: tvm.IRModule, phase: str) -> None:
     """
     found = violations(mod, phase)
     if found:
-        raise ValueError(f"the module is not {phase}:\n" + "\n".join(found))
+        raise ValueError(TextLines([f"the module is not {phase}:", *found]))

@@ -89,6 +89,20 @@ def test_the_first_failure_ends_all(launch, lines, status):
     assert time.monotonic() - begun < 30
 
 
+def test_a_copy_that_is_killed_is_named_and_rank_0_says_its_own_error(launch):
+    process = launch(
+        "print(os.getpid(), flush=True)\n"
+        "os.kill(os.getpid(), 9) if rank == 2 else time.sleep(1 if rank == 0 else 100)\n"
+        "sys.exit('rank 2 is lost')"
+    )
+    status, out, errors = outcome(process)
+    (pid,) = (line.split()[1] for line in out.splitlines() if line.startswith("[2]"))
+    assert status == 137
+    first, second = errors.splitlines()
+    assert first.startswith(f"distir launch: rank 2 (pid {pid}) was ended by SIGKILL")
+    assert second == "[0] rank 2 is lost"
+
+
 def started(process, count):
     """The copies' process ids, which each of them prints."""
     found = [int(process.stdout.readline().split()[1]) for _ in range(count)]
@@ -103,8 +117,11 @@ def test_nothing_is_left_behind(launch, number):
     process = launch(SLEEPS, 2)
     copies = started(process, 2)
     process.send_signal(number)
-    status, _, _ = outcome(process)
+    status, _, errors = outcome(process)
     assert status == (-9 if number == signal.SIGKILL else 128 + number)
+    named = ", ".join(f"rank {rank} (pid {copy.pid})" for rank, copy in enumerate(copies))
+    line = f"distir launch: {signal.Signals(number).name} has come, and is sent to {named}"
+    assert (line in errors.splitlines()) == (number != signal.SIGKILL)
     _, alive = psutil.wait_procs(copies, 10)
     assert alive == []
 

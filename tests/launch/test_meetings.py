@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 import threading
@@ -93,6 +94,36 @@ def test_nobody_listens():
     assert f"{address}: [Errno 111] Connection refused" in said
     assert "no-such-host.invalid:1" in said
     assert "RANK_OF_TESTS=0" in said
+
+
+@pytest.fixture
+def dropping():
+    """Addresses at which nothing answers: the listeners have as many connections as they take."""
+    with contextlib.ExitStack() as stack:
+        addresses = []
+        for _ in range(4):
+            full = stack.enter_context(socket.socket())
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(4):
+                filling = stack.enter_context(socket.socket())
+                filling.setblocking(False)
+                filling.connect_ex(full.getsockname())
+            addresses.append(format_address(full.getsockname()))
+        yield addresses
+
+
+def test_addresses_that_drop_what_is_sent_there(dropping, address, leader, pool):
+    """All are dialled at a time: they take none of the limit from each other, nor from the good."""
+    begun = time.monotonic()
+    said = failure(serve, place(1), SHARED, dropping, 1.0)
+    assert time.monotonic() - begun < 4
+    assert "rank 0 cannot be reached within 1 seconds" in said
+    assert all(each in said for each in dropping)
+    gathered = pool.submit(failure, leader.gather, 2.0)
+    said = failure(serve, place(1), SHARED, [*dropping, address], 20.0)
+    assert "not there: rank 2" in said
+    assert "not there: rank 2" in gathered.result()
 
 
 def test_rank_0_may_come_last(listener, pool):

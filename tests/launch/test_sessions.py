@@ -207,6 +207,34 @@ def test_all_copies_leave_with_the_status_of_rank_0(sessions, end, status, tmp_p
     assert ("rank 0 has ended without saying how" in printed[1][1]) == without_farewell
 
 
+LOSES_RANK_1 = """
+import os, signal, time
+import distir_ext as dx
+with dx.Session(3, workers="auto") as session:
+    name = session.workers.names[1]
+    print(name, flush=True)
+    os.kill(int(name.rpartition(" ")[2].rstrip(")")), signal.SIGKILL)
+    while True:
+        session.statistics()
+        time.sleep(0.01)
+"""
+
+
+def test_a_copy_that_is_lost_is_named(tmp_path):
+    """By rank 0, whose error is printed before distir launch ends it, and by distir launch."""
+    script = tmp_path / "program.py"
+    script.write_text(LOSES_RANK_1)
+    status, (line,), errors = run(
+        *(sys.executable, "-m", "distir_ext", "launch", "-n", "3", str(script))
+    )
+    name = line.removeprefix("[0] ")
+    assert name.startswith("127.0.0.1 (rank 1, pid ")
+    pid = name.rpartition(" ")[2].rstrip(")")
+    assert f"HostLostError: host {name} was lost" in errors
+    assert f"distir launch: rank 1 (pid {pid}) was ended by SIGKILL" in errors
+    assert status == 137
+
+
 @pytest.mark.parametrize(
     "environment",
     [

@@ -12,6 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from distir_ext._analysis.trace import event_row, name_rows, write_rows
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 
 # Rows of kernels that a table shows.
@@ -286,7 +287,7 @@ def _workers(profile: Profile) -> Table:
     table = new_table(title, *columns)
     for device in profile.device_ids:
         table.add_row(str(device), *(amount(each, "s") for each in profile._of_device(device)))
-    table.caption = "\n".join(profile.notes) or None
+    table.caption = TextLines(profile.notes) or None
     return table
 
 

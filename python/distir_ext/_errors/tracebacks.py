@@ -19,6 +19,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext._errors.full_tracebacks import are_tracebacks_full
+from distir_ext._text.printable import TextLines, printable_line
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OURS = tuple(
@@ -28,23 +29,39 @@ _OURS = tuple(
 _STANDARD = f"{Path(sysconfig.get_path('stdlib')).resolve()}{os.sep}"
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
+# Those that this package raises; TVM's own have lines that say where.
+_ERRORS = (ImportError, KeyError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError)
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Has what a function raises look as if it was raised by the function itself."""
+    """Has what a function raises look as if it was raised by the function itself.
+
+    What an error says has names of files and other programs, which terminals would obey, or which
+    would begin lines: they are escaped, unless the message is a :class:`TextLines`.
+    """
 
     @functools.wraps(function)
     def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            if are_tracebacks_full() or not _is_internal(error.__traceback__):
+            if not _is_internal(error.__traceback__):
+                raise
+            _make_printable(error)
+            if are_tracebacks_full():
                 raise
             raise error.with_traceback(None) from error.__cause__
 
     return called
+
+
+def _make_printable(error: BaseException) -> None:
+    text = error.args[0] if len(error.args) == 1 else None
+    if isinstance(text, str) and not isinstance(text, TextLines) and type(error) in _ERRORS:
+        error.args = (printable_line(text),)
 
 
 def _is_internal(traceback: TracebackType | None) -> bool:

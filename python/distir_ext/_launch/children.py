@@ -1,7 +1,8 @@
 """Copies of a script on this machine: starts them, passes on what they print, ends them together.
 
-The first copy that fails ends all others. Copies are a group of processes each, so that a
-terminal's Ctrl-C reaches them through this process only, and end with it, however it ends.
+The first copy that fails ends all others; rank 0 may say its own error before. Copies are a group
+of processes each, so that a terminal's Ctrl-C reaches them through this process only, and end with
+it, however it ends.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ from distir_ext._workers.connection.tokens import FILE_VARIABLE, TOKEN_VARIABLE,
 # arrive when all have ended, in seconds.
 _END_LIMIT = 10.0
 _LAST_OUTPUT_LIMIT = 0.5
+
+# How long rank 0 has to end by itself when another copy has failed, in seconds: its own error says
+# more.
+_OWN_ERROR_LIMIT = 2.0
+
+# How many copies a line names.
+_NAMED = 8
 
 _PIECE_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
@@ -132,16 +140,87 @@ class _Lines:
         return bool(part)
 
 
+class _Running:
+    """Copies that have not ended, and how they are made to.
+
+    Attributes:
+        status: What the first that has failed, or a signal to this process, makes the exit status.
+        copies: By rank.
+    """
+
+    def __init__(self, copies: Sequence[subprocess.Popen[bytes]]) -> None:
+        self.status = 0
+        self.copies = dict(enumerate(copies))
+        self._asks_at: float | None = None
+        self._kills_at: float | None = None
+
+    def left(self) -> float | None:
+        """For how long nothing has to be done, in seconds; None if for ever."""
+        times = [each for each in (self._asks_at, self._kills_at) if each is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def look(self) -> None:
+        """Ends copies whose time is over."""
+        now = time.monotonic()
+        if self._asks_at is not None and now >= self._asks_at:
+            self._ask(signal.SIGTERM)
+        elif self._kills_at is not None and now >= self._kills_at:
+            self._kills_at = None
+            _say(f"not ended {_END_LIMIT:g} s after they were asked to: {self._named()}; SIGKILL")
+            _end(list(self.copies.values()), signal.SIGKILL)
+
+    def interrupted(self, number: int) -> None:
+        """Passes on a signal that has come to this process."""
+        self.status = self.status or _SIGNALED + number
+        _say(f"{_signal_name(number)} has come, and is sent to {self._named()}")
+        self._ask(number)
+
+    def ended(self, rank: int) -> None:
+        """Notes that a copy has ended; if it has failed, all others are to end."""
+        copy = self.copies.pop(rank)
+        found = copy.wait()
+        is_first = bool(found) and not self.status
+        if found < 0 and self._kills_at is None:
+            _say(f"rank {rank} (pid {copy.pid}) was ended by {_signal_name(-found)}")
+        if is_first:
+            self.status = found if found > 0 else _SIGNALED - found
+            # Rank 0 may be about to say what it lacks without this copy.
+            self._asks_at = time.monotonic() + _OWN_ERROR_LIMIT
+        if self._asks_at is not None and 0 not in self.copies:
+            self._ask(signal.SIGTERM)
+
+    def _ask(self, number: int) -> None:
+        self._asks_at = None
+        self._kills_at = self._kills_at or time.monotonic() + _END_LIMIT
+        _end(list(self.copies.values()), number)
+
+    def _named(self) -> str:
+        named = [f"rank {rank} (pid {copy.pid})" for rank, copy in self.copies.items()]
+        more = len(named) - _NAMED
+        return ", ".join(named[:_NAMED]) + (f" and {more} others" if more > 0 else "")
+
+
+def _say(line: str) -> None:
+    print(f"distir launch: {line}", file=sys.stderr, flush=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # of those for real time, which have none
+        return f"signal {number}"
+    return f"{name}, which the system sends where memory runs out" if number == 9 else name
+
+
 def _watch(
     copies: Sequence[subprocess.Popen[bytes]], interrupted: tuple[int, Sequence[int]]
 ) -> int:
     descriptor, came = interrupted
-    status, running = 0, dict(enumerate(copies))
-    deadline: float | None = None
+    running = _Running(copies)
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         selector.register(descriptor, selectors.EVENT_READ)
-        for rank, copy in running.items():
+        for rank, copy in enumerate(copies):
             ended = os.pidfd_open(copy.pid)
             stack.callback(os.close, ended)
             selector.register(ended, selectors.EVENT_READ, rank)
@@ -150,29 +229,21 @@ def _watch(
                 stack.enter_context(source)
                 lines = _Lines(rank, source, target.buffer)
                 selector.register(source, selectors.EVENT_READ, lines)
-        while running:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = selector.select(left)
-            if not ready and deadline is not None:
-                _end(list(running.values()), signal.SIGKILL)
+        while running.copies:
+            ready = selector.select(running.left())
+            running.look()
             for key, _ in ready:
                 if isinstance(key.data, _Lines):
                     if not key.data.pass_on():
                         selector.unregister(key.fileobj)
                 elif key.data is None:
                     os.read(descriptor, 1)
-                    status = status or _SIGNALED + came[-1]
-                    deadline = deadline or time.monotonic() + _END_LIMIT
-                    _end(list(running.values()), came[-1])
+                    running.interrupted(came[-1])
                 else:
                     selector.unregister(key.fileobj)
-                    found = running.pop(key.data).wait()
-                    if found and not status:
-                        status = found if found > 0 else _SIGNALED - found
-                        deadline = time.monotonic() + _END_LIMIT
-                        _end(list(running.values()), signal.SIGTERM)
+                    running.ended(key.data)
         _pass_on_the_rest(selector)
-    return status
+    return running.status
 
 
 def _pass_on_the_rest(selector: selectors.BaseSelector) -> None:

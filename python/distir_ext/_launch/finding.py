@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from distir_ext._launch.launchers import LEVELS, STATED, Launcher, Reader, WrongVariableError
-from distir_ext._launch.place import Place
+from distir_ext._launch.launchers import LEVELS, STATED, Launcher, Reader, WrongValueError
+from distir_ext._launch.place import Place, listed
 
 
 class LauncherError(RuntimeError):
-    """The environment of this process contradicts itself."""
+    """The environment of this process contradicts itself, or copies do not meet."""
+
+
+class WrongVariableError(LauncherError, ValueError):
+    """A variable of the environment has a value that it cannot have; both are in the message."""
+
+
+@contextlib.contextmanager
+def read_variables(place: Place) -> Iterator[Reader]:
+    """Reads more variables than those that say the place of a copy.
+
+    Args:
+        place: The place of this process, for messages.
+
+    Raises:
+        WrongVariableError: a variable has a value that it cannot have.
+    """
+    reader = Reader(os.environ, dict(place.variables))
+    with _wrong_is_an_error(str(place), reader):
+        yield reader
+
+
+@contextlib.contextmanager
+def _wrong_is_an_error(launcher: str, reader: Reader) -> Iterator[None]:
+    try:
+        yield
+    except WrongValueError as error:
+        raise WrongVariableError(f"{launcher}: {error}. Found: {listed(reader.read)}") from None
 
 
 @dataclass(frozen=True)
@@ -84,19 +112,17 @@ def _read(launcher: Launcher, variables: Mapping[str, str]) -> tuple[Place | Non
         if not telling:
             return None, None
         if launcher is STATED:
-            raise LauncherError(f"{_listed(telling)} is set, {', '.join(missing)} is not")
-        return None, f"{_listed(telling)}, without {', '.join(missing)}: not {launcher.name}"
+            raise LauncherError(f"{listed(telling)} is set, {', '.join(missing)} is not")
+        return None, f"{listed(telling)}, without {', '.join(missing)}: not {launcher.name}"
     reader = Reader(variables)
-    try:
+    with _wrong_is_an_error(launcher.name, reader):
         place = launcher.read(reader)
-    except WrongVariableError as error:
-        raise LauncherError(f"{launcher.name}: {error}. Found: {_listed(reader.read)}") from None
     if place is None:
-        return None, f"{_listed(telling)}: a shell or a batch script, not a copy that srun started"
+        return None, f"{listed(telling)}: a shell or a batch script, not a copy that srun started"
     wrong = place.contradictions()
     if wrong:
         raise LauncherError(
-            f"{launcher.name}: {'; '.join(wrong)}. Found: {_listed(place.variables)}"
+            f"{launcher.name}: {'; '.join(wrong)}. Found: {listed(place.variables)}"
         )
     return place, None
 
@@ -105,11 +131,7 @@ def _check_agreement(places: list[Place]) -> None:
     """Launchers that do not start each other have to say the same."""
     if len({(place.rank, place.size) for place in places}) > 1:
         said = "; ".join(
-            f"{place.launcher}: rank {place.rank} of {place.size} ({_listed(place.variables)})"
+            f"{place.launcher}: rank {place.rank} of {place.size} ({listed(place.variables)})"
             for place in places
         )
         raise LauncherError(f"launchers contradict each other. Found: {said}")
-
-
-def _listed(variables: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in variables.items())

@@ -7,10 +7,11 @@ users may read, and write, what torchrun hands on.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import math
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -23,7 +24,12 @@ from typing import Any
 import psutil
 
 from distir_ext._launch import mpi, torch_store
-from distir_ext._launch.finding import LauncherError, find_place
+from distir_ext._launch.finding import (
+    LauncherError,
+    WrongVariableError,
+    find_place,
+    read_variables,
+)
 from distir_ext._launch.launchers import (
     LEADER,
     LISTENER,
@@ -31,17 +37,19 @@ from distir_ext._launch.launchers import (
     RANK,
     SIZE,
     SLURM,
+    STATED,
     THIS_HOST,
     TIMEOUT,
 )
 from distir_ext._launch.place import Place
+from distir_ext._launch.token_file import FILE, FOLDER, make_token_file, remove_token_file
+from distir_ext._text.printable import printable_line, shown
 from distir_ext._workers.connection.connections import format_address, listen, parse_address
 from distir_ext._workers.connection.tokens import (
     FILE_VARIABLE,
     TOKEN_VARIABLE,
     check_token,
     is_token_stated,
-    make_token,
     new_token,
     read_token,
 )
@@ -59,8 +67,9 @@ _HAND_ON: dict[str, HandOn] = {
 }
 
 
-# A file of a token: DIRECTORY/distir_ext-xyz/token.
-_FOLDER, _FILE = "distir_ext-", "token"
+# Of what is handed on: rank 0 says a token, or a file of one, and a few addresses.
+_MOST_BYTES = 1 << 16
+_MOST_ADDRESSES = 1024
 
 # How long it may take until all copies are there, in seconds: they may import anything before.
 _START_LIMIT = 300.0
@@ -83,9 +92,7 @@ class Introduction:
     def remove_file(self) -> None:
         """Removes the file, if there is one."""
         if self.file is not None:
-            with contextlib.suppress(OSError):
-                self.file.unlink()
-                self.file.parent.rmdir()
+            remove_token_file(self.file)
 
 
 def stated_place(rank: int | None, size: int | None, address: str | None) -> Place:
@@ -125,41 +132,61 @@ def start_limit(timeout: float | None, otherwise: float = _START_LIMIT) -> float
         otherwise: If neither it nor the environment states anything.
 
     Raises:
-        ValueError: it is no number of seconds.
+        LauncherError: the environment states no number of seconds.
+        ValueError: the program does not.
     """
     stated = os.environ.get(TIMEOUT, "").strip()
     if timeout is None and not stated:
         return otherwise
     try:
         limit = float(stated if timeout is None else timeout)
-    except ValueError:
+    except (OverflowError, ValueError):
         limit = math.nan
-    if not 0 < limit < threading.TIMEOUT_MAX:
-        source = f"{TIMEOUT}={stated!r}" if timeout is None else f"timeout={timeout!r}"
-        raise ValueError(f"{source} is no number of seconds")
-    return limit
+    if 0 < limit < threading.TIMEOUT_MAX:
+        return limit
+    if timeout is None:
+        raise WrongVariableError(f"{TIMEOUT}='{shown(stated)}' is no number of seconds")
+    raise ValueError(f"timeout={timeout!r} is no number of seconds")
 
 
 def open_listener(place: Place) -> socket.socket:
     """Where rank 0 meets the others.
 
     Raises:
-        LauncherError: it is not known where that is.
-        OSError: it cannot listen there.
+        LauncherError: it is not known where that is, or this process cannot listen there.
     """
-    if inherited := os.environ.pop(LISTENER, ""):
-        try:
-            listener = socket.socket(fileno=int(inherited))
-        except (OSError, ValueError) as error:
-            raise LauncherError(
-                f"{LISTENER}={inherited} is no socket that distir launch has opened for this "
-                f"process: {error}. Found: {place.listed()}"
-            ) from None
-        listener.set_inheritable(False)
-        return listener
+    if inherited := os.environ.pop(LISTENER, "").strip():
+        return _inherited_listener(inherited, place)
     host, port = _leader(place)
     bind = host if _is_this_host(host) else _every_interface(host)
-    return listen(format_address((bind, port)))
+    try:
+        return listen(format_address((bind, port)))
+    except OSError as error:
+        advice = ""
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
+            advice = f"; another rank 0 may listen there, for which {PORT} states another port"
+            if place.launcher == STATED.name:
+                advice += f"; or this process has inherited {RANK} from rank 0, and is none itself"
+        raise LauncherError(f"{place}: {error}{advice}. Found: {place.listed()}") from error
+
+
+def _inherited_listener(descriptor: str, place: Place) -> socket.socket:
+    """The socket that ``distir launch`` has opened for this process."""
+    try:
+        # Which otherwise would be taken for a number, or be too large for one.
+        if not re.fullmatch(r"[0-9]{1,9}", descriptor):
+            raise ValueError("it is no descriptor")
+        listener = socket.socket(fileno=int(descriptor))
+        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            listener.detach()  # it is somebody else's
+            raise ValueError("it does not listen")
+    except (OSError, ValueError) as error:
+        raise LauncherError(
+            f"{LISTENER}={shown(descriptor)} is no socket that distir launch has opened for this "
+            f"process: {error}. Found: {place.listed()}"
+        ) from None
+    listener.set_inheritable(False)
+    return listener
 
 
 def introduce(
@@ -203,8 +230,8 @@ def introduce(
         if not isinstance(error, mpi.MpiError | torch_store.StoreError | ValueError):
             raise
         raise LauncherError(
-            f"{place}: {error}. To do without, state {LEADER}, {RANK}, {SIZE} and "
-            f"{FILE_VARIABLE}. Found: {place.listed()}"
+            f"{place}: {printable_line(str(error))}. To do without, state {LEADER}, {RANK}, {SIZE} "
+            f"and {FILE_VARIABLE}. Found: {place.listed()}"
         ) from None
     return made or heard
 
@@ -214,8 +241,7 @@ def _make(stated: str | None, is_here: bool, addresses: list[str]) -> Introducti
         return Introduction(stated, addresses)
     if not is_here:
         return Introduction(new_token(), addresses)
-    file = Path(tempfile.mkdtemp(prefix=_FOLDER)) / _FILE
-    make_token(file)
+    file = make_token_file()
     return Introduction(read_token(file).decode(), addresses, file)
 
 
@@ -235,27 +261,40 @@ def _read(said: bytes, stated: str | None, is_here: bool) -> Introduction:
     Raises:
         ValueError: it makes no sense, or the file is none that rank 0 has made.
     """
+    if len(said) > _MOST_BYTES:
+        raise ValueError(f"what rank 0 says makes no sense (it has {len(said)} bytes)")
     try:
         heard = json.loads(said)
-        addresses = [str(each) for each in heard["addresses"]]
+        addresses = [_text(each) for each in heard["addresses"]]
+        if not 0 < len(addresses) <= _MOST_ADDRESSES:
+            raise ValueError(f"it has {len(addresses)} addresses")
+        for each in addresses:
+            parse_address(each)
         if stated is not None:
             return Introduction(stated, addresses)
         if not is_here:
-            return Introduction(str(heard["token"]), addresses)
-        file = Path(str(heard["file"]))
-    except (KeyError, TypeError, ValueError) as error:
+            token = check_token(_text(heard["token"]), "that rank 0 says").decode()
+            return Introduction(token, addresses)
+        file = Path(_text(heard["file"]))
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"what rank 0 says makes no sense ({error!r})") from error
     folder = file.parent
-    is_made = folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(_FOLDER)
+    is_made = folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(FOLDER)
     try:
         status = folder.lstat()
-        if file.name != _FILE or not is_made or status.st_uid != os.geteuid():
+        if file.name != FILE or not is_made or status.st_uid != os.geteuid():
             raise ValueError(f"{file} is no file that rank 0 has made for its token")
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise ValueError(f"others than its owner may use {folder}")
         return Introduction(read_token(file).decode(), addresses)
     except OSError as error:
         raise ValueError(f"the token of rank 0 cannot be read: {error}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value
 
 
 def _stated_token(token: str | None) -> str | None:
@@ -282,16 +321,14 @@ def _leader(place: Place) -> tuple[str, int]:
 
 
 def _port(place: Place) -> int:
-    stated = os.environ.get(PORT, "").strip()
-    if stated:
-        if not stated.isdigit() or not 0 < int(stated) < 1 << 16:
-            raise LauncherError(f"{PORT}={stated!r} is no port. Found: {place.listed()}")
-        return int(stated)
-    if place.launcher in _HAND_ON or place.size == 1:
-        return 0
-    if place.launcher == SLURM.name:
-        job, step = (int(os.environ.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-        return _FIRST_PORT + (job * 16 + step) % _PORTS  # steps of one job run side by side
+    with read_variables(place) as reader:
+        if (stated := reader.port(PORT)) is not None:
+            return stated
+        if place.launcher in _HAND_ON or place.size == 1:
+            return 0
+        if place.launcher == SLURM.name:  # steps of one job run side by side
+            job, step = (reader.number(name) or 0 for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+            return _FIRST_PORT + (job * 16 + step) % _PORTS
     return DEFAULT_MEETING_PORT
 
 
@@ -303,7 +340,7 @@ def _every_interface(host: str) -> str:
     """All interfaces: a host may know its own name by another address than others do."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-    except OSError:  # it does not know its name at all
+    except (OSError, UnicodeError):  # it does not know its name at all
         found = []
     families = {family for family, *_ in found}
     return "::" if families == {socket.AF_INET6} else "0.0.0.0"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distir_ext._launch.place import Place
+from distir_ext._text.printable import shown
 
 THIS_HOST = "127.0.0.1"
 RANK, SIZE, LEADER = "DISTIR_EXT_RANK", "DISTIR_EXT_WORLD_SIZE", "DISTIR_EXT_LEADER"
@@ -16,13 +17,15 @@ PORT = "DISTIR_EXT_PORT"
 """Where rank 0 listens, if the address of rank 0 states no port."""
 LISTENER = "DISTIR_EXT_LISTENER"
 """The descriptor of a socket that ``distir launch`` has opened for rank 0."""
+STORE_PORT = "MASTER_PORT"
+"""Where torchrun's store listens, at the host of rank 0."""
 TIMEOUT = "DISTIR_EXT_START_TIMEOUT"
 """How many seconds it may take until all copies are there."""
 TOO_HIGH_FOR_A_STEP = 0xFFFFFFF0
 """Slurm numbers steps of its own from here: of the batch script, of an interactive shell."""
 
 
-class WrongVariableError(ValueError):
+class WrongValueError(ValueError):
     """A variable of the environment has a value that it cannot have."""
 
 
@@ -48,9 +51,18 @@ class Reader:
             if value is None:
                 continue
             if not re.fullmatch(r"[0-9]{1,18}", value):
-                raise WrongVariableError(f"{name}={value!r} is not a whole number")
+                raise WrongValueError(f"{name}='{shown(value)}' is not a whole number")
             return int(value)
         return None
+
+    def port(self, name: str) -> int | None:
+        """A variable that is a port; None if it is not set, or empty."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,5}", value) or not 0 < int(value) < 1 << 16:
+            raise WrongValueError(f"{name}='{shown(value)}' is no port")
+        return int(value)
 
     def place(self, launcher: str, rank: int, size: int, **more: Any) -> Place:
         """A place, with the variables that were read."""
@@ -81,6 +93,7 @@ def _stated(reader: Reader) -> Place:
 
 
 def _torchrun(reader: Reader) -> Place:
+    reader.port(STORE_PORT)
     rank, size = _rank_and_size(reader, "RANK", "WORLD_SIZE")
     return reader.place(
         "torchrun",
@@ -128,6 +141,7 @@ def _mpi(
 
 
 def _slurm(reader: Reader) -> Place | None:
+    reader.number("SLURM_JOB_ID")
     if (reader.number("SLURM_STEP_ID") or 0) >= TOO_HIGH_FOR_A_STEP:
         return None
     # SLURM_NTASKS is the allocation's, which a shell within it inherits; a step has a number of
@@ -152,8 +166,9 @@ def _leader_worker_set(reader: Reader) -> Place:
     pod = reader.text("HOSTNAME")
     # Clusters whose StatefulSets cannot start at 1 number the first worker 0, as its leader is.
     if index == 0 and pod is not None and pod != leader.partition(".")[0]:
-        raise WrongVariableError(
-            f"LWS_WORKER_INDEX=0 in the pod {pod}, which is not the leader {leader}; this cluster "
+        raise WrongValueError(
+            f"LWS_WORKER_INDEX=0 in the pod {shown(pod)}, which is not the leader {shown(leader)}; "
+            "this cluster "
             "numbers workers from 0 (StatefulSetStartOrdinal is off), so two pods have this index"
         )
     return reader.place(

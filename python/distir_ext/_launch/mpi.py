@@ -7,6 +7,7 @@ uses MPI itself has initialized it before, and goes on using it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -157,8 +158,9 @@ def _candidates(names: Sequence[str]) -> Iterator[str]:
     for each in prefixes:
         for folder in ("lib", "lib64"):
             for name in names:
-                if (file := each / folder / name).exists():
-                    yield str(file)
+                with contextlib.suppress(OSError):  # of a variable that is no path
+                    if (file := each / folder / name).exists():
+                        yield str(file)
     yield from names
 
 

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from distir_ext._text.printable import shown
+
+MOST_COPIES = 1 << 20
+"""As many as a compiled plan may name devices."""
+
+
+def listed(variables: Mapping[str, str]) -> str:
+    """Variables of an environment for a message, as a shell would have them."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in variables.items())
+
 
 @dataclass(frozen=True)
 class Place:
@@ -33,18 +43,22 @@ class Place:
         if self.local_rank is not None:
             count = "" if self.local_size is None else f" of {self.local_size}"
             parts.append(f"on its host {self.local_rank}{count}")
-        parts.append(f"rank 0 at {self.leader}" if self.leader else "host of rank 0 not stated")
+        parts.append(
+            f"rank 0 at {shown(self.leader)}" if self.leader else "host of rank 0 not stated"
+        )
         return ", ".join(parts)
 
     def listed(self) -> str:
         """The variables, as a shell would have them."""
-        return ", ".join(f"{name}={value}" for name, value in self.variables.items())
+        return listed(self.variables)
 
     def contradictions(self) -> list[str]:
         """What cannot be so, in words."""
         found = []
         if self.size < 1:
             found.append(f"there are {self.size} copies")
+        elif self.size > MOST_COPIES:
+            found.append(f"there are {self.size} copies, more than {MOST_COPIES}")
         elif not 0 <= self.rank < self.size:
             found.append(f"rank {self.rank} is not one of {self.size} copies")
         if self.local_size is not None and not 1 <= self.local_size <= max(self.size, 1):

@@ -6,7 +6,9 @@ import datetime
 import os
 from typing import Any
 
+from distir_ext._launch.launchers import STORE_PORT, Reader, WrongValueError
 from distir_ext._launch.place import Place
+from distir_ext._text.printable import shown
 
 _kept: list[Any] = []  # a store that this process has started lasts as long as the process
 
@@ -32,17 +34,22 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
         raise StoreError(
             f"torchrun's store needs PyTorch, which cannot be imported: {error}"
         ) from error
-    host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
-    if not port.isdigit():
-        raise StoreError(f"MASTER_PORT is {port!r}, which is no port")
+    reader = Reader(os.environ)
+    try:
+        port = reader.port(STORE_PORT)
+        attempt = reader.number("TORCHELASTIC_RESTART_COUNT") or 0
+    except WrongValueError as error:
+        raise StoreError(str(error)) from None
+    if port is None:
+        raise StoreError(f"{STORE_PORT} is not set, so that it is not known where the store is")
+    host = os.environ.get("MASTER_ADDR", "")
     # Others than torchrun set its variables and leave the store to rank 0.
     starts = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     key = f"distir_ext/{attempt}"
     try:
         store = TCPStore(
             host,
-            int(port),
+            port,
             is_master=starts,
             timeout=datetime.timedelta(seconds=limit),
             wait_for_workers=False,
@@ -54,7 +61,7 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
             return message
         return bytes(store.get(key))
     except (RuntimeError, ValueError) as error:
-        said = str(error).partition("\n")[0].rstrip(".")
+        said = shown(str(error).partition("\n")[0].rstrip("."))
         raise StoreError(
-            f"rank 0 says nothing through the store at {host}:{port}: {said}"
+            f"rank 0 says nothing through the store at {shown(host)}:{port}: {said}"
         ) from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from distir_ext._text.printable import TextLines, shown
+
 
 def new_figure(width: float, height: float) -> Any:
     """An empty figure that needs no screen and no window.
@@ -21,6 +23,7 @@ def new_figure(width: float, height: float) -> Any:
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.text import Text
     except ImportError as error:
         raise ImportError(
             "plots need matplotlib, which is not installed: pip install 'distir-ext[plot]'"
@@ -31,6 +34,13 @@ def new_figure(width: float, height: float) -> Any:
             file = io.BytesIO()
             self.savefig(file, format="png", bbox_inches="tight")
             return file.getvalue()
+
+        def draw(self, renderer: Any) -> None:
+            # Names are no formulas, and what a terminal obeys no file of SVG may have.
+            for text in self.findobj(Text):
+                text.set_parse_math(False)
+                text.set_text(TextLines(map(shown, text.get_text().split("\n"))))
+            super().draw(renderer)
 
     return NotebookFigure(figsize=(width, height), layout="constrained")
 

@@ -19,6 +19,7 @@ from distir_ext._pictures.sharding_layout import (
     Layout,
     lay_out,
 )
+from distir_ext._text.printable import shown
 
 if TYPE_CHECKING:
     from distir_ext._meshes.sharding import Sharding
@@ -35,7 +36,7 @@ class ShardingPicture:
 
     def __init__(self, sharding: Sharding, name: str = "", marked: Collection[int] = ()) -> None:
         self._sharding = sharding
-        self._title = f"{name}: {_title(sharding)}" if name else _title(sharding)
+        self._title = shown(f"{name}: {_title(sharding)}" if name else _title(sharding))
         self._marked = tuple(marked)
 
     @property
@@ -118,6 +119,6 @@ def _title(sharding: Sharding) -> str:
     shape = ", ".join(map(str, sharding.shape))
     mesh = sharding.mesh
     sizes = ", ".join(
-        f"{axis}={size}" for axis, size in zip(mesh.axis_names, mesh.shape, strict=True)
+        f"{shown(axis)}={size}" for axis, size in zip(mesh.axis_names, mesh.shape, strict=True)
     )
     return f"{sharding.spec.dtype}[{shape}] sharded {sharding.dims} on {sizes}"

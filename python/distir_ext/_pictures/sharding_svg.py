@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from distir_ext._pictures.palette import text_on
 from distir_ext._pictures.sharding_layout import Cell, Grid, Layout, Part
+from distir_ext._text.html_text import html_text
 
 # Pixels.
 _CELL_WIDTH, _CELL_HEIGHT = 76, 44
@@ -102,7 +102,7 @@ class _Drawing:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" fill="currentColor" '
             f'font-family="{_FONTS}" font-size="{_FONT}">'
-            f"<title>{escape(self._layout.title)}</title>{style}{_PATTERN}{page}"
+            f"<title>{html_text(self._layout.title)}</title>{style}{_PATTERN}{page}"
             + "".join(body)
             + "</svg>"
         )
@@ -165,7 +165,7 @@ def _cell(
         if row and row.padding:
             held_height = max(_FONT + 8, height * (1 - row.padded))
     is_filled = cell.marked and not cell.empty
-    parts = [f"<title>{escape(cell.description)}</title>"]
+    parts = [f"<title>{html_text(cell.description)}</title>"]
     if is_filled:
         parts.append(_rect(x, y, held_width, held_height, f'fill="{cell.color}"'))
     if held_width < width:
@@ -206,7 +206,7 @@ def _text(
     extra: str = "",
 ) -> str:
     style = f'font-size="{size}" text-anchor="{anchor}" fill="{color}"{extra}'
-    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(text)}</text>'
+    return f'<text x="{x:g}" y="{y:g}" {style}>{html_text(text)}</text>'
 
 
 def _width(text: str) -> float:

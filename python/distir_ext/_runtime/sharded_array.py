@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from html import escape
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import copied_to_numpy, numpy_dtype, numpy_view
 from distir_ext._signature.signature import TensorSpec
+from distir_ext._text.html_text import html_code
 from distir_ext._workers.base import Workers
 from distir_ext._workers.cuts import samples
 
@@ -152,7 +152,7 @@ class ShardedArray:
         return f'{text}, placement "{self._spec.placement_text}">'
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>{self.sharding._repr_html_()}"
+        return f"<pre>{html_code(repr(self))}</pre>{self.sharding._repr_html_()}"
 
     def shards_for(
         self, workers: Workers, spec: TensorSpec, where: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+from distir_ext._text.html_text import html_text
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -33,4 +33,4 @@ def html_page(title: str, style: str, body: str) -> str:
         style: More rules of CSS.
         body: What stands under the title, as HTML.
     """
-    return _PAGE.format(title=escape(title), style=style.strip(), body=body.strip())
+    return _PAGE.format(title=html_text(title), style=style.strip(), body=body.strip())

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # Of C0 (but new lines and tabs), DEL and C1, which terminals obey, what begins a line elsewhere or
-# changes the direction of text that follows, and halves of characters, which no file can be given.
+# changes the direction of text that follows, halves of characters, which no file can be given, and
+# what XML has no place for.
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    "\ufffe\uffff]"
 )
+LONGEST = 400
+"""How many characters of a name messages, tables and pictures show."""
+
 _CONTROL_OR_LINE = re.compile(f"[\t\n]|{_CONTROL.pattern}")
 
 
@@ -24,6 +30,31 @@ def printable(text: str) -> str:
 def printable_line(text: str) -> str:
     """The same of a text that has one line, such as a name: new lines and tabs do not stay."""
     return _CONTROL_OR_LINE.sub(_escaped, text)
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """A name or value of others for a message: one printable line.
+
+    Of one that has more than ``longest`` characters, the begin and the end are left, with how much
+    is left out between them.
+    """
+    if len(text) > longest:
+        half = longest // 2
+        text = f"{text[:half]}...({len(text) - 2 * half} more)...{text[-half:]}"
+    return printable_line(text)
+
+
+class TextLines(str):
+    """A text of several lines, each of which may have names of others: these begin no line.
+
+    Where one line is expected, of an error, a cell of a table or its notes, a text of this type
+    says that its new lines are meant.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, lines: Iterable[str]) -> TextLines:
+        return super().__new__(cls, "\n".join(map(printable_line, lines)))
 
 
 def _escaped(found: re.Match[str]) -> str:

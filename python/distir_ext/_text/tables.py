@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from html import escape
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from distir_ext._text.html_text import html_text
+from distir_ext._text.printable import TextLines, shown
 
 _WIDTH = 120
+
+# Characters of a cell; rich takes long to fold words of a million letters.
+_LONGEST = 2000
 _CAPTION = "text-align: left; white-space: nowrap"
 
 
@@ -38,10 +45,10 @@ def print_tables(tables: Iterable[Table], console: Console) -> None:
     for table in tables:
         title, notes = table.title, table.caption
         table.title = table.caption = None  # they would be as narrow as the table
-        console.print(title, highlight=False, markup=False)
+        console.print(_text(title), highlight=False, markup=False, emoji=False)
         console.print(table, markup=False)
         if notes:
-            console.print(notes, highlight=False, markup=False)
+            console.print(_text(notes), highlight=False, markup=False, emoji=False)
             console.print()
         table.title, table.caption = title, notes
 
@@ -50,7 +57,7 @@ def as_text(tables: Iterable[Table]) -> str:
     """Tables as plain text."""
     file = io.StringIO()
     # In a notebook a console of rich shows what is printed instead of writing it to its file.
-    console = Console(file=file, width=_WIDTH, color_system=None, force_jupyter=False)
+    console = Console(file=file, width=_WIDTH, color_system=None, force_jupyter=False, emoji=False)
     print_tables(tables, console)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
@@ -67,9 +74,9 @@ def _html(table: Table) -> str:
     body = "".join(
         f"<tr>{_html_cells('td', row, sides)}</tr>" for row in zip(*columns, strict=True)
     )
-    notes = f"<p>{escape(str(table.caption))}</p>" if table.caption else ""
+    notes = f"<p>{html_text(_text(table.caption))}</p>" if table.caption else ""
     return (
-        f'<table><caption style="{_CAPTION}">{escape(str(table.title))}</caption>'
+        f'<table><caption style="{_CAPTION}">{html_text(_text(table.title))}</caption>'
         f"<thead><tr>{_html_cells('th', heads, sides)}</tr></thead><tbody>{body}</tbody></table>"
         f"{notes}"
     )
@@ -78,22 +85,36 @@ def _html(table: Table) -> str:
 def _html_cells(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
     written = []
     for cell, side in zip(cells, sides, strict=True):
-        text = escape(str(cell))
+        text = html_text(_text(cell))
         lines = "; white-space: pre-wrap" if "\n" in text else ""
         written.append(f'<{tag} style="text-align: {side}{lines}">{text}</{tag}>')
     return "".join(written)
 
 
+class _Table(Table):
+    """A table whose cells are text as it is: no markup, no emoji, nothing that a terminal obeys."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(Text(_text(cell)) for cell in cells), **options)
+
+
+def _text(text: Any) -> TextLines:
+    """What a table shows of a text of others."""
+    return text if isinstance(text, TextLines) else TextLines([shown(str(text), _LONGEST)])
+
+
 def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     """A table without rows.
+
+    A cell has one line, unless it is a :class:`TextLines`; names of others are escaped in it.
 
     Args:
         title: What it is of.
         *columns: Their names.
         texts: So many of them, from the left, are text; the others are numbers.
     """
-    table = Table(
-        *columns,
+    table = _Table(
+        *map(_text, columns),
         title=title,
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),

@@ -11,7 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from distir_ext._text.printable import shown
+
 MOST_BYTES = 1 << 18
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_LONGEST_NUMBER = 100
 
 Path = tuple[str, ...]
 
@@ -32,7 +37,7 @@ class YamlDocument:
     def place(self, path: Path) -> str:
         """For messages: ``"the configuration my.yaml, line 3, passes.PadShards"``."""
         line = f", line {self.lines[path]}" if path in self.lines else ""
-        return f"{self.what}{line}{', ' if path else ''}{'.'.join(path)}"
+        return f"{self.what}{line}{', ' if path else ''}{'.'.join(map(shown, path))}"
 
 
 def read_yaml(data: bytes, what: str) -> YamlDocument:
@@ -99,10 +104,20 @@ def _loader(yaml: Any) -> Any:
                     )
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(
-                        problem=f"{key.value!r} occurs twice", problem_mark=key.start_mark
+                        problem=f"'{shown(key.value)}' occurs twice", problem_mark=key.start_mark
                     )
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            # PyYAML and Python take time with the square of what long ones have.
+            if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+                raise yaml.MarkedYAMLError(
+                    problem=f"a number has {len(node.value)} characters, more than "
+                    f"{_LONGEST_NUMBER}",
+                    problem_mark=node.start_mark,
+                )
+            return super().construct_object(node, deep)
 
     # YAML 1.1 takes 1e6 for a text.
     number = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+")

@@ -15,6 +15,7 @@ import tvm_ffi
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
+from distir_ext._text.printable import printable, printable_line
 
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
 UNWIND_LIMIT = 1.0
@@ -54,15 +55,16 @@ class WorkerError(RuntimeError):
         self.worker: int = int(failure["worker"])
         self.device: int = int(failure["device"])
         self.host: str = str(failure.get("host", ""))
-        self.function: str = str(failure["function"])
-        self.operator: str = str(failure["operator"])
-        self.kind: str = str(failure["kind"])
-        self.backtrace: str = str(failure["backtrace"])
+        # Names and messages are of programs and files of others, whatever the workers are.
+        self.function: str = printable_line(str(failure["function"]))
+        self.operator: str = printable_line(str(failure["operator"]))
+        self.kind: str = printable_line(str(failure["kind"]))
+        self.backtrace: str = printable(str(failure["backtrace"]))
         where = f' in operator "{self.operator}"' if self.operator else ""
         on = f" on host {self.host}" if self.host else ""
         super().__init__(
             f'worker {self.worker} (device {self.device}{on}) failed in "{self.function}"{where}: '
-            f"{self.kind}: {failure['message']}"
+            f"{self.kind}: {printable(str(failure['message']))}"
         )
 
 

@@ -25,6 +25,7 @@ from distir_ext._params.checkpoint import open_params
 from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
 from distir_ext._runtime.backends import find_backend
+from distir_ext._text.printable import TextLines
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import (
     Addresses,
@@ -171,7 +172,9 @@ class ProcessWorkers(Workers):
                     raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
             (answer,) = came.answers[rank]
             if "failure" in answer:
-                raise RuntimeError(f"{worker} did not start:\n{answer['failure']}")
+                raise RuntimeError(
+                    TextLines([f"{worker} did not start:", *answer["failure"].splitlines()])
+                )
             if "refused" in answer:
                 raise RuntimeError(f"{worker} did not start: {answer['refused']}")
             clocks.add(answer["clock"])

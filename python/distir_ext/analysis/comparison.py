@@ -10,6 +10,7 @@ import numpy as np
 
 from distir_ext._analysis.profile import Profile
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.analysis.costs import Estimate, ProgramEstimate
 from distir_ext.analysis.timelines.timeline import Timeline
@@ -288,5 +289,5 @@ def comparison_table(comparison: Comparison) -> Any:
     ):
         if names:
             notes.append(f"{what}: {', '.join(names[:5])}{', ..' if len(names) > 5 else ''}")
-    table.caption = "\n".join(notes)
+    table.caption = TextLines(notes)
     return table

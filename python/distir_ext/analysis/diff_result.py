@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.analysis.redistributions.reshards_result import shortened
 
@@ -160,7 +161,7 @@ def difference_tables(difference: Difference) -> list[Table]:
             tables.append(_collectives(title, changes))
     if difference.shardings:
         tables.append(_shardings(difference.shardings))
-    tables[-1].caption = "\n".join(difference.notes) or None
+    tables[-1].caption = TextLines(difference.notes) or None
     return tables
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from distir_ext._text.html_page import html_page
+from distir_ext._text.html_text import html_text
 from distir_ext._text.tables import amount, as_html
 from distir_ext.analysis.tables import estimate_tables, sharding_table
 
@@ -118,17 +118,17 @@ def figures_page(
         notes: What the page lacks.
     """
     body = _BODY.format(
-        about=escape(about),
-        warning=f'<p class="bad">{escape(warning)}</p>\n' if warning else "",
+        about=html_text(about),
+        warning=f'<p class="bad">{html_text(warning)}</p>\n' if warning else "",
         tiles="\n".join(
-            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
             for name, value in tiles.items()
         ),
         pictures="".join(
             [
-                *(f'<p class="about">{escape(note)}</p>\n' for note in notes),
+                *(f'<p class="about">{html_text(note)}</p>\n' for note in notes),
                 *(
-                    f'<figure role="img" aria-label="{escape(what)}">{svg}</figure>\n'
+                    f'<figure role="img" aria-label="{html_text(what)}">{svg}</figure>\n'
                     for what, svg in pictures.items()
                 ),
             ]

@@ -10,6 +10,7 @@ import tvm
 from rich.table import Table
 
 from distir_ext._text.folding import folded
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, new_table
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _summary(estimate: Estimate) -> Table:
             amount(value, "B") for value in (estimate.peak_memory, estimate.device.memory)
         )
         notes.insert(0, f"needs {held} of memory, but a device has {there}")
-    table.caption = "\n".join(notes) or None
+    table.caption = TextLines(notes) or None
     return table
 
 

@@ -22,6 +22,7 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(run=run, needs_package=False)
     parser.add_argument(
+        "-n",
         "--nproc",
         type=argument_type(_count),
         required=True,

@@ -7,7 +7,7 @@ import re
 import socket
 import sys
 
-from distir_ext._text.printable import printable_line
+from distir_ext._text.printable import shown
 
 # Where `distir host` listens, if it is not told otherwise.
 DEFAULT_HOST = "127.0.0.1"
@@ -22,7 +22,7 @@ _LONGEST_TIMEOUT = 2**31 - 1
 
 _ADDRESS = re.compile(
     r"(?P<bare>[^\[\]:]*:[^\[\]:]*:[^\[\]]*)"  # of IPv6, without a port
-    r"|(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>[^\[\]:]+))(?::(?P<port>\d{1,5}))?"
+    r"|(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>[^\[\]:]+))(?::(?P<port>[0-9]{1,5}))?"
 )
 
 
@@ -39,8 +39,7 @@ def parse_address(text: str, port: int = DEFAULT_PORT) -> tuple[str, int]:
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"] or 0) > 65535 or not text.isprintable():
         raise ValueError(
-            f'"{printable_line(text)}" is not an address; write name:port, 1.2.3.4:port or '
-            "[::1]:port"
+            f'"{shown(text)}" is not an address; write name:port, 1.2.3.4:port or [::1]:port'
         )
     host = found["bracketed"] or found["bare"] or found["name"]
     return host, port if found["port"] is None else int(found["port"])
@@ -70,7 +69,7 @@ def listen(address: str) -> socket.socket:
         except BaseException:
             listener.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of a name that no host can have
         raise OSError(f"cannot listen at {address}: {error}") from error
     return listener
 

@@ -76,7 +76,15 @@ class _EndedError(Exception):
     """The other side has ended the connection before it has proved anything."""
 
 
-def connect(address: str, credentials: Credentials, purpose: str, opening: Any) -> Stream:
+def connect(
+    address: str,
+    credentials: Credentials,
+    purpose: str,
+    opening: Any,
+    *,
+    dialled: socket.socket | None = None,
+    limit: float = math.inf,
+) -> Stream:
     """A connection to what listens at an address, which has the token and has agreed to serve it.
 
     Args:
@@ -85,17 +93,20 @@ def connect(address: str, credentials: Credentials, purpose: str, opening: Any) 
         purpose: One of :data:`PURPOSES`.
         opening: What is asked for. On an encrypted connection a new key is added to what is for
             a worker.
+        dialled: A connection to it, which is taken over; None: one is made.
+        limit: How long it may take, in seconds; at most ``HANDSHAKE_LIMIT`` in any case.
 
     Raises:
         NotConnectedError: there is no such connection; says why.
         RefusedByHostError: the other side refuses what is asked for; says why.
     """
-    deadline = time.monotonic() + HANDSHAKE_LIMIT
+    deadline = time.monotonic() + min(limit, HANDSHAKE_LIMIT)
     name, port = parse_address(address)
     try:
         for wait in (*_WAITS, None):
             left = deadline - time.monotonic()
-            raw = socket.create_connection((name, port), max(0.01, left))
+            raw = dialled or socket.create_connection((name, port), max(0.01, left))
+            dialled = None
             send_at_once(raw)
             stream = Stream(raw)
             stream.limit(left)

@@ -97,7 +97,12 @@ def check_token(token: str, source: str) -> bytes:
             f"the token {source} can be guessed: it has {bits} bits, fewer than {_FEWEST_BITS}; "
             "make one with: distir token FILE"
         )
-    return token.encode()
+    try:
+        return token.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the token {source} is not UTF-8; make one with: distir token FILE"
+        ) from None
 
 
 def _read_file(path: str | os.PathLike[str]) -> str:

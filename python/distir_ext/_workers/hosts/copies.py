@@ -29,6 +29,8 @@ from distir_ext._launch import mpi
 from distir_ext._launch.finding import LauncherError
 from distir_ext._launch.introductions import introduce, open_listener
 from distir_ext._launch.place import Place
+from distir_ext._launch.token_file import removed_when_ended
+from distir_ext._text.printable import printable_line
 from distir_ext._workers.channel import ChannelClosedError, send
 from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.connections import (
@@ -38,6 +40,7 @@ from distir_ext._workers.connection.connections import (
     parse_address,
 )
 from distir_ext._workers.connection.credentials import Credentials
+from distir_ext._workers.connection.dialling import Dialling
 from distir_ext._workers.connection.handshake import (
     NotConnectedError,
     RefusedByHostError,
@@ -68,6 +71,7 @@ class Joined:
         asked: What was asked for: the place, and the token that the program stated.
         leader: Meets the copies.
         addresses: By rank where agents listen.
+        names: By rank what messages call the copy.
         token: What all copies share.
         ccl: The communication library that has been started.
     """
@@ -75,6 +79,7 @@ class Joined:
     asked: tuple[Place, str | None]
     leader: Leader
     addresses: list[str]
+    names: list[str]
     token: str = field(repr=False)
     ccl: str
 
@@ -100,8 +105,9 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
         ccl: The communication library of sessions; MPI is started for ``"mpi"``.
 
     Raises:
-        LauncherError: copies do not come, have ended, or contradict each other; MPI cannot be used.
-        OSError, ValueError: there is no token, or it is of no use; rank 0 cannot listen.
+        LauncherError: copies do not come, have ended, or contradict each other; rank 0 cannot
+            listen; MPI cannot be used.
+        OSError, ValueError: there is no token, or it is of no use.
         SystemExit: this is not rank 0, which has ended.
     """
     global _joined
@@ -121,30 +127,34 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
             return _joined
         if ccl == "mpi":
             _keep_mpi(place, limit)
+        begun = time.monotonic()
         if place.rank != 0:
             introduction = introduce(place, None, token, limit)
-            serve(place, introduction.token, introduction.addresses, limit)
+            serve(place, introduction.token, introduction.addresses, limit, begun)
         listener = open_listener(place)
-        try:
-            introduction = introduce(place, listener, token, limit)
-        except BaseException:
-            listener.close()
-            raise
-        try:
-            leader = Leader(place, introduction.token, listener)
-            addresses = leader.gather(limit)
-        finally:
-            introduction.remove_file()
-        _joined = Joined((place, token), leader, addresses, introduction.token, ccl)
+        with removed_when_ended():
+            try:
+                introduction = introduce(place, listener, token, limit)
+            except BaseException:
+                listener.close()
+                raise
+            try:
+                leader = Leader(place, introduction.token, listener)
+                addresses = leader.gather(limit, begun)
+            finally:
+                introduction.remove_file()
+        names = leader.names(addresses[0])
+        _joined = Joined((place, token), leader, addresses, names, introduction.token, ccl)
         return _joined
 
 
 @dataclass(frozen=True)
 class _Other:
-    """Another copy: the connection to it, and its host's address."""
+    """Another copy: the connection to it, its host's address, and which process it is there."""
 
     descriptor: int
     host: str
+    process: str
 
 
 class Leader:
@@ -171,11 +181,12 @@ class Leader:
         atexit.register(self._agent.close)
         os.register_at_fork(after_in_child=self._forget)
 
-    def gather(self, limit: float) -> list[str]:
+    def gather(self, limit: float, begun: float | None = None) -> list[str]:
         """Waits for all copies.
 
         Args:
             limit: For how long, in seconds.
+            begun: Since when, on the clock ``time.monotonic``; None: from now on.
 
         Returns:
             By rank where their agents listen.
@@ -184,7 +195,7 @@ class Leader:
             LauncherError: some do not come, end, or contradict the others.
         """
         try:
-            self._wait(time.monotonic() + limit, limit)
+            self._wait(_since(begun) + limit, limit)
             addresses = self._ask()
         except LauncherError as error:
             self._dismiss(str(error))
@@ -195,6 +206,14 @@ class Leader:
             tell(line.raw.detach(), None if line.tls is None else line.tls.native)
         self._lines.clear()
         return addresses
+
+    def names(self, address: str) -> list[str]:
+        """By rank what messages call the copies, of which this one's agent is at the address."""
+        others = [
+            f"{other.host} (rank {rank}, {other.process})"
+            for rank, other in sorted(self._others.items())
+        ]
+        return [f"{parse_address(address)[0]} (rank 0, pid {os.getpid()})", *others]
 
     def check(self) -> None:
         """Looks whether all copies are still there.
@@ -213,13 +232,15 @@ class Leader:
         for rank, other in sorted(self._others.items()):
             if other.descriptor in ended:
                 raise LauncherError(
-                    f"rank {rank} of {self._place.size}, at {other.host}, has ended; the other "
-                    f"copies are of no use without it. This is {self._place}"
+                    f"rank {rank} of {self._place.size}, at {other.host}, has ended "
+                    f"({other.process}); the other copies are of no use without it. This is "
+                    f"{self._place}"
                 )
 
     def _meet(self, stream: Stream, message: Any) -> None:
         """Takes the connection of a copy; runs in a thread of the agent."""
         rank, size, theirs = (_field(message, name) for name in ("rank", "size", "versions"))
+        process = message.get("process")
         if theirs != versions():
             raise RefusedError(f"rank 0 has {', '.join(versions())}, rank {rank} has {theirs}")
         with self._changed:
@@ -241,7 +262,11 @@ class Leader:
             stream.limit(math.inf)
             keep_watch(stream.raw, _LOST_AFTER)
             self._lines[rank] = stream
-            self._others[rank] = _Other(stream.fileno(), stream.raw.getpeername()[0])
+            self._others[rank] = _Other(
+                stream.fileno(),
+                stream.raw.getpeername()[0],
+                f"pid {process}" if type(process) is int else "pid not stated",
+            )
             self._changed.notify_all()
 
     def _wait(self, deadline: float, limit: float) -> None:
@@ -323,7 +348,13 @@ class Leader:
                 os.close(other.descriptor)
 
 
-def serve(place: Place, token: str, addresses: Sequence[str], limit: float) -> NoReturn:
+def serve(
+    place: Place,
+    token: str,
+    addresses: Sequence[str],
+    limit: float,
+    begun: float | None = None,
+) -> NoReturn:
     """Serves the sessions of rank 0 until its process ends.
 
     Args:
@@ -331,13 +362,14 @@ def serve(place: Place, token: str, addresses: Sequence[str], limit: float) -> N
         token: What all copies share.
         addresses: Where rank 0 may be reached.
         limit: How long it may take until all copies are there, in seconds.
+        begun: Since when, on the clock ``time.monotonic``; None: from now on.
 
     Raises:
         LauncherError: rank 0 cannot be reached, or refuses; says why.
         SystemExit: rank 0 has ended, with its status; 1 if it has not said which.
     """
     credentials = Credentials(token.encode())
-    line = _dial(place, credentials, addresses, time.monotonic() + limit, limit)
+    line = _dial(place, credentials, addresses, _since(begun) + limit, limit)
     keep_watch(line.raw, _LOST_AFTER)
     try:
         line.limit(limit + _LISTEN_LIMIT)
@@ -378,12 +410,22 @@ def _dial(
     deadline: float,
     limit: float,
 ) -> Stream:
-    opening = {"rank": place.rank, "size": place.size, "versions": versions()}
-    why: dict[str, str] = {}
-    while True:
-        for address in addresses:
+    opening = {
+        "rank": place.rank,
+        "size": place.size,
+        "process": os.getpid(),
+        "versions": versions(),
+    }
+    why = dict.fromkeys(addresses, "it does not answer")
+    with contextlib.closing(Dialling(addresses, _DIAL_INTERVAL, deadline)) as dialling:
+        while came := dialling.next():
+            address, found = came
+            if isinstance(found, Exception):
+                why[address] = str(found)
+                continue
+            left = max(0.01, deadline - time.monotonic())
             try:
-                return connect(address, credentials, "copy", opening)
+                return connect(address, credentials, "copy", opening, dialled=found, limit=left)
             except RefusedByHostError as error:
                 raise LauncherError(f"rank 0, at {address}: {error}. This is {place}") from error
             except NotConnectedError as error:
@@ -391,13 +433,15 @@ def _dial(
                 # Whoever listens there is another one; rank 0 may be at the other addresses.
                 if error.__cause__ is None and len(addresses) == 1:
                     raise LauncherError(f"{error}. This is {place}") from error
-        if time.monotonic() > deadline:
-            said = "; ".join(f"{address}: {each}" for address, each in why.items())
-            raise LauncherError(
-                f"rank 0 cannot be reached within {limit:g} seconds ({said}). It has to open a "
-                f"session too. This is {place}. Found: {place.listed()}"
-            )
-        time.sleep(_DIAL_INTERVAL)
+    said = "; ".join(f"{address}: {each}" for address, each in why.items())
+    raise LauncherError(
+        f"rank 0 cannot be reached within {limit:g} seconds ({printable_line(said)}). It has to "
+        f"open a session too. This is {place}. Found: {place.listed()}"
+    )
+
+
+def _since(begun: float | None) -> float:
+    return time.monotonic() if begun is None else begun
 
 
 def _field(message: Any, name: str) -> Any:

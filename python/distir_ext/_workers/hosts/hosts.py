@@ -39,6 +39,7 @@ class Hosts:
         fanout: To how many hosts the controller sends what it says, and each of them passes it on
             at most; None: to all of them up to 32, and beyond that to so many that there are two
             levels of hosts (docs/scale.md).
+        names: What messages call each of them; None: their addresses.
 
     Raises:
         ValueError: no addresses, one of them twice or not an address, or numbers that make no
@@ -55,6 +56,7 @@ class Hosts:
     authority: str | os.PathLike[str] | None = None
     token: str | None = field(default=None, repr=False)
     fanout: int | None = None
+    names: Sequence[str] | None = None
 
     @classmethod
     @short_tracebacks
@@ -88,15 +90,15 @@ class Hosts:
 
         Raises:
             LauncherError: the environment contradicts itself, copies do not come in time, one of
-                them ends, two of them say the same rank, or MPI is asked for and cannot be used;
-                says what was found.
+                them ends, two of them say the same rank, rank 0 cannot listen, or MPI is asked for
+                and cannot be used; says what was found.
             ValueError: there is no token, it can be guessed, or what is stated makes no sense.
-            OSError: the file of the token cannot be read, or rank 0 cannot listen.
+            OSError: the file of the token cannot be read.
             SystemExit: this is not rank 0, which has ended.
         """
         place = stated_place(rank, size, address)
         joined = join(place, token, start_limit(timeout), ccl)
-        return cls(joined.addresses, token=joined.token)
+        return cls(joined.addresses, token=joined.token, names=joined.names)
 
     def __post_init__(self) -> None:
         if isinstance(self.addresses, str) or not self.addresses:
@@ -117,6 +119,8 @@ class Hosts:
                 f"devices_per_host is {list(counts)}; it must have a positive number for each of "
                 f"{len(self.addresses)} hosts"
             )
+        if self.names is not None and len(self.names) != len(self.addresses):
+            raise ValueError(f"{len(self.names)} names for {len(self.addresses)} hosts")
         if not 2 <= self.lost_after < math.inf:
             raise ValueError(f"lost_after is {self.lost_after!r}; it must be 2 seconds or more")
         if self.fanout is not None and (type(self.fanout) is not int or self.fanout < 1):

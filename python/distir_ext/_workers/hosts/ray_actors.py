@@ -178,8 +178,13 @@ def start_on_ray(
         raise ValueError(f"resources= of dx.Ray: Ray refuses {bundle}: {why}") from error
     # Hosts of one node have neighbouring ranks.
     by_node = sorted(zip(addresses, map(_name, nodes), strict=True), key=lambda host: host[1])
-    hosts = Hosts([address for address, _ in by_node], [devices] * stated.hosts, token=token)
-    start_on_hosts(started, hosts, num_workers, ccl, imports, [name for _, name in by_node])
+    hosts = Hosts(
+        [address for address, _ in by_node],
+        [devices] * stated.hosts,
+        token=token,
+        names=[f"{address} ({name})" for address, name in by_node],
+    )
+    start_on_hosts(started, hosts, num_workers, ccl, imports)
 
 
 def _connected(stated: Ray) -> Any:

@@ -53,7 +53,7 @@ class RemoteProcesses(HostProcesses):
         ccl: Name of the communication library.
         imports: Names of modules that each worker imports first.
         lost_after: See :class:`Hosts`.
-        place: Where the host is, beside its address; for messages.
+        name: What messages call the host; empty for its address.
 
     Raises:
         RuntimeError: the agent is not there, or refuses.
@@ -69,10 +69,10 @@ class RemoteProcesses(HostProcesses):
         ccl: str,
         imports: Sequence[str],
         lost_after: float,
-        place: str = "",
+        name: str = "",
     ) -> None:
         self.address = address
-        self.name = f"{address} ({place})" if place else address
+        self.name = name or address
         self._credentials = credentials
         self._session = session
         self._num_workers = num_workers
@@ -235,7 +235,6 @@ def start_on_hosts(
     num_workers: int,
     ccl: str,
     imports: Sequence[str],
-    places: Sequence[str] = (),
 ) -> None:
     """Starts the workers of a session on its hosts.
 
@@ -245,7 +244,6 @@ def start_on_hosts(
         num_workers: On all of them.
         ccl: Name of the communication library.
         imports: Names of modules that each worker imports first.
-        places: By host where it is, beside its address, for messages; or nothing.
 
     Raises:
         OSError, ValueError: there is no token, or the devices do not fit the hosts.
@@ -261,11 +259,11 @@ def start_on_hosts(
     tree = subtrees(range(len(by_host)), hosts.fanout or usual_fanout(len(by_host)))
     reached_by_us = {each.first for each in tree}
 
-    def agent_of(number: int, place: str) -> tuple[RemoteProcesses, Stream | None]:
+    def agent_of(number: int, name: str) -> tuple[RemoteProcesses, Stream | None]:
         address, ranks = by_host[number]
         agent = RemoteProcesses(
             *(address, credentials, session, ranks, num_workers, ccl, imports),
-            *(hosts.lost_after, place),
+            *(hosts.lost_after, name),
         )
         try:
             return agent, agent.channel() if number in reached_by_us else None
@@ -275,8 +273,8 @@ def start_on_hosts(
 
     connected = at_once(
         [
-            functools.partial(agent_of, number, place)
-            for number, place in enumerate(places or [""] * len(by_host))
+            functools.partial(agent_of, number, name)
+            for number, name in enumerate(hosts.names or hosts.addresses)
         ],
         undo=_hang_up,
     )

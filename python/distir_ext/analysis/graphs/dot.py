@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from distir_ext._pictures import palette
+from distir_ext._text.printable import TextLines, printable, shown
 from distir_ext.analysis.graphs.program_graph import (
     CALL,
     COMPUTED,
@@ -92,7 +93,8 @@ def _lines(functions: Sequence[FunctionGraph]) -> Iterator[str]:
 
 def _function(number: int, function: FunctionGraph) -> Iterator[str]:
     yield f"  subgraph cluster_{number} {{"
-    yield f'    label={_quoted(function.name)}; labeljust=l; color="{_FRAME}"; fontcolor="#000000"'
+    name = _quoted(shown(function.name))
+    yield f'    label={name}; labeljust=l; color="{_FRAME}"; fontcolor="#000000"'
     inside: set[str] = set()
     by_key = {node.key: node for node in function.nodes}
     for index, (count, keys) in enumerate(function.layers):
@@ -108,9 +110,9 @@ def _function(number: int, function: FunctionGraph) -> Iterator[str]:
 
 def _node(node: Node) -> str:
     style = STYLES[node.kind]
-    label = node.label
+    label = shown(node.label)
     if node.kind not in (PARAMETER, RESULT) and node.variable != node.label:
-        label = f"{node.label}\n{node.variable}"
+        label = TextLines([shown(node.label), shown(node.variable)])
     return (
         f"{_quoted(node.key)} [label={_quoted(label)}, shape={style.shape}, "
         f'fillcolor="{style.fill}", fontcolor="{style.text}", margin="{style.margin}"]'
@@ -119,7 +121,11 @@ def _node(node: Node) -> str:
 
 def _edge(edge: Edge) -> str:
     color = _PARTIAL if "partial" in edge.sharding else _EDGE
-    attributes = [f"label={_quoted(edge.sharding)}", f'color="{color}"', f'fontcolor="{color}"']
+    attributes = [
+        f"label={_quoted(shown(edge.sharding))}",
+        f'color="{color}"',
+        f'fontcolor="{color}"',
+    ]
     if edge.to_next:
         attributes += ["style=dashed", "constraint=false"]
     return f"{_quoted(edge.source)} -> {_quoted(edge.target)} [{', '.join(attributes)}]"
@@ -146,5 +152,5 @@ def _quoted(text: str) -> str:
         >>> print(_quoted('say "a"\nb'))
         "say \"a\"\nb"
     """
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

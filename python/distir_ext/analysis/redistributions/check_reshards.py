@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import tvm
 
 from distir_ext._errors.spelling import counted, did_you_mean
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount
 from distir_ext.analysis.redistributions.reshards import reshards as list_reshards
 from distir_ext.analysis.redistributions.reshards_result import Reshard
@@ -71,7 +72,7 @@ def apply_policy(
     costly = [each for each in found if each.bytes_per_device > reshards_above]
     if not costly:
         return
-    text = "\n".join(_message(costly, reshards_above))
+    text = TextLines(_message(costly, reshards_above))
     if reshards == "error":
         raise ValueError(text)
     warnings.warn(text, stacklevel=4)

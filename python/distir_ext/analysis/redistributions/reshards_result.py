@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from distir_ext._annotate.dims import dims_data, dims_text
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.annotate import Plan
 from distir_ext.annotations import Dims
@@ -285,8 +286,8 @@ def _tables(found: Reshards) -> list[Table]:
     total = (
         f"in all, a device sends {amount(found.bytes_sent, 'B')} in {amount(found.seconds, 's')}"
     )
-    tables[-1].caption = "\n".join(filter(None, (str(tables[-1].caption or ""), total)))
-    tables[-1].caption = "\n".join([tables[-1].caption, *found.notes])
+    said = [str(tables[-1].caption)] if tables[-1].caption else []
+    tables[-1].caption = TextLines([*said, total, *found.notes])
     return tables
 
 
@@ -332,7 +333,7 @@ def _why(entries: Iterable[Reshard]) -> Table:
         advice = "nothing that was tried avoids it"
         if each.suggestion is not None:
             advice = f"state {each.suggestion}"
-        table.add_row(shortened(each.tensors), "\n".join([*lines, advice]))
+        table.add_row(shortened(each.tensors), TextLines([*lines, advice]))
     return table
 
 

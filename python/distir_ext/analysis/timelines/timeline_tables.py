@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from distir_ext._meshes.device_text import device_text
+from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, new_table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _devices(timeline: Timeline) -> Table:
         found.setdefault(_cells(time), []).append(each)
     for cells, devices in found.items():
         table.add_row(device_text(devices), *cells)
-    table.caption = "\n".join(timeline.notes) or None
+    table.caption = TextLines(timeline.notes) or None
     return table
 
 

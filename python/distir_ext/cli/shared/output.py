@@ -25,8 +25,8 @@ def console(width_of_a_file: int = _WIDTH_OF_A_FILE) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the command's exit status says it
 
-    found = Output()
-    return found if found.is_terminal else Output(width=width_of_a_file)
+    found = Output(emoji=False)
+    return found if found.is_terminal else Output(width=width_of_a_file, emoji=False)
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:

@@ -11,6 +11,7 @@ from jaxlib.mlir import ir
 
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._text.printable import TextLines
 from distir_ext.interop.jax.arguments import Place, arguments_of, names_of
 
 # Their handlers enter themselves in the table.
@@ -181,8 +182,6 @@ def _raise_problems(program: Program) -> None:
         return
     lines = [f"{reason} ({place})" if place else reason for reason, place in program.problems]
     more = len(lines) - _LISTED
-    rest = f"\n  and {more} more" if more > 0 else ""
-    listed = "\n  ".join(lines[:_LISTED])
-    raise ValueError(
-        f"{counted(len(lines), 'operation')} of the module cannot be imported:\n  {listed}{rest}"
-    )
+    shown = [*lines[:_LISTED], *([f"and {more} more"] if more > 0 else [])]
+    head = f"{counted(len(lines), 'operation')} of the module cannot be imported:"
+    raise ValueError(TextLines([head, *(f"  {each}" for each in shown)]))

@@ -7,6 +7,7 @@ from typing import Any
 
 from distir_ext._errors.spelling import counted
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._text.printable import TextLines
 from distir_ext.interop.onnx.check import violations
 from distir_ext.interop.onnx.configuration import (
     AxisPart,
@@ -55,9 +56,9 @@ def listed(what: str, found: Sequence[Violation | str]) -> str:
     """A message with what was found, one per line; of very much the first part."""
     if len(found) == 1:
         return f"{what}: {found[0]}"
-    lines = "".join(f"\n  {each}" for each in found[:_LINES])
-    lines += f"\n  and {len(found) - _LINES} more" if len(found) > _LINES else ""
-    return f"{what} in {counted(len(found), 'place')}:{lines}"
+    lines = [f"  {each}" for each in found[:_LINES]]
+    lines += [f"  and {len(found) - _LINES} more"] if len(found) > _LINES else []
+    return TextLines([f"{what} in {counted(len(found), 'place')}:", *lines])
 
 
 def _read(model: Any) -> tuple[Configuration, ...]:

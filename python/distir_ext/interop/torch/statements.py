@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from distir_ext._text.printable import TextLines
 from distir_ext.annotate import Plan
 from distir_ext.annotations import Dims
 from distir_ext.interop.torch.axes import Axes
@@ -99,8 +100,8 @@ class Statements:
         if len(self.problems) == 1:
             raise ValueError(f"the plan does not fit the model: {self.problems[0]}")
         if self.problems:
-            listed = "".join(f"\n  {each}" for each in self.problems)
-            raise ValueError(f"the plan does not fit the model:{listed}")
+            listed = [f"  {each}" for each in self.problems]
+            raise ValueError(TextLines(["the plan does not fit the model:", *listed]))
 
 
 def _dims(dims: Sequence[str | None]) -> str:

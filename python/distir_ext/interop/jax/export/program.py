@@ -33,6 +33,7 @@ from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._signature.signature import FunctionSpec, TensorSpec, parse_signature
 from distir_ext._signature.signature_attr import signature_for_executable
+from distir_ext._text.printable import TextLines
 from distir_ext.annotations import relax_function
 from distir_ext.interop.jax.export.collectives import COLLECTIVES, Devices, run_collective
 from distir_ext.interop.jax.export.loops import loop_of
@@ -310,10 +311,8 @@ def _check_operators(mod: tvm.IRModule, start: str) -> None:
 
     visit(start, frozenset())
     if problems:
-        listed = "\n  ".join(problems)
-        raise ValueError(
-            f"{counted(len(problems), 'operator')} of the module cannot be exported:\n  {listed}"
-        )
+        head = f"{counted(len(problems), 'operator')} of the module cannot be exported:"
+        raise ValueError(TextLines([head, *(f"  {each}" for each in problems)]))
 
 
 @dataclass
