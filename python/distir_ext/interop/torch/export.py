@@ -60,11 +60,30 @@ def as_arguments(
             )
     if not given and not named:
         raise TypeError("a model is exported with at least one example input")
+    given, named = _distinct(model, given, named)
     try:
         inspect.signature(model.forward).bind(*given, **named)
     except TypeError as error:
         raise ValueError(f"{type(model).__name__} does not take these inputs: {error}") from error
     return given, named
+
+
+def _distinct(
+    model: torch.nn.Module, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor]
+) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+    """Inputs each of which is a tensor of its own.
+
+    Of one tensor for two inputs, or for an input and a parameter, torch.export makes one.
+    """
+    seen = {id(each) for each in (*model.parameters(), *model.buffers())}
+
+    def own(value: torch.Tensor) -> torch.Tensor:
+        if id(value) in seen:
+            value = value.detach().clone()
+        seen.add(id(value))
+        return value
+
+    return tuple(map(own, given)), {name: own(value) for name, value in named.items()}
 
 
 def export(

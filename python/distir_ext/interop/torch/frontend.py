@@ -12,10 +12,14 @@ from torch import fx
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.torch.constants import constant_values, without_repetitions
 from distir_ext.interop.torch.marks import OPERATOR
 
 Convert = Callable[[fx.Node], Any]
+
+# Operators whose indices cannot be negative.
+_COUNTED_FROM_START = ("embedding.default", "gather.default", "index_select.default")
 
 
 def import_program(
@@ -39,6 +43,10 @@ def import_program(
         custom_convert_map=None,
     )
     mod["main"] = mod["main"].without_attr("params")
+    try:
+        mod = with_bounded_lookups(mod, lambda name: name not in importer.from_start)
+    except ValueError as error:
+        raise ValueError(f"the model looks up what is not there: {error}") from error
     return mod, importer.marked
 
 
@@ -48,6 +56,7 @@ class _Importer(ExportedProgramImporter):
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         super().__init__()
         self.marked: dict[str, list[str]] = {}
+        self.from_start: set[str] = set()
         self._constants = constant_values(program)
         self._refuse_unknown(program)
         computed = {_operator(node): _never for node in self._constants}
@@ -55,7 +64,6 @@ class _Importer(ExportedProgramImporter):
             OPERATOR: self._mark,
             "embedding.default": self._look_up,
             "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
-            "index.Tensor": functools.partial(self._index, self.convert_map["index.Tensor"]),
         }
         known = {**computed, **self.convert_map, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
@@ -76,12 +84,15 @@ class _Importer(ExportedProgramImporter):
             if node in self._constants:
                 return self._constant(node)
             try:
-                return convert(node)
+                result = convert(node)
             except Exception as error:
                 raise ValueError(
                     f"TVM's frontend for PyTorch cannot import {node.target} ({_place(node)}): "
                     f"{type(error).__name__}: {error}"
                 ) from error
+            if _operator(node) in _COUNTED_FROM_START and isinstance(result, relax.Var):
+                self.from_start.add(str(result.name))
+            return result
 
         return converted
 
@@ -104,20 +115,6 @@ class _Importer(ExportedProgramImporter):
         table, indices = self.env[node.args[0]], self.env[node.args[1]]
         indices = self.block_builder.emit(relax.op.astype(indices, "int32"))
         return self.block_builder.emit(relax.op.take(table, indices, axis=0, mode="fast"))
-
-    def _index(self, convert: Convert, node: fx.Node) -> Any:
-        # TVM's converter takes negative indices for positions in memory.
-        before = {}
-        for index, size in zip(node.args[1], node.args[0].meta["val"].shape, strict=False):
-            value = self._constants.get(index)
-            if value is not None and value.dtype is not torch.bool and bool((value < 0).any()):
-                before[index] = self.env[index]
-                counted = torch.where(value < 0, value + size, value)
-                self.env[index] = relax.const(self._convert_pytorch_tensor_to_tvm(counted))
-        try:
-            return convert(node)
-        finally:
-            self.env.update(before)
 
     def _mark(self, node: fx.Node) -> relax.Var:
         value, name = node.args
