@@ -101,6 +101,8 @@ class KnownIntegers:
             return self._union(list(value.args[1:]))
         if name == "relax.topk":
             return _positions(value)
+        if name in ("relax.add", "relax.subtract"):
+            return self._moved_by(value, -1 if name == "relax.subtract" else 1)
         if name in ("relax.floor_divide", "relax.floor_mod"):
             return self._divided(value, name == "relax.floor_mod")
         bound = _BOUNDED.get(name)
@@ -115,6 +117,13 @@ class KnownIntegers:
             assert each is not None
             low, high = _least(low, each[0]), _largest(high, each[1])
         return low, high
+
+    def _moved_by(self, call: tvm.ir.Call, sign: int) -> Bounds | None:
+        one, other = self.bounds(call.args[0]), self.bounds(call.args[1])
+        if one is None or other is None:
+            return None
+        low, high = other if sign == 1 else (-other[1], -other[0])
+        return one[0] + low, one[1] + high
 
     def _divided(self, call: tvm.ir.Call, is_rest: bool) -> Bounds | None:
         divisor = self.bounds(call.args[1])

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 import tvm
 from torch import fx
-from tvm import relax
+from tvm import relax, sym
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.torch.constants import constant_values, without_repetitions
 from distir_ext.interop.torch.marks import OPERATOR
+from distir_ext.interop.torch.sizes import Sizes
 
 Convert = Callable[[fx.Node], Any]
 
@@ -57,6 +58,7 @@ class _Importer(ExportedProgramImporter):
         super().__init__()
         self.marked: dict[str, list[str]] = {}
         self.from_start: set[str] = set()
+        self._sizes = Sizes()
         self._constants = constant_values(program)
         self._refuse_unknown(program)
         computed = {_operator(node): _never for node in self._constants}
@@ -64,6 +66,8 @@ class _Importer(ExportedProgramImporter):
             OPERATOR: self._mark,
             "embedding.default": self._look_up,
             "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
+            "cumsum.default": functools.partial(self._add_up, self.convert_map["cumsum.default"]),
+            "slice.Tensor": functools.partial(self._slice_of, self.convert_map["slice.Tensor"]),
         }
         known = {**computed, **self.convert_map, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
@@ -83,6 +87,9 @@ class _Importer(ExportedProgramImporter):
         def converted(node: fx.Node) -> Any:
             if node in self._constants:
                 return self._constant(node)
+            for source in node.all_input_nodes:
+                if source.op == "placeholder":
+                    self._sizes.learn(source, self.env[source])
             try:
                 result = convert(node)
             except Exception as error:
@@ -115,6 +122,39 @@ class _Importer(ExportedProgramImporter):
         table, indices = self.env[node.args[0]], self.env[node.args[1]]
         indices = self.block_builder.emit(relax.op.astype(indices, "int32"))
         return self.block_builder.emit(relax.op.take(table, indices, axis=0, mode="fast"))
+
+    def _add_up(self, convert: Convert, node: fx.Node) -> Any:
+        # TVM's converter adds up booleans as booleans.
+        data = node.args[0]
+        dtype = self._convert_data_type(str(node.meta["val"].dtype))
+        if str(self.env[data].ty.dtype) == dtype:
+            return convert(node)
+        before = self.env[data]
+        self.env[data] = self.block_builder.emit(relax.op.astype(before, dtype))
+        try:
+            return convert(node)
+        finally:
+            self.env[data] = before
+
+    def _slice_of(self, convert: Convert, node: fx.Node) -> Any:
+        # TVM's converter cuts symbolic sizes off where torch knows that there is nothing to cut.
+        data, dim, start, _, step = [*node.args, *(0, None, None, 1)[len(node.args) - 1 :]]
+        size, length = (
+            self._sizes.expression(each.meta["val"].shape[dim]) for each in (data, node)
+        )
+        begin = self._sizes.expression(0 if start is None else start)
+        if isinstance(size, int) or any(each is None for each in (size, length, begin)):
+            return convert(node)
+        if isinstance(begin, int) and begin < 0:
+            begin = size + begin
+        if step == 1 and sym.Analyzer().can_prove_equal(size, length):
+            return self.env[data]
+        end = begin + length * step
+        return self.block_builder.emit(
+            relax.op.strided_slice(
+                self.env[data], [dim], [begin], [end], [step], assume_inbound=True
+            )
+        )
 
     def _mark(self, node: fx.Node) -> relax.Var:
         value, name = node.args
