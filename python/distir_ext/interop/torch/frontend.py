@@ -23,7 +23,7 @@ Convert = Callable[[fx.Node], Any]
 _COUNTED_FROM_START = ("embedding.default", "gather.default", "index_select.default")
 
 
-def import_program(
+def import_decomposed(
     program: torch.export.ExportedProgram,
 ) -> tuple[tvm.IRModule, dict[str, list[str]]]:
     """A decomposed program as a Relax module.
