@@ -3,7 +3,10 @@
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import TensorProto, helper, numpy_helper
+
+import distir_ext as dx
 
 
 @pytest.fixture
@@ -99,6 +102,36 @@ def test_torch_export(torch_file, data):
     shards = ["--mesh", "dp=2,tp=2", "--shard", "input.*=dp,-", "--shard", "p_0_weight=tp,-"]
     found = data("report", torch_file, *shards, "--shard", "p_2_weight=-,tp")
     assert found["flops"] == FLOPS
+
+
+@pytest.mark.models
+def test_a_saved_export_is_the_program_that_the_model_is(tmp_path):
+    """Products of batches, lookups and constants are imported in the same way from both."""
+    import torch
+
+    from distir_ext.cli.shared.programs import read_program
+
+    class Pooled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(16, 8)
+            self.inner = torch.nn.Linear(8, 8)
+
+        def forward(self, ids):
+            h = self.table(ids) + torch.arange(6.0)[:, None]
+            return (torch.matmul(self.inner(h), h.transpose(1, 2)) @ h)[:, -1]
+
+    model, ids = Pooled().eval(), torch.arange(24).reshape(4, 6) % 16
+    program = torch.export.export(model, (ids,))
+    torch.export.save(program, tmp_path / "model.pt2")
+    wanted = dx.interop.torch.import_model(model, ids).mod
+    for found in (
+        read_program(str(tmp_path / "model.pt2")),
+        dx.interop.torch.import_program(program).mod,
+    ):
+        tvm.ir.assert_structural_equal(found, wanted)
+    with pytest.raises(TypeError, match=r"import_model exports a torch.nn.Module"):
+        dx.interop.torch.import_program(model)
 
 
 @pytest.mark.parametrize(

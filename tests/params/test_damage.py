@@ -178,6 +178,27 @@ def test_directories_without_one_answer(two_weights, session, tmp_path):
         session.load(exe, params=tmp_path)
 
 
+def test_files_of_a_series_without_an_index(two_weights, session, tmp_path):
+    exe, values = two_weights
+    for number, (name, value) in enumerate(values.items(), start=1):
+        save_safetensors({name: value}, tmp_path / f"model-0000{number}-of-00002.safetensors")
+    for name in values:
+        wanted = held(session.load(exe, params=values), name)
+        for device, shard in held(session.load(exe, params=tmp_path), name).items():
+            assert_same_bytes(shard, wanted[device])
+    (tmp_path / "model-00001-of-00002.safetensors").rename(
+        tmp_path / "model-00003-of-00002.safetensors"
+    )
+    with pytest.raises(ValueError, match=r"has 2 of the 2 files .* no index; number 1 is missing"):
+        session.load(exe, params=tmp_path)
+    (tmp_path / "model-00003-of-00002.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"has 1 of the 2 files .* no index; number 1 is missing"):
+        session.load(exe, params=tmp_path)
+    save_safetensors(values, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="pass one of them"):
+        session.load(exe, params=tmp_path)
+
+
 def change_record(root, **members):
     def change(index):
         index["records"][0]["records"][0].update(members)

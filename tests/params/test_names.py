@@ -100,6 +100,14 @@ def test_names_before_an_export_are_known(exported, session):
         assert_same_bytes(held(model, weight)[0], values[name])
 
 
+def test_names_before_an_export_are_known_after_a_renaming(exported, session):
+    values = values_of(STATE)
+    given = {f"module.{name}": value for name, value in values.items()}
+    model = session.load(exported, params=given, rename=lambda name: name.removeprefix("module."))
+    for weight, name in zip(EXPORTED, STATE, strict=True):
+        assert_same_bytes(held(model, weight)[0], values[name])
+
+
 def test_name_of_two_values_is_ambiguous(exported, session):
     values = {**values_of(STATE), "fc1_weight": random_array((8, 6), "float32")}
     with pytest.raises(ValueError, match=r'weight "p_fc1_weight" .*"fc1\.weight", "fc1_weight"'):

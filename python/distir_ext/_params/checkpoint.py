@@ -18,7 +18,8 @@ def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:
 
     Args:
         path: A safetensors file; a directory of a checkpoint in the safetensors format or its
-            ``*.safetensors.index.json``; a directory that ``Model.save_shards`` wrote or its
+            ``*.safetensors.index.json``, without which all of ``*-00001-of-00003.safetensors`` and
+            so on are read; a directory that ``Model.save_shards`` wrote or its
             ``shards.json``; a tensor cache of TVM (a directory or its ``tensor-cache.json``); or
             a file of ``tvm.runtime.save_param_dict_to_file``.
 
@@ -40,6 +41,8 @@ def _open(found: Path) -> Mapping[str, Stored]:
     if found.is_dir():
         found = _index_of(found)
         check_link(found)
+        if (series := safetensors.series_of(found)) is not None:
+            return safetensors.read_series(found.parent, *series)
     if found.suffix == ".safetensors":
         return safetensors.read_file(found)
     if found.suffix == ".json":
@@ -65,7 +68,8 @@ def _index_of(directory: Path) -> Path:
             return directory / name
     for pattern in ("*.safetensors.index.json", "*.safetensors"):
         found = sorted(directory.glob(pattern))
-        if len(found) > 1:
+        series = {safetensors.series_of(each) for each in found}
+        if len(found) > 1 and (None in series or len(series) > 1):
             names = some_of(each.name for each in found)
             raise ValueError(f"{directory} has several of {pattern} {names}; pass one of them")
         if found:

@@ -53,9 +53,7 @@ def match_weights(
     if isinstance(params, str | os.PathLike):
         source = f" in {os.fspath(params)}"
         params = open_params(params)
-    given = _by_name(signature, weights, params, rename)
-    if rename is None:
-        given = _known_by_exported_names(given, weights)
+    given = _known_by_exported_names(_by_name(signature, weights, params, rename), weights)
     blocks = {block for each in fused if each.name not in given for block in each.blocks}
     unknown = [name for name in given if name not in weights and name not in blocks]
     in_blocks = {each.name for each in fused if all(block in given for block in each.blocks)}
@@ -200,13 +198,18 @@ def _in_order(
     return dict(zip(weights, values, strict=True))
 
 
+def renamed_to(rename: Rename, name: str) -> Sequence[str]:
+    """The names of weights that a name in ``params`` stands for: several if they are tied."""
+    new = rename(name) if callable(rename) else (rename or {}).get(name, name)
+    return [new] if isinstance(new, str) else new
+
+
 def _renamed(params: Iterable[tuple[Any, Any]], rename: Rename) -> dict[str, Any]:
     given: dict[str, Any] = {}
     first: dict[str, str] = {}
     for name, value in params:
         text = str(name)
-        new = rename(text) if callable(rename) else (rename or {}).get(text, text)
-        for each in [new] if isinstance(new, str) else new:
+        for each in renamed_to(rename, text):
             if each in given:
                 cause = "rename= calls" if rename is not None else "params= call"
                 raise ValueError(f'{cause} both "{first[each]}" and "{text}" "{each}"')

@@ -8,6 +8,7 @@ by the package of that name, because its NumPy side copies whole tensors and lac
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -48,6 +49,11 @@ CHECKPOINT_INDEX = "model.safetensors.index.json"
 
 # Hugging Face's transformers reads no file that does not say this.
 _METADATA = {"format": "pt"}
+
+# One of several files.
+_IN_SERIES = re.compile(
+    r"(?P<stem>.+)-(?P<number>[0-9]{1,9})-of-(?P<count>[0-9]{1,9})\.safetensors", re.ASCII
+)
 
 # What writers align the tensors to.
 _ALIGNMENT = 8
@@ -136,14 +142,7 @@ def read_index(path: Path) -> dict[str, StoredArray]:
         isinstance(weight_map, dict) and all(isinstance(each, str) for each in weight_map.values()),
         f"{path} is damaged: it has no weight_map from names to files",
     )
-    arrays: dict[str, StoredArray] = {}
-    for file in sorted(set(weight_map.values())):
-        for name, array in read_file(beside(path, file)).items():
-            if name in arrays:
-                raise ValueError(
-                    f'tensor "{name}" is in two files, {arrays[name].path} and {array.path}'
-                )
-            arrays[name] = array
+    arrays = _read_files(beside(path, file) for file in sorted(set(weight_map.values())))
     for name, file in weight_map.items():
         found = arrays.get(name)
         if found is None or found.path != beside(path, file):
@@ -151,6 +150,51 @@ def read_index(path: Path) -> dict[str, StoredArray]:
     unlisted = set(arrays) - set(weight_map)
     if unlisted:
         raise ValueError(f"{path} is damaged: it lacks {some_of(unlisted)}, which its files have")
+    return arrays
+
+
+def series_of(path: Path) -> tuple[str, int] | None:
+    """Of which series a file is one, by its name: what precedes the number, and how many there are.
+
+    Example:
+        >>> series_of(Path("model-00002-of-00003.safetensors"))
+        ('model', 3)
+    """
+    match = _IN_SERIES.fullmatch(path.name)
+    return None if match is None else (match["stem"], int(match["count"]))
+
+
+def read_series(directory: Path, stem: str, count: int) -> dict[str, StoredArray]:
+    """The tensors of a checkpoint in several files that has no index.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: files are missing or damaged, or two have a tensor.
+    """
+    by_number: dict[int, Path] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        match = _IN_SERIES.fullmatch(path.name)
+        if match is not None and series_of(path) == (stem, count):
+            by_number[int(match["number"])] = path
+    # As many are looked for as there are files: the count is only what a name says.
+    missing = [n for n in range(1, min(count, len(by_number) + 1) + 1) if n not in by_number]
+    require(
+        not missing,
+        f"{directory} has {len(by_number)} of the {count} files of {stem}-*.safetensors and no "
+        f"index; number {missing[0] if missing else ''} is missing",
+    )
+    return _read_files(by_number[number] for number in sorted(by_number))
+
+
+def _read_files(paths: Iterable[Path]) -> dict[str, StoredArray]:
+    arrays: dict[str, StoredArray] = {}
+    for path in paths:
+        for name, array in read_file(path).items():
+            if name in arrays:
+                raise ValueError(
+                    f'tensor "{name}" is in two files, {arrays[name].path} and {array.path}'
+                )
+            arrays[name] = array
     return arrays
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from onnx import TensorProto, helper, numpy_helper
 
 import distir_ext as dx
 
@@ -61,3 +62,37 @@ def test_random_shardings(sample):
         np.testing.assert_allclose(y, models.reference(model)[0], rtol=1e-5, atol=1e-5)
 
     check()
+
+
+def test_indices_that_are_negative_or_too_large():
+    """Constants count from the end; what is given at run time reads nothing outside."""
+    constant = numpy_helper.from_array(np.array([-1, 1]), "places")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["c"], value=constant),
+            helper.make_node("Gather", ["x", "c"], ["y"], axis=1),
+            helper.make_node("Gather", ["x", "i"], ["z"], axis=1),
+            helper.make_node("GatherElements", ["x", "e"], ["w"], axis=1),
+        ],
+        "lookups",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8]),
+            helper.make_tensor_value_info("i", TensorProto.INT64, [3]),
+            helper.make_tensor_value_info("e", TensorProto.INT64, [4, 2]),
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yzw"],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    mod = dx.interop.onnx.from_onnx(model).mod
+    x = np.arange(32, dtype="float32").reshape(4, 8)
+    i, e = np.array([-1, 0, -8]), np.array([[-1, 0]] * 4)
+    for dims in (("a", None), (None, "a")):
+        exe = dx.build(dx.annotate(mod, dx.Mesh(a=2), {"x": dims}))
+        with dx.Session(2) as session:
+            model = session.load(exe)
+            found = [each.numpy() for each in model(x, i, e)]
+            outside = model(x, np.array([8, 10**9, -9]), e)[1].numpy()
+        np.testing.assert_array_equal(found[0], x[:, [-1, 1]])
+        np.testing.assert_array_equal(found[1], x[:, i])
+        np.testing.assert_array_equal(found[2], np.take_along_axis(x, e, 1))
+        np.testing.assert_array_equal(outside, x[:, [7, 7, 0]])

@@ -82,18 +82,96 @@ def test_inputs_by_name_and_symbolic_sizes():
 
 
 class FromTheEnd(torch.nn.Module):
+    """Looks up and writes by constants and inputs, some of them negative."""
+
     def __init__(self):
         super().__init__()
-        self.scale = torch.nn.Parameter(torch.arange(6.0))
+        self.scale = torch.nn.Parameter(torch.arange(1.0, 7.0).reshape(6, 1))
+        self.table = torch.nn.Embedding(6, 4)
 
+    def forward(self, x, rows, ids):
+        x = x * self.scale
+        written = x.index_put((rows, torch.tensor([-1, 0, 1, -2]), rows % 4), torch.ones(4))
+        return (
+            x[:, -1, :],
+            x[:, [-2, 0]],
+            x[rows],
+            x[rows, -1],
+            x[rows, rows],
+            self.table(ids),
+            torch.gather(x, 1, ids[:, :, None].expand(4, 3, 4)),
+            torch.index_select(x, 1, ids[0]),
+            torch.gather(x, 1, x.argsort(1)),
+            written,
+        )
+
+
+def test_indices_count_from_the_end_and_stay_within():
+    model, x = FromTheEnd().eval(), torch.arange(96.0).reshape(4, 6, 4).sin()
+    rows, ids = torch.tensor([-1, 0, 3, -4]), torch.arange(12).reshape(4, 3) % 6
+    wanted = model(x, rows, ids)
+    for dims in (("dp", None, None), (None, "dp", None)):
+        sharded = dx.interop.torch.partition(model, (x, rows, ids), dx.Mesh(dp=2), {"x": dims})
+        with dx.Session(sharded.mesh) as session:
+            found = sharded.load(session)(x, rows, ids)
+        for actual, expected in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(actual.numpy(), expected.detach().numpy())
+
+
+class Last(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(16, 4)
+
+    def forward(self, ids):
+        return self.table(ids)[:, -1, :]
+
+
+def test_the_last_token_of_a_sequence_of_any_length():
+    model, ids = Last().eval(), torch.arange(20).reshape(4, 5) % 16
+    length = torch.export.Dim("length", min=2, max=64)
+    mod, params = import_model(model, ids, dynamic_shapes={"ids": {1: length}})
+    exe = dx.build(dx.annotate(mod, dx.Mesh(dp=2), {"ids": ("dp", None)}))
+    with dx.Session(2) as session:
+        loaded = session.load(exe, params=params)
+        for count in (5, 3):
+            assert (
+                models.error(loaded(ids[:, :count]).numpy(), models.expected(model, ids[:, :count]))
+                == 0
+            )
+        beyond = torch.full((4, 5), 99)  # no memory outside of the table is read
+        last = model.table.weight[[-1] * 4].detach()
+        np.testing.assert_array_equal(loaded(beyond).numpy(), last)
+
+
+class Outside(torch.nn.Module):
     def forward(self, x):
-        return (x * self.scale)[:, [-2, 0]]
+        return x[:, torch.tensor([0, 7])]
 
 
-def test_constant_indices_count_from_the_end():
-    model, x = FromTheEnd().eval(), torch.arange(24.0).reshape(4, 6)
-    sharded = dx.interop.torch.partition(model, x, dx.Mesh(dp=2), {"x": ("dp", None)})
-    assert models.error(models.run(sharded, x), models.expected(model, x)) == 0
+def test_a_constant_index_outside_is_an_error():
+    with pytest.raises(ValueError, match=r"looks up what is not there: index 7 of .* 6 elements"):
+        import_model(Outside().eval(), torch.ones(4, 6))
+
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.arange(6.0))
+
+    def forward(self, key, value, scale=None):
+        found = torch.softmax(key, -1) @ value.T + self.bias[:4]
+        return found if scale is None else found * scale[:4]
+
+
+def test_one_example_for_several_inputs_or_a_parameter():
+    model, x, y = Two().eval(), torch.randn(4, 6), torch.randn(4, 6)
+    for inputs in ((x, x), {"key": x, "value": x}, (x, x, model.bias)):
+        sharded = dx.interop.torch.partition(model, inputs, dx.Mesh(dp=2), {"key": ("dp", None)})
+        given = (x, y, torch.ones(6)) if len(inputs) == 3 else (x, y)
+        with dx.Session(sharded.mesh) as session:
+            actual = sharded.load(session)(*given).numpy()
+        assert models.error(actual, model(*given).detach().numpy()) < 1e-6
 
 
 class Largest(torch.nn.Module):

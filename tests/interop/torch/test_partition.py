@@ -11,6 +11,7 @@ import distir_ext as dx
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
+import safetensors.torch as safetensors_torch  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard  # noqa: E402
 from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
@@ -57,6 +58,23 @@ def test_weights_go_back_to_transformers(llama, tmp_path):
     found = again.state_dict()
     assert set(found) == set(wanted)
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_other_weights_are_renamed_and_may_have_more(stack, tmp_path):
+    sharded = partition(stack, models.ids(), dx.Mesh(tp=2), "tp")
+    wanted = models.expected(stack, models.ids())
+    given = {f"module.{name}": value for name, value in stack.state_dict().items()}
+    given["module.extra"] = torch.ones(3)
+    safetensors_torch.save_file(given, tmp_path / "model.safetensors")
+    by_name = {name: name.removeprefix("module.") for name in given}
+    with dx.Session(sharded.mesh) as session:
+        for rename in (by_name, lambda name: name.removeprefix("module.")):
+            loaded = sharded.load(session, tmp_path, rename=rename, strict=False)
+            assert models.error(torch.from_dlpack(loaded(models.ids())).numpy(), wanted) < LIMIT
+        with pytest.raises(ValueError, match='has no weight "extra"'):
+            sharded.load(session, tmp_path, rename=by_name)
+        with pytest.raises(TypeError, match="rename= is of the names in params="):
+            sharded.load(session, rename=by_name)
 
 
 def test_tied_weights_come_from_safetensors(tmp_path):

@@ -159,10 +159,13 @@ def _read_onnx(path: Path, annotated: bool, configuration: str | None) -> tvm.IR
 def _read_export(path: Path, annotated: bool, configuration: str | None) -> tvm.IRModule:
     del annotated, configuration  # it has none of its own
     torch = _imported("torch", path)
-    from tvm.relax.frontend.torch import from_exported_program
+    from distir_ext.interop.torch import import_program
 
     exported = _loaded(torch.export.load, path)
-    return from_exported_program(exported, keep_params_as_input=True, unwrap_unit_return_tuple=True)
+    try:
+        return import_program(exported).mod
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 _READERS: Mapping[str, Callable[[Path, bool, str | None], tvm.IRModule]] = {

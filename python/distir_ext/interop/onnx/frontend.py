@@ -19,6 +19,7 @@ from tvm.relax.frontend import detach_params
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from distir_ext._errors.spelling import counted
+from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.onnx.proto import external_weights, node_label
 
 
@@ -76,6 +77,7 @@ def import_graph(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Input .* has unknown dimension shapes")
         mod = importer.from_onnx(view, _opset(model) if opset is None else opset)
+    mod = with_bounded_lookups(mod, lambda _: False)  # the frontend adds sizes
     mod, params = detach_params(mod)
     names = [each.name for each in (*view.input, *view.initializer)]
     parameters = dict(zip(names, mod["main"].params, strict=True))

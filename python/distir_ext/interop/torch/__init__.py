@@ -13,7 +13,7 @@ except ImportError as error:
         "pip install 'distir-ext[torch]'"
     ) from error
 
-from distir_ext.interop.torch.importer import Imported, import_model
+from distir_ext.interop.torch.importer import Imported, import_model, import_program
 from distir_ext.interop.torch.partition import Partitioned, partition
 
-__all__ = ["Imported", "Partitioned", "import_model", "partition"]
+__all__ = ["Imported", "Partitioned", "import_model", "import_program", "partition"]

@@ -60,11 +60,30 @@ def as_arguments(
             )
     if not given and not named:
         raise TypeError("a model is exported with at least one example input")
+    given, named = _distinct(model, given, named)
     try:
         inspect.signature(model.forward).bind(*given, **named)
     except TypeError as error:
         raise ValueError(f"{type(model).__name__} does not take these inputs: {error}") from error
     return given, named
+
+
+def _distinct(
+    model: torch.nn.Module, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor]
+) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+    """Inputs each of which is a tensor of its own.
+
+    Of one tensor for two inputs, or for an input and a parameter, torch.export makes one.
+    """
+    seen = {id(each) for each in (*model.parameters(), *model.buffers())}
+
+    def own(value: torch.Tensor) -> torch.Tensor:
+        if id(value) in seen:
+            value = value.detach().clone()
+        seen.add(id(value))
+        return value
+
+    return tuple(map(own, given)), {name: own(value) for name, value in named.items()}
 
 
 def export(
@@ -130,7 +149,8 @@ def _export_transformers(
     inputs = inspect.signature(model.forward).bind(*given, **named).arguments
     inputs.update(inputs.pop("kwargs", {}))
     config = DynamoConfig(dynamic_shapes=dynamic_shapes)
-    with _silenced("transformers.exporters.utils"):  # it warns that it is experimental
+    # Its warning that it is experimental is dropped.
+    with _silenced("transformers.exporters.utils"), _unpacked("position_ids" in inputs):
         program, _ = DynamoExporter().export_program(model, dict(inputs), config)
     return program
 
@@ -145,6 +165,24 @@ def _silenced(logger_name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _unpacked(has_positions: bool) -> Iterator[None]:
+    """Has masks not look for several sequences in one row, unless positions are an input.
+
+    Positions that the model counts itself are those of one sequence; while it is traced, the model
+    looks for others all the same.
+    """
+    from transformers import masking_utils
+
+    find = masking_utils.find_packed_sequence_indices
+    if not has_positions:
+        masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = find
 
 
 @contextlib.contextmanager

@@ -9,16 +9,21 @@ from typing import Any
 import torch
 import tvm
 from torch import fx
-from tvm import relax
+from tvm import relax, sym
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.torch.constants import constant_values, without_repetitions
 from distir_ext.interop.torch.marks import OPERATOR
+from distir_ext.interop.torch.sizes import Sizes
 
 Convert = Callable[[fx.Node], Any]
 
+# Operators whose indices cannot be negative.
+_COUNTED_FROM_START = ("embedding.default", "gather.default", "index_select.default")
 
-def import_program(
+
+def import_decomposed(
     program: torch.export.ExportedProgram,
 ) -> tuple[tvm.IRModule, dict[str, list[str]]]:
     """A decomposed program as a Relax module.
@@ -39,6 +44,10 @@ def import_program(
         custom_convert_map=None,
     )
     mod["main"] = mod["main"].without_attr("params")
+    try:
+        mod = with_bounded_lookups(mod, lambda name: name not in importer.from_start)
+    except ValueError as error:
+        raise ValueError(f"the model looks up what is not there: {error}") from error
     return mod, importer.marked
 
 
@@ -48,6 +57,8 @@ class _Importer(ExportedProgramImporter):
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         super().__init__()
         self.marked: dict[str, list[str]] = {}
+        self.from_start: set[str] = set()
+        self._sizes = Sizes()
         self._constants = constant_values(program)
         self._refuse_unknown(program)
         computed = {_operator(node): _never for node in self._constants}
@@ -55,7 +66,8 @@ class _Importer(ExportedProgramImporter):
             OPERATOR: self._mark,
             "embedding.default": self._look_up,
             "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
-            "index.Tensor": functools.partial(self._index, self.convert_map["index.Tensor"]),
+            "cumsum.default": functools.partial(self._add_up, self.convert_map["cumsum.default"]),
+            "slice.Tensor": functools.partial(self._slice_of, self.convert_map["slice.Tensor"]),
         }
         known = {**computed, **self.convert_map, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
@@ -75,13 +87,19 @@ class _Importer(ExportedProgramImporter):
         def converted(node: fx.Node) -> Any:
             if node in self._constants:
                 return self._constant(node)
+            for source in node.all_input_nodes:
+                if source.op == "placeholder":
+                    self._sizes.learn(source, self.env[source])
             try:
-                return convert(node)
+                result = convert(node)
             except Exception as error:
                 raise ValueError(
                     f"TVM's frontend for PyTorch cannot import {node.target} ({_place(node)}): "
                     f"{type(error).__name__}: {error}"
                 ) from error
+            if _operator(node) in _COUNTED_FROM_START and isinstance(result, relax.Var):
+                self.from_start.add(str(result.name))
+            return result
 
         return converted
 
@@ -105,19 +123,38 @@ class _Importer(ExportedProgramImporter):
         indices = self.block_builder.emit(relax.op.astype(indices, "int32"))
         return self.block_builder.emit(relax.op.take(table, indices, axis=0, mode="fast"))
 
-    def _index(self, convert: Convert, node: fx.Node) -> Any:
-        # TVM's converter takes negative indices for positions in memory.
-        before = {}
-        for index, size in zip(node.args[1], node.args[0].meta["val"].shape, strict=False):
-            value = self._constants.get(index)
-            if value is not None and value.dtype is not torch.bool and bool((value < 0).any()):
-                before[index] = self.env[index]
-                counted = torch.where(value < 0, value + size, value)
-                self.env[index] = relax.const(self._convert_pytorch_tensor_to_tvm(counted))
+    def _add_up(self, convert: Convert, node: fx.Node) -> Any:
+        # TVM's converter adds up booleans as booleans.
+        data = node.args[0]
+        dtype = self._convert_data_type(str(node.meta["val"].dtype))
+        if str(self.env[data].ty.dtype) == dtype:
+            return convert(node)
+        before = self.env[data]
+        self.env[data] = self.block_builder.emit(relax.op.astype(before, dtype))
         try:
             return convert(node)
         finally:
-            self.env.update(before)
+            self.env[data] = before
+
+    def _slice_of(self, convert: Convert, node: fx.Node) -> Any:
+        # TVM's converter cuts symbolic sizes off where torch knows that there is nothing to cut.
+        data, dim, start, _, step = [*node.args, *(0, None, None, 1)[len(node.args) - 1 :]]
+        size, length = (
+            self._sizes.expression(each.meta["val"].shape[dim]) for each in (data, node)
+        )
+        begin = self._sizes.expression(0 if start is None else start)
+        if isinstance(size, int) or any(each is None for each in (size, length, begin)):
+            return convert(node)
+        if isinstance(begin, int) and begin < 0:
+            begin = size + begin
+        if step == 1 and sym.Analyzer().can_prove_equal(size, length):
+            return self.env[data]
+        end = begin + length * step
+        return self.block_builder.emit(
+            relax.op.strided_slice(
+                self.env[data], [dim], [begin], [end], [step], assume_inbound=True
+            )
+        )
 
     def _mark(self, node: fx.Node) -> relax.Var:
         value, name = node.args

@@ -11,7 +11,7 @@ import tvm
 
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.interop.torch.export import as_arguments, decompose, export
-from distir_ext.interop.torch.frontend import import_program
+from distir_ext.interop.torch.frontend import import_decomposed
 from distir_ext.interop.torch.marks import Marker, ModuleValue
 
 
@@ -66,6 +66,30 @@ def import_model(
     """
     imported = import_with_names(model, example_inputs, dynamic_shapes, {})
     return Imported(imported.mod, imported.params)
+
+
+@short_tracebacks
+def import_program(program: torch.export.ExportedProgram) -> Imported:
+    """An exported program in Relax, as :func:`import_model` has the model that it is of.
+
+    Args:
+        program: What ``torch.export.export`` returned, or ``torch.export.load``.
+
+    Returns:
+        The module and the parameters.
+
+    Raises:
+        TypeError: It is no exported program.
+        ValueError: TVM's frontend lacks an operator; says which, and of which module.
+    """
+    if not isinstance(program, torch.export.ExportedProgram):
+        raise TypeError(
+            f"the program is a {type(program).__name__}, not a torch.export.ExportedProgram; "
+            "import_model exports a torch.nn.Module"
+        )
+    decomposed = decompose(program)
+    mod, _ = import_decomposed(decomposed)
+    return Imported(mod, _params(decomposed))
 
 
 def check_model(model: Any) -> None:
@@ -135,14 +159,12 @@ def import_with_names(
             f"{'; '.join(value.label for value in missing)}"
         )
     decomposed = decompose(program)
-    mod, variables = import_program(decomposed)
-    names = dict(decomposed.graph_signature.inputs_to_parameters)
-    state = decomposed.state_dict
+    mod, variables = import_decomposed(decomposed)
     count = int(mod["main"].attrs["num_input"])
     return ImportedModel(
         mod,
-        {name: state[target].detach() for name, target in names.items()},
-        names,
+        _params(decomposed),
+        dict(decomposed.graph_signature.inputs_to_parameters),
         tuple(str(param.name) for param in mod["main"].params[:count]),
         {
             value: [variables.get(name, []) for name in names]
@@ -150,3 +172,9 @@ def import_with_names(
         },
         program,
     )
+
+
+def _params(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
+    """The values of the parameters, by their names in the function."""
+    targets = program.graph_signature.inputs_to_parameters
+    return {name: program.state_dict[target].detach() for name, target in targets.items()}

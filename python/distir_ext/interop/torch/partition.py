@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 import tvm
 
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._params.matching import Params
+from distir_ext._params.matching import Params, Rename, renamed_to
 from distir_ext._runtime.model import Model
 from distir_ext.annotate import annotate
 from distir_ext.compile import build
@@ -62,7 +62,14 @@ class Partitioned:
     """From names in the model's ``state_dict`` to those of parameters in the module: several if
     they are tied, none for buffers, which are constants of the module."""
 
-    def load(self, session: Session, params: Params = None) -> Model:
+    def load(
+        self,
+        session: Session,
+        params: Params = None,
+        *,
+        rename: Rename = None,
+        strict: bool = True,
+    ) -> Model:
         """Hands the executable to the workers of a session, and cuts the weights for them.
 
         Args:
@@ -70,19 +77,33 @@ class Partitioned:
             params: Other weights than the model's own: a ``state_dict``, or the path of a file or
                 directory of safetensors that has what the ``state_dict`` has; each worker reads
                 its part.
+            rename: From names in ``params`` to those in the model's ``state_dict``: a function, or
+                a dict in which names that stay may be left out.
+            strict: Whether values that the model has no weight for are an error.
 
         Returns:
             The model, which is called with tensors; ``torch.from_dlpack`` takes what it returns.
 
         Raises:
+            TypeError: ``rename`` is given without ``params``.
             ValueError: As :meth:`distir_ext.Session.load` does, and all else that it raises.
         """
         if params is None:
+            if rename is not None:
+                raise TypeError("rename= is of the names in params=, which was not given")
             return session.load(self.exe, params=self.params)
-        return session.load(self.exe, params=params, rename=self._rename)
+        return session.load(self.exe, params=params, rename=self._renaming(rename), strict=strict)
 
-    def _rename(self, name: str) -> tuple[str, ...] | str:
-        return self.renamed.get(name, name)
+    def _renaming(self, rename: Rename) -> Callable[[str], tuple[str, ...]]:
+        """From names in files to those of parameters in the module, by way of the model's."""
+
+        def renamed(name: str) -> tuple[str, ...]:
+            found: list[str] = []
+            for each in renamed_to(rename, name):
+                found += self.renamed.get(each, (each,))
+            return tuple(found)
+
+        return renamed
 
     def __repr__(self) -> str:
         sharded = sum(any(dims or ()) for name, dims in self.plan.items() if name in self.params)
