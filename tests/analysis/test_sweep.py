@@ -254,6 +254,37 @@ def test_a_plan_that_fits_no_mesh_is_one_error(plan, message):
     assert str(error.value).count("fits no mesh") == 1
 
 
+def test_what_does_not_fit_a_mesh_is_a_row_in_every_order():
+    meshes = [dx.Mesh(dp=2, tp=2), dx.Mesh(dp=1024, tp=1), dx.Mesh(dp=4, tp=1)]
+    plans = {"data": {"x": ("dp", None)}, "tensor": TENSOR}  # x has 64 rows
+    for order in (meshes, meshes[1:] + meshes[:1], meshes[1:2]):
+        rows = sweep(gated_network(), order, plans, CLUSTER).configurations
+        assert len(rows) == 2 * len(order)
+        failed = {(row.plan, row.mesh.shape): row.error for row in rows if row.error is not None}
+        assert list(failed) == [("data", (1024, 1))]
+        assert "parameter x" in failed["data", (1024, 1)]
+
+
+def test_axes_along_which_a_plan_shards_nothing_are_marked():
+    found = sweep(
+        network(), [dx.Mesh(dp=1, tp=4), dx.Mesh(dp=2, tp=2)], PLANS, CLUSTER, sizes={"n": 8}
+    )
+    unused = {(row.plan, row.mesh.shape): row.unused_axes for row in found.configurations}
+    assert unused == {
+        ("both", (1, 4)): (),
+        ("both", (2, 2)): (),
+        ("data", (1, 4)): ("tp",),
+        ("data", (2, 2)): ("tp",),
+    }
+    assert "dp=1, tp=4 (tp unused)" in str(found)
+    assert found.rows()[1]["unused_axes"] == ("tp",)
+    data = {"data": PLANS["data"]}
+    (staged,) = sweep(
+        network(), [dx.Mesh(dp=2, pp=2)], data, CLUSTER, sizes={"n": 8}, stages="pp"
+    ).configurations
+    assert staged.unused_axes == ()
+
+
 def test_factorizations():
     shapes = [mesh.shape for mesh in factorizations(12, ("a", "b"))]
     assert shapes == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]

@@ -196,3 +196,45 @@ def test_processes_count_what_threads_count():
     check(mod, "all_reduce", workers="processes")
     threads, processes = (statistics(mod, None, kind) for kind in ("threads", "processes"))
     assert threads == processes
+
+
+@I.ir_module
+class Doubling:
+    """Doubles until the sum is large: every step sums what is sharded, and then calls itself."""
+
+    @R.function(private=True)
+    def step(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+        cls = Doubling
+        total = R.sum(x)
+        if R.less(total, R.const(1e30, "float32")):  # noqa: SIM108
+            r = cls.step(R.multiply(x, R.const(2.0, "float32")))
+        else:
+            r = x
+        return r
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+        cls = Doubling
+        first = R.sum(x)
+        r = cls.step(R.add(x, first))
+        return r
+
+
+def test_a_loop_says_that_it_counts_one_iteration():
+    mod = dx.annotate(Doubling, dx.Mesh(tp=2), {"x": (None, "tp")})
+    before, inside = dx.analysis.collectives(dx.lower(mod))
+    assert (before.kind, before.count, before.per_iteration) == ("all_reduce", 1, False)
+    assert (inside.kind, inside.count, inside.per_iteration) == ("all_reduce", 1, True)
+    exe = dx.build(mod)
+    assert dx.analysis.collectives(exe) == [before, inside]
+    x = np.ones((4, 8), "float32")
+    with dx.Session(2) as session:
+        result = session.load(exe)["main"](x).numpy()
+        counted = session.statistics().of_devices(0)
+    steps = round(np.log2(result[0, 0] / 33)) + 1
+    assert steps > 64
+    assert counted.collectives == before.count + steps * inside.count
+    assert counted.bytes_sent == before.bytes_per_device + steps * inside.bytes_per_device
+    assert "1 per iteration" in str(
+        dx.analysis.collective_table([before, inside]).columns[4]._cells
+    )

@@ -17,6 +17,7 @@ SYMBOLIC = MODEL.replace("(8, 64)", '("n", 64)')
 DATA = {"x": "dp,-"}
 TENSOR = {"x": "dp,-", "up": "-,tp", "down": "tp,-"}
 MESHES = ["--devices", "4", "--axes", "dp,tp,pp", "--stages", "pp"]
+STATED = ["--mesh", "dp=2", "--shard", "x=dp,-"]
 BATCHES = ["--microbatches", "1,2", "--batch", "n", "--size", "n=16"]
 
 
@@ -102,6 +103,18 @@ def test_memory_limit(command, data, capsys):
     assert cli.main([*command, "--fail-over-memory"]) == 0
 
 
+def test_status_where_nothing_can_be_partitioned(file, capsys):
+    program = file("model.py", MODEL)
+    wide = ["sweep", program, "--mesh", "dp=1024", "--shard", "x=dp,-"]
+    assert cli.main(wide) == 1
+    out, err = capsys.readouterr()
+    assert "1 cannot be partitioned" in out
+    assert err == "distir sweep: no configuration can be partitioned\n"
+    assert cli.main([*wide, "--mesh", "dp=2"]) == 0
+    assert cli.main(["sweep", program, "--mesh", "dp=2"]) == 1
+    assert "no plan is stated: --plan FILE, or --shard" in capsys.readouterr().err
+
+
 @pytest.mark.large
 def test_processes_give_the_same(command, data):
     assert data(*command, "--processes", 2) == data(*command)
@@ -117,14 +130,14 @@ def test_processes_give_the_same(command, data):
         (["--mesh", "dp=2", "--plan", "=plan.json"], 2, "is not NAME=FILE or FILE"),
         (["--mesh", "dp=2", "--shard", "y=dp,-"], 1, "plan 'stated' fits no mesh: pattern 'y'"),
         (["--mesh", "dp=2", "--shard", "upp=dp,-"], 1, "did you mean 'up'"),
-        (["--mesh", "dp=2", "--inputs", "y"], 1, "input 'y' is no parameter"),
-        (["--mesh", "dp=2", "--stages", "p"], 1, "no mesh has the axis 'p'"),
-        (["--mesh", "dp=2", "--microbatches", "1,0"], 2, "'0' is not a positive number"),
-        (["--mesh", "dp=2", "--microbatches", "2"], 1, "microbatches divide a symbolic size"),
-        (["--mesh", "dp=2", "--memory-limit", "x"], 2, "is not a number of bytes"),
-        (["--mesh", "dp=2", "--memory-limit", "0"], 1, "must be positive"),
-        (["--mesh", "dp=2", "--plot", "a.sgv"], 2, "--plot draws files .*svg.*, not 'a.sgv'"),
-        (["--mesh", "dp=2", "--cluster", "H10"], 1, "no cluster 'H10'.*did you mean 'H100'"),
+        ([*STATED, "--inputs", "y"], 1, "input 'y' is no parameter"),
+        ([*STATED, "--stages", "p"], 1, "no mesh has the axis 'p'"),
+        ([*STATED, "--microbatches", "1,0"], 2, "'0' is not a positive number"),
+        ([*STATED, "--microbatches", "2"], 1, "microbatches divide a symbolic size"),
+        ([*STATED, "--memory-limit", "x"], 2, "is not a number of bytes"),
+        ([*STATED, "--memory-limit", "0"], 1, "must be positive"),
+        ([*STATED, "--plot", "a.sgv"], 2, "--plot draws files .*svg.*, not 'a.sgv'"),
+        ([*STATED, "--cluster", "H10"], 1, "no cluster 'H10'.*did you mean 'H100'"),
         (
             ["--mesh", "dp=2", "--devics", "2"],
             2,

@@ -90,14 +90,16 @@ def collective_table(collectives: Iterable[Collective]) -> Table:
     _check_rows(collectives, "collective_table", "collectives")
     titles = ("collective", "axes", "program", "group size", "count", "bytes each", "bytes total")
     table = new_table("collectives, with what a device sends", *titles, texts=3)
-    merged: Counter[tuple[str, str, str, int, float, str]] = Counter()
+    merged: Counter[tuple[str, str, str, int, float, str, bool]] = Counter()
     for each in collectives:
         size = each.bytes_per_device if each.bytes_per_unit is None else each.bytes_per_unit
         axes = ", ".join(each.axes)
-        merged[each.kind, axes, each.function, each.group_size, size or 0, each.unit] += each.count
-    for (kind, axes, function, group_size, sent, unit), count in merged.items():
+        key = (each.kind, axes, each.function, each.group_size, size or 0, each.unit)
+        merged[(*key, each.per_iteration)] += each.count
+    for (kind, axes, function, group_size, sent, unit, per_iteration), count in merged.items():
         texts = [f"{value:,} {unit}".rstrip() for value in (sent, sent * count)]
-        table.add_row(kind, axes, function, str(group_size), str(count), *texts)
+        number = f"{count} per iteration" if per_iteration else str(count)
+        table.add_row(kind, axes, function, str(group_size), number, *texts)
     return table
 
 

@@ -168,6 +168,9 @@ def run(options: argparse.Namespace) -> int:
         write_text(options.html, sweep_page(options.program, found))
     if options.plot:
         found.plot().savefig(options.plot, bbox_inches="tight")
+    if all(row.error is not None for row in found.configurations):
+        say("distir sweep", "no configuration can be partitioned")
+        return FAILED
     if options.fail_over_memory and found.best is None:
         limit = amount(found.memory_limit, "B")
         say("distir sweep", f"no configuration fits into {limit} per device")
@@ -191,6 +194,8 @@ def _meshes(options: argparse.Namespace) -> list[Mesh]:
 def _plans(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """The plans by name; what the command line shards comes first in each."""
     stated = dict(options.shard)
+    if not options.plan and not stated:
+        raise ValueError("no plan is stated: --plan FILE, or --shard PARAMETER=DIMS")
     if not options.plan:
         return {_STATED: stated}
     plans: dict[str, dict[str, Any]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -49,7 +49,8 @@ class Collective:
     None if symbolic; then :attr:`bytes_per_unit` says it."""
 
     count: int
-    """How often it runs in one call of the function, calls of other functions included."""
+    """How often it runs in one call of the function, calls of other functions included; of a loop
+    (:attr:`per_iteration`), in one iteration."""
 
     function: str
     """The per-worker entry function."""
@@ -71,6 +72,10 @@ class Collective:
     operators: tuple[str, ...] = ()
     """The operators because of which it is there. Their partial results are reduced, or sent to
     another mesh; for other kinds they read the result (``"return"`` if it is returned)."""
+
+    per_iteration: bool = False
+    """Whether it is in a loop, a function that calls itself: only the run knows how often that
+    runs. What is counted is one iteration, while :meth:`Session.statistics` counts them all."""
 
 
 def collectives(mod: Any) -> list[Collective]:
@@ -116,6 +121,7 @@ def collectives(mod: Any) -> list[Collective]:
             key.unit,
             tuple(tally.tensors),
             tuple(tally.operators),
+            key.per_iteration,
         )
         for entry in entries
         for key, tally in found.of(entry).items()
@@ -163,6 +169,7 @@ class CollectiveKey:
     axes: tuple[str, ...]
     bytes: float
     unit: str
+    per_iteration: bool = False
 
 
 class _Tally:
@@ -233,6 +240,7 @@ class _FunctionCollectives:
         self._found: dict[str, dict[CollectiveKey, _Tally]] = {}
         self._bindings: dict[str, list[Any]] = {}
         self._devices = self._devices_by_function(mod)
+        self._loops: dict[str, bool] = {}
 
     def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
         """Who runs each function."""
@@ -254,7 +262,7 @@ class _FunctionCollectives:
 
     def of(self, name: str) -> Mapping[CollectiveKey, _Tally]:
         if name not in self._found:
-            self._found[name] = {}  # a recursive call counts once
+            self._found[name] = {}  # of a loop one iteration counts
             function = self._functions.get(name)
             if function is None:
                 raise ValueError(
@@ -266,13 +274,31 @@ class _FunctionCollectives:
 
     def _find(self, name: str) -> dict[CollectiveKey, _Tally]:
         found: dict[CollectiveKey, _Tally] = {}
+        is_loop = self._is_loop(name)
         for each in self.calls(name):
             if isinstance(each, str):
                 for key, tally in self.of(each).items():
+                    key = replace(key, per_iteration=True) if is_loop else key
                     found.setdefault(key, _Tally()).add(tally.count, tally.tensors, tally.operators)
             elif each.key is not None:
-                found.setdefault(each.key, _Tally()).add(1, each.tensors, each.operators)
+                key = replace(each.key, per_iteration=is_loop)
+                found.setdefault(key, _Tally()).add(1, each.tensors, each.operators)
         return found
+
+    def _is_loop(self, name: str) -> bool:
+        """Whether a function calls itself, maybe by others."""
+        if name not in self._loops:
+            reached: set[str] = set()
+            pending = [name]
+            while pending:
+                function = pending.pop()
+                if not isinstance(self._functions.get(function), relax.Function):
+                    continue
+                callees = set(_callees(self._bindings_of(function))) - reached
+                reached |= callees
+                pending += callees
+            self._loops[name] = name in reached
+        return self._loops[name]
 
     def calls(self, name: str) -> Iterator[CollectiveCall | str]:
         """In program order, collectives and the names of functions that are called."""

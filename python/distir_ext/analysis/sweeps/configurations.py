@@ -131,6 +131,23 @@ def cut_axis(mesh: Mesh, stages: str | None) -> str | None:
     return stages if mesh.shape[mesh.axis_names.index(stages)] > 1 else None
 
 
+def unused_axes(configuration: Configuration, stages: str | None) -> tuple[str, ...]:
+    """The axes of more than one device that the plan does not name, and that have no stages.
+
+    Devices along them compute the same.
+    """
+    mesh = configuration.mesh
+    used = {cut_axis(mesh, stages)}
+    for dims in configuration.entries.values():
+        if type(dims) in (tuple, list, TensorDims):
+            used.update(axis for each in dims for axis in read_dim("dims", each).axes)
+        elif dims is not None:
+            return ()  # another form, which may name any
+    named = {axis.partition(":")[0] for axis in used if axis is not None}
+    sizes = zip(mesh.axis_names, mesh.shape, strict=True)
+    return tuple(name for name, size in sizes if size > 1 and name not in named)
+
+
 def identity(configuration: Configuration, stages: str | None) -> Hashable:
     """Equal for configurations that differ in nothing but names and axes of size 1."""
     mesh = configuration.mesh

@@ -21,6 +21,7 @@ from distir_ext.analysis.sweeps.configurations import (
     Evaluator,
     Model,
     identity,
+    unused_axes,
 )
 from distir_ext.analysis.sweeps.figures import Figures
 from distir_ext.analysis.sweeps.processes import evaluate
@@ -53,7 +54,8 @@ def sweep(
     (:func:`distir_ext.transform.OutlineRepeats`; not if the plan names variables of layers), then
     it is annotated, cut into stages, lowered and planned once, and simulated. Configurations that
     differ in nothing but names and axes of size 1 are computed once. One that cannot be
-    partitioned is a row with the error. Ctrl-C stops all of it.
+    partitioned, such as a plan that does not fit the sizes of its mesh, is a row with the error.
+    Ctrl-C stops all of it.
 
     Args:
         mod: A module without annotations.
@@ -129,7 +131,8 @@ def sweep(
         figures = found[index]
         if figures.error is not None and each is not configurations[index]:
             figures = evaluator(each)  # an error names axes
-        rows.append(_row(each, figures, limit, values[batch] if batch else None))
+        unused = unused_axes(each, stages)
+        rows.append(_row(each, figures, limit, values[batch] if batch else None, unused))
     return Sweep(cluster, float(limit), tuple(rows))
 
 
@@ -193,7 +196,10 @@ def _check_plans(
     inputs: Sequence[str] | None,
     configurations: Sequence[Configuration],
 ) -> None:
-    """Refuses inputs that the function lacks, and plans that fit none of the meshes.
+    """Refuses inputs that the function lacks, and plans that fit no mesh, whatever its sizes.
+
+    Axes of size 1 divide everything, so what is refused with them is refused with all sizes. What
+    sizes do not divide is for the rows of these meshes to say.
 
     Raises:
         ValueError: As :func:`distir_ext.annotate`, for a plan with its name.
@@ -202,10 +208,11 @@ def _check_plans(
     errors: dict[str, list[ValueError]] = {}
     fitting = set()
     for each in {(each.plan, each.mesh.axis_names): each for each in configurations}.values():
+        names = each.mesh.axis_names
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # annotating it for its configurations says them
-                annotate(mod, each.mesh, each.entries, func)
+                annotate(mod, Mesh((1,) * len(names), names), each.entries, func)
             fitting.add(each.plan)
         except ValueError as error:
             errors.setdefault(each.plan, []).append(error)
@@ -237,7 +244,9 @@ def _checked_sizes(
     return dict(sizes)
 
 
-def _row(each: Configuration, figures: Figures, limit: float, batch: int | None) -> SweepRow:
+def _row(
+    each: Configuration, figures: Figures, limit: float, batch: int | None, unused: tuple[str, ...]
+) -> SweepRow:
     seconds, memory = figures.seconds, figures.peak_memory
     return SweepRow(
         each.mesh,
@@ -251,4 +260,5 @@ def _row(each: Configuration, figures: Figures, limit: float, batch: int | None)
         figures.bubble,
         figures.exposed_communication,
         figures.error,
+        unused,
     )

@@ -56,6 +56,9 @@ class SweepRow:
     error: str | None = None
     """Why it cannot be partitioned; None where it can."""
 
+    unused_axes: tuple[str, ...] = ()
+    """Axes of more than one device along which the plan shards nothing: these compute the same."""
+
     def __str__(self) -> str:
         sizes = zip(self.mesh.axis_names, self.mesh.shape, strict=True)
         label = ", ".join(f"{name}={size}" for name, size in sizes) + f", {self.plan}"

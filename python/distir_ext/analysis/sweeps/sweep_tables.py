@@ -75,4 +75,5 @@ def _errors(sweep: Sweep) -> Table:
 
 def _mesh(row: SweepRow) -> str:
     sizes = zip(row.mesh.axis_names, row.mesh.shape, strict=True)
-    return ", ".join(f"{name}={size}" for name, size in sizes)
+    text = ", ".join(f"{name}={size}" for name, size in sizes)
+    return f"{text} ({', '.join(row.unused_axes)} unused)" if row.unused_axes else text
