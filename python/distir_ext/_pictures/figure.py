@@ -24,6 +24,7 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
         from matplotlib.text import Text
+        from matplotlib.ticker import LogFormatter
     except ImportError as error:
         raise ImportError(
             "plots need matplotlib, which is not installed: pip install 'distir-ext[plot]'"
@@ -36,8 +37,18 @@ def new_figure(width: float, height: float) -> Any:
             return file.getvalue()
 
         def draw(self, renderer: Any) -> None:
-            # Names are no formulas, and what a terminal obeys no file of SVG may have.
-            for text in self.findobj(Text):
+            # Names are no formulas, and what a terminal obeys no file of SVG may have. Powers of
+            # ten at the ticks of a logarithmic axis are formulas.
+            axes = [axis for each in self.axes for axis in (each.xaxis, each.yaxis)]
+            powers = {
+                label
+                for axis in axes
+                if isinstance(axis.get_major_formatter(), LogFormatter)
+                for label in axis.get_ticklabels(which="both")
+            }
+            for text in self.findobj(Text, include_self=False):
+                if text in powers:
+                    continue
                 text.set_parse_math(False)
                 text.set_text(TextLines(map(shown, text.get_text().split("\n"))))
             super().draw(renderer)
