@@ -115,7 +115,7 @@ SLEEPS = "import subprocess\nprint(os.getpid())\ntime.sleep(100)"
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_behind(launch, number):
     process = launch(SLEEPS, 2)
-    copies = started(process, 2)
+    copies = sorted(started(process, 2), key=lambda copy: copy.pid)  # by rank
     process.send_signal(number)
     status, _, errors = outcome(process)
     assert status == (-9 if number == signal.SIGKILL else 128 + number)
