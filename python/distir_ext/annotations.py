@@ -157,6 +157,13 @@ class MeshTable:
         # The user's own mesh comes first: the passes name axes after it.
         return replace(mark, device_mesh=self._meshes[self._add(ordered.device_mesh, ())])
 
+    def names_of(self, mesh: Mesh) -> tuple[str, ...]:
+        """What :meth:`mark` calls the axes of a mesh of this shape and devices without names."""
+        for known, names in zip(self._meshes, self._axes, strict=True):
+            if names and _same_devices(known, mesh.device_mesh):
+                return names
+        return Mesh(mesh.device_mesh).axis_names
+
     def _add(self, device_mesh: DeviceMesh, names: tuple[str, ...]) -> int:
         """The index of a mesh with this shape and these devices.
 

@@ -170,9 +170,9 @@ def SplitFused() -> tvm.transform.Pass:  # noqa: N802
     - The terms of a sum that were written one by one, for each slice of a sharded tensor, are
       computed together.
 
-    PropagateSharding runs this pass first, and kernels that no collective separates are fused again
-    when the program is compiled. A kernel with a stated rule (``distir.rule``) stays as it is, and
-    so does a module in which nothing states a sharding.
+    PropagateSharding runs this pass first, where it makes a difference to shardings. Kernels that
+    no collective separates are fused again when the program is compiled. A kernel with a stated
+    rule (``distir.rule``) stays as it is, and so does a module in which nothing states a sharding.
 
     Example:
         >>> SplitFused().info.name

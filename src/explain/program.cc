@@ -15,6 +15,7 @@
 #include "ir/module/call_graph.h"
 #include "ir/module/names.h"
 #include "ir/module/numbered.h"
+#include "ir/notes.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
@@ -104,7 +105,7 @@ mesh::AxisList Without(const mesh::AxisList& axes, const mesh::AxisList& taken) 
 }
 
 bool HasShardings(const ir::Function& function) {
-  return ir::GetAttr(function.attrs(), lower::kShardingsAttr) != nullptr;
+  return ir::GetAttr(function.attrs(), ir::kShardingsAttr) != nullptr;
 }
 
 bool IsReduced(const rules::FactorRule& rule, size_t factor) {
@@ -159,8 +160,7 @@ Program::Program(const ir::IRModule& mod)
     if (!function.defined()) continue;
     functions_.emplace(gv.name(), function);
     is_lowered_ = is_lowered_ || HasShardings(function);
-    is_propagated_ =
-        is_propagated_ || ir::GetAttr(function.attrs(), propagation::kStatedAttr) != nullptr;
+    is_propagated_ = is_propagated_ || ir::GetAttr(function.attrs(), ir::kStatedAttr) != nullptr;
   }
 }
 
@@ -342,7 +342,7 @@ void Program::ReadLocalFacts(FunctionView* view) {
 }
 
 void Program::ReadStated(FunctionView* view) {
-  const ffi::Any stated = ir::GetAttr(view->function.attrs(), propagation::kStatedAttr);
+  const ffi::Any stated = ir::GetAttr(view->function.attrs(), ir::kStatedAttr);
   if (stated != nullptr) {
     for (const std::string& name : ir::UnfoldNames(stated)) {
       auto vars = view->variables.find(name);
@@ -374,10 +374,10 @@ void Program::ReadNotes(FunctionView* view, const char* attr,
 }
 
 void Program::ReadOpen(FunctionView* view) {
-  ReadNotes(view, propagation::kOpenAttr, [](Fact* fact, std::istringstream& shards) {
+  ReadNotes(view, ir::kOpenAttr, [](Fact* fact, std::istringstream& shards) {
     for (int64_t count; shards >> count;) fact->stated_shards.push_back(count);
   });
-  ReadNotes(view, propagation::kTakenBackAttr, [](Fact* fact, std::istringstream& rest) {
+  ReadNotes(view, ir::kTakenBackAttr, [](Fact* fact, std::istringstream& rest) {
     int dim = 0;
     int64_t shards = 0;
     if (rest >> dim >> shards) fact->taken_back.emplace_back(dim, shards);
@@ -495,7 +495,7 @@ void Program::ReadCalls() {
     const bool has_own = !is_lowered_ || HasShardings(caller->function) || IsApart(name);
     is_unchanged_ = is_unchanged_ && has_own && !caller->is_changed;
     for (const std::string& each :
-         ir::UnfoldNames(ir::GetAttr(caller->function.attrs(), propagation::kStatedAttr)))
+         ir::UnfoldNames(ir::GetAttr(caller->function.attrs(), ir::kStatedAttr)))
       stated.insert(each);
     for (const auto& [each, vars] : caller->variables) variables.insert(each);
   }

@@ -66,6 +66,7 @@ IRModule RunReported(const std::string& pass, const IRModule& mod,
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   const bool did_something = !result.same_as(mod) || !report.skipped.empty();
+  if (which == ReportOf::kNone) return result;
   if (did_something || which == ReportOf::kEvery) Send(pass, report, seconds.count());
   return result;
 }

@@ -24,8 +24,8 @@ void Count(const std::string& what, int64_t times = 1);
 /*! \brief Says that the running pass left something as it was, and why. */
 void Skip(const std::string& what, const std::string& why, int64_t times = 1);
 
-/*! \brief Whose report says something where nothing was done. */
-enum class ReportOf { kEvery, kThoseThatDoSomething };
+/*! \brief Whose report is sent: none of what is only tried. */
+enum class ReportOf { kEvery, kThoseThatDoSomething, kNone };
 
 /*! \brief Applies a pass and sends its report. A pass within a pass has a report of its own. */
 IRModule RunReported(const std::string& pass, const IRModule& mod,

@@ -19,6 +19,7 @@
 #include "lower/passes.h"
 #include "optimize/pass.h"
 #include "padding/pass.h"
+#include "phases/needed_split.h"
 #include "phases/phase.h"
 #include "propagation/pass.h"
 #include "redistribute/pass.h"
@@ -40,6 +41,8 @@ struct Step {
   Phase gives;
   When when;
   ir::IRModule (*run)(const ir::IRModule&);  // null for a pass with options
+  /*! \brief What is run before a later pass, where that is less; null for the same. */
+  ir::IRModule (*run_implied)(const ir::IRModule&) = nullptr;
 };
 
 // clang-format off
@@ -49,7 +52,7 @@ constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated
 
 const Step kSteps[] = {
     // pass                        needs        gives        when
-    {"SplitFused",                 kAnnotated,  kAnnotated,  When::kImplied, split::SplitFused},
+    {"SplitFused",                 kAnnotated,  kAnnotated,  When::kImplied, split::SplitFused, SplitWhereNeeded},
     {"PropagateSharding",          kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
     {"DecomposeUneven",            kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
     {"PadShards",                  kPropagated, kPropagated, When::kImplied, padding::PadShards},
@@ -111,7 +114,8 @@ ir::IRModule RunImplied(const std::string& pass, Phase needs, ir::IRModule mod) 
   for (const Step& step : kSteps) {
     if (step.pass == pass) break;
     if (step.when == When::kImplied && step.needs == needs) {
-      mod = ir::RunReported(step.pass, mod, step.run, ir::ReportOf::kThoseThatDoSomething);
+      mod = ir::RunReported(step.pass, mod, step.run_implied ? step.run_implied : step.run,
+                            ir::ReportOf::kThoseThatDoSomething);
     }
   }
   return mod;

@@ -12,6 +12,7 @@
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/module/names.h"
+#include "ir/notes.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "propagation/batch_dims.h"
@@ -218,7 +219,7 @@ class Propagation {
     const auto& functions = mod_.functions();
     return std::none_of(functions.begin(), functions.end(), [](const auto& entry) {
       return ir::Function::Is(entry.second) &&
-             ir::GetAttr(entry.second.attrs(), kStatedAttr) != nullptr;
+             ir::GetAttr(entry.second.attrs(), ir::kStatedAttr) != nullptr;
     });
   }
 

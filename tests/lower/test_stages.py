@@ -1,7 +1,6 @@
 """Programs on several meshes: one function per SPMD group of devices, with sends and receives."""
 
 import tvm
-from tests.bare import bare
 from tests.lower.stage_programs import Disjoint, Overlapping, SymbolicStages, lowered
 from tvm import relax
 from tvm.script.parser import ir as I
@@ -32,7 +31,7 @@ def test_disjoint_meshes_give_a_stage_each():
             b = R.matmul(a, w1)
             return b
 
-    result = bare(lowered(Disjoint))
+    result = lowered(Disjoint)
     for name in ("main_stage0", "main_stage1"):
         found, expected = without_plans(result[name]), Expected[name]
         tvm.ir.assert_structural_equal(found, expected)

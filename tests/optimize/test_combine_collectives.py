@@ -2,7 +2,6 @@
 
 import pytest
 import tvm
-from tests.bare import bare
 from tests.meshes import meshes
 from tests.optimize.programs import Everything
 from tvm import relax
@@ -162,5 +161,5 @@ def test_a_tuple_needs_one_placement_for_each_field():
 def test_an_optimised_module_goes_through_the_whole_pipeline():
     result = optimized(Everything)
     tvm.ir.assert_structural_equal(
-        bare(dx.lower(result))["main"], bare(dx.transform.LowerDistIR()(result))["main"]
+        dx.lower(result)["main"], dx.transform.LowerDistIR()(result)["main"]
     )

@@ -1,7 +1,6 @@
 """What holds for every output of PropagateSharding."""
 
 import tvm
-from tests.bare import bare
 from tvm import relax
 
 import distir_ext as dx
@@ -26,7 +25,7 @@ def propagated(mod):
 
 def assert_propagates(before, expected):
     """Checks the whole output."""
-    tvm.ir.assert_structural_equal(bare(propagated(before)), expected)
+    tvm.ir.assert_structural_equal(propagated(before), expected)
 
 
 def placements(mod, function="main"):

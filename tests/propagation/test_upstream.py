@@ -6,7 +6,6 @@ replicated, this pass may shard it; it never leaves replicated what upstream sha
 
 import pytest
 import tvm
-from tests.bare import bare
 from tests.meshes import meshes
 from tvm import relax
 from tvm.script.parser import ir as I
@@ -173,7 +172,7 @@ SAME = [Perceptron, SymbolicBatch, Pipeline, ScalarConstants, Attention]
 
 @pytest.mark.parametrize("mod", SAME, ids=lambda mod: mod.__name__)
 def test_same_as_upstream(mod):
-    tvm.ir.assert_structural_equal(bare(propagated(mod)), upstream(mod))
+    tvm.ir.assert_structural_equal(propagated(mod), upstream(mod))
 
 
 def test_tuple_arguments_as_upstream_shards_them():
@@ -195,7 +194,7 @@ def test_tuple_arguments_as_upstream_shards_them():
             d = R.matmul(c, down)
             return d
 
-    tvm.ir.assert_structural_equal(bare(propagated(Before)), upstream(Before))
+    tvm.ir.assert_structural_equal(propagated(Before), upstream(Before))
 
 
 def shard_counts(mod):

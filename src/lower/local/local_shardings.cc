@@ -11,6 +11,7 @@
 #include "ir/leaves.h"
 #include "ir/module/names.h"
 #include "ir/module/numbered.h"
+#include "ir/notes.h"
 #include "ir/rewriter.h"
 #include "lower/stages/mesh_index.h"
 
@@ -118,7 +119,7 @@ std::vector<std::string> NamesOfTensors(const ir::Var& var) {
 
 ir::Node WithShardingsOf(const ir::Node& attrs, const ir::NodeArray<ir::Var>& params,
                          const ir::SeqExpr& body) {
-  auto attr = ir::GetAttr(attrs, kShardingsAttr).try_cast<ShardingsAttr>();
+  auto attr = ir::GetAttr(attrs, ir::kShardingsAttr).try_cast<ShardingsAttr>();
   if (!attr.has_value()) return attrs;
   std::unordered_set<std::string> present;
   auto add = [&present](const ir::Var& var) {
@@ -136,14 +137,14 @@ ir::Node WithShardingsOf(const ir::Node& attrs, const ir::NodeArray<ir::Var>& pa
     }
     if (!group.empty()) kept.Set(placement, ir::FoldNames(group));
   }
-  return ir::WithAttr(attrs, kShardingsAttr, kept);
+  return ir::WithAttr(attrs, ir::kShardingsAttr, kept);
 }
 
 KnownShardings ReadLocalShardings(const ir::Function& function,
                                   const ir::GlobalInfoMap& global_infos,
                                   dialect::MeshTable* meshes) {
   KnownShardings shardings;
-  auto attr = ir::GetAttr(function.attrs(), kShardingsAttr).try_cast<ShardingsAttr>();
+  auto attr = ir::GetAttr(function.attrs(), ir::kShardingsAttr).try_cast<ShardingsAttr>();
   if (!attr.has_value()) return shardings;
   std::vector<std::pair<std::string, RootSharding>> listed;
   std::map<std::string, ir::DeviceMesh> known;

@@ -29,7 +29,6 @@ namespace lower {
 
 namespace ffi = tvm::ffi;
 
-constexpr const char* kShardingsAttr = "distir.shardings";
 /*! \brief The module attribute that names the functions which take no part. */
 constexpr const char* kApartAttr = "distir.apart";
 

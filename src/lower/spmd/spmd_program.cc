@@ -17,6 +17,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/make_operators.h"
+#include "ir/notes.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
@@ -156,7 +157,7 @@ class SpmdRewriter : public ir::FunctionRewriter {
   bool RewritePurity(bool is_pure) override { return is_pure && HasOneGroup(); }
 
   ir::Node RewriteAttrs(const ir::Node& given) override {
-    const ir::Node attrs = ir::WithAttr(given, kShardingsAttr, shardings_.Attr());
+    const ir::Node attrs = ir::WithAttr(given, ir::kShardingsAttr, shardings_.Attr());
     auto num_input = ir::GetAttr(attrs, kNumInput).as<int64_t>();
     if (HasOneGroup() || !num_input.has_value()) return attrs;
     int64_t present = 0;

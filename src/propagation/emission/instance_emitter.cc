@@ -16,6 +16,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/module/numbered.h"
+#include "ir/notes.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
 #include "propagation/emission/placement_rewriter.h"
@@ -65,9 +66,9 @@ class InstanceEmitter : public PlacementRewriter {
   // ---- functions and sequences
 
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
-    std::vector<std::string> names = ir::UnfoldNames(ir::GetAttr(attrs, kStatedAttr));
-    std::vector<std::string> open = ir::UnfoldNames(ir::GetAttr(attrs, kOpenAttr));
-    std::vector<std::string> taken_back = ir::UnfoldNames(ir::GetAttr(attrs, kTakenBackAttr));
+    std::vector<std::string> names = ir::UnfoldNames(ir::GetAttr(attrs, ir::kStatedAttr));
+    std::vector<std::string> open = ir::UnfoldNames(ir::GetAttr(attrs, ir::kOpenAttr));
+    std::vector<std::string> taken_back = ir::UnfoldNames(ir::GetAttr(attrs, ir::kTakenBackAttr));
     std::set<std::string> listed(names.begin(), names.end());
     for (const ir::Var& var : stated_) {
       auto now = ir::Var::Cast(Rewrite(var));
@@ -82,10 +83,10 @@ class InstanceEmitter : public PlacementRewriter {
                              std::to_string(count));
     }
     if (names.empty()) return attrs;
-    ir::Node noted = ir::WithAttr(attrs, kStatedAttr, ir::FoldNames(names));
-    if (!open.empty()) noted = ir::WithAttr(noted, kOpenAttr, ir::FoldNumbered(open));
+    ir::Node noted = ir::WithAttr(attrs, ir::kStatedAttr, ir::FoldNames(names));
+    if (!open.empty()) noted = ir::WithAttr(noted, ir::kOpenAttr, ir::FoldNumbered(open));
     if (taken_back.empty()) return noted;
-    return ir::WithAttr(noted, kTakenBackAttr, ir::FoldNumbered(taken_back));
+    return ir::WithAttr(noted, ir::kTakenBackAttr, ir::FoldNumbered(taken_back));
   }
 
   /*! \brief What is stated of a variable that is one tensor, or null. */

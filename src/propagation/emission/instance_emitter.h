@@ -23,25 +23,6 @@
 namespace distir {
 namespace propagation {
 
-/*!
- * \brief The function attribute that names the variables whose shardings were stated, by an
- * annotation or a type: ["x", "up"]. What else is sharded follows from these, which `explain`
- * finds out when it is asked.
- */
-constexpr const char* kStatedAttr = "distir.stated";
-
-/*!
- * \brief The function attribute that says of stated variables with open dimensions how many shards
- * were stated of each dimension, which come before those that propagation has added: ["x: 2 1"].
- */
-constexpr const char* kOpenAttr = "distir.open";
-
-/*!
- * \brief The function attribute that names dimensions of parameters of which an annotation is taken
- * back, since their heads are copied, and how many shards it stated: ["wk: 1 4"].
- */
-constexpr const char* kTakenBackAttr = "distir.taken_back";
-
 /*! \brief The copy of a function that an instance is written as. */
 struct Specialization {
   ir::GlobalVar name;

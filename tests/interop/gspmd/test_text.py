@@ -45,6 +45,13 @@ def test_what_was_read():
     assert sharding.subgroups == ("manual", "replicated")
     assert gspmd.parse("{unknown shard_as 3}").shard_group == gspmd.ShardGroup("shard_as", 3)
     assert gspmd.parse("{maximal device=3}").device == 3
+    for text in (
+        "devices=[4,2]<=[8]",
+        "devices=[2,2]0,2,1,3 last_tile_dim_replicate",
+        "maximal device=3",
+        "mesh['x'=2], [{'x'}]",
+    ):
+        assert str(gspmd.parse(text)) == f"{{{text}}}"
 
 
 def test_axes_without_quotes_are_read_as_older_texts_have_them():

@@ -1,5 +1,7 @@
 """What a configuration must not say; onnx.checker accepts every one of these."""
 
+import dataclasses
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -125,6 +127,29 @@ def _replicated_twice(proto):
     spec.device[:] = [0, 1, 1]
 
 
+def _shards_of_one_device(proto):
+    _spec(proto, "fc1").device[:] = [0, 1, 1, 2]
+
+
+def _groups(proto, *groups):
+    """Four shards on groups of devices."""
+    spec = _spec(proto, "fc1")
+    proto.configuration[0].num_devices = 8
+    spec.device[:] = [-1 - number for number in range(len(groups))]
+    for number, group in enumerate(groups):
+        spec.index_to_device_group_map.add(key=-1 - number, value=group)
+
+
+def _device_and_group(proto):
+    _groups(proto, [0], [1], [2], [3])
+    _spec(proto, "fc1").device[3] = 2
+
+
+def _replicated_in_groups(proto):
+    del _spec(proto, "fc1").sharded_dim[:]
+    _groups(proto, [0, 1], [1, 2])
+
+
 def _open_devices(proto):
     _six_shards(proto)
     del _spec(proto, "fc1").device[:]
@@ -147,6 +172,13 @@ MISTAKES = [
     (lambda m: _clear(m, "axis"), UP + "a sharded_dim has no axis"),
     (lambda m: _clear(m, "simple_sharding"), UP + "axis 1 is sharded without a simple_sharding"),
     (_replicated_twice, UP + "it is not sharded, but a device is named twice"),
+    (_shards_of_one_device, UP + "a device is named twice, for two of its shards"),
+    (
+        lambda m: _groups(m, [0, 1], [2, 3], [4, 5], [6, 1]),
+        UP + "device 1 is named twice, in group -1 and in group -4",
+    ),
+    (_device_and_group, UP + "device 2 is named twice, in group -3 and in device"),
+    (_replicated_in_groups, UP + "device 1 is named twice, in group -1 and in group -2"),
     (
         _unknown_tensor,
         "configuration 'tp', node 'fc1', tensor 'ups': it is no input or output of it; did you "
@@ -191,6 +223,66 @@ def test_all_at_once(proto):
     ]
     with pytest.raises(ValueError, match="not right in 3 places:\n  configuration 'tp'"):
         dx.interop.onnx.from_onnx(proto)
+
+
+def test_objects_that_are_missing_or_others():
+    model = models.tensor_parallel_mlp(4, hidden=8)
+    (tp,) = model.device_configurations
+    (placement,) = models.node_of(model, "fc1").device_configurations
+    (spec,) = placement.sharding_specs
+    twin = ir.ModelConfiguration(tp.name, 9)
+    replaced = dataclasses.replace
+    namesake, other = ir.Value(name="up"), ir.Value(name=None)
+    faults = {
+        "its configuration is None": replaced(placement, configuration=None),
+        "its configuration has no name": replaced(
+            placement, configuration=ir.ModelConfiguration("", 4)
+        ),
+        "its configuration is another object": replaced(placement, configuration=twin),
+        "the value of a sharding is None": replaced(
+            placement, sharding_specs=(spec, replaced(spec, value=None))
+        ),
+        "the value of a sharding has no name": replaced(
+            placement, sharding_specs=(replaced(spec, value=other),)
+        ),
+        "the value of its sharding is another object": replaced(
+            placement, sharding_specs=(replaced(spec, value=namesake),)
+        ),
+    }
+    for message, given in faults.items():
+        models.node_of(model, "fc1").device_configurations = (given,)
+        (found,) = check(model)
+        assert (found.node, found.message.startswith(message)) == ("node 'fc1'", True), found
+        assert models.node_of(model, "fc1").device_configurations == (given,)
+        for read in (dx.interop.onnx.read, dx.interop.onnx.from_onnx):
+            with pytest.raises(ValueError, match=f"not right: .*node 'fc1'.*{message}"):
+                read(model)
+
+    # All at once, also what the proto says, and of nodes of functions.
+    models.node_of(model, "fc1").device_configurations = (
+        faults["its configuration is None"],
+        faults["the value of a sharding is None"],
+    )
+    models.node_of(model, "act").set_pipeline_stage(tp, 0)
+    (act,) = models.node_of(model, "act").device_configurations
+    models.node_of(model, "act").device_configurations = (replaced(act, pipeline_stage=-2),)
+    body = ir.Node("", "Relu", [ir.Value(name="p")], name="r")
+    body.device_configurations = (ir.NodeDeviceConfiguration(None),)
+    function = ir.Function(
+        "my", "F", graph=ir.Graph(list(body.inputs), body.outputs, nodes=[body]), attributes=[]
+    )
+    model.functions[function.identifier()] = function
+    assert [each.node for each in check(model)] == [
+        "node 'fc1'",
+        "node 'fc1'",
+        "node 'r' of function 'F'",
+        "node 'act'",
+    ]
+    with pytest.raises(ValueError, match="not right in 4 places"):
+        dx.interop.onnx.from_onnx(model)
+    model.ir_version = 10
+    assert check(model)[0].message.startswith("it has device configurations and IR version 10")
+    assert model.ir_version == 10
 
 
 def test_nodes_of_branches_and_functions():

@@ -1,6 +1,6 @@
 """The text of HLO's shardings.
 
-sharding ::= single | "{" [single ("," single)*] "}"
+sharding ::= single | "{" [single ("," single)*] "}" | single without its braces
 single   ::= "{" word* "}" | named (see ``named.py``)
 word     ::= "replicated" | "manual" | "unknown" | "unreduced" | "maximal" | "device=" int
 | "devices=[" ints "]" (ints | "<=[" ints "]" ["T(" ints ")"])
@@ -27,12 +27,15 @@ _WORDS = (
     "shard_like",
     "metadata",
 )
+_UNBRACED = ("devices", "maximal", "mesh", "maximal_mesh")
+"""First words of texts that name devices, which are also written without braces."""
 
 
 def parse(text: str) -> HloSharding:
     """Reads a sharding as it stands in HLO behind ``sharding=``, or in ``mhlo.sharding``.
 
-    Nothing is changed: ``str`` of the result is the text, up to white space and comments.
+    Nothing is changed: ``str`` of the result is the text, up to white space and comments, and with
+    the braces, which a text that names devices may lack: ``devices=[4,2]<=[8]``.
 
     Args:
         text: Of any version, also a tuple.
@@ -50,6 +53,10 @@ def parse(text: str) -> HloSharding:
         distir_ext.interop._text.FormatError: GSPMD sharding, column 21: expected ']', ...
     """
     scanner = Scanner(text, "GSPMD sharding")
+    if _sees_word(scanner):
+        sharding = _single(scanner, is_braced=False)
+        scanner.nothing_more()
+        return sharding
     scanner.expect("{")
     if scanner.sees("{") or scanner.sees("}"):
         elements = scanner.until("}", lambda: _element(scanner))
@@ -65,15 +72,24 @@ def _element(scanner: Scanner) -> HloSharding:
     return _single(scanner)
 
 
-def _single(scanner: Scanner) -> HloSharding:
-    """What stands behind the brace that begins a sharding, with the one that ends it."""
+def _sees_word(scanner: Scanner) -> bool:
+    """Whether a sharding begins without its brace."""
+    begin = scanner.skip()
+    word = scanner.word()
+    scanner.position = begin
+    return word in _UNBRACED
+
+
+def _single(scanner: Scanner, is_braced: bool = True) -> HloSharding:
+    """What stands behind the brace that begins a sharding, with the one that ends it, if any."""
     if scanner.sees("mesh") or scanner.sees("maximal_mesh"):
         named, metadata = read_named(scanner)
-        scanner.expect("}")
+        if is_braced:
+            scanner.expect("}")
         return HloSharding("named", named=named, metadata=metadata)
     begin = scanner.skip()
     found: dict[str, Any] = {}
-    while not scanner.accept("}"):
+    while not (scanner.accept("}") if is_braced else scanner.skip() == len(scanner.text)):
         here = scanner.skip()
         word = scanner.word()
         if word not in _WORDS:

@@ -1,4 +1,4 @@
-"""From StableHLO with Shardy's shardings to an annotated Relax module."""
+"""From StableHLO with Shardy's or GSPMD's shardings to an annotated Relax module."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     elementwise,
     loops,
     manual,
+    partitioning,
     reduction,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive
@@ -32,13 +33,14 @@ from distir_ext.interop.jax.stablehlo import (
     parse,
 )
 from distir_ext.interop.jax.writer import Program
+from distir_ext.mesh import as_mesh
 
 _LISTED = 20
 
 
 @short_tracebacks
 def from_exported(
-    exported: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64
+    exported: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64, mesh: Any = None
 ) -> tvm.IRModule:
     """Imports what ``jax.export`` exported, with its shardings as annotations.
 
@@ -57,20 +59,25 @@ def from_exported(
         unroll_limit: Most iterations of a loop that are written one behind the other. A longer
             one, or one whose end is not known before the program runs, is a function that calls
             itself.
+        mesh: The mesh whose axes the annotations name where the program states GSPMD's shardings,
+            ``mhlo.sharding``, which know devices only. By default one that the module names, if
+            all of them lie along its axes, or else their
+            :func:`distir_ext.interop.gspmd.common_mesh`.
 
     Returns:
         A module of ``main`` and private functions that it calls. Axes of meshes have their names.
 
     Raises:
         TypeError: ``exported`` is neither.
-        ValueError: Operations have no translation (the message lists all of them and where they
-            are), or no argument is called like one of the weights.
+        ValueError: Operations have no translation, or state shardings that no annotation does (the
+            message lists all of them and where they are), or no argument is called like one of the
+            weights.
     """
     if hasattr(exported, "mlir_module"):
         module = parse(exported.mlir_module())
-        return _imported(module, weights, unroll_limit, _symbols(exported))
+        return _imported(module, weights, unroll_limit, mesh, _symbols(exported))
     if hasattr(exported, "compiler_ir"):
-        return _imported(exported.compiler_ir("stablehlo"), weights, unroll_limit, {})
+        return _imported(exported.compiler_ir("stablehlo"), weights, unroll_limit, mesh, {})
     raise TypeError(
         f"expected what jax.export.export(jax.jit(f))(*args) returns, got {type(exported).__name__}"
     )
@@ -78,15 +85,16 @@ def from_exported(
 
 @short_tracebacks
 def from_stablehlo(
-    module: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64
+    module: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64, mesh: Any = None
 ) -> tvm.IRModule:
-    """Imports a module of StableHLO, with its Shardy shardings as annotations.
+    """Imports a module of StableHLO, with its shardings, Shardy's or GSPMD's, as annotations.
 
     Args:
         module: The text of the module, its bytecode, or jaxlib's ``ir.Module``.
         weights: As for :func:`from_exported`; names of arguments are the module's locations. Where
             it has none, arguments are ``arg0``, ``arg1``, ...
         unroll_limit: As for :func:`from_exported`.
+        mesh: As for :func:`from_exported`.
 
     Returns:
         As :func:`from_exported`.
@@ -99,11 +107,15 @@ def from_stablehlo(
         module = parse(module)
     if not isinstance(module, ir.Module):
         raise TypeError(f"expected StableHLO, a text or a module, got {type(module).__name__}")
-    return _imported(module, weights, unroll_limit, {})
+    return _imported(module, weights, unroll_limit, mesh, {})
 
 
 def _imported(
-    module: Any, weights: Sequence[str], unroll_limit: int, symbols: Mapping[Place, str]
+    module: Any,
+    weights: Sequence[str],
+    unroll_limit: int,
+    mesh: Any,
+    symbols: Mapping[Place, str],
 ) -> tvm.IRModule:
     if isinstance(weights, str):
         raise TypeError(f"weights are a list of names, ({weights!r},), not one text")
@@ -115,7 +127,8 @@ def _imported(
     if (name := recursive(functions)) is not None:
         raise ValueError(f"@{name} calls itself, which functions of StableHLO do not")
     main = functions["main"]
-    program = Program(functions, Shardings(module), unroll_limit)
+    wanted = None if mesh is None else as_mesh(mesh, "the mesh")
+    program = Program(functions, Shardings(module, wanted), unroll_limit)
     try:
         names = names_of(functions, main)
         given = arguments_of(program, main, names, symbols)

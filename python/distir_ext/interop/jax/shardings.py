@@ -1,4 +1,4 @@
-"""The Shardy shardings of a StableHLO module, in the words of plans: a mesh, and dims."""
+"""The shardings of a StableHLO module, in the words of plans: a mesh, and dims."""
 
 from __future__ import annotations
 
@@ -8,90 +8,112 @@ from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
-from tvm.relax.distributed import DeviceMesh
 
 from distir_ext._manual.regions import Region, listed, region_within
 from distir_ext.interop import shardy
+from distir_ext.interop.jax.hlo_shardings import (
+    HLO_SHARDING,
+    HloShardings,
+    HloStated,
+    stated_by,
+)
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    Value,
     nested_operations,
     operations_of,
+    rank_of_type,
 )
 from distir_ext.interop.shardy.mesh_dims import mesh_of
-from distir_ext.interop.shardy.program import without_names
 from distir_ext.mesh import Mesh
+
+_SDY = "sdy.sharding"
 
 
 class Shardings:
-    """The meshes of a StableHLO module.
+    """The meshes of a StableHLO module, and the shardings on them.
 
     Args:
         module: An ``ir.Module``.
+        wanted: The mesh whose axes stand for the devices that GSPMD's texts list.
 
     Raises:
-        ValueError: A mesh is none that :class:`distir_ext.Mesh` can be.
+        ValueError: A mesh is none that :class:`distir_ext.Mesh` can be, or GSPMD's shardings are on
+            none (:class:`HloShardings`).
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, wanted: Mesh | None = None) -> None:
         self._meshes: dict[str, shardy.LogicalMesh] = {}
         for op in operations_of(module.body):
             if op.name == "sdy.mesh":
                 name = ir.StringAttr(op.attributes["sym_name"]).value
                 self._meshes[name] = shardy.parse_mesh(str(op.attributes["mesh"]))
-        self._parsed: dict[str, shardy.Sharding] = {}
+        self._hlo = HloShardings(module, self._meshes.values(), wanted)
+        self._parsed: dict[Any, shardy.Sharding] = {}
         self._parts: dict[shardy.LogicalMesh, list[shardy.Sharding]] = {}
+        self._used: dict[shardy.LogicalMesh, None] = {}  # a set that keeps its order
         for attribute in _stated(module):
-            self._note_parts(self._parse(attribute))
+            self._note(self._parse(attribute))
+        for sharding in self._hlo.on_mesh:
+            self._note(sharding)
+        if self._hlo.mesh is not None:
+            self._used[self._hlo.mesh] = None
 
     def _parse(self, attribute: Any) -> shardy.Sharding:
         """The sharding of an attribute, or of its text: many values have the same."""
-        text = str(attribute)
-        if text not in self._parsed:
-            self._parsed[text] = shardy.parse(text)
-        return self._parsed[text]
+        key = attribute if isinstance(attribute, HloStated) else str(attribute)
+        if key not in self._parsed:
+            if isinstance(key, HloStated):
+                self._parsed[key] = self._hlo.sharding(key)
+            else:
+                self._parsed[key] = shardy.parse(key)
+        return self._parsed[key]
 
-    def _note_parts(self, sharding: shardy.Sharding) -> None:
-        """Notes a sharding by parts of axes, if it is one: the mesh is cut alike for all values."""
-        if all(ref.size is None for ref in sharding.refs()):
-            return
+    def _note(self, sharding: shardy.Sharding) -> None:
+        """Notes the mesh of a sharding, and its parts of axes: all values cut the mesh alike."""
         try:
             mesh = mesh_of(sharding, self._meshes)
-            self._parts.setdefault(mesh, []).append(sharding.on(mesh))
+            if mesh.axes:
+                self._used[mesh] = None
+            if any(ref.size is not None for ref in sharding.refs()):
+                self._parts.setdefault(mesh, []).append(sharding.on(mesh))
         except ValueError:
             return  # said where the value is read
 
     def read(
         self, attribute: Any, region: Region | None = None
-    ) -> tuple[Mesh, Mesh | DeviceMesh, tuple[Any, ...]] | None:
-        """The mesh and the dims of an ``sdy.sharding``.
+    ) -> tuple[Mesh, Mesh, tuple[Any, ...] | None] | None:
+        """The mesh and the dims of a sharding.
 
         Args:
-            attribute: The sharding, or its text.
+            attribute: An ``sdy.sharding``, or its text; or what a text of HLO states.
             region: The manual region that the value is in: the mesh is that of the axes that stay
                 automatic there.
 
         Returns:
-            The mesh of the module; the mesh with axes in parts, without names, if any value is
-            sharded by parts, or else the same; and the dims on this. None if the sharding says
-            nothing: it leaves all dimensions open, or its mesh has no axes.
+            The mesh of the module; the mesh with axes in parts, if the value or others are sharded
+            by parts that fit, or else the same; and the dims on this, None for replicated. None if
+            the sharding says nothing: it leaves all dimensions open, or the module has no mesh with
+            axes.
 
         Raises:
             UnsupportedError: It names no mesh of the module, or unreduced axes.
         """
-        sharding = self._parse(attribute)
-        if isinstance(sharding.mesh, str):
-            known = self._meshes.get(sharding.mesh)
-            if known is not None and not known.axes and not known.is_maximal:
-                return None
-        if _says_nothing(sharding) or (region is not None and not sharding.dims):
-            return None
         try:
+            sharding = self._parse(attribute)
             logical = mesh_of(sharding, self._meshes)
+            if _says_nothing(sharding):
+                return None
+            if not logical.size:
+                common = self._any_mesh() if region is None else _logical(region.mesh)
+                if common is None:
+                    return None
+                sharding, logical = replace(sharding, mesh=common), common
             parts = self._parts.get(logical, [])
             if region is not None:
                 _check_automatic(sharding, logical, region)
-                if region.inner is None:
+                if region.inner is None or not sharding.dims:
                     return None
                 sharding, *parts = (_within(each, region) for each in (sharding, *parts))
                 logical = mesh_of(sharding)
@@ -100,12 +122,31 @@ class Shardings:
             mesh, dims = shardy.to_mesh_dims(sharding, self._meshes, parts)
         except ValueError as error:
             raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
-        base = logical.to_mesh()
-        if mesh == base:
-            return base, base, dims
-        meshes = [each.to_mesh() for each in self._meshes.values() if each.axes]
-        names = {(each.shape, each.device_ids): each.axis_names for each in meshes}
-        return base, *without_names(mesh, dims, names)
+        return logical.to_mesh(), mesh, dims
+
+    def _any_mesh(self) -> shardy.LogicalMesh | None:
+        """The mesh on which a value stays replicated of which only that is said.
+
+        Returns:
+            None if no other value is sharded, and the module does not have one set of devices.
+
+        Raises:
+            ValueError: Other values are sharded over different devices.
+        """
+        meshes = list(self._used) or [each for each in self._meshes.values() if each.axes]
+        if len({frozenset(each.device_ids or range(each.size)) for each in meshes}) > 1:
+            if not self._used:
+                return None
+            raise ValueError(
+                "the empty mesh does not say on which devices the value is replicated, and the "
+                f"module has meshes over different ones: {', '.join(map(str, meshes))}"
+            )
+        return meshes[0] if meshes else None
+
+    @property
+    def has_manual_values(self) -> bool:
+        """Whether a text of HLO says of a value that it is in a manual region."""
+        return self._hlo.has_manual
 
     def region(
         self, around: Region | None, shardings: Sequence[Any], axes: Sequence[str]
@@ -128,13 +169,43 @@ class Shardings:
         except ValueError as error:
             raise UnsupportedError(f"cannot be: {error}") from error
 
+    def region_of(self, attribute: Any, around: Region | None) -> Region | None:
+        """The manual region that a value is in by what is stated of it.
+
+        Args:
+            attribute: What a text of HLO states of it.
+            around: The region that it stands in.
+
+        Returns:
+            None if no axis is manual that is not so around it.
+
+        Raises:
+            UnsupportedError: Parts of axes are manual; or axes of another mesh than around it.
+        """
+        try:
+            sharding = self._parse(attribute)
+            taken = () if around is None else around.manual
+            refs = [ref for ref in sharding.manual if ref.name not in taken]
+            if not refs:
+                return None
+            parts = [str(ref) for ref in refs if ref.size is not None]
+            if parts:
+                raise ValueError(f"{', '.join(parts)} is manual, which is part of an axis")
+            mesh = mesh_of(sharding, self._meshes).to_mesh()
+            return region_within(around, mesh, [ref.name for ref in refs])
+        except ValueError as error:
+            raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
+
     def cuts(self, attribute: Any, region: Region) -> tuple[tuple[str, ...], ...]:
         """The manual axes that cut each dimension of what enters or leaves a region.
 
         Raises:
             UnsupportedError: They are parts of axes, or stand behind axes that stay automatic.
         """
-        sharding = self._parse(attribute)
+        try:
+            sharding = self._parse(attribute)
+        except ValueError as error:
+            raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
         if sharding.unreduced:
             raise UnsupportedError(
                 f"gives or returns a value that is unreduced over "
@@ -157,16 +228,19 @@ class Shardings:
     def behind(self, attribute: Any, region: Region) -> shardy.Sharding:
         """What a sharding of :meth:`cuts` says of the axes that stay automatic."""
         sharding = self._parse(attribute)
-        dims = tuple(
-            replace(dim, axes=tuple(ref for ref in dim.axes if ref.name not in region.entered))
-            for dim in sharding.dims
-        )
-        return replace(sharding, dims=dims)
+
+        def kept(refs: Sequence[shardy.AxisRef]) -> tuple[shardy.AxisRef, ...]:
+            return tuple(ref for ref in refs if ref.name not in region.entered)
+
+        dims = tuple(replace(dim, axes=kept(dim.axes)) for dim in sharding.dims)
+        return replace(sharding, dims=dims, replicated=kept(sharding.replicated))
 
 
 def _says_nothing(sharding: shardy.Sharding) -> bool:
-    is_open = all(dim.open and not dim.axes for dim in sharding.dims)
-    return bool(sharding.dims) and is_open and not sharding.replicated
+    """Whether propagation decides all of it, from the beginning."""
+    is_open = all(dim == shardy.DimSharding(open=True) for dim in sharding.dims)
+    axes = (*sharding.replicated, *sharding.unreduced, *sharding.manual)
+    return bool(sharding.dims) and is_open and not axes
 
 
 def _check_automatic(
@@ -179,44 +253,79 @@ def _check_automatic(
     """
     if logical.to_mesh() != region.mesh:
         raise ValueError(f"its mesh is not {region.mesh!r}, that of the manual computation")
-    for ref in (ref for dim in sharding.dims for ref in dim.axes):
+    for ref in sharding.manual:
+        if ref.name not in region.manual or ref.size is not None:
+            raise ValueError(f"axis {ref} is not manual in this computation")
+    for ref in (*(ref for dim in sharding.dims for ref in dim.axes), *sharding.unreduced):
         if ref.name in region.manual:
             raise ValueError(f"axis {ref.name!r} is manual in this computation")
+
+
+def _logical(mesh: Mesh) -> shardy.LogicalMesh:
+    axes = tuple(zip(mesh.axis_names, mesh.shape, strict=True))
+    return shardy.LogicalMesh(axes, mesh.device_ids)
 
 
 def _within(sharding: shardy.Sharding, region: Region) -> shardy.Sharding:
     """The same on the mesh of the axes that stay automatic in a region, by these alone."""
     assert region.inner is not None
-    names, shape = region.inner.axis_names, region.inner.shape
-    inner = shardy.LogicalMesh(tuple(zip(names, shape, strict=True)), region.inner.device_ids)
+    names = region.inner.axis_names
 
     def kept(refs: Sequence[shardy.AxisRef]) -> tuple[shardy.AxisRef, ...]:
         return tuple(ref for ref in refs if ref.name in names)
 
-    dims = tuple(replace(dim, axes=kept(dim.axes)) for dim in sharding.dims)
-    return replace(sharding, mesh=inner, dims=dims, replicated=kept(sharding.replicated))
+    return replace(
+        sharding,
+        mesh=_logical(region.inner),
+        dims=tuple(replace(dim, axes=kept(dim.axes)) for dim in sharding.dims),
+        replicated=kept(sharding.replicated),
+        unreduced=kept(sharding.unreduced),
+        manual=(),
+    )
 
 
 def _stated(module: Any) -> Iterator[Any]:
-    """All shardings of values that a module states."""
+    """All of Shardy's shardings of values that a module states."""
     for op in nested_operations(module.operation):
-        yield from results_shardings(op) or ()
+        if _SDY in op.attributes and not op.name.startswith("sdy."):
+            yield from per_value(op, _SDY)
         if op.name == "sdy.sharding_constraint":
             yield op.attributes["sharding"]
         if op.name == "sdy.manual_computation":
             yield from (*per_value(op, "in_shardings"), *per_value(op, "out_shardings"))
         for kind in ("arg_attrs", "res_attrs"):
             if op.name == "func.func" and kind in op.attributes:
-                count = len(ir.ArrayAttr(op.attributes[kind]))
-                found = (argument_sharding(op, kind, index) for index in range(count))
-                yield from (each for each in found if each is not None)
+                for each in ir.ArrayAttr(op.attributes[kind]):
+                    if _SDY in each:
+                        yield each[_SDY]
 
 
 def results_shardings(op: Operation) -> list[Any] | None:
-    """The shardings that an operation states of its results; None if it states none."""
-    if op.name.startswith("sdy.") or "sdy.sharding" not in op.attributes:
+    """The shardings that an operation states of its results; None if it states none.
+
+    Raises:
+        UnsupportedError: It states them twice, as Shardy's and as GSPMD's.
+    """
+    if op.name.startswith("sdy."):
         return None
-    return per_value(op, "sdy.sharding")
+    hlo = stated_by(op)
+    if _SDY not in op.attributes:
+        return hlo
+    if hlo is not None:
+        raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
+    return per_value(op, _SDY)
+
+
+def sharding_of(value: Value) -> Any | None:
+    """What is stated of a value, where it is made; None if nothing is."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        function = owner.owner
+        number = ir.BlockArgument(value).arg_number
+        is_function = function.name == "func.func"
+        return argument_sharding(function, "arg_attrs", number) if is_function else None
+    stated = results_shardings(owner)
+    return None if stated is None else stated[ir.OpResult(value).result_number]
 
 
 def per_value(op: Operation, name: str) -> list[Any]:
@@ -237,8 +346,18 @@ def argument_sharding(function: Operation, kind: str, index: int) -> Any | None:
         function: The function.
         kind: "arg_attrs" or "res_attrs".
         index: Which of them.
+
+    Raises:
+        UnsupportedError: It is stated twice, as Shardy's and as GSPMD's.
     """
     if kind not in function.attributes:
         return None
     attributes = ir.ArrayAttr(function.attributes[kind])[index]
-    return attributes["sdy.sharding"] if "sdy.sharding" in attributes else None  # noqa: SIM401
+    if HLO_SHARDING not in attributes:
+        return attributes[_SDY] if _SDY in attributes else None  # noqa: SIM401
+    if _SDY in attributes:
+        raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
+    types = function.attributes["function_type"].value
+    type_ = (types.inputs if kind == "arg_attrs" else types.results)[index]
+    words = ir.StringAttr(attributes[HLO_SHARDING]).value
+    return HloStated(words, rank_of_type(type_))

@@ -71,6 +71,20 @@ def nested_operations(op: Operation) -> Iterator[Operation]:
                 yield from nested_operations(inner)
 
 
+def captured(op: Operation) -> list[Value]:
+    """The values from outside that the regions of an operation read, in order."""
+    inside: set[Value] = set()
+    found: dict[Value, None] = {}
+    for inner in nested_operations(op):
+        if inner is not op:
+            found.update((each, None) for each in inner.operands if each not in inside)
+        inside.update(inner.results)
+        for region in inner.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+    return [each for each in found if each not in inside]
+
+
 def only_block(op: Operation, region: int = 0) -> Any:
     """The block of a region.
 
@@ -127,7 +141,12 @@ def open_shape_of(value: Value) -> tuple[int | None, ...]:
 
 def rank_of(value: Value) -> int:
     """How many dimensions a value has."""
-    return len(open_shape_of(value))
+    return rank_of_type(value.type)
+
+
+def rank_of_type(mlir_type: Any) -> int:
+    """How many dimensions a tensor of this type has."""
+    return len(open_tensor_of(mlir_type)[0])
 
 
 def dtype_of(value: Value) -> str:

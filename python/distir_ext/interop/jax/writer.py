@@ -12,7 +12,7 @@ is ``R.multiply(scale, lv2)``: %3 is only written out where an operator needs al
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,12 +25,15 @@ from distir_ext._manual.regions import Region
 from distir_ext._meshes.mesh import Mesh
 from distir_ext.annotations import MeshTable
 from distir_ext.interop.jax.folding import fold
+from distir_ext.interop.jax.hlo_shardings import constrained_to, group_of
+from distir_ext.interop.jax.region_writer import RegionWriter
 from distir_ext.interop.jax.shardings import Shardings, results_shardings
 from distir_ext.interop.jax.sizes import Algebra, Size, Sizes, fold_sizes, shape_of_type
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
+    captured,
     numpy_dtype,
     open_tensor_of,
     operations_of,
@@ -38,7 +41,7 @@ from distir_ext.interop.jax.stablehlo import (
     where,
 )
 from distir_ext.interop.jax.table import HANDLERS
-from distir_ext.regions import crossing_call
+from distir_ext.interop.shardy.program import without_names
 
 _LONGEST = 16  # of a vector that may be a shape
 _RETURNS = ("func.return", "stablehlo.return", "sdy.return")
@@ -77,6 +80,7 @@ class Program:
         shardings: Its meshes.
         unroll_limit: Most iterations of a loop that are written one behind the other.
         algebra: What is known of sizes.
+        groups: The first value of each sharding group, and the writer of its function.
     """
 
     functions: dict[str, Operation]
@@ -86,6 +90,7 @@ class Program:
     module: tvm.IRModule = field(default_factory=tvm.IRModule)
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     problems: dict[tuple[str, str], None] = field(default_factory=dict)
+    groups: dict[int, tuple[Writer, relax.Expr]] = field(default_factory=dict)
     stand_ins: set[relax.Var] = field(default_factory=set)
     _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
         default_factory=list
@@ -205,7 +210,7 @@ def result_type(mlir_types: Sequence[Any]) -> relax.Type:
     return types[0] if len(types) == 1 else relax.TupleType(types)
 
 
-class Writer:
+class Writer(RegionWriter):
     """Writes one function.
 
     Args:
@@ -222,12 +227,10 @@ class Writer:
         types: Sequence[relax.Type],
         region: Region | None = None,
     ) -> None:
-        self.program = program
         self.parameters = [relax.Var(*each) for each in zip(names, types, strict=True)]
+        super().__init__(program, region, [] if region is None else self.parameters)
         self.bindings: list[relax.Binding] = []
         self.values: dict[Value, Known] = {}
-        self.region = region
-        self._parts: set[relax.Expr] = set() if region is None else set(self.parameters)
 
     # ---- values
 
@@ -331,49 +334,6 @@ class Writer:
             self._parts.add(variable)
         return variable
 
-    # ---- manual regions
-
-    @contextmanager
-    def inside(self, region: Region) -> Iterator[None]:
-        """While the operations of a region are written."""
-        around = self.region, self._parts
-        self.region, self._parts = region, set()
-        try:
-            yield
-        finally:
-            self.region, self._parts = around
-
-    def part(self, known: Known) -> relax.Expr:
-        """A value as one of the region that is written, if any is: what every device has enters."""
-        expr = self.write_out(known)
-        if self.region is None or expr in self._parts:
-            return expr
-        return self.enter(expr, self.region.mesh, None, self.region.manual, "a value")
-
-    def enter(
-        self, expr: relax.Expr, mesh: Mesh, dims: Any, axes: Sequence[str], entity: str
-    ) -> relax.Expr:
-        """The part of a value that a device of the region has; see ``crossing_call``."""
-        call = crossing_call(self.program.meshes, "enter_manual", expr, mesh, dims, axes, entity)
-        made = self.emit(call)
-        self._parts.add(made)
-        return made
-
-    def leave(
-        self, expr: relax.Expr, region: Region, dims: Any, shape: Sequence[Size], entity: str
-    ) -> relax.Expr:
-        """The value of this shape of which devices of a region have parts."""
-        mesh, axes = region.base, region.entered
-        is_static = all(isinstance(size, int) for size in shape)
-        kind = None if is_static else relax.TensorType(shape, expr.ty.dtype)
-        meshes = self.program.meshes
-        made = self.emit(
-            crossing_call(meshes, "leave_manual", expr, mesh, dims, axes, entity, kind)
-        )
-        if self.region is not None:
-            self._parts.add(made)
-        return made
-
     # ---- operators
 
     def elementwise(
@@ -407,7 +367,9 @@ class Writer:
     def operation(self, op: Operation) -> None:
         """Writes one operation; what has no translation is noted, and stood in for."""
         try:
-            results = self._translated(op)
+            with self.with_values(self._read_by(op)), self._as_used(op):
+                results = self._translated(op)
+            results = self._as_stated(op, results)
             for value, known in zip(op.results, results, strict=True):
                 check_type(value, known)
                 self.set(value, known)
@@ -422,6 +384,21 @@ class Writer:
                 line = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 self.program.problem(op, f"{op.name} is refused by Relax: {line}")
             self._stand_in(op)
+
+    def _as_used(self, op: Operation) -> AbstractContextManager[None]:
+        """While an operation is written: in the region that its result is said to be in next.
+
+        A function that reads the number of a device is called with nothing that has entered it.
+        """
+        for stated in constrained_to(op) if self.program.shardings.has_manual_values else ():
+            region = self.program.shardings.region_of(stated, self.region)
+            if region is not None:
+                return self.entering(region)
+        return nullcontext()
+
+    def _read_by(self, op: Operation) -> Iterator[Known]:
+        yield from (self.values[each] for each in op.operands)
+        yield from (self.values[each] for each in captured(op) if each in self.values)
 
     def _stand_in(self, op: Operation) -> None:
         """Results of these types, for what has no translation; no program with them is returned."""
@@ -453,12 +430,17 @@ class Writer:
         if sizes is not None:
             return [sizes]
         made = handler(self, op)
-        results = made if isinstance(made, list) else [made]
+        return made if isinstance(made, list) else [made]
+
+    def _as_stated(self, op: Operation, results: Sequence[Known]) -> Sequence[Known]:
+        """Results with the shardings that the operation states; sizes are no tensors."""
         stated = results_shardings(op)
         if stated is None:
             return results
         return [
-            self.annotated(known, sharding, f"the result of {op.name}")
+            known
+            if isinstance(known, Sizes)
+            else self.annotated(known, sharding, f"the result of {op.name}")
             for known, sharding in zip(results, stated, strict=True)
         ]
 
@@ -476,18 +458,47 @@ class Writer:
         return Sizes(values, dtype, shape)
 
     def annotated(self, known: Known, sharding: Any, entity: str) -> Known:
-        """A value with a sharding of Shardy; the value itself if it leaves all dimensions open."""
+        """A value with a stated sharding; the value itself if it leaves all dimensions open."""
+        with self.with_values([known]):
+            return self._annotated(known, sharding, entity)
+
+    def _annotated(self, known: Known, sharding: Any, entity: str) -> Known:
         stated = self.program.shardings.read(sharding, self.region)
-        if stated is None:
-            return known
+        if isinstance(known, tvm.ir.GenericConst) and not self.shape(known):
+            return known  # a number has no dimensions, and stays known
+        made = known if stated is None else self._marked(known, stated, entity)
+        number = group_of(sharding)
+        return made if number is None else self._tied(made, number)
+
+    def _marked(
+        self, known: Known, stated: tuple[Mesh, Mesh, tuple[Any, ...] | None], entity: str
+    ) -> relax.Expr:
         base, mesh, dims = stated
         expr = self.part(known)
+        meshes = self.program.meshes
         try:
-            self.program.meshes.mark("the mesh", base, None, None)
-            mark = self.program.meshes.mark(entity, mesh, dims, expr.ty)
+            meshes.mark("the mesh", base, None, None)
+            where: Any = mesh
+            if mesh != base:
+                where, dims = without_names(mesh, dims, meshes)
+            mark = meshes.mark(entity, where, dims, expr.ty)
         except ValueError as error:
             raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
         return self.emit(mark.on(expr), "sharded")
+
+    def _tied(self, known: Known, number: int) -> relax.Expr:
+        """A value that is sharded as the first one of its group."""
+        expr = self.part(known)
+        writer, first = self.program.groups.setdefault(number, (self, expr))
+        if first is expr:
+            return expr
+        if writer is not self:
+            raise UnsupportedError(
+                f"is in sharding group {number} with a value of another function"
+            )
+        group = tvm.ir.Op.get("relax.dist.sharding_group")
+        pair = self.emit(relax.Call(group, [relax.Tuple([first, expr])], None))
+        return self.emit(relax.TupleGetItem(pair, 1), "tied")
 
     # ---- the function
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext.interop.onnx.configuration import Violation
-from distir_ext.interop.onnx.proto import IR_VERSION, Node, Shape, model_proto, nodes_of, size_of
+from distir_ext.interop.onnx.ir_model import IR_VERSION, faults_of
+from distir_ext.interop.onnx.proto import Node, Shape, model_proto, nodes_of, size_of
 
 # Of how many names the one that is meant is looked for.
 _MOST_KNOWN = 200
@@ -27,7 +28,9 @@ def check(model: Any) -> list[Violation]:
         model: An ``onnx.ModelProto``, an ``onnx_ir.Model``, the path of a file, or its bytes.
 
     Returns:
-        The violations, in the order of the model; empty if there are none.
+        The violations, in the order of the model; empty if there are none. Of an
+        ``onnx_ir.Model`` those come first that its proto cannot have: of a configuration or a value
+        that is None, has no name, or is another object than the model's.
 
     Raises:
         TypeError: It is no model.
@@ -35,7 +38,7 @@ def check(model: Any) -> list[Violation]:
         OSError: The file cannot be read.
     """
     try:
-        return list(violations(model_proto(model)))
+        return [*faults_of(model), *violations(model_proto(model))]
     except UnicodeDecodeError as error:
         raise ValueError(f"the model has a name that is no UTF-8 text: {error}") from error
 
@@ -123,6 +126,7 @@ def _of_placement(
 
 def _of_spec(spec: Any, num_devices: int | None, shape: Shape | None) -> Iterator[str]:
     yield from _of_devices(spec, num_devices)
+    yield from _of_overlaps(spec)
     axes: set[int] = set()
     shards: int | None = 1
     for dim in spec.sharded_dim:
@@ -155,6 +159,8 @@ def _of_shards(spec: Any, shards: int, num_devices: int | None) -> Iterator[str]
     if listed:
         if shards == 1 and len(set(spec.device)) < listed:
             yield "it is not sharded, but a device is named twice"
+        elif len(set(spec.device)) < listed:
+            yield "a device is named twice, for two of its shards"
         # Without shards, the tensor is replicated.
         if shards != listed and (shards != 1 or _groups(spec).keys() & set(spec.device)):
             yield (
@@ -163,6 +169,18 @@ def _of_shards(spec: Any, shards: int, num_devices: int | None) -> Iterator[str]
             )
     elif num_devices is not None and shards > num_devices >= 1:
         yield f"it has {counted(shards, 'shard')} on {counted(num_devices, 'device')}"
+
+
+def _of_overlaps(spec: Any) -> Iterator[str]:
+    """Devices that would have several shards; those that are named twice are said already."""
+    groups = _groups(spec)
+    found: dict[int, int] = {}
+    for key in dict.fromkeys(spec.device):
+        for device in dict.fromkeys(groups.get(key, [key])):
+            other = found.setdefault(device, key)
+            if other != key:
+                places = (f"group {each}" if each in groups else "device" for each in (other, key))
+                yield f"device {device} is named twice, in {' and in '.join(places)}"
 
 
 def _of_size(dim: Any, size: int | str | None) -> Iterator[str]:

@@ -20,7 +20,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from distir_ext._errors.spelling import counted
 from distir_ext.interop._lookups import with_bounded_lookups
-from distir_ext.interop.onnx.proto import external_weights, node_label
+from distir_ext.interop.onnx.labels import node_label
+from distir_ext.interop.onnx.proto import external_weights
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.annotations import MeshTable
 from distir_ext.interop.onnx.configuration import Configuration
 from distir_ext.interop.onnx.frontend import import_graph
+from distir_ext.interop.onnx.ir_model import faults_of
 from distir_ext.interop.onnx.meshes import PlanMeshes
 from distir_ext.interop.onnx.place import placed
 from distir_ext.interop.onnx.proto import model_proto
@@ -72,7 +73,7 @@ def from_onnx(
         OSError: The file cannot be read.
     """
     proto = model_proto(model, weights=True)
-    chosen = _chosen(read_proto(proto), configuration) if annotated else None
+    chosen = _chosen(read_proto(proto, faults_of(model)), configuration) if annotated else None
     graph = proto.graph
     names = {each.name for each in graph.initializer}
     sources = [each.name for each in graph.input if each.name not in names]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distir_ext.interop._arrangements import CommonMesh
-from distir_ext.interop.onnx.proto import node_label
+from distir_ext.interop.onnx.labels import node_label
 from distir_ext.interop.onnx.targets import Plan, Target
 from distir_ext.mesh import Mesh
 

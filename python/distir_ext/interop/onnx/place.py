@@ -18,8 +18,8 @@ from tvm import relax
 from distir_ext.annotations import Mark, MeshTable
 from distir_ext.interop.onnx.expressions import handles, replaced
 from distir_ext.interop.onnx.frontend import ImportedGraph
+from distir_ext.interop.onnx.labels import node_label
 from distir_ext.interop.onnx.meshes import PlanMeshes
-from distir_ext.interop.onnx.proto import node_label
 from distir_ext.interop.onnx.targets import NodeTargets, Plan, Target
 
 # They ask for the shape of a tensor, not for its elements.

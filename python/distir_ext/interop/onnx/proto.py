@@ -16,16 +16,14 @@ except ImportError as error:
         f"dx.interop.onnx needs the package onnx: pip install 'distir-ext[onnx]' ({error})"
     ) from error
 
-from distir_ext._text.printable import printable_line
+from distir_ext.interop.onnx.ir_model import is_ir_model, without_faults
+from distir_ext.interop.onnx.labels import node_label
 
 Shape: TypeAlias = tuple[int | str | None, ...]
 """Sizes, names of symbolic sizes, None for what is not known."""
 
 Shapes: TypeAlias = MutableMapping[str, Shape | None]
 """By the names of values; None for those of which not even the rank is known."""
-
-# From here on the ONNX format has device configurations.
-IR_VERSION = 11
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,13 @@ def model_proto(model: Any, weights: bool = False) -> Any:
     )
 
 
-def is_ir_model(model: Any) -> bool:
-    """Whether it is an ``onnx_ir.Model``; the package need not be there."""
-    return type(model).__name__ == "Model" and type(model).__module__.startswith("onnx_ir")
-
-
 def _written(model: Any, weights: bool) -> Any:
-    """An ``onnx_ir.Model`` as a proto."""
+    """An ``onnx_ir.Model`` as a proto, without what :func:`ir_model.faults_of` refuses."""
     import onnx_ir
 
     try:
-        proto = onnx_ir.to_proto(model)
+        with without_faults(model):
+            proto = onnx_ir.to_proto(model)
         for tensor in external_weights(proto) if weights else ():
             value = model.graph.initializers[tensor.name].const_value
             loaded = onnx_ir.external_data.convert_tensors_from_external([value])
@@ -144,13 +138,6 @@ def _labelled(
             graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
             for graph in graphs:
                 yield from _nodes_of_graph(graph, shapes, f" in {attribute.name!r} of {label}")
-
-
-def node_label(proto: Any, index: int) -> str:
-    """What messages call a node, which need not have a name."""
-    if proto.name:
-        return f"node {proto.name!r}"
-    return f"node {index} ({printable_line(proto.op_type)})"
 
 
 def _declared(values: Iterable[Any]) -> Iterator[tuple[str, Shape | None]]:

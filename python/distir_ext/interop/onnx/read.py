@@ -17,6 +17,7 @@ from distir_ext.interop.onnx.configuration import (
     TensorSharding,
     Violation,
 )
+from distir_ext.interop.onnx.ir_model import faults_of
 from distir_ext.interop.onnx.proto import Node, model_proto, nodes_of, size_of
 
 _LINES = 100
@@ -38,13 +39,18 @@ def read(model: Any) -> tuple[Configuration, ...]:
             :func:`check` finds.
         OSError: The file cannot be read.
     """
-    return read_proto(model_proto(model))
+    return read_proto(model_proto(model), faults_of(model))
 
 
-def read_proto(model: Any) -> tuple[Configuration, ...]:
-    """The same of an ``onnx.ModelProto``."""
+def read_proto(model: Any, faults: Sequence[Violation] = ()) -> tuple[Configuration, ...]:
+    """The same of an ``onnx.ModelProto``.
+
+    Args:
+        model: The proto.
+        faults: What is wrong with the ``onnx_ir.Model`` that it was written of.
+    """
     try:
-        found = list(violations(model))
+        found = [*faults, *violations(model)]
         if found:
             raise ValueError(listed("the model's device configurations are not right", found))
         return _read(model)

@@ -16,8 +16,9 @@ from distir_ext._compile.steps import phase
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.annotations import relax_function
+from distir_ext.interop.onnx.ir_model import IR_VERSION, faults_of, is_ir_model
 from distir_ext.interop.onnx.load import CONFIGURATION_ATTR
-from distir_ext.interop.onnx.proto import IR_VERSION, is_ir_model, model_proto, nodes_of
+from distir_ext.interop.onnx.proto import model_proto, nodes_of
 from distir_ext.interop.onnx.read import read_proto
 from distir_ext.interop.onnx.shardings import NodeShardings, devices_of, shardings_of_nodes
 
@@ -56,7 +57,7 @@ def write(
         OSError: The file of the model cannot be read.
     """
     proto = model_proto(model, weights=True)
-    names = [each.name for each in read_proto(proto)]
+    names = [each.name for each in read_proto(proto, faults_of(model))]
     if not isinstance(name, str) or not name:
         raise ValueError(f"the configuration is called {name!r}; its name must be a text")
     if name in names and not replace:

@@ -20,20 +20,21 @@ def to_mesh_dims(
     sharding: Sharding,
     mesh: Mesh | LogicalMesh | Mapping[str, Any] | Any = None,
     others: Iterable[Sharding] = (),
-) -> tuple[Mesh, tuple[Any, ...]]:
+) -> tuple[Mesh, tuple[Any, ...] | None]:
     """A mesh and dims, as :func:`distir_ext.annotate` takes them.
 
     Args:
         sharding: A sharding.
         mesh: The mesh that it names, or meshes by their names; not needed where a mesh is written
             into the sharding.
-        others: Shardings on the same mesh, whose parts of axes the mesh has, too: so it is one for
-            all of them.
+        others: Shardings on the same mesh, whose parts of axes the mesh has, too, where they fit:
+            so it is one for all of them.
 
     Returns:
         The mesh, and one entry per dimension. Where the sharding uses part of an axis, the mesh
         has this axis in parts that are named as DistIR names them, ``"y:(1)2"``. Open dimensions
-        and priorities are as :class:`distir_ext.Dim` states them.
+        and priorities are as :class:`distir_ext.Dim` states them. On a maximal mesh, whose one
+        device has all of a tensor, None instead of entries.
 
     Raises:
         ValueError: The value is unreduced or manual over an axis, which no annotation says; a mesh
@@ -58,7 +59,7 @@ def to_mesh_dims(
                 "a whole value is sharded"
             )
     if sharding.mesh.is_maximal or not sharding.mesh.axes:
-        return sharding.mesh.to_mesh(), tuple(None for _ in sharding.dims)
+        return sharding.mesh.to_mesh(), (None,) * len(sharding.dims) or None
     parts = _parts_of([sharding, *(each.on(sharding.mesh) for each in others)], sharding.mesh)
     entries = [
         short_entry(Dim(*_names(dim.axes, parts), open=dim.open, priority=dim.priority))
@@ -89,6 +90,8 @@ def from_mesh_dims(mesh: Mesh | Any, dims: Sequence[Any], name: str | None = Non
         #sdy.sharding<@mesh, [{"y", "x"}, {}]>
     """
     logical = LogicalMesh.from_mesh(as_mesh(mesh, "the mesh of a sharding"))
+    if logical.is_maximal:  # which has all of a tensor, of any number of dimensions
+        return Sharding(logical if name is None else name)
     stated = [read_dim(f"dimension {number}", entry) for number, entry in enumerate(dims)]
     sharding = Sharding(
         logical,
@@ -142,10 +145,16 @@ def _ref(text: str, mesh: LogicalMesh) -> AxisRef:
 
 
 def _parts_of(shardings: Iterable[Sharding], mesh: LogicalMesh) -> dict[str, list[tuple[int, int]]]:
-    """For each axis where its parts begin and end, as products of sizes from its major end."""
+    """For each axis where its parts begin and end, as products of sizes from its major end.
+
+    An axis of size 6 is 2 x 3 or 3 x 2: the first sharding decides, and parts of others that do not
+    fit are left out.
+    """
     cuts = {name: {1, size} for name, size in mesh.axes}
     for ref in (ref for each in shardings for ref in each.refs()):
-        cuts[ref.name].update(ref.bounds(mesh))
+        together = sorted(cuts[ref.name] | set(ref.bounds(mesh)))
+        if all(high % low == 0 for low, high in pairwise(together)):
+            cuts[ref.name] = set(together)
     return {
         name: list(pairwise(sorted(ends))) or [(1, 1)]  # an axis of size 1
         for name, ends in cuts.items()

@@ -17,7 +17,7 @@ from distir_ext.interop.shardy.mesh_dims import from_mesh_dims, mesh_of, to_mesh
 from distir_ext.interop.shardy.model import LogicalMesh, Sharding
 from distir_ext.interop.shardy.text import parse
 from distir_ext.mesh import Mesh
-from distir_ext.notation import Notation, meshes
+from distir_ext.notation import Notation
 
 
 @short_tracebacks
@@ -83,17 +83,15 @@ def annotate_on(
         for base in bases:
             table.mark("the mesh", base, None, None)
         mod = table.store(mod)
-        known = {(mesh.shape, mesh.device_ids): mesh.axis_names for mesh in meshes(mod)}
         for name, (mesh, dims) in plan.items():
             if mesh not in bases and dims is not None:
-                entries[name] = without_names(mesh, dims, known)
+                entries[name] = without_names(mesh, dims, table)
     return annotate_by_plan(mod, bases[0], entries, func, inputs)
 
 
-def without_names(mesh: Mesh, dims: Any, known: Mapping[Any, tuple[str, ...]]) -> tuple[Any, Any]:
-    """TVM's form of a mesh, and dims with the names that its axes have then."""
-    given = known.get((mesh.shape, mesh.device_ids), Mesh(mesh.device_mesh).axis_names)
-    names = dict(zip(mesh.axis_names, given, strict=True))
+def without_names(mesh: Mesh, dims: Any, table: MeshTable) -> tuple[Any, Any]:
+    """TVM's form of a mesh, and dims with the names that its axes have in a module then."""
+    names = dict(zip(mesh.axis_names, table.names_of(mesh), strict=True))
     stated = [read_dim("", entry) for entry in dims]
     entries = [
         Dim(*(names[axis] for axis in dim.axes), open=dim.open, priority=dim.priority)

@@ -13,12 +13,14 @@ from tvm.relax import op as relax_op
 
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._manual.regions import Region
+from distir_ext.interop.jax.hlo_shardings import TARGETS
 from distir_ext.interop.jax.shardings import argument_sharding
 from distir_ext.interop.jax.sizes import Sizes, replaced, shape_of_type, variables_of
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
+    captured,
     nested_operations,
     only_block,
     operations_of,
@@ -240,14 +242,18 @@ def _composite(writer: Writer, op: Operation) -> Any:
     return call(writer, symbol(op, "decomposition"), list(op.operands))
 
 
-_CUSTOM_CALLS = {"mhlo.erf": "chlo.erf", "mhlo.topk": "chlo.top_k", "mhlo.tan": "chlo.tan"}
+_CUSTOM_CALLS = {
+    "mhlo.erf": "chlo.erf",
+    "mhlo.topk": "chlo.top_k",
+    "mhlo.tan": "chlo.tan",
+    "shape_assertion": "shape_assertion",
+    **{target: target for target in TARGETS},
+}
 
 
 @translates("stablehlo.custom_call")
 def _custom_call(writer: Writer, op: Operation) -> Any:
     target = text(op, "call_target_name")
-    if target == "shape_assertion":
-        return HANDLERS[target](writer, op)
     if target not in _CUSTOM_CALLS:
         raise UnsupportedError(
             f"of {target!r} has no translation{did_you_mean(target, _CUSTOM_CALLS)}"
@@ -341,20 +347,6 @@ def choosing(
     value = relax.Var("result", result)
     block = relax.BindingBlock([*bindings, relax.VarBinding(value, chosen)])
     return relax.Function(list(parameters), relax.SeqExpr([block], value), result, is_pure=True)
-
-
-def captured(op: Operation) -> list[Value]:
-    """The values from outside that the regions of an operation read, in order."""
-    inside: set[Value] = set()
-    found: dict[Value, None] = {}
-    for inner in nested_operations(op):
-        if inner is not op:
-            found.update((each, None) for each in inner.operands if each not in inside)
-        inside.update(inner.results)
-        for region in inner.regions:
-            for block in region.blocks:
-                inside.update(block.arguments)
-    return [each for each in found if each not in inside]
 
 
 class Captures:

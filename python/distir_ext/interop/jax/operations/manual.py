@@ -62,8 +62,9 @@ def _manual_computation(writer: Writer, op: Operation) -> list[Known]:
     axes = manual_axes(op)
     shardings = writer.program.shardings
     region = shardings.region(writer.region, [*ins, *outs], axes) if axes else None
-    if region is None:
-        return writer.block(block, given)
+    if region is None:  # without manual axes: only the shardings are stated
+        results = writer.block(block, _constrained(writer, given, ins, "argument"))
+        return _constrained(writer, results, outs, "result")
     with writer.inside(region):
         entered = [
             _entered(writer, region, known, sharding, f"argument {index} of a manual computation")
@@ -77,6 +78,17 @@ def _manual_computation(writer: Writer, op: Operation) -> list[Known]:
     return [
         _left(writer, region, part, shardings.cuts(sharding, region), index)
         for index, (part, sharding) in enumerate(zip(parts, outs, strict=True))
+    ]
+
+
+def _constrained(
+    writer: Writer, values: Sequence[Known], shardings: Sequence[Any], kind: str
+) -> list[Known]:
+    return [
+        known
+        if isinstance(known, Sizes)
+        else writer.annotated(known, sharding, f"{kind} {index} of a manual computation")
+        for index, (known, sharding) in enumerate(zip(values, shardings, strict=True))
     ]
 
 

@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.folding import evaluate_block
+from distir_ext.interop.jax.hlo_shardings import only_states
 from distir_ext.interop.jax.operations.elementwise import combiner
 from distir_ext.interop.jax.operations.shapes import padded, permuted, sliced
 from distir_ext.interop.jax.sizes import Size
@@ -56,7 +57,7 @@ def reducer_of(op: Operation) -> str:
     """
     block = only_block(op)
     # Where axes stay automatic around it, JAX says of a scalar that no axis shards it.
-    inner = [each for each in operations_of(block) if each.name != "sdy.sharding_constraint"]
+    inner = [each for each in operations_of(block) if not only_states(each)]
     arguments = list(block.arguments)
     if (
         len(inner) == 2

@@ -1,0 +1,19 @@
+"""Names of nodes in messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distir_ext._text.printable import printable_line
+
+
+def node_label(node: Any, index: int) -> str:
+    """What messages call a node, which need not have a name.
+
+    Args:
+        node: Of a proto, or of an ``onnx_ir.Graph``.
+        index: Its number in the graph or function.
+    """
+    if node.name:
+        return f"node {node.name!r}"
+    return f"node {index} ({printable_line(node.op_type)})"

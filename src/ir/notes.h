@@ -1,0 +1,44 @@
+/*!
+ * \file ir/notes.h
+ * \brief Function attributes that passes leave for `explain`, and nothing else depends on.
+ *
+ * Notes are printed and parsed with a function, and passes of TVM keep them, but they take no part
+ * in structural comparison: a program is equal to the same program without notes, and has the same
+ * hash. What a pass promises to return does not depend on what it notes.
+ *
+ * What a pass made in computing a variable is noted, too (kMadeAttr, ir/rewriter.h).
+ *
+ * Worked example: `foo` with attributes {"global_symbol": "foo", "distir.stated": ["x"]} is equal
+ * to `foo` with {"global_symbol": "foo"}.
+ */
+#ifndef DISTIR_IR_NOTES_H_
+#define DISTIR_IR_NOTES_H_
+
+namespace distir {
+namespace ir {
+
+/*!
+ * \brief Names the variables whose shardings were stated, by an annotation or a type: ["x", "up"].
+ * What else is sharded follows from these, which `explain` finds out when it is asked.
+ */
+constexpr const char* kStatedAttr = "distir.stated";
+
+/*!
+ * \brief Says of stated variables with open dimensions how many shards were stated of each
+ * dimension, which come before those that propagation has added: ["x: 2 1"].
+ */
+constexpr const char* kOpenAttr = "distir.open";
+
+/*!
+ * \brief Names dimensions of parameters of which an annotation is taken back, since their heads are
+ * copied, and how many shards it stated: ["wk: 1 4"].
+ */
+constexpr const char* kTakenBackAttr = "distir.taken_back";
+
+/*! \brief Says how the variables of a worker's program are placed (lower/local/local_shardings.h).
+ */
+constexpr const char* kShardingsAttr = "distir.shardings";
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_NOTES_H_

@@ -1,0 +1,127 @@
+"""What Shardy's shardings of a StableHLO module say, form by form: it is taken, or refused."""
+
+import re
+
+import pytest
+
+import distir_ext as dx
+from distir_ext.interop import shardy
+
+pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
+
+from_stablehlo = dx.interop.jax.from_stablehlo
+
+MESHES = """sdy.mesh @mesh = <["a"=2, "b"=3]>
+  sdy.mesh @empty = <[]>
+  sdy.mesh @one = <[], device_ids=[4]>
+  sdy.mesh @six = <["c"=6]>
+  sdy.mesh @twelve = <["d"=12]>
+  sdy.mesh @other = <["e"=3, "f"=4]>"""
+
+
+def module(x, w='<@mesh, [{"a"}, {"b"}]>', meshes=MESHES, lines="", result="%0"):
+    return f"""{meshes}
+    func.func @main(%x: tensor<12x6xf32> {{sdy.sharding = #sdy.sharding{x}}} loc("x"),
+        %w: tensor<12x6xf32> {{sdy.sharding = #sdy.sharding{w}}} loc("w")) -> tensor<12x6xf32> {{
+      %0 = stablehlo.add %x, %w : tensor<12x6xf32>
+      {lines}
+      return {result} : tensor<12x6xf32>
+    }}"""
+
+
+def propagated(text):
+    mod = dx.transform.PropagateSharding()(from_stablehlo(text))
+    return {name: str(each) for name, each in shardy.shardings(mod)[1].items()}
+
+
+def body(dims, mesh="mesh"):
+    return str(shardy.parse(f"<@{mesh}, {dims}>"))
+
+
+def test_every_form_is_taken():
+    for x, dims in (
+        ('<@mesh, [{}, {"b"}]>', '[{}, {"b"}]'),
+        ('<@mesh, [{"a"}, {?}]>', '[{"a"}, {"b"}]'),
+        ("<@mesh, [{?}, {?}]>", '[{"a"}, {"b"}]'),
+        ("<@mesh, [{?}, {?}p1]>", '[{"a"}, {"b"}]'),
+        ('<@mesh, [{?}, {?}], replicated={"b"}>', '[{"a"}, {}]'),
+        ('<@mesh, [{?}, {}], replicated={"b"}>', '[{"a"}, {}]'),
+        # The empty mesh is every mesh.
+        ("<@empty, [{}, {}]>", "[{}, {}]"),
+        ("<@empty, [{?}, {}]>", '[{"a"}, {}]'),
+        ("<@empty, [{?}, {?}]>", '[{"a"}, {"b"}]'),
+        ("<mesh<[]>, [{}, {?}]>", '[{}, {"b"}]'),
+        ('<mesh<["a"=2, "b"=3]>, [{"b", "a"}, {}]>', '[{"b", "a"}, {}]'),
+        ("<@one, []>", "[]"),
+    ):
+        assert propagated(module(x))["x"] == body(dims), x
+    # Without another mesh there is nothing to be replicated on.
+    assert propagated(module("<@empty, [{}, {}]>", "<@empty, [{}, {}]>")) == {}
+    alone = "sdy.mesh @empty = <[]>"
+    text = module("<@empty, [{}, {}]>", "<@empty, [{?}, {}]>", alone)
+    assert shardy.shardings(from_stablehlo(text))[1] == {}
+
+
+def test_priorities_without_axes_wait():
+    mod = from_stablehlo(module("<@mesh, [{?}p2, {?}p1]>"))
+    assert 'open=[0, 1], placement="R, R", priorities=[2, 1]' in mod.script()
+
+
+def test_sub_axes_of_different_sizes_and_beside_other_meshes():
+    # The same axis as 2 x 3 and as 3 x 2.
+    text = module('<@six, [{"c":(1)2}, {}]>', '<@six, [{}, {"c":(3)2}]>')
+    assert propagated(text)["x"] == body('[{"c":(1)2}, {}]')
+    assert propagated(text)["w"] == body('[{}, {"c":(3)2}]')
+    text = module('<@twelve, [{"d":(3)4}, {}]>', '<@twelve, [{"d":(2)2}, {"d":(1)2}]>')
+    assert propagated(text)["x"] == body('[{"d":(3)4}, {}]')
+    assert propagated(text)["w"] == body('[{"d":(2)2}, {"d":(1)2}]')
+    # A mesh that is there, and one that is used, of the shape that the parts make.
+    text = module('<@twelve, [{"d":(1)3}, {}]>', '<@twelve, [{}, {"d":(1)3}]>')
+    assert propagated(text)["w"] == body('[{}, {"d":(1)3}]')
+    text = module('<@twelve, [{"d":(1)3}, {}]>', '<@other, [{"e"}, {}]>')
+    words = {body('[{"d":(1)3}, {}]'), body('[{"e"}, {}]')}  # both say the same
+    assert set(propagated(text).values()) <= words
+    text = module('<@other, [{"e"}, {}]>', '<@twelve, [{"d":(1)3}, {}]>')
+    assert set(propagated(text).values()) <= words
+
+
+def test_manual_computations_without_manual_axes_state_shardings():
+    lines = """%1 = sdy.manual_computation(%0) in_shardings=[<@mesh, [{"b"}, {}]>]
+        out_shardings=[<@mesh, [{}, {"a"}]>] manual_axes={} (%p: tensor<12x6xf32>) {
+          %r = stablehlo.sine %p : tensor<12x6xf32>
+          sdy.return %r : tensor<12x6xf32>
+        } : (tensor<12x6xf32>) -> tensor<12x6xf32>"""
+    open_dims = "<@mesh, [{?}, {?}]>"
+    found = propagated(module(open_dims, open_dims, lines=lines, result="%1"))
+    assert found == {
+        "x": body('[{"b"}, {}]'),
+        "w": body('[{"b"}, {}]'),
+        "return": body('[{}, {"a"}]'),
+    }
+
+
+def test_results_and_constants_are_annotated():
+    lines = """%c = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@mesh,
+          [{"b"}, {}]>]>} dense<2.0> : tensor<12x6xf32>
+      %1 = stablehlo.multiply %c, %c : tensor<12x6xf32>"""
+    open_dims = "<@mesh, [{?}, {?}]>"
+    assert propagated(module(open_dims, open_dims, lines=lines, result="%1"))["return"] == (
+        body('[{"b"}, {}]')
+    )
+
+
+def test_what_no_annotation_states_is_one_error():
+    two = 'sdy.mesh @p = <["a"=2]>\\n sdy.mesh @q = <["b"=3]>\\n sdy.mesh @empty = <[]>'
+    lines = """%1 = stablehlo.sine %0 {sdy.sharding = #sdy.sharding_per_value<[<@empty,
+        [{}, {}]>]>} : tensor<12x6xf32>"""
+    for text, said in (
+        (module('<@mesh, [{?}, {?}], unreduced={"b"}>'), 'is unreduced (partial) over "b"'),
+        (module('<@mesh, [{"a"}, {}], unreduced={"b"}>'), 'is unreduced (partial) over "b"'),
+        (
+            module('<@p, [{"a"}, {}]>', '<@q, [{"b"}, {}]>', two, lines),
+            "the module has meshes over different ones: #sdy.mesh",
+        ),
+    ):
+        text = text.replace("\\n", chr(10))
+        with pytest.raises(ValueError, match="(?s)1 operation of the module.*" + re.escape(said)):
+            from_stablehlo(text)
