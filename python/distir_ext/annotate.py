@@ -41,8 +41,10 @@ from distir_ext._annotate.annotated_function import (
     variable_sites,
     with_annotations,
 )
+from distir_ext._annotate.axes import Axes
 from distir_ext._annotate.dims import dims_text
 from distir_ext._annotate.fused_parameters import fused_parameters
+from distir_ext._annotate.named_plans import check_name, named_plan
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._hints.fused_weights import Separated, reported, separate_weights
@@ -51,8 +53,11 @@ from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
 from distir_ext.reports import record
 
-Plan: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
+Entries: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
 """From a pattern on names to dims, to dims on another mesh, or to None: replicated."""
+
+Plan: TypeAlias = Entries | str
+"""Entries, or the name of a plan that finds them: ``"tp"`` or ``"fsdp"``."""
 
 _NAMES_IN_A_MESSAGE = 12
 
@@ -89,6 +94,8 @@ def annotate(
             over all devices of the mesh. A pair ``(other_mesh, dims)`` places on another mesh.
             Instead of dims there may be a ``jax.sharding.PartitionSpec`` or ``NamedSharding``,
             PyTorch's placements (``[Shard(0), Replicate()]``), or TVM's ``Placement`` or its text.
+            Or a name: ``"tp"`` shards pairs of products by columns and rows, found by what the
+            function computes, ``"fsdp"`` the weights by their largest dimensions, and the batch.
         func: The name of the function.
         inputs: The names of the parameters that every call passes; all others are weights, which
             ``Session.load`` takes. Inputs are the first parameters. By default the function's
@@ -103,7 +110,8 @@ def annotate(
             nothing, or only what is no tensor, or is the name of several variables; dims do not
             have one entry per dimension, name an axis that the mesh lacks, or name one twice; a
             static dimension has fewer elements than shards; ``...`` is not the last of a
-            dimension; or inputs are not the first parameters.
+            dimension; inputs are not the first parameters; there is no plan of a name, or it cannot
+            tell weights from inputs, or which axis of the mesh is its own.
         TypeError: The mesh, the plan, dims or inputs have a wrong type.
 
     Warns:
@@ -111,8 +119,13 @@ def annotate(
             already.
     """
     start = time.perf_counter()
-    as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
+    named = as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
     function = relax_function(mod, func)
+    if isinstance(plan, str):
+        check_name(plan)
+        if inputs is not None:
+            _num_input(function, func, inputs)  # refuses others
+        plan = named_plan(function, plan, Axes(named, {}, can_be_given=False), func, inputs)
     names = _Names(function, func)
     chosen = _match(_compile(plan), names)
 
@@ -145,7 +158,7 @@ def annotate(
 
 
 def _report(
-    plan: Plan,
+    plan: Entries,
     chosen: Mapping[Site, tuple[str, Any]],
     marks: Mapping[Site, Mark],
     separated: Separated,
@@ -250,9 +263,11 @@ class _Names:
         return dict(found)
 
 
-def _compile(plan: Plan) -> dict[str, re.Pattern[str]]:
+def _compile(plan: Entries) -> dict[str, re.Pattern[str]]:
     if not isinstance(plan, Mapping):
-        raise TypeError(f"the plan is a {type(plan).__name__}, not a mapping from patterns to dims")
+        raise TypeError(
+            f"the plan is a {type(plan).__name__}, not a mapping from patterns to dims, or a name"
+        )
     patterns = {}
     for text in plan:
         if not isinstance(text, str):

@@ -58,6 +58,21 @@ def test_onnx(onnx_file, data, refused):
     assert [each["role"] for each in found["tensors"]] == ["input", "weight", "weight", "result"]
 
 
+def test_plans_by_name(onnx_file, data, refused):
+    """Pairs of products are found; what the command line shards comes first."""
+    sizes = ["--size", "n=8"]
+    found = data("report", onnx_file, "--mesh", "tp=2", "--plan", "tp", *sizes)
+    assert found["flops"] == FLOPS * 2
+    stated = ["--shard", "up=-,-", "--shard", "down=-,-"]
+    found = data("report", onnx_file, "--mesh", "tp=2", "--plan", "tp", *stated, *sizes)
+    assert found["flops"] == FLOPS * 4
+    found = data("sweep", onnx_file, "--mesh", "tp=2", "--plan", "tp", "--plan", "w=fsdp", *sizes)
+    assert {each["plan"] for each in found["configurations"]} == {"tp", "w"}
+    arguments = ["--mesh", "tp=2", "--plan", "tp", *stated, *sizes]
+    message = refused("sweep", onnx_file, *arguments, status=2)
+    assert "--shard goes with plans of files, not with 'tp'" in message
+
+
 def configured(name, number, axis):
     """Adds a device configuration to the file: the rows or columns of the first weight."""
     model = onnx.load("model.onnx")

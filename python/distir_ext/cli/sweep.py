@@ -25,6 +25,7 @@ from distir_ext.cli.shared.sharded import (
     add_function,
     add_shards,
     default_function,
+    is_plan_name,
     read_plan,
 )
 
@@ -76,8 +77,8 @@ def add(commands: Commands) -> None:
         default=[],
         type=argument_type(parse_named_file),
         metavar="[NAME=]FILE",
-        help="a plan to compare, a JSON file of patterns and shardings, which is called NAME or as "
-        "the file; may be repeated. What '--shard' says comes first in each",
+        help="a plan to compare: tp, fsdp, or a JSON file of patterns and shardings, which is "
+        "called NAME or as the file; may be repeated. What '--shard' says comes first in each file",
     )
     add_shards(parser)
     add_function(parser)
@@ -191,18 +192,23 @@ def _meshes(options: argparse.Namespace) -> list[Mesh]:
     return found
 
 
-def _plans(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def _plans(options: argparse.Namespace) -> dict[str, dict[str, Any] | str]:
     """The plans by name; what the command line shards comes first in each."""
     stated = dict(options.shard)
     if not options.plan and not stated:
         raise ValueError("no plan is stated: --plan FILE, or --shard PARAMETER=DIMS")
     if not options.plan:
         return {_STATED: stated}
-    plans: dict[str, dict[str, Any]] = {}
+    plans: dict[str, dict[str, Any] | str] = {}
     for name, file in options.plan:
         name = name or Path(file).stem
         if name in plans:
             raise UsageError(f"two plans are called {name!r}; name one, as --plan other={file}")
+        if is_plan_name(file):
+            if stated:
+                raise UsageError(f"--shard goes with plans of files, not with {file!r}")
+            plans[name] = file
+            continue
         plans[name] = {**stated, **{key: d for key, d in read_plan(file) if key not in stated}}
     return plans
 

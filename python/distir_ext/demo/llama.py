@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from distir_ext.annotate import Plan, annotate
+from distir_ext.annotate import Entries, annotate
 from distir_ext.demo.case import Case, normal_weights
 from distir_ext.mesh import Mesh
 
@@ -54,7 +54,7 @@ class LlamaConfig:
 
 TINY = LlamaConfig()
 
-PLAN: Plan = {
+PLAN: Entries = {
     "ids": ("dp", None),
     # nn.Linear keeps its weight as (out, in): dimension 0 is the columns of the product.
     r".*\.(q|k|v|gate|up)_proj\.weight": ("tp", None),

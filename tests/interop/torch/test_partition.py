@@ -126,6 +126,21 @@ def test_structure_finds_pairs(stack, mesh):
         assert models.kinds(sharded) == {"all_reduce": 2 * 2 + 1}
 
 
+def test_the_automatic_plan_sends_the_least():
+    """Phi-3's own plan gathers fused weights' results, which pairs do not."""
+    config = transformers.Phi3Config(**{**models.SIZES, "num_hidden_layers": 1})
+    model = models.randomly(lambda: transformers.Phi3ForCausalLM(config))
+    sent = {}
+    for plan in ("hf", "tp", "fsdp", "auto"):
+        sharded = partition(model, models.ids(), dx.Mesh(tp=2), plan)
+        found = dx.analysis.collectives(dx.lower(sharded.mod))
+        sent[plan] = sum(each.bytes_per_device * each.count for each in found)
+    assert sent["auto"] == min(sent.values()) < sent["hf"]
+    assert f"auto: 'tp' sends {sent['tp']} bytes per device" in sharded.notes
+    wanted = models.expected(model, models.ids())
+    assert models.error(models.run(sharded, models.ids()), wanted) < LIMIT
+
+
 def test_structure_of_transposed_weights_and_what_it_leaves():
     model = models.gpt2()
     sharded = partition(model, models.ids(), dx.Mesh(tp=4), "auto")

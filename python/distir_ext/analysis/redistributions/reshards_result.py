@@ -13,7 +13,7 @@ from rich.table import Table
 from distir_ext._annotate.dims import dims_data, dims_text
 from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, as_html, as_text, new_table
-from distir_ext.annotate import Plan
+from distir_ext.annotate import Entries
 from distir_ext.annotations import Dims
 from distir_ext.mesh import Mesh
 
@@ -65,7 +65,7 @@ class Suggestion:
     parameter_bytes_change: float
     """By how much the parameters on each device become larger."""
 
-    def applied_to(self, plan: Plan) -> dict[str, Any]:
+    def applied_to(self, plan: Entries) -> dict[str, Any]:
         """A plan with the suggestion in front, since the first pattern that matches decides.
 
         Args:

@@ -92,7 +92,9 @@ class Evaluator:
         """With layers as calls of one function, unless the plan names variables of layers."""
         model, mesh, plan = self._model, configuration.mesh, configuration.entries
         bound = self._bound(configuration.microbatches)
-        if bound.holds_several:  # which annotate cuts as the plan shards it, in a layer alone
+        # Weights that hold several are cut as the plan shards them, and plans by name read what is
+        # computed: both need a layer's operators, not calls of it.
+        if bound.holds_several or isinstance(plan, str):
             annotated = annotate(bound.mod, mesh, plan, model.func, model.inputs)
             return transform.OutlineRepeats()(annotated)
         try:
@@ -157,6 +159,8 @@ def identity(configuration: Configuration, stages: str | None) -> Hashable:
     number = {name: large.index(name) if name in large else -1 for name in mesh.axis_names}
     shape = tuple(mesh.shape[mesh.axis_names.index(name)] for name in large)
     cut = cut_axis(mesh, stages)
+    if isinstance(configuration.entries, str):
+        return id(configuration)
     entries = []
     for pattern, dims in configuration.entries.items():
         numbered = _numbered(dims, number)

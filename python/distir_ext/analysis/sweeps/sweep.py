@@ -60,7 +60,7 @@ def sweep(
     Args:
         mod: A module without annotations.
         meshes: As those of :func:`factorizations`.
-        plans: By name, plans as for :func:`distir_ext.annotate`.
+        plans: By name, plans as for :func:`distir_ext.annotate`, ``"tp"`` and ``"fsdp"`` too.
         cluster: The devices, with a :class:`distir_ext.Device`.
         func: Which function is annotated and called; it may be left out where there is one.
         stages: The mesh axis that is cut into stages of a pipeline
@@ -145,8 +145,10 @@ def _configurations(
     if not isinstance(plans, Mapping):
         raise TypeError(f"plans are a mapping from names to plans, not a {type(plans).__name__}")
     for name, plan in plans.items():
-        if not isinstance(plan, Mapping):
-            raise TypeError(f"plan {name!r} is a {type(plan).__name__}, not a mapping to dims")
+        if not isinstance(plan, Mapping | str):
+            raise TypeError(
+                f"plan {name!r} is a {type(plan).__name__}, not a mapping to dims, or a name"
+            )
     if isinstance(meshes, Mesh):
         raise TypeError("meshes are an iterable of meshes, not one mesh")
     listed = [as_mesh(mesh, f"mesh {index}") for index, mesh in enumerate(meshes)]
@@ -212,7 +214,7 @@ def _check_plans(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # annotating it for its configurations says them
-                annotate(mod, Mesh((1,) * len(names), names), each.entries, func)
+                annotate(mod, Mesh((1,) * len(names), names), each.entries, func, inputs)
             fitting.add(each.plan)
         except ValueError as error:
             errors.setdefault(each.plan, []).append(error)

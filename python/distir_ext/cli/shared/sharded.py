@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from distir_ext._annotate.dims import Dim, DimEntry, TensorDims
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import tvm
 
     from distir_ext.cluster import Cluster
+    from distir_ext.mesh import Mesh
 
 PROGRAMS = """A program is a Python file with a TVMScript module ('model.py', or 'model.py:MLP' if
 it has several), as dx.script writes them, too; an ONNX file ('.onnx'); a saved torch.export
@@ -31,6 +34,9 @@ a variable. The first that matches decides. 'replicated' is a sharding of any di
 FILE is a JSON object of the same:
 
   {"x": ["dp", null], ".*up.*": "-,tp", "b": null}
+
+'--plan tp' shards pairs of products by columns and rows, '--plan fsdp' each weight by its largest
+dimension, and the batch; the axes are those called so, or the only one.
 
 A dimension is open with '...': 'y=dp+...,-', in JSON [["dp", "..."], null]. A priority stands
 behind it: 'w=tp@1,-', in JSON [{"axes": ["tp"], "open": false, "priority": 1}, null]. Axes that
@@ -61,7 +67,8 @@ def add_sharding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="a JSON file of patterns and shardings; what '--shard' says comes first",
+        help="a JSON file of patterns and shardings, or tp or fsdp, which find them by what the "
+        "program computes; what '--shard' says comes first",
     )
     add_function(parser)
 
@@ -124,7 +131,8 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
         if options.mesh is None and getattr(options, name):
             raise UsageError(f"--{name} needs --mesh")
     plan: dict[str, Any] = dict(options.shard)
-    if options.plan:
+    by_name = bool(options.plan) and is_plan_name(options.plan)
+    if options.plan and not by_name:
         plan.update({name: dims for name, dims in read_plan(options.plan) if name not in plan})
     mod = read_program(options.program, options.mesh is None, options.configuration)
     mod = bind_sizes(mod, {name: size for each in options.size for name, size in each.items()})
@@ -134,6 +142,8 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
             raise ValueError(f"{options.program} is {reached} already; leave --mesh out")
         func = options.func or default_function(mod)
         mesh = dx.Mesh(tuple(options.mesh.values()), tuple(options.mesh))
+        if by_name:
+            plan.update(_found_by_name(mod, options.plan, mesh, func, options.inputs, list(plan)))
         mod = dx.annotate(mod, mesh, plan, func, options.inputs)
         if options.stages:
             mod = dx.transform.AssignStages(mesh, options.stages, func=func)(mod)
@@ -194,6 +204,37 @@ def default_function(mod: tvm.IRModule) -> str:
     if len(names) > 1:
         raise ValueError(f"the program has no function main; name one by --func: {names}")
     return names[0]
+
+
+def is_plan_name(text: str) -> bool:
+    """Whether an argument is the name of a plan, and of no file."""
+    from distir_ext._annotate.named_plans import NAMED
+
+    return text in NAMED and not Path(text).exists()
+
+
+def _found_by_name(
+    mod: tvm.IRModule,
+    plan: str,
+    mesh: Mesh,
+    func: str,
+    inputs: list[str] | None,
+    stated: list[str],
+) -> dict[str, Any]:
+    """The entries of a plan by name, but for what patterns state already."""
+    from distir_ext._annotate.axes import Axes
+    from distir_ext._annotate.named_plans import named_plan
+    from distir_ext.annotations import relax_function
+
+    found = named_plan(
+        relax_function(mod, func), plan, Axes(mesh, {}, can_be_given=False), func, inputs
+    )
+    names = {key: re.sub(r"\\(.)", r"\1", key) for key in found}
+    return {
+        key: dims
+        for key, dims in found.items()
+        if not any(re.fullmatch(pattern, names[key]) for pattern in stated)
+    }
 
 
 def read_plan(file: str) -> list[tuple[str, Dims]]:

@@ -138,7 +138,8 @@ class _Importer(ExportedProgramImporter):
 
     def _slice_of(self, convert: Convert, node: fx.Node) -> Any:
         # TVM's converter cuts symbolic sizes off where torch knows that there is nothing to cut.
-        data, dim, start, _, step = [*node.args, *(0, None, None, 1)[len(node.args) - 1 :]]
+        arguments: list[Any] = [*node.args, *(0, None, None, 1)[len(node.args) - 1 :]]
+        data, dim, start, _, step = arguments
         size, length = (
             self._sizes.expression(each.meta["val"].shape[dim]) for each in (data, node)
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distir_ext.interop.torch.axes import Axes
+from distir_ext._annotate.axes import Axes
+from distir_ext._annotate.named_plans import largest_dimension
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Statements
 
@@ -25,12 +26,11 @@ def state_fully_sharded(names: ModelNames, axes: Axes, min_elements: int, to: St
                 f"min_elements={min_elements}"
             )
             continue
-        even = [dim for dim, size in enumerate(parameter.shape) if size and size % shards == 0]
-        if not even:
+        largest = largest_dimension(parameter.shape, shards)
+        if largest is None:
             to.notes.append(
                 f"{name}: left to propagation, no dimension of {tuple(parameter.shape)} is a "
                 f"multiple of the {shards} devices of axis {axis!r}"
             )
             continue
-        largest = max(even, key=lambda dim: int(parameter.shape[dim]))
         to.shard(axes, name, parameter, largest, axis, "its size")

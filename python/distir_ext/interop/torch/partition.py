@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import tvm
 
+from distir_ext._annotate.axes import Axes
+from distir_ext._annotate.named_plans import MIN_ELEMENTS
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._params.matching import Params, Rename, renamed_to
 from distir_ext._runtime.model import Model
 from distir_ext.annotate import annotate
-from distir_ext.compile import build
-from distir_ext.interop.torch.axes import Axes
+from distir_ext.communication.collectives import collectives
+from distir_ext.compile import build, lower
 from distir_ext.interop.torch.entries import entries
 from distir_ext.interop.torch.importer import ImportedModel, check_model, import_with_names
 from distir_ext.interop.torch.names import ModelNames
-from distir_ext.interop.torch.plans import chosen_plan, state_plan
+from distir_ext.interop.torch.plans import candidates, state_plan
 from distir_ext.interop.torch.statements import Statements
 from distir_ext.interop.torch.structure import state_structure
 from distir_ext.mesh import Mesh, as_mesh
@@ -28,9 +30,6 @@ from distir_ext.reports import record
 from distir_ext.session import Session
 
 _LOGGER = logging.getLogger("distir_ext.interop.torch")
-
-MIN_ELEMENTS = 1024
-"""Parameters with fewer elements ``"fsdp"`` does not shard: a collective costs more than they."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,8 +131,8 @@ def partition(
     - ``"tp"``: pairs of products, the first by columns, the second by rows, found in the program.
     - ``"fsdp"``: each parameter by its largest dimension that the devices divide, and the batch.
     - ``"auto"``: ``"fsdp"`` if the mesh has an axis of this name and none for tensor parallelism or
-      experts; else ``"hf"`` if the model has rules for its layers; else ``"tp"``. Nothing is
-      searched.
+      experts; else the one of ``"hf"`` (if the model has rules for its layers), ``"tp"``, and on a
+      mesh with one axis ``"fsdp"``, that sends the fewest bytes. With open sizes the first one.
     - a dict: from names to styles of transformers (``"colwise"``), to styles of
       ``torch.distributed.tensor.parallel``, or to dims as :func:`distir_ext.annotate` takes them.
       Names have dots, with ``*`` for a part, or are written as torch.export writes them. Keys with
@@ -168,26 +167,78 @@ def partition(
     check_model(model)
     chosen = Axes(as_mesh(mesh, "the mesh to partition for"), dict(axes or {}))
     names = ModelNames(model)
-    kind = chosen_plan(model, plan, chosen)
-    stated = state_plan(model, names, kind, plan, chosen, min_elements)
-    imported = import_with_names(model, example_inputs, dynamic_shapes, stated.values)
-    start = time.perf_counter()
-    if kind == "tp":
-        state_structure(names, imported.program, chosen, stated)
-        stated.check()
-    found = entries(names, imported, stated, chosen, kind)
-    _report(kind, imported, found, stated, time.perf_counter() - start)
-    mod = annotate(imported.mod, chosen.mesh, found)
+    kinds = candidates(model, plan, chosen)
+    each_stated = {
+        kind: state_plan(model, names, kind, plan, chosen, min_elements) for kind in kinds
+    }
+    values = {
+        value: each for stated in each_stated.values() for value, each in stated.values.items()
+    }
+    imported = import_with_names(model, example_inputs, dynamic_shapes, values)
+    best = _least([_annotated(names, imported, each_stated[kind], chosen, kind) for kind in kinds])
     return Partitioned(
-        build(mod, target, **options),
-        mod,
+        build(best.mod, target, **options),
+        best.mod,
         chosen.mesh,
         imported.params,
         imported.names,
-        found,
-        tuple(stated.notes),
+        best.found,
+        tuple(best.stated.notes),
         _renamed(names, imported),
     )
+
+
+@dataclass(frozen=True)
+class _Annotated:
+    """A model as one plan shards it."""
+
+    kind: str
+    stated: Statements
+    found: dict[str, Any]
+    mod: tvm.IRModule
+    shards: bool
+    """Whether it shards a parameter."""
+
+
+def _annotated(
+    names: ModelNames, imported: ImportedModel, stated: Statements, axes: Axes, kind: str
+) -> _Annotated:
+    start = time.perf_counter()
+    if kind == "tp":
+        state_structure(names, imported, axes, stated)
+        stated.check()
+    found = entries(names, imported, stated, axes, kind)
+    _report(kind, imported, found, stated, time.perf_counter() - start)
+    mod = annotate(imported.mod, axes.mesh, found)
+    shards = any(any(found[name] or ()) for name in imported.params if name in found)
+    return _Annotated(kind, stated, found, mod, shards)
+
+
+def _least(each: Sequence[_Annotated]) -> _Annotated:
+    """The one that sends the least, the first of those; of unknown sizes the first.
+
+    One that shards no parameter sends nothing, and is chosen only where none does.
+    """
+    if len(each) == 1:
+        return each[0]
+    kept = [one for one in each if one.shards] or list(each)
+    sent = [_bytes_sent(one.mod) for one in kept]
+    known = [size for size in sent if size is not None]
+    best = kept[sent.index(min(known))] if len(known) == len(kept) else kept[0]
+    for one, size in zip(kept, sent, strict=True):
+        what = "bytes per device of unknown number" if size is None else f"{size} bytes per device"
+        best.stated.notes.append(f"auto: {one.kind!r} sends {what}")
+    return best
+
+
+def _bytes_sent(mod: tvm.IRModule) -> int | None:
+    """What each device sends in a step; None where sizes are symbolic."""
+    total = 0
+    for each in collectives(lower(mod)):
+        if each.bytes_per_device is None:
+            return None
+        total += each.bytes_per_device * each.count
+    return total
 
 
 def _report(

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from distir_ext._annotate.axes import Axes
 from distir_ext._errors.spelling import did_you_mean
-from distir_ext.interop.torch.axes import Axes
 from distir_ext.interop.torch.fsdp import state_fully_sharded
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.plans_hf import own_plan, state_styles
@@ -20,15 +20,17 @@ NAMED = ("auto", "hf", "tp", "fsdp")
 """The plans that have a name."""
 
 
-def chosen_plan(model: torch.nn.Module, plan: str | Mapping[str, Any], axes: Axes) -> str:
-    """The name of the plan that is used: ``"hf"``, ``"tp"``, ``"fsdp"``, or ``"dict"``.
+def candidates(model: torch.nn.Module, plan: str | Mapping[str, Any], axes: Axes) -> list[str]:
+    """The plans of which one is used: ``"hf"``, ``"tp"``, ``"fsdp"``, or ``"dict"``.
+
+    Of ``"auto"`` there may be several, in the order in which those that cost the same are chosen.
 
     Raises:
         TypeError: The plan is neither a name nor a dict.
         ValueError: There is no plan of this name, or ``"hf"`` of a model that has none.
     """
     if isinstance(plan, Mapping):
-        return "dict"
+        return ["dict"]
     if not isinstance(plan, str):
         raise TypeError(
             f"the plan is a {type(plan).__name__}; it is one of {', '.join(map(repr, NAMED))}, or "
@@ -46,10 +48,19 @@ def chosen_plan(model: torch.nn.Module, plan: str | Mapping[str, Any], axes: Axe
             '"tp" finds one by structure'
         )
     if plan != "auto":
-        return plan
+        return [plan]
     only_fsdp = axes.find("tp") is None and axes.find("ep") is None and "fsdp" in _names(axes)
     has_layers = any("*" in key for key in own)  # some models have a rule for their head alone
-    return "fsdp" if only_fsdp else "hf" if has_layers else "tp"
+    if only_fsdp:
+        return ["fsdp"]
+    # What leaves an axis of the mesh idle is no candidate.
+    other = ["fsdp"] if len(axes.mesh.axis_names) == 1 else []
+    tensor = ["tp"] if _has_axis(axes, "tp") or not has_layers else []
+    return [*(["hf"] if has_layers else []), *tensor, *other]
+
+
+def _has_axis(axes: Axes, role: str) -> bool:
+    return axes.find(role) is not None or len(axes.mesh.axis_names) == 1
 
 
 def _names(axes: Axes) -> set[str]:
@@ -69,7 +80,7 @@ def state_plan(
     Args:
         model: The model.
         names: Its names.
-        kind: As :func:`chosen_plan` says.
+        kind: One of :func:`candidates`.
         plan: What the user gave.
         axes: The mesh.
         min_elements: For ``"fsdp"``.

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from distir_ext._annotate.axes import Axes
 from distir_ext._text.printable import TextLines
-from distir_ext.annotate import Plan
+from distir_ext.annotate import Entries
 from distir_ext.annotations import Dims
-from distir_ext.interop.torch.axes import Axes
 from distir_ext.interop.torch.marks import ModuleValue
 
 
@@ -42,7 +42,7 @@ class Statements:
 
     parameters: dict[str, Dims] = field(default_factory=dict)
     values: dict[ModuleValue, list[Layout]] = field(default_factory=dict)
-    entries: dict[str, Plan] = field(default_factory=dict)
+    entries: dict[str, Entries] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 

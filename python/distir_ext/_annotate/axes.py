@@ -31,10 +31,12 @@ class Axes:
     Attributes:
         mesh: The mesh.
         given: From roles to axes.
+        can_be_given: Whether users can give roles, for messages.
     """
 
     mesh: Mesh
     given: Mapping[str, str]
+    can_be_given: bool = True
 
     def __post_init__(self) -> None:
         names = self.mesh.axis_names
@@ -73,7 +75,8 @@ class Axes:
             return found
         if len(self.mesh.axis_names) == 1:
             return str(self.mesh.axis_names[0])
+        says = f"axes={{{role!r}: ...}}" if self.can_be_given else f"the name {ROLES[role][0]!r}"
         raise ValueError(
-            f"the mesh has the axes {', '.join(self.mesh.axis_names)}; axes={{{role!r}: ...}} says "
-            f"which of them is {_WORDS[role]}"
+            f"the mesh has the axes {', '.join(self.mesh.axis_names)}; {says} says which of them "
+            f"is {_WORDS[role]}"
         )
