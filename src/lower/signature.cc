@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <iterator>
 #include <optional>
 #include <unordered_set>
@@ -54,6 +55,19 @@ std::string Ranges(const Integers& values) {
   return Joined(items, ", ");
 }
 
+/*! \brief A name as a word: what is neither letter nor digit is %XX, as in an address, since a file
+ * may name its sizes "2 * batch" or worse. */
+std::string SizeName(const std::string& name) {
+  std::string text;
+  for (char c : name) {
+    char escaped[4];
+    std::snprintf(escaped, sizeof(escaped), "%%%02X", static_cast<unsigned>(c) & 0xFF);
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+    text += is_plain ? std::string(1, c) : escaped;
+  }
+  return text;
+}
+
 /*! \brief Sizes, those from before they were padded, and what of a size each device has where that
  * is stated: "[8, n, 1024:352]". */
 std::string ShapeText(const ir::TensorType& type, const ffi::Array<int64_t>& extents,
@@ -66,7 +80,7 @@ std::string ShapeText(const ir::TensorType& type, const ffi::Array<int64_t>& ext
       const int64_t shard = shards[dims.size()];
       dims.push_back(std::to_string(size) + (shard > 0 ? ":" + std::to_string(shard) : ""));
     } else if (auto var = ir::Var::Cast(dim); var.defined()) {
-      dims.push_back(var.name());
+      dims.push_back(SizeName(var.name()));
     } else {
       dims.push_back(ir::Print(dim));
     }

@@ -6,6 +6,7 @@
 
 #include "mesh/axis_text.h"
 #include "mesh/sharding.h"
+#include "support/escaped_text.h"
 
 namespace distir {
 namespace mesh {
@@ -17,12 +18,12 @@ constexpr size_t kMostListed = 16;
 
 /*! \brief A string as Python prints it. */
 std::string Quoted(const std::string& text) {
-  std::string quoted = "'";
+  std::string quoted;
   for (char c : text) {
     if (c == '\'' || c == '\\') quoted += '\\';
     quoted += c;
   }
-  return quoted + "'";
+  return "'" + support::EscapedText(quoted) + "'";
 }
 
 /*! \brief A tuple as Python prints it. */
@@ -96,7 +97,8 @@ std::string ToString(const Sharding& sharding, const Mesh& mesh) {
 std::string ToString(const Mesh& mesh) {
   std::string text;
   for (int axis = 0; axis < mesh.ndim(); ++axis) {
-    text += (axis > 0 ? ", " : "(") + mesh.AxisName(axis) + "=" + std::to_string(mesh.shape[axis]);
+    text += (axis > 0 ? ", " : "(") + support::EscapedText(mesh.AxisName(axis)) + "=" +
+            std::to_string(mesh.shape[axis]);
   }
   return (mesh.ndim() > 0 ? text : "(") + ") of devices " + DevicesText(mesh.device_ids);
 }

@@ -17,6 +17,8 @@ from typing import Any, Protocol, TypeAlias
 import tvm
 from tvm import relax
 
+from distir_ext._text.printable import shown
+
 Path: TypeAlias = tuple[int, ...]
 """Indices of fields, of a tuple, of a tuple in it, and so on."""
 
@@ -52,7 +54,7 @@ class Site:
         return ".".join([self.name, *map(str, self.path)])
 
     def __str__(self) -> str:
-        name = self.label
+        name = shown(self.label)
         if self.kind == RESULT:
             return f"result {name.partition('.')[2]}".rstrip()
         return f"{self.kind} {name}"

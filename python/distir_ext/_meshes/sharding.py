@@ -24,6 +24,7 @@ from distir_ext._meshes.mesh import DimSharding, Mesh
 from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._signature.signature import Dim, TensorSpec
+from distir_ext._text.printable import shown
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Sharding:
         return str(begin), str(end), held - (end - begin)
 
     def __str__(self) -> str:
-        text = ", ".join(map(str, self.shape))
+        text = shown(", ".join(map(str, self.shape)))
         return f"{self.spec.dtype}[{text}] {self.dims} on {self.mesh!r}"
 
     def __repr__(self) -> str:

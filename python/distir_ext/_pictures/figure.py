@@ -7,6 +7,8 @@ from typing import Any
 
 from distir_ext._text.printable import TextLines, shown
 
+_LONGEST = 120  # characters of a name in a figure
+
 
 def new_figure(width: float, height: float) -> Any:
     """An empty figure that needs no screen and no window.
@@ -54,6 +56,14 @@ def new_figure(width: float, height: float) -> Any:
             super().draw(renderer)
 
     return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+def drawn(text: str) -> str:
+    """A name of others, or a title that has one, as it may be drawn.
+
+    Matplotlib takes minutes for a word of a million letters.
+    """
+    return shown(text, _LONGEST)
 
 
 def engineering(axis: Any, unit: str) -> None:

@@ -93,7 +93,7 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
         )
     labels = [
         axes.annotate(
-            each.label,
+            drawn(each.label),
             (each.seconds, each.memory),
             xytext=_PLACES[0],
             textcoords="offset points",
@@ -105,7 +105,7 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
     if capacity is not None:
         axes.axhline(capacity, color="black", linestyle=":", label="memory of a device")
     figure.colorbar(drawn, ax=axes, label="sent by a device (B)", format=engineering_format("B"))
-    axes.set(title=title, xlabel="time (s)", ylabel="memory of a device (B)")
+    axes.set(title=drawn(title), xlabel="time (s)", ylabel="memory of a device (B)")
     axes.margins(0.15)
     engineering(axes.xaxis, "s")
     engineering(axes.yaxis, "B")

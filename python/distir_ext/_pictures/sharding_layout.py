@@ -7,17 +7,19 @@ left out, but for those of devices that are to be marked. Renderers draw this, a
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from distir_ext._errors.spelling import counted
 from distir_ext._meshes.device_text import device_text
 from distir_ext._pictures.abbreviation import shown
 from distir_ext._pictures.palette import cell_color
+from distir_ext._text.printable import shown as line_of
 
 if TYPE_CHECKING:
     from distir_ext._meshes.sharding import Sharding
@@ -193,7 +195,20 @@ def lay_out(
         )
 
     grids = tuple(None if number is None else grid(number) for number in chosen)
-    return Layout(title, rows, columns, grids, tuple(_axes(sharding)), tuple(notes))
+    layout = Layout(title, rows, columns, grids, tuple(_axes(sharding)), tuple(notes))
+    return cast("Layout", _printable(layout))
+
+
+def _printable(value: Any) -> Any:
+    """The same with texts, which have names of sizes and axes, as they may be drawn."""
+    if isinstance(value, str):
+        return line_of(value)
+    if isinstance(value, tuple | list):
+        return type(value)(map(_printable, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return type(value)(**{name: _printable(each) for name, each in fields.items()})
+    return value
 
 
 def _gap(side: Side | None, part: Part | None) -> bool:

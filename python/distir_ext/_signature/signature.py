@@ -25,6 +25,7 @@ from typing import Any
 from distir_ext._meshes.blocks import Blocks, Layout, shard_shape
 from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._signature import signature_form
+from distir_ext._text.printable import shown
 
 HOST = 1  # DLPack's kDLCPU
 
@@ -153,7 +154,7 @@ class TensorSpec:
         return [dim for dim, (size, local, parts) in enumerate(sizes) if local * parts != size]
 
     def __str__(self) -> str:
-        shape = ", ".join(str(dim) for dim in self.shape)
+        shape = ", ".join(shown(str(dim)) for dim in self.shape)
         text = f"{self.dtype}[{shape}]"
         return f"{text} {self.sharding}" if self.sharding and len(self.device_ids) > 1 else text
 
@@ -371,9 +372,9 @@ class FunctionSpec:
         return found
 
     def __str__(self) -> str:
-        inputs = ", ".join(f"{param.name}: {param.spec}" for param in self.inputs)
+        inputs = ", ".join(f"{shown(param.name)}: {param.spec}" for param in self.inputs)
         weights = f" with {len(self.weights)} weights" if self.weights else ""
-        return f"{self.name}({inputs}) -> {self.result}{weights}"
+        return f"{shown(self.name)}({inputs}) -> {self.result}{weights}"
 
 
 @dataclass(frozen=True)

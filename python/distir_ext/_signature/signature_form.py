@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import tvm_ffi
 
@@ -29,6 +30,7 @@ _MOST_NUMBERS = 1 << 20
 # What reading raises of what is not written like this.
 DAMAGED = (LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
+_NAME = re.compile(r"(?:[A-Za-z0-9_.]|%[0-9A-F]{2})+")
 _TENSOR = re.compile(
     r"(?P<dtype>\w*)\[(?P<shape>.*?)\] (?:mesh\[(?P<mesh>\d+)\] )?"
     r"(?P<placement>(?:(?:R|S\[\d+\])(?:, )?)*)"
@@ -182,9 +184,14 @@ def _sizes(text: str) -> tuple[list[int | str], list[int]]:
     shards = []
     for dim in _split(text, ", "):
         size, colon, shard = dim.partition(":")
-        shape.append(int(size) if colon or size.lstrip("-").isdigit() else size)
+        shape.append(int(size) if colon or size.lstrip("-").isdigit() else _size_name(size))
         shards.append(int(shard) if colon else 0)
     return shape, shards
+
+
+def _size_name(text: str) -> str:
+    """A name, which is written as a word, or an expression, which is not."""
+    return unquote(text) if _NAME.fullmatch(text) else text
 
 
 class _Types:

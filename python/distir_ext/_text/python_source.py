@@ -22,6 +22,7 @@ _UNREADABLE = "|".join([*keyword.kwlist, r"[0-9]+[A-Za-z_]\w*", r"[0-9]+"])
 _UNREADABLE_VARIABLE = re.compile(
     rf"(?:^\s*|[(,]\s?|\bfor )(?:{_UNREADABLE})(?=: | = |\[| in |, \w+ in )", re.MULTILINE
 )
+_BYTES = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\x[89A-F][0-9A-F])+)")
 # The fields of nodes of TVM's JSON that name something in its script.
 _VARIABLES = ("ir.Var", "relax.expr.DataflowVar")
 _FUNCTION = "ir.GlobalVar"
@@ -66,7 +67,7 @@ def source(mod: tvm.IRModule, script: Callable[[tvm.IRModule], str]) -> str:
     if not wrong:
         text = script(mod)
         if not _UNREADABLE_VARIABLE.search(text):
-            return text
+            return _with_characters(text)
     try:
         graph = json.loads(tvm.ir.save_json(mod))
     except Exception as error:  # of many kinds
@@ -76,7 +77,17 @@ def source(mod: tvm.IRModule, script: Callable[[tvm.IRModule], str]) -> str:
             f"{shown(str(error))}"
         ) from error
     _rename(graph["nodes"], names)
-    return script(tvm.ir.load_json(json.dumps(graph)))
+    return _with_characters(script(tvm.ir.load_json(json.dumps(graph))))
+
+
+def _with_characters(text: str) -> str:
+    """The text with characters in strings, where TVM prints the bytes of their UTF-8."""
+
+    def character(found: re.Match[str]) -> str:
+        data = bytes.fromhex(found[2].replace("\\x", ""))
+        return found[1] + ascii(data.decode("utf-8", "replace"))[1:-1]
+
+    return _BYTES.sub(character, text) if "\\x" in text else text
 
 
 def _rename(nodes: list[Any], names: list[str]) -> None:
@@ -104,6 +115,11 @@ def _rename(nodes: list[Any], names: list[str]) -> None:
         elif node["type"] == _FUNCTION:
             name = nodes[fields["name_hint"]]["data"]
             fields["name_hint"] = renamed(fields["name_hint"], functions.get(name, name))
+        elif node["type"] == "ffi.Map":  # keys and values in turn
+            for place in range(1, len(fields), 2):
+                if nodes[fields[place - 1]].get("data") == "global_symbol":
+                    name = nodes[fields[place]]["data"]
+                    fields[place] = renamed(fields[place], functions.get(name, name))
         elif node["type"] == "ir.IRModule":
             table = nodes[fields["global_var_map_"]]["data"]  # keys and values in turn
             for place in range(0, len(table), 2):

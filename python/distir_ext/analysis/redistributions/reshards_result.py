@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from distir_ext._annotate.dims import dims_data, dims_text
-from distir_ext._text.printable import TextLines
+from distir_ext._text.printable import TextLines, shown
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.annotate import Entries
 from distir_ext.annotations import Dims
@@ -161,7 +161,7 @@ class Reshard:
     def __str__(self) -> str:
         text = f"{shortened(self.tensors)}: {self.source or '?'} -> {self.target or '?'}"
         if self.operators:
-            text += f" for {', '.join(self.operators)}"
+            text += f" for {', '.join(map(shown, self.operators))}"
         size, seconds = amount(self.total_bytes, "B"), amount(self.total_seconds, "s")
         return f"{text}: {self.count} x {', '.join(self.collectives)}, {size} per device, {seconds}"
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distir_ext._pictures.pareto import Point, draw, front
+from distir_ext._text.printable import shown
 from distir_ext._text.tables import as_html, as_text
 from distir_ext.analysis.sweeps.sweep_tables import sweep_tables
 from distir_ext.cluster import Cluster
@@ -61,7 +62,7 @@ class SweepRow:
 
     def __str__(self) -> str:
         sizes = zip(self.mesh.axis_names, self.mesh.shape, strict=True)
-        label = ", ".join(f"{name}={size}" for name, size in sizes) + f", {self.plan}"
+        label = ", ".join(f"{shown(name)}={size}" for name, size in sizes) + f", {shown(self.plan)}"
         return label + (f", {self.microbatches} microbatches" if self.microbatches > 1 else "")
 
     def as_data(self) -> dict[str, Any]:

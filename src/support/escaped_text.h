@@ -1,0 +1,58 @@
+/*!
+ * \file support/escaped_text.h
+ * \brief Names of others, as they may stand in comments of Python, messages and signatures.
+ *
+ * Example: EscapedText("w\n\x1b[2J") is "w\\n\\x1b[2J": what a terminal would obey and what begins
+ * a line is spelled as Python spells it in a string (`_text/printable.py` does the same).
+ */
+#ifndef DISTIR_SUPPORT_ESCAPED_TEXT_H_
+#define DISTIR_SUPPORT_ESCAPED_TEXT_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace distir {
+namespace support {
+
+/*! \brief Whether a character is a control character, separates lines, turns the direction of text,
+ * or is none. */
+inline bool IsControl(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E ||
+         code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
+         (code >= 0x2066 && code <= 0x2069) || code == 0xFFFE || code == 0xFFFF;
+}
+
+/*! \brief The text on one line; of UTF-8, whose other characters stay. */
+inline std::string EscapedText(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    // Characters of one to three bytes: all control characters are among them.
+    const size_t size = first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    uint32_t code = size == 1 ? first : first & (0xFF >> (size + 1));
+    for (size_t k = 1; k < size && i + k < text.size(); ++k)
+      code = code << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3F);
+    if (first >= 0x80 && size == 1) code = 0x20;  // no character: Python will say so
+    char escaped[8];
+    if (code == '\n' || code == '\t' || code == '\r') {
+      std::snprintf(escaped, sizeof(escaped), "\\%c",
+                    code == '\n'   ? 'n'
+                    : code == '\t' ? 't'
+                                   : 'r');
+      result += escaped;
+    } else if (IsControl(code)) {
+      std::snprintf(escaped, sizeof(escaped), code < 0x100 ? "\\x%02x" : "\\u%04x", code);
+      result += escaped;
+    } else {
+      result.append(text.substr(i, size));
+    }
+    i += size;
+  }
+  return result;
+}
+
+}  // namespace support
+}  // namespace distir
+#endif  // DISTIR_SUPPORT_ESCAPED_TEXT_H_
