@@ -14,6 +14,7 @@ from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.cpu_math import legalizations
 from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.legalize import legalize_operators, prepare_operators
+from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library
@@ -89,7 +90,7 @@ def passes(
     passes += [
         legalize_operators(legalizations()),
         relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FoldConstant(),
+        fold_constants(),
         fuse_kernels(),
         _schedule_kernels(),
     ]

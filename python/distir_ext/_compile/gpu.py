@@ -18,6 +18,7 @@ from distir_ext._compile.bfloat16_products import Bfloat16Products
 from distir_ext._compile.constants import carry_constants
 from distir_ext._compile.fusion import fuse_kernels
 from distir_ext._compile.legalize import legalize_operators, prepare_operators
+from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
@@ -65,6 +66,8 @@ def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":
             passes.append(legalize_operators())
+        elif each.info.name == "FoldConstant":
+            passes.append(fold_constants())
         elif each.info.name == "FuseOps":
             passes.append(fuse_kernels())
         elif each.info.name == "FuseTIR":

@@ -7,7 +7,8 @@ simplifier takes x == x for true, and y <= x for not (x < y), which NaN is an ex
 - comparisons of floats are written so that the simplifier sees nothing to fold
   (:func:`keep_comparisons`, behind ``LegalizeOps``);
 - maxima and minima of all kernels become selections once all else is lowered
-  (:func:`tir_pipeline`), so that schedules see what they know;
+  (:func:`tir_pipeline`), so that schedules see what they know, and while kernels run on constants
+  (:func:`fold_constants`);
 - those of tensors and windows begin at an infinity, and not at the least finite number
   (:func:`legalizations`).
 """
@@ -26,7 +27,7 @@ from tvm.tirx import compilation_pipeline
 from distir_ext._compile.dtypes import constant_array, is_float, is_small_float
 from distir_ext._compile.kernel_builder import KernelBuilder
 
-__all__ = ["keep_comparisons", "legalizations", "tir_pipeline"]
+__all__ = ["fold_constants", "keep_comparisons", "legalizations", "tir_pipeline"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -193,7 +194,28 @@ _COMPARISONS = (
 )
 
 
-# ---- lowered kernels
+# ---- maxima and minima
+
+
+def fold_constants() -> tvm.transform.Pass:
+    """``relax.transform.FoldConstant``, which runs kernels on constants and lowers them itself."""
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        kernels = {
+            variable: function
+            for variable, function in mod.functions_items()
+            if isinstance(function, tirx.PrimFunc)
+        }
+        exact = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        for variable, function in kernels.items():
+            exact.update_func(variable, tvm_ffi.structural_map(function, _EXTREMES_OF_TWO))
+        folded = relax.transform.FoldConstant()(exact)
+        for variable, function in kernels.items():
+            folded.update_func(variable, function)
+        return folded
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="FoldConstant")
 
 
 def tir_pipeline() -> str:
@@ -231,7 +253,7 @@ def _select(compare: Callable[..., Any]) -> Callable[[Any], Any]:
             return _bind(b, lambda b: tirx.Select(compare(a, b), a, b))
         return _bind(
             a,
-            lambda a: _bind(b, lambda b: tirx.Select(tirx.Or(compare(a, b), tirx.isnan(a)), a, b)),
+            lambda a: _bind(b, lambda b: tirx.Select(tirx.Or(compare(a, b), is_nan(a)), a, b)),
         )
 
     return rewrite
