@@ -7,6 +7,7 @@ remainder of the truncated quotient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,8 +15,12 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from distir_ext._compile.dtypes import is_float
+from distir_ext._compile.expressions import bind
 
 __all__ = ["legalizations"]
+
+# Its product with a float32 has as many bits as a float64.
+_LARGEST_QUOTIENT = 2.0**29
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -33,38 +38,84 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
     return made
 
 
-def _of_floats(make: Callable[..., te.Tensor], other: Legalization) -> Legalization:
+def _of_floats(make: Callable[[Any, Any], Any], other: Legalization) -> Legalization:
+    def broadcast(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        shape = topi.add(x, y).shape
+        x, y = topi.broadcast_to(x, shape), topi.broadcast_to(y, shape)
+
+        def element(*i: Any) -> Any:
+            return bind(x(*i), lambda x: bind(y(*i), lambda y: make(x, y)))
+
+        return te.compute(shape, element, name="compute")
+
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
         if not is_float(getattr(call.args[0].ty, "dtype", "")):
             return other(builder, call)
-        return builder.call_te(make, *call.args, primfunc_name_hint=call.op.name.split(".")[-1])
+        name = call.op.name.removeprefix("relax.")
+        return builder.call_te(broadcast, *call.args, primfunc_name_hint=name)
 
     return legalize
 
 
-def _number(value: float, like: te.Tensor) -> Any:
-    return tirx.const(value, like.dtype)
+def _number(value: float, like: Any) -> Any:
+    return tirx.const(value, like.ty)
 
 
-def _is_above(remainder: te.Tensor, y: te.Tensor) -> te.Tensor:
-    """Whether the truncated quotient is above the one that is rounded down."""
+def _fast(x: Any, y: Any, exact: Any, result: Callable[[Any, Any, Any], Any]) -> Any:
+    """The result of a whole quotient and of operands in float64, where their product is exact.
+
+    Elsewhere it is the one that is exact always, and slow.
+    """
+    dtype = x.ty.dtype
+    if str(dtype) == "float64":
+        return exact
+    x, y = x.astype("float64"), y.astype("float64")
+
+    def of_quotient(quotient: Any) -> Any:
+        is_exact = tirx.And(
+            tirx.abs(quotient) < _number(_LARGEST_QUOTIENT, quotient),
+            tirx.abs(y) < tirx.const(math.inf, "float64"),
+        )
+        return tirx.if_then_else(is_exact, result(quotient, x, y).astype(dtype), exact)
+
+    return bind(tirx.floor(x / y), of_quotient)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    """Rounding may take the quotient to a whole number above, but to none below."""
+
+    def fast(quotient: Any, x: Any, y: Any) -> Any:
+        return bind(
+            x - quotient * y,
+            lambda found: tirx.Select(_is_opposite(found, y), found + y, found),
+        )
+
+    exact = bind(
+        tirx.truncmod(x, y),
+        lambda found: tirx.Select(_is_opposite(found, y), found + y, found),
+    )
+    return _fast(x, y, exact, fast)
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    def fast(quotient: Any, x: Any, y: Any) -> Any:
+        is_above = _is_opposite(x - quotient * y, y)
+        return tirx.Select(is_above, quotient - _number(1, quotient), quotient)
+
+    def of_remainder(remainder: Any) -> Any:
+        # A whole number, but for the rounding of this division.
+        quotient = (x - remainder) / y
+        above = quotient - tirx.Select(_is_opposite(remainder, y), _number(1, y), _number(0, y))
+        return tirx.floor(above + _number(0.5, y))
+
+    exact = bind(tirx.truncmod(x, y), of_remainder)
+    return tirx.Select(y == _number(0, y), x / y, _fast(x, y, exact, fast))
+
+
+def _is_opposite(remainder: Any, y: Any) -> Any:
+    """Whether a remainder and its divisor have different signs."""
     zero = _number(0, y)
-    differ = topi.logical_xor(topi.less(remainder, zero), topi.less(y, zero))
-    return topi.logical_and(topi.not_equal(remainder, zero), differ)
-
-
-def _remainder(x: te.Tensor, y: te.Tensor) -> te.Tensor:
-    remainder = topi.mod(x, y)
-    return topi.where(_is_above(remainder, y), topi.add(remainder, y), remainder)
-
-
-def _quotient(x: te.Tensor, y: te.Tensor) -> te.Tensor:
-    remainder = topi.mod(x, y)
-    # A whole number, but for the rounding of this division.
-    quotient = topi.divide(topi.subtract(x, remainder), y)
-    one = _number(1, y)
-    quotient = topi.where(_is_above(remainder, y), topi.subtract(quotient, one), quotient)
-    below = topi.floor(quotient)
-    is_next = topi.greater(topi.subtract(quotient, below), _number(0.5, y))
-    rounded = topi.where(is_next, topi.add(below, one), below)
-    return topi.where(topi.equal(y, _number(0, y)), topi.divide(x, y), rounded)
+    return tirx.Or(
+        tirx.And(remainder < zero, y > zero),
+        tirx.And(remainder > zero, y < zero),
+    )

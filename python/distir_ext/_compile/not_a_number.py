@@ -24,7 +24,8 @@ import tvm_ffi
 from tvm import relax, te, tirx, topi
 from tvm.tirx import compilation_pipeline
 
-from distir_ext._compile.dtypes import constant_array, is_float, is_small_float
+from distir_ext._compile.dtypes import constant_array, is_float
+from distir_ext._compile.expressions import bind, is_nan
 from distir_ext._compile.kernel_builder import KernelBuilder
 
 __all__ = ["fold_constants", "keep_comparisons", "legalizations", "tir_pipeline"]
@@ -47,11 +48,6 @@ _FOLDED: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
     "relax.maximum": (topi.maximum, math.isinf),
     "relax.minimum": (topi.minimum, math.isinf),
 }
-
-
-def is_nan(value: Any) -> Any:
-    """Whether an expression, a float of any dtype, is NaN."""
-    return tirx.isnan(value.astype("float32") if is_small_float(value.ty.dtype) else value)
 
 
 # ---- operators
@@ -250,10 +246,10 @@ def _select(compare: Callable[..., Any]) -> Callable[[Any], Any]:
         if _is_number(b):
             a, b = b, a
         if _is_number(a):
-            return _bind(b, lambda b: tirx.Select(compare(a, b), a, b))
-        return _bind(
+            return bind(b, lambda b: tirx.Select(compare(a, b), a, b))
+        return bind(
             a,
-            lambda a: _bind(b, lambda b: tirx.Select(tirx.Or(compare(a, b), is_nan(a)), a, b)),
+            lambda a: bind(b, lambda b: tirx.Select(tirx.Or(compare(a, b), is_nan(a)), a, b)),
         )
 
     return rewrite
@@ -262,14 +258,6 @@ def _select(compare: Callable[..., Any]) -> Callable[[Any], Any]:
 def _is_number(value: Any) -> bool:
     value = value.value if isinstance(value, tirx.Broadcast) else value
     return isinstance(value, tirx.FloatImm) and not math.isnan(value.value)
-
-
-def _bind(value: Any, function: Callable[[Any], Any]) -> Any:
-    """The function of a value, which is computed once however often the function uses it."""
-    if isinstance(value, tirx.Var):
-        return function(value)
-    variable = tirx.Var("value", value.ty)
-    return tirx.Let(variable, value, function(variable))
 
 
 _EXTREMES_OF_TWO = (
