@@ -12,6 +12,7 @@ import tvm
 from distir_ext import _nvidia, transform
 from distir_ext._compile import cpu, gpu
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
+from distir_ext._compile.not_a_number import tir_pipeline
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.text_function import with_text_function
 from distir_ext._signature.signature import parse_signature
@@ -53,6 +54,7 @@ def build_executable(
         resolved = tvm.target.Target(target)
         tail = gpu.pipeline(resolved)
     options.setdefault("relax_pipeline", tail)
+    options.setdefault("tir_pipeline", tir_pipeline())
     with dumped(dump_dir):
         program = lower_for(mod, cluster, resolved, chosen)
         lowered = transform.LowerCCL()(program)

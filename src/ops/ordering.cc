@@ -114,8 +114,8 @@ ir::Expr Gathered(const ir::Expr& x, int dim, Writer* w) {
   return w->Placed(x, sharding);
 }
 
-// The first of the positions at which a shard has the extreme of all. TVM gives -1 where no element
-// is above its lowest finite number; so does a shard of such elements, and so the whole.
+// The first of the positions at which a shard has the extreme of all, which is NaN where there is
+// one, and then is equal to none.
 template <const ir::GlobalFunction* arg_reduce, const ir::GlobalFunction* reduce>
 ir::Expr DecomposeArgReduce(const DecomposedCall& call, Writer* w) {
   int rank = RankOf(call.arg(0));
@@ -127,10 +127,9 @@ ir::Expr DecomposeArgReduce(const DecomposedCall& call, Writer* w) {
   DLDataType dtype = DtypeOf(position);
   ir::Expr of_whole =
       w->Write(ir::make::kAdd, position, Offset(call, length, axis, rank + 1, dtype, w));
-  ir::Expr zero = w->Scalar(0, dtype);
-  of_whole =
-      w->Write(ir::make::kWhere, w->Write(ir::make::kLess, position, zero), position, of_whole);
   ir::Expr is_extreme = w->Write(ir::make::kEqual, extreme, w->Reduce(*reduce, extreme, {axis}));
+  if (IsFloat(DtypeOf(x)))
+    is_extreme = w->Write(ir::make::kLogicalOr, is_extreme, w->Write(ir::make::kIsNan, extreme));
   ir::Expr last = w->Scalar(static_cast<double>(shards * length - 1), dtype);
   ir::Expr first =
       w->Reduce(ir::make::kMin, w->Write(ir::make::kWhere, is_extreme, of_whole, last), {axis});

@@ -96,13 +96,11 @@ std::vector<mesh::Segment> SegmentsOf(const Looked& looked, int64_t size) {
   return segments;
 }
 
-/*! \brief The lowest finite number of a type, with which TVM pads for a maximum. */
+/*! \brief What is below all numbers of a type, or the lowest of them. */
 std::string Lowest(DLDataType dtype) {
   if (dtype.code == kDLUInt || dtype.code == kDLBool) return "0";
   if (dtype.code == kDLInt) return std::to_string(-(int64_t(1) << (dtype.bits - 2)) * 2);
-  if (dtype.code == kDLBfloat) return "-3.3895313892515355e38";
-  if (dtype.bits == 16) return "-65504";
-  return dtype.bits == 64 ? "-1.7976931348623157e308" : "-3.4028234663852886e38";
+  return "-inf";
 }
 
 /*! \brief A tensor's shards along some dimensions, taken together with its batch. */

@@ -3,6 +3,8 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <map>
+#include <string>
+#include <unordered_set>
 
 #include "ir/rewriter.h"
 #include "ir/tvm/registration.h"
@@ -89,15 +91,14 @@ ffi::Array<ffi::String> AccumulatingOperators(const ffi::String& kind) {
   return names;
 }
 
-/*! \brief Whether a function calls an operator of a way to accumulate. Matching patterns takes much
- * longer. */
-bool CallsAccumulating(const ir::Function& function, const ffi::String& kind) {
+/*! \brief Whether a function calls one of some operators. Matching patterns takes much longer. */
+bool CallsOperator(const ir::Function& function, const ffi::Array<ffi::String>& names) {
+  std::unordered_set<std::string> wanted(names.begin(), names.end());
   bool found = false;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     const ir::Call call = ir::BoundCall(binding);
-    const Operator* record = call.defined() ? FindOperator(call.op()) : nullptr;
-    found = found || (record != nullptr && record->accumulation != Accumulation::kNone &&
-                      kind == AccumulationName(record->accumulation));
+    if (found || !call.defined() || !ir::Op::Is(call.op())) return;
+    found = wanted.count(ir::Op::Cast(call.op()).name()) != 0;
   });
   return found;
 }
@@ -111,7 +112,7 @@ bool Accumulates(const ir::Call& call) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("distir.rules.AccumulatingOperators", AccumulatingOperators)
-      .def("distir.rules.CallsAccumulating", CallsAccumulating)
+      .def("distir.rules.CallsOperator", CallsOperator)
       .def("distir.rules.Accumulates", Accumulates);
   // The table: operator, family, parallel, reduced, needs replication, decomposed, replicated.
   ffi::reflection::GlobalDef().def("distir.rules.List", [] {

@@ -163,3 +163,19 @@ def test_explaining_what_nothing_shards():
 def test_collectives_of_a_program_that_is_not_lowered():
     with pytest.raises(ValueError, match="LowerDistIR"):
         dx.analysis.collectives(tvm.IRModule(MLP.functions))
+
+
+@I.ir_module
+class PowerOfIntegers:
+    @R.function
+    def main(x: R.Tensor((8, 12), "int32")) -> R.Tensor((8, 12), "int32"):
+        with R.dataflow():
+            y = R.power(x, x)
+            R.output(y)
+        return y
+
+
+def test_power_of_integers_has_no_kernel():
+    mod = dx.annotate(PowerOfIntegers, MESH, {"x": ("dp", None)})
+    with pytest.raises(ValueError, match=r"R\.power of int32 has a kernel for constant exponents"):
+        dx.build(mod)

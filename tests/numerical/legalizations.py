@@ -12,8 +12,6 @@ from tvm import relax
 from tvm.relax import op as R
 from tvm.relax.op import nn
 
-from distir_ext._compile.attention import repeat_shared_heads
-
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
@@ -47,7 +45,6 @@ LEGALIZATIONS: dict[str, Legalization] = {
     "relax.builtin.stop_lift_params": lambda _, call: call.args[0],
     "relax.hint_on_device": lambda _, call: call.args[0],
     "relax.to_vdevice": lambda _, call: call.args[0],
-    **repeat_shared_heads({}),
     "relax.nn.attention_var_len": _packed_attention,
     "relax.nn.pixel_shuffle": _pixel_shuffle,
 }

@@ -16,6 +16,8 @@ from tvm.relax.distributed import DTensorType
 from tvm.relax.op.distributed import annotate_sharding
 
 import distir_ext as dx
+from distir_ext._compile.legalize import legalize_operators, prepare_operators
+from distir_ext._compile.not_a_number import tir_pipeline
 
 from .case import Case
 from .legalizations import LEGALIZATIONS
@@ -93,14 +95,16 @@ def module_of(functions: dict[str, relax.Function], mesh: MeshShape | None) -> t
 
 
 def legalized(mod: tvm.IRModule) -> tvm.IRModule:
-    return relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
+    passes = [*prepare_operators(), legalize_operators(LEGALIZATIONS)]
+    return tvm.transform.Sequential(passes)(mod)
 
 
 def unsharded(cases: Sequence[Case]) -> list[list[np.ndarray]]:
-    """What TVM computes for each case on one device."""
+    """Results of each case on one device."""
     functions = {f"case{i}": call_of(case) for i, case in enumerate(cases)}
     machine = relax.VirtualMachine(
-        tvm.compile(legalized(module_of(functions, None)), QUICK), tvm.cpu()
+        tvm.compile(legalized(module_of(functions, None)), QUICK, tir_pipeline=tir_pipeline()),
+        tvm.cpu(),
     )
     return [
         to_arrays(machine[f"case{i}"](*(tvm.runtime.tensor(x) for x in case.arrays())))

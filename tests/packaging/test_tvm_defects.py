@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -163,6 +164,71 @@ def test_fast_math_fails_where_functions_call_each_other():
         builder.emit_func_output(builder.emit(relax.Call(inner, [y])))
     with pytest.raises(AttributeError, match="GlobalVar"):
         relax.transform.FastMathTransform()(builder.get())
+
+
+def computed(make, *arrays):
+    """The result of TVM alone for one expression."""
+    mod = function(make, *((x.shape, str(x.dtype)) for x in arrays))
+    target = tvm.target.Target("llvm")
+    exe = tvm.compile(mod, target, relax_pipeline=relax.get_default_pipeline(target))
+    return relax.VirtualMachine(exe, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+
+
+VALUES = np.array([[np.nan, 1, -2, np.inf], [-np.inf] * 4], "float32")
+HALVES = np.array([[1, -2, 3, 0, -5, 2]], ml_dtypes.bfloat16)
+
+WRONG = {
+    "sort of bfloat16": (lambda x: relax.op.sort(x, 1), np.sort, HALVES),
+    "sort of NaN": (lambda x: relax.op.sort(x, 1), np.sort, VALUES),
+    "max": (lambda x: relax.op.max(x, 1), lambda x: x.max(1), VALUES),
+    "argmax": (lambda x: relax.op.argmax(x, 1), lambda x: x.argmax(1), VALUES),
+    "relu": (relax.op.nn.relu, lambda x: np.maximum(x, 0), VALUES),
+    "sign": (relax.op.sign, np.sign, VALUES),
+    "not_equal": (lambda x: relax.op.not_equal(x, x), lambda x: x != x, VALUES),
+    "times 0": (lambda x: relax.op.multiply(x, relax.const(0.0)), lambda x: x * 0, VALUES),
+    "floor_divide": (
+        lambda x: relax.op.floor_divide(x, relax.const(0.1)),
+        lambda x: x // np.float32(0.1),
+        np.ones((1, 1), "float32"),
+    ),
+    "median of all": (
+        lambda x: relax.op.median(x, keepdims=True),
+        lambda x: np.ones((1, 1)),
+        np.ones((1, 4), "float32"),
+    ),
+}
+
+
+def test_values_are_wrong():
+    right = []
+    for name, (make, numpy, x) in WRONG.items():
+        with np.errstate(invalid="ignore"):
+            wanted = numpy(x)
+        got = computed(make, x)
+        if got.shape == wanted.shape and np.array_equal(
+            got.astype("float64"), wanted.astype("float64"), equal_nan=True
+        ):
+            right.append(name)
+    assert right == []
+
+
+NO_KERNEL = {
+    "sort of int8": (lambda x: relax.op.sort(x, 1), np.ones((2, 3), "int8")),
+    "argmax of bfloat16": (lambda x: relax.op.argmax(x, 1), HALVES),
+    "max of bool": (lambda x: relax.op.max(x, 1), np.ones((2, 3), "bool")),
+    "equal of bool": (lambda x: relax.op.equal(x, x), np.ones((2, 3), "bool")),
+    "acos of float16": (relax.op.acos, np.ones((2, 3), "float16")),
+    "isnan of bfloat16": (relax.op.isnan, HALVES),
+    "mod of bfloat16": (lambda x: relax.op.mod(x, x), HALVES),
+    "negative of uint8": (relax.op.negative, np.ones((2, 3), "uint8")),
+    "power of int32": (lambda x: relax.op.power(x, x), np.ones((2, 3), "int32")),
+}
+
+
+def test_dtypes_have_no_kernel():
+    for make, x in NO_KERNEL.values():
+        with pytest.raises((tvm.error.InternalError, TypeError)):
+            computed(make, x)
 
 
 def test_page_of_defects_names_existing_tests():

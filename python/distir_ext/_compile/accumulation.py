@@ -12,7 +12,6 @@ Kernels that a user has written in TIR (``call_tir``) stay as they are written.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +19,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, te, topi
 from tvm.relax.dpl import is_op, rewrite_call, wildcard
-from tvm.relax.utils import gen_call_tir_inputs
+
+from distir_ext._compile.dtypes import is_small_float
+from distir_ext._compile.kernel_builder import KernelBuilder
 
 __all__ = ["legalizations", "widen_scans"]
 
@@ -51,11 +52,12 @@ def widen_scans() -> tvm.transform.Pass:
     To be run before ``relax.backend.DispatchSortScan``.
     """
     operand = wildcard()
-    patterns = [is_op(operator)(operand) for operator in _operators("scans")]
-    calls = tvm_ffi.get_global_func("distir.rules.CallsAccumulating")
+    scans = _operators("scans")
+    patterns = [is_op(operator)(operand) for operator in scans]
+    calls = tvm_ffi.get_global_func("distir.rules.CallsOperator")
 
     def widen(call: relax.Call, _: Any) -> Any:
-        if not _is_small(_dtype(call)):
+        if not is_small_float(_dtype(call)):
             return call
         wide = relax.Call(call.op, call.args, _with_dtype(call.attrs, "dtype"))
         return relax.op.astype(wide, _dtype(call))
@@ -64,7 +66,7 @@ def widen_scans() -> tvm.transform.Pass:
         del context
         result = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
         for name, function in mod.functions_items():
-            if isinstance(function, relax.Function) and calls(function, "scans"):
+            if isinstance(function, relax.Function) and calls(function, scans):
                 for pattern in patterns:
                     function = rewrite_call(pattern, widen, function)
                 result.update_func(name, function)
@@ -79,7 +81,7 @@ def _legalize(
     make: Callable[[relax.BlockBuilder, relax.Call, Legalization], Any],
 ) -> Legalization:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-        if not any(map(_is_small, _dtypes(call.ty))) or not _adds(call):
+        if not any(map(is_small_float, _dtypes(call.ty))) or not _adds(call):
             return other(builder, call)
         wide = make(builder, call, original)
         if isinstance(wide, relax.Call) and wide.op == call.op:
@@ -106,35 +108,14 @@ def _wide_product(builder: relax.BlockBuilder, call: relax.Call, original: Legal
 
 
 def _wide_sum(builder: relax.BlockBuilder, call: relax.Call, original: Legalization) -> Any:
-    return original(_WideBuilder(builder), call)
-
-
-class _WideBuilder:
-    """A block builder that makes kernels of float32 operands in place of smaller floats."""
-
-    def __init__(self, builder: relax.BlockBuilder) -> None:
-        self._builder = builder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._builder, name)
-
-    def call_te(self, make: Callable[..., Any], *args: Any, **options: Any) -> relax.Call:
-        name = options.pop("primfunc_name_hint", None) or make.__name__
-
-        @functools.wraps(make)
-        def make_wide(*args: Any, **options: Any) -> Any:
-            return make(*_widened(args), **{key: _widened(x) for key, x in options.items()})
-
-        function, operands, types = gen_call_tir_inputs(make_wide, *args, **options)
-        variable = self._builder.add_func(_inline_casts(function), name)
-        return relax.call_tir(variable, operands, types)
+    return original(KernelBuilder(builder, operand=_widened, edit=_inline_casts), call)
 
 
 def _widened(value: Any) -> Any:
     """The tensors of a value in float32."""
     if isinstance(value, list | tuple):
         return type(value)(map(_widened, value))
-    if isinstance(value, te.Tensor) and _is_small(value.dtype):
+    if isinstance(value, te.Tensor) and is_small_float(value.dtype):
         return te.compute(value.shape, lambda *i: value(*i).astype(_WIDE), name=_WIDENED_BLOCK)
     return value
 
@@ -188,9 +169,3 @@ def _dtype(call: relax.Call) -> str:
 
 def _type_name(type_: Any) -> str:
     return str(getattr(type_, "dtype", ""))
-
-
-def _is_small(dtype: Any) -> bool:
-    """Whether numbers are floats with fewer bits than float32."""
-    name = str(dtype)
-    return name in ("float16", "bfloat16") or name.startswith("float8")

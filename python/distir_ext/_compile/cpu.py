@@ -10,11 +10,11 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.target import codegen
 
-from distir_ext._compile import accumulation
-from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.cpu_math import legalizations
 from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.legalize import legalize_operators, prepare_operators
+from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library
@@ -85,14 +85,12 @@ def passes(
     passes: list[tvm.transform.Pass] = [_keep_functions()]
     if blas and blas_library.LIBRARY is not None:
         passes += own("DispatchMatmul")
-    passes.append(accumulation.widen_scans())
+    passes += prepare_operators()
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
-        relax.transform.LegalizeOps(
-            repeat_shared_heads(accumulation.legalizations(legalizations()))
-        ),
+        legalize_operators(legalizations()),
         relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FoldConstant(),
+        fold_constants(),
         fuse_kernels(),
         _schedule_kernels(),
     ]

@@ -17,6 +17,8 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
+from distir_ext._compile.expressions import bind
+
 # Above the first the result is infinite, below the second it is zero.
 _OVERFLOW = 88.72283935546875
 _UNDERFLOW = -103.97208404541016
@@ -40,14 +42,14 @@ _MANTISSA_BITS = 23
 
 def exp(x: Any) -> Any:
     """The exponential of a float32 expression; NaN stays NaN."""
-    return _bind(x, _exp)
+    return bind(x, _exp)
 
 
 def _exp(x: Any) -> Any:
     # Not the nearest number that has a result, which would be subnormal: computing with these takes
     # a hundred times as long, and masked scores are all far below.
     bounded = tirx.Select(x < _float(_UNDERFLOW), _float(0), tirx.min(x, _float(_OVERFLOW)))
-    value = _bind(bounded, _exp_within_bounds)
+    value = bind(bounded, _exp_within_bounds)
     value = tirx.Select(x > _float(_OVERFLOW), _float(float("inf")), value)
     value = tirx.Select(x < _float(_UNDERFLOW), _float(0), value)
     return tirx.Select(tirx.isnan(x), x, value)
@@ -55,16 +57,15 @@ def _exp(x: Any) -> Any:
 
 def _exp_within_bounds(x: Any) -> Any:
     power = tirx.floor(x * _float(_LOG2_E) + _float(0.5))
-    return _bind(power, lambda power: _exp_by_power(x, power))
+    return bind(power, lambda power: _exp_by_power(x, power))
 
 
 def _exp_by_power(x: Any, power: Any) -> Any:
-    value = _bind(x - power * _float(_LN2_HIGH) - power * _float(_LN2_LOW), _exp_of_rest)
+    value = bind(x - power * _float(_LN2_HIGH) - power * _float(_LN2_LOW), _exp_of_rest)
     # The result may be up to 2 ** 128, which has no bits, and subnormal; its root is neither.
-    return _bind(
+    return bind(
         power.astype("int32"),
         lambda whole: value * _power_of_two(whole >> 1) * _power_of_two(whole - (whole >> 1)),
-        "int32",
     )
 
 
@@ -73,12 +74,6 @@ def _exp_of_rest(rest: Any) -> Any:
     for coefficient in _POLYNOMIAL[1:]:
         value = value * rest + _float(coefficient)
     return value * rest * rest + rest + _float(1)
-
-
-def _bind(value: Any, function: Callable[[Any], Any], dtype: str = "float32") -> Any:
-    """The function of a value, which is computed once however often the function uses it."""
-    variable = tirx.Var("value", dtype)
-    return tirx.Let(variable, value, function(variable))
 
 
 def _power_of_two(exponent: Any) -> Any:

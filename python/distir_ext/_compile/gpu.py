@@ -14,11 +14,11 @@ from tvm.relax.backend.gpu_generic import pipeline as gpu_generic
 from tvm.relax.backend.rocm import pipeline as rocm
 from tvm.s_tir.dlight import ApplyDefaultSchedule
 
-from distir_ext._compile.accumulation import legalizations, widen_scans
-from distir_ext._compile.attention import repeat_shared_heads
 from distir_ext._compile.bfloat16_products import Bfloat16Products
 from distir_ext._compile.constants import carry_constants
 from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.legalize import legalize_operators, prepare_operators
+from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 
@@ -61,11 +61,13 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
 def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     """The passes of :func:`pipeline`."""
     default = _default_pipeline(target)
-    passes: list[tvm.transform.Pass] = [widen_scans()]
+    passes = prepare_operators()
     passes += default.library_dispatch_passes(target)
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":
-            passes.append(relax.transform.LegalizeOps(repeat_shared_heads(legalizations())))
+            passes.append(legalize_operators())
+        elif each.info.name == "FoldConstant":
+            passes.append(fold_constants())
         elif each.info.name == "FuseOps":
             passes.append(fuse_kernels())
         elif each.info.name == "FuseTIR":

@@ -19,7 +19,35 @@ I8 = np.array([[3, -7, 0, 100], [5, 2, -1, -128], [1, 1, 127, 9], [-4, 6, 8, 2]]
 I32 = (I8.astype("int32") * 1000)[:, :]
 UNSIGNED = np.array([[0, 1, 2**31, 2**32 - 1], [7, 8, 9, 10]], "uint32")
 PICKS = np.array([[0, 5], [9, -3], [2, 2]], "int32")  # some of them outside
+SPECIAL = np.array(
+    [
+        [1, np.nan, -3, 4],
+        [-5, np.inf, 2, -np.inf],
+        [np.nan] * 4,
+        [-np.inf] * 4,
+        [3e9, -3e9, 300, -0.0],
+        [0.0, 7, -7, 1e20],
+    ],
+    "float32",
+)
 GROUPS = {
+    "values": (
+        lambda x, b, u: (
+            *(jnp.isnan(x), x != x, x == x, ~(x < 1), (x <= 1) | (x > 1), jnp.isnan(x).any()),
+            *(jnp.nan_to_num(x), jnp.nansum(x, 1), jnp.nanmax(x, 0), x * 0, 0 / x),
+            *(x.max(0), x.max(1), x.min(1), x.max(), x.argmax(0), x.argmax(1), x.argmin(1)),
+            *(jnp.maximum(x, 0), jnp.minimum(x, x[::-1]), jnp.clip(x, -1, 1), jnp.sign(x)),
+            *(jax.nn.relu(x), jax.nn.softmax(x, 1), lax.cummax(x, 0), lax.cummin(x, 1)),
+            *(jnp.where(x < 0, -1, jnp.where(x >= 0, 1, 0)), jnp.sort(x, 0), jnp.sort(x, 1)),
+            *(jnp.argsort(x, 1), *lax.top_k(x, 2), *lax.top_k(x.astype(jnp.bfloat16), 3)),
+            *(x.astype(dtype) for dtype in ("int8", "uint8", "int16", "int32", "uint32")),
+            *(jnp.sort(x.astype(jnp.bfloat16), 1), x.astype(jnp.bfloat16).argmax(1)),
+            *(jnp.sort(b, 1), jnp.argsort(b, 0), jnp.sort(u, 1), jnp.sort(b > 0, 1)),
+            *((b > 0).max(1), (b > 0).argmax(1), jnp.isnan(x.astype(jnp.bfloat16))),
+            jnp.arctan2(x.astype(jnp.float16), 1),
+        ),
+        (SPECIAL, I8, UNSIGNED),
+    ),
     "arithmetic": (
         lambda x: (
             jnp.expm1(x * 1e-4),
@@ -231,7 +259,7 @@ GROUPS = {
         (X, np.int32(3)),
     ),
 }
-SMALL_SAMPLE = ("arithmetic",)
+SMALL_SAMPLE = ("values", "arithmetic")
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,12 @@ bool IsInteger(DLDataType dtype) { return dtype.code == kDLInt || dtype.code == 
 // MPI's type for a reduction; 0 if it has none.
 uintptr_t TypeOf(const Abi& abi, DLDataType dtype, ReduceKind kind) {
   if (dtype.lanes != 1) return 0;
-  if (dtype.code == kDLFloat)
-    return dtype.bits == 32 ? abi.float32 : dtype.bits == 64 ? abi.float64 : 0;
-  if (!IsInteger(dtype)) return 0;
   const bool is_ordered = kind == ReduceKind::kMax || kind == ReduceKind::kMin;
+  if (dtype.code == kDLFloat) {
+    if (is_ordered) return 0;  // MPI_MAX and MPI_MIN lose NaN
+    return dtype.bits == 32 ? abi.float32 : dtype.bits == 64 ? abi.float64 : 0;
+  }
+  if (!IsInteger(dtype)) return 0;
   const bool is_signed = dtype.code == kDLInt && is_ordered;
   // Open MPI's vector instructions (op/avx of 5.0) saturate where narrow sums should wrap around.
   if (!is_ordered && dtype.bits < 32) return 0;

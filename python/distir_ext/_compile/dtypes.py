@@ -1,0 +1,225 @@
+"""Operators in dtypes for which TVM 0.27 has no kernel: they are computed in others.
+
+Most of these fail when they are built, in TVM's own words. Here operands are converted, the
+operator is computed in a type that has a kernel, and the result is converted back; bool has logic
+in place of arithmetic. What remains is refused, by the names of operator and dtype.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx, topi
+from tvm.relax import op as relax_op
+
+__all__ = ["constant_array", "is_float", "is_small_float", "legalizations"]
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
+
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+
+# Powers of integers beyond overflow but for those of 1, 0 and -1.
+_LARGEST_POWER = 64
+
+_COMPUTED_IN: dict[str, dict[str, str]] = {
+    **{
+        f"relax.{name}": {"float16": "float32"}
+        for name in ("acos", "acosh", "asin", "asinh", "atan", "cosh", "sinh", "atan2")
+    },
+    **{
+        f"relax.{name}": {"bfloat16": "float32"}
+        for name in (
+            *("isnan", "isinf", "isfinite", "nn.layer_norm"),
+            *("mod", "floor_mod", "floor_divide", "power", "log_add_exp"),
+        )
+    },
+    **{
+        f"relax.{name}": {"bool": "int8"}
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+    "relax.max": {"bool": "int8"},
+    "relax.min": {"bool": "int8"},
+}
+"""The dtype in which TVM has a kernel, by operator and dtype of its first operand."""
+
+_OF_BOOL = {
+    "relax.add": relax_op.logical_or,
+    "relax.multiply": relax_op.logical_and,
+    "relax.maximum": relax_op.logical_or,
+    "relax.minimum": relax_op.logical_and,
+}
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether elements are floating-point numbers."""
+    return "float" in str(dtype)
+
+
+def is_small_float(dtype: Any) -> bool:
+    """Whether elements are floats with fewer bits than float32."""
+    name = str(dtype)
+    return name in ("float16", "bfloat16") or name.startswith("float8")
+
+
+def constant_array(value: relax.Expr) -> np.ndarray | None:
+    """The elements of a constant tensor; None where it is no constant."""
+    is_tensor = isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType)
+    return value.value.numpy() if is_tensor else None
+
+
+def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]:
+    """For ``relax.transform.LegalizeOps``: also operators in dtypes for which TVM has no kernel.
+
+    Args:
+        others: Legalisations by operator, of the dtypes that they know.
+    """
+    made = dict(others)
+    for name, dtypes in _COMPUTED_IN.items():
+        made[name] = _converted(_default(made, name), dtypes)
+    for name, logic in _OF_BOOL.items():
+        made[name] = _of_dtype(("bool",), _logic(logic), _default(made, name))
+    made["relax.negative"] = _of_dtype(_UNSIGNED, _negative, _default(made, "relax.negative"))
+    made["relax.sign"] = _of_dtype(_UNSIGNED, _sign, _default(made, "relax.sign"))
+    made["relax.logical_not"] = _logical_not(_default(made, "relax.logical_not"))
+    made["relax.power"] = _power(_default(made, "relax.power"))
+    made["relax.nn.layer_norm"] = _of_dtype(
+        ("float64",), _layer_norm, _default(made, "relax.nn.layer_norm")
+    )
+    return made
+
+
+def _default(made: Mapping[str, Legalization], name: str) -> Legalization:
+    return made.get(name) or tvm.ir.Op.get(name).get_attr("FLegalize")
+
+
+def _dtype(value: relax.Expr) -> str:
+    return str(getattr(value.ty, "dtype", ""))
+
+
+def _of_dtype(dtypes: tuple[str, ...], make: Legalization, other: Legalization) -> Legalization:
+    """One legalisation where the first operand has one of the dtypes, and another one elsewhere."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        return (make if _dtype(call.args[0]) in dtypes else other)(builder, call)
+
+    return legalize
+
+
+def _cast(builder: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
+    """A kernel of its own, for FuseOps to join."""
+    return builder.call_te(topi.cast, value, dtype, primfunc_name_hint="cast")
+
+
+def _converted(other: Legalization, dtypes: Mapping[str, str]) -> Legalization:
+    """The operator on operands of another dtype, with the result that the call has."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        dtype = _dtype(call.args[0])
+        if dtype not in dtypes:
+            return other(builder, call)
+        args = [
+            builder.emit(_cast(builder, arg, dtypes[dtype])) if _dtype(arg) == dtype else arg
+            for arg in call.args
+        ]
+        wide = builder.normalize(relax.Call(call.op, args, call.attrs))
+        result = builder.emit(other(builder, wide))
+        wanted = _dtype(call)
+        return result if _dtype(result) == wanted else _cast(builder, result, wanted)
+
+    return legalize
+
+
+def _logic(function: Callable[..., relax.Expr]) -> Legalization:
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        made = builder.normalize(function(*call.args))
+        return _default({}, made.op.name)(builder, made)
+
+    return legalize
+
+
+def _negative(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+    def make(x: te.Tensor) -> te.Tensor:
+        one = tirx.const(1, x.dtype)
+        return te.compute(x.shape, lambda *i: tirx.bitwise_not(x(*i)) + one, name="compute")
+
+    return builder.call_te(make, call.args[0], primfunc_name_hint="negative")
+
+
+def _sign(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+    def make(x: te.Tensor) -> te.Tensor:
+        one = tirx.const(1, x.dtype)
+        return te.compute(x.shape, lambda *i: tirx.Min(x(*i), one), name="compute")
+
+    return builder.call_te(make, call.args[0], primfunc_name_hint="sign")
+
+
+def _logical_not(other: Legalization) -> Legalization:
+    """Of numbers: whether they are zero, in the dtype that the call has."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        dtype, wanted = _dtype(call.args[0]), _dtype(call)
+        if dtype == "bool":
+            return other(builder, call)
+
+        def make(x: te.Tensor) -> te.Tensor:
+            zero = tirx.const(0, dtype)
+            return te.compute(x.shape, lambda *i: (x(*i) == zero).astype(wanted), name="compute")
+
+        return builder.call_te(make, call.args[0], primfunc_name_hint="logical_not")
+
+    return legalize
+
+
+def _power(other: Legalization) -> Legalization:
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        dtype = _dtype(call.args[0])
+        if not dtype or is_float(dtype):
+            return other(builder, call)
+        exponent = constant_array(call.args[1])
+        if exponent is not None and exponent.shape == () and 0 <= int(exponent) <= _LARGEST_POWER:
+            make = functools.partial(_multiplied, exponent=int(exponent))
+            return builder.call_te(make, call.args[0], primfunc_name_hint="power")
+        raise ValueError(
+            f"R.power of {dtype} has a kernel for constant exponents from 0 to {_LARGEST_POWER}; "
+            "cast both operands to float64"
+        )
+
+    return legalize
+
+
+def _multiplied(x: te.Tensor, exponent: int) -> te.Tensor:
+    """A power by repeated squares."""
+    result = topi.full_like(x, tirx.const(1, x.dtype))
+    while exponent:
+        result = topi.multiply(result, x) if exponent % 2 else result
+        exponent //= 2
+        x = topi.multiply(x, x) if exponent else x
+    return result
+
+
+def _layer_norm(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+    """TVM's kernel is for float32 and float16."""
+    x, gamma, beta = call.args
+    attrs = call.attrs
+    rank = len(x.ty.shape)
+    axes = [int(axis) % rank for axis in attrs.axes]
+
+    def make(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
+        count = tirx.const(1, x.dtype)
+        for axis in axes:
+            count = count * x.shape[axis].astype(x.dtype)
+        centred = topi.subtract(x, topi.divide(topi.sum(x, axes, True), count))
+        variance = topi.divide(topi.sum(topi.multiply(centred, centred), axes, True), count)
+        scaled = topi.divide(
+            centred, topi.sqrt(topi.add(variance, tirx.const(float(attrs.epsilon), x.dtype)))
+        )
+        shape = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
+        gamma, beta = (topi.reshape(each, shape) for each in (gamma, beta))
+        scaled = topi.multiply(scaled, gamma) if attrs.scale else scaled
+        return topi.add(scaled, beta) if attrs.center else scaled
+
+    return builder.call_te(make, x, gamma, beta, primfunc_name_hint="layer_norm")

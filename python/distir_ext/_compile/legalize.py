@@ -1,0 +1,39 @@
+"""From operators to kernels that compute what NumPy, JAX and torch do, for all targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from distir_ext._compile import accumulation, attention, conversions, division, dtypes, not_a_number
+from distir_ext._compile.ordering import order_by_keys
+
+__all__ = ["legalize_operators", "prepare_operators"]
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
+
+
+def prepare_operators() -> list[tvm.transform.Pass]:
+    """What is to be run before TVM's passes choose kernels for sorts and scans."""
+    return [accumulation.widen_scans(), order_by_keys()]
+
+
+def legalize_operators(own: Mapping[str, Legalization] | None = None) -> tvm.transform.Pass:
+    """``relax.transform.LegalizeOps`` without what TVM computes otherwise than others do.
+
+    Args:
+        own: Legalisations of a target by operator.
+    """
+    made = accumulation.legalizations(own)
+    for each in (
+        attention.repeat_shared_heads,
+        not_a_number.legalizations,
+        conversions.legalizations,
+        division.legalizations,
+        dtypes.legalizations,
+    ):
+        made = each(made)
+    return not_a_number.keep_comparisons(relax.transform.LegalizeOps(made))

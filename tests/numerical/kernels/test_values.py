@@ -1,0 +1,390 @@
+"""Values of all dtypes, NaN and infinities: what NumPy, JAX and torch compute, on any shards."""
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+from tests.targets import QUICK
+from tvm import relax
+from tvm.relax import op as R
+from tvm.relax.op import nn
+from tvm.relax.op.distributed import annotate_sharding
+
+import distir_ext as dx
+
+from ..placement import device_mesh, to_placement
+
+MESH = (2,)
+PLACEMENTS = {"alone": None, "rows": (0,), "columns": (1,)}
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+DTYPES = (*FLOATS, *SIGNED, *UNSIGNED, "bool")
+
+Case = tuple[str, Callable, Callable, list[np.ndarray]]
+
+
+def numpy_dtype(name):
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def drawn(dtype, shape=(4, 6), seed=0):
+    """Integers of both ends of the type, floats of both signs, many equal ones."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if "int" not in dtype:
+        return (rng.integers(-8, 9, shape) / 4).astype(numpy_dtype(dtype))
+    info = np.iinfo(dtype)
+    ends = np.array([info.min, info.min + 1, info.max - 1, info.max, 0, 1, 5], dtype)
+    return rng.choice(ends, shape)
+
+
+def special(dtype, shape=(4, 6), seed=0):
+    values = [np.nan, np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5]
+    data = np.random.default_rng(seed).choice(values, shape).astype(numpy_dtype(dtype))
+    data[1], data[2] = -np.inf, np.abs(np.nan_to_num(data[2], nan=1, posinf=2))
+    return data
+
+
+def run(cases: list[Case], placements) -> dict[str, dict[str, list[np.ndarray]]]:
+    """Results by case and placement, of one module on two workers."""
+    builder = relax.BlockBuilder()
+    names = {}
+    for number, (name, apply, _, arrays) in enumerate(cases):
+        for place in placements:
+            params = [
+                relax.Var(f"x{i}", relax.TensorType(x.shape, str(x.dtype)))
+                for i, x in enumerate(arrays)
+            ]
+            names[name, place] = function = f"case{number}_{place}"
+            with builder.function(function, params):
+                with builder.dataflow():
+                    placed = params
+                    if PLACEMENTS[place] is not None:
+                        placed = [
+                            builder.emit(
+                                annotate_sharding(
+                                    x, device_mesh(MESH), to_placement(PLACEMENTS[place])
+                                )
+                            )
+                            for x in params
+                        ]
+                    result = builder.emit_output(builder.normalize(apply(*placed)))
+                builder.emit_func_output(result)
+    mod = builder.get()
+    mod.update_global_info("mesh", [device_mesh(MESH)])
+    with dx.Session(2) as session:
+        model = session.load(dx.build(mod, QUICK))
+        results = {}
+        for name, _, _, arrays in cases:
+            for place in placements:
+                got = model[names[name, place]](*arrays)
+                fields = got if isinstance(got, list | tuple) else [got]
+                results.setdefault(name, {})[place] = [field.numpy() for field in fields]
+    return results
+
+
+def wide(array):
+    return array.astype("float64") if array.dtype.kind not in "iub" else array
+
+
+def check(cases: list[Case], placements=("alone", "rows"), tolerance=0.0):
+    """Compares with the function of NumPy on float64."""
+    results = run(cases, placements)
+    failures = []
+    for name, _, numpy, arrays in cases:
+        with np.errstate(all="ignore"):
+            wanted = numpy(*map(wide, arrays))
+        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+        for place, got in results[name].items():
+            for left, right in zip(got, wanted, strict=True):
+                if left.dtype.kind not in "iub":
+                    with np.errstate(over="ignore"):
+                        right = np.asarray(right).astype(left.dtype)
+                try:
+                    np.testing.assert_allclose(wide(left), wide(np.asarray(right)), tolerance)
+                except AssertionError as error:
+                    failures.append(f"{name} {place}: {str(error).strip()[:300]}")
+    assert not failures, f"{len(failures)} failed:\n" + "\n".join(failures[:10])
+
+
+def order(x, descending):
+    """Positions of a stable sort."""
+    ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
+    return np.argsort(-ranks if descending else ranks, -1, kind="stable")
+
+
+def sorts(data, dtype):
+    for down in (False, True):
+        yield (
+            f"sort {dtype} {down}",
+            lambda x, down=down: R.sort(x, -1, down),
+            lambda x, down=down: np.sort(x, -1)[:, ::-1] if down else np.sort(x, -1),
+            [data],
+        )
+        yield (
+            f"topk {dtype} {down}",
+            lambda x, down=down: R.topk(x, 3, -1, "values", down),
+            lambda x, down=down: (np.sort(x, -1)[:, ::-1] if down else np.sort(x, -1))[:, :3],
+            [data],
+        )
+
+
+def test_order_of_all_dtypes():
+    cases = []
+    for dtype in DTYPES:
+        data = drawn(dtype)
+        cases += sorts(data, dtype)
+        cases.append(
+            (
+                f"argsort {dtype}",
+                lambda x: R.argsort(x, -1, True, "int32"),
+                lambda x: order(x, True),
+                [data],
+            )
+        )
+        for name in ("argmax", "argmin"):
+            cases.append(
+                (
+                    f"{name} {dtype}",
+                    lambda x, name=name: getattr(R, name)(x, 1),
+                    lambda x, name=name: getattr(np, name)(x, 1),
+                    [data],
+                )
+            )
+        if dtype != "bool":
+            cases.append(
+                (
+                    f"median {dtype}",
+                    lambda x: R.median(x, [1], True)[0],
+                    lambda x: np.sort(x, 1)[:, 2:3],
+                    [data],
+                )
+            )
+    for dtype in ("int8", "int64", "uint64"):
+        lowest = np.full((4, 6), np.iinfo(dtype).min, dtype)
+        cases.append(
+            (
+                f"argmax {dtype} lowest",
+                lambda x: R.argmax(x, 1),
+                lambda x: np.argmax(x, 1),
+                [lowest],
+            )
+        )
+    check(cases)
+
+
+def test_dtypes_for_which_tvm_has_no_kernel():
+    cases = []
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "cosh", "sinh"):
+        reference = getattr(np, {"a": "arc"}.get(name[0], name[0]) + name[1:])
+        data = np.linspace(-0.9, 0.9, 24).reshape(4, 6).astype("float16")
+        data = data + np.float16(2) if name == "acosh" else data
+        cases.append((name, getattr(R, name), reference, [data]))
+    pairs = [drawn("bfloat16"), drawn("bfloat16", seed=1)]
+    positive = [np.abs(pairs[0]) + ml_dtypes.bfloat16(0.5), pairs[1]]
+    nonzero = [pairs[0], np.where(pairs[1] == 0, ml_dtypes.bfloat16(3), pairs[1])]
+    cases += [
+        ("atan2", R.atan2, np.arctan2, [each.astype("float16") for each in pairs]),
+        ("log_add_exp", R.log_add_exp, np.logaddexp, pairs),
+        ("power", R.power, np.power, positive),
+        ("mod", R.mod, np.fmod, nonzero),
+        ("floor_mod", R.floor_mod, np.mod, nonzero),
+        ("floor_divide", R.floor_divide, np.floor_divide, nonzero),
+    ]
+    for name in ("isnan", "isinf", "isfinite"):
+        cases.append((name, getattr(R, name), getattr(np, name), [special("bfloat16")]))
+    flags = [drawn("bool"), drawn("bool", seed=1)]
+    for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+        cases.append((f"{name} bool", getattr(R, name), getattr(np, name), flags))
+    for name in ("add", "multiply", "maximum", "minimum"):
+        cases.append((f"{name} bool", getattr(R, name), getattr(np, name), flags))
+    for name in ("max", "min"):
+        cases.append(
+            (
+                f"{name} bool",
+                lambda x, name=name: getattr(R, name)(x, 1),
+                lambda x, name=name: getattr(np, name)(x, 1),
+                flags[:1],
+            )
+        )
+    for dtype in UNSIGNED:
+        cases.append((f"negative {dtype}", R.negative, np.negative, [drawn(dtype)]))
+        cases.append((f"sign {dtype}", R.sign, np.sign, [drawn(dtype)]))
+    for dtype in ("float32", "int32", "uint8"):
+        cases.append((f"logical_not {dtype}", R.logical_not, np.logical_not, [drawn(dtype)]))
+    for dtype in (*SIGNED, *UNSIGNED):
+        cases.append(
+            (
+                f"power {dtype}",
+                lambda x, dtype=dtype: R.power(x, relax.const(5, dtype)),
+                lambda x: np.power(x, x.dtype.type(5)),
+                [drawn(dtype)],
+            )
+        )
+    for dtype, axes in (("float64", [1]), ("bfloat16", [0, 1])):
+        data = drawn(dtype)
+        scales = [drawn(dtype, tuple(data.shape[axis] for axis in axes), seed) for seed in (1, 2)]
+        cases.append(
+            (
+                f"layer_norm {dtype}",
+                lambda x, g, b, axes=axes: nn.layer_norm(x, g, b, axes),
+                lambda x, g, b, axes=tuple(axes): (
+                    (x - x.mean(axes, keepdims=True))
+                    / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+                    * g
+                    + b
+                ),
+                [data, *scales],
+            )
+        )
+    check(cases, tolerance=2e-2)
+
+
+def test_floats_divide_rounded_down():
+    x = np.array([[1.0, -1.0, 7.5, 3.0, -2.5, np.inf], [0.3, 6.0, -6.0, 1e30, 0.0, 5.0]], "float32")
+    y = np.array([[0.1, 0.1, -2.0, np.inf, np.inf, 2.0], [0.1, 0.6, 0.6, 0.7, 0.7, 0.0]], "float32")
+
+    def exactly(function):
+        return lambda x, y: function(x.astype("float32"), y.astype("float32"))
+
+    check(
+        [
+            ("floor_divide", R.floor_divide, exactly(np.floor_divide), [x, y]),
+            ("floor_mod", R.floor_mod, exactly(np.mod), [x, y]),
+        ]
+    )
+
+
+def softmax(x):
+    powers = np.exp(x - x.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def log_softmax(x):
+    shifted = x - x.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+def windows(x):
+    padded = np.pad(x, ((0, 0), (1, 1)), constant_values=-np.inf)
+    return np.stack([padded[:, i : i + 6] for i in range(3)]).max(0)
+
+
+# Operator, NumPy's; the numbers are those of rows of 6.
+OF_NAN: list[tuple[str, Callable, Callable]] = [
+    ("max", lambda x: R.max(x, 1), lambda x: x.max(1)),
+    ("max of all", R.max, lambda x: x.max()),
+    ("min", lambda x: R.min(x, 0), lambda x: x.min(0)),
+    ("argmax", lambda x: R.argmax(x, 1), lambda x: x.argmax(1)),
+    ("argmin", lambda x: R.argmin(x, 1), lambda x: x.argmin(1)),
+    ("argmax of all", R.argmax, lambda x: x.argmax()),
+    ("relu", nn.relu, lambda x: np.maximum(x, 0)),
+    ("clip", lambda x: R.clip(x, -1, 1), lambda x: np.clip(x, -1, 1)),
+    ("sign", R.sign, np.sign),
+    ("itself", lambda x: R.not_equal(x, x), lambda x: x != x),
+    ("equals itself", lambda x: R.equal(R.exp(x), R.exp(x)), lambda x: np.exp(x) == np.exp(x)),
+    ("isnan", R.isnan, np.isnan),
+    ("isfinite", R.isfinite, np.isfinite),
+    ("softmax", lambda x: nn.softmax(x, 1), softmax),
+    ("log_softmax", lambda x: nn.log_softmax(x, 1), log_softmax),
+    ("sort", lambda x: R.sort(x, 1), lambda x: np.sort(x, 1)),
+    ("topk", lambda x: R.topk(x, 2, 1, "values"), lambda x: np.sort(x, 1)[:, ::-1][:, :2]),
+    ("median", lambda x: R.median(x, [1])[0], lambda x: np.where(np.isnan(x).any(1), np.nan, 0)),
+    (
+        "windows",
+        lambda x: R.squeeze(nn.max_pool1d(R.expand_dims(x, 0), 3, 1, 1), [0]),
+        windows,
+    ),
+    ("sum", lambda x: R.sum(x, 1), lambda x: x.sum(1)),
+    ("zero times", lambda x: R.multiply(x, R.zeros_like(x)), lambda x: x * 0),
+]
+
+
+def numbers(dtype):
+    """Of a number and a tensor."""
+
+    def const(value):
+        return relax.const(value, dtype)
+
+    return [
+        ("maximum", lambda x: R.maximum(x, const(1)), lambda x: np.maximum(x, 1)),
+        ("minimum", lambda x: R.minimum(const(1), x), lambda x: np.minimum(1, x)),
+        ("above all", lambda x: R.maximum(x, const(np.inf)), lambda x: np.maximum(x, np.inf)),
+        ("times 0", lambda x: R.multiply(x, const(0)), lambda x: x * 0),
+        ("0 divided", lambda x: R.divide(const(0), x), lambda x: 0 / x),
+        ("not equal", lambda x: R.not_equal(x, const(0)), lambda x: x != 0),
+        (
+            "cases",
+            lambda x: R.where(
+                R.less(x, const(0)), const(1), R.where(R.greater_equal(x, const(0)), x, const(3))
+            ),
+            lambda x: np.where(x < 0, 1, np.where(x >= 0, x, 3)),
+        ),
+        (
+            "not less",
+            lambda x: R.logical_not(R.less(x, const(0))),
+            lambda x: ~(x < 0),
+        ),
+        (
+            "ordered",
+            lambda x: R.logical_or(R.less_equal(x, const(0)), R.greater(x, const(0))),
+            lambda x: (x <= 0) | (x > 0),
+        ),
+    ]
+
+
+def test_nan_goes_through():
+    cases = []
+    for dtype in FLOATS:
+        for name, apply, numpy in [*OF_NAN, *numbers(dtype)]:
+            data = special(dtype)
+            if name == "median":
+                data = np.where(data == data, numpy_dtype(dtype).type(0), data)
+            cases.append((f"{name} {dtype}", apply, numpy, [data]))
+        pair = [special(dtype), special(dtype, seed=1)]
+        for name in ("maximum", "minimum", "equal", "not_equal", "less", "greater_equal"):
+            cases.append((f"{name} of two {dtype}", getattr(R, name), getattr(np, name), pair))
+    check(cases, ("alone", "rows", "columns"), tolerance=1e-2)
+
+
+def test_nan_goes_through_kernels_with_schedules():
+    """Kernels of so many elements are scheduled, and operators are computed where they are read."""
+    cases = []
+    for name, apply, numpy in [*OF_NAN, *numbers("float32")]:
+        if name in ("windows", "median"):
+            continue
+        data = special("float32", (64, 96))
+        cases.append((name, apply, numpy, [data]))
+    check(cases, ("alone", "columns"), tolerance=1e-2)
+
+
+def test_conversions_to_integers():
+    """NaN is 0, all else is the nearest integer of the type towards zero."""
+    values = [np.nan, np.inf, -np.inf, 1e30, -1e30, 2.0**31, -(2.0**31), 300.7, -300.7, 1.5, -1.5]
+    cases = []
+    for source in FLOATS:
+        with np.errstate(over="ignore"):
+            data = np.array([values, values[::-1]]).astype(numpy_dtype(source))
+        for target in (*SIGNED, *UNSIGNED):
+            info = np.iinfo(target)
+
+            def converted(x, info=info):
+                flat = [
+                    0 if np.isnan(each) else min(max(each, float(info.min)), float(info.max))
+                    for each in x.ravel()
+                ]
+                whole = [min(max(int(each), info.min), info.max) for each in flat]
+                return np.array(whole, info.dtype).reshape(x.shape)
+
+            cases.append(
+                (
+                    f"{source} to {target}",
+                    lambda x, target=target: R.astype(x, target),
+                    converted,
+                    [data],
+                )
+            )
+    check(cases)
