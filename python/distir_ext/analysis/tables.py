@@ -93,9 +93,16 @@ def collective_table(collectives: Iterable[Collective]) -> Table:
     merged: Counter[tuple[str, str, str, int, float, str, bool]] = Counter()
     for each in collectives:
         size = each.bytes_per_device if each.bytes_per_unit is None else each.bytes_per_unit
-        axes = ", ".join(each.axes)
-        key = (each.kind, axes, each.function, each.group_size, size or 0, each.unit)
-        merged[(*key, each.per_iteration)] += each.count
+        row = (
+            each.kind,
+            ", ".join(each.axes),
+            each.function,
+            each.group_size,
+            size or 0,
+            each.unit,
+            each.per_iteration,
+        )
+        merged[row] += each.count
     for (kind, axes, function, group_size, sent, unit, per_iteration), count in merged.items():
         texts = [f"{value:,} {unit}".rstrip() for value in (sent, sent * count)]
         number = f"{count} per iteration" if per_iteration else str(count)

@@ -140,8 +140,10 @@ def unused_axes(configuration: Configuration, stages: str | None) -> tuple[str, 
     """
     mesh = configuration.mesh
     used = {cut_axis(mesh, stages)}
+    if isinstance(configuration.entries, str):
+        return ()  # a plan by name finds its axes
     for dims in configuration.entries.values():
-        if type(dims) in (tuple, list, TensorDims):
+        if dims is not None and type(dims) in (tuple, list, TensorDims):
             used.update(axis for each in dims for axis in read_dim("dims", each).axes)
         elif dims is not None:
             return ()  # another form, which may name any
