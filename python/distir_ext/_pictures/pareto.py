@@ -79,7 +79,7 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
     # cividis: Nuñez, Anderton and Renslow, "Optimizing colormaps with consideration for color
     # vision deficiency", 2018.
     for chosen, size, edge in ((best, 110, VERMILION), (points, 45, "black")):
-        drawn = axes.scatter(
+        circles = axes.scatter(
             [each.seconds for each in chosen],
             [each.memory for each in chosen],
             s=size,
@@ -104,7 +104,7 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
     ]
     if capacity is not None:
         axes.axhline(capacity, color="black", linestyle=":", label="memory of a device")
-    figure.colorbar(drawn, ax=axes, label="sent by a device (B)", format=engineering_format("B"))
+    figure.colorbar(circles, ax=axes, label="sent by a device (B)", format=engineering_format("B"))
     axes.set(title=drawn(title), xlabel="time (s)", ylabel="memory of a device (B)")
     axes.margins(0.15)
     engineering(axes.xaxis, "s")
