@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._pictures.figure import engineering, engineering_format, new_figure
+from distir_ext._pictures.figure import drawn, engineering, engineering_format, new_figure
 from distir_ext._pictures.palette import VERMILION
 
 # Where the label of a point may begin, in points from it: the first of these that is free.
