@@ -93,8 +93,9 @@ def collective_table(collectives: Iterable[Collective]) -> Table:
     for each in collectives:
         size = each.bytes_per_device if each.bytes_per_unit is None else each.bytes_per_unit
         axes = ", ".join(each.axes)
-        key = (each.kind, axes, each.function, each.group_size, size or 0, each.unit)
-        merged[(*key, each.per_iteration)] += each.count
+        which = each.kind, axes, each.function, each.group_size
+        key = (*which, size or 0, each.unit, each.per_iteration)
+        merged[key] += each.count
     for (kind, axes, function, group_size, sent, unit, per_iteration), count in merged.items():
         texts = [f"{value:,} {unit}".rstrip() for value in (sent, sent * count)]
         number = f"{count} per iteration" if per_iteration else str(count)
